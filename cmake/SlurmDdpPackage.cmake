@@ -1,0 +1,23 @@
+# The installed CMake package: find_package(slurm_ddp) gives slurm_ddp::<room> and slurm_ddp::ddp.
+include(CMakePackageConfigHelpers)
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/slurm_ddp")
+
+get_property(exported GLOBAL PROPERTY SLURM_DDP_EXPORTED)
+if(NOT exported)
+  return()
+endif()
+install(TARGETS ${exported} EXPORT slurm_ddp_targets
+  ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+  COMPONENT development)
+install(EXPORT slurm_ddp_targets NAMESPACE slurm_ddp:: FILE slurm_ddpTargets.cmake
+  DESTINATION "${package_dir}" COMPONENT development)
+install(FILES "${PROJECT_BINARY_DIR}/generated/slurm_ddp/version.h"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/slurm_ddp/slurm_ddp" COMPONENT development)
+
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/slurm_ddpConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/slurm_ddpConfig.cmake" INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/slurm_ddpConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/slurm_ddpConfig.cmake"
+              "${PROJECT_BINARY_DIR}/slurm_ddpConfigVersion.cmake"
+  DESTINATION "${package_dir}" COMPONENT development)

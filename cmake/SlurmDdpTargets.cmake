@@ -1,0 +1,92 @@
+# How every target of the project is built: language level, warnings, hardening, output folders,
+# and what `cmake --install` does with it. A room adds itself with slurm_ddp_library,
+# slurm_ddp_executable and slurm_ddp_unit_test; nothing else sets compiler flags.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+
+find_package(Threads REQUIRED)
+
+# Generated headers (the version) are included as "slurm_ddp/version.h".
+configure_file("${PROJECT_SOURCE_DIR}/cmake/version.h.in"
+               "${PROJECT_BINARY_DIR}/generated/slurm_ddp/version.h" @ONLY)
+
+add_library(slurm_ddp_build_flags INTERFACE)
+target_compile_options(slurm_ddp_build_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
+  -Wcast-qual -Wformat=2 -Wimplicit-fallthrough -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(slurm_ddp_build_flags INTERFACE -Wduplicated-cond -Wlogical-op)
+endif()
+if(SLURM_DDP_SANITIZE)
+  # Sanitizers go to every target, the project's interface included: mixing instrumented and
+  # plain objects gives false reports.
+  add_compile_options(-fsanitize=${SLURM_DDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${SLURM_DDP_SANITIZE})
+endif()
+
+set_property(GLOBAL PROPERTY SLURM_DDP_EXPORTED "")
+
+# slurm_ddp_library(<room> SOURCES ... [DEPS ...] [PRIVATE_DEPS ...] [INTERNAL])
+# Target slurm_ddp_<room>, alias slurm_ddp::<room>. Headers are included from the project's root
+# ("hdf5_ckpt/writer.h"), in the tree as in an installation. INTERNAL rooms are not installed.
+function(slurm_ddp_library room)
+  cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  set(target slurm_ddp_${room})
+  add_library(${target} ${ARG_SOURCES})
+  add_library(slurm_ddp::${room} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${room})
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/slurm_ddp>)
+  target_link_libraries(${target} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS}
+    $<BUILD_INTERFACE:slurm_ddp_build_flags>)
+  if(NOT ARG_INTERNAL)
+    set_property(GLOBAL APPEND PROPERTY SLURM_DDP_EXPORTED ${target})
+    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE folder)
+    install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/"
+      DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/slurm_ddp/${folder}"
+      COMPONENT development FILES_MATCHING PATTERN "*.h")
+  endif()
+endfunction()
+
+# slurm_ddp_executable(<name> SOURCES ... DEPS ...): build/bin/<name>, installed to bin/.
+function(slurm_ddp_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} slurm_ddp_build_flags)
+  install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tools)
+endfunction()
+
+# slurm_ddp_unit_test(<name> SOURCES ... DEPS ... [LABELS ...]): one GoogleTest executable whose
+# cases appear in ctest one by one, so that a failure names the case.
+function(slurm_ddp_unit_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main slurm_ddp_build_flags)
+  target_compile_definitions(${name} PRIVATE SLURM_DDP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 120)
+endfunction()
+
+# Torch's headers take about ten seconds to parse: every target that includes them shares the one
+# precompiled header of the first, so that a change to one file rebuilds in seconds.
+function(slurm_ddp_uses_torch target)
+  target_link_libraries(${target} PUBLIC ${TORCH_LIBRARIES})
+  target_compile_options(${target} PRIVATE ${SLURM_DDP_TORCH_WARNINGS})
+  if(TARGET slurm_ddp_torch_pch)
+    target_precompile_headers(${target} REUSE_FROM slurm_ddp_torch_pch)
+  endif()
+endfunction()
