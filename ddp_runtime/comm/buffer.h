@@ -1,0 +1,46 @@
+// Typed memory that a collective reads and writes. A Buffer owns nothing: the memory must stay
+// valid and untouched until the Work of the collective is done.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "ddp_runtime/comm/element_type.h"
+
+namespace ddp::comm {
+
+struct Buffer {
+  std::byte* data = nullptr;
+  std::size_t count = 0;  // elements, not bytes
+  ElementType type = ElementType::u8;
+
+  std::size_t bytes() const noexcept { return count * size_of(type); }
+  std::span<std::byte> span() const noexcept { return {data, bytes()}; }
+  // Elements [first, first + n) of this buffer.
+  Buffer slice(std::size_t first, std::size_t n) const noexcept {
+    return {data + first * size_of(type), n, type};
+  }
+};
+
+template <class T>
+constexpr ElementType element_type_of() noexcept {
+  if constexpr (std::is_same_v<T, float>) return ElementType::f32;
+  if constexpr (std::is_same_v<T, double>) return ElementType::f64;
+  if constexpr (std::is_same_v<T, std::int32_t>) return ElementType::i32;
+  if constexpr (std::is_same_v<T, std::int64_t>) return ElementType::i64;
+  if constexpr (sizeof(T) == 1) return ElementType::u8;
+}
+
+template <class T>
+Buffer buffer_of(std::span<T> values) noexcept {
+  return {reinterpret_cast<std::byte*>(values.data()), values.size(), element_type_of<T>()};
+}
+
+template <class T>
+Buffer buffer_of(T& value) noexcept requires std::is_arithmetic_v<T> {
+  return {reinterpret_cast<std::byte*>(&value), 1, element_type_of<T>()};
+}
+
+}  // namespace ddp::comm

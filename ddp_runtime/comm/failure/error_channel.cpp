@@ -1,0 +1,88 @@
+#include "ddp_runtime/comm/failure/error_channel.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/failure/connection.h"
+#include "ddp_runtime/comm/failure/hub.h"
+#include "ddp_runtime/comm/failure/spoke.h"
+
+namespace ddp::comm {
+namespace {
+
+std::string random_token() {
+  std::array<std::uint64_t, 2> words{};
+  if (getrandom(words.data(), sizeof words, 0) != static_cast<ssize_t>(sizeof words)) {
+    throw RuntimeError("the kernel gave no random numbers for the error channel's token");
+  }
+  return fmt::format("{:016x}{:016x}", words[0], words[1]);
+}
+
+std::optional<Connection> reach_hub(const nlohmann::json& endpoint, int rank) {
+  const auto token = endpoint.at("token").get<std::string>();
+  const auto port = endpoint.at("port").get<std::uint16_t>();
+  // One address after the other, each proved by the hub's answer: an address may be another
+  // machine's here (127.0.0.1, a docker bridge) with a stranger behind the same port.
+  for (const auto& host : endpoint.at("hosts").get<std::vector<std::string>>()) {
+    auto connection = Connection::open({host}, port, std::chrono::seconds(3));
+    if (!connection) continue;
+    if (!connection->send({MessageKind::hello, rank, token + " " + who_am_i()})) continue;
+    const auto answer = connection->await(std::chrono::seconds(5));
+    if (answer && answer->kind == MessageKind::welcome) return connection;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ErrorChannel::ErrorChannel(Group& group, FailureState& failures) {
+  if (group.size() == 1) return;
+  const bool is_hub = group.rank() == 0;
+  nlohmann::json endpoint;
+  if (is_hub) {
+    Listener listener = listen_anywhere();
+    endpoint = {{"hosts", own_addresses()},
+                {"port", listener.port},
+                {"token", random_token()},
+                {"who", who_am_i()}};
+    end_ = std::make_unique<Hub>(failures, std::move(listener), endpoint.at("token"), group.size());
+  }
+  endpoint = nlohmann::json::parse(group.broadcast_text(endpoint.dump(), 0));
+
+  std::optional<Connection> connection;
+  if (!is_hub) connection = reach_hub(endpoint, group.rank());
+  // All must agree before anyone relies on it: the data path still works, so use it.
+  const int unreachable = is_hub || connection ? group.size() : group.rank();
+  const int first = group.all_reduce_value(unreachable, ReduceOp::min);
+  if (first < group.size()) {
+    throw RuntimeError(fmt::format(
+        "rank {} cannot open a TCP connection to rank 0 ({}, port {}) by any of: {}; a firewall "
+        "between the nodes, or MASTER_ADDR names the wrong interface",
+        first, endpoint.at("who").get<std::string>(), endpoint.at("port").get<int>(),
+        fmt::join(endpoint.at("hosts").get<std::vector<std::string>>(), ", ")));
+  }
+  if (!is_hub) {
+    end_ = std::make_unique<Spoke>(failures, std::move(*connection), group.rank(),
+                                   endpoint.at("who").get<std::string>());
+  }
+}
+
+ErrorChannel::~ErrorChannel() = default;
+
+std::optional<Failure> ErrorChannel::verdict(std::chrono::milliseconds patience) {
+  return end_ ? end_->verdict(patience) : std::nullopt;
+}
+
+bool ErrorChannel::others_gone(std::chrono::milliseconds patience) {
+  return !end_ || end_->others_gone(patience);
+}
+
+}  // namespace ddp::comm

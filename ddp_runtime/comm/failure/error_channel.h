@@ -1,0 +1,38 @@
+// How a failure on one rank reaches all ranks within seconds, whatever the data path is doing.
+//
+// Every rank keeps one TCP connection to rank 0, the hub, beside the data path. A rank that fails
+// sends its words; the hub passes the first failure to everybody. A connection that closes without
+// a goodbye belongs to a process that was killed, and the hub says so in its place. Nothing is
+// sent in normal operation and nobody polls: the threads sleep in poll(2).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "ddp_runtime/comm/failure/channel_end.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::comm {
+
+class ErrorChannel {
+ public:
+  // Collective over `group`. Throws RuntimeError on all ranks if one cannot reach rank 0.
+  ErrorChannel(Group& group, FailureState& failures);
+  ErrorChannel(const ErrorChannel&) = delete;
+  ErrorChannel& operator=(const ErrorChannel&) = delete;
+  // Says goodbye. Rank 0 waits a few seconds for the goodbyes of the others.
+  ~ErrorChannel();
+
+  // The failure that the hub saw first, which is the one worth telling; waits for its ruling.
+  // Nothing if rank 0 is gone or silent.
+  std::optional<Failure> verdict(std::chrono::milliseconds patience);
+  // On rank 0: whether all other ranks have closed their connections in time. True elsewhere.
+  bool others_gone(std::chrono::milliseconds patience);
+
+ private:
+  std::unique_ptr<ChannelEnd> end_;  // none in a world of one
+};
+
+}  // namespace ddp::comm

@@ -1,0 +1,35 @@
+#include "ddp_runtime/comm/failure/failure_state.h"
+
+#include <utility>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::comm {
+
+bool FailureState::fail(Failure failure) {
+  const std::lock_guard lock(mutex_);
+  if (failure_) return false;
+  failure_ = std::move(failure);
+  failed_.store(true, std::memory_order_release);
+  // Under the lock, so that whoever takes the observer away knows it is not running any more.
+  if (observer_) observer_(*failure_);
+  return true;
+}
+
+void FailureState::on_first_failure(std::function<void(const Failure&)> observer) {
+  const std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
+}
+
+std::optional<Failure> FailureState::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void FailureState::throw_if_failed() const {
+  if (!failed()) return;
+  const auto cause = failure();
+  throw PeerFailure(cause->rank, cause->text, cause->lost);
+}
+
+}  // namespace ddp::comm

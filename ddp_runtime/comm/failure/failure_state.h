@@ -1,0 +1,40 @@
+// Whether the world is still whole. Every wait of every rank looks here, so that one rank's error
+// ends all of them within one poll instead of after a time-out.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace ddp::comm {
+
+struct Failure {
+  int rank = -1;      // the rank that failed
+  std::string text;   // its own words
+  bool lost = false;  // it could not say so itself: the text is somebody else's about it
+};
+
+class FailureState {
+ public:
+  // The first failure is the cause and stays; later ones are its consequences and are dropped.
+  // Returns whether this one was the first.
+  bool fail(Failure failure);
+  // Called once, with the first failure, on the thread that reports it. It must be short and not
+  // call back. Setting another (or none) waits for a call under way.
+  void on_first_failure(std::function<void(const Failure&)> observer);
+
+  bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+  std::optional<Failure> failure() const;
+  // Throws PeerFailure with the cause if there is one.
+  void throw_if_failed() const;
+
+ private:
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;
+  std::optional<Failure> failure_;
+  std::function<void(const Failure&)> observer_;
+};
+
+}  // namespace ddp::comm

@@ -1,0 +1,61 @@
+#include "ddp_runtime/comm/failure/wire.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::comm {
+namespace {
+
+constexpr std::size_t kHeader = 9;
+
+void append_u32(std::string& out, std::uint32_t value) {
+  const std::uint32_t network = htonl(value);
+  char bytes[sizeof network];
+  std::memcpy(bytes, &network, sizeof network);
+  out.append(bytes, sizeof bytes);
+}
+
+std::uint32_t read_u32(const char* bytes) {
+  std::uint32_t network = 0;
+  std::memcpy(&network, bytes, sizeof network);
+  return ntohl(network);
+}
+
+}  // namespace
+
+std::string encode(const Message& message) {
+  const std::string_view text = std::string_view(message.text).substr(0, kMaxText);
+  std::string out;
+  out.reserve(kHeader + text.size());
+  out.push_back(static_cast<char>(message.kind));
+  append_u32(out, static_cast<std::uint32_t>(message.rank));
+  append_u32(out, static_cast<std::uint32_t>(text.size()));
+  out.append(text);
+  return out;
+}
+
+void Decoder::append(std::span<const char> bytes) {
+  buffer_.append(bytes.data(), bytes.size());
+}
+
+std::optional<Message> Decoder::next() {
+  if (buffer_.size() < kHeader) return std::nullopt;
+  const auto kind = static_cast<std::uint8_t>(buffer_[0]);
+  const std::size_t length = read_u32(buffer_.data() + 5);
+  if (kind < 1 || kind > 4 || length > kMaxText) {
+    throw RuntimeError("the error channel received bytes that are not its own");
+  }
+  if (buffer_.size() < kHeader + length) return std::nullopt;
+  Message message;
+  message.kind = static_cast<MessageKind>(kind);
+  message.rank = static_cast<int>(read_u32(buffer_.data() + 1));
+  message.text = buffer_.substr(kHeader, length);
+  buffer_.erase(0, kHeader + length);
+  return message;
+}
+
+}  // namespace ddp::comm

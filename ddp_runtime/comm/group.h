@@ -1,0 +1,56 @@
+// A Group is a set of ranks that communicate. Every rank must call the same collectives in the
+// same order; they run one after the other, in that order, behind the caller's back.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/work.h"
+
+namespace ddp::comm {
+
+class Group {
+ public:
+  virtual ~Group() = default;
+  Group() = default;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  // "mpi", "threads" or "self", for messages and reports.
+  virtual std::string_view backend() const noexcept = 0;
+
+  // `label` names what is communicated ("bucket 3: fc2.weight ..") in errors; it is kept.
+
+  // In place: every rank ends with the element-wise `op` over all ranks.
+  virtual Work all_reduce(Buffer data, ReduceOp op, std::string label = {}) = 0;
+  // Rank r ends with the reduced elements [r * output.count, (r + 1) * output.count) of `input`,
+  // which is overwritten. input.count == size() * output.count.
+  virtual Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label = {}) = 0;
+  // output.count == size() * input.count, in rank order.
+  virtual Work all_gather(Buffer input, Buffer output, std::string label = {}) = 0;
+  virtual Work broadcast(Buffer data, int root, std::string label = {}) = 0;
+  // Messages between two ranks arrive in the order they were sent.
+  virtual Work send(Buffer data, int peer, std::string label = {}) = 0;
+  virtual Work receive(Buffer data, int peer, std::string label = {}) = 0;
+  virtual Work barrier(std::string label = {}) = 0;
+
+  // Blocking conveniences for small values, built on the above.
+
+  // Every rank's text, in rank order. Texts may differ in length.
+  std::vector<std::string> all_gather_text(std::string_view mine);
+  // The root's text on every rank.
+  std::string broadcast_text(std::string_view text, int root);
+  template <class T>
+  T all_reduce_value(T value, ReduceOp op) {
+    all_reduce(buffer_of(value), op, "scalar").wait();
+    return value;
+  }
+};
+
+}  // namespace ddp::comm

@@ -1,0 +1,152 @@
+#include "ddp_runtime/comm/in_process/in_process_transport.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <list>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::comm {
+namespace {
+
+// A posted send or receive that has not met its counterpart, or has and is waiting to be polled.
+struct Message {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::size_t bytes = 0;
+  bool done = false;
+  bool length_differs = false;
+};
+
+using Route = std::tuple<int, int, int>;  // sender, receiver, tag
+
+// What all ranks share. Rendezvous: whoever comes second does the copy, under the lock; that
+// serialises copies, which is fine for tests.
+struct Exchange {
+  std::mutex mutex;
+  std::condition_variable moved;
+  std::map<Route, std::list<std::shared_ptr<Message>>> waiting_sends;
+  std::map<Route, std::list<std::shared_ptr<Message>>> waiting_receives;
+};
+
+std::shared_ptr<Message> take_first(std::map<Route, std::list<std::shared_ptr<Message>>>& waiting,
+                                    const Route& route) {
+  const auto found = waiting.find(route);
+  if (found == waiting.end()) return nullptr;
+  auto message = found->second.front();
+  found->second.pop_front();
+  if (found->second.empty()) waiting.erase(found);
+  return message;
+}
+
+void complete(Message& send, Message& receive) {
+  if (send.bytes == receive.bytes) {
+    std::memcpy(receive.to, send.from, send.bytes);
+  } else {
+    send.length_differs = receive.length_differs = true;
+  }
+  send.done = receive.done = true;
+}
+
+class InProcessTransport final : public Transport {
+ public:
+  InProcessTransport(int rank, int size, std::shared_ptr<Exchange> exchange)
+      : rank_(rank), size_(size), exchange_(std::move(exchange)) {}
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+  std::string_view name() const noexcept override { return size_ == 1 ? "self" : "threads"; }
+
+  Ticket post_send(std::span<const std::byte> data, int peer, int tag) override {
+    auto message = std::make_shared<Message>();
+    message->from = data.data();
+    message->bytes = data.size();
+    const Route route{rank_, peer, tag};
+    const std::lock_guard lock(exchange_->mutex);
+    if (const auto receive = take_first(exchange_->waiting_receives, route)) {
+      complete(*message, *receive);
+      exchange_->moved.notify_all();
+    } else {
+      exchange_->waiting_sends[route].push_back(message);
+    }
+    return remember(std::move(message));
+  }
+
+  Ticket post_receive(std::span<std::byte> data, int peer, int tag) override {
+    auto message = std::make_shared<Message>();
+    message->to = data.data();
+    message->bytes = data.size();
+    const Route route{peer, rank_, tag};
+    const std::lock_guard lock(exchange_->mutex);
+    if (const auto send = take_first(exchange_->waiting_sends, route)) {
+      complete(*send, *message);
+      exchange_->moved.notify_all();
+    } else {
+      exchange_->waiting_receives[route].push_back(message);
+    }
+    return remember(std::move(message));
+  }
+
+  bool poll(Ticket ticket) override {
+    const std::lock_guard lock(exchange_->mutex);
+    const auto found = mine_.find(ticket);
+    if (!found->second->done) return false;
+    const bool differs = found->second->length_differs;
+    mine_.erase(found);
+    if (differs) {
+      throw RuntimeError(
+          fmt::format("rank {} and a peer disagree on the length of a message; all ranks must "
+                      "call the same collectives with the same sizes",
+                      rank_));
+    }
+    return true;
+  }
+
+  void idle(int) override {
+    std::unique_lock lock(exchange_->mutex);
+    exchange_->moved.wait_for(lock, std::chrono::milliseconds(1));
+  }
+
+  void abandon(Ticket ticket) noexcept override {
+    const std::lock_guard lock(exchange_->mutex);
+    const auto found = mine_.find(ticket);
+    if (found == mine_.end()) return;
+    for (auto* waiting : {&exchange_->waiting_sends, &exchange_->waiting_receives}) {
+      for (auto& [route, messages] : *waiting) messages.remove(found->second);
+      std::erase_if(*waiting, [](const auto& entry) { return entry.second.empty(); });
+    }
+    mine_.erase(found);
+  }
+
+ private:
+  Ticket remember(std::shared_ptr<Message> message) {
+    mine_.emplace(next_, std::move(message));
+    return next_++;
+  }
+
+  int rank_;
+  int size_;
+  std::shared_ptr<Exchange> exchange_;
+  std::map<Ticket, std::shared_ptr<Message>> mine_;  // guarded by the exchange's mutex
+  Ticket next_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Transport>> make_in_process_transports(int ranks) {
+  const auto exchange = std::make_shared<Exchange>();
+  std::vector<std::unique_ptr<Transport>> transports;
+  transports.reserve(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    transports.push_back(std::make_unique<InProcessTransport>(rank, ranks, exchange));
+  }
+  return transports;
+}
+
+}  // namespace ddp::comm

@@ -1,0 +1,15 @@
+// Runs a body once per rank, each rank a thread of this process with a Group of its own.
+#pragma once
+
+#include <functional>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/link.h"
+
+namespace ddp::comm {
+
+// Returns when all ranks have returned. If one throws, all others fail with PeerFailure at their
+// next wait, and the first exception is rethrown here.
+void run_ranks(int ranks, const std::function<void(Group&)>& body, LinkLimits limits = {});
+
+}  // namespace ddp::comm

@@ -1,0 +1,67 @@
+// What schedules are written with: blocking exchanges over a Transport that give up as soon as any
+// rank has failed or the collective has taken longer than allowed.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/transport.h"
+#include "ddp_runtime/comm/work.h"
+
+namespace ddp::comm {
+
+struct LinkLimits {
+  // Messages travel in segments of this many bytes, so that work on one overlaps the next. Tests
+  // set a few bytes to reach the many-segment paths with small data.
+  std::size_t segment_bytes = std::size_t{1} << 20;
+  // Segments of one message that are under way at once, in each direction.
+  std::size_t window = 4;
+  // A collective that takes longer has lost a peer.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
+
+class Link {
+ public:
+  // Called for each piece of a message as it lands: byte offset and length within the message.
+  using OnArrival = std::function<void(std::size_t offset, std::size_t length)>;
+
+  Link(Transport& transport, const FailureState& failures, LinkLimits limits)
+      : transport_(transport), failures_(failures), limits_(limits) {}
+
+  int rank() const noexcept { return transport_.rank(); }
+  int size() const noexcept { return transport_.size(); }
+  std::size_t segment_bytes() const noexcept { return limits_.segment_bytes; }
+
+  // Starts an operation: `tag` (0 to 32767) marks its messages, `what` names it in errors
+  // ("all_reduce #17 (bucket 3)").
+  void begin(int tag, std::string what);
+
+  void send(int peer, std::span<const std::byte> data);
+  void receive(int peer, std::span<std::byte> data);
+  // Sends `out` to one rank while `in` arrives from another. Pieces of `in` are given to
+  // `on_arrival` in order. An exchange with a peer of -1 leaves out that direction.
+  void exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in,
+                const OnArrival& on_arrival = {});
+  // Passes a message on: pieces from one rank go to the next as they arrive.
+  void relay(int from, int to, std::span<std::byte> data);
+
+ private:
+  class Flight;
+
+  [[noreturn]] void give_up(int to, int from) const;
+  void check(int to, int from) const;
+
+  Transport& transport_;
+  const FailureState& failures_;
+  LinkLimits limits_;
+  int tag_ = 0;
+  std::string what_;
+  Clock::time_point deadline_;
+};
+
+}  // namespace ddp::comm

@@ -1,0 +1,113 @@
+#include "ddp_runtime/comm/mpi/mpi_transport.h"
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::comm {
+namespace {
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  std::string text(MPI_MAX_ERROR_STRING, '\0');
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  text.resize(static_cast<std::size_t>(length));
+  throw RuntimeError(fmt::format("{} failed: {}", what, text));
+}
+
+class MpiTransport final : public Transport {
+ public:
+  explicit MpiTransport(const FailureState& failures) : failures_(failures) {
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(communicator_, &rank_);
+    MPI_Comm_size(communicator_, &size_);
+  }
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+  ~MpiTransport() override {
+    // Freeing is collective: with a rank gone it would never return.
+    if (!failures_.failed()) MPI_Comm_free(&communicator_);
+  }
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+  std::string_view name() const noexcept override { return "mpi"; }
+
+  Ticket post_send(std::span<const std::byte> data, int peer, int tag) override {
+    const Ticket ticket = free_slot();
+    check(MPI_Isend(data.data(), count(data.size()), MPI_BYTE, peer, tag, communicator_,
+                    &requests_[ticket]),
+          "MPI_Isend");
+    return ticket;
+  }
+
+  Ticket post_receive(std::span<std::byte> data, int peer, int tag) override {
+    const Ticket ticket = free_slot();
+    check(MPI_Irecv(data.data(), count(data.size()), MPI_BYTE, peer, tag, communicator_,
+                    &requests_[ticket]),
+          "MPI_Irecv");
+    return ticket;
+  }
+
+  bool poll(Ticket ticket) override {
+    int done = 0;
+    check(MPI_Test(&requests_[ticket], &done, MPI_STATUS_IGNORE), "a message");
+    if (done != 0) free_.push_back(ticket);
+    return done != 0;
+  }
+
+  // Progress needs polling, and polling takes a core from the ranks that compute: soon after
+  // nothing moves, give the core away, then sleep, at most 0.1 ms so that latency stays small.
+  void idle(int calls) override {
+    if (calls < 32) return;
+    if (calls < 128) return std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(std::min(100, calls - 118)));
+  }
+
+  void abandon(Ticket ticket) noexcept override {
+    // The process is about to end; the request is left to MPI, which makes no progress unless
+    // called.
+    requests_[ticket] = MPI_REQUEST_NULL;
+    free_.push_back(ticket);
+  }
+
+ private:
+  static int count(std::size_t bytes) {
+    if (bytes > 0x7fffffff) throw RuntimeError("a message segment is larger than 2 GiB");
+    return static_cast<int>(bytes);
+  }
+
+  Ticket free_slot() {
+    if (free_.empty()) {
+      requests_.push_back(MPI_REQUEST_NULL);
+      return static_cast<Ticket>(requests_.size() - 1);
+    }
+    const Ticket ticket = free_.back();
+    free_.pop_back();
+    return ticket;
+  }
+
+  const FailureState& failures_;
+  MPI_Comm communicator_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  std::vector<MPI_Request> requests_;
+  std::vector<Ticket> free_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_mpi_transport(const FailureState& failures) {
+  return std::make_unique<MpiTransport>(failures);
+}
+
+}  // namespace ddp::comm

@@ -1,0 +1,16 @@
+// Point-to-point messages over MPI, on a communicator of the transport's own so that its messages
+// never meet the program's.
+#pragma once
+
+#include <memory>
+
+#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/transport.h"
+
+namespace ddp::comm {
+
+// Collective over MPI_COMM_WORLD. MPI must outlive the transport. `failures` decides whether the
+// communicator can be freed in an orderly way at the end.
+std::unique_ptr<Transport> make_mpi_transport(const FailureState& failures);
+
+}  // namespace ddp::comm

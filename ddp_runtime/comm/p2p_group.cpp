@@ -1,0 +1,139 @@
+#include "ddp_runtime/comm/p2p_group.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::comm {
+namespace {
+
+constexpr int kPointToPointTag = 32767;  // the largest that MPI guarantees
+
+void require(bool condition, const char* what) {
+  if (!condition) throw std::invalid_argument(what);
+}
+
+LinkLimits whole_elements(LinkLimits limits) {
+  // Segments are reduced one by one, so each must hold whole elements of any type.
+  limits.segment_bytes = (limits.segment_bytes + 7) / 8 * 8;
+  return limits;
+}
+
+}  // namespace
+
+P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures, LinkLimits limits)
+    : transport_(std::move(transport)),
+      failures_(failures),
+      link_(*transport_, failures, whole_elements(limits)),
+      thread_([this] { communicate(); }) {}
+
+P2pGroup::~P2pGroup() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+Work P2pGroup::enqueue(Kind kind, std::string name, std::string label, std::function<void()> run) {
+  failures_.throw_if_failed();
+  Operation operation{kind, std::move(name), std::move(label), std::move(run), Work::make_state()};
+  Work work(operation.state);
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(operation));
+  }
+  wake_.notify_one();
+  return work;
+}
+
+void P2pGroup::communicate() {
+  while (true) {
+    Operation operation;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      operation = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    execute(operation);
+  }
+}
+
+void P2pGroup::execute(Operation& operation) {
+  std::exception_ptr error;
+  try {
+    Work::begin(*operation.state);
+    begin_link(operation);
+    operation.run();
+  } catch (const PeerFailure&) {
+    error = std::current_exception();
+  } catch (const std::exception& e) {
+    // From here on this rank's order of messages is broken: everything later must fail too.
+    error = std::current_exception();
+    failures_.fail({rank(), e.what()});
+  }
+  Work::finish(*operation.state, error);
+}
+
+void P2pGroup::begin_link(const Operation& operation) {
+  const std::string label = operation.label.empty() ? "" : fmt::format(" ({})", operation.label);
+  if (operation.kind == Kind::point_to_point) {
+    link_.begin(kPointToPointTag, operation.name + label);
+    return;
+  }
+  link_.begin(static_cast<int>(sequence_ % kPointToPointTag),
+              fmt::format("{} #{}{}", operation.name, sequence_, label));
+  ++sequence_;
+}
+
+Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label) {
+  return enqueue(Kind::collective, "all_reduce", std::move(label),
+                 [=, this] { schedules::all_reduce(link_, data, op, scratch_); });
+}
+
+Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) {
+  require(
+      input.type == output.type && input.count == output.count * static_cast<std::size_t>(size()),
+      "reduce_scatter: input must hold size() times the elements of output, of one type");
+  return enqueue(Kind::collective, "reduce_scatter", std::move(label),
+                 [=, this] { schedules::reduce_scatter(link_, input, output, op, scratch_); });
+}
+
+Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label) {
+  require(
+      input.type == output.type && output.count == input.count * static_cast<std::size_t>(size()),
+      "all_gather: output must hold size() times the elements of input, of one type");
+  return enqueue(Kind::collective, "all_gather", std::move(label),
+                 [=, this] { schedules::all_gather(link_, input, output); });
+}
+
+Work P2pGroup::broadcast(Buffer data, int root, std::string label) {
+  require(root >= 0 && root < size(), "broadcast: root is not a rank of the group");
+  return enqueue(Kind::collective, "broadcast", std::move(label),
+                 [=, this] { schedules::broadcast(link_, data, root); });
+}
+
+Work P2pGroup::send(Buffer data, int peer, std::string label) {
+  require(peer >= 0 && peer < size() && peer != rank(), "send: peer is not another rank");
+  return enqueue(Kind::point_to_point, "send", std::move(label),
+                 [=, this] { link_.send(peer, data.span()); });
+}
+
+Work P2pGroup::receive(Buffer data, int peer, std::string label) {
+  require(peer >= 0 && peer < size() && peer != rank(), "receive: peer is not another rank");
+  return enqueue(Kind::point_to_point, "receive", std::move(label),
+                 [=, this] { link_.receive(peer, data.span()); });
+}
+
+Work P2pGroup::barrier(std::string label) {
+  return enqueue(Kind::collective, "barrier", std::move(label),
+                 [this] { schedules::barrier(link_); });
+}
+
+}  // namespace ddp::comm

@@ -1,0 +1,72 @@
+// A Group whose collectives are our own schedules over a Transport, run one after the other by a
+// communication thread. A thread of its own, because neither MPI's non-blocking collectives nor the
+// transports make progress unless somebody calls them, and the callers are busy computing.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/schedules/schedules.h"
+#include "ddp_runtime/comm/transport.h"
+
+namespace ddp::comm {
+
+class P2pGroup final : public Group {
+ public:
+  // `failures` outlives the group and is shared with whatever learns of failures.
+  P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures, LinkLimits limits = {});
+  // Finishes what is queued, unless the world has failed.
+  ~P2pGroup() override;
+
+  int rank() const noexcept override { return transport_->rank(); }
+  int size() const noexcept override { return transport_->size(); }
+  std::string_view backend() const noexcept override { return transport_->name(); }
+
+  Work all_reduce(Buffer data, ReduceOp op, std::string label) override;
+  Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) override;
+  Work all_gather(Buffer input, Buffer output, std::string label) override;
+  Work broadcast(Buffer data, int root, std::string label) override;
+  Work send(Buffer data, int peer, std::string label) override;
+  Work receive(Buffer data, int peer, std::string label) override;
+  Work barrier(std::string label) override;
+
+ private:
+  // Collectives are numbered, the same on all ranks, so that a rank that skipped one cannot be
+  // matched with another; messages between two ranks are not, since the others do not see them.
+  enum class Kind : std::uint8_t { collective, point_to_point };
+  struct Operation {
+    Kind kind = Kind::collective;
+    std::string name;
+    std::string label;
+    std::function<void()> run;
+    std::shared_ptr<Work::State> state;
+  };
+
+  Work enqueue(Kind kind, std::string name, std::string label, std::function<void()> run);
+  void communicate();
+  void execute(Operation& operation);
+  void begin_link(const Operation& operation);
+
+  std::unique_ptr<Transport> transport_;
+  FailureState& failures_;
+  Link link_;
+  schedules::Scratch scratch_;
+  std::uint64_t sequence_ = 0;  // of the next collective
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Operation> queue_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses everything above
+};
+
+}  // namespace ddp::comm

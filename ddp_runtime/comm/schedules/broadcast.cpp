@@ -1,0 +1,54 @@
+// Broadcast by binomial tree (few steps) or by chain (every rank sends the data once), and the
+// dissemination barrier.
+#include <array>
+
+#include "ddp_runtime/comm/schedules/schedules.h"
+
+namespace ddp::comm::schedules {
+
+// Ranks are renumbered so that the root is 0. In the round with distance d, ranks below d have the
+// data and rank r sends it to r + d; rank r > 0 therefore receives from r minus its highest bit.
+void broadcast_tree(Link& link, Buffer data, int root) {
+  const int n = link.size();
+  const int me = (link.rank() - root + n) % n;
+  const auto actual = [&](int relative) { return (relative + root) % n; };
+  int distance = 1;
+  if (me != 0) {
+    while (distance * 2 <= me) distance *= 2;
+    link.receive(actual(me - distance), data.span());
+    distance *= 2;
+  }
+  for (; distance < n; distance *= 2) {
+    if (me < distance && me + distance < n) link.send(actual(me + distance), data.span());
+  }
+}
+
+void broadcast_chain(Link& link, Buffer data, int root) {
+  const int n = link.size();
+  const int me = (link.rank() - root + n) % n;
+  const int before = (link.rank() + n - 1) % n;
+  const int after = (link.rank() + 1) % n;
+  if (me == 0) return link.send(after, data.span());
+  if (me == n - 1) return link.receive(before, data.span());
+  link.relay(before, after, data.span());
+}
+
+void broadcast(Link& link, Buffer data, int root) {
+  if (link.size() == 1 || data.count == 0) return;
+  if (data.bytes() <= kSmallMessage) return broadcast_tree(link, data, root);
+  broadcast_chain(link, data, root);
+}
+
+// In round k every rank signals the rank 2^k ahead and waits for the one 2^k behind: after log2 n
+// rounds everybody has heard, directly or not, from everybody.
+void barrier(Link& link) {
+  const int n = link.size();
+  const int me = link.rank();
+  std::array<std::byte, 1> out{};
+  std::array<std::byte, 1> in{};
+  for (int distance = 1; distance < n; distance *= 2) {
+    link.exchange((me + distance) % n, out, (me - distance + n) % n, in);
+  }
+}
+
+}  // namespace ddp::comm::schedules

@@ -1,0 +1,53 @@
+// Recursive doubling: after step k every rank holds the reduction over its group of 2^(k+1) ranks.
+// With n not a power of two the ranks beyond the largest power p hand their data to a partner
+// below it first and get the result back at the end.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "ddp_runtime/comm/host_reduce.h"
+#include "ddp_runtime/comm/schedules/ring.h"
+#include "ddp_runtime/comm/schedules/schedules.h"
+
+namespace ddp::comm::schedules {
+
+void all_reduce_doubling(Link& link, Buffer data, ReduceOp op, Scratch& scratch) {
+  const int n = link.size();
+  const int me = link.rank();
+  const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
+  scratch.resize(std::max(scratch.size(), data.bytes()));
+  const std::span<std::byte> incoming(scratch.data(), data.bytes());
+
+  if (me >= power) {
+    link.send(me - power, data.span());
+    link.receive(me - power, data.span());
+    return;
+  }
+  const bool has_extra = me + power < n;
+  if (has_extra) {
+    link.receive(me + power, incoming);
+    reduce_into(data, incoming, op);
+  }
+  for (int distance = 1; distance < power; distance *= 2) {
+    const int partner = me ^ distance;
+    link.exchange(partner, data.span(), partner, incoming);
+    // Both partners add in the same order, lower rank first, so that all ranks end with the same
+    // bits even where the operation rounds.
+    if (partner < me) {
+      const Buffer theirs{incoming.data(), data.count, data.type};
+      reduce_into(theirs, data.span(), op);
+      std::memcpy(data.data, incoming.data(), data.bytes());
+    } else {
+      reduce_into(data, incoming, op);
+    }
+  }
+  if (has_extra) link.send(me + power, data.span());
+}
+
+void all_reduce(Link& link, Buffer data, ReduceOp op, Scratch& scratch) {
+  if (link.size() == 1 || data.count == 0) return;
+  if (data.bytes() <= kSmallMessage) return all_reduce_doubling(link, data, op, scratch);
+  all_reduce_ring(link, data, op, scratch);
+}
+
+}  // namespace ddp::comm::schedules

@@ -1,0 +1,79 @@
+#include "ddp_runtime/comm/schedules/ring.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ddp_runtime/comm/host_reduce.h"
+
+namespace ddp::comm::schedules {
+namespace {
+
+int modulo(int value, int n) {
+  return ((value % n) + n) % n;
+}
+
+Buffer chunk(Buffer data, const std::vector<std::size_t>& starts, int index) {
+  const auto i = static_cast<std::size_t>(index);
+  return data.slice(starts[i], starts[i + 1] - starts[i]);
+}
+
+}  // namespace
+
+std::vector<std::size_t> even_chunks(std::size_t count, int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  std::vector<std::size_t> starts(n + 1);
+  for (std::size_t r = 0; r <= n; ++r) starts[r] = r * (count / n) + std::min(r, count % n);
+  return starts;
+}
+
+void ring_reduce(Link& link, Buffer data, const std::vector<std::size_t>& starts, ReduceOp op,
+                 Scratch& scratch) {
+  const int n = link.size();
+  const int me = link.rank();
+  const int right = modulo(me + 1, n);
+  const int left = modulo(me - 1, n);
+  for (int step = 0; step < n - 1; ++step) {
+    const Buffer outgoing = chunk(data, starts, modulo(me - step - 1, n));
+    const Buffer target = chunk(data, starts, modulo(me - step - 2, n));
+    scratch.resize(std::max(scratch.size(), target.bytes()));
+    const std::span<std::byte> incoming(scratch.data(), target.bytes());
+    const std::size_t element = size_of(data.type);
+    link.exchange(right, outgoing.span(), left, incoming,
+                  [&](std::size_t offset, std::size_t length) {
+                    reduce_into(target.slice(offset / element, length / element),
+                                incoming.subspan(offset, length), op);
+                  });
+  }
+}
+
+void ring_gather(Link& link, Buffer data, const std::vector<std::size_t>& starts) {
+  const int n = link.size();
+  const int me = link.rank();
+  for (int step = 0; step < n - 1; ++step) {
+    const Buffer outgoing = chunk(data, starts, modulo(me - step, n));
+    const Buffer incoming = chunk(data, starts, modulo(me - step - 1, n));
+    link.exchange(modulo(me + 1, n), outgoing.span(), modulo(me - 1, n), incoming.span());
+  }
+}
+
+void all_reduce_ring(Link& link, Buffer data, ReduceOp op, Scratch& scratch) {
+  const auto starts = even_chunks(data.count, link.size());
+  ring_reduce(link, data, starts, op, scratch);
+  ring_gather(link, data, starts);
+}
+
+void reduce_scatter(Link& link, Buffer input, Buffer output, ReduceOp op, Scratch& scratch) {
+  const auto starts = even_chunks(input.count, link.size());
+  ring_reduce(link, input, starts, op, scratch);
+  const Buffer mine = chunk(input, starts, link.rank());
+  if (mine.bytes() > 0) std::memcpy(output.data, mine.data, mine.bytes());
+}
+
+void all_gather(Link& link, Buffer input, Buffer output) {
+  const auto starts = even_chunks(output.count, link.size());
+  const Buffer mine = chunk(output, starts, link.rank());
+  if (mine.bytes() > 0) std::memmove(mine.data, input.data, mine.bytes());
+  ring_gather(link, output, starts);
+}
+
+}  // namespace ddp::comm::schedules

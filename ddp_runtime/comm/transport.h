@@ -1,0 +1,39 @@
+// Point-to-point messages between the ranks of one group: all that a collective schedule needs
+// from a network. Used by one thread, the communication thread of the group.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace ddp::comm {
+
+// A message under way. Valid until poll() has returned true for it once.
+using Ticket = std::uint32_t;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  virtual std::string_view name() const noexcept = 0;
+
+  // The memory must stay valid until poll() says so. Messages from one rank to another with one
+  // tag arrive in order; a message must be received with exactly its length.
+  virtual Ticket post_send(std::span<const std::byte> data, int peer, int tag) = 0;
+  virtual Ticket post_receive(std::span<std::byte> data, int peer, int tag) = 0;
+  // Whether the message is complete; makes progress on all of them. Throws RuntimeError.
+  virtual bool poll(Ticket ticket) = 0;
+  // Called when nothing moved, with the number of such calls in a row: the place to give the
+  // processor to the ranks that compute.
+  virtual void idle(int calls) = 0;
+  // Gives up what is under way after a failure: the memory may be freed afterwards.
+  virtual void abandon(Ticket ticket) noexcept = 0;
+};
+
+}  // namespace ddp::comm

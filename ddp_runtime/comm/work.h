@@ -1,0 +1,42 @@
+// The handle of one asynchronous collective.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+
+namespace ddp::comm {
+
+using Clock = std::chrono::steady_clock;
+
+// When a collective was asked for, when the communication thread began it, when it ended.
+struct WorkTimes {
+  Clock::time_point queued;
+  Clock::time_point started;
+  Clock::time_point finished;
+};
+
+class Work {
+ public:
+  Work() = default;  // already done
+
+  // Blocks without using the processor until the collective is done on this rank. Throws what
+  // made it fail: PeerFailure when another rank failed, RuntimeError otherwise.
+  void wait() const;
+  bool done() const;
+  // Valid once done.
+  WorkTimes times() const;
+
+  // The side of the communication thread.
+  struct State;
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  static std::shared_ptr<State> make_state();
+  static void begin(State& state);
+  static void finish(State& state, std::exception_ptr error);
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace ddp::comm

@@ -1,0 +1,171 @@
+#include "ddp_runtime/comm/world.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/in_process_transport.h"
+#include "ddp_runtime/comm/mpi/mpi_environment.h"
+#include "ddp_runtime/comm/mpi/mpi_transport.h"
+#include "ddp_runtime/comm/p2p_group.h"
+
+namespace ddp::comm {
+namespace {
+
+std::optional<int> integer_from_environment(const char* name) noexcept {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return std::nullopt;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
+  if (error != std::errc() || *end != '\0') return std::nullopt;
+  return value;
+}
+
+// How many ranks whoever started this process meant it to be one of.
+struct Announced {
+  const char* by = nullptr;
+  int ranks = 1;
+};
+
+Announced announced_ranks() {
+  // mpirun inside a SLURM step starts its daemons with srun, so its own variable comes first.
+  for (const char* name :
+       {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE", "WORLD_SIZE"}) {
+    if (const auto ranks = integer_from_environment(name)) return {name, *ranks};
+  }
+  return {};
+}
+
+// A step without PMIx gives every task an MPI world of its own: N trainings that overwrite each
+// other's files, each believing to be the only one. Better none at all.
+void require_agreement(const Announced& announced, int joined) {
+  if (announced.by == nullptr || announced.ranks == joined) return;
+  throw UsageError(fmt::format(
+      "{}={}, but MPI connected {} rank{}; start the step with 'srun --mpi=pmix' (and use the MPI "
+      "library that this program was built with), or unset {} if the variable is a leftover",
+      announced.by, announced.ranks, joined, joined == 1 ? "" : "s", announced.by));
+}
+
+void print_failure(const std::string& program, int rank, int size, const char* text) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  const std::string who = size > 1 ? fmt::format("rank {} on {}: ", rank, host.data()) : "";
+  std::fflush(stdout);
+  fmt::print(stderr, "{}: {}{}\n", program, who, text);
+  std::fflush(stderr);
+}
+
+}  // namespace
+
+Backend parse_backend(const std::string& name) {
+  if (name == "auto") return Backend::automatic;
+  if (name == "mpi") return Backend::mpi;
+  if (name == "nccl") return Backend::nccl;
+  throw UsageError(fmt::format("unknown backend '{}'; use auto, mpi or nccl", name));
+}
+
+World::World(const WorldOptions& options) {
+  if (options.backend == Backend::nccl) {
+    throw UsageError("this build has no NCCL backend; use --backend mpi");
+  }
+  const Announced announced = announced_ranks();
+  if (MpiEnvironment::launched_by_mpi() || announced.ranks > 1) {
+    mpi_ = std::make_unique<MpiEnvironment>();
+    require_agreement(announced, mpi_->size());
+  }
+  std::unique_ptr<Transport> transport = mpi_ && mpi_->size() > 1
+                                             ? make_mpi_transport(failures_)
+                                             : std::move(make_in_process_transports(1).front());
+  group_ = std::make_unique<P2pGroup>(std::move(transport), failures_, options.limits);
+  errors_ = std::make_unique<ErrorChannel>(*group_, failures_);
+}
+
+World::~World() {
+  if (!failures_.failed()) {
+    try {
+      group_->barrier("end of the job").wait();  // nobody leaves while another still needs it
+    } catch (const std::exception&) {
+      // Told by whoever failed; the destructors below look at failures_.
+    }
+  }
+  errors_.reset();
+  group_.reset();
+  if (failures_.failed() && mpi_) mpi_->abandon();
+}
+
+bool World::fail(const std::string& text) {
+  failures_.fail({rank(), text});
+  if (size() == 1) return true;
+  const auto verdict = errors_->verdict(std::chrono::seconds(3));
+  return !verdict || verdict->rank == rank();
+}
+
+void World::end_stragglers(int exit_code) {
+  if (errors_->others_gone(std::chrono::seconds(10)) || !mpi_) return;
+  MpiEnvironment::end_job(exit_code);
+}
+
+namespace {
+
+int end_after_failure(const std::string& program, World& world, const char* text, int exit_code) {
+  if (world.fail(text)) print_failure(program, world.rank(), world.size(), text);
+  world.end_stragglers(exit_code);
+  return exit_code;
+}
+
+// A rank that was lost cannot speak; one of the others does in its place.
+int end_after_peer(const std::string& program, World& world, const PeerFailure& failure) {
+  const int speaker = failure.rank() == 0 ? 1 : 0;
+  if (failure.lost() && world.rank() == speaker) {
+    fmt::print(stderr, "{}: {}\n", program, failure.what());
+  }
+  world.end_stragglers(1);
+  return 1;
+}
+
+int run_body(const std::string& program, const WorldOptions& options,
+             const std::function<void(World&)>& body) {
+  World world(options);
+  try {
+    body(world);
+    return 0;
+  } catch (const PeerFailure& failure) {
+    return end_after_peer(program, world, failure);
+  } catch (const UsageError& error) {
+    return end_after_failure(program, world, error.what(), 2);
+  } catch (const std::exception& error) {
+    return end_after_failure(program, world, error.what(), 1);
+  }
+}
+
+}  // namespace
+
+int run(const std::string& program, const WorldOptions& options,
+        const std::function<void(World&)>& body) noexcept {
+  try {
+    return run_body(program, options, body);
+  } catch (const UsageError& error) {
+    if (rank_from_environment() == 0) print_failure(program, 0, 1, error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    print_failure(program, rank_from_environment(), 2, error.what());
+    return 1;
+  }
+}
+
+int rank_from_environment() noexcept {
+  for (const char* name :
+       {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}) {
+    if (const auto rank = integer_from_environment(name)) return *rank;
+  }
+  return 0;
+}
+
+}  // namespace ddp::comm

@@ -1,0 +1,65 @@
+// All ranks of the job: how a program joins them, and how it ends when one of them fails.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ddp_runtime/comm/failure/error_channel.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/link.h"
+
+namespace ddp::comm {
+
+class MpiEnvironment;
+
+enum class Backend : std::uint8_t { automatic, mpi, nccl };
+
+// Throws UsageError naming the backends there are.
+Backend parse_backend(const std::string& name);
+
+struct WorldOptions {
+  Backend backend = Backend::automatic;
+  LinkLimits limits;
+};
+
+class World {
+ public:
+  // Collective over the job. Alone, without mpirun or srun, it is a world of one. Throws
+  // RuntimeError if what started the processes and MPI disagree on how many there are.
+  explicit World(const WorldOptions& options = {});
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  ~World();
+
+  int rank() const noexcept { return group_->rank(); }
+  int size() const noexcept { return group_->size(); }
+  // The only rank that prints what concerns all of them.
+  bool is_leader() const noexcept { return rank() == 0; }
+  Group& group() noexcept { return *group_; }
+
+  // This rank failed: tells the others. Returns whether its failure was the first of all, so that
+  // its text is the one to print.
+  bool fail(const std::string& text);
+  // Rank 0 after a failure: ends processes that are still there (stopped, or deaf) after a while.
+  void end_stragglers(int exit_code);
+
+ private:
+  FailureState failures_;
+  std::unique_ptr<MpiEnvironment> mpi_;
+  std::unique_ptr<Group> group_;
+  std::unique_ptr<ErrorChannel> errors_;
+};
+
+// Runs `body` in the world and turns the outcome into an exit code: 0, 1 after a failure, 2 after a
+// UsageError. An error of one rank ends all of them within seconds; its text is printed once, on
+// stderr, as "<program>: rank 3 on node2: <text>".
+int run(const std::string& program, const WorldOptions& options,
+        const std::function<void(World&)>& body) noexcept;
+
+// This process's rank as its launcher tells, for what happens before the world is joined; 0 if
+// nobody tells.
+int rank_from_environment() noexcept;
+
+}  // namespace ddp::comm
