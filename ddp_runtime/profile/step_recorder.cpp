@@ -5,6 +5,13 @@
 #include <numeric>
 
 namespace ddp::profile {
+namespace {
+
+double seconds_of(Interval time) {
+  return std::chrono::duration<double>(time.end - time.begin).count();
+}
+
+}  // namespace
 
 std::string_view to_string(Phase phase) noexcept {
   switch (phase) {
@@ -25,7 +32,7 @@ std::string_view to_string(Phase phase) noexcept {
 }
 
 double StepRecord::total() const {
-  return std::chrono::duration<double>(time.end - time.begin).count();
+  return seconds_of(time) + extra;
 }
 
 double StepRecord::other() const {
@@ -71,7 +78,8 @@ StepRecorder::Span::~Span() {
 
 void StepRecorder::begin_step() {
   current_ = {};
-  current_.time.begin = steps_.empty() ? Clock::now() : steps_.back().time.end;
+  current_.time.begin = paused_ ? Clock::now() : steps_.back().time.end;
+  paused_ = false;
 }
 
 void StepRecorder::end_step() {
@@ -87,10 +95,14 @@ void StepRecorder::end_step() {
 }
 
 void StepRecorder::add(Phase phase, Interval time) {
-  current_.seconds[static_cast<std::size_t>(phase)] +=
-      std::chrono::duration<double>(time.end - time.begin).count();
+  current_.seconds[static_cast<std::size_t>(phase)] += seconds_of(time);
   events_.push_back({std::string(to_string(phase)), time, false});
   ++current_events_;
+}
+
+void StepRecorder::add_to_last_step(Phase phase, Interval time) {
+  steps_.back().seconds[static_cast<std::size_t>(phase)] += seconds_of(time);
+  steps_.back().extra += seconds_of(time);
 }
 
 void StepRecorder::add_communication(const std::vector<CommunicationSpan>& spans,

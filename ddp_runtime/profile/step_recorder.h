@@ -34,6 +34,7 @@ struct CommunicationSpan {
 
 struct StepRecord {
   Interval time;
+  double extra = 0;  // seconds that belong to the step but came after it: see add_to_last_step()
   std::array<double, kPhases> seconds{};
   double communication_seconds = 0;  // of any kind, hidden or not
   double hidden_seconds = 0;         // of that, under backward
@@ -84,11 +85,15 @@ class StepRecorder {
     bool communication = false;
   };
 
-  // A step begins where the last one ended, so that no time is lost between them.
+  // A step begins where the last one ended, so that no time is lost between them, unless a pause
+  // (an evaluation, say) came in between.
   void begin_step();
+  void pause() noexcept { paused_ = true; }
   void end_step();
   Span measure(Phase phase) { return {*this, phase}; }
   void add(Phase phase, Interval time);
+  // For what happened after the last step and is its cost, as a checkpoint at the end of an epoch.
+  void add_to_last_step(Phase phase, Interval time);
   // Collectives of this step; those within `backward` count as hidden.
   void add_communication(const std::vector<CommunicationSpan>& spans, Interval backward);
 
@@ -101,6 +106,7 @@ class StepRecorder {
 
   std::vector<StepRecord> steps_;
   StepRecord current_;
+  bool paused_ = true;
   std::vector<TraceEvent> events_;
   std::vector<std::size_t> events_per_step_;
   std::size_t current_events_ = 0;
