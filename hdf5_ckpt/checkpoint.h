@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/detail/unique_fd.h"
 #include "hdf5_ckpt/manifest.h"
-#include "hdf5_ckpt/unique_fd.h"
 
 namespace ddp::ckpt {
 

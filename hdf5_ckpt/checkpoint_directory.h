@@ -130,6 +130,11 @@ class CheckpointDirectory {
   std::optional<Loaded> newest_verified(const ReadOptions& options = {}) const;
 
  private:
+  Saved write_and_publish(const SaveId& id, std::span<const FileRecord> records,
+                          const CheckpointInfo& info);
+  void publish(const SaveId& id, Saved& saved);
+  void leave_hint(const SaveId& id, Saved& saved);
+
   std::filesystem::path root_;
   SaveOptions options_;
   FileOps* ops_;

@@ -39,11 +39,12 @@ class Retention {
 
  private:
   bool is_whole(const Candidate& candidate, const ReadOptions& options, RetentionReport& report);
+  void remove(const Candidate& candidate, RetentionReport& report);
 
   std::filesystem::path root_;
   OwnerTag owner_;
   FileOps* ops_;
-  std::map<std::uint64_t, std::string> verified_;  // step -> identity of the manifest
+  std::map<std::uint64_t, std::uint32_t> verified_;  // step -> identity of the manifest
 };
 
 // Removes .tmp-*, .trash-* and .latest.* entries of ROOT whose owner `is_dead`; those of others,
