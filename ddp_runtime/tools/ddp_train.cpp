@@ -4,7 +4,9 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
-#include <iostream>
+#include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -190,17 +192,23 @@ int main(int argc, char** argv) {
   add_model_options(app, c);
   add_training_options(app, c);
   add_run_options(app, c);
+
+  ddp::comm::WorldOptions world_options;
+  const bool speaks = ddp::comm::rank_from_environment() == 0;  // all ranks have one command line
   try {
     app.parse(argc, argv);
+    interpret(c);
+    world_options.backend = ddp::comm::parse_backend(c.backend);
+    world_options.limits.timeout =
+        std::chrono::milliseconds(static_cast<std::int64_t>(c.timeout_seconds * 1000));
   } catch (const CLI::ParseError& e) {
-    // Every rank has the same command line: one of them speaks.
     if (e.get_exit_code() == 0) return app.exit(e);
-    if (ddp::comm::rank_from_environment() == 0) fmt::print(stderr, "ddp-train: {}\n", e.what());
+    if (speaks) fmt::print(stderr, "ddp-train: {}; see --help\n", e.what());
+    return 2;
+  } catch (const ddp::UsageError& e) {
+    if (speaks) fmt::print(stderr, "ddp-train: {}\n", e.what());
     return 2;
   }
-  ddp::comm::WorldOptions options;
-  return ddp::comm::run("ddp-train", options, [&](ddp::comm::World& world) {
-    interpret(c);
-    train(c, world);
-  });
+  return ddp::comm::run("ddp-train", world_options,
+                        [&](ddp::comm::World& world) { train(c, world); });
 }

@@ -52,15 +52,15 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
       state_(state),
       options_(std::move(options)),
       run_(std::move(run)),
-      owner_(this_owner()),
-      directory_(options_.directory),
-      retention_(options_.directory, owner_) {
+      owner_(this_owner()) {
   if (options_.directory.empty()) return;
+  directory_.emplace(options_.directory);
+  retention_.emplace(options_.directory, owner_);
   std::string mine;
   if (group_.rank() == 0) {
     mine = why_not_writable(options_.directory);
     // A run that starts afresh there would collide with the steps of the other, or mix with them.
-    if (mine.empty() && options_.resume == "never" && !directory_.candidates().empty()) {
+    if (mine.empty() && options_.resume == "never" && !directory_->candidates().empty()) {
       mine = fmt::format(
           "{} already holds checkpoints; use --resume auto to go on from them, or another "
           "--checkpoint-dir",
@@ -81,7 +81,7 @@ ckpt::Checkpoint Checkpointer::load_on_leader() {
     return checkpoint;
   }
   std::string skipped;
-  for (const auto& candidate : directory_.candidates()) {
+  for (const auto& candidate : directory_->candidates()) {
     try {
       auto checkpoint = ckpt::Checkpoint::open(candidate.path);
       state_.load(checkpoint);
@@ -103,7 +103,7 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   }
   if (options_.resume == "never") return std::nullopt;
   std::string text;
-  if (group_.rank() == 0 && (options_.resume != "auto" || !directory_.candidates().empty())) {
+  if (group_.rank() == 0 && (options_.resume != "auto" || !directory_->candidates().empty())) {
     try {
       const auto checkpoint = load_on_leader();
       newest_ = checkpoint.path();
@@ -126,7 +126,7 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
 }
 
 bool Checkpointer::due(std::int64_t step, bool end_of_epoch) const {
-  if (options_.directory.empty() || step == last_saved_step_) return false;
+  if (!enabled() || step == last_saved_step_) return false;
   if (options_.every_steps > 0 && step % options_.every_steps == 0) return true;
   return options_.every_epoch && end_of_epoch;
 }
@@ -143,14 +143,14 @@ std::string Checkpointer::save_on_leader(const std::vector<NamedTensor>& arrays,
     info.run_id = owner_.text();
     info.state = {{"position", position.to_json()}, {"run", run_}};
     const auto saved =
-        directory_.save(static_cast<std::uint64_t>(position.step), owner_, views, info);
+        directory_->save(static_cast<std::uint64_t>(position.step), owner_, views, info);
     newest_ = saved.path;
     for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
   } catch (const ckpt::Error& e) {
     return e.what();
   }
   try {
-    const auto report = retention_.apply({static_cast<std::size_t>(options_.keep_last)});
+    const auto report = retention_->apply({static_cast<std::size_t>(options_.keep_last)});
     for (const auto& note : report.notes) fmt::print("checkpoint: {}\n", note);
   } catch (const ckpt::Error& e) {
     fmt::print(stderr, "warning: old checkpoints were not removed: {}\n", e.what());

@@ -24,7 +24,7 @@ class Checkpointer {
   // Collective. Loads what options.resume says. Nothing if there is nothing to resume.
   std::optional<Position> resume(std::uint64_t seed);
 
-  bool enabled() const noexcept { return !options_.directory.empty(); }
+  bool enabled() const noexcept { return directory_.has_value(); }
   std::int64_t last_saved_step() const noexcept { return last_saved_step_; }
   // Whether a save is due after this step.
   bool due(std::int64_t step, bool end_of_epoch) const;
@@ -46,8 +46,8 @@ class Checkpointer {
   CheckpointOptions options_;
   nlohmann::json run_;
   ckpt::OwnerTag owner_;
-  ckpt::CheckpointDirectory directory_;
-  ckpt::Retention retention_;
+  std::optional<ckpt::CheckpointDirectory> directory_;  // none: nothing is saved
+  std::optional<ckpt::Retention> retention_;
   std::filesystem::path newest_;
   std::int64_t last_saved_step_ = -1;
   int failures_ = 0;

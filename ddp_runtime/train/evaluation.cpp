@@ -1,7 +1,6 @@
 #include "ddp_runtime/train/evaluation.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <vector>
 
@@ -13,7 +12,7 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward
                     const data::Dataset& data, std::int64_t batch, amp::Precision precision) {
   const torch::NoGradGuard no_grad;
   module.eval();
-  std::array<double, 3> sums{};  // loss, correct, targets
+  std::vector<double> sums(3);  // loss, correct, targets
   const auto share = data::evaluation_share(data.size(), group.rank(), group.size());
   for (std::int64_t first = share.first; first < share.last; first += batch) {
     std::vector<std::int64_t> indices(

@@ -80,10 +80,11 @@ class Trainer {
 
   Position position_;
   std::int64_t first_step_ = 0;  // where this process began
-  double epoch_loss_ = 0;        // of the last finished epoch, over all ranks
+  double epoch_loss_ = 0;        // of the current or last epoch, over all ranks
   std::vector<StepLoss> losses_;
   std::size_t reduced_losses_ = 0;  // of losses_, how many are means over all ranks already
   Evaluation evaluation_;
+  std::int64_t evaluated_step_ = -1;  // when evaluation_ was made
   double started_unix_ = 0;
 };
 
