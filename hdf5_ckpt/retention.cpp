@@ -54,8 +54,13 @@ void Retention::remove(const Candidate& candidate, RetentionReport& report) {
     report.notes.emplace_back(IoError("set aside for deletion", candidate.path, code).what());
     return;
   }
-  // The name must be gone for good before the content goes.
-  sync_folder(*ops_, root_);
+  try {
+    // The name must be gone for good before the content goes.
+    sync_folder(*ops_, root_);
+  } catch (const IoError& error) {
+    report.notes.emplace_back(error.what());
+    return;
+  }
   report.removed.push_back(candidate.step);
   verified_.erase(candidate.step);
   if (const int code = remove_folder(*ops_, trash); code != 0)

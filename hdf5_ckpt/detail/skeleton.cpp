@@ -127,12 +127,13 @@ Hdf5Space space_of(const Shape& shape) {
   return {H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), action};
 }
 
+// A null `value` is for an attribute without elements.
 void put_attribute(hid_t object, const std::string& name, hid_t type, hid_t space,
                    const void* value) {
   const std::string action = fmt::format("write the attribute '{}'", name);
   const Hdf5Attribute attribute(
       H5Acreate2(object, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT), action);
-  hdf5_check(H5Awrite(attribute.get(), type, value), action);
+  if (value != nullptr) hdf5_check(H5Awrite(attribute.get(), type, value), action);
 }
 
 void put_text(hid_t object, const std::string& name, std::string_view text) {
@@ -218,7 +219,7 @@ void Skeleton::create_array(const ArrayView& array) {
   const std::uint32_t not_yet = 0;
   put_attribute(dataset.get(), "crc32c", H5T_STD_U32LE, space_of({}).get(), &not_yet);
   put_attribute(dataset.get(), "global_shape", H5T_STD_U64LE, space_of({array.shape.size()}).get(),
-                array.shape.data());
+                array.shape.empty() ? nullptr : array.shape.data());
   const haddr_t offset = array.bytes.empty() ? 0 : H5Dget_offset(dataset.get());
   if (offset == HADDR_UNDEF) throw_hdf5_error(fmt::format("tell where '{}' lies", array.name));
   names_.push_back(array.name);
@@ -229,9 +230,9 @@ void Skeleton::finish(std::span<const std::uint32_t> crcs) {
   const Hdf5Session session;
   for (std::size_t i = 0; i < names_.size(); ++i) {
     const std::string action = fmt::format("write the checksum of '{}'", names_[i]);
-    const Hdf5Attribute attribute(
-        H5Aopen_by_name(file_.get(), names_[i].c_str(), "crc32c", H5P_DEFAULT, H5P_DEFAULT),
-        action);
+    // The dataset stays open meanwhile: HDF5 1.10 does not find the attribute again otherwise.
+    const Hdf5Dataset dataset(H5Dopen2(file_.get(), names_[i].c_str(), H5P_DEFAULT), action);
+    const Hdf5Attribute attribute(H5Aopen(dataset.get(), "crc32c", H5P_DEFAULT), action);
     hdf5_check(H5Awrite(attribute.get(), H5T_STD_U32LE, &crcs[i]), action);
   }
   file_.close("close a file's skeleton");
