@@ -1,6 +1,8 @@
 #include "spank_plugin/launch/leader.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_set>
 
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/hostlist.h"
@@ -11,17 +13,14 @@ namespace {
 
 constexpr const char* kRemedy = "give its host with --ddp=master_addr=HOST";
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 // Rank 0 is on the first node of the step's first component. The step's node list is sorted over
 // all components, but the job tells the nodes of each.
 std::optional<Leader> leader_by_components(const StepFacts& step) {
   for (const auto& list : step.component_nodes) {
-    const auto members = expand_hostlist(list);
+    const auto names = expand_hostlist(list);
+    const std::unordered_set<std::string_view> members(names.begin(), names.end());
     for (const auto& node : step.nodes) {
-      if (contains(members, node)) {
+      if (members.contains(node)) {
         return Leader{node, "first node of the step's first component",
                       "SLURM_JOB_NODELIST_HET_GROUP_*"};
       }
@@ -30,14 +29,17 @@ std::optional<Leader> leader_by_components(const StepFacts& step) {
   return std::nullopt;
 }
 
+bool is_node_of(const StepFacts& step, const std::string& name) {
+  return std::find(step.nodes.begin(), step.nodes.end(), name) != step.nodes.end();
+}
+
 Leader leader_of_reordered_step(const StepFacts& step) {
   const bool arbitrary = step.distribution.starts_with("arbitrary");
   if (step.rank_zero_in_map) {
     return {step.nodes[*step.rank_zero_in_map], "host of rank 0, by SLURM's process map",
             "SLURM_PMIX_MAPPING_SERV"};
   }
-  if (arbitrary && step.rank_zero_in_hostfile &&
-      contains(step.nodes, *step.rank_zero_in_hostfile)) {
+  if (arbitrary && step.rank_zero_in_hostfile && is_node_of(step, *step.rank_zero_in_hostfile)) {
     return {*step.rank_zero_in_hostfile, "host of rank 0, by the first line of the hostfile",
             "SLURM_HOSTFILE"};
   }

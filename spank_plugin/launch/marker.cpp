@@ -53,6 +53,10 @@ std::optional<std::string> Inherited::from_this_step(const std::string& name) co
   return environment_(name);
 }
 
+bool Inherited::gives(const std::string& name) const {
+  return from_user(name).has_value() || from_this_step(name).has_value();
+}
+
 bool Inherited::are_ports_of_another_step(std::string_view reserved_ports) const {
   return marker_ && marker_->step != step_ && marker_->reserved_ports == reserved_ports;
 }

@@ -143,8 +143,9 @@ void note_address(PlanBuilder& plan, const Plan& result, const StepFacts& step) 
 
 void add_marker(Plan& plan, const StepFacts& step) {
   Marker marker{step.id, {}, step.reserved_ports};
-  for (const auto& entry : plan.entries) {
-    if (!entry.kept) marker.names.push_back(entry.name);
+  // Only what a user may set too: the rank variables are overwritten in any case.
+  for (const auto* name : {"MASTER_ADDR", "MASTER_PORT"}) {
+    if (!plan.find(name)->kept) marker.names.emplace_back(name);
   }
   plan.entries.push_back({variable::kMarker, format_marker(marker),
                           "what this plan set, for steps inside this one", "this plan", false});

@@ -54,7 +54,7 @@ std::string render_table(const Plan& plan) {
   std::size_t source_width = 6;
   for (const auto& entry : plan.entries) {
     name_width = std::max(name_width, entry.name.size());
-    value_width = std::max(value_width, std::min<std::size_t>(entry.value.size(), 40));
+    value_width = std::max(value_width, std::min<std::size_t>(entry.value.size(), 48));
     source_width = std::max(source_width, entry.source.size());
   }
   std::string table = "plan of rank " + std::to_string(plan.rank) + " of " +
