@@ -10,6 +10,7 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/tools/bench/step_bench.h"
+#include "ddp_runtime/tools/validators.h"
 #include "slurm_ddp/version.h"
 
 namespace {
@@ -66,10 +67,10 @@ int main(int argc, char** argv) {
   step->add_option("--layers", step_options.model.layers, "Hidden layers of mlp")
       ->capture_default_str();
   step->add_option("--batch", step_options.batch, "Samples per rank")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::tools::positive())
       ->capture_default_str();
   step->add_option("--steps", step_options.steps, "Measured steps of each kind")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::tools::positive())
       ->capture_default_str();
   step->add_option("--threads", threads, "Compute threads per rank; 0: as OMP_NUM_THREADS says");
   step->add_option("--json", json_file, "Also write the result to this file");

@@ -14,6 +14,7 @@
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/tools/validators.h"
 #include "ddp_runtime/train/trainer.h"
 #include "slurm_ddp/version.h"
 
@@ -43,35 +44,35 @@ constexpr const char* kExamples = R"(Examples:
 void add_training_options(CLI::App& app, CommandLine& c) {
   auto& t = c.train;
   app.add_option("--epochs", t.epochs, "Passes over the data")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option("--steps", t.steps,
                  "Stop after this many optimiser steps; 0: only --epochs counts")
-      ->check(CLI::NonNegativeNumber)
+      ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_option("--batch", t.batch, "Samples per rank and micro-batch")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option("--accumulate", t.micro_batches, "Micro-batches per optimiser step")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option("--lr", t.optimizer.learning_rate, "Learning rate for one rank and micro-batch")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option("--optimizer", t.optimizer.name, "sgd, adam or adamw")->capture_default_str();
   app.add_option("--momentum", t.optimizer.momentum, "Of sgd")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(ddp::tools::fraction())
       ->capture_default_str();
   app.add_option("--weight-decay", t.optimizer.weight_decay, "L2 penalty; decoupled with adamw")
-      ->check(CLI::NonNegativeNumber)
+      ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_flag("--scale-lr", t.scale_learning_rate,
                "Multiply the learning rate by ranks x micro-batches (linear scaling rule)");
   app.add_option("--warmup", t.warmup_steps, "Steps over which the learning rate rises")
-      ->check(CLI::NonNegativeNumber)
+      ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_option("--clip", t.clip_norm, "Clip gradients to this global norm; 0: do not")
-      ->check(CLI::NonNegativeNumber)
+      ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_option("--precision", c.precision, "fp32, or bf16 (autocast)")->capture_default_str();
   app.add_option("--seed", t.seed, "Of initialisation, order of samples and dropout")
@@ -82,22 +83,22 @@ void add_run_options(CLI::App& app, CommandLine& c) {
   auto& t = c.train;
   app.add_option("--backend", c.backend, "auto, mpi or nccl")->capture_default_str();
   app.add_option("--bucket-mb", c.bucket_mb, "Gradients are reduced in buckets of this many MiB")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option("--timeout", c.timeout_seconds, "Seconds after which a silent rank is given up")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option("--threads", c.threads, "Compute threads per rank; 0: as OMP_NUM_THREADS says")
-      ->check(CLI::NonNegativeNumber)
+      ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_option("--workers", t.loader_threads, "Threads that load data, per rank")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option("--checkpoint-dir", t.checkpoint.directory, "Where to save; none: no checkpoints");
   app.add_option("--checkpoint-every", c.checkpoint_every, "A number of steps, or 'epoch'")
       ->capture_default_str();
   app.add_option("--keep-last", t.checkpoint.keep_last, "How many checkpoints to keep")
-      ->check(CLI::PositiveNumber)
+      ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option(
          "--resume", t.checkpoint.resume,
@@ -108,7 +109,7 @@ void add_run_options(CLI::App& app, CommandLine& c) {
                  "Where to write run.json, steps.csv and trace.json");
   app.add_option("--log-every", t.log_every_steps,
                  "Also a log line every so many steps; 0: one per epoch")
-      ->check(CLI::NonNegativeNumber)
+      ->check(ddp::tools::not_negative())
       ->capture_default_str();
 }
 
@@ -116,10 +117,10 @@ void add_model_options(CLI::App& app, CommandLine& c) {
   app.add_option("--model", c.model.name, "mlp or mnist-cnn")->capture_default_str();
   app.add_option("--data", c.data, "digits, mnist:DIR or synthetic")->capture_default_str();
   app.add_option("--width", c.model.width, "Units or channels per layer; 0: the model's default")
-      ->check(CLI::NonNegativeNumber)
+      ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_option("--layers", c.model.layers, "Hidden layers of mlp; 0: the model's default")
-      ->check(CLI::NonNegativeNumber)
+      ->check(ddp::tools::not_negative())
       ->capture_default_str();
 }
 
