@@ -43,6 +43,7 @@ constexpr const char* kExamples = R"(Examples:
 
 void add_training_options(CLI::App& app, CommandLine& c) {
   auto& t = c.train;
+  app.option_defaults()->group("Training");
   app.add_option("--epochs", t.epochs, "Passes over the data")
       ->check(ddp::tools::positive())
       ->capture_default_str();
@@ -81,6 +82,7 @@ void add_training_options(CLI::App& app, CommandLine& c) {
 
 void add_run_options(CLI::App& app, CommandLine& c) {
   auto& t = c.train;
+  app.option_defaults()->group("Running it");
   app.add_option("--backend", c.backend, "auto, mpi or nccl")->capture_default_str();
   app.add_option("--bucket-mb", c.bucket_mb, "Gradients are reduced in buckets of this many MiB")
       ->check(ddp::tools::positive())
@@ -114,6 +116,7 @@ void add_run_options(CLI::App& app, CommandLine& c) {
 }
 
 void add_model_options(CLI::App& app, CommandLine& c) {
+  app.option_defaults()->group("Model and data");
   app.add_option("--model", c.model.name, "mlp or mnist-cnn")->capture_default_str();
   app.add_option("--data", c.data, "digits, mnist:DIR or synthetic")->capture_default_str();
   app.add_option("--width", c.model.width, "Units or channels per layer; 0: the model's default")
