@@ -28,6 +28,7 @@ P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
     : transport_(std::move(transport)),
       failures_(failures),
       link_(*transport_, failures, whole_elements(limits)),
+      everyone_(Team::all(transport_->rank(), transport_->size())),
       thread_([this] { communicate(); }) {}
 
 P2pGroup::~P2pGroup() {
@@ -94,15 +95,16 @@ void P2pGroup::begin_link(const Operation& operation) {
 
 Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label) {
   return enqueue(Kind::collective, "all_reduce", std::move(label),
-                 [=, this] { schedules::all_reduce(link_, data, op, scratch_); });
+                 [=, this] { schedules::all_reduce(link_, everyone_, data, op, scratch_); });
 }
 
 Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) {
   require(
       input.type == output.type && input.count == output.count * static_cast<std::size_t>(size()),
       "reduce_scatter: input must hold size() times the elements of output, of one type");
-  return enqueue(Kind::collective, "reduce_scatter", std::move(label),
-                 [=, this] { schedules::reduce_scatter(link_, input, output, op, scratch_); });
+  return enqueue(Kind::collective, "reduce_scatter", std::move(label), [=, this] {
+    schedules::reduce_scatter(link_, everyone_, input, output, op, scratch_);
+  });
 }
 
 Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label) {
@@ -110,13 +112,13 @@ Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label) {
       input.type == output.type && output.count == input.count * static_cast<std::size_t>(size()),
       "all_gather: output must hold size() times the elements of input, of one type");
   return enqueue(Kind::collective, "all_gather", std::move(label),
-                 [=, this] { schedules::all_gather(link_, input, output); });
+                 [=, this] { schedules::all_gather(link_, everyone_, input, output); });
 }
 
 Work P2pGroup::broadcast(Buffer data, int root, std::string label) {
   require(root >= 0 && root < size(), "broadcast: root is not a rank of the group");
   return enqueue(Kind::collective, "broadcast", std::move(label),
-                 [=, this] { schedules::broadcast(link_, data, root); });
+                 [=, this] { schedules::broadcast(link_, everyone_, data, root); });
 }
 
 Work P2pGroup::send(Buffer data, int peer, std::string label) {
@@ -133,7 +135,7 @@ Work P2pGroup::receive(Buffer data, int peer, std::string label) {
 
 Work P2pGroup::barrier(std::string label) {
   return enqueue(Kind::collective, "barrier", std::move(label),
-                 [this] { schedules::barrier(link_); });
+                 [this] { schedules::barrier(link_, everyone_); });
 }
 
 }  // namespace ddp::comm

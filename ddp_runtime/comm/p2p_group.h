@@ -16,6 +16,7 @@
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/comm/link.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
+#include "ddp_runtime/comm/team.h"
 #include "ddp_runtime/comm/transport.h"
 
 namespace ddp::comm {
@@ -59,6 +60,7 @@ class P2pGroup final : public Group {
   std::unique_ptr<Transport> transport_;
   FailureState& failures_;
   Link link_;
+  Team everyone_;
   schedules::Scratch scratch_;
   std::uint64_t sequence_ = 0;  // of the next collective
 

@@ -8,10 +8,10 @@ namespace ddp::comm::schedules {
 
 // Ranks are renumbered so that the root is 0. In the round with distance d, ranks below d have the
 // data and rank r sends it to r + d; rank r > 0 therefore receives from r minus its highest bit.
-void broadcast_tree(Link& link, Buffer data, int root) {
-  const int n = link.size();
-  const int me = (link.rank() - root + n) % n;
-  const auto actual = [&](int relative) { return (relative + root) % n; };
+void broadcast_tree(Link& link, const Team& team, Buffer data, int root) {
+  const int n = team.size();
+  const int me = (team.me - root + n) % n;
+  const auto actual = [&](int relative) { return team.at(relative + root); };
   int distance = 1;
   if (me != 0) {
     while (distance * 2 <= me) distance *= 2;
@@ -23,31 +23,31 @@ void broadcast_tree(Link& link, Buffer data, int root) {
   }
 }
 
-void broadcast_chain(Link& link, Buffer data, int root) {
-  const int n = link.size();
-  const int me = (link.rank() - root + n) % n;
-  const int before = (link.rank() + n - 1) % n;
-  const int after = (link.rank() + 1) % n;
+void broadcast_chain(Link& link, const Team& team, Buffer data, int root) {
+  const int n = team.size();
+  const int me = (team.me - root + n) % n;
+  const int before = team.at(team.me - 1);
+  const int after = team.at(team.me + 1);
   if (me == 0) return link.send(after, data.span());
   if (me == n - 1) return link.receive(before, data.span());
   link.relay(before, after, data.span());
 }
 
-void broadcast(Link& link, Buffer data, int root) {
-  if (link.size() == 1 || data.count == 0) return;
-  if (data.bytes() <= kSmallMessage) return broadcast_tree(link, data, root);
-  broadcast_chain(link, data, root);
+void broadcast(Link& link, const Team& team, Buffer data, int root) {
+  if (team.size() == 1 || data.count == 0) return;
+  if (data.bytes() <= kSmallMessage) return broadcast_tree(link, team, data, root);
+  broadcast_chain(link, team, data, root);
 }
 
 // In round k every rank signals the rank 2^k ahead and waits for the one 2^k behind: after log2 n
 // rounds everybody has heard, directly or not, from everybody.
-void barrier(Link& link) {
-  const int n = link.size();
-  const int me = link.rank();
+void barrier(Link& link, const Team& team) {
+  const int n = team.size();
+  const int me = team.me;
   std::array<std::byte, 1> out{};
   std::array<std::byte, 1> in{};
   for (int distance = 1; distance < n; distance *= 2) {
-    link.exchange((me + distance) % n, out, (me - distance + n) % n, in);
+    link.exchange(team.at(me + distance), out, team.at(me - distance), in);
   }
 }
 

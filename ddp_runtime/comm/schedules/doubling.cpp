@@ -11,26 +11,26 @@
 
 namespace ddp::comm::schedules {
 
-void all_reduce_doubling(Link& link, Buffer data, ReduceOp op, Scratch& scratch) {
-  const int n = link.size();
-  const int me = link.rank();
+void all_reduce_doubling(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch) {
+  const int n = team.size();
+  const int me = team.me;
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
   scratch.resize(std::max(scratch.size(), data.bytes()));
   const std::span<std::byte> incoming(scratch.data(), data.bytes());
 
   if (me >= power) {
-    link.send(me - power, data.span());
-    link.receive(me - power, data.span());
+    link.send(team.at(me - power), data.span());
+    link.receive(team.at(me - power), data.span());
     return;
   }
   const bool has_extra = me + power < n;
   if (has_extra) {
-    link.receive(me + power, incoming);
+    link.receive(team.at(me + power), incoming);
     reduce_into(data, incoming, op);
   }
   for (int distance = 1; distance < power; distance *= 2) {
     const int partner = me ^ distance;
-    link.exchange(partner, data.span(), partner, incoming);
+    link.exchange(team.at(partner), data.span(), team.at(partner), incoming);
     // Both partners add in the same order, lower rank first, so that all ranks end with the same
     // bits even where the operation rounds.
     if (partner < me) {
@@ -41,13 +41,13 @@ void all_reduce_doubling(Link& link, Buffer data, ReduceOp op, Scratch& scratch)
       reduce_into(data, incoming, op);
     }
   }
-  if (has_extra) link.send(me + power, data.span());
+  if (has_extra) link.send(team.at(me + power), data.span());
 }
 
-void all_reduce(Link& link, Buffer data, ReduceOp op, Scratch& scratch) {
-  if (link.size() == 1 || data.count == 0) return;
-  if (data.bytes() <= kSmallMessage) return all_reduce_doubling(link, data, op, scratch);
-  all_reduce_ring(link, data, op, scratch);
+void all_reduce(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch) {
+  if (team.size() == 1 || data.count == 0) return;
+  if (data.bytes() <= kSmallMessage) return all_reduce_doubling(link, team, data, op, scratch);
+  all_reduce_ring(link, team, data, op, scratch);
 }
 
 }  // namespace ddp::comm::schedules

@@ -26,12 +26,12 @@ std::vector<std::size_t> even_chunks(std::size_t count, int ranks) {
   return starts;
 }
 
-void ring_reduce(Link& link, Buffer data, const std::vector<std::size_t>& starts, ReduceOp op,
-                 Scratch& scratch) {
-  const int n = link.size();
-  const int me = link.rank();
-  const int right = modulo(me + 1, n);
-  const int left = modulo(me - 1, n);
+void ring_reduce(Link& link, const Team& team, Buffer data, const std::vector<std::size_t>& starts,
+                 ReduceOp op, Scratch& scratch) {
+  const int n = team.size();
+  const int me = team.me;
+  const int right = team.at(me + 1);
+  const int left = team.at(me - 1);
   for (int step = 0; step < n - 1; ++step) {
     const Buffer outgoing = chunk(data, starts, modulo(me - step - 1, n));
     const Buffer target = chunk(data, starts, modulo(me - step - 2, n));
@@ -46,34 +46,36 @@ void ring_reduce(Link& link, Buffer data, const std::vector<std::size_t>& starts
   }
 }
 
-void ring_gather(Link& link, Buffer data, const std::vector<std::size_t>& starts) {
-  const int n = link.size();
-  const int me = link.rank();
+void ring_gather(Link& link, const Team& team, Buffer data,
+                 const std::vector<std::size_t>& starts) {
+  const int n = team.size();
+  const int me = team.me;
   for (int step = 0; step < n - 1; ++step) {
     const Buffer outgoing = chunk(data, starts, modulo(me - step, n));
     const Buffer incoming = chunk(data, starts, modulo(me - step - 1, n));
-    link.exchange(modulo(me + 1, n), outgoing.span(), modulo(me - 1, n), incoming.span());
+    link.exchange(team.at(me + 1), outgoing.span(), team.at(me - 1), incoming.span());
   }
 }
 
-void all_reduce_ring(Link& link, Buffer data, ReduceOp op, Scratch& scratch) {
-  const auto starts = even_chunks(data.count, link.size());
-  ring_reduce(link, data, starts, op, scratch);
-  ring_gather(link, data, starts);
+void all_reduce_ring(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch) {
+  const auto starts = even_chunks(data.count, team.size());
+  ring_reduce(link, team, data, starts, op, scratch);
+  ring_gather(link, team, data, starts);
 }
 
-void reduce_scatter(Link& link, Buffer input, Buffer output, ReduceOp op, Scratch& scratch) {
-  const auto starts = even_chunks(input.count, link.size());
-  ring_reduce(link, input, starts, op, scratch);
-  const Buffer mine = chunk(input, starts, link.rank());
+void reduce_scatter(Link& link, const Team& team, Buffer input, Buffer output, ReduceOp op,
+                    Scratch& scratch) {
+  const auto starts = even_chunks(input.count, team.size());
+  ring_reduce(link, team, input, starts, op, scratch);
+  const Buffer mine = chunk(input, starts, team.me);
   if (mine.bytes() > 0) std::memcpy(output.data, mine.data, mine.bytes());
 }
 
-void all_gather(Link& link, Buffer input, Buffer output) {
-  const auto starts = even_chunks(output.count, link.size());
-  const Buffer mine = chunk(output, starts, link.rank());
+void all_gather(Link& link, const Team& team, Buffer input, Buffer output) {
+  const auto starts = even_chunks(output.count, team.size());
+  const Buffer mine = chunk(output, starts, team.me);
   if (mine.bytes() > 0) std::memmove(mine.data, input.data, mine.bytes());
-  ring_gather(link, output, starts);
+  ring_gather(link, team, output, starts);
 }
 
 }  // namespace ddp::comm::schedules

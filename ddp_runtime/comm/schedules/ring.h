@@ -21,8 +21,8 @@ namespace ddp::comm::schedules {
 std::vector<std::size_t> even_chunks(std::size_t count, int ranks);
 
 // Both work in place on `data`, whose chunks begin at `starts`.
-void ring_reduce(Link& link, Buffer data, const std::vector<std::size_t>& starts, ReduceOp op,
-                 Scratch& scratch);
-void ring_gather(Link& link, Buffer data, const std::vector<std::size_t>& starts);
+void ring_reduce(Link& link, const Team& team, Buffer data, const std::vector<std::size_t>& starts,
+                 ReduceOp op, Scratch& scratch);
+void ring_gather(Link& link, const Team& team, Buffer data, const std::vector<std::size_t>& starts);
 
 }  // namespace ddp::comm::schedules

@@ -17,6 +17,7 @@
 
 #include "ddp_runtime/comm/buffer.h"
 #include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/team.h"
 
 namespace ddp::comm::schedules {
 
@@ -26,16 +27,17 @@ using Scratch = std::vector<std::byte>;
 // Below this many bytes latency decides, above it bandwidth.
 inline constexpr std::size_t kSmallMessage = 32768;
 
-void all_reduce(Link& link, Buffer data, ReduceOp op, Scratch& scratch);
-void reduce_scatter(Link& link, Buffer input, Buffer output, ReduceOp op, Scratch& scratch);
-void all_gather(Link& link, Buffer input, Buffer output);
-void broadcast(Link& link, Buffer data, int root);
-void barrier(Link& link);
+void all_reduce(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
+void reduce_scatter(Link& link, const Team& team, Buffer input, Buffer output, ReduceOp op,
+                    Scratch& scratch);
+void all_gather(Link& link, const Team& team, Buffer input, Buffer output);
+void broadcast(Link& link, const Team& team, Buffer data, int root);
+void barrier(Link& link, const Team& team);
 
 // The variants, for tests and benchmarks.
-void all_reduce_doubling(Link& link, Buffer data, ReduceOp op, Scratch& scratch);
-void all_reduce_ring(Link& link, Buffer data, ReduceOp op, Scratch& scratch);
-void broadcast_tree(Link& link, Buffer data, int root);
-void broadcast_chain(Link& link, Buffer data, int root);
+void all_reduce_doubling(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
+void all_reduce_ring(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
+void broadcast_tree(Link& link, const Team& team, Buffer data, int root);
+void broadcast_chain(Link& link, const Team& team, Buffer data, int root);
 
 }  // namespace ddp::comm::schedules

@@ -28,6 +28,10 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
                      info.param.segment);
 }
 
+Team everyone(const Link& link) {
+  return Team::all(link.rank(), link.size());
+}
+
 // Integers as floats: any order of summation gives the same bits.
 float element(int rank, std::size_t index) {
   return static_cast<float>(
@@ -72,14 +76,14 @@ class Schedules : public testing::TestWithParam<Case> {
   }
 };
 
-using AllReduce = void (*)(Link&, Buffer, ReduceOp, Scratch&);
+using AllReduce = void (*)(Link&, const Team&, Buffer, ReduceOp, Scratch&);
 
 TEST_P(Schedules, AllReduce) {
   for (const AllReduce all_reduce_variant : {&all_reduce, &all_reduce_doubling, &all_reduce_ring}) {
     on_all_ranks([&](Link& link) {
       Scratch scratch;
       auto data = input(link.rank());
-      all_reduce_variant(link, buffer_of(std::span(data)), ReduceOp::sum, scratch);
+      all_reduce_variant(link, everyone(link), buffer_of(std::span(data)), ReduceOp::sum, scratch);
       EXPECT_EQ(data, expected_sum()) << "rank " << link.rank();
     });
   }
@@ -93,8 +97,8 @@ TEST_P(Schedules, ReduceScatter) {
     auto data = input(link.rank());
     data.resize(count * ranks);
     std::vector<float> mine(count);
-    reduce_scatter(link, buffer_of(std::span(data)), buffer_of(std::span(mine)), ReduceOp::sum,
-                   scratch);
+    reduce_scatter(link, everyone(link), buffer_of(std::span(data)), buffer_of(std::span(mine)),
+                   ReduceOp::sum, scratch);
     for (std::size_t i = 0; i < count; ++i) {
       ASSERT_EQ(mine[i],
                 sum_at(GetParam().ranks, static_cast<std::size_t>(link.rank()) * count + i));
@@ -106,7 +110,7 @@ TEST_P(Schedules, AllGather) {
   on_all_ranks([&](Link& link) {
     auto mine = input(link.rank());
     std::vector<float> all(mine.size() * static_cast<std::size_t>(link.size()));
-    all_gather(link, buffer_of(std::span(mine)), buffer_of(std::span(all)));
+    all_gather(link, everyone(link), buffer_of(std::span(mine)), buffer_of(std::span(all)));
     for (int r = 0; r < link.size(); ++r) {
       const auto expected = input(r);
       ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
@@ -117,13 +121,13 @@ TEST_P(Schedules, AllGather) {
 }
 
 TEST_P(Schedules, BroadcastFromEveryRoot) {
-  using Broadcast = void (*)(Link&, Buffer, int);
+  using Broadcast = void (*)(Link&, const Team&, Buffer, int);
   for (const Broadcast variant : {&broadcast, &broadcast_tree, &broadcast_chain}) {
     if (GetParam().ranks == 1 && variant != &broadcast) continue;
     for (int root = 0; root < GetParam().ranks; ++root) {
       on_all_ranks([&](Link& link) {
         auto data = input(link.rank());
-        variant(link, buffer_of(std::span(data)), root);
+        variant(link, everyone(link), buffer_of(std::span(data)), root);
         EXPECT_EQ(data, input(root)) << "rank " << link.rank() << ", root " << root;
       });
     }
@@ -135,7 +139,7 @@ TEST_P(Schedules, NobodyPassesTheBarrierBeforeAllHaveEntered) {
   on_all_ranks([&](Link& link) {
     std::this_thread::sleep_for(std::chrono::milliseconds(link.rank()));
     ++entered;
-    barrier(link);
+    barrier(link, everyone(link));
     EXPECT_EQ(entered.load(), GetParam().ranks);
   });
 }
@@ -171,7 +175,7 @@ TEST(AllReduceBits, AreTheSameOnAllRanks) {
           for (std::size_t i = 0; i < data.size(); ++i) {
             data[i] = 1.0F / static_cast<float>(1 + link.rank() * 7 + static_cast<int>(i));
           }
-          variant(link, buffer_of(std::span(data)), ReduceOp::sum, scratch);
+          variant(link, everyone(link), buffer_of(std::span(data)), ReduceOp::sum, scratch);
           results[static_cast<std::size_t>(link.rank())] = std::move(data);
         });
       }
