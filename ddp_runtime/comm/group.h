@@ -2,7 +2,9 @@
 // same order; they run one after the other, in that order, behind the caller's back.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +28,12 @@ class Group {
   virtual std::string_view backend() const noexcept = 0;
 
   // `label` names what is communicated ("bucket 3: fc2.weight ..") in errors; it is kept.
+
+  // Zeroed memory for a buffer that is reduced again and again: where ranks share a machine, an
+  // all_reduce of it (or of a part of it) reads the others' copies where they lie. Collective and
+  // blocking; all ranks ask for the same size, in the same order, and use the same parts of it in
+  // the same collective. Lives as long as the pointer.
+  virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 
   // In place: every rank ends with the element-wise `op` over all ranks.
   virtual Work all_reduce(Buffer data, ReduceOp op, std::string label = {}) = 0;

@@ -121,6 +121,61 @@ void Link::exchange(int to, std::span<const std::byte> out, int from, std::span<
   }
 }
 
+void Link::chain(int before, int after, std::span<std::byte> data, std::vector<std::byte>& scratch,
+                 const Combine& combine, const OnArrival& finished) {
+  const std::size_t n = data.size();
+  const std::size_t segment = limits_.segment_bytes;
+  const auto flight = [&](int peer) {
+    return Flight(transport_, peer >= 0 ? n : 0, segment, limits_.window);
+  };
+  Flight sums_in = flight(before);
+  Flight sums_out = flight(after);
+  Flight results_in = flight(after);
+  Flight results_out = flight(before);
+  const auto send_to = [&](int peer) {
+    return [&, peer](std::size_t offset, std::size_t length) {
+      return transport_.post_send(data.subspan(offset, length), peer, tag_);
+    };
+  };
+  // Sums are retired in order, so as many slots as there may be under way are enough.
+  scratch.resize(std::max(scratch.size(), before >= 0 ? segment * limits_.window : 0));
+  const auto slot = [&](std::size_t offset, std::size_t length) {
+    return std::span(scratch).subspan(offset / segment % limits_.window * segment, length);
+  };
+  const auto nothing = [](std::size_t, std::size_t) {};
+  if (before < 0 && n > 0) combine(0, n, {});
+  if (before < 0 && after < 0) return finished(0, n);
+
+  int idle_calls = 0;
+  while (!sums_in.complete() || !sums_out.complete() || !results_in.complete() ||
+         !results_out.complete()) {
+    bool moved = sums_in.post_up_to(n, [&](std::size_t offset, std::size_t length) {
+      return transport_.post_receive(slot(offset, length), before, tag_);
+    });
+    moved |= sums_in.retire([&](std::size_t offset, std::size_t length) {
+      combine(offset, length, slot(offset, length));
+      if (after < 0) finished(offset, length);
+    });
+    const std::size_t summed = before >= 0 ? sums_in.completed() : n;
+    moved |= sums_out.post_up_to(summed, send_to(after));
+    moved |= sums_out.retire(nothing);
+    // A result replaces the sum in `data`, which must have left before.
+    moved |=
+        results_in.post_up_to(sums_out.completed(), [&](std::size_t offset, std::size_t length) {
+          return transport_.post_receive(data.subspan(offset, length), after, tag_);
+        });
+    moved |= results_in.retire(finished);
+    moved |= results_out.post_up_to(after >= 0 ? results_in.completed() : summed, send_to(before));
+    moved |= results_out.retire(nothing);
+    if (moved) {
+      idle_calls = 0;
+      continue;
+    }
+    check(after, before);
+    transport_.idle(idle_calls++);
+  }
+}
+
 void Link::relay(int from, int to, std::span<std::byte> data) {
   Flight sending(transport_, data.size(), limits_.segment_bytes, limits_.window);
   Flight receiving(transport_, data.size(), limits_.segment_bytes, limits_.window);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/transport.h"
@@ -47,14 +48,25 @@ class Link {
   // `on_arrival` in order. An exchange with a peer of -1 leaves out that direction.
   void exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in,
                 const OnArrival& on_arrival = {});
+  // The two passes of a chain, overlapped; see schedules/chain.h. From `before` (-1: I am the
+  // first) partial sums arrive and combine(offset, length, incoming) makes them, with mine, into
+  // `data`, from where they go to `after` (-1: I am the last); from there the finished pieces come
+  // back into `data`, finished(offset, length) is told, and they go on to `before`.
+  using Combine =
+      std::function<void(std::size_t offset, std::size_t length, std::span<std::byte> incoming)>;
+  void chain(int before, int after, std::span<std::byte> data, std::vector<std::byte>& scratch,
+             const Combine& combine, const OnArrival& finished);
   // Passes a message on: pieces from one rank go to the next as they arrive.
   void relay(int from, int to, std::span<std::byte> data);
+
+  // Throws PeerFailure if a rank has failed, RuntimeError naming these ranks (or -1) if they have
+  // been waited for too long.
+  void check(int to, int from) const;
 
  private:
   class Flight;
 
   [[noreturn]] void give_up(int to, int from) const;
-  void check(int to, int from) const;
 
   Transport& transport_;
   const FailureState& failures_;

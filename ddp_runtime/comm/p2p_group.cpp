@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <utility>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/schedules/chain.h"
+#include "ddp_runtime/comm/schedules/node_all_reduce.h"
 
 namespace ddp::comm {
 namespace {
@@ -24,10 +29,12 @@ LinkLimits whole_elements(LinkLimits limits) {
 
 }  // namespace
 
-P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures, LinkLimits limits)
+P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
+                   GroupOptions options)
     : transport_(std::move(transport)),
       failures_(failures),
-      link_(*transport_, failures, whole_elements(limits)),
+      options_(options),
+      link_(*transport_, failures, whole_elements(options.limits)),
       everyone_(Team::all(transport_->rank(), transport_->size())),
       thread_([this] { communicate(); }) {}
 
@@ -93,9 +100,55 @@ void P2pGroup::begin_link(const Operation& operation) {
   ++sequence_;
 }
 
+std::shared_ptr<std::byte> P2pGroup::allocate(std::size_t bytes) {
+  if (size() > 1) {
+    if (!node_) {
+      node_ =
+          std::make_unique<NodeMemory>(*this, transport_->node_key(), transport_->one_process());
+    }
+    if (node_->usable()) {
+      if (auto region = node_->allocate(*this, bytes)) {
+        regions_[region->mine] = region;
+        return {region, region->mine};
+      }
+    }
+  }
+  constexpr std::size_t kAlignment = 64;
+  const std::size_t rounded =
+      (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+  std::memset(memory, 0, rounded);
+  return {memory, [](std::byte* p) { std::free(p); }};
+}
+
+P2pGroup::Located P2pGroup::locate(const Buffer& data) {
+  auto entry = regions_.upper_bound(data.data);
+  if (entry == regions_.begin()) return {};
+  --entry;
+  auto region = entry->second.lock();
+  if (!region) {
+    regions_.erase(entry);
+    return {};
+  }
+  const auto offset = static_cast<std::size_t>(data.data - region->mine);
+  if (offset + data.bytes() > region->bytes) return {};
+  return {std::move(region), offset};
+}
+
+void P2pGroup::reduce(const Located& place, Buffer data, ReduceOp op) {
+  if (size() == 1 || data.count == 0) return;
+  const bool in_order = options_.in_rank_order;
+  if (place.region && (!in_order || node_->map().in_rank_order)) {
+    return schedules::node_all_reduce(link_, *node_, *place.region, place.offset, data, op,
+                                      in_order, scratch_);
+  }
+  if (in_order) return schedules::all_reduce_chain(link_, everyone_, data, op, scratch_);
+  schedules::all_reduce(link_, everyone_, data, op, scratch_);
+}
+
 Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label) {
   return enqueue(Kind::collective, "all_reduce", std::move(label),
-                 [=, this] { schedules::all_reduce(link_, everyone_, data, op, scratch_); });
+                 [=, this, place = locate(data)] { reduce(place, data, op); });
 }
 
 Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) {

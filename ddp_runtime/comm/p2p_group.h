@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,16 +16,24 @@
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/node/node_memory.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
 #include "ddp_runtime/comm/team.h"
 #include "ddp_runtime/comm/transport.h"
 
 namespace ddp::comm {
 
+struct GroupOptions {
+  LinkLimits limits;
+  // Add up in the order of the ranks, always: the same bits for any transport, segment size or
+  // placement of ranks, and those of one process that accumulates.
+  bool in_rank_order = false;
+};
+
 class P2pGroup final : public Group {
  public:
   // `failures` outlives the group and is shared with whatever learns of failures.
-  P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures, LinkLimits limits = {});
+  P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures, GroupOptions options = {});
   // Finishes what is queued, unless the world has failed.
   ~P2pGroup() override;
 
@@ -32,6 +41,7 @@ class P2pGroup final : public Group {
   int size() const noexcept override { return transport_->size(); }
   std::string_view backend() const noexcept override { return transport_->name(); }
 
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   Work all_reduce(Buffer data, ReduceOp op, std::string label) override;
   Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) override;
   Work all_gather(Buffer input, Buffer output, std::string label) override;
@@ -52,6 +62,14 @@ class P2pGroup final : public Group {
     std::shared_ptr<Work::State> state;
   };
 
+  // A buffer that lies in memory from allocate().
+  struct Located {
+    std::shared_ptr<SharedRegion> region;
+    std::size_t offset = 0;
+  };
+  Located locate(const Buffer& data);
+  void reduce(const Located& place, Buffer data, ReduceOp op);
+
   Work enqueue(Kind kind, std::string name, std::string label, std::function<void()> run);
   void communicate();
   void execute(Operation& operation);
@@ -59,8 +77,11 @@ class P2pGroup final : public Group {
 
   std::unique_ptr<Transport> transport_;
   FailureState& failures_;
+  GroupOptions options_;
   Link link_;
   Team everyone_;
+  std::unique_ptr<NodeMemory> node_;                                 // from the first allocate() on
+  std::map<const std::byte*, std::weak_ptr<SharedRegion>> regions_;  // of the calling thread
   schedules::Scratch scratch_;
   std::uint64_t sequence_ = 0;  // of the next collective
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace ddp::comm {
@@ -22,6 +23,9 @@ class Transport {
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
   virtual std::string_view name() const noexcept = 0;
+  // Ranks with the same key can share memory; ranks of one process see each other's as it is.
+  virtual std::string node_key() const = 0;
+  virtual bool one_process() const noexcept = 0;
 
   // The memory must stay valid until poll() says so. Messages from one rank to another with one
   // tag arrive in order; a message must be received with exactly its length.

@@ -83,7 +83,7 @@ World::World(const WorldOptions& options) {
   std::unique_ptr<Transport> transport = mpi_ && mpi_->size() > 1
                                              ? make_mpi_transport(failures_)
                                              : std::move(make_in_process_transports(1).front());
-  group_ = std::make_unique<P2pGroup>(std::move(transport), failures_, options.limits);
+  group_ = std::make_unique<P2pGroup>(std::move(transport), failures_, options.group);
   errors_ = std::make_unique<ErrorChannel>(*group_, failures_);
 }
 

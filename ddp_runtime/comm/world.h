@@ -8,7 +8,7 @@
 #include "ddp_runtime/comm/failure/error_channel.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/p2p_group.h"
 
 namespace ddp::comm {
 
@@ -21,7 +21,7 @@ Backend parse_backend(const std::string& name);
 
 struct WorldOptions {
   Backend backend = Backend::automatic;
-  LinkLimits limits;
+  GroupOptions group;
 };
 
 class World {

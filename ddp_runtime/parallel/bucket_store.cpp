@@ -22,16 +22,26 @@ torch::Tensor window(const torch::Tensor& bucket, std::int64_t offset,
   return window;
 }
 
+// The tensor keeps the memory alive.
+torch::Tensor bucket_in(comm::Group& group, std::int64_t elements,
+                        const torch::TensorOptions& options) {
+  const auto bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
+  auto memory = group.allocate(bytes);
+  return torch::from_blob(
+      memory.get(), {elements}, [memory](void*) {}, options);
+}
+
 }  // namespace
 
-BucketStore::BucketStore(std::span<const torch::Tensor> parameters, const BucketPlan& plan)
+BucketStore::BucketStore(comm::Group& group, std::span<const torch::Tensor> parameters,
+                         const BucketPlan& plan)
     : gradients_(parameters.size()) {
   buckets_.reserve(plan.buckets.size());
   for (const auto& members : plan.buckets) {
     std::int64_t elements = 0;
     for (const std::size_t index : members) elements += parameters[index].numel();
     const auto options = parameters[members.front()].options().requires_grad(false);
-    buckets_.push_back(torch::zeros({elements}, options));
+    buckets_.push_back(bucket_in(group, elements, options));
     std::int64_t offset = 0;
     for (const std::size_t index : members) {
       gradients_[index] = window(buckets_.back(), offset, parameters[index]);

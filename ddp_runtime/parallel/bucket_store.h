@@ -8,13 +8,16 @@
 #include <span>
 #include <vector>
 
+#include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/bucket_plan.h"
 
 namespace ddp {
 
 class BucketStore {
  public:
-  BucketStore(std::span<const torch::Tensor> parameters, const BucketPlan& plan);
+  // Collective: the memory is the group's, so that ranks of one machine reduce it in place.
+  BucketStore(comm::Group& group, std::span<const torch::Tensor> parameters,
+              const BucketPlan& plan);
 
   // The window of parameter `index`: a tensor of the parameter's shape that shares the bucket's
   // storage.

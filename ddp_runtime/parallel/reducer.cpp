@@ -43,7 +43,7 @@ Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
       plan_(plan_for(parameters_, limits)),
       order_(plan_) {
   if (group_.size() == 1) return;
-  store_ = std::make_unique<BucketStore>(tensors_of(parameters_), plan_);
+  store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
   hooks_.resize(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) add_hook(i);
 }

@@ -203,7 +203,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     interpret(c);
     world_options.backend = ddp::comm::parse_backend(c.backend);
-    world_options.limits.timeout =
+    world_options.group.limits.timeout =
         std::chrono::milliseconds(static_cast<std::int64_t>(c.timeout_seconds * 1000));
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);

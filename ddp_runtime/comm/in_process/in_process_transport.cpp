@@ -56,12 +56,14 @@ void complete(Message& send, Message& receive) {
 
 class InProcessTransport final : public Transport {
  public:
-  InProcessTransport(int rank, int size, std::shared_ptr<Exchange> exchange)
-      : rank_(rank), size_(size), exchange_(std::move(exchange)) {}
+  InProcessTransport(int rank, int size, int node, std::shared_ptr<Exchange> exchange)
+      : rank_(rank), size_(size), node_(node), exchange_(std::move(exchange)) {}
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   std::string_view name() const noexcept override { return size_ == 1 ? "self" : "threads"; }
+  std::string node_key() const override { return fmt::format("node {}", node_); }
+  bool one_process() const noexcept override { return true; }
 
   Ticket post_send(std::span<const std::byte> data, int peer, int tag) override {
     auto message = std::make_shared<Message>();
@@ -132,6 +134,7 @@ class InProcessTransport final : public Transport {
 
   int rank_;
   int size_;
+  int node_;
   std::shared_ptr<Exchange> exchange_;
   std::map<Ticket, std::shared_ptr<Message>> mine_;  // guarded by the exchange's mutex
   Ticket next_ = 0;
@@ -139,12 +142,14 @@ class InProcessTransport final : public Transport {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Transport>> make_in_process_transports(int ranks) {
+std::vector<std::unique_ptr<Transport>> make_in_process_transports(
+    int ranks, const std::function<int(int)>& node_of) {
   const auto exchange = std::make_shared<Exchange>();
   std::vector<std::unique_ptr<Transport>> transports;
   transports.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    transports.push_back(std::make_unique<InProcessTransport>(rank, ranks, exchange));
+    transports.push_back(
+        std::make_unique<InProcessTransport>(rank, ranks, node_of ? node_of(rank) : 0, exchange));
   }
   return transports;
 }

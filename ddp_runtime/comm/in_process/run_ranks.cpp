@@ -9,14 +9,15 @@
 
 namespace ddp::comm {
 
-void run_ranks(int ranks, const std::function<void(Group&)>& body, LinkLimits limits) {
+void run_ranks(int ranks, const std::function<void(Group&)>& body, GroupOptions options,
+               const std::function<int(int)>& node_of) {
   FailureState failures;
-  auto transports = make_in_process_transports(ranks);
+  auto transports = make_in_process_transports(ranks, node_of);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
 
   const auto run_rank = [&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    P2pGroup group(std::move(transports[r]), failures, limits);
+    P2pGroup group(std::move(transports[r]), failures, options);
     try {
       body(group);
     } catch (const std::exception& e) {

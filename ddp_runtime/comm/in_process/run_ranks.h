@@ -4,12 +4,13 @@
 #include <functional>
 
 #include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/p2p_group.h"
 
 namespace ddp::comm {
 
 // Returns when all ranks have returned. If one throws, all others fail with PeerFailure at their
-// next wait, and the first exception is rethrown here.
-void run_ranks(int ranks, const std::function<void(Group&)>& body, LinkLimits limits = {});
+// next wait, and the first exception is rethrown here. `node_of`: see make_in_process_transports.
+void run_ranks(int ranks, const std::function<void(Group&)>& body, GroupOptions options = {},
+               const std::function<int(int rank)>& node_of = {});
 
 }  // namespace ddp::comm

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 #include <mpi.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +24,16 @@ void check(int code, const char* what) {
   MPI_Error_string(code, text.data(), &length);
   text.resize(static_cast<std::size_t>(length));
   throw RuntimeError(fmt::format("{} failed: {}", what, text));
+}
+
+// The same for processes that see one /dev/shm: one boot of one machine, and the same file system
+// there, which containers on one machine need not have.
+std::string shared_memory_key() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat shm {};
+  if (stat("/dev/shm", &shm) != 0) return fmt::format("{} {}", boot, getpid());
+  return fmt::format("{} {}", boot, shm.st_dev);
 }
 
 class MpiTransport final : public Transport {
@@ -41,6 +54,8 @@ class MpiTransport final : public Transport {
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   std::string_view name() const noexcept override { return "mpi"; }
+  std::string node_key() const override { return shared_memory_key(); }
+  bool one_process() const noexcept override { return false; }
 
   Ticket post_send(std::span<const std::byte> data, int peer, int tag) override {
     const Ticket ticket = free_slot();

@@ -93,7 +93,7 @@ TEST(P2pGroup, ARankThatDoesNotComeIsNamedAfterTheTimeout) {
                 float value = 1;
                 group.all_reduce(buffer_of(value), ReduceOp::sum, "bucket 3").wait();
               },
-              {.timeout = 100ms});
+              {.limits = {.timeout = 100ms}});
   });
   EXPECT_THAT(text, HasSubstr("rank 0 waited"));
   EXPECT_THAT(text, HasSubstr("all_reduce #0 (bucket 3)"));
@@ -107,7 +107,7 @@ TEST(P2pGroup, RanksThatDisagreeOnLengthFailTogether) {
                 std::vector<float> data(group.rank() == 0 ? 10 : 12);
                 group.all_reduce(buffer_of(std::span(data)), ReduceOp::sum).wait();
               },
-              {.timeout = 5s});
+              {.limits = {.timeout = 5s}});
   });
   EXPECT_THAT(text, HasSubstr("disagree on the length"));
 }

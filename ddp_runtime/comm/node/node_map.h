@@ -1,0 +1,33 @@
+// Which ranks share a machine. Pure.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/team.h"
+
+namespace ddp::comm {
+
+struct NodeMap {
+  // Ranks of each node, ascending; nodes in the order of their first rank.
+  std::vector<std::vector<int>> nodes;
+  std::size_t mine = 0;   // the index of this rank's node
+  std::size_t place = 0;  // this rank's place in its node
+  // Every node takes part in this many independent lanes of inter-node traffic, one per place:
+  // the size of the smallest node.
+  std::size_t lanes = 1;
+  // Walking through the nodes and their ranks in order visits the ranks in order.
+  bool in_rank_order = false;
+
+  const std::vector<int>& local() const { return nodes[mine]; }
+  bool shares_memory() const { return local().size() > 1; }
+  // The ranks at `lane` of all nodes. `lane` must be this rank's place.
+  Team lane_team() const;
+};
+
+// `keys[r]` names the node of rank r.
+NodeMap map_nodes(std::span<const std::string> keys, int rank);
+
+}  // namespace ddp::comm

@@ -1,0 +1,102 @@
+#include "ddp_runtime/comm/node/node_memory.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::comm {
+namespace {
+
+constexpr std::size_t kAlignment = 4096;
+
+std::string random_token() {
+  std::uint64_t word = 0;
+  if (getrandom(&word, sizeof word, 0) != static_cast<ssize_t>(sizeof word)) word = 0;
+  return fmt::format("{:016x}", word);
+}
+
+bool all_agree(Group& group, bool mine) {
+  return group.all_reduce_value<std::int64_t>(mine ? 1 : 0, ReduceOp::min) == 1;
+}
+
+void free_bytes(std::byte* memory) {
+  std::free(memory);
+}
+
+}  // namespace
+
+NodeMemory::NodeMemory(Group& group, const std::string& key, bool one_process)
+    : map_(map_nodes(group.all_gather_text(key), group.rank())),
+      one_process_(one_process),
+      token_(group.broadcast_text(random_token(), 0)) {
+  bool any_node_shares = false;
+  for (const auto& node : map_.nodes) any_node_shares |= node.size() > 1;
+  if (!any_node_shares) return;
+  counters_ = allocate(group, sizeof(ArrivalCounter));
+  if (!counters_) return;
+  std::vector<ArrivalCounter*> counters;
+  for (std::byte* copy : counters_->copies) {
+    counters.push_back(reinterpret_cast<ArrivalCounter*>(copy));
+  }
+  turnstile_ = std::make_unique<Turnstile>(std::move(counters), map_.place);
+}
+
+std::shared_ptr<SharedRegion> NodeMemory::allocate(Group& group, std::size_t bytes) {
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return one_process_ ? allocate_in_process(group, rounded) : allocate_shared(group, rounded);
+}
+
+std::shared_ptr<SharedRegion> NodeMemory::allocate_in_process(Group& group, std::size_t bytes) {
+  auto region = std::make_shared<SharedRegion>();
+  region->bytes = bytes;
+  region->own = {static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)), free_bytes};
+  region->mine = region->own.get();
+  std::memset(region->mine, 0, bytes);
+  auto address = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(region->mine));
+  std::vector<std::int64_t> addresses(static_cast<std::size_t>(group.size()));
+  group.all_gather(buffer_of(address), buffer_of(std::span(addresses)), "addresses").wait();
+  for (const int rank : map_.local()) {
+    const auto peer = static_cast<std::intptr_t>(addresses[static_cast<std::size_t>(rank)]);
+    region->copies.push_back(reinterpret_cast<std::byte*>(peer));
+  }
+  return region;
+}
+
+std::shared_ptr<SharedRegion> NodeMemory::allocate_shared(Group& group, std::size_t bytes) {
+  const std::size_t number = allocations_++;
+  const auto name_of = [&](int rank) {
+    return fmt::format("/slurm-ddp-{}-{}-{}", token_, number, rank);
+  };
+  auto region = std::make_shared<SharedRegion>();
+  region->bytes = bytes;
+  auto own = SharedMemory::create(name_of(group.rank()), bytes);
+  bool mapped = all_agree(group, own.has_value());
+  if (mapped) {
+    region->mine = own->span().data();
+    for (const int rank : map_.local()) {
+      if (rank == group.rank()) {
+        region->copies.push_back(region->mine);
+        continue;
+      }
+      auto peer = SharedMemory::open(name_of(rank), bytes);
+      mapped = mapped && peer.has_value();
+      if (!peer) break;
+      region->copies.push_back(peer->span().data());
+      region->mappings.push_back(std::move(*peer));
+    }
+    mapped = all_agree(group, mapped);  // and all have opened what they need of mine
+  }
+  if (own) {
+    SharedMemory::remove_name(name_of(group.rank()));
+    region->mappings.push_back(std::move(*own));
+  }
+  return mapped ? region : nullptr;
+}
+
+}  // namespace ddp::comm

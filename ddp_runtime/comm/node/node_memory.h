@@ -1,0 +1,54 @@
+// Buffers of which every rank of a node sees every other rank's copy.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/node/node_map.h"
+#include "ddp_runtime/comm/node/shared_memory.h"
+#include "ddp_runtime/comm/node/turnstile.h"
+
+namespace ddp::comm {
+
+class Group;
+
+struct SharedRegion {
+  std::vector<std::byte*> copies;  // of the ranks of this node, by place
+  std::size_t bytes = 0;
+  std::byte* mine = nullptr;
+  // What keeps them there: this rank's own memory and the mappings of the others'.
+  std::vector<SharedMemory> mappings;
+  std::unique_ptr<std::byte[], void (*)(std::byte*)> own{nullptr, nullptr};
+};
+
+class NodeMemory {
+ public:
+  // Collective over `group`. `key` is the same on the ranks of one node and nowhere else; ranks
+  // that are threads of one process (`one_process`) share their memory as it is.
+  NodeMemory(Group& group, const std::string& key, bool one_process);
+
+  // Collective over `group`, in the same order on all ranks. Zeroed memory. Nothing, on all ranks,
+  // if one of them cannot share (no room in /dev/shm).
+  std::shared_ptr<SharedRegion> allocate(Group& group, std::size_t bytes);
+
+  const NodeMap& map() const noexcept { return map_; }
+  // Of the communication thread alone.
+  Turnstile& turnstile() noexcept { return *turnstile_; }
+  // Whether ranks of this node can share at all.
+  bool usable() const noexcept { return turnstile_ != nullptr; }
+
+ private:
+  std::shared_ptr<SharedRegion> allocate_in_process(Group& group, std::size_t bytes);
+  std::shared_ptr<SharedRegion> allocate_shared(Group& group, std::size_t bytes);
+
+  NodeMap map_;
+  bool one_process_;
+  std::string token_;
+  std::size_t allocations_ = 0;
+  std::shared_ptr<SharedRegion> counters_;
+  std::unique_ptr<Turnstile> turnstile_;
+};
+
+}  // namespace ddp::comm

@@ -1,0 +1,38 @@
+#include "ddp_runtime/comm/schedules/chain.h"
+
+#include <cstring>
+
+#include "ddp_runtime/comm/host_reduce.h"
+
+namespace ddp::comm::schedules {
+
+void chain(Link& link, const Team& team, Buffer data, Scratch& scratch,
+           const Contribute& contribute, const Finished& finished) {
+  const bool first = team.me == 0;
+  const bool last = team.me == team.size() - 1;
+  const std::size_t element = size_of(data.type);
+  const auto combine = [&](std::size_t offset, std::size_t length, std::span<std::byte> incoming) {
+    contribute(offset / element, length / element, incoming);
+  };
+  const auto done = [&](std::size_t offset, std::size_t length) {
+    finished(offset / element, length / element);
+  };
+  link.chain(first ? -1 : team.at(team.me - 1), last ? -1 : team.at(team.me + 1), data.span(),
+             scratch, combine, done);
+}
+
+void all_reduce_chain(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch) {
+  chain(
+      link, team, data, scratch,
+      [&](std::size_t first, std::size_t count, std::span<std::byte> incoming) {
+        if (incoming.empty()) return;
+        // In the order of the ranks: what came before, plus mine.
+        const Buffer mine = data.slice(first, count);
+        const Buffer sum{incoming.data(), count, data.type};
+        reduce_into(sum, mine.span(), op);
+        std::memcpy(mine.data, sum.data, mine.bytes());
+      },
+      [](std::size_t, std::size_t) {});
+}
+
+}  // namespace ddp::comm::schedules

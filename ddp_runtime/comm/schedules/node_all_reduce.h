@@ -1,0 +1,25 @@
+// All-reduce of memory that the ranks of a node share.
+//
+// The buffer is cut into one chunk per lane. The rank at place p of each node adds up chunk p over
+// the copies of its node, reading the others' copies where they lie; with more than one node the
+// ranks at place p of all nodes reduce chunk p among themselves, so that the wire carries each byte
+// once per node and all ranks of a node drive it together; then each writes its finished chunk into
+// all copies of its node. L ranks of one node read S bytes and write S bytes each, which is what
+// one memcpy costs, and nothing is sent.
+#pragma once
+
+#include <cstddef>
+
+#include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/node/node_memory.h"
+#include "ddp_runtime/comm/schedules/schedules.h"
+
+namespace ddp::comm::schedules {
+
+// `offset` is where `data` begins in the region. With `in_order` the additions follow the order of
+// the ranks, as in schedules/chain.h; the node map must then be in rank order.
+void node_all_reduce(Link& link, NodeMemory& node, const SharedRegion& region, std::size_t offset,
+                     Buffer data, ReduceOp op, bool in_order, Scratch& scratch);
+
+}  // namespace ddp::comm::schedules
