@@ -52,19 +52,24 @@ std::shared_ptr<SharedRegion> NodeMemory::allocate(Group& group, std::size_t byt
   return one_process_ ? allocate_in_process(group, rounded) : allocate_shared(group, rounded);
 }
 
+// Ranks that are threads lend each other their pointers: each copies the others' while all wait.
 std::shared_ptr<SharedRegion> NodeMemory::allocate_in_process(Group& group, std::size_t bytes) {
-  auto region = std::make_shared<SharedRegion>();
-  region->bytes = bytes;
-  region->own = {static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)), free_bytes};
-  region->mine = region->own.get();
-  std::memset(region->mine, 0, bytes);
-  auto address = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(region->mine));
+  const std::shared_ptr<std::byte> own(
+      static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)), free_bytes);
+  std::memset(own.get(), 0, bytes);
+  auto address = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&own));
   std::vector<std::int64_t> addresses(static_cast<std::size_t>(group.size()));
   group.all_gather(buffer_of(address), buffer_of(std::span(addresses)), "addresses").wait();
+
+  auto region = std::make_shared<SharedRegion>();
+  region->bytes = bytes;
+  region->mine = own.get();
   for (const int rank : map_.local()) {
     const auto peer = static_cast<std::intptr_t>(addresses[static_cast<std::size_t>(rank)]);
-    region->copies.push_back(reinterpret_cast<std::byte*>(peer));
+    region->heap.push_back(*reinterpret_cast<const std::shared_ptr<std::byte>*>(peer));
+    region->copies.push_back(region->heap.back().get());
   }
+  group.barrier("lent pointers").wait();
   return region;
 }
 

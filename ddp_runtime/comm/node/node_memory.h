@@ -18,9 +18,9 @@ struct SharedRegion {
   std::vector<std::byte*> copies;  // of the ranks of this node, by place
   std::size_t bytes = 0;
   std::byte* mine = nullptr;
-  // What keeps them there: this rank's own memory and the mappings of the others'.
+  // What keeps all copies there, until the last rank is done with them.
   std::vector<SharedMemory> mappings;
-  std::unique_ptr<std::byte[], void (*)(std::byte*)> own{nullptr, nullptr};
+  std::vector<std::shared_ptr<std::byte>> heap;
 };
 
 class NodeMemory {

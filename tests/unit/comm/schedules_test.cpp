@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
+#include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/ring.h"
 
 namespace ddp::comm::schedules {
@@ -79,7 +80,8 @@ class Schedules : public testing::TestWithParam<Case> {
 using AllReduce = void (*)(Link&, const Team&, Buffer, ReduceOp, Scratch&);
 
 TEST_P(Schedules, AllReduce) {
-  for (const AllReduce all_reduce_variant : {&all_reduce, &all_reduce_doubling, &all_reduce_ring}) {
+  for (const AllReduce all_reduce_variant :
+       {&all_reduce, &all_reduce_doubling, &all_reduce_ring, &all_reduce_chain}) {
     on_all_ranks([&](Link& link) {
       Scratch scratch;
       auto data = input(link.rank());
@@ -151,6 +153,37 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Schedules,
                                          Case{7, 100, 16}, Case{8, 4096, 1024}),
                          name_of);
 
+// A schedule may run on some of the ranks, in any order of them, while the others do something
+// else.
+TEST(Teams, RunSchedulesByThemselves) {
+  FailureState failures;
+  auto transports = make_in_process_transports(5);
+  std::vector<std::thread> threads;
+  for (auto& transport : transports) {
+    threads.emplace_back([&] {
+      Link link(*transport, failures, {.segment_bytes = 16, .timeout = std::chrono::seconds(20)});
+      link.begin(0, "test");
+      const std::vector<std::vector<int>> teams{{4, 1, 2}, {3, 0}};
+      for (const auto& ranks : teams) {
+        const auto place = std::find(ranks.begin(), ranks.end(), link.rank()) - ranks.begin();
+        if (place == static_cast<std::ptrdiff_t>(ranks.size())) continue;
+        const Team team{ranks, static_cast<int>(place)};
+        Scratch scratch;
+        for (const AllReduce variant :
+             {&all_reduce_doubling, &all_reduce_ring, &all_reduce_chain}) {
+          std::vector<float> data(100, static_cast<float>(link.rank()));
+          variant(link, team, buffer_of(std::span(data)), ReduceOp::sum, scratch);
+          EXPECT_EQ(data, std::vector<float>(100, ranks.size() == 3 ? 7.0F : 3.0F));
+        }
+        std::vector<float> data(100, static_cast<float>(link.rank()));
+        broadcast_chain(link, team, buffer_of(std::span(data)), 1);
+        EXPECT_EQ(data[99], static_cast<float>(ranks[1]));
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
 TEST(EvenChunks, CoverEverythingAndDifferByAtMostOne) {
   EXPECT_EQ(even_chunks(10, 4), (std::vector<std::size_t>{0, 3, 6, 8, 10}));
   EXPECT_EQ(even_chunks(2, 4), (std::vector<std::size_t>{0, 1, 2, 2, 2}));
@@ -161,7 +194,7 @@ TEST(EvenChunks, CoverEverythingAndDifferByAtMostOne) {
 // replicas drift apart.
 TEST(AllReduceBits, AreTheSameOnAllRanks) {
   for (const int ranks : {2, 3, 5, 6}) {
-    for (const AllReduce variant : {&all_reduce_doubling, &all_reduce_ring}) {
+    for (const AllReduce variant : {&all_reduce_doubling, &all_reduce_ring, &all_reduce_chain}) {
       FailureState failures;
       auto transports = make_in_process_transports(ranks);
       std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
