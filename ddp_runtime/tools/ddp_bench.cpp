@@ -9,6 +9,7 @@
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/tools/bench/allreduce_bench.h"
 #include "ddp_runtime/tools/bench/step_bench.h"
 #include "ddp_runtime/tools/validators.h"
 #include "slurm_ddp/version.h"
@@ -19,7 +20,9 @@ constexpr const char* kExamples = R"(Examples:
   ddp-bench step --model mlp --width 1024 --layers 8
       What wrapping a model costs in a world of one.
   srun --ddp -N2 -n2 ddp-bench step --json step.json
-      A step of two ranks beside the same step without communication.)";
+      A step of two ranks beside the same step without communication.
+  srun --ddp -N2 -n2 ddp-bench allreduce --mib 64
+      Our all-reduce beside MPI's, Gloo's and a memcpy of the same bytes.)";
 
 void write_json(const std::string& file, const nlohmann::json& result) {
   std::ofstream stream(file);
@@ -44,6 +47,20 @@ void print_step(const nlohmann::json& result) {
   fmt::print("plain loop, no communication      {}\n", milliseconds(plain.at("step_seconds")));
   fmt::print("ratio of medians                  {:.3f}\n",
              plain.at("our_p50_over_its_p50").get<double>());
+}
+
+void print_rates(const std::string& name, const nlohmann::json& r) {
+  fmt::print("{:<22} {}   algbw {:7.2f}   busbw {:7.2f} GB/s\n", name,
+             milliseconds(r.at("seconds")), r.at("algbw_GBps").get<double>(),
+             r.at("busbw_GBps").get<double>());
+}
+
+void print_allreduce(const nlohmann::json& result) {
+  fmt::print("{} MiB of float32 over {} ranks, {} rounds in turns, slowest rank; GB = 1e9 bytes\n",
+             result.at("mib").get<double>(), result.at("world_size").get<int>(),
+             result.at("rounds").get<int>());
+  print_rates("ours", result);
+  for (const auto& [name, rates] : result.at("compared").items()) print_rates(name, rates);
 }
 
 }  // namespace
@@ -75,6 +92,16 @@ int main(int argc, char** argv) {
   step->add_option("--threads", threads, "Compute threads per rank; 0: as OMP_NUM_THREADS says");
   step->add_option("--json", json_file, "Also write the result to this file");
 
+  ddp::bench::AllreduceBenchOptions allreduce_options;
+  auto* allreduce = app.add_subcommand("allreduce", "Speed of an all-reduce");
+  allreduce->add_option("--mib", allreduce_options.mib, "MiB of float32 on each rank")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  allreduce->add_option("--rounds", allreduce_options.rounds, "Measured rounds of each")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  allreduce->add_option("--json", json_file, "Also write the result to this file");
+
   const bool speaks = ddp::comm::rank_from_environment() == 0;
   try {
     app.parse(argc, argv);
@@ -84,6 +111,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   return ddp::comm::run("ddp-bench", {}, [&](ddp::comm::World& world) {
+    nlohmann::json result;
+    if (allreduce->parsed()) {
+      result = ddp::bench::run_allreduce_bench(world, allreduce_options);
+      if (world.is_leader()) print_allreduce(result);
+      if (world.is_leader() && !json_file.empty()) write_json(json_file, result);
+      return;
+    }
     if (threads > 0) torch::set_num_threads(threads);
     auto& model = step_options.model;
     if (model.name == "mlp") {
@@ -92,7 +126,7 @@ int main(int argc, char** argv) {
       model.input = {1, 28, 28};
       model.layers = 0;
     }
-    const auto result = ddp::bench::run_step_bench(world, step_options);
+    result = ddp::bench::run_step_bench(world, step_options);
     if (!world.is_leader()) return;
     print_step(result);
     if (!json_file.empty()) write_json(json_file, result);

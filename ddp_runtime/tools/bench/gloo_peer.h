@@ -1,0 +1,20 @@
+// Gloo's all-reduce, as PyTorch uses it, to compare with. Present where Gloo's headers are.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::bench {
+
+class GlooPeer {
+ public:
+  virtual ~GlooPeer() = default;
+  virtual void all_reduce(std::vector<float>& data) = 0;  // in place, sum
+};
+
+// Collective; connects by TCP over the interface that carries this host's name. Null without Gloo.
+std::unique_ptr<GlooPeer> make_gloo_peer(comm::Group& group);
+
+}  // namespace ddp::bench
