@@ -1,6 +1,7 @@
 #include "spank_plugin/launch/plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/leader.h"
@@ -110,6 +111,14 @@ void add_port(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
            choice.rule + (port == first ? "" : ", the first that is free"), choice.source);
 }
 
+// True if the node's ranks are `first`, `first` + 1, ... in the order of their local ranks.
+bool numbered_from(std::uint32_t first, const TaskFacts& task) {
+  if (task.ranks_on_node.empty()) return task.rank == first + task.local_rank;
+  std::vector<std::uint32_t> expected(task.ranks_on_node.size());
+  std::iota(expected.begin(), expected.end(), first);
+  return task.ranks_on_node == expected;
+}
+
 // Programs often take rank / LOCAL_WORLD_SIZE for the node: true only if SLURM filled node by node.
 void note_layout(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task) {
   if (!step.tasks_per_node) return;
@@ -118,7 +127,7 @@ void note_layout(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task
         "the nodes run different numbers of tasks; programs that expect the same on each go "
         "wrong (--ntasks-per-node makes them equal)");
   }
-  const bool in_order = task.rank == step.tasks_per_node->before(*task.node_rank) + task.local_rank;
+  const bool in_order = numbered_from(step.tasks_per_node->before(*task.node_rank), task);
   if (!in_order && !step.has_components) {
     plan.note("the ranks are not numbered node by node (distribution " +
               (step.distribution.empty() ? "block" : step.distribution) +

@@ -1,6 +1,7 @@
 #include "spank_plugin/spank/option.h"
 
 #include <array>
+#include <string_view>
 
 #include "spank_plugin/launch/error.h"
 
@@ -33,7 +34,11 @@ void register_option(spank_t spank, spank_opt_cb_f callback) {
 }
 
 void take_option(PluginState& state, const char* spec) {
-  state.command_line = launch::parse_spec(spec == nullptr ? "" : spec, "--ddp");
+  const std::string_view text = spec == nullptr ? "" : spec;
+  // What the tasks of `sbatch --ddp` and `salloc --ddp` inherit for a bare option: SLURM 22.05 has
+  // printed a null pointer into the variable.
+  constexpr std::string_view kPrintedNull = "(null)";
+  state.command_line = launch::parse_spec(text == kPrintedNull ? "" : text, "--ddp");
 }
 
 }  // namespace ddp::spank

@@ -24,6 +24,7 @@ bring_up() {
   default_plugin
   choose_mode
   if already_up_as_asked; then
+    write_plugstack # SLURM reads it at every launch; a test may have left it changed
     say "$node_count nodes are up already"
     return
   fi

@@ -195,6 +195,13 @@ TEST(Notes, SayWhatIsOftenAMistake) {
   EXPECT_THAT(
       notes({{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,3"}}),
       testing::ElementsAre(AllOf(HasSubstr("not numbered node by node"), HasSubstr("cyclic"))));
+  // The first rank of a cyclic step is where it would be in block order; its neighbours are not.
+  EXPECT_THAT(notes({{"SLURM_DISTRIBUTION", "cyclic"},
+                     {"SLURM_PROCID", "0"},
+                     {"SLURM_NODEID", "0"},
+                     {"SLURM_GTIDS", "0,2"},
+                     {"SLURMD_NODENAME", "p1"}}),
+              testing::ElementsAre(HasSubstr("not numbered node by node")));
   EXPECT_THAT(notes({{"MASTER_ADDR", "localhost"}}),
               testing::ElementsAre(HasSubstr("leads every node to itself")));
   EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is no port")));
