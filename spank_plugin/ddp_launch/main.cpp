@@ -122,6 +122,7 @@ void set_variables(const Plan& plan, bool verbose) {
 // Becomes the command; returns the exit code that shells use if that fails.
 int become(std::vector<std::string>& command) {
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (auto& word : command) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execvp(arguments.front(), arguments.data());

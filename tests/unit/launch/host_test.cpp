@@ -1,5 +1,4 @@
 // What is asked of the host: name service, ports, files. Real sockets and files, no network.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -8,6 +7,7 @@
 
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 
@@ -22,7 +22,6 @@ namespace ddp::launch {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::HasSubstr;
 
 TEST(NameLookupTest, ClassifiesAddresses) {
   EXPECT_EQ(look_up_name("127.0.1.1", 5s), NameLookup::only_loopback);
@@ -139,7 +138,7 @@ TEST(EphemeralPorts, CountsTheOverlap) {
 
 // A folder that goes away with the test.
 class FileText : public testing::Test {
- protected:
+ public:
   FileText() {
     if (mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no temporary folder");
   }
@@ -147,6 +146,8 @@ class FileText : public testing::Test {
     std::remove(path("file").c_str());
     std::remove(folder_.c_str());
   }
+
+ protected:
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
 
  private:
@@ -154,10 +155,7 @@ class FileText : public testing::Test {
 };
 
 TEST_F(FileText, IsReadUpToTheLimit) {
-  std::FILE* file = std::fopen(path("file").c_str(), "w");
-  ASSERT_NE(file, nullptr);
-  std::fputs("node2\nnode1\n", file);
-  std::fclose(file);
+  std::ofstream(path("file")) << "node2\nnode1\n";
   EXPECT_EQ(read_text(path("file"), 100), "node2\nnode1\n");
   EXPECT_EQ(read_text(path("file"), 5), "node2");
 }
