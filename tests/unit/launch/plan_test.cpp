@@ -175,6 +175,8 @@ TEST(Plan, ASecondPlanForTheSameStepChangesNothing) {
   const Plan second = slurm_plan(planned);
   for (const auto& entry : first.entries)
     EXPECT_EQ(value_in(second, entry.name), entry.value) << entry.name;
+  const Plan told = slurm_plan(planned, asked("master_port=2222", Origin::environment));
+  EXPECT_EQ(value_in(told, "MASTER_PORT"), "2222") << "unless it is told to";
 }
 
 TEST(Plan, AVariableThatTheUserKeptStaysTheUsersInsideTheStep) {
@@ -210,7 +212,7 @@ TEST(Notes, SayWhatIsOftenAMistake) {
 TEST(Marker, TextFromElsewhereIsNoMarker) {
   for (const std::string& text :
        std::vector<std::string>{"", "100.0", "100.0:MASTER_PORT", ":MASTER_PORT:", "a:b:c:d",
-                                std::string(20'000, 'x')}) {
+                                "100.0:" + std::string(20'000, 'x') + ":"}) {
     EXPECT_EQ(parse_marker(text), std::nullopt) << text.substr(0, 40);
   }
   const Marker marker{"100.0", {"A", "B"}, "1-2"};
