@@ -53,7 +53,7 @@ void srun_after_options(PluginState& state) {
   forget_outer_step();
   try {
     const launch::Settings settings = resolve_settings(state);
-    if (settings.mode == launch::Mode::off) return;
+    if (!settings.is_on()) return;
     if (state.components == 1) {
       for (const auto& problem : state.site_problems) log_error(problem);
     }

@@ -52,6 +52,7 @@ of_components() { timeout -k 1 20 "$@" || [ $? -eq 124 ]; }
   [ "$status" -eq 0 ]
   [ -z "$output" ]
   [[ $stderr == "ddp: 4 ranks on 2 nodes; MASTER_ADDR="*"MASTER_PORT="*"(reserved by SLURM for this step)" ]]
+  [ "$(wc -l <<<"$stderr")" -eq 1 ]
 }
 
 @test "the environment's ranks are overwritten, its rendezvous is kept" {
@@ -59,6 +60,15 @@ of_components() { timeout -k 1 20 "$@" || [ $? -eq 124 ]; }
   check-records "$RECORDS" 4
   [ "$(recorded 3 MASTER_PORT)" = 29511 ]
   grep -q 'MASTER_PORT=29511 (kept: the user set it)' err
+}
+
+@test "a port that the user gave is the user's affair, taken or not" {
+  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+  occupy 29511
+  MASTER_PORT=29511 srun --ddp -N2 -n2 record-task
+  srun --ddp=master_port=29511 -N2 -n2 record-task
+  release
+  [ "$(cat "$RECORDS"/* | grep -c '^MASTER_PORT=29511$')" -eq 4 ]
 }
 
 @test "the command line replaces the environment's rendezvous" {
@@ -249,6 +259,20 @@ JOB
   [ -z "$(ls "$RECORDS")" ]
 }
 
+@test "a mistake in SLURM_DDP is told when the job is submitted" {
+  SLURM_DDP=bogus run sbatch -o /dev/null --wrap true
+  [[ $output == *"ddp: SLURM_DDP: unknown item 'bogus'"* ]]
+  SLURM_DDP=bogus run salloc -Q true
+  [[ $output == *"ddp: SLURM_DDP: unknown item 'bogus'"* ]]
+}
+
+@test "sbatch inside a task: the script is no rank of the step that submitted it" {
+  srun --ddp -N1 -n1 sbatch -W -N1 -n1 -o job.out --wrap 'echo "set for $SLURM_DDP_SET"; srun --ddp record-task'
+  check-records "$RECORDS" 1
+  # What it inherits, as any program would, is the note of the outer step.
+  [[ $(grep '^set for' job.out) != *"$(sed -n 's/^SLURM_JOB_ID=//p' "$RECORDS"/*)."* ]]
+}
+
 @test "SLURM_DDP is a default that the command line overrides" {
   SLURM_DDP=auto srun -N2 -n2 record-task
   check-records "$RECORDS" 2
@@ -291,8 +315,10 @@ EOF2
   srun --ddp -N2 -n4 -m cyclic bash compare.sh
   srun --ddp -N2 -n2 --resv-ports=0 bash compare.sh
   in_job "-N4 -n16" "srun --ddp -n4 -m arbitrary -w node4,node2,node4,node2 bash compare.sh"
+  printf 'node3\nnode1\n' >hosts
+  in_job "-N4 -n16" "SLURM_HOSTFILE=hosts srun --mpi=none --ddp -n2 bash compare.sh"
   [ -s "$RECORDS/plugin.4" ]
-  grep -q '^ddp: 4 ranks on 2 nodes' "$RECORDS/stderr.0"
+  grep -q '^ddp: 2 ranks on 2 nodes' "$RECORDS/stderr.0"
 }
 
 @test "ddp-launch inside srun --ddp keeps what the plugin decided" {
@@ -334,6 +360,7 @@ JOB
 
 # listens on PORT of node1 until the test ends, whatever the step does
 occupy() { # PORT
+  rm -f occupier
   "$cluster" exec node1 -- python3 -c "
 import socket, time
 s = socket.create_server(('', $1)); print('listening', flush=True); time.sleep(60)" >occupier 2>&1 3>&- &
@@ -359,11 +386,15 @@ release() { kill "$occupier" && wait "$occupier" || true; }
   [ "$cluster_mode" = netns ] || skip "needs a node of its own"
   use_plugin_arguments port_base=62000 port_count=2
   occupy 62000
-  srun --ddp --resv-ports=0 -N1 -n2 -w node1 record-task 2>err
+  # Of two steps one after the other one has 62000 for its own: their numbers differ by an odd one.
+  local both=0
+  in_job "-N1 -n2 -w node1" "
+    srun --ddp --resv-ports=0 record-task && srun --ddp --resv-ports=0 record-task" 2>err || both=$?
   release
   use_plugin_arguments
-  check-records "$RECORDS" 2
-  [ "$(recorded 0 MASTER_PORT)" = 62001 ]
+  [ "$both" -eq 0 ]
+  [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort | uniq -c | tr -s ' ')" = " 4 62001" ]
+  grep -q 'MASTER_PORT=62001 (computed .*, the first that is free)' err
 }
 
 # Rewrites the plugin's line in plugstack.conf, which SLURM reads at every launch.
@@ -379,8 +410,21 @@ use_plugin_arguments() {
   check-records "$RECORDS" 2
   [ "$(grep -c "argument 'port_bsae=1' is left out" err)" -eq 1 ]
   srun --ddp=off -n1 bash -c '[ -z "$RANK" ]'
+  of_components salloc -Q -N2 -n4 bash -c "
+    srun --overlap -w node1 -N1 -n1 true : --overlap -w node2 -N1 -n1 true" 2>err
+  [ "$(grep -c "argument 'port_bsae=1' is left out" err)" -eq 1 ] # once, not for each component
   use_plugin_arguments
   srun -n1 bash -c '[ -z "$RANK" ]'
+}
+
+@test "a step that only the site wanted to plan runs unplanned if that is impossible" {
+  [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
+  use_plugin_arguments default=auto
+  run in_job "-N2 -n2" "srun --mpi=none -n2 -m arbitrary -w node2,node1 bash -c '[ -z \"\$RANK\" ] && echo ran'"
+  use_plugin_arguments
+  [ "$status" -eq 0 ]
+  [ "$(grep -c '^ran$' <<<"$output")" -eq 2 ]
+  [[ $output == *"ddp: no variable is set, because cannot tell which node runs rank 0"* ]]
 }
 
 @test "a leader whose name is unknown is reported, not waited for" {
