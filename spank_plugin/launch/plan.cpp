@@ -26,7 +26,8 @@ class PlanBuilder {
   template <typename T>
   bool set_as_asked(const std::string& name, const std::optional<Chosen<T>>& asked) {
     const auto set_asked = [&] {
-      set(name, text_of(asked->value), "asked for", std::string(origin_name(asked->origin)));
+      const std::string origin(origin_name(asked->origin));
+      set(name, text_of(asked->value), "asked for by " + origin, origin);
       return true;
     };
     if (asked && asked->origin == Origin::command_line) return set_asked();
@@ -136,11 +137,13 @@ void note_layout(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task
   }
 }
 
-void note_address(PlanBuilder& plan, const Plan& result, const StepFacts& step) {
+void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& step) {
   const PlanEntry* address = result.find("MASTER_ADDR");
   const bool local = address->value == "localhost" || address->value.starts_with("127.") ||
                      address->value == "::1";
-  if (local && step.node_count != 1) {
+  // A site that says so for every step knows that its nodes are one host.
+  const bool is_site_choice = address->source == origin_name(Origin::site);
+  if (local && step.node_count != 1 && !is_site_choice) {
     plan.note("MASTER_ADDR=" + address->value + " (" + address->source +
               ") leads every node to itself, but the step has several");
   }
@@ -181,7 +184,7 @@ Plan make_plan(const Facts& facts, const Settings& settings, const Inherited& in
   add_leader(builder, facts, settings);
   add_port(builder, facts, settings);
   note_layout(builder, facts.step, facts.task);
-  note_address(builder, plan, facts.step);
+  note_rendezvous(builder, plan, facts.step);
   add_marker(plan, facts.step);
   return plan;
 }

@@ -51,8 +51,9 @@ of_components() { timeout -k 1 20 "$@" || [ $? -eq 124 ]; }
   run --separate-stderr srun --ddp -N2 --ntasks-per-node=2 true
   [ "$status" -eq 0 ]
   [ -z "$output" ]
-  [[ $stderr == "ddp: 4 ranks on 2 nodes; MASTER_ADDR="*"MASTER_PORT="*"(reserved by SLURM for this step)" ]]
-  [ "$(wc -l <<<"$stderr")" -eq 1 ]
+  [[ $(head -1 <<<"$stderr") == "ddp: 4 ranks on 2 nodes; MASTER_ADDR="*"MASTER_PORT="*"(reserved by SLURM for this step)" ]]
+  # In plain mode a note says, rightly, that 127.0.0.1 means another host on each of several nodes.
+  [ "$cluster_mode" = plain ] || [ "$(wc -l <<<"$stderr")" -eq 1 ]
 }
 
 @test "the environment's ranks are overwritten, its rendezvous is kept" {
@@ -284,8 +285,7 @@ JOB
 @test "without --ddp nothing is set and nothing is said" {
   run srun -N2 -n2 env
   [ "$status" -eq 0 ]
-  # SLURM_DDP_BUILD is the tests' own.
-  [ -z "$(grep -E '^(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|SLURM_DDP_S|SLURM_DDP_[HC])' <<<"$output")" ]
+  [ -z "$(grep -E '^(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|SLURM_DDP_(SET|SETTINGS|HEAD|COMPONENTS))=' <<<"$output")" ]
   [ -z "$(grep 'ddp: ' <<<"$output")" ]
 }
 

@@ -54,6 +54,8 @@ start_cluster() {
 print_env() {
   require_up
   printf 'export SLURM_CONF=%q\n' "$STATE/slurm.conf"
+  # For ddp-launch what plugstack.conf says to the plugin: the node names resolve nowhere.
+  [[ $mode == netns ]] || echo 'export SLURM_DDP=master_addr=127.0.0.1'
 }
 
 print_status() {

@@ -206,6 +206,9 @@ TEST(Notes, SayWhatIsOftenAMistake) {
               testing::ElementsAre(HasSubstr("not numbered node by node")));
   EXPECT_THAT(notes({{"MASTER_ADDR", "localhost"}}),
               testing::ElementsAre(HasSubstr("leads every node to itself")));
+  EXPECT_THAT(slurm_plan(two_by_two(), asked("master_addr=127.0.0.1", Origin::site)).notes,
+              IsEmpty())
+      << "all nodes of that site are one host";
   EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is no port")));
 }
 
