@@ -177,6 +177,22 @@ JOB
   "$cluster" up 2 2>&1 </dev/null
 }
 
+@test "a project that lies in /tmp is visible on the nodes" {
+  require_own_networks
+  local project=$BATS_TEST_TMPDIR/project
+  [[ $project == /tmp/* ]] || skip "the tests' temporary folder is not in /tmp"
+  mkdir -p "$project/tests"
+  cp -r "$project_root/tests/local_cluster" "$project/tests/"
+  printf '#!/bin/sh\nhostname >>%q/said\n' "$project" >"$project/program"
+  chmod 755 "$project/program"
+  "$cluster" down 2>&1 </dev/null
+  SLURM_DDP_BUILD=$build_dir "$project/tests/local_cluster/cluster" up 2 2>&1 </dev/null
+  (cd "$project" && srun -N2 --ntasks-per-node=1 ./program)
+  "$project/tests/local_cluster/cluster" down 2>&1 </dev/null
+  [ "$(sort "$project/said" | tr '\n' ' ')" = "node1 node2 " ]
+  "$cluster" up 2 2>&1 </dev/null
+}
+
 @test "plain mode: several slurmd on one host" {
   SLURM_DDP_CLUSTER_MODE=plain run "$cluster" up 2 </dev/null
   [ "$status" -eq 0 ]
