@@ -25,6 +25,15 @@ traces() {
   done
 }
 
+own_step_daemons() {
+  local link
+  for link in /proc/[0-9]*/cwd; do
+    [[ $(readlink "$link" 2>/dev/null) == "$state"/* ]] || continue
+    [[ $(readlink "${link%cwd}exe") == */slurmstepd* ]] && basename "${link%/cwd}"
+  done
+  true
+}
+
 @test "each node has its own host name, address, interfaces, /tmp and /dev/shm" {
   require_own_networks
   [ "$(on_each_node hostname | sort | tr '\n' ' ')" = "node1 node2 " ]
@@ -94,7 +103,7 @@ JOB
 @test "a requeued job runs again" {
   cat >again.sh <<'JOB'
 #!/bin/bash
-#SBATCH -n1 -o again.out --open-mode=append --requeue
+#SBATCH -n1 -o again.out --open-mode=append
 echo "run ${SLURM_RESTART_COUNT:-0}"
 [ -n "$SLURM_RESTART_COUNT" ] || { scontrol requeue "$SLURM_JOB_ID"; sleep 60; }
 JOB
@@ -202,12 +211,18 @@ JOB
   if [ -f "$build_dir/lib/slurm/ddp.so" ]; then
     [ "$(srun --ddp -N2 -n4 rendezvous | grep -c 'sum 6')" -eq 4 ]
   fi
-  # A client that still waits, and its tasks, are known by their environment only.
-  srun -N2 sleep 100 >/dev/null 2>&1 3>&- &
+  # A job without step daemons, a client that waits for its turn, and no controller to end either:
+  # they are known by their environment only.
+  srun -N2 --exclusive sleep 100 >/dev/null 2>&1 3>&- &
   wait_until 10 bash -c '[ -n "$(squeue -h -t R)" ]'
+  srun -N2 --exclusive sleep 100 >/dev/null 2>&1 3>&- &
+  local waiting=$!
+  wait_until 10 bash -c '[ -n "$(squeue -h -t PD)" ]'
+  kill -9 "$(cat "$state/slurmctld.pid")" $(own_step_daemons)
   "$cluster" down 2>&1 </dev/null
   [ -z "$(traces)" ]
-  [ -z "$(pgrep -x sleep -a | grep 'sleep 100')" ]
+  [ -z "$(pgrep -fx 'sleep 100')" ]
+  run ! kill -0 "$waiting"
   "$cluster" up 2 2>&1 </dev/null
 }
 
