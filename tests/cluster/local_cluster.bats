@@ -221,7 +221,7 @@ JOB
   kill -9 "$(cat "$state/slurmctld.pid")" $(own_step_daemons)
   "$cluster" down 2>&1 </dev/null
   [ -z "$(traces)" ]
-  [ -z "$(pgrep -fx 'sleep 100')" ]
+  [ -z "$(pgrep -fx '[^ ]*sleep 100')" ]
   run ! kill -0 "$waiting"
   "$cluster" up 2 2>&1 </dev/null
 }
