@@ -65,7 +65,7 @@ Facts read_facts() {
 
 Settings read_settings(const std::string& spec) {
   Settings settings;
-  settings.mode = Mode::rank;  // whoever starts ddp-launch wants a plan
+  settings.mode = {Mode::rank, Origin::command_line};  // whoever starts ddp-launch wants a plan
   if (const auto user = from_process(variable::kUserSpec)) {
     apply(settings, parse_spec(*user, variable::kUserSpec), Origin::environment);
   }
@@ -122,6 +122,7 @@ void set_variables(const Plan& plan, bool verbose) {
 // Becomes the command; returns the exit code that shells use if that fails.
 int become(std::vector<std::string>& command) {
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (auto& word : command) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execvp(arguments.front(), arguments.data());
@@ -140,7 +141,7 @@ int run(CommandLine& line) {
     return kUsageError;
   }
   const bool explain = line.action == CommandLine::Action::explain || settings.explain;
-  if (settings.mode == Mode::off && !explain) return become(line.command);
+  if (!settings.is_on() && !explain) return become(line.command);
   const Plan plan = plan_this_task(settings);
   if (explain) {
     print_plan(plan, line.format);

@@ -1,6 +1,7 @@
 #include "spank_plugin/launch/plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/leader.h"
@@ -25,7 +26,8 @@ class PlanBuilder {
   template <typename T>
   bool set_as_asked(const std::string& name, const std::optional<Chosen<T>>& asked) {
     const auto set_asked = [&] {
-      set(name, text_of(asked->value), "asked for", std::string(origin_name(asked->origin)));
+      const std::string origin(origin_name(asked->origin));
+      set(name, text_of(asked->value), "asked for by " + origin, origin);
       return true;
     };
     if (asked && asked->origin == Origin::command_line) return set_asked();
@@ -110,6 +112,14 @@ void add_port(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
            choice.rule + (port == first ? "" : ", the first that is free"), choice.source);
 }
 
+// True if the node's ranks are `first`, `first` + 1, ... in the order of their local ranks.
+bool numbered_from(std::uint32_t first, const TaskFacts& task) {
+  if (task.ranks_on_node.empty()) return task.rank == first + task.local_rank;
+  std::vector<std::uint32_t> expected(task.ranks_on_node.size());
+  std::iota(expected.begin(), expected.end(), first);
+  return task.ranks_on_node == expected;
+}
+
 // Programs often take rank / LOCAL_WORLD_SIZE for the node: true only if SLURM filled node by node.
 void note_layout(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task) {
   if (!step.tasks_per_node) return;
@@ -118,7 +128,7 @@ void note_layout(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task
         "the nodes run different numbers of tasks; programs that expect the same on each go "
         "wrong (--ntasks-per-node makes them equal)");
   }
-  const bool in_order = task.rank == step.tasks_per_node->before(*task.node_rank) + task.local_rank;
+  const bool in_order = numbered_from(step.tasks_per_node->before(*task.node_rank), task);
   if (!in_order && !step.has_components) {
     plan.note("the ranks are not numbered node by node (distribution " +
               (step.distribution.empty() ? "block" : step.distribution) +
@@ -127,11 +137,13 @@ void note_layout(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task
   }
 }
 
-void note_address(PlanBuilder& plan, const Plan& result, const StepFacts& step) {
+void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& step) {
   const PlanEntry* address = result.find("MASTER_ADDR");
   const bool local = address->value == "localhost" || address->value.starts_with("127.") ||
                      address->value == "::1";
-  if (local && step.node_count != 1) {
+  // A site that says so for every step knows that its nodes are one host.
+  const bool is_site_choice = address->source == origin_name(Origin::site);
+  if (local && step.node_count != 1 && !is_site_choice) {
     plan.note("MASTER_ADDR=" + address->value + " (" + address->source +
               ") leads every node to itself, but the step has several");
   }
@@ -172,7 +184,7 @@ Plan make_plan(const Facts& facts, const Settings& settings, const Inherited& in
   add_leader(builder, facts, settings);
   add_port(builder, facts, settings);
   note_layout(builder, facts.step, facts.task);
-  note_address(builder, plan, facts.step);
+  note_rendezvous(builder, plan, facts.step);
   add_marker(plan, facts.step);
   return plan;
 }

@@ -83,7 +83,9 @@ std::string encode_field(std::string_view key, Origin origin, const std::string&
 }
 
 void decode_into(Settings& settings, std::string_view text, const Field& field) {
-  if (field.key == "master_addr" && is_host_or_address(field.value)) {
+  if (field.key == "mode" && (field.value == "rank" || field.value == "off")) {
+    settings.mode = {field.value == "rank" ? Mode::rank : Mode::off, field.origin};
+  } else if (field.key == "master_addr" && is_host_or_address(field.value)) {
     settings.master_addr = {std::string(field.value), field.origin};
   } else if (field.key == "master_port") {
     const auto port = parse_decimal(field.value, 65'535);
@@ -106,10 +108,10 @@ std::string_view origin_name(Origin origin) noexcept {
 
 void apply(Settings& settings, const Spec& spec, Origin origin) {
   if (spec.mode) {
-    settings.mode = *spec.mode;
+    settings.mode = {*spec.mode, origin};
     if (*spec.mode == Mode::off) settings.explain = false;
   } else if (origin == Origin::command_line || spec.explain) {
-    settings.mode = Mode::rank;
+    settings.mode = {Mode::rank, origin};
   }
   if (spec.explain) settings.explain = *spec.explain;
   if (spec.verbose) settings.verbose = *spec.verbose;
@@ -141,7 +143,7 @@ std::vector<std::string> apply_site_arguments(Settings& settings,
 }
 
 std::string encode_settings(const Settings& settings) {
-  std::string text = settings.mode == Mode::off ? "off " : "rank ";
+  std::string text = encode_field("mode", settings.mode.origin, settings.is_on() ? "rank" : "off");
   if (settings.explain) text += "explain ";
   if (settings.verbose) text += "verbose ";
   if (const auto& addr = settings.master_addr)
@@ -160,13 +162,11 @@ Settings decode_settings(std::string_view text) {
   if (text.size() > 4096) fail_decoding(text);
   Settings settings;
   for (const auto word : split(text, ' ')) {
-    if (word == "rank") {
-      settings.mode = Mode::rank;
-    } else if (word == "explain") {
+    if (word == "explain") {
       settings.explain = true;
     } else if (word == "verbose") {
       settings.verbose = true;
-    } else if (word != "off") {
+    } else {
       decode_into(settings, text, decode_field(text, word));
     }
   }

@@ -28,7 +28,7 @@ struct Chosen {
 };
 
 struct Settings {
-  Mode mode = Mode::off;
+  Chosen<Mode> mode{Mode::off, Origin::built_in};
   bool explain = false;
   bool verbose = false;
   std::optional<Chosen<std::string>> master_addr;
@@ -36,6 +36,14 @@ struct Settings {
   // Where computed ports come from. The kernel hands out 32768-60999 for outgoing connections
   // (net.ipv4.ip_local_port_range), so a listener's port must lie outside.
   Chosen<PortRange> computed_ports{{61'000, 65'535}, Origin::built_in};
+
+  bool is_on() const noexcept { return mode.value != Mode::off; }
+
+  // False if only the site's default turned it on: then a step that cannot be planned is none of
+  // the user's business, and runs as it would have without.
+  bool is_asked_for() const noexcept {
+    return is_on() && (mode.origin == Origin::environment || mode.origin == Origin::command_line);
+  }
 
   bool operator==(const Settings&) const = default;
 };

@@ -1,6 +1,7 @@
 // S_CTX_ALLOCATOR: salloc and sbatch. SLURM itself carries the option to every srun inside; what
 // is left to do is to find a mistake now rather than when the job has waited for its turn.
 #include "spank_plugin/spank/contexts.h"
+#include "spank_plugin/spank/option.h"
 
 namespace ddp::spank {
 

@@ -24,7 +24,4 @@ void slurmstepd_user_init(PluginState& state, spank_t spank);
 // slurmstepd's child that will become the task, as the user: sets the variables, or ends the task.
 void slurmstepd_task_init(const PluginState& state, spank_t spank);
 
-// What the environment's SLURM_DDP and the command line say, on top of the site's settings.
-launch::Settings resolve_settings(const PluginState& state);
-
 }  // namespace ddp::spank

@@ -1,7 +1,10 @@
 #include "spank_plugin/spank/option.h"
 
 #include <array>
+#include <cstdlib>
+#include <string_view>
 
+#include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
 
 namespace ddp::spank {
@@ -33,7 +36,21 @@ void register_option(spank_t spank, spank_opt_cb_f callback) {
 }
 
 void take_option(PluginState& state, const char* spec) {
-  state.command_line = launch::parse_spec(spec == nullptr ? "" : spec, "--ddp");
+  const std::string_view text = spec == nullptr ? "" : spec;
+  // What the tasks of `sbatch --ddp` and `salloc --ddp` inherit for a bare option: SLURM 22.05 has
+  // printed a null pointer into the variable.
+  constexpr std::string_view kPrintedNull = "(null)";
+  state.command_line = launch::parse_spec(text == kPrintedNull ? "" : text, "--ddp");
+}
+
+launch::Settings resolve_settings(const PluginState& state) {
+  launch::Settings settings = state.site;
+  if (const char* spec = std::getenv(launch::variable::kUserSpec)) {
+    apply(settings, launch::parse_spec(spec, launch::variable::kUserSpec),
+          launch::Origin::environment);
+  }
+  if (state.command_line) apply(settings, *state.command_line, launch::Origin::command_line);
+  return settings;
 }
 
 }  // namespace ddp::spank

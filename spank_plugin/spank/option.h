@@ -1,5 +1,6 @@
 #pragma once
-// The option --ddp[=SPEC] of srun, salloc and sbatch.
+// The option --ddp[=SPEC] of srun, salloc and sbatch, and what it means together with the others
+// who may ask.
 
 #include "spank_plugin/spank/plugin_state.h"
 #include "spank_plugin/spank/slurm_spank.h"
@@ -13,5 +14,9 @@ void register_option(spank_t spank, spank_opt_cb_f callback);
 // The option was given in srun, salloc or sbatch. Throws launch::LaunchError for a wrong SPEC.
 // May be called several times (srun in a batch script: first sbatch's option, then its own).
 void take_option(PluginState& state, const char* spec);
+
+// The site's settings with the environment's SLURM_DDP and the command line on top. Throws
+// launch::LaunchError for a wrong SLURM_DDP.
+launch::Settings resolve_settings(const PluginState& state);
 
 }  // namespace ddp::spank

@@ -21,7 +21,8 @@ struct PlannedStep {
   launch::Settings settings;
   launch::StepFacts step;
   launch::NodeFacts node;
-  std::string error;  // what was wrong before the tasks were forked; they report it
+  bool was_asked_for = true;  // by the user; not only by the site's default
+  std::string error;          // what was wrong before the tasks were forked; they report it
 };
 
 struct PluginState {

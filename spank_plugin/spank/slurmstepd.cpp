@@ -39,6 +39,7 @@ void plan_step(PlannedStep& planned, std::string_view settings,
     throw launch::LaunchError(std::string(settings.substr(kErrorMark.size())));
   }
   planned.settings = launch::decode_settings(settings);
+  planned.was_asked_for = planned.settings.is_asked_for();
   planned.step = launch::read_slurm_step(environment.lookup());
   const launch::Inherited inherited(environment.lookup(), planned.step.id);
   // Nodes of a step of several components cannot know here that they are alone.
@@ -50,6 +51,20 @@ void plan_step(PlannedStep& planned, std::string_view settings,
 // otherwise. This process is the task's own, forked for it alone, so it ends itself.
 [[noreturn]] void end_task(int status) {
   _exit(status);
+}
+
+// A user who asked for a plan gets an error, and no program that runs without it; others get a
+// note.
+void fail(const PlannedStep& planned, const std::string& what) {
+  if (!planned.was_asked_for) return log_line("no variable is set, because " + what);
+  log_error(what);
+  end_task(1);
+}
+
+// One task of the node says it; the others would say the same.
+void fail_on_node(const PlannedStep& planned, const TaskEnvironment& environment) {
+  if (environment.get("SLURM_LOCALID").value_or("0") == "0") return fail(planned, planned.error);
+  if (planned.was_asked_for) end_task(1);
 }
 
 // To the task's own standard output or error. Not by SLURM's log, which is also the node's: what a
@@ -109,11 +124,7 @@ void slurmstepd_task_init(const PluginState& state, spank_t spank) {
   if (!state.planned) return;
   const PlannedStep& planned = *state.planned;
   const TaskEnvironment environment(spank);
-  const bool first_on_node = environment.get("SLURM_LOCALID").value_or("0") == "0";
-  if (!planned.error.empty()) {
-    if (first_on_node) log_error(planned.error);  // the others would say the same
-    end_task(1);
-  }
+  if (!planned.error.empty()) return fail_on_node(planned, environment);
   try {
     const launch::Plan plan = plan_task(planned, environment);
     if (planned.settings.explain) {
@@ -125,8 +136,7 @@ void slurmstepd_task_init(const PluginState& state, spank_t spank) {
     }
     announce(plan, planned.settings.verbose);
   } catch (const std::exception& error) {
-    log_error(error.what());
-    end_task(1);
+    fail(planned, error.what());
   }
 }
 

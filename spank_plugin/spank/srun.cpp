@@ -7,6 +7,7 @@
 #include "spank_plugin/launch/hostfile.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
+#include "spank_plugin/spank/option.h"
 
 namespace ddp::spank {
 namespace {
@@ -15,8 +16,8 @@ namespace variable = launch::variable;
 
 // setenv in srun reaches the tasks of all components.
 void tell_nodes(const char* name, const std::string& value) {
-  if (setenv(name, value.c_str(), 1) != 0)
-    throw launch::LaunchError(std::string("cannot set ") + name);
+  if (setenv(name, value.c_str(), 1) == 0) return;
+  throw launch::LaunchError(std::string("cannot set ") + name);
 }
 
 // srun inside a task inherits what the srun around it told its own nodes.
@@ -26,34 +27,28 @@ void forget_outer_step() {
   unsetenv(variable::kComponents);
 }
 
-// Tasks never see the hostfile's order: SLURM sorts the node list that they get.
+// Tasks never see the hostfile's order: SLURM sorts the node list that they get. A file that cannot
+// be read gives no hint; srun itself says so if it minds.
 void tell_rank_zero_host() {
   constexpr std::size_t kMaxHostfile = 1U << 20U;
   const char* path = std::getenv("SLURM_HOSTFILE");
-  if (path == nullptr) return;
-  const auto text = launch::read_text(path, kMaxHostfile);
-  if (!text) return;  // srun itself says that it cannot read it
-  if (const auto host = launch::first_host_of_hostfile(*text))
-    tell_nodes(variable::kRankZeroHost, *host);
+  const auto text = path == nullptr ? std::nullopt : launch::read_text(path, kMaxHostfile);
+  if (!text) return;
+  try {
+    const auto host = launch::first_host_of_hostfile(*text);
+    if (host) tell_nodes(variable::kRankZeroHost, *host);
+  } catch (const launch::LaunchError&) {  // no node list: no hint either
+  }
 }
 
 }  // namespace
-
-launch::Settings resolve_settings(const PluginState& state) {
-  launch::Settings settings = state.site;
-  if (const char* spec = std::getenv(variable::kUserSpec)) {
-    apply(settings, launch::parse_spec(spec, variable::kUserSpec), launch::Origin::environment);
-  }
-  if (state.command_line) apply(settings, *state.command_line, launch::Origin::command_line);
-  return settings;
-}
 
 void srun_after_options(PluginState& state) {
   ++state.components;
   forget_outer_step();
   try {
     const launch::Settings settings = resolve_settings(state);
-    if (settings.mode == launch::Mode::off) return;
+    if (!settings.is_on()) return;
     if (state.components == 1) {
       for (const auto& problem : state.site_problems) log_error(problem);
     }

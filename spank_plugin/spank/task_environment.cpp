@@ -6,7 +6,7 @@ namespace ddp::spank {
 namespace {
 
 constexpr std::size_t kFirstBuffer = 1024;
-constexpr std::size_t kMaxBuffer = 256U * 1024U;  // SLURM's limit is half of it
+constexpr std::size_t kMaxBuffer = 262'144;  // SLURM's limit is half of it
 
 }  // namespace
 

@@ -24,6 +24,7 @@ bring_up() {
   default_plugin
   choose_mode
   if already_up_as_asked; then
+    write_plugstack # SLURM reads it at every launch; a test may have left it changed
     say "$node_count nodes are up already"
     return
   fi
@@ -53,6 +54,8 @@ start_cluster() {
 print_env() {
   require_up
   printf 'export SLURM_CONF=%q\n' "$STATE/slurm.conf"
+  # For ddp-launch what plugstack.conf says to the plugin: the node names resolve nowhere.
+  [[ $mode == netns ]] || echo 'export SLURM_DDP=master_addr=127.0.0.1'
 }
 
 print_status() {

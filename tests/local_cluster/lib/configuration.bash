@@ -23,7 +23,8 @@ write_plugstack() {
 }
 
 # Beside the paths: short waits, so that a test of a time limit or of a requeue takes seconds.
-# cred_expire is also how long a requeued job waits before it starts again.
+# cred_expire is also how long a requeued job waits before it starts again; only the backfill
+# scheduler starts jobs of several components.
 write_base_options() {
   local controller=$CONTROLLER
   [[ $mode == netns ]] || controller=$(hostname -s)
@@ -56,7 +57,7 @@ KillWait=5
 SlurmdTimeout=20
 MessageTimeout=30
 TCPTimeout=10
-SchedulerParameters=sched_interval=5,bf_interval=5
+SchedulerParameters=sched_interval=5,bf_interval=1
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 MailProg=/bin/true

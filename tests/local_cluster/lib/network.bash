@@ -37,9 +37,9 @@ remove_network() {
   local name
   for name in $(namespace_names); do
     ip netns delete "$name" 2>/dev/null || true
-    rm -rf "/etc/netns/$name"
   done
   rm -rf "/etc/netns/$NAMESPACE_PREFIX"node[0-9]*
   rmdir /etc/netns 2>/dev/null || true
+  # It goes with its peer's namespace, but some time later; the next cluster wants the name now.
   ip link delete dev "$HOST_LINK" 2>/dev/null || true
 }

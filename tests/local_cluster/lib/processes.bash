@@ -29,24 +29,28 @@ namespace_processes() {
   for name in $(namespace_names); do ip netns pids "$name" 2>/dev/null || true; done
 }
 
-# Daemons, by the folder they work in. (Some of them write their title over their environment.)
+# Daemons, by the folder they work in or by the files they were started with. Not by their
+# environment: a person's shell, and whatever is started from it, may have our SLURM_CONF too.
 daemon_processes() {
-  local link
-  while read -r link; do
-    case $(program_of "${link%/cwd}") in
-      slurm* | munged) process_id "${link%/cwd}" ;;
+  local path
+  while read -r path; do
+    case $(program_of "${path%/*}") in
+      slurm* | munged) process_id "${path%/*}" ;;
     esac
-  done < <(find /proc -maxdepth 2 -path '/proc/[0-9]*/cwd' -lname "$STATE/*" 2>/dev/null)
+  done < <(
+    find /proc -maxdepth 2 -path '/proc/[0-9]*/cwd' -lname "$STATE/*" 2>/dev/null
+    grep -lsF -- "$STATE/" /proc/[0-9]*/cmdline
+  )
 }
 
-# Step daemons, tasks of jobs, and clients that wait for them, by environment. A person's shell
-# may have our SLURM_CONF too: a program counts as a task only if a node's name is beside it.
+# Tasks of jobs, and clients that wait for them, by environment: a task has a node's name there.
 job_processes() {
-  local file
-  while read -r file; do
-    case $(program_of "${file%/environ}") in
-      slurm* | munged | srun | salloc | sbatch) process_id "${file%/environ}" ;;
-      *) grep -qz '^SLURMD_NODENAME=' "$file" 2>/dev/null && process_id "${file%/environ}" ;;
+  local path
+  while read -r path; do
+    case $(program_of "${path%/*}") in
+      srun | salloc | sbatch) process_id "${path%/*}" ;;
+      slurm* | munged) ;;
+      *) grep -qsz '^SLURMD_NODENAME=' "$path" && process_id "${path%/*}" ;;
     esac
   done < <(grep -lszE "^SLURM_CONF=$STATE/(.*/)?slurm[.]conf$" /proc/[0-9]*/environ)
 }

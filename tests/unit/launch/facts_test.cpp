@@ -55,7 +55,7 @@ TEST(SlurmFacts, NonsenseIsRefused) {
                 {"SLURM_STEP_NODELIST", "p[1-", "node list"},
                 {"SLURM_STEP_TASKS_PER_NODE", "2", "contradict"},
                 {"SLURM_STEP_TASKS_PER_NODE", "two", "tasks per node"},
-                {"SLURM_PROCID", "4", "SLURM_PROCID"},
+                {"SLURM_PROCID", "4", "is not below"},
                 {"SLURM_PROCID", "-1", "SLURM_PROCID"},
                 {"SLURM_LOCALID", "2", "SLURM_LOCALID"},
                 {"SLURM_NODEID", "7", "SLURM_LOCALID"},

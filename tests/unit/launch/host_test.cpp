@@ -1,5 +1,4 @@
 // What is asked of the host: name service, ports, files. Real sockets and files, no network.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -8,6 +7,7 @@
 
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 
@@ -22,7 +22,6 @@ namespace ddp::launch {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::HasSubstr;
 
 TEST(NameLookupTest, ClassifiesAddresses) {
   EXPECT_EQ(look_up_name("127.0.1.1", 5s), NameLookup::only_loopback);
@@ -53,10 +52,12 @@ TEST(NameLookupTest, LeavesNoChildBehind) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
 }
 
-// A listening socket on a port that the kernel chose.
+// A listening socket on a port that the kernel chose; one for IPv6 takes nothing else.
 class Listener {
  public:
   explicit Listener(int family) : fd_(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    if (family == AF_INET6) setsockopt(fd_, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
     sockaddr_storage address{};
     address.ss_family = static_cast<sa_family_t>(family);
     socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -114,7 +115,7 @@ constexpr const char* kTcp =
     "5013 2 0\n"
     "   2: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 0A "
     "00000000:00000000 00:00000000 00000000    33        0 5014 1 0\n"
-    "torn line 3: 0100007F";
+    "   3: 0100007F:1F91 00";
 
 TEST(SocketTable, FindsWhoHoldsAPort) {
   ASSERT_TRUE(find_port_holder(kTcp, 23000));
@@ -123,6 +124,7 @@ TEST(SocketTable, FindsWhoHoldsAPort) {
   EXPECT_FALSE(find_port_holder(kTcp, 61000)->listens);
   EXPECT_EQ(find_port_holder(kTcp, 8080)->user, 33U);
   EXPECT_EQ(find_port_holder(kTcp, 22), std::nullopt) << "a remote port is no local one";
+  EXPECT_EQ(find_port_holder(kTcp, 0x1F91), std::nullopt) << "a line that is torn off";
   EXPECT_EQ(find_port_holder("", 22), std::nullopt);
   EXPECT_EQ(find_port_holder("a b c d e f g h i j", 22), std::nullopt);
 }
@@ -139,7 +141,7 @@ TEST(EphemeralPorts, CountsTheOverlap) {
 
 // A folder that goes away with the test.
 class FileText : public testing::Test {
- protected:
+ public:
   FileText() {
     if (mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no temporary folder");
   }
@@ -147,6 +149,8 @@ class FileText : public testing::Test {
     std::remove(path("file").c_str());
     std::remove(folder_.c_str());
   }
+
+ protected:
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
 
  private:
@@ -154,10 +158,7 @@ class FileText : public testing::Test {
 };
 
 TEST_F(FileText, IsReadUpToTheLimit) {
-  std::FILE* file = std::fopen(path("file").c_str(), "w");
-  ASSERT_NE(file, nullptr);
-  std::fputs("node2\nnode1\n", file);
-  std::fclose(file);
+  std::ofstream(path("file")) << "node2\nnode1\n";
   EXPECT_EQ(read_text(path("file"), 100), "node2\nnode1\n");
   EXPECT_EQ(read_text(path("file"), 5), "node2");
 }

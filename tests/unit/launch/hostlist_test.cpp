@@ -41,32 +41,58 @@ INSTANTIATE_TEST_SUITE_P(
                     // Not sorted, not made unique: SLURM's order is the node numbering.
                     Expansion{"z,a,z", {"z", "a", "z"}}));
 
-class HostlistRefuses : public testing::TestWithParam<std::string> {};
+struct Refusal {
+  std::string text;
+  const char* message;
+};
 
-TEST_P(HostlistRefuses, WithAMessageThatNamesTheList) {
+class HostlistRefuses : public testing::TestWithParam<Refusal> {};
+
+TEST_P(HostlistRefuses, WithAMessageThatSaysWhy) {
+  const auto& [text, message] = GetParam();
   try {
-    expand_hostlist(GetParam());
-    FAIL() << "accepted " << GetParam();
+    expand_hostlist(text);
+    FAIL() << "accepted " << text;
   } catch (const LaunchError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("node list"));
+    EXPECT_THAT(error.what(), HasSubstr("cannot read the node list"));
+    EXPECT_THAT(error.what(), HasSubstr(message));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Malformed, HostlistRefuses,
-                         testing::Values("n[1-2", "n1-2]", "n[1-[2]]", "n[]", "n[,]", "n[1,]",
-                                         "n[a-b]", "n[2-1]", "n[-1]", "n[1-]", "n[1-2-3]", ",",
-                                         "a,", ",a", "a,,b", "n 1", "n\t1", "n$(reboot)", "n\n",
-                                         "n[+1-2]", "n[0x1-0x2]",
-                                         "n[99999999999999999999-99999999999999999999]"));
+constexpr const char* kOpen = "'[' without ']'";
+constexpr const char* kNested = "a bracket inside a bracket";
+constexpr const char* kNoNumber = "is not a number or a range of numbers";
+constexpr const char* kEmpty = "there is an empty name in it";
+constexpr const char* kNoName = "is no part of a host name";
+constexpr const char* kTooMany = "more than 65536 nodes";
+
+INSTANTIATE_TEST_SUITE_P(
+    Malformed, HostlistRefuses,
+    testing::Values(
+        Refusal{"n[1-2", kOpen}, Refusal{"n1-2]", "']' without '['"}, Refusal{"n[1-[2]]", kNested},
+        Refusal{"n[]", kNoNumber}, Refusal{"n[,]", kNoNumber}, Refusal{"n[1,]", kNoNumber},
+        Refusal{"n[a-b]", kNoNumber}, Refusal{"n[2-1]", "runs backwards"},
+        Refusal{"n[-1]", kNoNumber}, Refusal{"n[1-]", kNoNumber}, Refusal{"n[1-2-3]", kNoNumber},
+        Refusal{",", kEmpty}, Refusal{"a,", kEmpty}, Refusal{",a", kEmpty}, Refusal{"a,,b", kEmpty},
+        Refusal{"n 1", kNoName}, Refusal{"n\t1", kNoName}, Refusal{"n$(reboot)", kNoName},
+        Refusal{"n\n", kNoName}, Refusal{"n[+1-2]", kNoNumber}, Refusal{"n[0x1-0x2]", kNoNumber},
+        Refusal{"n[99999999999999999999-99999999999999999999]", kNoNumber}));
 
 // Each would be gigabytes of names, or hours of work, if it were tried.
 INSTANTIATE_TEST_SUITE_P(
     TooMuch, HostlistRefuses,
-    testing::Values("n[0-999999999]", "n[0-999999999999999999]", "a[0-999]b[0-999]",
-                    "a[0-99]b[0-99]c[0-99]d[0-99]e[0-99]f[0-99]g[0-99]h[0-99]i[0-99]j[0-99]k[0-99]",
-                    "n[0-65535],m", "n[0-40000],m[0-40000]", std::string(300, 'a'),
-                    std::string(200'000, 'a'), "n[000000000000000000000000001-2]",
-                    "a[1]b[1]c[1]d[1]e[1]f[1]g[1]h[1]i[1]j[1]k[1]l[1]m[1]n[1]o[1]p[1]q[1]r[1]"));
+    testing::Values(
+        Refusal{"n[0-999999999]", kTooMany}, Refusal{"n[0-999999999999999999]", kTooMany},
+        Refusal{"a[0-999]b[0-999]", kTooMany},
+        Refusal{"a[0-99]b[0-99]c[0-99]d[0-99]e[0-99]f[0-99]g[0-99]h[0-99]i[0-99]j[0-99]k[0-99]",
+                kTooMany},
+        Refusal{"n[0-65535],m", kTooMany}, Refusal{"n[0-40000],m[0-40000]", kTooMany},
+        Refusal{std::string(300, 'a'), kNoName},
+        Refusal{std::string(200, 'a') + "[1-2]" + std::string(60, 'b'), "a name that is too long"},
+        Refusal{std::string(200'000, 'a'), "longer than 131072 characters"},
+        Refusal{"n[000000000000000000000000001-2]", kNoNumber},
+        Refusal{"a[1]b[1]c[1]d[1]e[1]f[1]g[1]h[1]i[1]j[1]k[1]l[1]m[1]n[1]o[1]p[1]q[1]r[1]",
+                "too many brackets"}));
 
 TEST(Hostlist, TakesAsManyNodesAsSlurmCanHave) {
   const auto names = expand_hostlist("n[00000-65535]");

@@ -175,6 +175,8 @@ TEST(Plan, ASecondPlanForTheSameStepChangesNothing) {
   const Plan second = slurm_plan(planned);
   for (const auto& entry : first.entries)
     EXPECT_EQ(value_in(second, entry.name), entry.value) << entry.name;
+  const Plan told = slurm_plan(planned, asked("master_port=2222", Origin::environment));
+  EXPECT_EQ(value_in(told, "MASTER_PORT"), "2222") << "unless it is told to";
 }
 
 TEST(Plan, AVariableThatTheUserKeptStaysTheUsersInsideTheStep) {
@@ -195,15 +197,25 @@ TEST(Notes, SayWhatIsOftenAMistake) {
   EXPECT_THAT(
       notes({{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,3"}}),
       testing::ElementsAre(AllOf(HasSubstr("not numbered node by node"), HasSubstr("cyclic"))));
+  // The first rank of a cyclic step is where it would be in block order; its neighbours are not.
+  EXPECT_THAT(notes({{"SLURM_DISTRIBUTION", "cyclic"},
+                     {"SLURM_PROCID", "0"},
+                     {"SLURM_NODEID", "0"},
+                     {"SLURM_GTIDS", "0,2"},
+                     {"SLURMD_NODENAME", "p1"}}),
+              testing::ElementsAre(HasSubstr("not numbered node by node")));
   EXPECT_THAT(notes({{"MASTER_ADDR", "localhost"}}),
               testing::ElementsAre(HasSubstr("leads every node to itself")));
+  EXPECT_THAT(slurm_plan(two_by_two(), asked("master_addr=127.0.0.1", Origin::site)).notes,
+              IsEmpty())
+      << "all nodes of that site are one host";
   EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is no port")));
 }
 
 TEST(Marker, TextFromElsewhereIsNoMarker) {
   for (const std::string& text :
        std::vector<std::string>{"", "100.0", "100.0:MASTER_PORT", ":MASTER_PORT:", "a:b:c:d",
-                                std::string(20'000, 'x')}) {
+                                "100.0:" + std::string(20'000, 'x') + ":"}) {
     EXPECT_EQ(parse_marker(text), std::nullopt) << text.substr(0, 40);
   }
   const Marker marker{"100.0", {"A", "B"}, "1-2"};

@@ -65,11 +65,11 @@ INSTANTIATE_TEST_SUITE_P(Malformed, SpecRefuses,
 
 TEST(Settings, AreOffUnlessSomebodyAsks) {
   Settings settings;
-  EXPECT_EQ(settings.mode, Mode::off);
+  EXPECT_EQ(settings.mode.value, Mode::off);
   apply(settings, parse_spec("verbose,master_port=5", "SLURM_DDP"), Origin::environment);
-  EXPECT_EQ(settings.mode, Mode::off) << "a detail in the environment is no request";
+  EXPECT_EQ(settings.mode.value, Mode::off) << "a detail in the environment is no request";
   apply(settings, parse_spec("", "--ddp"), Origin::command_line);
-  EXPECT_EQ(settings.mode, Mode::rank) << "a bare --ddp is";
+  EXPECT_EQ(settings.mode.value, Mode::rank) << "a bare --ddp is";
   EXPECT_TRUE(settings.verbose);
 }
 
@@ -81,7 +81,7 @@ TEST(Settings, LaterLayersWinItemByItem) {
   apply(settings, parse_spec("master_port=1111,master_addr=from-user", "SLURM_DDP"),
         Origin::environment);
   apply(settings, parse_spec("master_port=2222", "--ddp"), Origin::command_line);
-  EXPECT_EQ(settings.mode, Mode::rank);
+  EXPECT_EQ(settings.mode.value, Mode::rank);
   EXPECT_EQ(settings.master_addr, (Chosen<std::string>{"from-user", Origin::environment}));
   EXPECT_EQ(settings.master_port, (Chosen<std::uint16_t>{2222, Origin::command_line}));
   EXPECT_EQ(settings.computed_ports, (Chosen<PortRange>{{50000, 50099}, Origin::site}));
@@ -90,10 +90,25 @@ TEST(Settings, LaterLayersWinItemByItem) {
 TEST(Settings, OffOnTheCommandLineEndsEverything) {
   Settings settings;
   apply(settings, parse_spec("explain", "SLURM_DDP"), Origin::environment);
-  EXPECT_EQ(settings.mode, Mode::rank);
+  EXPECT_EQ(settings.mode.value, Mode::rank);
   apply(settings, parse_spec("off", "--ddp"), Origin::command_line);
-  EXPECT_EQ(settings.mode, Mode::off);
+  EXPECT_EQ(settings.mode.value, Mode::off);
   EXPECT_FALSE(settings.explain);
+}
+
+TEST(Settings, KnowWhetherTheUserAsked) {
+  Settings settings;
+  const std::vector<std::string_view> site = {"default=auto"};
+  apply_site_arguments(settings, site);
+  EXPECT_TRUE(settings.is_on());
+  EXPECT_FALSE(settings.is_asked_for());
+  Settings by_environment = settings;
+  apply(by_environment, parse_spec("auto", "SLURM_DDP"), Origin::environment);
+  EXPECT_TRUE(by_environment.is_asked_for());
+  apply(settings, parse_spec("", "--ddp"), Origin::command_line);
+  EXPECT_TRUE(settings.is_asked_for());
+  apply(settings, parse_spec("off", "--ddp"), Origin::command_line);
+  EXPECT_FALSE(settings.is_asked_for());
 }
 
 TEST(SiteArguments, AMistakeIsReportedAndLeftOut) {
@@ -121,7 +136,7 @@ TEST(SiteArguments, OneMistakeDoesNotSpoilTheOthers) {
   Settings settings;
   const std::vector<std::string_view> arguments = {"default=auto", "nonsense=1", "verbose=yes"};
   EXPECT_EQ(apply_site_arguments(settings, arguments).size(), 1U);
-  EXPECT_EQ(settings.mode, Mode::rank);
+  EXPECT_EQ(settings.mode.value, Mode::rank);
   EXPECT_TRUE(settings.verbose);
 }
 
@@ -134,7 +149,7 @@ TEST(SiteArguments, PortBaseAloneGoesUpToTheLastPort) {
 
 TEST(EncodedSettings, ComeBackAsTheyWere) {
   Settings full;
-  full.mode = Mode::rank;
+  full.mode = {Mode::rank, Origin::environment};
   full.explain = true;
   full.verbose = true;
   full.master_addr = {"fe80::1%eth0", Origin::command_line};
@@ -147,9 +162,10 @@ TEST(EncodedSettings, ComeBackAsTheyWere) {
 }
 
 TEST(EncodedSettings, OtherTextIsRefused) {
-  for (const std::string text : {"", "x", "rank  verbose", "master_port=1/0", "master_port=1/70000",
-                                 "master_port=9/1", "master_port=1", "master_addr=1/a;b",
-                                 "ports=1/1-2,3-4", "ports=1/", "colour=1/red", "=1/x"}) {
+  for (const std::string text :
+       {"", "x", "rank", "mode=2/rank  verbose", "mode=2/torchrun", "master_port=1/0",
+        "master_port=1/70000", "master_port=9/1", "master_port=1", "master_addr=1/a;b",
+        "ports=1/1-2,3-4", "ports=1/", "colour=1/red", "=1/x"}) {
     EXPECT_THROW(decode_settings(text), LaunchError) << text;
   }
   EXPECT_THROW(decode_settings(std::string(10'000, 'a')), LaunchError);

@@ -1,0 +1,98 @@
+# ddp-launch by itself: its command line, its exit codes, mpirun. Needs no cluster.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup() {
+  [[ -x $build_dir/bin/ddp-launch ]] || { echo "no ddp-launch in $build_dir" >&2; return 1; }
+  cd "$BATS_TEST_TMPDIR"
+  # Whatever runs the tests may itself be a step or have a plan.
+  unset MASTER_ADDR MASTER_PORT SLURM_DDP "${!SLURM_@}" "${!PMIX_@}" "${!OMPI_@}"
+}
+
+@test "one process is a world of one, on a free port" {
+  run --separate-stderr ddp-launch bash -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $GROUP_RANK'
+  [ "$output" = "0 1 0 1 0 0" ]
+  [[ $stderr == "ddp: 1 rank on 1 node; MASTER_ADDR="* ]]
+  ddp-launch rendezvous
+}
+
+@test "the command gets its own arguments, all of them" {
+  [ "$(ddp-launch printf '%s|' --ddp off explain --help -- --version 2>/dev/null)" = "--ddp|off|explain|--help|--|--version|" ]
+  [ "$(ddp-launch -- printf '%s|' -- x 2>/dev/null)" = "--|x|" ]
+  [ "$(ddp-launch --ddp master_port=77 -- printenv MASTER_PORT 2>/dev/null)" = 77 ]
+}
+
+@test "the exit code is the command's; 127 and 126 as in a shell" {
+  run ddp-launch bash -c 'exit 42'
+  [ "$status" -eq 42 ]
+  run -127 ddp-launch no-such-command
+  [ "$status" -eq 127 ]
+  [[ $output == *"ddp-launch: cannot run 'no-such-command': No such file or directory"* ]]
+  touch not-executable
+  run ddp-launch ./not-executable
+  [ "$status" -eq 126 ]
+  [[ $output == *"Permission denied"* ]]
+}
+
+@test "mistakes are usage errors, and run nothing" {
+  local arguments
+  for arguments in "" "--bogus touch ran" "--ddp bogus touch ran" "--ddp torchrun touch ran" "--ddp=master_port=0 touch ran" \
+    "explain extra" "explain --format xml" "--config missing.ini touch ran" "--ddp"; do
+    # shellcheck disable=SC2086
+    run ddp-launch $arguments
+    [ "$status" -eq 2 ]
+    [ ! -e ran ]
+  done
+  SLURM_DDP=bogus run ddp-launch touch ran
+  [ "$status" -eq 2 ]
+  [[ $output == *"SLURM_DDP: unknown item 'bogus'"* ]]
+  [ ! -e ran ]
+}
+
+@test "help teaches, version tells" {
+  run ddp-launch --help
+  [ "$status" -eq 0 ]
+  [[ $output == *"srun -N2 --ntasks-per-node=4 ddp-launch python train.py"*"Exit codes"* ]]
+  [[ $(ddp-launch --version) =~ ^ddp-launch\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+}
+
+@test "options from a file" {
+  echo 'ddp = "master_port=4711"' >options.ini
+  [ "$(ddp-launch --config options.ini printenv MASTER_PORT 2>/dev/null)" = 4711 ]
+  [ "$(ddp-launch --config options.ini --ddp master_port=4712 printenv MASTER_PORT 2>/dev/null)" = 4712 ]
+}
+
+@test "explain: table, JSON, and exports that a shell takes" {
+  [[ $(ddp-launch explain) == *"VARIABLE "*"WORLD_SIZE "*"MASTER_PORT "* ]]
+  [ "$(ddp-launch explain --format json | jq -r '.variables[] | select(.name == "WORLD_SIZE") | .value')" = 1 ]
+  (
+    eval "$(MASTER_ADDR="it's" ddp-launch --ddp 'master_port=5' explain --format export)"
+    [ "$RANK:$WORLD_SIZE:$MASTER_PORT:${MASTER_ADDR:-kept}" = 0:1:5:kept ]
+  )
+  [ "$(ddp-launch --ddp explain touch ran | head -1 | cut -d' ' -f1-4)" = "plan of rank 0" ]
+  [ ! -e ran ]
+}
+
+@test "off runs the command as it is" {
+  [ "$(ddp-launch --ddp off bash -c 'echo "[$RANK]"')" = "[]" ]
+  [ "$(SLURM_DDP=off ddp-launch bash -c 'echo "[$RANK]"')" = "[]" ]
+}
+
+@test "mpirun: ranks agree on the port, two runs do not" {
+  command -v mpirun >/dev/null || skip "no mpirun on this machine"
+  local mpirun="mpirun --allow-run-as-root --oversubscribe"
+  $mpirun -n 3 ddp-launch rendezvous >out
+  [ "$(grep -c 'of 3: sum 3' out)" -eq 3 ]
+  local first second
+  first=$($mpirun -n 2 ddp-launch printenv MASTER_PORT 2>/dev/null | sort -u)
+  second=$($mpirun -n 2 ddp-launch printenv MASTER_PORT 2>/dev/null | sort -u)
+  [ "$(wc -l <<<"$first")" -eq 1 ]
+  [ "$first" != "$second" ]
+}
+
+@test "a full disk is an error, not an empty plan" {
+  run bash -c 'ddp-launch explain >/dev/full'
+  [ "$status" -eq 1 ]
+  [[ $output == *"cannot write to standard output"* ]]
+}

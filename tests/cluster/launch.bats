@@ -1,0 +1,464 @@
+# `srun --ddp` on a real SLURM of four nodes: what the tasks of many kinds of steps are told.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup_file() {
+  cluster_up 4
+  [[ -f $build_dir/lib/slurm/ddp.so ]] || { echo "no plugin in $build_dir" >&2; return 1; }
+}
+
+teardown_file() { cluster_down; }
+
+setup() {
+  cd "$work"
+  export RECORDS=$work/records
+  rm -rf "$RECORDS" && mkdir "$RECORDS"
+  programs=$project_root/tests/cluster/programs
+}
+
+# Whatever a test does, no node may be out of service afterwards.
+teardown() {
+  scancel --user=root 2>/dev/null || true
+  wait_until 20 no_jobs_left
+  assert_nodes_in_service
+}
+
+no_jobs_left() { [[ -z $(squeue -h) ]]; }
+
+# The value of a variable in the record of rank $1.
+recorded() { # RANK NAME
+  grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
+}
+
+in_job() { # runs the rest of the words in a job of `salloc OPTIONS`, given as one word
+  # shellcheck disable=SC2086
+  salloc -Q $1 bash -c "$2"
+}
+
+# srun of 22.05 sometimes waits for ever after a step of several components with PMIx has ended: its
+# two agents for aborts are stopped twice (pmixp_abort_agent_stop). Seen without the plugin too.
+# What counts here is what the tasks were told.
+of_components() {
+  local rc=0
+  timeout -k 1 20 "$@" || rc=$?
+  ((rc == 0 || rc == 124 || rc == 137)) # 124, 137: ended, killed by timeout
+}
+
+@test "two nodes: seven variables, consistent in every task" {
+  srun --ddp -N2 -n4 record-task
+  check-records "$RECORDS" 4
+  [ "$(recorded 0 MASTER_ADDR)" = node1 ] || [ "$cluster_mode" = plain ]
+}
+
+@test "one line says what was set and why" {
+  run --separate-stderr srun --ddp -N2 --ntasks-per-node=2 true
+  [ "$status" -eq 0 ]
+  [ -z "$output" ]
+  [[ $(head -1 <<<"$stderr") == "ddp: 4 ranks on 2 nodes; MASTER_ADDR="*"MASTER_PORT="*"(reserved by SLURM for this step)" ]]
+  # In plain mode a note says, rightly, that 127.0.0.1 means another host on each of several nodes.
+  [ "$cluster_mode" = plain ] || [ "$(wc -l <<<"$stderr")" -eq 1 ]
+}
+
+@test "the environment's ranks are overwritten, its rendezvous is kept" {
+  RANK=77 WORLD_SIZE=99 LOCAL_RANK=7 NODE_RANK=7 MASTER_PORT=29511 srun --ddp -N2 -n4 record-task 2>err
+  check-records "$RECORDS" 4
+  [ "$(recorded 3 MASTER_PORT)" = 29511 ]
+  grep -q 'MASTER_PORT=29511 (kept: the user set it)' err
+}
+
+@test "a port that the user gave is the user's affair, taken or not" {
+  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+  occupy 29511
+  MASTER_PORT=29511 srun --ddp -N2 -n2 record-task
+  srun --ddp=master_port=29511 -N2 -n2 record-task
+  release
+  [ "$(cat "$RECORDS"/* | grep -c '^MASTER_PORT=29511$')" -eq 4 ]
+}
+
+@test "the command line replaces the environment's rendezvous" {
+  MASTER_PORT=29511 srun --ddp=master_port=29512 -N2 -n2 record-task
+  [ "$(recorded 1 MASTER_PORT)" = 29512 ]
+}
+
+@test "uneven nodes, and a note about them" {
+  srun --ddp -N2 -n5 record-task 2>err
+  check-records "$RECORDS" 5
+  grep -q 'note: the nodes run different numbers of tasks' err
+}
+
+@test "cyclic distribution, and a note about it" {
+  srun --ddp -N2 -n4 -m cyclic record-task 2>err
+  check-records "$RECORDS" 4
+  grep -q 'note: the ranks are not numbered node by node (distribution cyclic)' err
+}
+
+@test "plane distribution" {
+  srun --ddp -N2 -n6 -m plane=2 record-task
+  check-records "$RECORDS" 6
+}
+
+@test "hostfile: MASTER_ADDR is where rank 0 really is" {
+  printf 'node3\nnode1\nnode3\nnode1\n' >hosts
+  in_job "-N4 -n16" "SLURM_HOSTFILE=hosts srun --ddp -n4 record-task"
+  check-records "$RECORDS" 4
+  [ "$(recorded 0 SLURMD_NODENAME)" = node3 ]
+}
+
+@test "hostfile without PMIx" {
+  printf 'node3\nnode1\nnode3\nnode1\n' >hosts
+  in_job "-N4 -n16" "SLURM_HOSTFILE=hosts srun --mpi=none --ddp -n4 record-task"
+  check-records "$RECORDS" 4
+  [ "$(recorded 0 SLURMD_NODENAME)" = node3 ]
+}
+
+@test "arbitrary order by -w" {
+  in_job "-N4 -n16" "srun --ddp -n4 -m arbitrary -w node4,node2,node4,node2 record-task"
+  check-records "$RECORDS" 4
+  [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
+}
+
+@test "arbitrary order that nothing tells of is refused, not guessed" {
+  [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
+  run in_job "-N2 -n8" "srun --mpi=none --ddp -n2 -m arbitrary -w node2,node1 record-task"
+  [ "$status" -ne 0 ]
+  [[ $output == *"cannot tell which node runs rank 0"*"--ddp=master_addr=HOST"* ]]
+  [ -z "$(ls "$RECORDS")" ]
+}
+
+@test "-w in the wrong order, -r, and a step smaller than its job" {
+  srun --ddp -N2 -n2 -w node3,node1 record-task
+  check-records "$RECORDS" 2
+  rm "$RECORDS"/*
+  in_job "-N2 -n4 --ntasks-per-node=2" "srun --ddp -r1 -N1 -n1 record-task"
+  check-records "$RECORDS" 1
+  rm "$RECORDS"/*
+  in_job "-N2 -n4 --ntasks-per-node=2" "srun --ddp -N1 -n1 record-task"
+  check-records "$RECORDS" 1
+}
+
+@test "a job of several components, the first one last in the alphabet" {
+  of_components srun --ddp -N1 -n2 -w node4 record-task : --ddp -N2 -n2 -w 'node[1-2]' record-task
+  check-records "$RECORDS" 4
+  [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
+}
+
+@test "a job of several components without PMIx" {
+  of_components srun --mpi=none --ddp -N1 -n2 -w node4 record-task : --mpi=none --ddp -N2 -n2 -w 'node[1-2]' record-task
+  check-records "$RECORDS" 4
+}
+
+@test "a step of several components in an ordinary job" {
+  of_components salloc -Q -N2 -n8 bash -c "srun --ddp --overlap -w node2 -N1 -n1 record-task : --overlap -w node1 -N1 -n2 record-task"
+  check-records "$RECORDS" 3
+  [ "$(recorded 0 SLURMD_NODENAME)" = node2 ]
+}
+
+@test "two steps at once have different ports" {
+  in_job "-N2 -n4" "
+    srun --ddp --overlap -N2 -n2 bash -c 'record-task; sleep 1' &
+    srun --ddp --overlap -N2 -n2 bash -c 'record-task; sleep 1' &
+    wait"
+  [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort -u | wc -l)" -eq 2 ]
+}
+
+@test "so they have without reserved ports" {
+  in_job "-N2 -n4" "
+    srun --ddp --resv-ports=0 --overlap -N2 -n2 bash -c 'record-task; sleep 1' &
+    srun --ddp --resv-ports=0 --overlap -N2 -n2 bash -c 'record-task; sleep 1' &
+    wait"
+  local ports
+  ports=$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort -u)
+  [ "$(wc -l <<<"$ports")" -eq 2 ]
+  (($(head -1 <<<"$ports") >= 61000)) # outside the ephemeral range
+}
+
+@test "#SBATCH --ddp reaches every srun; one of them may switch it off" {
+  cat >job.sh <<'JOB'
+#!/bin/bash
+#SBATCH --ddp -N2 -n4 -o job.out
+env | grep -E '^(RANK|MASTER_ADDR|WORLD_SIZE)=' && exit 9   # the script itself is no rank
+srun record-task || exit 8
+srun --ddp=off bash -c '[ -z "$RANK" ]' || exit 7
+srun --export=NONE -n1 /bin/bash -c '[ "$RANK" = 0 ]' || exit 6
+JOB
+  sbatch -W job.sh
+  check-records "$RECORDS" 4
+}
+
+@test "salloc --ddp reaches its srun" {
+  salloc -Q --ddp -N2 -n2 srun record-task
+  check-records "$RECORDS" 2
+}
+
+@test "--export=NONE" {
+  srun --export=NONE --ddp -N2 -n2 /usr/bin/env >out
+  [ "$(grep -c '^MASTER_ADDR=' out)" -eq 2 ]
+  [ "$(grep -c '^RANK=' out)" -eq 2 ]
+}
+
+@test "the elements of an array have ports of their own" {
+  cat >job.sh <<'JOB'
+#!/bin/bash
+#SBATCH --ddp -N1 -n2 --array=1-3 -o job.%a.out
+srun --resv-ports=0 bash -c 'record-task; sleep 1'
+JOB
+  sbatch -W job.sh
+  [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort -u | wc -l)" -eq 3 ]
+}
+
+@test "a requeued job gets another port" {
+  cat >job.sh <<'JOB'
+#!/bin/bash
+#SBATCH --ddp -N1 -n1 --requeue -o job.out
+export RECORDS=$RECORDS/run${SLURM_RESTART_COUNT:-0}
+mkdir -p "$RECORDS"
+srun --resv-ports=0 record-task
+[ -n "$SLURM_RESTART_COUNT" ] || { scontrol requeue "$SLURM_JOB_ID"; sleep 60; }
+JOB
+  local job
+  job=$(sbatch --parsable job.sh)
+  wait_until 60 test -s "$RECORDS/run1/task.$job.0.0"
+  local first second
+  first=$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/run0/*)
+  second=$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/run1/*)
+  [ -n "$first" ] && [ -n "$second" ] && [ "$first" != "$second" ]
+}
+
+@test "srun inside a task: with the option it is a job of its own, without it nothing is planned" {
+  in_job "-N2 --ntasks-per-node=2" "srun --ddp --overlap -N2 -n2 bash -c '
+    [ \$RANK = 1 ] || exit 0
+    srun --ddp --overlap -N1 -n2 -w node2 record-task 2>inner
+    srun --overlap -N1 -n1 env | grep ^SLURM_DDP_SETTINGS= && exit 9
+    true'"
+  check-records "$RECORDS" 2
+  grep -q 'reserved by SLURM for this step' inner
+}
+
+@test "an inner step without ports of its own does not take the outer one's" {
+  in_job "-N2 -n4" "srun --ddp --overlap -N1 -n1 bash -c '
+    record-task
+    srun --ddp --overlap --resv-ports=0 -N1 -n1 record-task'"
+  [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort -u | wc -l)" -eq 2 ]
+}
+
+@test "a mistake is one sentence, and nothing is launched" {
+  local spec
+  for spec in bogus torchrun master_port=0 master_port=99999 'master_addr=a b' colour=red auto,off; do
+    run srun --ddp="$spec" -N2 -n2 record-task
+    [ "$status" -ne 0 ]
+    [ "$(grep -c 'error: ddp: --ddp: ' <<<"$output")" -eq 1 ]
+    run sbatch --ddp="$spec" --wrap true
+    [ "$status" -ne 0 ]
+    run salloc --ddp="$spec" true
+    [ "$status" -ne 0 ]
+  done
+  [ -z "$(ls "$RECORDS")" ]
+  [ -z "$(squeue -h)" ]
+}
+
+@test "a mistake in SLURM_DDP: no program runs" {
+  SLURM_DDP=bogus run srun -N2 -n2 record-task
+  [ "$status" -ne 0 ]
+  [[ $output == *"ddp: SLURM_DDP: unknown item 'bogus'"* ]]
+  [ -z "$(ls "$RECORDS")" ]
+}
+
+@test "a mistake in SLURM_DDP is told when the job is submitted" {
+  SLURM_DDP=bogus run sbatch -o /dev/null --wrap true
+  [[ $output == *"ddp: SLURM_DDP: unknown item 'bogus'"* ]]
+  SLURM_DDP=bogus run salloc -Q true
+  [[ $output == *"ddp: SLURM_DDP: unknown item 'bogus'"* ]]
+}
+
+@test "sbatch inside a task: the script is no rank of the step that submitted it" {
+  srun --ddp -N1 -n1 sbatch -W -N1 -n1 -o job.out --wrap 'echo "set for $SLURM_DDP_SET"; srun --ddp record-task'
+  check-records "$RECORDS" 1
+  # What it inherits, as any program would, is the note of the outer step.
+  [[ $(grep '^set for' job.out) != *"$(sed -n 's/^SLURM_JOB_ID=//p' "$RECORDS"/*)."* ]]
+}
+
+@test "SLURM_DDP is a default that the command line overrides" {
+  SLURM_DDP=auto srun -N2 -n2 record-task
+  check-records "$RECORDS" 2
+  SLURM_DDP=auto srun --ddp=off -n1 bash -c '[ -z "$RANK" ]'
+  SLURM_DDP=master_port=29513 srun -n1 bash -c '[ -z "$RANK" ]'
+  SLURM_DDP=master_port=29513 srun --ddp -n1 bash -c '[ $MASTER_PORT = 29513 ]'
+}
+
+@test "without --ddp nothing is set and nothing is said" {
+  run srun -N2 -n2 env
+  [ "$status" -eq 0 ]
+  [ -z "$(grep -E '^(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|SLURM_DDP_(SET|SETTINGS|HEAD|COMPONENTS))=' <<<"$output")" ]
+  [ -z "$(grep 'ddp: ' <<<"$output")" ]
+}
+
+@test "explain shows every variable with its source and rule, and runs nothing" {
+  run --separate-stderr srun --ddp=explain -N2 -n4 record-task
+  [ "$status" -eq 0 ]
+  [ -z "$(ls "$RECORDS")" ]
+  local name
+  for name in RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK MASTER_ADDR MASTER_PORT; do
+    [ "$(grep -cE "^$name  +[^ ]+  +[^ ]+  +[^ ]+" <<<"$output")" -eq 1 ]
+  done
+  grep -qE '^MASTER_PORT +[0-9]+ +SLURM_STEP_RESV_PORTS +reserved by SLURM' <<<"$output"
+  [ "$(grep -c '^rank [123] of 4 on node' <<<"$output")" -eq 3 ]
+}
+
+@test "ddp-launch makes the same plan without the plugin" {
+  # In a step of the plugin, with everything that the plugin set taken away again.
+  cat >compare.sh <<'EOF2'
+variables() { env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT|SLURM_DDP_SET)=' | sort; }
+variables >$RECORDS/plugin.$SLURM_PROCID
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK MASTER_ADDR MASTER_PORT SLURM_DDP_SET ${!SLURM_DDP_*}
+export -f variables
+ddp-launch bash -c variables >$RECORDS/ddp-launch.$SLURM_PROCID 2>$RECORDS/stderr.$SLURM_PROCID
+diff $RECORDS/plugin.$SLURM_PROCID $RECORDS/ddp-launch.$SLURM_PROCID
+EOF2
+  srun --ddp -N2 -n5 bash compare.sh
+  srun --ddp -N2 -n4 -m cyclic bash compare.sh
+  srun --ddp -N2 -n2 --resv-ports=0 bash compare.sh
+  in_job "-N4 -n16" "srun --ddp -n4 -m arbitrary -w node4,node2,node4,node2 bash compare.sh"
+  printf 'node3\nnode1\n' >hosts
+  in_job "-N4 -n16" "SLURM_HOSTFILE=hosts srun --mpi=none --ddp -n2 bash compare.sh"
+  [ -s "$RECORDS/plugin.4" ]
+  grep -q '^ddp: 2 ranks on 2 nodes' "$RECORDS/stderr.0"
+}
+
+@test "ddp-launch inside srun --ddp keeps what the plugin decided" {
+  srun --ddp -N2 -n2 bash -c '[ "$(ddp-launch printenv MASTER_PORT 2>/dev/null)" = $MASTER_PORT ]'
+}
+
+@test "plain ddp-launch in a job: srun starts the ranks" {
+  srun -N2 -n4 ddp-launch record-task
+  check-records "$RECORDS" 4
+  in_job "-N2 -n4" "ddp-launch true" 2>err
+  grep -q 'no task of a SLURM step' err
+}
+
+@test "mpirun in a ddp job: its daemons are no ranks" {
+  [ "$cluster_mode" = netns ] || skip "in plain mode mpirun sees one host"
+  command -v mpirun >/dev/null || skip "no mpirun on this machine"
+  cat >job.sh <<'JOB'
+#!/bin/bash
+#SBATCH --ddp -N2 --ntasks-per-node=2 -o job.out
+mpirun --allow-run-as-root bash -c 'echo "rank=$RANK here=$OMPI_COMM_WORLD_RANK"'
+MASTER_ADDR=node1 mpirun --allow-run-as-root -x MASTER_ADDR ddp-launch bash -c 'echo "launched $RANK $WORLD_SIZE $MASTER_ADDR"'
+mpirun --allow-run-as-root ddp-launch true || echo "status $?"
+JOB
+  sbatch -W job.sh || true
+  cat job.out
+  [ "$(grep -c '^rank= here=' job.out)" -eq 4 ]
+  [ "$(grep -c '^launched [0-3] 4 node1' job.out)" -eq 4 ]
+  grep -q 'does not say where rank 0 is' job.out
+}
+
+@test "ranks meet at MASTER_ADDR:MASTER_PORT" {
+  srun --ddp -N4 -n8 rendezvous >out
+  [ "$(grep -c 'of 8: sum 28' out)" -eq 8 ]
+  srun --ddp --resv-ports=0 -N2 -n4 -m cyclic rendezvous >out
+  [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
+  srun -N2 -n4 ddp-launch rendezvous >out
+  [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
+}
+
+# listens on PORT of node1 until the test ends, whatever the step does
+occupy() { # PORT
+  rm -f occupier
+  "$cluster" exec node1 -- python3 -c "
+import socket, time
+s = socket.create_server(('', $1)); print('listening', flush=True); time.sleep(60)" >occupier 2>&1 3>&- &
+  occupier=$!
+  wait_until 10 grep -q listening occupier
+}
+
+release() { kill "$occupier" && wait "$occupier" || true; }
+
+@test "a taken port ends a step of several nodes at once, and names the holder" {
+  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+  use_plugin_arguments port_base=62000 port_count=1
+  occupy 62000
+  run srun --ddp --resv-ports=0 -N2 -n2 -w 'node[1-2]' bash -c '[ $RANK = 0 ] && touch started'
+  release
+  use_plugin_arguments
+  [ "$status" -ne 0 ]
+  [[ $output == *"port 62000 is taken on this host (user 0 listens on it)"*"MpiParams=ports="* ]]
+  [ ! -e started ]
+}
+
+@test "a step of one node takes the next port instead" {
+  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+  use_plugin_arguments port_base=62000 port_count=2
+  occupy 62000
+  # Of two steps one after the other one has 62000 for its own: their numbers differ by an odd one.
+  local both=0
+  in_job "-N1 -n2 -w node1" "
+    srun --ddp --resv-ports=0 record-task && srun --ddp --resv-ports=0 record-task" 2>err || both=$?
+  release
+  use_plugin_arguments
+  [ "$both" -eq 0 ]
+  [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort | uniq -c | tr -s ' ')" = " 4 62001" ]
+  grep -q 'MASTER_PORT=62001 (computed .*, the first that is free)' err
+}
+
+# Rewrites the plugin's line in plugstack.conf, which SLURM reads at every launch.
+use_plugin_arguments() {
+  local line=$state/plugstack.conf.d/ddp.conf
+  [[ -f $line.saved ]] || cp "$line" "$line.saved"
+  { tr -d '\n' <"$line.saved"; echo " $*"; } >"$line"
+}
+
+@test "plugstack.conf may turn it on for all; a mistake there is logged and left out" {
+  use_plugin_arguments default=auto port_bsae=1
+  srun -N2 -n2 record-task 2>err
+  check-records "$RECORDS" 2
+  [ "$(grep -c "argument 'port_bsae=1' is left out" err)" -eq 1 ]
+  srun --ddp=off -n1 bash -c '[ -z "$RANK" ]'
+  of_components salloc -Q -N2 -n4 bash -c "
+    srun --overlap -w node1 -N1 -n1 true : --overlap -w node2 -N1 -n1 true" 2>err
+  [ "$(grep -c "argument 'port_bsae=1' is left out" err)" -eq 1 ] # once, not for each component
+  use_plugin_arguments
+  srun -n1 bash -c '[ -z "$RANK" ]'
+}
+
+@test "a step that only the site wanted to plan runs unplanned if that is impossible" {
+  [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
+  use_plugin_arguments default=auto
+  run in_job "-N2 -n2" "srun --mpi=none -n2 -m arbitrary -w node2,node1 bash -c '[ -z \"\$RANK\" ] && echo ran'"
+  use_plugin_arguments
+  [ "$status" -eq 0 ]
+  [ "$(grep -c '^ran$' <<<"$output")" -eq 2 ]
+  [[ $output == *"ddp: no variable is set, because cannot tell which node runs rank 0"* ]]
+}
+
+@test "a leader whose name is unknown is reported, not waited for" {
+  [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
+  cp "$state/hosts" hosts.saved
+  # In place: each node has this very file over its /etc/hosts.
+  grep -v ' node1$' hosts.saved >"$state/hosts"
+  run srun --ddp -N2 -n2 -w 'node[1-2]' record-task
+  local multi=$status said=$output
+  run srun --ddp -N1 -n2 -w node1 rendezvous
+  cat hosts.saved >"$state/hosts"
+  [ "$multi" -ne 0 ]
+  [[ $said == *"node1"*"is unknown to the name service"*"--ddp=master_addr=ADDRESS"* ]]
+  [ -z "$(ls "$RECORDS")" ]
+  [ "$status" -eq 0 ] # one node: 127.0.0.1 will do
+  [ "$(grep -c 'sum 1' <<<"$output")" -eq 2 ]
+}
+
+@test "an ordinary user" {
+  local user=nobody
+  chmod 777 "$RECORDS"
+  # The build and its folders may be readable by root only.
+  cp "$programs/record-task" "$work/" && chmod 755 "$work/record-task"
+  setpriv --reuid "$user" --regid nogroup --clear-groups env HOME="$work" srun --ddp -N2 -n4 "$work/record-task"
+  check-records "$RECORDS" 4
+}
+
+@test "a task that dies is the step's failure, not the plugin's" {
+  run srun --ddp -N2 -n2 bash -c 'kill -9 $$'
+  [ "$status" -ne 0 ]
+  run srun --ddp -N2 -n2 bash -c 'exit 7'
+  [ "$status" -eq 7 ]
+}
