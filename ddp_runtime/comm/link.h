@@ -19,9 +19,14 @@ namespace ddp::comm {
 struct LinkLimits {
   // Messages travel in segments of this many bytes, so that work on one overlaps the next. Tests
   // set a few bytes to reach the many-segment paths with small data.
-  std::size_t segment_bytes = std::size_t{1} << 20;
-  // Segments of one message that are under way at once, in each direction.
-  std::size_t window = 4;
+  //
+  // Just below the 64 KiB up to which Open MPI sends over TCP without asking: for a larger segment
+  // sender and receiver first exchange control messages, which queue up behind the data that
+  // already fills the wire, in both directions. See docs/collectives.md for the measurements.
+  std::size_t segment_bytes = std::size_t{60} << 10;
+  // Segments of one message that are under way at once, in each direction: enough bytes to fill the
+  // wire while a rank is busy adding up.
+  std::size_t window = 64;
   // A collective that takes longer has lost a peer.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };

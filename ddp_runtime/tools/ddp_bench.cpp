@@ -100,6 +100,15 @@ int main(int argc, char** argv) {
   allreduce->add_option("--rounds", allreduce_options.rounds, "Measured rounds of each")
       ->check(ddp::tools::positive())
       ->capture_default_str();
+  ddp::comm::WorldOptions world_options;
+  auto& limits = world_options.group.limits;
+  double segment_kib = static_cast<double>(limits.segment_bytes) / 1024;
+  allreduce->add_option("--segment-kib", segment_kib, "Messages travel in segments of this size")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  allreduce->add_option("--window", limits.window, "Segments under way at once, per direction")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
   allreduce->add_option("--json", json_file, "Also write the result to this file");
 
   const bool speaks = ddp::comm::rank_from_environment() == 0;
@@ -110,7 +119,8 @@ int main(int argc, char** argv) {
     if (speaks) fmt::print(stderr, "ddp-bench: {}; see --help\n", e.what());
     return 2;
   }
-  return ddp::comm::run("ddp-bench", {}, [&](ddp::comm::World& world) {
+  limits.segment_bytes = static_cast<std::size_t>(segment_kib * 1024);
+  return ddp::comm::run("ddp-bench", world_options, [&](ddp::comm::World& world) {
     nlohmann::json result;
     if (allreduce->parsed()) {
       result = ddp::bench::run_allreduce_bench(world, allreduce_options);
