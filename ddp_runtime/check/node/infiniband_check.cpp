@@ -83,7 +83,7 @@ Finding rate_finding(Ports ports, const InfinibandPort& port) {
   if (*port.rate_gbps >= fastest) return finding;
   // One port among several fast ones is broken; of two that differ either may be meant so.
   const auto fast = std::count(rates.begin(), rates.end(), fastest);
-  const bool odd_one_out = fast >= 2 && 2 * fast > static_cast<std::ptrdiff_t>(rates.size());
+  const bool odd_one_out = 2 * fast > static_cast<std::ptrdiff_t>(rates.size());
   finding.severity = odd_one_out ? Severity::critical : Severity::warning;
   finding.expected = fmt::format("{:g} Gb/s", fastest);
   finding.evidence = fmt::format("{}; {} of {} ports run at {:g} Gb/s", port.rate_text, fast,

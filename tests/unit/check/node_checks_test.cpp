@@ -1,8 +1,9 @@
 // The other checks of one node: limits, storage, names, processors, memory, clock; and the run of
 // all of them.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -148,6 +149,14 @@ TEST(Resolve, NumericNamesAndUnknownOnes) {
   EXPECT_NE(unknown.error, "");
 }
 
+TEST(Resolve, AddressesAreSortedAndEachOnce) {
+  auto addresses = resolve(host_name(), kPatience).addresses;
+  const auto as_given = addresses;
+  std::sort(addresses.begin(), addresses.end());
+  addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
+  EXPECT_EQ(as_given, addresses);
+}
+
 TEST(Resolve, WhatIsLoopback) {
   EXPECT_TRUE(is_loopback("127.0.1.1"));
   EXPECT_TRUE(is_loopback("::1"));
@@ -227,6 +236,10 @@ TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
     class/infiniband/mlx5_0/ports/1/state = 1: DOWN
     class/infiniband/mlx5_0/ports/1/phys_state = 3: Disabled
   )");
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+  limit.rlim_cur = 0;  // nothing may be locked, and the node has an InfiniBand port
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
   NodeOptions options;
   options.node = "n7";
   options.sys = fake.root();
@@ -241,10 +254,11 @@ TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
   }
   EXPECT_EQ(by_check.at("interface.any"), Severity::critical);
   EXPECT_EQ(by_check.at("infiniband.state"), Severity::critical);
+  EXPECT_EQ(by_check.at("limits.memlock"), Severity::critical);
   EXPECT_EQ(by_check.at("storage.dir"), Severity::critical);
   for (const char* check :
-       {"limits.memlock", "limits.nofile", "limits.nproc", "limits.stack", "storage.shm",
-        "storage.tmp", "name.own", "cpu.affinity", "memory.available", "clock.synchronised"}) {
+       {"limits.nofile", "limits.nproc", "limits.stack", "storage.shm", "storage.tmp", "name.own",
+        "cpu.affinity", "memory.available", "clock.synchronised"}) {
     EXPECT_TRUE(by_check.contains(check)) << check;
   }
   EXPECT_EQ(exclude_list(outcome.verdict), "n7\n");
