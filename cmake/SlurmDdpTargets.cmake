@@ -80,13 +80,3 @@ function(slurm_ddp_unit_test name)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 120)
 endfunction()
-
-# Torch's headers take about ten seconds to parse: every target that includes them shares the one
-# precompiled header of the first, so that a change to one file rebuilds in seconds.
-function(slurm_ddp_uses_torch target)
-  target_link_libraries(${target} PUBLIC ${TORCH_LIBRARIES})
-  target_compile_options(${target} PRIVATE ${SLURM_DDP_TORCH_WARNINGS})
-  if(TARGET slurm_ddp_torch_pch)
-    target_precompile_headers(${target} REUSE_FROM slurm_ddp_torch_pch)
-  endif()
-endfunction()

@@ -76,12 +76,13 @@ void Link::check(int to, int from) const {
 
 void Link::give_up(int to, int from) const {
   const auto seconds = std::chrono::duration<double>(limits_.timeout).count();
-  std::string waited_for;
-  if (from >= 0) waited_for += fmt::format(" data from rank {}", from);
-  if (to >= 0) waited_for += fmt::format("{} rank {} to take data", from >= 0 ? " and" : "", to);
-  throw RuntimeError(fmt::format(
-      "rank {} waited {:.0f} s in {} for{}; that rank is stopped, unreachable, or did not call it",
-      rank(), seconds, what_, waited_for));
+  std::string peers;
+  if (from >= 0) peers = fmt::format("rank {}", from);
+  if (to >= 0 && to != from) peers += fmt::format("{}rank {}", peers.empty() ? "" : " and ", to);
+  throw RuntimeError(
+      fmt::format("rank {} waited {:.0f} s in {} for {}: stopped, unreachable, or it did not call "
+                  "that collective",
+                  rank(), seconds, what_, peers));
 }
 
 void Link::send(int peer, std::span<const std::byte> data) {

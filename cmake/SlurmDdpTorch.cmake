@@ -1,0 +1,32 @@
+# libtorch: Debian's 1.13 by default, any PyTorch 2.x by CMAKE_PREFIX_PATH.
+find_package(Torch REQUIRED)
+
+# One target carries Torch's headers as system headers (their warnings are not ours) and its
+# libraries; the interface include directories of the imported targets do not always do that.
+add_library(slurm_ddp_torch INTERFACE)
+target_link_libraries(slurm_ddp_torch INTERFACE ${TORCH_LIBRARIES})
+target_include_directories(slurm_ddp_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
+target_compile_options(slurm_ddp_torch INTERFACE ${torch_flags})
+set_target_properties(slurm_ddp_torch PROPERTIES EXPORT_NAME torch)
+set_property(GLOBAL APPEND PROPERTY SLURM_DDP_EXPORTED slurm_ddp_torch)
+
+# Torch's headers take about ten seconds to parse. Everything that includes them shares one
+# precompiled header, so that a change to one file rebuilds in seconds.
+add_library(slurm_ddp_torch_pch STATIC "${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp")
+target_link_libraries(slurm_ddp_torch_pch PRIVATE slurm_ddp_torch slurm_ddp_build_flags Threads::Threads)
+target_precompile_headers(slurm_ddp_torch_pch PRIVATE <torch/torch.h>)
+
+# For libraries: torch is part of their interface.
+function(slurm_ddp_uses_torch target)
+  target_link_libraries(${target} PUBLIC slurm_ddp_torch)
+  target_precompile_headers(${target} REUSE_FROM slurm_ddp_torch_pch)
+endfunction()
+
+# For executables that link such a library. The header was compiled with -fPIC and cannot be shared
+# with -fPIE, which CMake gives to executables.
+function(slurm_ddp_torch_executable target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+  target_precompile_headers(${target} REUSE_FROM slurm_ddp_torch_pch)
+endfunction()

@@ -1,0 +1,1 @@
+// The precompiled header needs a target, and a target needs a source file.

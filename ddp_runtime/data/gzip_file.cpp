@@ -1,0 +1,43 @@
+#include "ddp_runtime/data/gzip_file.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::data {
+
+std::vector<unsigned char> read_maybe_gzipped(const std::filesystem::path& file,
+                                              std::size_t most_bytes) {
+  constexpr std::size_t kChunk = std::size_t{1} << 20;
+  errno = 0;
+  const std::unique_ptr<gzFile_s, decltype(&gzclose)> stream(gzopen(file.c_str(), "rb"), gzclose);
+  if (!stream) {
+    throw UsageError(fmt::format("cannot open {}: {}", file.string(), std::strerror(errno)));
+  }
+  std::vector<unsigned char> contents;
+  while (true) {
+    const std::size_t at = contents.size();
+    contents.resize(at + kChunk);
+    const int n = gzread(stream.get(), contents.data() + at, static_cast<unsigned>(kChunk));
+    contents.resize(at + static_cast<std::size_t>(n > 0 ? n : 0));
+    // gzread() reports a cut stream only at its end, as a buffer error.
+    int error = Z_OK;
+    const char* text = gzerror(stream.get(), &error);
+    if (n < 0 || (n == 0 && error != Z_OK)) {
+      throw RuntimeError(fmt::format("{} is damaged or cut off ({}); fetch it again", file.string(),
+                                     error == Z_ERRNO ? std::strerror(errno) : text));
+    }
+    if (n == 0) return contents;
+    if (contents.size() > most_bytes) {
+      throw RuntimeError(fmt::format("{} holds more than the {} MiB that such a file may have",
+                                     file.string(), most_bytes >> 20U));
+    }
+  }
+}
+
+}  // namespace ddp::data

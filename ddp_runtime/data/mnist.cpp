@@ -1,0 +1,108 @@
+// IDX files: a magic number (two zero bytes, the element type, the number of dimensions), the
+// dimensions as big-endian 32-bit numbers, then the elements.
+#include <fmt/format.h>
+
+#include <array>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/data/gzip_file.h"
+#include "ddp_runtime/data/readers.h"
+#include "ddp_runtime/data/tensor_dataset.h"
+
+namespace ddp::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostBytes = std::size_t{4} << 30U;
+constexpr unsigned char kUnsignedByte = 8;
+
+struct Idx {
+  std::vector<std::int64_t> dimensions;
+  std::vector<unsigned char> bytes;  // the whole file
+  std::size_t data = 0;              // where the elements begin
+};
+
+Idx parse_idx(const fs::path& file, std::size_t dimensions) {
+  Idx idx;
+  idx.bytes = read_maybe_gzipped(file, kMostBytes);
+  idx.data = 4 + 4 * dimensions;
+  const auto& b = idx.bytes;
+  if (b.size() < idx.data) {
+    throw RuntimeError(
+        fmt::format("{} is cut off: {} bytes are less than its header", file.string(), b.size()));
+  }
+  if (b[0] != 0 || b[1] != 0 || b[2] != kUnsignedByte || b[3] != dimensions) {
+    throw RuntimeError(
+        fmt::format("{} is not an IDX file of bytes with {} dimension{}: its magic number is "
+                    "{:02x}{:02x}{:02x}{:02x}",
+                    file.string(), dimensions, dimensions == 1 ? "" : "s", b[0], b[1], b[2], b[3]));
+  }
+  std::uint64_t elements = 1;
+  for (std::size_t d = 0; d < dimensions; ++d) {
+    std::uint32_t size = 0;
+    for (std::size_t i = 0; i < 4; ++i) size = (size << 8U) | b[4 + 4 * d + i];
+    if (size == 0 || size > kMostBytes / elements) {
+      throw RuntimeError(
+          fmt::format("{} claims an impossible size in dimension {}: {}", file.string(), d, size));
+    }
+    elements *= size;
+    idx.dimensions.push_back(size);
+  }
+  if (b.size() - idx.data != elements) {
+    throw RuntimeError(
+        fmt::format("{} is cut off or too long: {} elements are announced, {} are there",
+                    file.string(), elements, b.size() - idx.data));
+  }
+  return idx;
+}
+
+// The file of that part and kind, whichever way it is spelt.
+fs::path find(const fs::path& folder, const std::string& stem, const std::string& idx) {
+  for (const char* separator : {"-", "."}) {
+    for (const char* suffix : {"", ".gz"}) {
+      const auto file = folder / (stem + separator + idx + suffix);
+      if (fs::exists(file)) return file;
+    }
+  }
+  throw UsageError(fmt::format("no {}-{} (or .gz) in {}; the folder must hold the four MNIST files",
+                               stem, idx, folder.string()));
+}
+
+std::shared_ptr<TensorDataset> read_part(const fs::path& folder, const std::string& part) {
+  const auto image_file = find(folder, part + "-images", "idx3-ubyte");
+  const auto label_file = find(folder, part + "-labels", "idx1-ubyte");
+  Idx images = parse_idx(image_file, 3);
+  Idx labels = parse_idx(label_file, 1);
+  if (images.dimensions[0] != labels.dimensions[0]) {
+    throw RuntimeError(fmt::format("{} holds {} images but {} holds {} labels", image_file.string(),
+                                   images.dimensions[0], label_file.string(),
+                                   labels.dimensions[0]));
+  }
+  const auto n = labels.dimensions[0];
+  const auto bytes =
+      torch::from_blob(images.bytes.data() + images.data,
+                       {n, 1, images.dimensions[1], images.dimensions[2]}, torch::kUInt8);
+  const auto targets =
+      torch::from_blob(labels.bytes.data() + labels.data, {n}, torch::kUInt8).to(torch::kInt64);
+  const auto largest = targets.max().item<std::int64_t>();
+  if (largest > 9) {
+    throw RuntimeError(
+        fmt::format("{} holds the label {}; labels go from 0 to 9", label_file.string(), largest));
+  }
+  return std::make_shared<TensorDataset>(bytes.to(torch::kFloat32).div(255), targets, 10);
+}
+
+}  // namespace
+
+DataPair read_mnist(const fs::path& folder) {
+  if (!fs::is_directory(folder)) {
+    throw UsageError(
+        fmt::format("{} is not a folder; give the one with the MNIST files, as in "
+                    "--data mnist:DIR",
+                    folder.string()));
+  }
+  return {"mnist:" + folder.string(), read_part(folder, "train"), read_part(folder, "t10k")};
+}
+
+}  // namespace ddp::data

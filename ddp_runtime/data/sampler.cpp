@@ -1,0 +1,58 @@
+#include "ddp_runtime/data/sampler.h"
+
+#include <fmt/format.h>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::data {
+namespace {
+
+std::uint64_t epoch_seed(std::uint64_t seed, std::int64_t epoch) {
+  return seed * 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(epoch);
+}
+
+}  // namespace
+
+DistributedSampler::DistributedSampler(std::int64_t size, std::uint64_t seed, BatchLayout layout)
+    : seed_(seed), layout_(layout), order_(size, epoch_seed(seed, 0)) {
+  if (layout.batch < 1 || layout.micro_batches < 1) {
+    throw UsageError("a batch holds at least one sample, and a step at least one batch");
+  }
+  if (layout.global_batch() > size) {
+    throw UsageError(fmt::format(
+        "the global batch of {} samples ({} ranks x {} x {} micro-batches) is larger than the {} "
+        "training samples; use --batch {} or less",
+        layout.global_batch(), layout.ranks, layout.batch, layout.micro_batches, size,
+        size / (layout.ranks * layout.micro_batches)));
+  }
+}
+
+void DistributedSampler::set_epoch(std::int64_t epoch, std::int64_t consumed) {
+  epoch_ = epoch;
+  consumed_ = consumed;
+  order_ = Permutation(order_.size(), epoch_seed(seed_, epoch));
+}
+
+std::int64_t DistributedSampler::steps_left() const noexcept {
+  return (order_.size() - consumed_) / layout_.global_batch();
+}
+
+std::vector<std::int64_t> DistributedSampler::indices(std::int64_t step, std::int64_t micro) const {
+  const std::int64_t block = micro * layout_.ranks + layout_.rank;
+  const std::int64_t first = consumed_after(step) + block * layout_.batch;
+  std::vector<std::int64_t> samples(static_cast<std::size_t>(layout_.batch));
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    samples[i] = order_(first + static_cast<std::int64_t>(i));
+  }
+  return samples;
+}
+
+std::int64_t DistributedSampler::consumed_after(std::int64_t steps) const noexcept {
+  return consumed_ + steps * layout_.global_batch();
+}
+
+Share evaluation_share(std::int64_t size, int rank, int ranks) {
+  return {size * rank / ranks, size * (rank + 1) / ranks};
+}
+
+}  // namespace ddp::data

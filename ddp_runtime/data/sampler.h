@@ -1,0 +1,62 @@
+// Which samples each rank works on. Pure: no communication, no state but a position.
+//
+// Note [Order of samples]
+// An epoch is one permutation of the data, the same on all ranks. A step consumes the next
+// `global batch` positions of it, cut into blocks of one micro-batch: block (a, r) = a * ranks + r
+// belongs to micro-batch a of rank r. So W ranks, and one rank with W micro-batches, see the same
+// samples in every step; and the whole state of the order is one number, the samples consumed in
+// the epoch, which stays meaningful when the number of ranks changes. The last samples that do not
+// fill a global batch are left out; they are others in every epoch.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ddp_runtime/data/permutation.h"
+
+namespace ddp::data {
+
+struct BatchLayout {
+  std::int64_t batch = 1;  // samples of one micro-batch on one rank
+  std::int64_t micro_batches = 1;
+  int rank = 0;
+  int ranks = 1;
+
+  std::int64_t global_batch() const noexcept { return batch * micro_batches * ranks; }
+};
+
+class DistributedSampler {
+ public:
+  // Throws UsageError if the global batch is larger than the data.
+  DistributedSampler(std::int64_t size, std::uint64_t seed, BatchLayout layout);
+
+  // Starts epoch `epoch`; `consumed` samples of it have been used already.
+  void set_epoch(std::int64_t epoch, std::int64_t consumed = 0);
+
+  // Whole steps left in this epoch.
+  std::int64_t steps_left() const noexcept;
+  // This rank's samples of micro-batch `micro` of the `step`th step from here.
+  std::vector<std::int64_t> indices(std::int64_t step, std::int64_t micro) const;
+  // What set_epoch() needs to continue after `steps` more steps.
+  std::int64_t consumed_after(std::int64_t steps) const noexcept;
+
+  std::int64_t epoch() const noexcept { return epoch_; }
+  const BatchLayout& layout() const noexcept { return layout_; }
+
+ private:
+  std::uint64_t seed_;
+  BatchLayout layout_;
+  std::int64_t epoch_ = 0;
+  std::int64_t consumed_ = 0;
+  Permutation order_;
+};
+
+// The samples [first, last) of `size` that rank `rank` evaluates: contiguous, all ranks together
+// cover each sample once.
+struct Share {
+  std::int64_t first;
+  std::int64_t last;
+};
+Share evaluation_share(std::int64_t size, int rank, int ranks);
+
+}  // namespace ddp::data

@@ -1,0 +1,31 @@
+// A data set that fits in memory: two tensors.
+#pragma once
+
+#include "ddp_runtime/data/dataset.h"
+
+namespace ddp::data {
+
+class TensorDataset final : public Dataset {
+ public:
+  // inputs: float [n, ...]; targets: int64 [n] with values in [0, classes).
+  TensorDataset(torch::Tensor inputs, torch::Tensor targets, std::int64_t classes);
+
+  std::int64_t size() const override { return inputs_.size(0); }
+  SampleShape shape() const override;
+  Batch get(std::span<const std::int64_t> indices) const override;
+
+ private:
+  torch::Tensor inputs_;
+  torch::Tensor targets_;
+  std::int64_t classes_;
+};
+
+// Every tenth sample (9, 19, 29, ...) for evaluation, the others for training.
+struct Split {
+  std::shared_ptr<TensorDataset> train;
+  std::shared_ptr<TensorDataset> evaluation;
+};
+Split hold_out_a_tenth(const torch::Tensor& inputs, const torch::Tensor& targets,
+                       std::int64_t classes);
+
+}  // namespace ddp::data

@@ -1,0 +1,22 @@
+// Everything a program of its own needs to train with slurm-ddp. See docs/your_model.md.
+#pragma once
+
+#include "ddp_runtime/amp/autocast.h"
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/data/readers.h"
+#include "ddp_runtime/data/tensor_dataset.h"
+#include "ddp_runtime/models/model.h"
+#include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/train/trainer.h"
+
+namespace ddp {
+
+using comm::run;
+using comm::World;
+using comm::WorldOptions;
+using train::Trainer;
+using train::TrainOptions;
+
+}  // namespace ddp

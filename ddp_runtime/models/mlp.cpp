@@ -1,0 +1,39 @@
+#include <functional>
+#include <numeric>
+
+#include "ddp_runtime/models/builtin.h"
+
+namespace ddp::models {
+namespace {
+
+class Mlp final : public Model {
+ public:
+  Mlp(std::int64_t inputs, std::int64_t width, std::int64_t layers, std::int64_t classes) {
+    for (std::int64_t i = 0; i < layers; ++i) {
+      layers_->push_back(torch::nn::Linear(i == 0 ? inputs : width, width));
+    }
+    register_module("hidden", layers_);
+    output_ = register_module("output", torch::nn::Linear(layers == 0 ? inputs : width, classes));
+  }
+
+  torch::Tensor forward(const torch::Tensor& inputs) override {
+    auto x = inputs.flatten(1);
+    for (const auto& layer : *layers_) x = torch::relu(layer->as<torch::nn::Linear>()->forward(x));
+    return output_(x);
+  }
+
+ private:
+  torch::nn::ModuleList layers_;
+  torch::nn::Linear output_{nullptr};
+};
+
+}  // namespace
+
+std::shared_ptr<Model> make_mlp(const ModelOptions& options) {
+  const auto inputs = std::accumulate(options.input.begin(), options.input.end(), std::int64_t{1},
+                                      std::multiplies<>());
+  return std::make_shared<Mlp>(inputs, options.width > 0 ? options.width : 128,
+                               options.layers > 0 ? options.layers : 2, options.classes);
+}
+
+}  // namespace ddp::models

@@ -1,0 +1,55 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/models/builtin.h"
+
+namespace ddp::models {
+namespace {
+
+class MnistCnn final : public Model {
+ public:
+  MnistCnn(std::int64_t channels, std::int64_t height, std::int64_t width, std::int64_t features,
+           std::int64_t classes)
+      : conv1_(torch::nn::Conv2dOptions(channels, features, 3).padding(1)),
+        conv2_(torch::nn::Conv2dOptions(features, 2 * features, 3).padding(1)),
+        fc1_(2 * features * (height / 4) * (width / 4), 8 * features),
+        fc2_(8 * features, classes) {
+    register_module("conv1", conv1_);
+    register_module("conv2", conv2_);
+    register_module("fc1", fc1_);
+    register_module("fc2", fc2_);
+  }
+
+  torch::Tensor forward(const torch::Tensor& inputs) override {
+    auto x = torch::max_pool2d(torch::relu(conv1_(inputs)), 2);
+    x = torch::max_pool2d(torch::relu(conv2_(x)), 2);
+    x = torch::relu(fc1_(x.flatten(1)));
+    return fc2_(x);
+  }
+
+ private:
+  torch::nn::Conv2d conv1_;
+  torch::nn::Conv2d conv2_;
+  torch::nn::Linear fc1_;
+  torch::nn::Linear fc2_;
+};
+
+}  // namespace
+
+std::shared_ptr<Model> make_mnist_cnn(const ModelOptions& options) {
+  if (options.layers > 0) {
+    throw UsageError("mnist-cnn has a fixed number of layers; leave out --layers");
+  }
+  const auto& shape = options.input;
+  if (shape.size() != 3 || shape[1] < 4 || shape[2] < 4) {
+    throw UsageError(fmt::format(
+        "mnist-cnn works on images of at least 4 x 4 pixels, but the data has samples of shape "
+        "[{}]; use --model mlp",
+        fmt::join(shape, ", ")));
+  }
+  return std::make_shared<MnistCnn>(shape[0], shape[1], shape[2],
+                                    options.width > 0 ? options.width : 16, options.classes);
+}
+
+}  // namespace ddp::models

@@ -1,0 +1,43 @@
+// Which gradients travel together. Pure: sizes in, lists of indices out, the same on all ranks.
+//
+// Note [Bucket order]
+// Backward produces gradients roughly in the reverse of the order in which the parameters were
+// registered, so buckets are filled from the last parameter to the first: bucket 0 is complete
+// first and is sent first. The first bucket is small, so that communication starts early; the rest
+// have the size at which the network is efficient.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace ddp {
+
+struct BucketLimits {
+  std::size_t first_bytes = std::size_t{1} << 20;
+  std::size_t bytes = std::size_t{25} << 20;
+};
+
+struct GradientSize {
+  std::size_t bytes = 0;
+  // Gradients with different keys (element type, device) cannot share a bucket.
+  int key = 0;
+};
+
+struct BucketPlan {
+  // buckets[b] lists the parameter indices of bucket b in the order in which they lie in memory.
+  std::vector<std::vector<std::size_t>> buckets;
+  // bucket_of[p] is the bucket of parameter p.
+  std::vector<std::size_t> bucket_of;
+};
+
+// `ready_order` holds every index of `gradients` once, in the order in which backward is expected
+// to finish them. A bucket is closed as soon as it holds at least its limit, so a gradient larger
+// than the limit has a bucket of its own. Buckets are numbered in the order in which they close.
+BucketPlan plan_buckets(std::span<const GradientSize> gradients,
+                        std::span<const std::size_t> ready_order, const BucketLimits& limits);
+
+// n - 1, n - 2, ..., 0: the order to expect before backward has run once.
+std::vector<std::size_t> reverse_order(std::size_t n);
+
+}  // namespace ddp

@@ -1,0 +1,30 @@
+// The memory of the buckets: one flat tensor each, and every parameter's gradient as a window on
+// it.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "ddp_runtime/parallel/bucket_plan.h"
+
+namespace ddp {
+
+class BucketStore {
+ public:
+  BucketStore(std::span<const torch::Tensor> parameters, const BucketPlan& plan);
+
+  // The window of parameter `index`: a tensor of the parameter's shape that shares the bucket's
+  // storage.
+  const torch::Tensor& gradient(std::size_t index) const { return gradients_[index]; }
+  const torch::Tensor& bucket(std::size_t index) const { return buckets_[index]; }
+  std::size_t size() const noexcept { return buckets_.size(); }
+
+ private:
+  std::vector<torch::Tensor> buckets_;
+  std::vector<torch::Tensor> gradients_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,43 @@
+// When a bucket may be sent. Pure bookkeeping of one backward pass.
+//
+// Note [Launch order]
+// All ranks must call the same collectives in the same order, but gradients become ready in an
+// order that may differ between ranks. So a bucket that is complete waits until all buckets before
+// it have been launched: buckets always go out as 0, 1, 2, ... on every rank.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "ddp_runtime/parallel/bucket_plan.h"
+
+namespace ddp {
+
+class LaunchOrder {
+ public:
+  explicit LaunchOrder(const BucketPlan& plan);
+
+  // Forgets what was ready; before each backward that reduces.
+  void reset();
+  // Buckets [first, last) may be launched now; usually none.
+  struct Launch {
+    std::size_t first;
+    std::size_t last;
+  };
+  // Parameter `index` has its gradient. Must not be called twice between resets: see is_ready().
+  Launch mark_ready(std::size_t index);
+
+  bool is_ready(std::size_t index) const { return ready_[index]; }
+  bool all_launched() const noexcept { return next_ == pending_.size(); }
+  // The parameters that have no gradient yet, ascending.
+  std::vector<std::size_t> missing() const;
+
+ private:
+  std::vector<std::size_t> bucket_of_;
+  std::vector<std::size_t> bucket_sizes_;
+  std::vector<std::size_t> pending_;  // per bucket: gradients still to come
+  std::vector<bool> ready_;
+  std::size_t next_ = 0;  // the next bucket to launch
+};
+
+}  // namespace ddp

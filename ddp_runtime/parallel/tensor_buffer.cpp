@@ -1,0 +1,45 @@
+#include "ddp_runtime/parallel/tensor_buffer.h"
+
+#include <fmt/format.h>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp {
+namespace {
+
+comm::ElementType element_type(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat32:
+      return comm::ElementType::f32;
+    case torch::kFloat64:
+      return comm::ElementType::f64;
+    case torch::kBFloat16:
+      return comm::ElementType::bf16;
+    case torch::kFloat16:
+      return comm::ElementType::f16;
+    case torch::kInt64:
+      return comm::ElementType::i64;
+    case torch::kInt32:
+      return comm::ElementType::i32;
+    case torch::kUInt8:
+    case torch::kBool:
+      return comm::ElementType::u8;
+    default:
+      throw RuntimeError(
+          fmt::format("tensors of type {} cannot be communicated", c10::toString(type)));
+  }
+}
+
+}  // namespace
+
+comm::Buffer buffer_of(const torch::Tensor& tensor) {
+  if (!tensor.device().is_cpu()) {
+    throw RuntimeError(
+        fmt::format("this backend communicates host memory, not {}", tensor.device().str()));
+  }
+  if (!tensor.is_contiguous()) throw RuntimeError("only contiguous tensors can be communicated");
+  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel()),
+          element_type(tensor.scalar_type())};
+}
+
+}  // namespace ddp

@@ -1,0 +1,79 @@
+// What differs between libtorch 1.13 and 2.x, in one place.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/torch.h>
+#include <torch/version.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#define SLURM_DDP_TORCH_2 (TORCH_VERSION_MAJOR >= 2)
+#define SLURM_DDP_TORCH_2_4 \
+  (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4))
+
+namespace ddp::torch_compat {
+
+// A hook that runs after a gradient has been accumulated into a parameter. From 2.1 on the class
+// wants a second function, for compiled autograd, which C++ programs do not use.
+inline std::unique_ptr<torch::autograd::FunctionPostHook> after_accumulation(
+    std::function<void()> hook) {
+  using torch::autograd::variable_list;
+  auto run = [hook = std::move(hook)](const variable_list& outputs, const variable_list&) {
+    hook();
+    return outputs;
+  };
+#if SLURM_DDP_TORCH_2
+  return std::make_unique<torch::autograd::utils::LambdaPostHook>(std::move(run), [](auto&) {});
+#else
+  return std::make_unique<torch::autograd::utils::LambdaPostHook>(std::move(run));
+#endif
+}
+
+// Autocast of one kind of device. 2.4 gave the functions new names that take the device.
+inline bool autocast_enabled(torch::DeviceType device) {
+#if SLURM_DDP_TORCH_2_4
+  return at::autocast::is_autocast_enabled(device);
+#else
+  return device == torch::kCPU ? at::autocast::is_cpu_enabled() : at::autocast::is_enabled();
+#endif
+}
+
+inline torch::ScalarType autocast_type(torch::DeviceType device) {
+#if SLURM_DDP_TORCH_2_4
+  return at::autocast::get_autocast_dtype(device);
+#else
+  return device == torch::kCPU ? at::autocast::get_autocast_cpu_dtype()
+                               : at::autocast::get_autocast_gpu_dtype();
+#endif
+}
+
+inline void set_autocast(torch::DeviceType device, bool enabled, torch::ScalarType type) {
+#if SLURM_DDP_TORCH_2_4
+  at::autocast::set_autocast_enabled(device, enabled);
+  at::autocast::set_autocast_dtype(device, type);
+#else
+  if (device == torch::kCPU) {
+    at::autocast::set_cpu_enabled(enabled);
+    at::autocast::set_autocast_cpu_dtype(type);
+  } else {
+    at::autocast::set_enabled(enabled);
+    at::autocast::set_autocast_gpu_dtype(type);
+  }
+#endif
+}
+
+// The key under which an optimiser keeps the state of a parameter: the address of the tensor's
+// implementation, as text in 1.13. It means nothing in another process.
+inline auto state_key(const torch::Tensor& parameter) {
+#if SLURM_DDP_TORCH_2
+  return static_cast<void*>(parameter.unsafeGetTensorImpl());
+#else
+  return c10::guts::to_string(parameter.unsafeGetTensorImpl());
+#endif
+}
+
+}  // namespace ddp::torch_compat

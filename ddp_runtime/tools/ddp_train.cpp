@@ -1,0 +1,218 @@
+// ddp-train: trains one of the models that come with the project, on one rank or on many.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/models/model.h"
+#include "ddp_runtime/tools/validators.h"
+#include "ddp_runtime/train/trainer.h"
+#include "slurm_ddp/version.h"
+
+namespace {
+
+struct CommandLine {
+  std::string text;  // as typed, for the report
+  std::string data = "digits";
+  std::string precision = "fp32";
+  std::string backend = "auto";
+  std::string checkpoint_every = "epoch";
+  double bucket_mb = 25;
+  double timeout_seconds = 600;
+  int threads = 0;
+  ddp::models::ModelOptions model;
+  ddp::train::TrainOptions train;
+};
+
+constexpr const char* kExamples = R"(Examples:
+  ddp-train --model mlp --data digits --epochs 20
+      One process. Handwritten digits come with the project.
+  srun --ddp -N2 -n4 ddp-train --model mnist-cnn --data mnist:/data/mnist --scale-lr --warmup 100
+      Four ranks on two nodes; --batch is per rank.
+  srun --ddp -N2 -n4 ddp-train --checkpoint-dir ckpt --resume auto --report-dir report
+      Goes on from the newest whole checkpoint in ckpt if there is one. See also ddp-report.)";
+
+void add_training_options(CLI::App& app, CommandLine& c) {
+  auto& t = c.train;
+  app.option_defaults()->group("Training");
+  app.add_option("--epochs", t.epochs, "Passes over the data")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option("--steps", t.steps,
+                 "Stop after this many optimiser steps; 0: only --epochs counts")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  app.add_option("--batch", t.batch, "Samples per rank and micro-batch")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option("--accumulate", t.micro_batches, "Micro-batches per optimiser step")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option("--lr", t.optimizer.learning_rate, "Learning rate for one rank and micro-batch")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option("--optimizer", t.optimizer.name, "sgd, adam or adamw")->capture_default_str();
+  app.add_option("--momentum", t.optimizer.momentum, "Of sgd")
+      ->check(ddp::tools::fraction())
+      ->capture_default_str();
+  app.add_option("--weight-decay", t.optimizer.weight_decay, "L2 penalty; decoupled with adamw")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  app.add_flag("--scale-lr", t.scale_learning_rate,
+               "Multiply the learning rate by ranks x micro-batches (linear scaling rule)");
+  app.add_option("--warmup", t.warmup_steps, "Steps over which the learning rate rises")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  app.add_option("--clip", t.clip_norm, "Clip gradients to this global norm; 0: do not")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  app.add_option("--precision", c.precision, "fp32, or bf16 (autocast)")->capture_default_str();
+  app.add_option("--seed", t.seed, "Of initialisation, order of samples and dropout")
+      ->capture_default_str();
+}
+
+void add_run_options(CLI::App& app, CommandLine& c) {
+  auto& t = c.train;
+  app.option_defaults()->group("Running it");
+  app.add_option("--backend", c.backend, "auto, mpi or nccl")->capture_default_str();
+  app.add_option("--bucket-mb", c.bucket_mb, "Gradients are reduced in buckets of this many MiB")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option("--timeout", c.timeout_seconds, "Seconds after which a silent rank is given up")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option("--threads", c.threads, "Compute threads per rank; 0: as OMP_NUM_THREADS says")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  app.add_option("--workers", t.loader_threads, "Threads that load data, per rank")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option("--checkpoint-dir", t.checkpoint.directory, "Where to save; none: no checkpoints");
+  app.add_option("--checkpoint-every", c.checkpoint_every, "A number of steps, or 'epoch'")
+      ->capture_default_str();
+  app.add_option("--keep-last", t.checkpoint.keep_last, "How many checkpoints to keep")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option(
+         "--resume", t.checkpoint.resume,
+         "auto: from the newest whole checkpoint in --checkpoint-dir, if any; never; or the "
+         "folder of one checkpoint")
+      ->capture_default_str();
+  app.add_option("--report-dir", t.report_directory,
+                 "Where to write run.json, steps.csv and trace.json");
+  app.add_option("--log-every", t.log_every_steps,
+                 "Also a log line every so many steps; 0: one per epoch")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+}
+
+void add_model_options(CLI::App& app, CommandLine& c) {
+  app.option_defaults()->group("Model and data");
+  app.add_option("--model", c.model.name, "mlp or mnist-cnn")->capture_default_str();
+  app.add_option("--data", c.data, "digits, mnist:DIR or synthetic")->capture_default_str();
+  app.add_option("--width", c.model.width, "Units or channels per layer; 0: the model's default")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  app.add_option("--layers", c.model.layers, "Hidden layers of mlp; 0: the model's default")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+}
+
+// What CLI11 cannot check by itself.
+void interpret(CommandLine& c) {
+  auto& t = c.train;
+  t.precision = ddp::amp::parse_precision(c.precision);
+  t.buckets.bytes = static_cast<std::size_t>(c.bucket_mb * 1048576.0);
+  t.buckets.first_bytes = std::min(t.buckets.first_bytes, t.buckets.bytes);
+  if (c.checkpoint_every == "epoch") return;
+  t.checkpoint.every_epoch = false;
+  const char* const end = c.checkpoint_every.data() + c.checkpoint_every.size();
+  const auto [at, error] =
+      std::from_chars(c.checkpoint_every.data(), end, t.checkpoint.every_steps);
+  if (error != std::errc() || at != end || t.checkpoint.every_steps < 1) {
+    throw ddp::UsageError(fmt::format(
+        "--checkpoint-every takes a number of steps or 'epoch', not '{}'", c.checkpoint_every));
+  }
+}
+
+void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn::Module& model) {
+  const auto& t = c.train;
+  fmt::print("ddp-train {}: {} ({} parameters) on {}, {} rank{} over {}, global batch {}, {}, {}\n",
+             ddp::kVersion, c.model.name, ddp::models::parameter_count(model), c.data, world.size(),
+             world.size() == 1 ? "" : "s", world.group().backend(),
+             t.batch * t.micro_batches * world.size(), t.optimizer.name, c.precision);
+  std::fflush(stdout);
+}
+
+void print_end(const ddp::train::RunResult& result) {
+  fmt::print(
+      "done: {} steps, train loss {:.4f}, eval loss {:.4f}, accuracy {:.4f}, parameters {}\n",
+      result.step, result.train_loss, result.evaluation.loss, result.evaluation.accuracy,
+      result.report.at("parameters_crc32c").get<std::string>());
+  if (!result.checkpoint.empty()) fmt::print("checkpoint: {}\n", result.checkpoint.string());
+  if (!result.report_file.empty()) fmt::print("report: {}\n", result.report_file.string());
+}
+
+void train(const CommandLine& c, ddp::comm::World& world) {
+  if (c.threads > 0) torch::set_num_threads(c.threads);
+  auto model_options = c.model;
+  ddp::data::SyntheticShape synthetic;
+  if (c.model.name == "mlp" && c.model.width > 0) synthetic.input = {c.model.width};
+  const auto data = ddp::data::open_data(c.data, synthetic, c.train.seed);
+  const auto shape = data.train->shape();
+  model_options.input = shape.input;
+  model_options.classes = shape.classes;
+  torch::manual_seed(c.train.seed);
+  const auto model = ddp::models::make_model(model_options);
+  if (world.is_leader()) print_start(c, world, *model);
+
+  ddp::train::Trainer trainer(
+      world.group(),
+      {fmt::format("ddp-train {}", ddp::kVersion), c.text, c.model.name, *model,
+       [&](const torch::Tensor& x) { return model->forward(x); }, data},
+      c.train);
+  const auto result = trainer.fit();
+  if (world.is_leader()) print_end(result);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine c;
+  c.text = fmt::format("{}", fmt::join(std::vector<std::string>(argv, argv + argc), " "));
+  CLI::App app("Trains a model with data parallelism: alone, under mpirun, or under srun --ddp.");
+  app.footer(kExamples);
+  app.set_version_flag("--version", fmt::format("ddp-train {}", ddp::kVersion));
+  app.set_config("--config", "", "Read options from a file (name=value lines)");
+  add_model_options(app, c);
+  add_training_options(app, c);
+  add_run_options(app, c);
+
+  ddp::comm::WorldOptions world_options;
+  const bool speaks = ddp::comm::rank_from_environment() == 0;  // all ranks have one command line
+  try {
+    app.parse(argc, argv);
+    interpret(c);
+    world_options.backend = ddp::comm::parse_backend(c.backend);
+    world_options.limits.timeout =
+        std::chrono::milliseconds(static_cast<std::int64_t>(c.timeout_seconds * 1000));
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);
+    if (speaks) fmt::print(stderr, "ddp-train: {}; see --help\n", e.what());
+    return 2;
+  } catch (const ddp::UsageError& e) {
+    if (speaks) fmt::print(stderr, "ddp-train: {}\n", e.what());
+    return 2;
+  }
+  return ddp::comm::run("ddp-train", world_options,
+                        [&](ddp::comm::World& world) { train(c, world); });
+}

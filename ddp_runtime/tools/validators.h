@@ -1,0 +1,30 @@
+// Checks of option values whose messages a person can read; CLI11's own print the limits of double.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace ddp::tools {
+
+inline CLI::Validator number_check(const char* description, bool (*accepts)(double)) {
+  return {[=](std::string& text) -> std::string {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && accepts(value)) return {};
+            return "'" + text + "' is not " + description;
+          },
+          ""};
+}
+
+inline CLI::Validator positive() {
+  return number_check("a number above 0", [](double v) { return v > 0; });
+}
+
+inline CLI::Validator not_negative() {
+  return number_check("0 or a number above", [](double v) { return v >= 0; });
+}
+
+inline CLI::Validator fraction() {
+  return number_check("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
+}
+
+}  // namespace ddp::tools

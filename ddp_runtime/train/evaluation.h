@@ -1,0 +1,28 @@
+// How good a model is on samples it was not trained with.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <functional>
+
+#include "ddp_runtime/amp/autocast.h"
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/data/dataset.h"
+
+namespace ddp::train {
+
+// inputs [n, ...] to scores [n, classes].
+using Forward = std::function<torch::Tensor(const torch::Tensor& inputs)>;
+
+struct Evaluation {
+  double loss = 0;      // mean cross-entropy in nats per target
+  double accuracy = 0;  // share of targets with the highest score
+  std::int64_t targets = 0;
+};
+
+// Collective: every rank evaluates its share, all get the result over all samples.
+Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward& forward,
+                    const data::Dataset& data, std::int64_t batch, amp::Precision precision);
+
+}  // namespace ddp::train

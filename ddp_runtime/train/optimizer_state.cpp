@@ -1,0 +1,164 @@
+#include "ddp_runtime/train/optimizer_state.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/parallel/torch_compat.h"
+
+namespace ddp::train {
+namespace {
+
+using torch::optim::AdamParamState;
+using torch::optim::AdamWParamState;
+using torch::optim::SGDParamState;
+
+template <class State>
+State* find_state(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+  const auto found = optimizer.state().find(torch_compat::state_key(parameter));
+  return found == optimizer.state().end() ? nullptr : static_cast<State*>(found->second.get());
+}
+
+template <class State>
+State& state_of(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+  auto& slot = optimizer.state()[torch_compat::state_key(parameter)];
+  if (!slot) slot = std::make_unique<State>();
+  return static_cast<State&>(*slot);
+}
+
+void append_sgd(torch::optim::Optimizer& optimizer, const NamedTensor& p,
+                std::vector<NamedTensor>& out) {
+  const auto* state = find_state<SGDParamState>(optimizer, p.tensor);
+  if (state == nullptr || !state->momentum_buffer().defined()) return;
+  out.push_back({p.name + "/momentum_buffer", state->momentum_buffer()});
+}
+
+template <class State>
+void append_adam(torch::optim::Optimizer& optimizer, const NamedTensor& p,
+                 std::vector<NamedTensor>& out) {
+  const auto* state = find_state<State>(optimizer, p.tensor);
+  if (state == nullptr) return;
+  out.push_back({p.name + "/exp_avg", state->exp_avg()});
+  out.push_back({p.name + "/exp_avg_sq", state->exp_avg_sq()});
+  out.push_back({p.name + "/step", torch::scalar_tensor(state->step(), torch::kInt64)});
+}
+
+// Null if the optimiser has no such field.
+torch::Tensor allocate_sgd(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
+                           const std::string& field) {
+  if (field != "momentum_buffer") return {};
+  auto buffer = torch::zeros_like(parameter).detach();
+  state_of<SGDParamState>(optimizer, parameter).momentum_buffer(buffer);
+  return buffer;
+}
+
+template <class State>
+torch::Tensor allocate_adam(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
+                            const std::string& field) {
+  auto& state = state_of<State>(optimizer, parameter);
+  if (field == "step") return torch::zeros({}, torch::kInt64);
+  auto buffer = torch::zeros_like(parameter).detach();
+  if (field == "exp_avg") {
+    state.exp_avg(buffer);
+  } else if (field == "exp_avg_sq") {
+    state.exp_avg_sq(buffer);
+  } else {
+    return {};
+  }
+  return buffer;
+}
+
+}  // namespace
+
+OptimizerState::OptimizerState(torch::optim::Optimizer& optimizer,
+                               std::vector<NamedTensor> parameters)
+    : optimizer_(optimizer), parameters_(std::move(parameters)), kind_(Kind::sgd) {
+  if (dynamic_cast<torch::optim::SGD*>(&optimizer) != nullptr) {
+    kind_ = Kind::sgd;
+  } else if (dynamic_cast<torch::optim::AdamW*>(&optimizer) != nullptr) {
+    kind_ = Kind::adamw;
+  } else if (dynamic_cast<torch::optim::Adam*>(&optimizer) != nullptr) {
+    kind_ = Kind::adam;
+  } else {
+    throw UsageError("checkpoints know the state of SGD, Adam and AdamW only");
+  }
+  for (const auto& p : parameters_) by_name_.emplace(p.name, p.tensor);
+}
+
+std::vector<NamedTensor> OptimizerState::tensors() const {
+  std::vector<NamedTensor> result;
+  for (const auto& parameter : parameters_) {
+    switch (kind_) {
+      case Kind::sgd:
+        append_sgd(optimizer_, parameter, result);
+        break;
+      case Kind::adam:
+        append_adam<AdamParamState>(optimizer_, parameter, result);
+        break;
+      case Kind::adamw:
+        append_adam<AdamWParamState>(optimizer_, parameter, result);
+        break;
+    }
+  }
+  return result;
+}
+
+const torch::Tensor& OptimizerState::parameter_of(const std::string& name,
+                                                  std::string& field) const {
+  const std::size_t slash = name.rfind('/');
+  const std::string parameter = name.substr(0, slash);
+  const auto found = by_name_.find(parameter);
+  if (slash == std::string::npos || found == by_name_.end()) {
+    throw UsageError(
+        fmt::format("the checkpoint has optimizer state '{}', but the model has no parameter '{}'; "
+                    "resume with the model it was made with, or use --resume never",
+                    name, parameter));
+  }
+  field = name.substr(slash + 1);
+  return found->second;
+}
+
+std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> names) {
+  const torch::NoGradGuard no_grad;
+  optimizer_.state().clear();
+  std::vector<NamedTensor> result;
+  for (const auto& name : names) {
+    std::string field;
+    const torch::Tensor& parameter = parameter_of(name, field);
+    torch::Tensor tensor;
+    switch (kind_) {
+      case Kind::sgd:
+        tensor = allocate_sgd(optimizer_, parameter, field);
+        break;
+      case Kind::adam:
+        tensor = allocate_adam<AdamParamState>(optimizer_, parameter, field);
+        break;
+      case Kind::adamw:
+        tensor = allocate_adam<AdamWParamState>(optimizer_, parameter, field);
+        break;
+    }
+    if (!tensor.defined()) {
+      throw UsageError(fmt::format(
+          "the checkpoint has optimizer state '{}', which this optimizer does not have; resume "
+          "with the optimizer it was made with, or use --resume never",
+          name));
+    }
+    result.push_back({name, tensor});
+  }
+  return result;
+}
+
+void OptimizerState::commit(std::span<const NamedTensor> filled) {
+  if (kind_ == Kind::sgd) return;
+  for (const auto& [name, tensor] : filled) {
+    std::string field;
+    const torch::Tensor& parameter = parameter_of(name, field);
+    if (field != "step") continue;
+    const auto step = tensor.item<std::int64_t>();
+    if (kind_ == Kind::adam) state_of<AdamParamState>(optimizer_, parameter).step(step);
+    if (kind_ == Kind::adamw) state_of<AdamWParamState>(optimizer_, parameter).step(step);
+  }
+}
+
+}  // namespace ddp::train

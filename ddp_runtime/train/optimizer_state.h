@@ -1,0 +1,43 @@
+// An optimiser's state by parameter name, so that it can be stored, compared and given to another
+// process. The optimisers themselves key it by address.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ddp_runtime/parallel/replica.h"
+
+namespace ddp::train {
+
+class OptimizerState {
+ public:
+  // Knows SGD, Adam and AdamW; throws UsageError for others. Both must outlive this.
+  OptimizerState(torch::optim::Optimizer& optimizer, std::vector<NamedTensor> parameters);
+
+  // What there is: "<parameter>/momentum_buffer" for SGD; "/exp_avg", "/exp_avg_sq" and "/step"
+  // (an int64 scalar) for Adam and AdamW. Nothing before the first step. The tensors share the
+  // optimiser's memory, except for the steps, which are copies.
+  std::vector<NamedTensor> tensors() const;
+
+  // Makes state for exactly these names and returns tensors to be filled, in the same order. Throws
+  // UsageError if a name does not belong to this optimiser and these parameters. Call commit()
+  // after filling them.
+  std::vector<NamedTensor> allocate(std::span<const std::string> names);
+  void commit(std::span<const NamedTensor> filled);
+
+ private:
+  enum class Kind : std::uint8_t { sgd, adam, adamw };
+
+  const torch::Tensor& parameter_of(const std::string& name, std::string& field) const;
+
+  torch::optim::Optimizer& optimizer_;
+  std::vector<NamedTensor> parameters_;
+  std::unordered_map<std::string, torch::Tensor> by_name_;
+  Kind kind_;
+};
+
+}  // namespace ddp::train

@@ -1,0 +1,65 @@
+#include "ddp_runtime/train/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace ddp::train {
+
+std::string duration_text(double seconds) {
+  const auto total = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
+  const auto hours = total / 3600;
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, total / 60 % 60, total % 60);
+  return fmt::format("{}:{:02}", total / 60, total % 60);
+}
+
+std::string progress_line(const ProgressPoint& p, double seconds_left) {
+  const double done =
+      p.steps > 0 ? 100.0 * static_cast<double>(p.step) / static_cast<double>(p.steps) : 100.0;
+  return fmt::format(
+      "epoch {}/{}  step {}/{}  {:.0f}%  loss {:.4f}  lr {:.4g}  {:.0f} samples/s  {} left",
+      p.epoch + 1, p.epochs, p.step, p.steps, done, p.loss, p.learning_rate, p.samples_per_second,
+      duration_text(seconds_left));
+}
+
+Progress::Progress(bool enabled, std::int64_t steps_before)
+    : drawing_(enabled && isatty(STDERR_FILENO) == 1),
+      enabled_(enabled),
+      steps_before_(steps_before),
+      started_(std::chrono::steady_clock::now()) {}
+
+double Progress::seconds_left(const ProgressPoint& point) const {
+  const auto done = static_cast<double>(point.step - steps_before_);
+  if (done <= 0) return 0;
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_;
+  return elapsed.count() / done * static_cast<double>(point.steps - point.step);
+}
+
+void Progress::update(const ProgressPoint& point) {
+  if (!drawing_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (on_screen_ && now - drawn_ < std::chrono::milliseconds(250)) return;
+  drawn_ = now;
+  on_screen_ = true;
+  fmt::print(stderr, "\r\033[K{}", progress_line(point, seconds_left(point)));
+  std::fflush(stderr);
+}
+
+void Progress::clear() {
+  if (!on_screen_) return;
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+  on_screen_ = false;
+}
+
+void Progress::log(const std::string& line) {
+  if (!enabled_) return;
+  clear();
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+}  // namespace ddp::train

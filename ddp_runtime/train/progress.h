@@ -1,0 +1,51 @@
+// What a person sees of a run: a line that updates itself on a terminal, plain lines in a log.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace ddp::train {
+
+struct ProgressPoint {
+  std::int64_t epoch = 0;  // from 0
+  std::int64_t epochs = 0;
+  std::int64_t step = 0;   // optimiser steps done
+  std::int64_t steps = 0;  // of the whole run
+  double loss = 0;
+  double learning_rate = 0;
+  double samples_per_second = 0;
+};
+
+// "epoch 3/20  step 120/500  24%  loss 0.1234  lr 0.1  4567 samples/s  0:12 left"
+std::string progress_line(const ProgressPoint& point, double seconds_left);
+
+// "0:07", "12:34", "1:02:03".
+std::string duration_text(double seconds);
+
+class Progress {
+ public:
+  // On a terminal the line is redrawn in place on stderr, a few times a second. Elsewhere nothing
+  // is drawn: log lines tell the story there.
+  Progress(bool enabled, std::int64_t steps_before);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() { clear(); }
+
+  void update(const ProgressPoint& point);
+  // A line that stays, on stdout.
+  void log(const std::string& line);
+  double seconds_left(const ProgressPoint& point) const;
+
+ private:
+  void clear();
+
+  bool drawing_;
+  bool enabled_;
+  bool on_screen_ = false;
+  std::int64_t steps_before_;
+  std::chrono::steady_clock::time_point started_;
+  std::chrono::steady_clock::time_point drawn_;
+};
+
+}  // namespace ddp::train

@@ -1,0 +1,91 @@
+// The training loop: epochs of steps over a data set, with checkpoints, evaluation and a report.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/data/dataset.h"
+#include "ddp_runtime/data/prefetch.h"
+#include "ddp_runtime/data/sampler.h"
+#include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/profile/step_recorder.h"
+#include "ddp_runtime/train/checkpointer.h"
+#include "ddp_runtime/train/evaluation.h"
+#include "ddp_runtime/train/learning_rate.h"
+#include "ddp_runtime/train/options.h"
+#include "ddp_runtime/train/progress.h"
+#include "ddp_runtime/train/run_report.h"
+
+namespace ddp::train {
+
+struct TrainTask {
+  std::string program;  // who trains and how it was called, for the report
+  std::string command;
+  std::string model_name;
+  torch::nn::Module& module;
+  Forward forward;
+  data::DataPair data;
+};
+
+struct RunResult {
+  std::int64_t step = 0;  // optimiser steps since the very start
+  Evaluation evaluation;
+  double train_loss = 0;
+  std::uint32_t parameters_crc32c = 0;
+  // On rank 0 only:
+  std::filesystem::path checkpoint;   // the newest; empty if none
+  std::filesystem::path report_file;  // run.json; empty if none was asked for
+  nlohmann::json report;              // its contents
+};
+
+class Trainer {
+ public:
+  // Collective. Throws UsageError or RuntimeError, on all ranks, before anything is trained.
+  Trainer(comm::Group& group, TrainTask task, TrainOptions options);
+
+  // Collective. Resumes if there is something to resume, trains to the end, evaluates.
+  RunResult fit();
+
+ private:
+  void run_epoch();
+  double run_step(data::Prefetcher& batches);
+  torch::Tensor loss_of(const data::Batch& batch);
+  void finish_step();
+  void reduce_losses();
+  void evaluate_now();
+  void end_epoch();
+  void save_after_step();
+  RunResult finish();
+  bool epoch_done() const;
+  std::int64_t planned_steps() const;
+  ProgressPoint progress_point() const;
+
+  comm::Group& group_;
+  TrainTask task_;
+  TrainOptions options_;
+  DistributedDataParallel replica_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  LearningRate learning_rate_;
+  data::DistributedSampler sampler_;
+  TrainingState state_;
+  Checkpointer checkpointer_;
+  profile::StepRecorder recorder_;
+  std::unique_ptr<Progress> progress_;
+
+  Position position_;
+  std::int64_t first_step_ = 0;  // where this process began
+  double epoch_loss_ = 0;        // of the current or last epoch, over all ranks
+  std::vector<StepLoss> losses_;
+  std::size_t reduced_losses_ = 0;  // of losses_, how many are means over all ranks already
+  Evaluation evaluation_;
+  std::int64_t evaluated_step_ = -1;  // when evaluation_ was made
+  double started_unix_ = 0;
+};
+
+}  // namespace ddp::train

@@ -1,0 +1,192 @@
+#include "ddp_runtime/train/training_state.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/parallel/tensor_buffer.h"
+
+namespace ddp::train {
+namespace {
+
+ckpt::DType dtype_of(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat64:
+      return ckpt::DType::kFloat64;
+    case torch::kFloat32:
+      return ckpt::DType::kFloat32;
+    case torch::kFloat16:
+      return ckpt::DType::kFloat16;
+    case torch::kBFloat16:
+      return ckpt::DType::kBFloat16;
+    case torch::kInt64:
+      return ckpt::DType::kInt64;
+    case torch::kInt32:
+      return ckpt::DType::kInt32;
+    case torch::kInt16:
+      return ckpt::DType::kInt16;
+    case torch::kInt8:
+      return ckpt::DType::kInt8;
+    case torch::kUInt8:
+      return ckpt::DType::kUInt8;
+    case torch::kBool:
+      return ckpt::DType::kBool;
+    default:
+      throw RuntimeError(
+          fmt::format("tensors of type {} cannot be stored in a checkpoint", c10::toString(type)));
+  }
+}
+
+ckpt::Shape shape_of(const torch::Tensor& tensor) {
+  return {tensor.sizes().begin(), tensor.sizes().end()};
+}
+
+ckpt::MutableArrayView mutable_view(const NamedTensor& t) {
+  return {t.name,
+          dtype_of(t.tensor.scalar_type()),
+          shape_of(t.tensor),
+          {static_cast<std::byte*>(t.tensor.data_ptr()), t.tensor.nbytes()}};
+}
+
+std::string generator_name(int rank) {
+  return fmt::format("rng/rank-{}/cpu", rank);
+}
+
+constexpr std::string_view kOptimizer = "optim/";
+
+}  // namespace
+
+nlohmann::json Position::to_json() const {
+  return {{"epoch", epoch},
+          {"consumed", consumed},
+          {"step", step},
+          {"loss_sum", loss_sum},
+          {"loss_steps", loss_steps}};
+}
+
+Position Position::from_json(const nlohmann::json& json) {
+  try {
+    Position p;
+    p.epoch = json.at("epoch").get<std::int64_t>();
+    p.consumed = json.at("consumed").get<std::int64_t>();
+    p.step = json.at("step").get<std::int64_t>();
+    p.loss_sum = json.at("loss_sum").get<double>();
+    p.loss_steps = json.at("loss_steps").get<std::int64_t>();
+    return p;
+  } catch (const nlohmann::json::exception& e) {
+    throw RuntimeError(fmt::format(
+        "the checkpoint does not say where training stood ({}); it was not made by this program",
+        e.what()));
+  }
+}
+
+torch::Tensor cpu_generator_state() {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_cpu_generator_state(const torch::Tensor& state) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+ckpt::ArrayView array_view(const NamedTensor& t) {
+  const auto view = mutable_view(t);
+  return {view.name, view.dtype, view.shape, view.bytes};
+}
+
+TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
+                             torch::optim::Optimizer& optimizer)
+    : group_(group), module_(module), optimizer_state_(optimizer, named_parameters(module)) {}
+
+std::vector<NamedTensor> TrainingState::model_tensors() const {
+  auto tensors = named_parameters(module_);
+  for (auto& buffer : named_buffers(module_)) tensors.push_back(std::move(buffer));
+  for (auto& t : tensors) t.tensor = t.tensor.detach();
+  return tensors;
+}
+
+std::vector<NamedTensor> TrainingState::collect() {
+  const auto mine = cpu_generator_state();
+  auto all = torch::empty({group_.size(), mine.numel()}, torch::kUInt8);
+  group_.all_gather(buffer_of(mine), buffer_of(all), "generator states").wait();
+  if (group_.rank() != 0) return {};
+
+  std::vector<NamedTensor> arrays;
+  for (const auto& [name, tensor] : model_tensors()) {
+    arrays.push_back({"model/" + name, tensor.contiguous()});
+  }
+  for (const auto& [name, tensor] : optimizer_state_.tensors()) {
+    arrays.push_back({std::string(kOptimizer) + name, tensor.contiguous()});
+  }
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    arrays.push_back({generator_name(rank), all[rank]});
+  }
+  return arrays;
+}
+
+void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
+  const torch::NoGradGuard no_grad;
+  std::vector<NamedTensor> targets;
+  const auto model = model_tensors();
+  for (const auto& [name, tensor] : model) {
+    targets.push_back({"model/" + name, torch::empty(tensor.sizes(), tensor.options())});
+  }
+  std::vector<std::string> optimizer_names;
+  std::int64_t ranks = 0;
+  for (const auto& array : checkpoint.arrays()) {
+    if (array.name.starts_with(kOptimizer)) {
+      optimizer_names.push_back(array.name.substr(kOptimizer.size()));
+    }
+  }
+  while (checkpoint.find(generator_name(static_cast<int>(ranks))) != nullptr) ++ranks;
+  loaded_generators_ = torch::zeros({ranks, cpu_generator_state().numel()}, torch::kUInt8);
+  for (int rank = 0; rank < ranks; ++rank) {
+    targets.push_back({generator_name(rank), loaded_generators_[rank]});
+  }
+  const auto optimizer_tensors = optimizer_state_.allocate(optimizer_names);
+  for (const auto& [name, tensor] : optimizer_tensors) {
+    targets.push_back({std::string(kOptimizer) + name, tensor});
+  }
+
+  std::vector<ckpt::MutableArrayView> views;
+  views.reserve(targets.size());
+  for (const auto& target : targets) views.push_back(mutable_view(target));
+  checkpoint.read_into(views);
+
+  for (std::size_t i = 0; i < model.size(); ++i) model[i].tensor.copy_(targets[i].tensor);
+  optimizer_state_.commit(optimizer_tensors);
+}
+
+void TrainingState::distribute(std::uint64_t seed) {
+  broadcast_from_leader(group_, model_tensors());
+
+  nlohmann::json names = nlohmann::json::array();
+  auto optimizer_tensors = optimizer_state_.tensors();
+  for (const auto& t : optimizer_tensors) names.push_back(t.name);
+  names = nlohmann::json::parse(group_.broadcast_text(names.dump(), 0));
+  if (group_.rank() != 0) {
+    optimizer_tensors = optimizer_state_.allocate(names.get<std::vector<std::string>>());
+  }
+  broadcast_from_leader(group_, optimizer_tensors);
+  if (group_.rank() != 0) optimizer_state_.commit(optimizer_tensors);
+
+  std::int64_t ranks = group_.rank() == 0 ? loaded_generators_.size(0) : 0;
+  group_.broadcast(comm::buffer_of(ranks), 0, "generator count").wait();
+  if (group_.rank() != 0) {
+    loaded_generators_ = torch::empty({ranks, cpu_generator_state().numel()}, torch::kUInt8);
+  }
+  group_.broadcast(buffer_of(loaded_generators_), 0, "generator states").wait();
+  if (group_.rank() < ranks) {
+    set_cpu_generator_state(loaded_generators_[group_.rank()].clone());
+  } else {
+    torch::manual_seed(seed);
+  }
+  loaded_generators_.reset();
+}
+
+}  // namespace ddp::train

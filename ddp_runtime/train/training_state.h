@@ -1,0 +1,65 @@
+// All that makes a run continue as if it had not stopped, as named arrays and a small JSON text.
+//
+//   model/<name>              parameters and buffers, by the module's own names
+//   optim/<parameter>/<field> the optimiser's state
+//   rng/rank-<r>/cpu          the random number generator of each rank
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/optimizer_state.h"
+#include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/checkpoint.h"
+
+namespace ddp::train {
+
+// Where a run stands between two steps.
+struct Position {
+  std::int64_t epoch = 0;
+  std::int64_t consumed = 0;  // samples of this epoch, over all ranks
+  std::int64_t step = 0;      // optimiser steps since the start
+  double loss_sum = 0;        // over this epoch's steps so far
+  std::int64_t loss_steps = 0;
+
+  nlohmann::json to_json() const;
+  static Position from_json(const nlohmann::json& json);  // throws RuntimeError
+};
+
+// The generator that initialisation, dropout and the like draw from, of this process.
+torch::Tensor cpu_generator_state();
+void set_cpu_generator_state(const torch::Tensor& state);
+
+class TrainingState {
+ public:
+  TrainingState(comm::Group& group, torch::nn::Module& module, torch::optim::Optimizer& optimizer);
+
+  // Collective. On rank 0 the arrays to save, tensors that own or share the state; they must be
+  // written before the next step. Empty on the others.
+  std::vector<NamedTensor> collect();
+
+  // Rank 0: reads a checkpoint into the model and the optimiser. Throws what Checkpoint::read_into
+  // throws, and UsageError if the optimiser does not fit.
+  void load(const ckpt::Checkpoint& checkpoint);
+  // Collective, after rank 0 has loaded: all ranks take its model, optimiser and their own
+  // generators. Ranks that the checkpoint does not know get a generator seeded from `seed`.
+  void distribute(std::uint64_t seed);
+
+ private:
+  std::vector<NamedTensor> model_tensors() const;
+
+  comm::Group& group_;
+  torch::nn::Module& module_;
+  OptimizerState optimizer_state_;
+  torch::Tensor loaded_generators_;  // rank 0, between load() and distribute(): [ranks, bytes]
+};
+
+ckpt::ArrayView array_view(const NamedTensor& tensor);
+
+}  // namespace ddp::train

@@ -1,0 +1,68 @@
+#pragma once
+// One committed checkpoint, open for reading. Reads go by the manifest's offsets with pread, never
+// through libhdf5, and every byte that is handed out has passed its crc32c.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/detail/unique_fd.h"
+#include "hdf5_ckpt/manifest.h"
+
+namespace ddp::ckpt {
+
+// Called with bytes checked so far and bytes in all; from one thread at a time.
+using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
+struct ReadOptions {
+  unsigned threads = 2;
+  Progress progress = {};
+};
+
+// Which arrays of the checkpoint a read must name.
+enum class Match {
+  kExact,   // all of them: resuming
+  kSubset,  // any of them: warm start, inference
+};
+
+class Checkpoint {
+ public:
+  // Opens the folder that holds manifest.json, validates the manifest and the presence, kind and
+  // size of every file; reads no array. Throws DamagedError, or Error if there is no such folder.
+  static Checkpoint open(const std::filesystem::path& folder);
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+  const Manifest& manifest() const noexcept { return manifest_; }
+  const std::vector<ArrayInfo>& arrays() const noexcept { return manifest_.arrays; }
+  const ArrayInfo* find(std::string_view name) const noexcept;
+  std::uint64_t total_bytes() const noexcept;  // of all HDF5 files
+
+  // Reads every byte of every file from the disk and compares checksums. Throws DamagedError
+  // naming the array (or the metadata) and the bytes that are wrong.
+  void verify(const ReadOptions& options = {}) const;
+
+  // As verify(), for the bytes that belong to no array. They are few.
+  void verify_metadata() const;
+
+  // One array in memory of its own. Throws MismatchError if there is no such array.
+  OwnedArray read(std::string_view name, const ReadOptions& options = {}) const;
+
+  // Fills every target. Throws MismatchError listing names that are missing or unexpected and
+  // shapes or dtypes that differ, before any byte is read; DamagedError if bytes are wrong, and
+  // then what the targets hold is undefined.
+  void read_into(std::span<const MutableArrayView> targets, Match match = Match::kExact,
+                 const ReadOptions& options = {}) const;
+
+ private:
+  Checkpoint(std::filesystem::path path, UniqueFd folder, Manifest manifest);
+  UniqueFd open_file(const FileInfo& file) const;
+
+  std::filesystem::path path_;
+  UniqueFd folder_;
+  Manifest manifest_;
+};
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,248 @@
+// The commit protocol and the choice of what to load: Note [Crash safety] in the header.
+
+#include "hdf5_ckpt/checkpoint_directory.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+
+#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/json_fields.h"
+#include "hdf5_ckpt/detail/layout.h"
+#include "hdf5_ckpt/detail/publish.h"
+#include "hdf5_ckpt/error.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxListed = 5;
+
+fs::path draft_folder(const fs::path& root, const SaveId& id) {
+  return root / owned_folder_name(kBuilding, id.step, id.owner);
+}
+
+std::int64_t unix_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(now).count());
+}
+
+Manifest assemble(const SaveId& id, std::span<const FileRecord> records,
+                  const CheckpointInfo& info) {
+  Manifest manifest;
+  manifest.step = id.step;
+  manifest.epoch = info.epoch;
+  manifest.world_size = info.world_size;
+  manifest.run_id = info.run_id;
+  manifest.created_unix = unix_now();
+  manifest.state = info.state;
+  for (const FileRecord& record : records) {
+    manifest.files.push_back(record.file);
+    manifest.arrays.insert(manifest.arrays.end(), record.arrays.begin(), record.arrays.end());
+  }
+  const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
+  std::sort(manifest.files.begin(), manifest.files.end(), by_name);
+  std::sort(manifest.arrays.begin(), manifest.arrays.end(), by_name);
+  return manifest;
+}
+
+// Why the folder is not a whole checkpoint; empty if it is one.
+std::string damage_in(const fs::path& folder) {
+  try {
+    Checkpoint::open(folder).verify();
+    return "";
+  } catch (const DamagedError& error) {
+    return error.what();
+  }
+}
+
+// Tries candidates from the newest down until `accept` takes one.
+std::optional<Loaded> newest_that(const std::vector<Candidate>& candidates, const fs::path& root,
+                                  const std::function<void(const Checkpoint&)>& accept) {
+  std::vector<std::string> skipped;
+  for (const Candidate& candidate : candidates) {
+    try {
+      Checkpoint checkpoint = Checkpoint::open(candidate.path);
+      if (checkpoint.manifest().step != candidate.step)
+        throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",
+                                       candidate.path.string(), checkpoint.manifest().step));
+      accept(checkpoint);
+      return Loaded{std::move(checkpoint), std::move(skipped)};
+    } catch (const DamagedError& error) {
+      skipped.push_back(fmt::format("skipped {}", error.what()));
+    }
+  }
+  if (candidates.empty()) return std::nullopt;
+  const std::size_t listed = std::min(skipped.size(), kMaxListed);
+  throw Error(fmt::format(
+      "none of the {} checkpoints in '{}' is whole: {}; to start afresh all the same, move them "
+      "away or choose another directory",
+      candidates.size(), root.string(),
+      fmt::join(skipped.begin(), skipped.begin() + static_cast<std::ptrdiff_t>(listed), "; ")));
+}
+
+}  // namespace
+
+nlohmann::json SaveId::to_json() const {
+  return {{"step", step}, {"owner", owner.text()}};
+}
+
+SaveId SaveId::from_json(const nlohmann::json& json) {
+  const JsonFields fields(json, "save id");
+  const auto owner = OwnerTag::parse(fields.text("owner"));
+  if (!owner) fields.fail("owner", "is not an owner tag");
+  return {fields.number("step", std::numeric_limits<std::int64_t>::max()), *owner};
+}
+
+CheckpointDirectory::CheckpointDirectory(fs::path root, SaveOptions options, FileOps& ops)
+    : root_(std::move(root)), options_(std::move(options)), ops_(&ops) {
+  if (root_.empty()) throw Error("the checkpoint directory has an empty name");
+}
+
+SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
+  SaveId id{step, owner};
+  const fs::path draft = draft_folder(root_, id);
+  make_folders(*ops_, root_);
+  // Only this process makes this name: what is there is from a save of its own that failed.
+  if (fs::exists(fs::symlink_status(draft))) remove_folder(*ops_, draft);
+  if (ops_->mkdir(draft.c_str(), 0777) != 0) throw IoError("create the folder", draft, errno);
+  return id;
+}
+
+FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string& file_name,
+                                            std::span<const ArrayView> arrays,
+                                            const nlohmann::json& attributes) {
+  nlohmann::json all = attributes;
+  if (!all.is_object()) throw Error("a file's attributes must be a JSON object");
+  all["format"] = "hdf5_ckpt";
+  all["version"] = kReaderVersion;
+  all["min_reader"] = kReaderVersion;
+  all["step"] = id.step;
+  return write_hdf5_file(draft_folder(root_, id) / file_name, arrays, all, options_.write, *ops_);
+}
+
+Saved CheckpointDirectory::commit(const SaveId& id, std::span<const FileRecord> records,
+                                  const CheckpointInfo& info) {
+  try {
+    Saved saved = write_and_publish(id, records, info);
+    leave_hint(id, saved);
+    return saved;
+  } catch (...) {
+    abandon(id);
+    throw;
+  }
+}
+
+Saved CheckpointDirectory::write_and_publish(const SaveId& id, std::span<const FileRecord> records,
+                                             const CheckpointInfo& info) {
+  const fs::path draft = draft_folder(root_, id);
+  Saved saved{root_ / step_folder_name(id.step), assemble(id, records, info), {}};
+  write_durable_file(*ops_, draft / kManifestName, serialize_manifest(saved.manifest));
+  sync_folder(*ops_, draft);
+  // Reads back the manifest and finds what another rank reported and this one cannot see.
+  const Checkpoint written = Checkpoint::open(draft);
+  if (options_.read_back) written.verify();
+  publish(id, saved);
+  return saved;
+}
+
+void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
+  Publication publication(*ops_, draft_folder(root_, id), saved.path);
+  fs::path replaced;
+  if (!publication.try_fresh()) {
+    const std::string damage = damage_in(saved.path);
+    if (damage.empty() && options_.if_exists == IfExists::kFail)
+      throw Error(
+          fmt::format("'{}' is there already, whole, written by another save; resume from "
+                      "it, or choose another checkpoint directory",
+                      saved.path.string()));
+    replaced = root_ / owned_folder_name(damage.empty() ? kDeleting : kDamaged, id.step, id.owner);
+    publication.replace(replaced);
+    if (!damage.empty()) {
+      saved.notes.push_back(
+          fmt::format("replaced a damaged one, kept as '{}': {}", replaced.string(), damage));
+      replaced.clear();
+    }
+  }
+  publication.make_durable();
+  if (replaced.empty()) return;
+  if (const int code = remove_folder(*ops_, replaced); code != 0)
+    saved.notes.emplace_back(IoError("remove the replaced checkpoint", replaced, code).what());
+}
+
+void CheckpointDirectory::leave_hint(const SaveId& id, Saved& saved) {
+  const fs::path draft = root_ / hint_draft_name(id.owner);
+  const fs::path hint = root_ / kHintName;
+  try {
+    if (fs::exists(fs::symlink_status(draft))) ops_->unlink(draft.c_str());
+    write_durable_file(*ops_, draft, step_folder_name(id.step) + "\n");
+    if (ops_->rename(draft.c_str(), hint.c_str(), 0) != 0) {
+      const int code = errno;
+      ops_->unlink(draft.c_str());
+      throw IoError("replace", hint, code);
+    }
+    sync_folder(*ops_, root_);
+  } catch (const Error& error) {
+    // The checkpoint is there and durable; nothing depends on the hint.
+    saved.notes.emplace_back(error.what());
+  }
+}
+
+void CheckpointDirectory::abandon(const SaveId& id) noexcept {
+  try {
+    const fs::path draft = draft_folder(root_, id);
+    if (fs::exists(fs::symlink_status(draft))) remove_folder(*ops_, draft);
+  } catch (...) {
+    // It stays until remove_leftovers(): a failing save must report its own error, not this one.
+  }
+}
+
+Saved CheckpointDirectory::save(std::uint64_t step, const OwnerTag& owner,
+                                std::span<const ArrayView> arrays, const CheckpointInfo& info) {
+  const SaveId id = begin(step, owner);
+  FileRecord record;
+  try {
+    record = write_shard(id, "model.h5", arrays,
+                         {{"epoch", info.epoch}, {"world_size", info.world_size}});
+  } catch (...) {
+    abandon(id);
+    throw;
+  }
+  return commit(id, {&record, 1}, info);
+}
+
+std::vector<Candidate> CheckpointDirectory::candidates() const {
+  std::vector<Candidate> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(root_, error), end; !error && entry != end;
+       entry.increment(error))
+    // A link may lead anywhere: it is no checkpoint of this directory.
+    if (const auto step = step_of_folder(entry->path().filename().string());
+        step && !entry->is_symlink())
+      found.push_back({*step, entry->path()});
+  if (error && error.value() != ENOENT) throw IoError("list", root_, error.value());
+  std::sort(found.begin(), found.end(),
+            [](const Candidate& a, const Candidate& b) { return a.step > b.step; });
+  return found;
+}
+
+std::optional<Loaded> CheckpointDirectory::load_newest(std::span<const MutableArrayView> targets,
+                                                       Match match,
+                                                       const ReadOptions& options) const {
+  return newest_that(candidates(), root_, [&](const Checkpoint& checkpoint) {
+    checkpoint.verify_metadata();
+    checkpoint.read_into(targets, match, options);
+  });
+}
+
+std::optional<Loaded> CheckpointDirectory::newest_verified(const ReadOptions& options) const {
+  return newest_that(candidates(), root_,
+                     [&](const Checkpoint& checkpoint) { checkpoint.verify(options); });
+}
+
+}  // namespace ddp::ckpt

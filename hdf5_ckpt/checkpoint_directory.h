@@ -1,0 +1,143 @@
+#pragma once
+// A folder of checkpoints, ROOT/step-00012345/: saving one so that it either exists whole or not at
+// all, and finding the newest that is whole.
+//
+// Note [Crash safety]
+// A checkpoint is built in ROOT/.tmp-step-N.<owner>/, which no reader looks at, and appears by one
+// rename. In order, and what each step is for:
+//   every file written and fsynced      its bytes survive a power loss
+//   manifest.json written and fsynced   says what a whole checkpoint is; carries all checksums
+//   fsync of the temporary folder       the names in it survive
+//   rename to step-N, never replacing   readers see nothing or all; two writers cannot mix
+//   fsync of ROOT                       the name survives: only now does commit() return
+//   `latest` replaced                   a hint for people and scripts; the loader does not use it
+// Promise: when save() or commit() returns, the checkpoint survives SIGKILL, a full disk and, on a
+// file system that honours fsync, loss of power; a torn or bit-flipped one is never loaded.
+// An exception means that this checkpoint was not made and that those before it are untouched.
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/file_ops.h"
+#include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/owner_tag.h"
+#include "hdf5_ckpt/writer.h"
+
+namespace ddp::ckpt {
+
+// "step-00012345"; at least eight digits.
+std::string step_folder_name(std::uint64_t step);
+
+// What to do if step-N is already there when a save of step N commits. A damaged one is always
+// replaced (and kept beside as .broken-step-N.<owner>), or a resumed job could not pass it.
+enum class IfExists {
+  kFail,     // a whole one stays and commit() throws
+  kReplace,  // a whole one is exchanged for the new one in one step, then deleted
+};
+
+struct SaveOptions {
+  WriteOptions write = {};
+  IfExists if_exists = IfExists::kFail;
+  bool read_back = false;  // verify every byte from the disk before the rename
+};
+
+// Names one save among all ranks. The rank that began it sends it to the others.
+struct SaveId {
+  std::uint64_t step = 0;
+  OwnerTag owner;
+
+  nlohmann::json to_json() const;
+  static SaveId from_json(const nlohmann::json& json);  // throws Error
+};
+
+struct CheckpointInfo {
+  std::uint64_t epoch = 0;
+  std::uint64_t world_size = 1;
+  std::string run_id;
+  nlohmann::json state = nlohmann::json::object();  // anything small; no NaN or infinity
+};
+
+struct Saved {
+  std::filesystem::path path;
+  Manifest manifest;
+  std::vector<std::string> notes;  // what did not stop the save but someone should know
+};
+
+struct Candidate {
+  std::uint64_t step = 0;
+  std::filesystem::path path;
+};
+
+struct Loaded {
+  Checkpoint checkpoint;
+  std::vector<std::string> skipped;  // one sentence for each newer one that was passed over
+};
+
+// Methods may be called from any thread; calls for one SaveId must not overlap, except
+// write_shard() with different file names.
+class CheckpointDirectory {
+ public:
+  // Touches nothing yet. `ops` must outlive the object.
+  explicit CheckpointDirectory(std::filesystem::path root, SaveOptions options = {},
+                               FileOps& ops = system_file_ops());
+
+  const std::filesystem::path& root() const noexcept { return root_; }
+
+  // ---- saving from one process -------------------------------------------------------------
+  // begin + write_shard("model.h5") + commit. Throws Error; then nothing is left behind, unless
+  // removing it failed too.
+  Saved save(std::uint64_t step, const OwnerTag& owner, std::span<const ArrayView> arrays,
+             const CheckpointInfo& info);
+
+  // ---- saving from many ranks --------------------------------------------------------------
+  // One rank: makes ROOT and the temporary folder. Send the result to all ranks.
+  SaveId begin(std::uint64_t step, const OwnerTag& owner);
+
+  // Every rank that has something: writes ROOT/.tmp-.../<file_name> ("rank-00003-of-00008.h5").
+  // On return its bytes are durable. Gather the records to the committing rank; if any rank threw,
+  // no rank commits and one calls abandon(). `attributes`: see write_hdf5_file.
+  FileRecord write_shard(const SaveId& id, const std::string& file_name,
+                         std::span<const ArrayView> arrays,
+                         const nlohmann::json& attributes = nlohmann::json::object());
+
+  // One rank, after all records have arrived. Throws Error and removes the temporary folder.
+  Saved commit(const SaveId& id, std::span<const FileRecord> records, const CheckpointInfo& info);
+
+  // Removes what a failed save has left. Never throws; what cannot be removed stays for
+  // remove_leftovers().
+  void abandon(const SaveId& id) noexcept;
+
+  // ---- loading -----------------------------------------------------------------------------
+  // Every folder named step-N, newest (highest step) first, whether whole or not. For ranks that
+  // must agree: go down the list together until Checkpoint::open + read_into worked on all.
+  std::vector<Candidate> candidates() const;
+
+  // Fills `targets` from the newest checkpoint whose bytes are right, passing over damaged ones.
+  // Nothing if ROOT holds none at all. Throws Error if it holds some and none is whole (starting
+  // afresh must be someone's decision), MismatchError if the newest whole one does not fit.
+  std::optional<Loaded> load_newest(std::span<const MutableArrayView> targets,
+                                    Match match = Match::kExact,
+                                    const ReadOptions& options = {}) const;
+
+  // The same choice without reading into memory: every byte of the result has been verified.
+  std::optional<Loaded> newest_verified(const ReadOptions& options = {}) const;
+
+ private:
+  Saved write_and_publish(const SaveId& id, std::span<const FileRecord> records,
+                          const CheckpointInfo& info);
+  void publish(const SaveId& id, Saved& saved);
+  void leave_hint(const SaveId& id, Saved& saved);
+
+  std::filesystem::path root_;
+  SaveOptions options_;
+  FileOps* ops_;
+};
+
+}  // namespace ddp::ckpt

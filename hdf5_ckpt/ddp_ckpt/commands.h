@@ -1,0 +1,26 @@
+#pragma once
+// The commands of ddp-ckpt. Each prints to standard output and returns the exit status: 0 fine,
+// 1 something is damaged or different. They throw Error where there is nothing to work on.
+
+#include <filesystem>
+
+namespace ddp::ckpt::tool {
+
+struct Output {
+  bool json = false;
+  unsigned threads = 2;
+};
+
+// One line for each checkpoint of a directory; with `verify`, after reading every byte.
+int run_ls(const std::filesystem::path& root, bool verify, const Output& output);
+
+// What one checkpoint holds.
+int run_show(const std::filesystem::path& path, const Output& output);
+
+// Every byte of one checkpoint, or of all in a directory.
+int run_verify(const std::filesystem::path& path, const Output& output);
+
+// How two checkpoints differ.
+int run_diff(const std::filesystem::path& a, const std::filesystem::path& b, const Output& output);
+
+}  // namespace ddp::ckpt::tool

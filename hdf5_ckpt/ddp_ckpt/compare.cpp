@@ -1,0 +1,94 @@
+#include "hdf5_ckpt/ddp_ckpt/compare.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+namespace ddp::ckpt::tool {
+namespace {
+
+double float_from_half(std::uint16_t bits) {
+  const double sign = (bits & 0x8000U) != 0 ? -1.0 : 1.0;
+  const int exponent = (bits >> 10) & 0x1F;
+  const int mantissa = bits & 0x3FF;
+  if (exponent == 0x1F)
+    return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                         : sign * std::numeric_limits<double>::infinity();
+  if (exponent == 0) return sign * std::ldexp(mantissa, -24);
+  return sign * std::ldexp(mantissa + 1024, exponent - 25);
+}
+
+double float_from_bfloat16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+template <typename Stored>
+double distance_of(Stored a, Stored b) {
+  if constexpr (std::is_integral_v<Stored>) {
+    // Exact also where a - b would overflow.
+    const auto high = static_cast<std::uint64_t>(std::max(a, b));
+    const auto low = static_cast<std::uint64_t>(std::min(a, b));
+    return static_cast<double>(high - low);
+  } else {
+    return std::abs(static_cast<double>(a) - static_cast<double>(b));
+  }
+}
+
+double keep_larger(double largest, double candidate) {
+  if (std::isnan(largest) || !std::isfinite(candidate))
+    return std::numeric_limits<double>::quiet_NaN();
+  return std::max(largest, candidate);
+}
+
+// `Stored` is what lies in the arrays, `widen` makes of it a number that can be subtracted.
+template <typename Stored, typename Widen>
+ArrayDifference compare_as(const OwnedArray& a, const OwnedArray& b, const Widen& widen) {
+  ArrayDifference difference;
+  for (std::size_t at = 0; at + sizeof(Stored) <= a.bytes.size(); at += sizeof(Stored)) {
+    if (std::memcmp(&a.bytes[at], &b.bytes[at], sizeof(Stored)) == 0) continue;
+    Stored x{};
+    Stored y{};
+    std::memcpy(&x, &a.bytes[at], sizeof(Stored));
+    std::memcpy(&y, &b.bytes[at], sizeof(Stored));
+    ++difference.elements;
+    difference.max_abs = keep_larger(difference.max_abs, distance_of(widen(x), widen(y)));
+  }
+  return difference;
+}
+
+template <typename Stored>
+ArrayDifference compare_plain(const OwnedArray& a, const OwnedArray& b) {
+  return compare_as<Stored>(a, b, [](Stored value) { return value; });
+}
+
+}  // namespace
+
+ArrayDifference compare_arrays(const OwnedArray& a, const OwnedArray& b) {
+  switch (a.dtype) {
+    case DType::kFloat64:
+      return compare_plain<double>(a, b);
+    case DType::kFloat32:
+      return compare_plain<float>(a, b);
+    case DType::kFloat16:
+      return compare_as<std::uint16_t>(a, b, float_from_half);
+    case DType::kBFloat16:
+      return compare_as<std::uint16_t>(a, b, float_from_bfloat16);
+    case DType::kInt64:
+      return compare_plain<std::int64_t>(a, b);
+    case DType::kInt32:
+      return compare_plain<std::int32_t>(a, b);
+    case DType::kInt16:
+      return compare_plain<std::int16_t>(a, b);
+    case DType::kInt8:
+      return compare_plain<std::int8_t>(a, b);
+    case DType::kUInt8:
+    case DType::kBool:
+      return compare_plain<std::uint8_t>(a, b);
+  }
+  return {};
+}
+
+}  // namespace ddp::ckpt::tool

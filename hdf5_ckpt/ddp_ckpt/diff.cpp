@@ -1,0 +1,97 @@
+// ddp-ckpt diff: which arrays of two checkpoints differ, and by how much.
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/ddp_ckpt/commands.h"
+#include "hdf5_ckpt/ddp_ckpt/compare.h"
+#include "hdf5_ckpt/ddp_ckpt/text.h"
+
+namespace ddp::ckpt::tool {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::string kind_of(const ArrayInfo& array) {
+  return fmt::format("{} {}", dtype_name(array.dtype), shape_text(array.shape));
+}
+
+json names_only_in(const Checkpoint& here, const Checkpoint& there) {
+  json names = json::array();
+  for (const ArrayInfo& array : here.arrays())
+    if (there.find(array.name) == nullptr) names.push_back(array.name);
+  return names;
+}
+
+// Nothing if the two are equal to the bit.
+json difference_of(const Checkpoint& a, const ArrayInfo& in_a, const Checkpoint& b,
+                   const ArrayInfo& in_b, const Output& output) {
+  if (in_a.dtype != in_b.dtype || in_a.shape != in_b.shape)
+    return {{"name", in_a.name}, {"a", kind_of(in_a)}, {"b", kind_of(in_b)}};
+  const ReadOptions options{output.threads, {}};
+  const ArrayDifference difference =
+      compare_arrays(a.read(in_a.name, options), b.read(in_b.name, options));
+  if (difference.elements == 0) return nullptr;
+  return {{"name", in_a.name},
+          {"elements", difference.elements},
+          {"max_abs", std::isnan(difference.max_abs) ? json() : json(difference.max_abs)}};
+}
+
+void print_for_people(const json& result) {
+  for (const auto& name : result["only_in_a"])
+    fmt::print("only in A: {}\n", name.get<std::string>());
+  for (const auto& name : result["only_in_b"])
+    fmt::print("only in B: {}\n", name.get<std::string>());
+  for (const auto& entry : result["different"]) {
+    const auto name = entry["name"].get<std::string>();
+    if (entry.contains("a"))
+      fmt::print("different kind: {} is {} in A and {} in B\n", name, entry["a"].get<std::string>(),
+                 entry["b"].get<std::string>());
+    else
+      fmt::print("different values: {}, {} elements, max |A - B| = {}\n", name,
+                 entry["elements"].get<std::uint64_t>(),
+                 entry["max_abs"].is_null()
+                     ? "not finite"
+                     : fmt::format("{:.6g}", entry["max_abs"].get<double>()));
+  }
+  fmt::print("{} arrays equal to the bit, {} different, {} only in A, {} only in B\n",
+             result["equal_arrays"].get<std::size_t>(), result["different"].size(),
+             result["only_in_a"].size(), result["only_in_b"].size());
+}
+
+}  // namespace
+
+int run_diff(const fs::path& path_a, const fs::path& path_b, const Output& output) {
+  const Checkpoint a = Checkpoint::open(checkpoint_at(path_a));
+  const Checkpoint b = Checkpoint::open(checkpoint_at(path_b));
+  json different = json::array();
+  std::size_t equal = 0;
+  for (const ArrayInfo& in_a : a.arrays()) {
+    const ArrayInfo* in_b = b.find(in_a.name);
+    if (in_b == nullptr) continue;
+    json difference = difference_of(a, in_a, b, *in_b, output);
+    if (difference.is_null())
+      ++equal;
+    else
+      different.push_back(std::move(difference));
+  }
+  json result = {{"a", a.path().string()},
+                 {"b", b.path().string()},
+                 {"equal_arrays", equal},
+                 {"only_in_a", names_only_in(a, b)},
+                 {"only_in_b", names_only_in(b, a)},
+                 {"different", std::move(different)}};
+  result["equal"] =
+      result["different"].empty() && result["only_in_a"].empty() && result["only_in_b"].empty();
+  if (output.json)
+    fmt::print("{}\n", result.dump(1));
+  else
+    print_for_people(result);
+  return result["equal"].get<bool>() ? 0 : 1;
+}
+
+}  // namespace ddp::ckpt::tool

@@ -1,0 +1,54 @@
+#pragma once
+// Arrays cut into the blocks that are written, read and checksummed one by one.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hdf5_ckpt/crc32c.h"
+
+namespace ddp::ckpt {
+
+// Block number `block` of array number `array`.
+struct Block {
+  std::size_t array = 0;
+  std::size_t block = 0;
+};
+
+constexpr std::uint64_t block_count(std::uint64_t length, std::uint64_t block_bytes) {
+  return length / block_bytes + (length % block_bytes != 0 ? 1 : 0);
+}
+
+// All blocks of arrays of these lengths, array by array.
+inline std::vector<Block> blocks_of(std::span<const std::uint64_t> lengths,
+                                    std::uint64_t block_bytes) {
+  std::vector<Block> blocks;
+  for (std::size_t array = 0; array < lengths.size(); ++array)
+    for (std::size_t block = 0; block < block_count(lengths[array], block_bytes); ++block)
+      blocks.push_back({array, block});
+  return blocks;
+}
+
+// The part of an array's bytes that is block number `block`.
+template <typename Byte>
+std::span<Byte> block_of(std::span<Byte> bytes, std::size_t block, std::uint64_t block_bytes) {
+  const std::size_t start = block * block_bytes;
+  return bytes.subspan(start, std::min<std::size_t>(block_bytes, bytes.size() - start));
+}
+
+// The checksum of an array of `length` bytes from those of its blocks, of which there are
+// block_count().
+inline std::uint32_t combine_blocks(std::span<const std::uint32_t> crcs, std::uint64_t length,
+                                    std::uint64_t block_bytes) {
+  std::uint32_t crc = 0;
+  for (const std::uint32_t block_crc : crcs) {
+    const std::uint64_t size = std::min(block_bytes, length);
+    crc = crc32c_combine(crc, block_crc, size);
+    length -= size;
+  }
+  return crc;
+}
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,70 @@
+#include "hdf5_ckpt/detail/folders.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "hdf5_ckpt/detail/target_file.h"
+#include "hdf5_ckpt/error.h"
+
+namespace ddp::ckpt {
+
+namespace fs = std::filesystem;
+
+void sync_folder(FileOps& ops, const fs::path& folder) {
+  const int fd = ops.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  if (fd < 0) throw IoError("open", folder, errno);
+  int result = 0;
+  do {
+    result = ops.fsync(fd);
+  } while (result != 0 && errno == EINTR);
+  // EINVAL: a file system that knows no such thing and makes entries durable in its own way.
+  const int code = result != 0 && errno != EINVAL ? errno : 0;
+  ops.close(fd);
+  if (code != 0) throw IoError("make durable the entries of", folder, code);
+}
+
+void make_folders(FileOps& ops, const fs::path& folder) {
+  std::error_code ignored;
+  if (folder.empty() || fs::is_directory(folder, ignored)) return;
+  const fs::path parent = folder.parent_path();
+  make_folders(ops, parent);
+  if (ops.mkdir(folder.c_str(), 0777) != 0) {
+    if (errno != EEXIST) throw IoError("create the folder", folder, errno);
+    // Another rank was faster, or it is a file.
+    if (!fs::is_directory(folder, ignored)) throw IoError("create the folder", folder, ENOTDIR);
+  }
+  sync_folder(ops, parent.empty() ? fs::path(".") : parent);
+}
+
+void write_durable_file(FileOps& ops, const fs::path& path, std::string_view text) {
+  TargetFile file(ops, path, false);
+  file.write(std::as_bytes(std::span(text)), 0);
+  file.sync();
+  file.close();
+}
+
+int rename_no_replace(FileOps& ops, const fs::path& from, const fs::path& to) {
+  if (ops.rename(from.c_str(), to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+  if (ops.rename(from.c_str(), to.c_str(), 0) == 0) return 0;
+  return errno == ENOTEMPTY || errno == ENOTDIR ? EEXIST : errno;
+}
+
+int remove_folder(FileOps& ops, const fs::path& folder) {
+  int code = 0;
+  std::error_code error;
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    files.push_back(entry->path());
+  if (error) return error.value();
+  for (const fs::path& file : files)
+    if (ops.unlink(file.c_str()) != 0 && code == 0) code = errno;
+  if (ops.rmdir(folder.c_str()) != 0 && code == 0) code = errno;
+  return code;
+}
+
+}  // namespace ddp::ckpt

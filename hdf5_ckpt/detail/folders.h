@@ -1,0 +1,30 @@
+#pragma once
+// Folders and small files made and removed durably, through FileOps.
+
+#include <filesystem>
+#include <string_view>
+
+#include "hdf5_ckpt/file_ops.h"
+
+namespace ddp::ckpt {
+
+// Makes the entries of `folder` durable. Throws IoError.
+void sync_folder(FileOps& ops, const std::filesystem::path& folder);
+
+// Creates `folder` and what is missing above it, each one durable in its parent. Throws IoError.
+void make_folders(FileOps& ops, const std::filesystem::path& folder);
+
+// Creates the file `path`, which must not exist, and makes its content durable; removes it again
+// if that fails. Throws IoError.
+void write_durable_file(FileOps& ops, const std::filesystem::path& path, std::string_view text);
+
+// renameat2 that never replaces; 0 or the errno value, EEXIST if `to` is there. For folders: where
+// the file system lacks the flag, a plain rename replaces at most an empty one.
+int rename_no_replace(FileOps& ops, const std::filesystem::path& from,
+                      const std::filesystem::path& to);
+
+// Removes `folder` and the files in it. It holds no folders; one that does is left. Returns 0 or
+// the first errno value.
+int remove_folder(FileOps& ops, const std::filesystem::path& folder);
+
+}  // namespace ddp::ckpt

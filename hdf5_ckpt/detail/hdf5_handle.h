@@ -1,0 +1,77 @@
+#pragma once
+// The C library made safe: handles that close themselves, errors that are exceptions with the
+// library's own words, and one lock around every call of the process (libhdf5 builds differ in
+// whether they are thread-safe).
+
+#include <hdf5.h>
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace ddp::ckpt {
+
+// Holds the process-wide lock and keeps libhdf5 from printing while it lives. May be nested.
+class Hdf5Session {
+ public:
+  Hdf5Session();
+  Hdf5Session(const Hdf5Session&) = delete;
+  Hdf5Session& operator=(const Hdf5Session&) = delete;
+  ~Hdf5Session();
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+  H5E_auto2_t print_ = nullptr;
+  void* print_data_ = nullptr;
+};
+
+// Throws Error "HDF5 cannot <action>: <innermost reason of the library's error stack>".
+[[noreturn]] void throw_hdf5_error(const std::string& action);
+
+// Passes on what an HDF5 call returned; negative means failure.
+template <typename Result>
+Result hdf5_check(Result result, const std::string& action) {
+  if (result < 0) throw_hdf5_error(action);
+  return result;
+}
+
+template <herr_t (*kClose)(hid_t)>
+class Hdf5Handle {
+ public:
+  Hdf5Handle() = default;
+  // Owns `id`, which an HDF5 call has just returned; throws if it is an error.
+  Hdf5Handle(hid_t id, const std::string& action) : id_(hdf5_check(id, action)) {}
+  Hdf5Handle(Hdf5Handle&& other) noexcept
+      : id_(std::exchange(other.id_, static_cast<hid_t>(H5I_INVALID_HID))) {}
+  Hdf5Handle& operator=(Hdf5Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  Hdf5Handle(const Hdf5Handle&) = delete;
+  Hdf5Handle& operator=(const Hdf5Handle&) = delete;
+  ~Hdf5Handle() {
+    if (id_ < 0) return;
+    const Hdf5Session session;
+    kClose(id_);
+  }
+
+  hid_t get() const noexcept { return id_; }
+
+  // Closes where a failure matters.
+  void close(const std::string& action) {
+    hdf5_check(kClose(std::exchange(id_, static_cast<hid_t>(H5I_INVALID_HID))), action);
+  }
+
+ private:
+  hid_t id_ = H5I_INVALID_HID;
+};
+
+using Hdf5File = Hdf5Handle<H5Fclose>;
+using Hdf5Group = Hdf5Handle<H5Gclose>;
+using Hdf5Dataset = Hdf5Handle<H5Dclose>;
+using Hdf5Attribute = Hdf5Handle<H5Aclose>;
+using Hdf5Space = Hdf5Handle<H5Sclose>;
+using Hdf5Type = Hdf5Handle<H5Tclose>;
+using Hdf5Properties = Hdf5Handle<H5Pclose>;
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,62 @@
+#include "hdf5_ckpt/detail/hdf5_types.h"
+
+#include <cstdint>
+
+#include "hdf5_ckpt/error.h"
+
+namespace ddp::ckpt {
+namespace {
+
+const char* const kAction = "describe an element type";
+
+Hdf5Type copy_of(hid_t type) {
+  return {H5Tcopy(type), kAction};
+}
+
+// A 16-bit IEEE-like float: sign in bit 15, `exponent_bits` below it, the rest mantissa.
+Hdf5Type half_float(std::size_t exponent_bits) {
+  Hdf5Type type = copy_of(H5T_IEEE_F32LE);
+  const std::size_t mantissa_bits = 15 - exponent_bits;
+  hdf5_check(H5Tset_fields(type.get(), 15, mantissa_bits, exponent_bits, 0, mantissa_bits),
+             kAction);
+  hdf5_check(H5Tset_size(type.get(), 2), kAction);
+  hdf5_check(H5Tset_ebias(type.get(), (std::size_t{1} << (exponent_bits - 1)) - 1), kAction);
+  return type;
+}
+
+Hdf5Type boolean() {
+  Hdf5Type type(H5Tenum_create(H5T_STD_I8LE), kAction);
+  for (const std::int8_t value : {std::int8_t{0}, std::int8_t{1}})
+    hdf5_check(H5Tenum_insert(type.get(), value != 0 ? "TRUE" : "FALSE", &value), kAction);
+  return type;
+}
+
+}  // namespace
+
+Hdf5Type hdf5_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return copy_of(H5T_IEEE_F64LE);
+    case DType::kFloat32:
+      return copy_of(H5T_IEEE_F32LE);
+    case DType::kFloat16:
+      return half_float(5);
+    case DType::kBFloat16:
+      return half_float(8);
+    case DType::kInt64:
+      return copy_of(H5T_STD_I64LE);
+    case DType::kInt32:
+      return copy_of(H5T_STD_I32LE);
+    case DType::kInt16:
+      return copy_of(H5T_STD_I16LE);
+    case DType::kInt8:
+      return copy_of(H5T_STD_I8LE);
+    case DType::kUInt8:
+      return copy_of(H5T_STD_U8LE);
+    case DType::kBool:
+      return boolean();
+  }
+  throw Error("an array has an element type that does not exist");
+}
+
+}  // namespace ddp::ckpt

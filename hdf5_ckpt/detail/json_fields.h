@@ -1,0 +1,49 @@
+#pragma once
+// Reading JSON of unknown origin: every access says what it expects and, if that is not there,
+// where and what is.
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace ddp::ckpt {
+
+// Parses with bounds on nesting and on the number of values, so that a small file cannot take much
+// memory or stack. Throws DamagedError.
+nlohmann::json parse_bounded_json(std::string_view text);
+
+// The most that values may be nested, the outermost counting as one.
+inline constexpr int kMaxJsonDepth = 32;
+
+// Why `value` cannot be written as JSON and read back the same: "/lr is not a finite number".
+// Empty if it can.
+std::string json_problem(const nlohmann::json& value);
+
+// An object, and where it stands ("arrays[3]") for messages. All members throw DamagedError.
+class JsonFields {
+ public:
+  JsonFields(const nlohmann::json& object, std::string where);
+
+  const std::string& where() const noexcept { return where_; }
+  const nlohmann::json& at(const char* key) const;
+  const nlohmann::json& list(const char* key, std::size_t most) const;
+  std::uint64_t number(const char* key, std::uint64_t most) const;
+  const std::string& text(const char* key) const;
+  // Eight lower-case hexadecimal digits.
+  std::uint32_t checksum(const char* key) const;
+  bool has(const char* key) const { return object_.contains(key); }
+
+  [[noreturn]] void fail(const char* key, const std::string& problem) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+std::string checksum_text(std::uint32_t crc);
+
+// The inverse of checksum_text; throws DamagedError starting with `where`.
+std::uint32_t checksum_value(const nlohmann::json& json, const std::string& where);
+
+}  // namespace ddp::ckpt

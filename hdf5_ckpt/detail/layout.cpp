@@ -1,0 +1,55 @@
+#include "hdf5_ckpt/detail/layout.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "hdf5_ckpt/checkpoint_directory.h"
+
+namespace ddp::ckpt {
+namespace {
+
+constexpr std::string_view kStepPrefix = "step-";
+
+// What follows `prefix` in `text`, if that is how it starts.
+std::optional<std::string_view> after(std::string_view text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return std::nullopt;
+  return text.substr(prefix.size());
+}
+
+}  // namespace
+
+std::string step_folder_name(std::uint64_t step) {
+  return fmt::format("{}{:08}", kStepPrefix, step);
+}
+
+std::optional<std::uint64_t> step_of_folder(std::string_view name) {
+  const auto digits = after(name, kStepPrefix);
+  if (!digits) return std::nullopt;
+  std::uint64_t step = 0;
+  const auto [end, error] = std::from_chars(digits->data(), digits->data() + digits->size(), step);
+  if (error != std::errc() || name != step_folder_name(step)) return std::nullopt;
+  return step;
+}
+
+std::string owned_folder_name(std::string_view kind, std::uint64_t step, const OwnerTag& owner) {
+  return fmt::format("{}-{}.{}", kind, step_folder_name(step), owner.text());
+}
+
+std::string hint_draft_name(const OwnerTag& owner) {
+  return fmt::format(".{}.{}", kHintName, owner.text());
+}
+
+std::optional<OwnerTag> owner_of_leftover(std::string_view name) {
+  if (const auto tag = after(name, fmt::format(".{}.", kHintName))) return OwnerTag::parse(*tag);
+  for (const std::string_view kind : {kBuilding, kDeleting}) {
+    const auto rest = after(name, fmt::format("{}-", kind));
+    if (!rest) continue;
+    const auto dot = rest->find('.');
+    if (dot == std::string_view::npos || !step_of_folder(rest->substr(0, dot))) return std::nullopt;
+    return OwnerTag::parse(rest->substr(dot + 1));
+  }
+  return std::nullopt;
+}
+
+}  // namespace ddp::ckpt

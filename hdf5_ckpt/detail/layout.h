@@ -1,0 +1,32 @@
+#pragma once
+// The names in a checkpoint directory: step-N, and those of things on their way in or out.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "hdf5_ckpt/owner_tag.h"
+
+namespace ddp::ckpt {
+
+inline constexpr std::string_view kBuilding = ".tmp";    // a checkpoint being written
+inline constexpr std::string_view kDeleting = ".trash";  // one being deleted
+inline constexpr std::string_view kDamaged = ".broken";  // one that was replaced and is kept
+inline constexpr std::string_view kHintName = "latest";  // a file with the name of the last one
+
+// The step of "step-00012345", nothing for any name that step_folder_name() does not give.
+std::optional<std::uint64_t> step_of_folder(std::string_view name);
+
+// ".tmp-step-00012345.<owner>"
+std::string owned_folder_name(std::string_view kind, std::uint64_t step, const OwnerTag& owner);
+
+// ".latest.<owner>": the hint before it is renamed into place.
+std::string hint_draft_name(const OwnerTag& owner);
+
+// The owner in a name made by owned_folder_name with kBuilding or kDeleting, or by
+// hint_draft_name; nothing for other names.
+std::optional<OwnerTag> owner_of_leftover(std::string_view name);
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,52 @@
+#include "hdf5_ckpt/detail/posix_read.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "hdf5_ckpt/error.h"
+
+namespace ddp::ckpt {
+
+ReadResult read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset) noexcept {
+  ReadResult result;
+  while (result.bytes < bytes.size()) {
+    const ssize_t n = ::pread(fd, bytes.data() + result.bytes, bytes.size() - result.bytes,
+                              static_cast<off_t>(offset + result.bytes));
+    if (n > 0) {
+      result.bytes += static_cast<std::size_t>(n);
+    } else if (n == 0) {
+      return result;
+    } else if (errno != EINTR) {
+      result.code = errno;
+      return result;
+    }
+  }
+  return result;
+}
+
+OpenedFile open_regular_file(int folder, const std::string& name) {
+  // O_NONBLOCK: opening a pipe that nobody writes to would hang.
+  UniqueFd fd(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) {
+    const int code = errno;
+    if (is_own_fault(code)) throw IoError("open", name, code);
+    if (code == ELOOP) throw DamagedError(fmt::format("'{}' is a symbolic link", name));
+    throw DamagedError(
+        fmt::format("'{}' cannot be opened: {}", name, std::generic_category().message(code)));
+  }
+  struct stat status = {};
+  if (::fstat(fd.get(), &status) != 0) throw IoError("look at", name, errno);
+  if (!S_ISREG(status.st_mode)) throw DamagedError(fmt::format("'{}' is not a plain file", name));
+  return {std::move(fd), static_cast<std::uint64_t>(status.st_size)};
+}
+
+bool is_own_fault(int code) noexcept {
+  return code == EMFILE || code == ENFILE || code == ENOMEM || code == EINTR;
+}
+
+}  // namespace ddp::ckpt

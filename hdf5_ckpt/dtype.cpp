@@ -1,0 +1,52 @@
+// The table of element types.
+
+#include "hdf5_ckpt/dtype.h"
+
+#include <bit>
+
+namespace ddp::ckpt {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "arrays are stored as they lie in memory, and stored little-endian");
+
+struct Entry {
+  std::string_view name;
+  std::size_t itemsize;
+};
+
+// Indexed by the enumerator.
+constexpr std::array<Entry, kAllDTypes.size()> kEntries = {{
+    {"float64", 8},
+    {"float32", 4},
+    {"float16", 2},
+    {"bfloat16", 2},
+    {"int64", 8},
+    {"int32", 4},
+    {"int16", 2},
+    {"int8", 1},
+    {"uint8", 1},
+    {"bool", 1},
+}};
+
+const Entry& entry(DType dtype) {
+  return kEntries[static_cast<std::size_t>(dtype)];
+}
+
+}  // namespace
+
+std::string_view dtype_name(DType dtype) noexcept {
+  return entry(dtype).name;
+}
+
+std::optional<DType> dtype_from_name(std::string_view name) noexcept {
+  for (const DType dtype : kAllDTypes)
+    if (dtype_name(dtype) == name) return dtype;
+  return std::nullopt;
+}
+
+std::size_t itemsize(DType dtype) noexcept {
+  return entry(dtype).itemsize;
+}
+
+}  // namespace ddp::ckpt

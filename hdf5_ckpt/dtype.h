@@ -1,0 +1,40 @@
+#pragma once
+// The element types a checkpoint can hold, and the names they carry in manifests and in HDF5
+// attributes. Bytes are little-endian and lie in the file exactly as they lie in memory.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ddp::ckpt {
+
+enum class DType : std::uint8_t {
+  kFloat64,
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kInt64,
+  kInt32,
+  kInt16,
+  kInt8,
+  kUInt8,
+  kBool,
+};
+
+inline constexpr std::array kAllDTypes = {
+    DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kInt64,
+    DType::kInt32,   DType::kInt16,   DType::kInt8,    DType::kUInt8,    DType::kBool,
+};
+
+// "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool".
+std::string_view dtype_name(DType dtype) noexcept;
+
+// The inverse of dtype_name; nothing for any other string.
+std::optional<DType> dtype_from_name(std::string_view name) noexcept;
+
+// Bytes of one element.
+std::size_t itemsize(DType dtype) noexcept;
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,64 @@
+// The operating system, as a save sees it.
+
+#include "hdf5_ckpt/file_ops.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <limits>
+
+namespace ddp::ckpt {
+
+int FileOps::open(const char* path, int flags, mode_t mode) {
+  return ::open(path, flags, mode);
+}
+int FileOps::close(int fd) {
+  return ::close(fd);
+}
+
+ssize_t FileOps::pwrite(int fd, const void* data, std::size_t size, off_t offset) {
+  return ::pwrite(fd, data, size, offset);
+}
+
+int FileOps::fsync(int fd) {
+  return ::fsync(fd);
+}
+int FileOps::fallocate(int fd, off_t size) {
+  return ::fallocate(fd, 0, 0, size);
+}
+int FileOps::ftruncate(int fd, off_t size) {
+  return ::ftruncate(fd, size);
+}
+
+std::int64_t FileOps::free_bytes(int fd) {
+  struct statvfs vfs = {};
+  if (::fstatvfs(fd, &vfs) != 0 || vfs.f_blocks == 0) return -1;
+  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const std::uint64_t unit = vfs.f_frsize != 0 ? vfs.f_frsize : 1;
+  return static_cast<std::int64_t>(vfs.f_bavail > kMax / unit ? kMax : vfs.f_bavail * unit);
+}
+
+int FileOps::mkdir(const char* path, mode_t mode) {
+  return ::mkdir(path, mode);
+}
+
+int FileOps::rename(const char* from, const char* to, unsigned flags) {
+  return ::renameat2(AT_FDCWD, from, AT_FDCWD, to, flags);
+}
+
+int FileOps::unlink(const char* path) {
+  return ::unlink(path);
+}
+int FileOps::rmdir(const char* path) {
+  return ::rmdir(path);
+}
+
+FileOps& system_file_ops() {
+  static FileOps ops;
+  return ops;
+}
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,41 @@
+#pragma once
+// Every operating system call that a save makes on the target file system. A test derives from it
+// to fail, shorten, fake or stop any of them; see Note [Crash safety] in checkpoint_directory.h.
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp::ckpt {
+
+// Each member is the system call of that name: -1 and errno on failure. Paths are absolute or
+// relative to the working directory. pwrite() and sync may be called from several threads at once.
+class FileOps {
+ public:
+  FileOps() = default;
+  FileOps(const FileOps&) = delete;
+  FileOps& operator=(const FileOps&) = delete;
+  virtual ~FileOps() = default;
+
+  virtual int open(const char* path, int flags, mode_t mode);
+  virtual int close(int fd);
+  virtual ssize_t pwrite(int fd, const void* data, std::size_t size, off_t offset);
+  virtual int fsync(int fd);
+  // fallocate(fd, 0, 0, size): not posix_fallocate, which writes every block by hand where the
+  // file system cannot reserve.
+  virtual int fallocate(int fd, off_t size);
+  virtual int ftruncate(int fd, off_t size);
+  // Bytes that an unprivileged user may still write; -1 where the file system does not say.
+  virtual std::int64_t free_bytes(int fd);
+  virtual int mkdir(const char* path, mode_t mode);
+  // renameat2 with RENAME_NOREPLACE, RENAME_EXCHANGE or 0.
+  virtual int rename(const char* from, const char* to, unsigned flags);
+  virtual int unlink(const char* path);
+  virtual int rmdir(const char* path);
+};
+
+// The real thing.
+FileOps& system_file_ops();
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,73 @@
+#pragma once
+// The manifest: the record that says what a checkpoint holds, where each array lies and what its
+// checksums are. A folder without a valid one is not a checkpoint. Format: docs/checkpoint.md.
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hdf5_ckpt/array.h"
+
+namespace ddp::ckpt {
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::string_view kSchema = "slurm-ddp/checkpoint/1";
+inline constexpr std::uint64_t kReaderVersion = 1;
+
+// Bounds on what a reader accepts and a writer makes.
+inline constexpr std::uint64_t kMaxManifestBytes = 64ULL << 20;
+inline constexpr std::size_t kMaxFiles = 65536;
+inline constexpr std::size_t kMaxArrays = 1000000;
+inline constexpr std::size_t kMaxNameBytes = 1024;
+inline constexpr std::size_t kMaxRank = 32;  // HDF5's own limit
+inline constexpr std::uint64_t kMinBlockBytes = 4096;
+inline constexpr std::uint64_t kMaxBlockBytes = 64ULL << 20;
+
+struct FileInfo {
+  std::string name;                   // "rank-00003-of-00008.h5": no folder, ends in .h5
+  std::uint64_t size = 0;             // bytes
+  std::uint64_t block_bytes = 0;      // bytes under one ArrayInfo::block_crc32c
+  std::uint32_t metadata_crc32c = 0;  // of all bytes that belong to no array, in file order
+
+  bool operator==(const FileInfo&) const = default;
+};
+
+// What one writer tells the committer about the file it has made durable.
+struct FileRecord {
+  FileInfo file;
+  std::vector<ArrayInfo> arrays;  // sorted by name
+
+  bool operator==(const FileRecord&) const = default;
+};
+
+struct Manifest {
+  std::uint64_t step = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t world_size = 1;
+  std::string run_id;
+  std::int64_t created_unix = 0;  // seconds; for people, nothing depends on it
+  nlohmann::json state = nlohmann::json::object();
+  std::vector<FileInfo> files;    // sorted by name
+  std::vector<ArrayInfo> arrays;  // sorted by name
+};
+
+// For sending a record to the rank that commits. record_from_json throws Error on anything that
+// record_to_json did not make.
+nlohmann::json record_to_json(const FileRecord& record);
+FileRecord record_from_json(const nlohmann::json& json);
+
+// The bytes of manifest.json. Throws Error if the manifest breaks a rule that a reader checks, so
+// that nothing is written which could not be read back, or if `state` holds what JSON cannot.
+std::string serialize_manifest(const Manifest& manifest);
+
+// Checks size, checksum, structure and every rule of check_manifest(). Throws DamagedError naming
+// the field, or Error if a newer version of this software wrote it.
+Manifest parse_manifest(std::string_view text);
+
+// The rules: counts, names, offsets inside the file, no overlap, lengths = shape x itemsize,
+// checksums of blocks that combine to the array's. Throws DamagedError naming what breaks one.
+void check_manifest(const Manifest& manifest);
+
+}  // namespace ddp::ckpt

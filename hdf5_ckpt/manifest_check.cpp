@@ -1,0 +1,108 @@
+// The rules that a manifest keeps, checked in one place: before one is written and after one is
+// read. They make it safe to use offsets and lengths from a file of unknown origin.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <unordered_map>
+
+#include "hdf5_ckpt/detail/blocks.h"
+#include "hdf5_ckpt/detail/extents.h"
+#include "hdf5_ckpt/detail/names.h"
+#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/manifest.h"
+
+namespace ddp::ckpt {
+namespace {
+
+using FileTable = std::unordered_map<std::string_view, const FileInfo*>;
+
+template <typename... Args>
+[[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) {
+  throw DamagedError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+FileTable check_files(const std::vector<FileInfo>& files) {
+  if (files.size() > kMaxFiles) reject("it lists {} files, more than {}", files.size(), kMaxFiles);
+  FileTable table;
+  for (const FileInfo& file : files) {
+    if (const std::string problem = file_name_problem(file.name); !problem.empty())
+      reject("a file name {}", problem);
+    if (!table.emplace(file.name, &file).second) reject("file '{}' appears twice", file.name);
+    if (file.block_bytes < kMinBlockBytes || file.block_bytes > kMaxBlockBytes)
+      reject("file '{}' has blocks of {} bytes, not {} to {}", file.name, file.block_bytes,
+             kMinBlockBytes, kMaxBlockBytes);
+  }
+  return table;
+}
+
+void check_array_names(const std::vector<ArrayInfo>& arrays) {
+  if (arrays.size() > kMaxArrays)
+    reject("it lists {} arrays, more than {}", arrays.size(), kMaxArrays);
+  std::vector<std::string_view> names;
+  for (const ArrayInfo& array : arrays) {
+    if (const std::string problem = array_name_problem(array.name); !problem.empty())
+      reject("the name of array {} {}", names.size(), problem);
+    if (!names.empty() && array.name < names.back())
+      reject("its arrays are not sorted by name: '{}' follows '{}'", array.name, names.back());
+    names.emplace_back(array.name);
+  }
+  if (const std::string problem = name_set_problem(names); !problem.empty())
+    throw DamagedError(problem);
+}
+
+void check_array(const ArrayInfo& array, const FileTable& files) {
+  const auto found = files.find(array.file);
+  if (found == files.end()) reject("array '{}' lies in a file that is not listed", array.name);
+  const FileInfo& file = *found->second;
+  if (array.shape.size() > kMaxRank)
+    reject("array '{}' has {} dimensions, more than {}", array.name, array.shape.size(), kMaxRank);
+  const auto bytes = byte_count(array.dtype, array.shape);
+  if (!bytes) reject("array '{}' claims a size that does not exist", array.name);
+  if (*bytes != array.length)
+    reject("array '{}' has {} bytes, but {} {} takes {}", array.name, array.length,
+           dtype_name(array.dtype), shape_text(array.shape), *bytes);
+  if (array.length == 0 ? array.offset != 0
+                        : array.length > file.size || array.offset > file.size - array.length)
+    reject("array '{}' lies at {} with {} bytes, outside of '{}' with its {}", array.name,
+           array.offset, array.length, file.name, file.size);
+  if (array.block_crc32c.size() != block_count(array.length, file.block_bytes))
+    reject("array '{}' has checksums of {} blocks, not {}", array.name, array.block_crc32c.size(),
+           block_count(array.length, file.block_bytes));
+  if (combine_blocks(array.block_crc32c, array.length, file.block_bytes) != array.crc32c)
+    reject("the checksum of array '{}' is not that of its blocks", array.name);
+}
+
+void check_overlaps(const std::vector<ArrayInfo>& arrays) {
+  std::vector<const ArrayInfo*> order;
+  for (const ArrayInfo& array : arrays)
+    if (array.length != 0) order.push_back(&array);
+  std::sort(order.begin(), order.end(), [](const ArrayInfo* a, const ArrayInfo* b) {
+    return std::tie(a->file, a->offset) < std::tie(b->file, b->offset);
+  });
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    const ArrayInfo& before = *order[i - 1];
+    const ArrayInfo& after = *order[i];
+    if (before.file == after.file && before.offset + before.length > after.offset)
+      reject("arrays '{}' and '{}' overlap in '{}'", before.name, after.name, before.file);
+  }
+}
+
+}  // namespace
+
+void check_manifest(const Manifest& manifest) {
+  if (const std::string problem = label_problem(manifest.run_id); !problem.empty())
+    reject("run_id {}", problem);
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (manifest.step > kMost || manifest.epoch > kMost) reject("step or epoch exceeds 63 bits");
+  if (manifest.world_size == 0 || manifest.world_size > kMost)
+    reject("world_size is {}", manifest.world_size);
+  const FileTable files = check_files(manifest.files);
+  check_array_names(manifest.arrays);
+  for (const ArrayInfo& array : manifest.arrays) check_array(array, files);
+  check_overlaps(manifest.arrays);
+}
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,104 @@
+// Which checkpoints may go, and how they go.
+
+#include "hdf5_ckpt/retention.h"
+
+#include <fmt/format.h>
+
+#include "hdf5_ckpt/crc32c.h"
+#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/layout.h"
+#include "hdf5_ckpt/error.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A value that changes when another checkpoint takes the same step.
+std::uint32_t identity_of(const Manifest& manifest) {
+  const std::string text = serialize_manifest(manifest);
+  return crc32c(std::as_bytes(std::span(text)));
+}
+
+}  // namespace
+
+Retention::Retention(fs::path root, OwnerTag owner, FileOps& ops)
+    : root_(std::move(root)), owner_(std::move(owner)), ops_(&ops) {}
+
+void Retention::remember_verified(const Checkpoint& checkpoint) {
+  verified_[checkpoint.manifest().step] = identity_of(checkpoint.manifest());
+}
+
+bool Retention::is_whole(const Candidate& candidate, const ReadOptions& options,
+                         RetentionReport& report) {
+  try {
+    const Checkpoint checkpoint = Checkpoint::open(candidate.path);
+    if (checkpoint.manifest().step != candidate.step)
+      throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",
+                                     candidate.path.string(), checkpoint.manifest().step));
+    const auto known = verified_.find(candidate.step);
+    if (known != verified_.end() && known->second == identity_of(checkpoint.manifest()))
+      return true;
+    checkpoint.verify(options);
+    remember_verified(checkpoint);
+    return true;
+  } catch (const DamagedError& error) {
+    report.notes.push_back(fmt::format("does not count and is not deleted: {}", error.what()));
+    return false;
+  }
+}
+
+void Retention::remove(const Candidate& candidate, RetentionReport& report) {
+  const fs::path trash = root_ / owned_folder_name(kDeleting, candidate.step, owner_);
+  if (const int code = rename_no_replace(*ops_, candidate.path, trash); code != 0) {
+    report.notes.emplace_back(IoError("set aside for deletion", candidate.path, code).what());
+    return;
+  }
+  try {
+    // The name must be gone for good before the content goes.
+    sync_folder(*ops_, root_);
+  } catch (const IoError& error) {
+    report.notes.emplace_back(error.what());
+    return;
+  }
+  report.removed.push_back(candidate.step);
+  verified_.erase(candidate.step);
+  if (const int code = remove_folder(*ops_, trash); code != 0)
+    report.notes.emplace_back(IoError("remove", trash, code).what());
+}
+
+RetentionReport Retention::apply(const RetentionPolicy& policy, const ReadOptions& options) {
+  if (policy.keep_last == 0) throw Error("keep_last must be at least 1");
+  RetentionReport report;
+  std::vector<Candidate> surplus;
+  std::size_t kept = 0;
+  for (const Candidate& candidate : CheckpointDirectory(root_).candidates())
+    if (is_whole(candidate, options, report) && ++kept > policy.keep_last)
+      surplus.push_back(candidate);
+  // Oldest first: if this is interrupted, those that remain are the newer ones.
+  for (auto candidate = surplus.rbegin(); candidate != surplus.rend(); ++candidate)
+    remove(*candidate, report);
+  return report;
+}
+
+std::vector<std::string> remove_leftovers(const fs::path& root, const OwnerIsDead& is_dead,
+                                          FileOps& ops) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const auto owner = owner_of_leftover(entry->path().filename().string());
+    if (owner && is_dead(*owner)) found.push_back(entry->path());
+  }
+  if (error && error.value() != ENOENT) throw IoError("list", root, error.value());
+  std::vector<std::string> notes;
+  for (const fs::path& path : found) {
+    const bool folder = fs::is_directory(fs::symlink_status(path));
+    const int code = folder ? remove_folder(ops, path) : ops.unlink(path.c_str()) != 0 ? errno : 0;
+    notes.push_back(code != 0 ? std::string(IoError("remove the leftover", path, code).what())
+                              : fmt::format("removed the leftover '{}'", path.string()));
+  }
+  return notes;
+}
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,53 @@
+# Which of Debian's packages what needs, and installing those that are missing.
+# shellcheck shell=bash disable=SC2034
+
+# To build everything, and to run one machine as a SLURM cluster.
+build_packages=(
+  g++ cmake ninja-build
+  libslurm-dev libopenmpi-dev openmpi-bin libpmix-dev
+  libtorch-dev libopenblas0-pthread libhdf5-dev zlib1g-dev
+  libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libhwloc-dev
+)
+cluster_packages=(
+  slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 procps
+)
+# What the tests need beside those.
+test_packages=(
+  libgtest-dev libgmock-dev bats
+  python3 python3-numpy python3-h5py
+  clang-format clang-tidy cppcheck shellcheck strace
+)
+
+# Runs a command as root: as it is, or through sudo.
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    echo "this needs root or sudo: $*" >&2
+    return 1
+  fi
+}
+
+missing_packages() {
+  local package
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+  done
+}
+
+# Installs what is missing of the named packages; asks nothing, starts no services.
+need_packages() {
+  if ! command -v apt-get >/dev/null; then
+    echo "no apt-get here: this is made for Debian 12; elsewhere install the like of: $*" >&2
+    return 1
+  fi
+  local missing
+  mapfile -t missing < <(missing_packages "$@")
+  [ "${#missing[@]}" -gt 0 ] || return 0
+  echo "installing ${#missing[@]} packages: ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}

@@ -1,0 +1,30 @@
+#pragma once
+// How this room sees environment variables: through a function, so that the plugin (a task's
+// environment), ddp-launch (its own) and the tests (a table) can all ask the same questions.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ddp::launch {
+
+// The value of a variable, or nothing if it is not set.
+using EnvLookup = std::function<std::optional<std::string>(const std::string& name)>;
+
+namespace variable {
+
+// What srun's side of the plugin tells the nodes. They start with SLURM, or they would not pass
+// `srun --export=NONE`.
+inline constexpr const char* kSettings = "SLURM_DDP_SETTINGS";      // see encode_settings
+inline constexpr const char* kRankZeroHost = "SLURM_DDP_HEAD";      // from the step's hostfile
+inline constexpr const char* kComponents = "SLURM_DDP_COMPONENTS";  // of a step `srun a : b`
+
+// What a planned step tells the steps that are started from inside of it; see marker.h.
+inline constexpr const char* kMarker = "SLURM_DDP_SET";
+
+// The user's own default for --ddp.
+inline constexpr const char* kUserSpec = "SLURM_DDP";
+
+}  // namespace variable
+}  // namespace ddp::launch

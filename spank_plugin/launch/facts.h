@@ -1,0 +1,76 @@
+#pragma once
+// What is known about a job step before it starts, apart from what was asked for. StepFacts are the
+// same for all tasks of the step: whatever all tasks must agree on (leader, port) is derived from
+// them alone. TaskFacts differ per task; NodeFacts are what was found out on the task's node.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "spank_plugin/launch/environment.h"
+#include "spank_plugin/launch/tasks_per_node.h"
+
+namespace ddp::launch {
+
+// Who started the tasks.
+enum class Launcher { slurm, open_mpi, none };
+
+struct StepFacts {
+  Launcher launcher = Launcher::none;
+  std::string id;              // "12.0" for SLURM; differs between steps, same in all tasks of one
+  std::uint64_t port_key = 0;  // numbers the step: neighbours get different computed ports
+  std::uint32_t task_count = 1;
+  std::uint32_t node_count = 1;    // 0 if unknown (mpirun over several hosts)
+  std::vector<std::string> nodes;  // in SLURM's order; empty if unknown
+  std::optional<TasksPerNode> tasks_per_node;
+  std::string distribution;                  // SLURM_DISTRIBUTION; empty for the default
+  bool has_components = false;               // srun a : b
+  std::vector<std::string> component_nodes;  // node list of each component of the job, unparsed
+  std::optional<std::uint32_t> rank_zero_in_map;  // index into nodes, by SLURM's process map
+  std::optional<std::string> rank_zero_in_hostfile;
+  std::string reserved_ports;  // SLURM_STEP_RESV_PORTS, if they are this step's own
+};
+
+struct TaskFacts {
+  std::uint32_t rank = 0;
+  std::uint32_t local_rank = 0;
+  std::uint32_t local_task_count = 1;
+  std::optional<std::uint32_t> node_rank;  // nothing if unknown (mpirun over several hosts)
+  std::string node_name;
+  std::vector<std::uint32_t>
+      ranks_on_node;  // SLURM_GTIDS, ascending by local rank; empty if unknown
+};
+
+// What the name of rank 0's host turned into on this node.
+enum class NameLookup { not_done, usable, only_loopback, unknown_name, timed_out };
+
+struct NodeFacts {
+  NameLookup leader_lookup = NameLookup::not_done;
+  // Set where the node may choose for the whole step, because the step has no other node.
+  std::optional<std::uint16_t> free_port;
+};
+
+struct Facts {
+  StepFacts step;
+  TaskFacts task;
+  NodeFacts node;
+};
+
+// Who started this process, by the variables it sees. mpirun inside a SLURM step is mpirun's.
+Launcher detect_launcher(const EnvLookup& environment);
+
+// From SLURM's step variables (SLURM_STEP_*); never from those of the job, which are wrong for any
+// step smaller than the job. Both throw LaunchError, naming the variable, if one is missing,
+// malformed or contradicts another.
+// read_slurm_step needs only what is known before the tasks are forked.
+StepFacts read_slurm_step(const EnvLookup& environment);
+TaskFacts read_slurm_task(const EnvLookup& environment, const StepFacts& step);
+
+// Under Open MPI's mpirun. `host_name` is this machine's.
+Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name);
+
+// A process that nobody launched: a world of one.
+Facts single_process(const std::string& host_name, std::uint32_t process_id);
+
+}  // namespace ddp::launch

@@ -1,0 +1,24 @@
+#pragma once
+// Asks the name service of this host for a name, within a time limit.
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "spank_plugin/launch/facts.h"
+
+namespace ddp::launch {
+
+// How a name is resolved; runs in a child process. Only another one than the default in tests.
+using Resolver = std::function<NameLookup(const std::string& name)>;
+
+// getaddrinfo: usable if any address is outside 127.0.0.0/8 and ::1.
+NameLookup resolve(const std::string& name);
+
+// The same in a child process that is killed when the limit is over: name services can hang for a
+// minute, and neither a thread nor an alarm is possible inside slurmstepd.
+// NameLookup::not_done if no child can be started. Throws nothing.
+NameLookup look_up_name(const std::string& name, std::chrono::milliseconds limit,
+                        const Resolver& resolver = resolve) noexcept;
+
+}  // namespace ddp::launch

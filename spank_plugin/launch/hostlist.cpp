@@ -1,0 +1,157 @@
+#include "spank_plugin/launch/hostlist.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/text.h"
+
+namespace ddp::launch {
+namespace {
+
+constexpr std::size_t kMaxDigits = 18;  // fits 64 bits
+constexpr std::size_t kMaxNameLength = 255;
+constexpr std::size_t kMaxParts = 16;  // SLURM itself stops at 5 bracket groups
+constexpr std::uint64_t kMaxNumber = 999'999'999'999'999'999;
+
+struct NumberRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  std::size_t width = 0;  // of the first number as written: shorter numbers get leading zeros
+
+  std::uint64_t count() const noexcept { return last - first + 1; }
+};
+
+// Literal text followed by a bracket group; the last part of an element has no group.
+struct Part {
+  std::string literal;
+  std::vector<NumberRange> ranges;
+};
+
+[[noreturn]] void fail(std::string_view list, const std::string& what) {
+  throw LaunchError("cannot read the node list " + in_quotes(list) + ": " + what);
+}
+
+NumberRange parse_range(std::string_view list, std::string_view text) {
+  const auto dash = text.find('-');
+  const auto first_text = text.substr(0, dash);
+  const auto last_text = dash == std::string_view::npos ? first_text : text.substr(dash + 1);
+  const auto first = parse_decimal(first_text, kMaxNumber);
+  const auto last = parse_decimal(last_text, kMaxNumber);
+  if (!first || !last || first_text.size() > kMaxDigits || last_text.size() > kMaxDigits) {
+    fail(list, in_quotes(text) + " is not a number or a range of numbers");
+  }
+  if (*first > *last) fail(list, "the range " + in_quotes(text) + " runs backwards");
+  return {*first, *last, first_text.size()};
+}
+
+// The element at the front of `rest`, up to a comma outside brackets; both are removed from it.
+std::string_view take_element(std::string_view list, std::string_view& rest) {
+  bool inside = false;
+  std::size_t end = 0;
+  for (; end < rest.size() && (inside || rest[end] != ','); ++end) {
+    if (rest[end] == '[' && inside) fail(list, "a bracket inside a bracket");
+    if (rest[end] == ']' && !inside) fail(list, "']' without '['");
+    if (rest[end] == '[') inside = true;
+    if (rest[end] == ']') inside = false;
+  }
+  if (inside) fail(list, "'[' without ']'");
+  const auto element = rest.substr(0, end);
+  rest.remove_prefix(std::min(end + 1, rest.size()));
+  return element;
+}
+
+std::size_t longest_name(const std::vector<Part>& parts) {
+  std::size_t length = 0;
+  for (const auto& part : parts) {
+    std::size_t digits = 0;
+    for (const auto& range : part.ranges) {
+      digits = std::max({digits, range.width, std::to_string(range.last).size()});
+    }
+    length += part.literal.size() + digits;
+  }
+  return length;
+}
+
+std::vector<Part> parse_element(std::string_view list, std::string_view element) {
+  if (element.empty()) fail(list, "there is an empty name in it");
+  std::vector<Part> parts;
+  while (!element.empty()) {
+    const auto open = element.find('[');
+    Part part{std::string(element.substr(0, open)), {}};
+    if (!part.literal.empty() && !is_host_or_address(part.literal)) {
+      fail(list, in_quotes(part.literal) + " is no part of a host name");
+    }
+    element.remove_prefix(std::min(open, element.size()));
+    if (!element.empty()) {
+      const auto close = element.find(']');
+      for (const auto range : split(element.substr(1, close - 1), ',')) {
+        part.ranges.push_back(parse_range(list, range));
+      }
+      element.remove_prefix(close + 1);
+    }
+    parts.push_back(std::move(part));
+    if (parts.size() > kMaxParts) fail(list, "too many brackets in one name");
+  }
+  if (longest_name(parts) > kMaxNameLength) fail(list, "it holds a name that is too long");
+  return parts;
+}
+
+// How many names an element stands for, or kMaxHosts + 1 if they are more than that. Stepwise, so
+// that no product overflows.
+std::size_t count_names(const std::vector<Part>& parts) {
+  std::uint64_t names = 1;
+  for (const auto& part : parts) {
+    if (part.ranges.empty()) continue;
+    std::uint64_t choices = 0;
+    for (const auto& range : part.ranges) {
+      choices = std::min<std::uint64_t>(
+          choices + std::min<std::uint64_t>(range.count(), kMaxHosts + 1), kMaxHosts + 1);
+    }
+    names = std::min<std::uint64_t>(names * choices, kMaxHosts + 1);
+  }
+  return names;
+}
+
+std::string padded(std::uint64_t number, std::size_t width) {
+  std::string digits = std::to_string(number);
+  if (digits.size() < width) digits.insert(0, width - digits.size(), '0');
+  return digits;
+}
+
+void append_names(const std::vector<Part>& parts, std::size_t at, const std::string& prefix,
+                  std::vector<std::string>& names) {
+  if (at == parts.size()) {
+    names.push_back(prefix);
+    return;
+  }
+  const std::string start = prefix + parts[at].literal;
+  if (parts[at].ranges.empty()) return append_names(parts, at + 1, start, names);
+  for (const auto& range : parts[at].ranges) {
+    for (std::uint64_t i = 0; i < range.count(); ++i) {
+      append_names(parts, at + 1, start + padded(range.first + i, range.width), names);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> expand_hostlist(std::string_view text) {
+  if (text.size() > kMaxListText) {
+    fail(text, "it is longer than " + std::to_string(kMaxListText) + " characters");
+  }
+  std::vector<std::string> names;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const auto element = take_element(text, rest);
+    const auto parts = parse_element(text, element);
+    if (names.size() + count_names(parts) > kMaxHosts) {
+      fail(text, "it stands for more than " + std::to_string(kMaxHosts) + " nodes");
+    }
+    append_names(parts, 0, "", names);
+  }
+  if (!text.empty() && text.back() == ',') fail(text, "there is an empty name in it");
+  return names;
+}
+
+}  // namespace ddp::launch

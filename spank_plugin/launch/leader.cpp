@@ -1,0 +1,118 @@
+#include "spank_plugin/launch/leader.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+
+#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/hostlist.h"
+#include "spank_plugin/launch/text.h"
+
+namespace ddp::launch {
+namespace {
+
+constexpr const char* kRemedy = "give its host with --ddp=master_addr=HOST";
+
+// Rank 0 is on the first node of the step's first component. The step's node list is sorted over
+// all components, but the job tells the nodes of each.
+std::optional<Leader> leader_by_components(const StepFacts& step) {
+  for (const auto& list : step.component_nodes) {
+    const auto names = expand_hostlist(list);
+    const std::unordered_set<std::string_view> members(names.begin(), names.end());
+    for (const auto& node : step.nodes) {
+      if (members.contains(node)) {
+        return Leader{node, "first node of the step's first component",
+                      "SLURM_JOB_NODELIST_HET_GROUP_*"};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_node_of(const StepFacts& step, const std::string& name) {
+  return std::find(step.nodes.begin(), step.nodes.end(), name) != step.nodes.end();
+}
+
+Leader leader_of_reordered_step(const StepFacts& step) {
+  const bool arbitrary = step.distribution.starts_with("arbitrary");
+  if (step.rank_zero_in_map) {
+    return {step.nodes[*step.rank_zero_in_map], "host of rank 0, by SLURM's process map",
+            "SLURM_PMIX_MAPPING_SERV"};
+  }
+  if (arbitrary && step.rank_zero_in_hostfile && is_node_of(step, *step.rank_zero_in_hostfile)) {
+    return {*step.rank_zero_in_hostfile, "host of rank 0, by the first line of the hostfile",
+            "SLURM_HOSTFILE"};
+  }
+  if (!arbitrary) {
+    if (auto leader = leader_by_components(step)) return *leader;
+  }
+  throw LaunchError(std::string("cannot tell which node runs rank 0: ") +
+                    (arbitrary
+                         ? "in an arbitrary distribution SLURM's node list is sorted; name the "
+                           "order in a file with SLURM_HOSTFILE, use --mpi=pmix, or "
+                         : "in a step of several components SLURM's node list is sorted; use "
+                           "--mpi=pmix, or ") +
+                    kRemedy);
+}
+
+// Each node can check the answer against its own tasks, which costs nothing and turns a wrong
+// answer into a message instead of a time-out.
+void check_against_own_tasks(const Leader& leader, const TaskFacts& task) {
+  if (task.node_name.empty() || task.ranks_on_node.empty()) return;
+  const bool runs_rank_zero = std::find(task.ranks_on_node.begin(), task.ranks_on_node.end(), 0U) !=
+                              task.ranks_on_node.end();
+  if (runs_rank_zero == (leader.host == task.node_name)) return;
+  throw LaunchError(task.node_name +
+                    (runs_rank_zero ? " runs rank 0, but " : " does not run rank 0, but ") +
+                    leader.source + " says that " + leader.host + " does; " + kRemedy);
+}
+
+const char* describe(NameLookup lookup) {
+  switch (lookup) {
+    case NameLookup::only_loopback:
+      return "leads to a loopback address only";
+    case NameLookup::timed_out:
+      return "was not answered in time by the name service";
+    default:
+      return "is unknown to the name service";
+  }
+}
+
+}  // namespace
+
+Leader find_leader(const StepFacts& step) {
+  if (step.node_count == 0) {
+    throw LaunchError(
+        "mpirun started ranks on several hosts and does not say where rank 0 is; tell it, e.g. "
+        "mpirun -x MASTER_ADDR=$(hostname) ... if rank 0 runs where mpirun does, or --ddp "
+        "master_addr=HOST");
+  }
+  if (step.launcher != Launcher::slurm)
+    return {step.nodes.front(), "this host, the only one", "gethostname"};
+  if (step.node_count == 1)
+    return {step.nodes.front(), "the step's only node", "SLURM_STEP_NODELIST"};
+  if (step.has_components || step.distribution.starts_with("arbitrary"))
+    return leader_of_reordered_step(step);
+  return {step.nodes.front(), "host of rank 0, the step's first node", "SLURM_STEP_NODELIST"};
+}
+
+Leader find_leader_address(const Facts& facts) {
+  const auto& [step, task, node] = facts;
+  Leader leader = find_leader(step);
+  check_against_own_tasks(leader, task);
+  const auto lookup = node.leader_lookup;
+  if (lookup == NameLookup::not_done || lookup == NameLookup::usable) return leader;
+  if (step.node_count == 1) {
+    leader.rule = "one node, whose name " + in_quotes(leader.host) + " " + describe(lookup);
+    leader.host = "127.0.0.1";
+    return leader;
+  }
+  // The host itself may well see its own name as 127.0.1.1; what counts is what the others see.
+  if (lookup == NameLookup::only_loopback && leader.host == task.node_name) return leader;
+  throw LaunchError("the name of rank 0's host, " + in_quotes(leader.host) + ", " +
+                    describe(lookup) +
+                    " on this node; add it to /etc/hosts or DNS, or give an address with "
+                    "--ddp=master_addr=ADDRESS");
+}
+
+}  // namespace ddp::launch

@@ -1,0 +1,25 @@
+#pragma once
+// Which host runs rank 0, and the address the other ranks shall use for it: MASTER_ADDR.
+
+#include <string>
+
+#include "spank_plugin/launch/facts.h"
+
+namespace ddp::launch {
+
+struct Leader {
+  std::string host;    // node name
+  std::string rule;    // one phrase
+  std::string source;  // variable
+};
+
+// From the step alone, so the same in all its tasks. Throws LaunchError, saying what to do, if
+// nothing tells where rank 0 is; a guess would make the job hang.
+Leader find_leader(const StepFacts& step);
+
+// The same with the address that is usable on this node: the host's name, or 127.0.0.1 for a step
+// of one node whose name leads nowhere. Throws LaunchError if the name cannot be used on this node,
+// or if this node shows that rank 0 is elsewhere.
+Leader find_leader_address(const Facts& facts);
+
+}  // namespace ddp::launch

@@ -1,0 +1,55 @@
+#include "spank_plugin/launch/master_port.h"
+
+#include <algorithm>
+
+#include "spank_plugin/launch/port_ranges.h"
+
+namespace ddp::launch {
+namespace {
+
+constexpr std::size_t kMaxCandidates = 64;
+
+std::string key_rule(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::slurm:
+      return "computed from job, step and restart number";
+    case Launcher::open_mpi:
+      return "computed from the name that mpirun gave the job";
+    case Launcher::none:
+      break;
+  }
+  return "computed from the process number";
+}
+
+std::string key_source(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::slurm:
+      return "SLURM_JOB_ID, SLURM_STEP_ID";
+    case Launcher::open_mpi:
+      return "PMIX_NAMESPACE";
+    case Launcher::none:
+      break;
+  }
+  return "getpid";
+}
+
+}  // namespace
+
+PortChoice choose_port(const StepFacts& step, const Settings& settings) {
+  const auto reserved = parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS");
+  if (!reserved.empty()) {
+    auto ports = all_ports(reserved);
+    ports.resize(std::min(ports.size(), kMaxCandidates));
+    return {std::move(ports), "reserved by SLURM for this step", "SLURM_STEP_RESV_PORTS"};
+  }
+  const PortRange range = settings.computed_ports.value;
+  const std::uint64_t count = range.last - range.first + 1U;
+  PortChoice choice{{}, key_rule(step.launcher), key_source(step.launcher)};
+  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, kMaxCandidates); ++i) {
+    choice.candidates.push_back(
+        static_cast<std::uint16_t>(range.first + (step.port_key % count + i) % count));
+  }
+  return choice;
+}
+
+}  // namespace ddp::launch

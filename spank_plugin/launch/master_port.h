@@ -1,0 +1,25 @@
+#pragma once
+// Which port the leader listens on: MASTER_PORT.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/settings.h"
+
+namespace ddp::launch {
+
+struct PortChoice {
+  std::vector<std::uint16_t> candidates;  // the first is the step's port; at least one, at most 64
+  std::string rule;                       // one phrase
+  std::string source;
+};
+
+// From the step and the settings alone, so the same in all tasks: the ports that SLURM reserved for
+// the step, else lowest + (key mod count) of the range for computed ports. The further candidates
+// are for a step of one node, where the node may go on to the next if one is taken.
+// Throws LaunchError if SLURM_STEP_RESV_PORTS cannot be read.
+PortChoice choose_port(const StepFacts& step, const Settings& settings);
+
+}  // namespace ddp::launch

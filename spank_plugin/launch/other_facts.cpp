@@ -1,0 +1,79 @@
+// Who started this process, and the facts of steps that SLURM did not start.
+#include <limits>
+
+#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/text.h"
+
+namespace ddp::launch {
+namespace {
+
+std::uint32_t open_mpi_number(const EnvLookup& environment, const std::string& name) {
+  const auto text = environment(name).value_or("");
+  const auto number = parse_decimal(text, std::numeric_limits<std::int32_t>::max());
+  if (!number)
+    throw LaunchError(name + "=" + in_quotes(text) + " is no number; was it set by hand?");
+  return static_cast<std::uint32_t>(*number);
+}
+
+// FNV-1a: the same on every host, unlike std::hash.
+std::uint64_t hash_of(std::string_view text) noexcept {
+  std::uint64_t hash = 14'695'981'039'346'656'037ULL;
+  for (const char c : text) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 1'099'511'628'211ULL;
+  }
+  return hash;
+}
+
+}  // namespace
+
+Launcher detect_launcher(const EnvLookup& environment) {
+  // SLURM's PMIx plugin names its steps so; mpirun's runtime names its jobs by a number.
+  const bool slurm_pmix = environment("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix.");
+  if (!slurm_pmix && environment("OMPI_COMM_WORLD_RANK")) return Launcher::open_mpi;
+  if (environment("SLURM_STEP_NUM_TASKS") && environment("SLURM_PROCID")) return Launcher::slurm;
+  return Launcher::none;
+}
+
+Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name) {
+  Facts facts;
+  auto& [step, task, node] = facts;
+  step.launcher = Launcher::open_mpi;
+  task.rank = open_mpi_number(environment, "OMPI_COMM_WORLD_RANK");
+  task.local_rank = open_mpi_number(environment, "OMPI_COMM_WORLD_LOCAL_RANK");
+  step.task_count = open_mpi_number(environment, "OMPI_COMM_WORLD_SIZE");
+  task.local_task_count = open_mpi_number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
+  task.node_name = host_name;
+  if (task.rank >= step.task_count || task.local_rank >= task.local_task_count ||
+      task.local_task_count > step.task_count) {
+    throw LaunchError(
+        "the OMPI_COMM_WORLD_* variables contradict each other; were they set by hand?");
+  }
+  // The only things in the environment that all ranks of one mpirun share and no other run has.
+  auto name = environment("PMIX_NAMESPACE");
+  if (!name) name = environment("OMPI_MCA_ess_base_jobid");
+  if (!name)
+    throw LaunchError(
+        "mpirun set neither PMIX_NAMESPACE nor OMPI_MCA_ess_base_jobid; use Open MPI 2 or newer");
+  step.id = "mpirun-" + std::to_string(hash_of(*name));
+  step.port_key = hash_of(*name);
+  step.node_count = task.local_task_count == step.task_count ? 1 : 0;
+  if (step.node_count == 1) {
+    step.nodes = {host_name};
+    task.node_rank = 0;
+  }
+  return facts;
+}
+
+Facts single_process(const std::string& host_name, std::uint32_t process_id) {
+  Facts facts;
+  facts.step.id = "process-" + std::to_string(process_id);
+  facts.step.port_key = process_id;
+  facts.step.nodes = {host_name};
+  facts.task.node_name = host_name;
+  facts.task.node_rank = 0;
+  return facts;
+}
+
+}  // namespace ddp::launch

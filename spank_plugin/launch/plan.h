@@ -1,0 +1,43 @@
+#pragma once
+// The plan of one task: every variable that turns it into a rank of a distributed training job,
+// and for each where the value comes from and by which rule.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/marker.h"
+#include "spank_plugin/launch/settings.h"
+
+namespace ddp::launch {
+
+struct PlanEntry {
+  std::string name;
+  std::string value;
+  std::string rule;    // one phrase
+  std::string source;  // the variable, option or file that the value comes from
+  bool kept = false;   // the user's own value: nothing is set
+};
+
+struct Plan {
+  std::vector<PlanEntry> entries;
+  std::vector<std::string> notes;  // what is legal, but often a mistake
+  std::string step;                // StepFacts::id
+  std::string node;                // where this task runs
+  std::uint32_t rank = 0;
+  std::uint32_t local_rank = 0;
+  std::uint32_t task_count = 1;
+  std::uint32_t node_count = 1;  // 0 if unknown
+
+  // Nothing if the plan has no such variable.
+  const PlanEntry* find(std::string_view name) const noexcept;
+};
+
+// Rank variables are always set: an inherited one is never right. MASTER_ADDR and MASTER_PORT are
+// kept if the user set them and the command line does not say otherwise.
+// Throws LaunchError where no right value is known.
+Plan make_plan(const Facts& facts, const Settings& settings, const Inherited& inherited);
+
+}  // namespace ddp::launch

@@ -1,0 +1,26 @@
+#pragma once
+// Sets of TCP ports as SLURM and the kernel write them: "20086-20088,20090".
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace ddp::launch {
+
+struct PortRange {
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;  // inclusive
+
+  bool contains(std::uint16_t port) const noexcept { return first <= port && port <= last; }
+  bool operator==(const PortRange&) const = default;
+};
+
+// In the order written; ports are 1 to 65535. An empty text has no ranges.
+// Throws LaunchError, which calls the text `what`, for anything else.
+std::vector<PortRange> parse_port_ranges(std::string_view text, std::string_view what);
+
+// All ports of the ranges, lowest first, each once.
+std::vector<std::uint16_t> all_ports(std::span<const PortRange> ranges);
+
+}  // namespace ddp::launch

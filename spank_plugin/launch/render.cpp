@@ -1,0 +1,84 @@
+#include "spank_plugin/launch/render.h"
+
+#include <algorithm>
+
+#include "spank_plugin/launch/text.h"
+
+namespace ddp::launch {
+namespace {
+
+std::string count_of(std::uint32_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+// Foreign values can hold anything; a terminal shall not obey them.
+std::string printable(const std::string& text) {
+  std::string shown = text;
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return shown;
+}
+
+std::string reason_for(const Plan& plan, const std::string& name) {
+  const PlanEntry* entry = plan.find(name);
+  return name + "=" + printable(entry->value) + " (" + printable(entry->rule) + ")";
+}
+
+std::string padded(const std::string& text, std::size_t width) {
+  return text + std::string(width - std::min(width, text.size()) + 2, ' ');
+}
+
+}  // namespace
+
+std::string render_summary(const Plan& plan) {
+  const std::string nodes =
+      plan.node_count == 0 ? "several hosts" : count_of(plan.node_count, "node");
+  return count_of(plan.task_count, "rank") + " on " + nodes + "; " +
+         reason_for(plan, "MASTER_ADDR") + ", " + reason_for(plan, "MASTER_PORT");
+}
+
+std::string render_task_line(const Plan& plan) {
+  std::string line = "rank " + std::to_string(plan.rank) + " of " +
+                     std::to_string(plan.task_count) + " on " + plan.node + ":";
+  for (const auto* name :
+       {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
+    if (const auto* entry = plan.find(name))
+      line += " " + entry->name + "=" + printable(entry->value);
+  }
+  return line;
+}
+
+std::string render_table(const Plan& plan) {
+  std::size_t name_width = 8;
+  std::size_t value_width = 5;
+  std::size_t source_width = 6;
+  for (const auto& entry : plan.entries) {
+    name_width = std::max(name_width, entry.name.size());
+    value_width = std::max(value_width, std::min<std::size_t>(entry.value.size(), 48));
+    source_width = std::max(source_width, entry.source.size());
+  }
+  std::string table = "plan of rank " + std::to_string(plan.rank) + " of " +
+                      std::to_string(plan.task_count) + " on " + plan.node + ", step " + plan.step +
+                      "\n";
+  const auto add_row = [&](const auto& name, const auto& value, const auto& source,
+                           const auto& rule) {
+    table += padded(name, name_width) + padded(value, value_width) + padded(source, source_width) +
+             rule + "\n";
+  };
+  add_row("VARIABLE", "VALUE", "SOURCE", "RULE");
+  for (const auto& entry : plan.entries) {
+    add_row(entry.name, printable(entry.value), entry.source, printable(entry.rule));
+  }
+  for (const auto& note : plan.notes) table += "note: " + printable(note) + "\n";
+  return table;
+}
+
+std::string render_exports(const Plan& plan) {
+  std::string lines;
+  for (const auto& entry : plan.entries) {
+    if (!entry.kept) lines += "export " + entry.name + "=" + shell_word(entry.value) + "\n";
+  }
+  return lines;
+}
+
+}  // namespace ddp::launch

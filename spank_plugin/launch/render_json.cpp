@@ -1,0 +1,28 @@
+// In a file of its own so that the plugin, which never writes JSON, does not carry the library.
+#include <nlohmann/json.hpp>
+
+#include "spank_plugin/launch/render.h"
+
+namespace ddp::launch {
+
+std::string render_json(const Plan& plan) {
+  nlohmann::ordered_json json = {{"schema", "slurm-ddp/plan/1"},
+                                 {"step", plan.step},
+                                 {"node", plan.node},
+                                 {"rank", plan.rank},
+                                 {"task_count", plan.task_count},
+                                 {"node_count", plan.node_count}};
+  json["variables"] = nlohmann::ordered_json::array();
+  for (const auto& entry : plan.entries) {
+    json["variables"].push_back({{"name", entry.name},
+                                 {"value", entry.value},
+                                 {"rule", entry.rule},
+                                 {"source", entry.source},
+                                 {"kept", entry.kept}});
+  }
+  json["notes"] = plan.notes;
+  // Values may hold bytes that are no UTF-8: replace them rather than throw.
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace ddp::launch

@@ -1,0 +1,157 @@
+// StepFacts and TaskFacts from SLURM's environment variables.
+#include <limits>
+
+#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/hostlist.h"
+#include "spank_plugin/launch/marker.h"
+#include "spank_plugin/launch/process_map.h"
+#include "spank_plugin/launch/text.h"
+
+namespace ddp::launch {
+namespace {
+
+constexpr std::uint64_t kMaxId = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t kMaxTasks = std::numeric_limits<std::int32_t>::max();
+
+std::string required(const EnvLookup& environment, const std::string& name) {
+  auto value = environment(name);
+  if (!value) throw LaunchError(name + " is not set; is this process a task of a SLURM step?");
+  return *value;
+}
+
+std::uint32_t to_number(const std::string& name, std::string_view text, std::uint64_t max) {
+  const auto number = parse_decimal(text, max);
+  if (!number)
+    throw LaunchError(name + "=" + in_quotes(text) + " is no number up to " + std::to_string(max));
+  return static_cast<std::uint32_t>(*number);
+}
+
+std::uint32_t required_number(const EnvLookup& environment, const std::string& name,
+                              std::uint64_t max) {
+  return to_number(name, required(environment, name), max);
+}
+
+std::uint32_t optional_number(const EnvLookup& environment, const std::string& name,
+                              std::uint32_t otherwise) {
+  const auto value = environment(name);
+  return value ? to_number(name, *value, kMaxId) : otherwise;
+}
+
+void check_layout(const StepFacts& step) {
+  if (step.task_count == 0) throw LaunchError("SLURM_STEP_NUM_TASKS is 0");
+  if (step.nodes.size() == step.node_count && step.tasks_per_node->nodes() == step.node_count &&
+      step.tasks_per_node->tasks() == step.task_count) {
+    return;
+  }
+  throw LaunchError("SLURM's step variables contradict each other: SLURM_STEP_NUM_NODES=" +
+                    std::to_string(step.node_count) +
+                    ", SLURM_STEP_NUM_TASKS=" + std::to_string(step.task_count) +
+                    ", but SLURM_STEP_NODELIST has " + std::to_string(step.nodes.size()) +
+                    " nodes and SLURM_STEP_TASKS_PER_NODE has " +
+                    std::to_string(step.tasks_per_node->tasks()) + " tasks on " +
+                    std::to_string(step.tasks_per_node->nodes()) + "; were they set by hand?");
+}
+
+// Jobs of several components name the nodes of each; older releases say PACK instead of HET.
+std::vector<std::string> read_component_nodes(const EnvLookup& environment) {
+  constexpr std::uint32_t kMaxComponents = 128;  // SLURM's MAX_HET_JOB_COMPS
+  std::vector<std::string> lists;
+  for (std::uint32_t i = 0; i < kMaxComponents; ++i) {
+    auto list = environment("SLURM_JOB_NODELIST_HET_GROUP_" + std::to_string(i));
+    if (!list) list = environment("SLURM_JOB_NODELIST_PACK_GROUP_" + std::to_string(i));
+    if (!list) break;
+    lists.push_back(*list);
+  }
+  return lists;
+}
+
+// Where rank 0 is, as far as the node list does not say it.
+void read_rank_zero_hints(const EnvLookup& environment, StepFacts& step) {
+  step.distribution = environment("SLURM_DISTRIBUTION").value_or("");
+  step.has_components = environment("SLURM_HET_SIZE").has_value() ||
+                        optional_number(environment, variable::kComponents, 1) > 1;
+  if (step.has_components) step.component_nodes = read_component_nodes(environment);
+  step.rank_zero_in_hostfile = environment(variable::kRankZeroHost);
+  // The map is this step's own only if this step uses PMIx; else it is inherited from one around
+  // it.
+  const auto map = environment("SLURM_PMIX_MAPPING_SERV");
+  if (map && environment("SLURM_MPI_TYPE").value_or("").starts_with("pmix")) {
+    step.rank_zero_in_map = node_of_rank_zero(*map, step.task_count, step.node_count);
+  }
+}
+
+std::vector<std::uint32_t> parse_task_ids(std::string_view text) {
+  std::vector<std::uint32_t> ids;
+  if (text.size() > kMaxListText) throw LaunchError("SLURM_GTIDS is too long");
+  for (const auto id : split(text, ',')) ids.push_back(to_number("SLURM_GTIDS", id, kMaxTasks));
+  return ids;
+}
+
+// In a step of several components SLURM_NODEID counts in the order of the components, while the
+// list is sorted over all of them: there the node's name is what finds its place in the list.
+std::uint32_t place_in_list(const StepFacts& step, const TaskFacts& task) {
+  for (std::uint32_t i = 0; step.has_components && i < step.nodes.size(); ++i) {
+    if (step.nodes[i] == task.node_name) return i;
+  }
+  return *task.node_rank;
+}
+
+void check_task(const StepFacts& step, const TaskFacts& task) {
+  if (task.rank >= step.task_count) {
+    throw LaunchError("SLURM_PROCID=" + std::to_string(task.rank) +
+                      " is not below SLURM_STEP_NUM_TASKS=" + std::to_string(step.task_count));
+  }
+  if (task.local_rank >= task.local_task_count) {
+    throw LaunchError("SLURM_LOCALID=" + std::to_string(task.local_rank) + ", but this node runs " +
+                      std::to_string(task.local_task_count) + " tasks");
+  }
+  if (task.ranks_on_node.empty()) return;
+  if (task.ranks_on_node.size() != task.local_task_count ||
+      task.ranks_on_node[task.local_rank] != task.rank) {
+    throw LaunchError("SLURM_GTIDS does not fit SLURM_PROCID=" + std::to_string(task.rank) +
+                      ", SLURM_LOCALID=" + std::to_string(task.local_rank) +
+                      " and the tasks per node, " + std::to_string(task.local_task_count));
+  }
+}
+
+}  // namespace
+
+StepFacts read_slurm_step(const EnvLookup& environment) {
+  StepFacts step;
+  step.launcher = Launcher::slurm;
+  const auto job_id = required_number(environment, "SLURM_JOB_ID", kMaxId);
+  const auto step_id = required_number(environment, "SLURM_STEP_ID", kMaxId);
+  const auto restarts = optional_number(environment, "SLURM_RESTART_COUNT", 0);
+  step.id = std::to_string(job_id) + "." + std::to_string(step_id);
+  // Linear, so that neighbouring jobs never meet before the range wraps; primes, so that the steps
+  // of one job do not meet its neighbours'; restarts, so that a requeued job does not meet what its
+  // first run left behind.
+  step.port_key =
+      std::uint64_t{job_id} + 1009 * std::uint64_t{step_id} + 257 * std::uint64_t{restarts};
+  step.task_count = required_number(environment, "SLURM_STEP_NUM_TASKS", kMaxTasks);
+  step.node_count = required_number(environment, "SLURM_STEP_NUM_NODES", kMaxHosts);
+  step.nodes = expand_hostlist(required(environment, "SLURM_STEP_NODELIST"));
+  step.tasks_per_node = TasksPerNode::parse(required(environment, "SLURM_STEP_TASKS_PER_NODE"));
+  check_layout(step);
+  read_rank_zero_hints(environment, step);
+  step.reserved_ports = environment("SLURM_STEP_RESV_PORTS").value_or("");
+  if (Inherited(environment, step.id).are_ports_of_another_step(step.reserved_ports)) {
+    step.reserved_ports.clear();
+  }
+  return step;
+}
+
+TaskFacts read_slurm_task(const EnvLookup& environment, const StepFacts& step) {
+  TaskFacts task;
+  task.rank = required_number(environment, "SLURM_PROCID", kMaxTasks);
+  task.local_rank = required_number(environment, "SLURM_LOCALID", kMaxTasks);
+  task.node_rank = required_number(environment, "SLURM_NODEID", kMaxHosts);
+  task.node_name = environment("SLURMD_NODENAME").value_or("");
+  task.local_task_count = step.tasks_per_node->at(place_in_list(step, task));
+  if (const auto ids = environment("SLURM_GTIDS")) task.ranks_on_node = parse_task_ids(*ids);
+  check_task(step, task);
+  return task;
+}
+
+}  // namespace ddp::launch

@@ -1,0 +1,33 @@
+#pragma once
+// SLURM_STEP_TASKS_PER_NODE: how many tasks each node of a step runs, run-length coded in the order
+// of the node list, e.g. "4,1(x3)".
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace ddp::launch {
+
+class TasksPerNode {
+ public:
+  // Grammar: item {"," item}, item = tasks ["(x" repeat ")"]; both numbers at least 1, at most
+  // 65,536 nodes and 2^31 - 1 tasks in all. Throws LaunchError for anything else.
+  static TasksPerNode parse(std::string_view text);
+
+  std::uint32_t nodes() const noexcept;
+  std::uint32_t tasks() const noexcept;
+  bool uniform() const noexcept;
+
+  // Tasks of the node with this index, and of all nodes before it. Index < nodes().
+  std::uint32_t at(std::uint32_t node) const noexcept;
+  std::uint32_t before(std::uint32_t node) const noexcept;
+
+ private:
+  struct Run {
+    std::uint32_t tasks = 0;
+    std::uint32_t nodes = 0;
+  };
+  std::vector<Run> runs_;
+};
+
+}  // namespace ddp::launch

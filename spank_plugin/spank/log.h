@@ -1,0 +1,14 @@
+#pragma once
+// The plugin's messages. All start with "ddp: ", so that a user knows whose they are.
+
+#include <string>
+
+namespace ddp::spank {
+
+// To the user's standard error (srun, salloc, sbatch, a task) or the daemon's log.
+void log_line(const std::string& text) noexcept;
+
+// The same with SLURM's "error:" before it.
+void log_error(const std::string& text) noexcept;
+
+}  // namespace ddp::spank

@@ -1,0 +1,99 @@
+// The entry points that SLURM calls, and the one place that decides who handles them. Nothing
+// leaves them but a return code: an exception would end srun, slurmstepd or the node's slurmd.
+#include <exception>
+#include <string_view>
+#include <vector>
+
+#include "spank_plugin/spank/contexts.h"
+#include "spank_plugin/spank/log.h"
+#include "spank_plugin/spank/option.h"
+
+extern "C" {
+SPANK_PLUGIN(ddp, 1)
+}
+
+namespace ddp::spank {
+namespace {
+
+// SLURM ignores positive return codes in some callbacks, so a failure is always -1.
+constexpr int kSuccess = 0;
+constexpr int kFailure = -1;
+
+PluginState& state() {
+  static PluginState the_state;
+  return the_state;
+}
+
+template <typename Callback>
+int guarded(Callback callback) noexcept {
+  try {
+    callback();
+    return kSuccess;
+  } catch (const std::exception& error) {
+    log_error(error.what());
+  } catch (...) {
+    log_error("unknown error");
+  }
+  return kFailure;
+}
+
+int option_callback(int /*value*/, const char* spec, int remote) noexcept {
+  // What the step is asked to do reaches the nodes by srun's decision, which knows more than the
+  // option; and SLURM ignores an error here, and calls twice.
+  if (remote != 0) return kSuccess;
+  return guarded([spec] { take_option(state(), spec); });
+}
+
+void init(spank_t spank, int count, char** arguments) {
+  const std::vector<std::string_view> site(arguments, arguments + count);
+  state().site_problems = apply_site_arguments(state().site, site);
+  switch (spank_context()) {
+    case S_CTX_LOCAL:
+    case S_CTX_ALLOCATOR:
+    case S_CTX_REMOTE:
+      return register_option(spank, option_callback);
+    case S_CTX_SLURMD:
+      return slurmd_init(state());
+    default:
+      return;  // prolog and epilog
+  }
+}
+
+void after_options() {
+  switch (spank_context()) {
+    case S_CTX_LOCAL:
+      return srun_after_options(state());
+    case S_CTX_ALLOCATOR:
+      return allocator_after_options(state());
+    default:
+      return;  // slurmstepd: nothing is known yet, and an error would drain the node
+  }
+}
+
+}  // namespace
+}  // namespace ddp::spank
+
+using ddp::spank::guarded;
+
+extern "C" {
+
+int slurm_spank_init(spank_t spank, int count, char* arguments[]) {
+  const int result = guarded([=] { ddp::spank::init(spank, count, arguments); });
+  // In slurmstepd and slurmd a failure would take the node out of service.
+  return spank_remote(spank) == 1 || spank_context() == S_CTX_SLURMD ? 0 : result;
+}
+
+int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char* /*arguments*/[]) {
+  return guarded([] { ddp::spank::after_options(); });
+}
+
+int slurm_spank_user_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {
+  guarded([=] { ddp::spank::slurmstepd_user_init(ddp::spank::state(), spank); });
+  return 0;  // the tasks report what went wrong; an error here would drain the node
+}
+
+int slurm_spank_task_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {
+  return guarded([=] { ddp::spank::slurmstepd_task_init(ddp::spank::state(), spank); });
+}
+
+}  // extern "C"

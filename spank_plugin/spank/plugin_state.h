@@ -1,0 +1,35 @@
+#pragma once
+// What the plugin remembers from one callback to the next. SPANK hands no pointer through its
+// callbacks, so there is one of these per process, in plugin.cpp; each context uses its own part.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/settings.h"
+#include "spank_plugin/launch/spec.h"
+
+namespace ddp::spank {
+
+// Before a message in place of the settings that srun passes to the nodes.
+inline constexpr std::string_view kErrorMark = "error: ";
+
+// A step that is to become a distributed job, on one of its nodes.
+struct PlannedStep {
+  launch::Settings settings;
+  launch::StepFacts step;
+  launch::NodeFacts node;
+  std::string error;  // what was wrong before the tasks were forked; they report it
+};
+
+struct PluginState {
+  launch::Settings site;                     // built-in defaults and plugstack.conf
+  std::vector<std::string> site_problems;    // wrong arguments there
+  std::optional<launch::Spec> command_line;  // --ddp; the last one counts
+  std::uint32_t components = 0;              // of `srun a : b`, counted by srun's callbacks
+  std::optional<PlannedStep> planned;        // in slurmstepd
+};
+
+}  // namespace ddp::spank

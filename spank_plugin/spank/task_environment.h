@@ -1,0 +1,29 @@
+#pragma once
+// A task's environment, as slurmstepd lets a plugin see it.
+
+#include <optional>
+#include <string>
+
+#include "spank_plugin/launch/environment.h"
+#include "spank_plugin/spank/slurm_spank.h"
+
+namespace ddp::spank {
+
+// Borrows the handle: use it within one callback.
+class TaskEnvironment {
+ public:
+  explicit TaskEnvironment(spank_t spank) : spank_(spank) {}
+
+  // Nothing if it is not set, or longer than SLURM's limit of 128 KiB.
+  std::optional<std::string> get(const std::string& name) const;
+
+  // Throws launch::LaunchError if SLURM refuses.
+  void set(const std::string& name, const std::string& value) const;
+
+  launch::EnvLookup lookup() const;
+
+ private:
+  spank_t spank_;
+};
+
+}  // namespace ddp::spank

@@ -1,0 +1,39 @@
+# Which addresses the cluster uses: a /24 that this machine has no route to yet.
+# shellcheck shell=bash
+
+readonly CANDIDATE_SUBNETS="10.213.77 10.214.78 172.29.213 192.168.213"
+subnet="" # first three numbers of the /24
+
+choose_subnet() {
+  local candidate
+  for candidate in $CANDIDATE_SUBNETS; do
+    if ! ip -4 route show table all | grep -qF "$candidate."; then
+      subnet=$candidate
+      return
+    fi
+  done
+  fail "all of $CANDIDATE_SUBNETS are routed on this machine already; no addresses left for the nodes"
+}
+
+node_address() { # of nodeK, K = $1
+  if [[ $mode == netns ]]; then echo "$subnet.$1"; else echo 127.0.0.1; fi
+}
+
+controller_address() {
+  if [[ $mode == netns ]]; then echo "$subnet.254"; else echo 127.0.0.1; fi
+}
+
+host_address() { echo "$subnet.253"; }
+
+write_hosts_file() {
+  local k
+  {
+    echo "127.0.0.1 localhost"
+    echo "::1 localhost ip6-localhost"
+    for ((k = 1; k <= node_count; k++)); do echo "$(node_address "$k") node$k"; done
+    echo "$(controller_address) $CONTROLLER"
+    echo "$(host_address) $HOST_LINK"
+  } >"$STATE/hosts"
+  # Nodes have no way out: without name servers an unknown name fails at once, not after a time-out.
+  echo "# no name servers: see the hosts file" >"$STATE/resolv.conf"
+}

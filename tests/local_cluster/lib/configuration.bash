@@ -1,0 +1,118 @@
+# The files of this SLURM: slurm.conf and what lies beside it, all in the state folder.
+# shellcheck shell=bash
+
+default_plugin() {
+  [[ -n $plugin ]] || ! [[ -f $build_dir/lib/slurm/ddp.so ]] || plugin=$(readlink -f "$build_dir/lib/slurm/ddp.so")
+}
+
+# What decides whether a cluster that is up is the one asked for.
+fingerprint() {
+  echo "nodes=$node_count mode=$mode cpus=$cpus_per_node plugin=$plugin tmp=$tmp_size shm=$shm_size"
+  [[ -z $slurm_conf_extra ]] || find "$slurm_conf_extra" -type f -exec sha256sum {} + | sort
+}
+
+write_plugstack() {
+  mkdir -p "$STATE/plugstack.conf.d"
+  echo "include $STATE/plugstack.conf.d/*.conf" >"$STATE/plugstack.conf"
+  : >"$STATE/plugstack.conf.d/ddp.conf"
+  [[ -n $plugin ]] || return 0
+  # In plain mode the node names resolve nowhere, but all nodes are this host.
+  local arguments=""
+  [[ $mode == netns ]] || arguments=" master_addr=127.0.0.1"
+  echo "optional $plugin$arguments" >"$STATE/plugstack.conf.d/ddp.conf"
+}
+
+# Beside the paths: short waits, so that a test of a time limit or of a requeue takes seconds.
+# cred_expire is also how long a requeued job waits before it starts again.
+write_base_options() {
+  local controller=$CONTROLLER
+  [[ $mode == netns ]] || controller=$(hostname -s)
+  cat <<CONF
+ClusterName=$CLUSTER_NAME
+SlurmctldHost=$controller($(controller_address))
+SlurmctldPort=$CONTROLLER_PORT
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$STATE/munge/munge.socket,cred_expire=10
+CredType=cred/munge
+StateSaveLocation=$STATE/controller
+SlurmctldPidFile=$STATE/slurmctld.pid
+SlurmctldLogFile=$STATE/log/slurmctld.log
+SlurmdSpoolDir=$STATE/nodes/%n/spool
+SlurmdPidFile=$STATE/nodes/%n/slurmd.pid
+SlurmdLogFile=$STATE/log/%n.log
+PlugStackConfig=$STATE/plugstack.conf
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=pmix
+MpiParams=ports=$RESERVED_PORTS
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+JobRequeue=1
+KillWait=5
+SlurmdTimeout=20
+MessageTimeout=30
+TCPTimeout=10
+SchedulerParameters=sched_interval=5,bf_interval=5
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+MailProg=/bin/true
+CONF
+}
+
+write_nodes() {
+  local k port memory_mb
+  memory_mb=$(awk '$1 == "MemTotal:" { print int($2 / 1024) }' /proc/meminfo)
+  for ((k = 1; k <= node_count; k++)); do
+    port=$NODE_PORT
+    [[ $mode == netns ]] || port=$((NODE_PORT + k))
+    echo "NodeName=node$k NodeHostname=$(node_hostname "$k") NodeAddr=$(node_address "$k") Port=$port" \
+      "CPUs=$cpus_per_node Boards=1 SocketsPerBoard=1 CoresPerSocket=$cpus_per_node ThreadsPerCore=1" \
+      "RealMemory=$memory_mb State=UNKNOWN"
+  done
+  echo "PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
+}
+
+node_hostname() { # K
+  if [[ $mode == netns ]]; then echo "node$1"; else hostname -s; fi
+}
+
+copy_extra_files() {
+  extra_lines=/dev/null
+  [[ -n $slurm_conf_extra ]] || return 0
+  if [[ -d $slurm_conf_extra ]]; then
+    cp -r "$slurm_conf_extra/." "$STATE/"
+    rm -f "$STATE/slurm.conf"
+    [[ ! -f $slurm_conf_extra/slurm.conf ]] || extra_lines=$slurm_conf_extra/slurm.conf
+  else
+    extra_lines=$slurm_conf_extra
+  fi
+}
+
+write_configuration() {
+  local name extra_lines
+  mkdir -p "$STATE/log" "$STATE/controller"
+  for name in $(node_names "$node_count"); do mkdir -p "$STATE/nodes/$name/spool"; done
+  # cgroup/v1 is named because slurmd stops if it finds out by itself and sees both versions, or
+  # none; no cgroup is used by the plugins chosen here.
+  printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$STATE/cgroup.conf"
+  write_plugstack
+  copy_extra_files
+  { write_base_options; cat "$extra_lines"; echo; write_nodes; } >"$STATE/slurm.conf"
+  fingerprint >"$STATE/fingerprint"
+  printf 'node_count=%q mode=%q subnet=%q\n' "$node_count" "$mode" "$subnet" >"$STATE/settings"
+}
+
+# Without an own /tmp each node needs an own place for the folders of the PMIx plugin, and that
+# is set in a file beside slurm.conf: so in plain mode each node has its own copy of the files.
+write_plain_node_configuration() { # FOLDER
+  local file
+  for file in "$STATE"/*.conf; do ln -sf "$file" "$1/"; done
+  mkdir -p "$1/tmp"
+  chmod 1777 "$1/tmp"
+  rm -f "$1/mpi.conf"
+  echo "PMIxCliTmpDirBase=$1/tmp" >"$1/mpi.conf"
+}

@@ -1,0 +1,52 @@
+# What a node has besides its network: a host name, /tmp, /dev/shm, /sys of its own network, and a
+# hosts file. The namespaces are kept by bind mounts, not by a process, so a node whose processes
+# were all killed is still there to look into.
+# shellcheck shell=bash
+
+readonly NAMESPACES=$STATE/namespaces
+
+create_namespace_folder() {
+  mkdir -p "$NAMESPACES"
+  mount --bind "$NAMESPACES" "$NAMESPACES"
+  mount --make-private "$NAMESPACES" # the kernel keeps mount namespaces only in such a place
+}
+
+create_node_namespaces() { # NAME
+  touch "$NAMESPACES/$1.mnt" "$NAMESPACES/$1.uts"
+  nsenter --net="/run/netns/$(network_namespace "$1")" \
+    unshare --mount="$NAMESPACES/$1.mnt" --uts="$NAMESPACES/$1.uts" --propagation slave \
+    bash "$here/lib/inside_node.bash" "$1" "$STATE" "$tmp_size" "$shm_size" "$project_root" \
+    >>"$STATE/log/start.log" 2>&1 || fail "cannot make the namespaces of $1; see $STATE/log/start.log"
+}
+
+network_namespace() { # of a node, or of the controller
+  if [[ $1 == "$CONTROLLER" ]]; then echo "$1"; else echo "$NAMESPACE_PREFIX$1"; fi
+}
+
+# enter_node NAME COMMAND...: replaces this shell by the command in the node's namespaces.
+enter_node() {
+  local name=$1
+  shift
+  exec nsenter --net="/run/netns/$(network_namespace "$name")" --mount="$NAMESPACES/$name.mnt" \
+    --uts="$NAMESPACES/$name.uts" "$@"
+}
+
+# Every mount below the state folder, deepest first. The kernel drops a namespace, and the mounts
+# in it, when nothing holds it any more.
+unmount_all() {
+  local point
+  while read -r point; do
+    umount -l "$point" 2>/dev/null || true
+  done < <(awk -v s="$STATE/" 'index($5, s) == 1 { print $5 }' /proc/self/mountinfo | sort -r)
+}
+
+exec_in_node() {
+  [[ $# -ge 3 && $2 == -- ]] || usage_error "use: cluster exec nodeK -- CMD"
+  require_root
+  require_up
+  local name=$1
+  shift 2
+  node_names "$node_count" | grep -qxF "$name" || fail "no node '$name': there are node1 to node$node_count"
+  export SLURM_CONF=$STATE/slurm.conf
+  if [[ $mode == plain ]]; then exec "$@"; else enter_node "$name" "$@"; fi
+}

@@ -1,0 +1,156 @@
+#!/usr/bin/env bats
+# ddp-train as several processes, started by mpirun: the same numbers for any number of ranks, and
+# every failure ends all ranks within seconds with one sentence.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
+  train=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-train
+  work=$BATS_TEST_TMPDIR
+  cd "$work" || exit 1
+  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+}
+
+# ranks N ARGS...: a training of N ranks that must end within a minute.
+ranks() {
+  local n=$1
+  shift
+  timeout 60 mpirun --quiet -n "$n" "$train" "$@"
+}
+
+# The processes of the training that background job $1 runs, in the order of their start.
+rank_pids() {
+  local pid
+  for pid in $(pgrep -P "$1"); do
+    if [ "$(cat "/proc/$pid/comm")" = ddp-train ]; then echo "$pid"; else rank_pids "$pid"; fi
+  done
+}
+
+# Waits for background job $1, which must fail.
+wait_for_failure() {
+  local status=0
+  wait "$1" || status=$?
+  [ "$status" -ne 0 ]
+}
+
+parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
+
+# What the program itself said, without mpirun's own words.
+spoken() { grep '^ddp-train: ' <<< "$output"; }
+
+@test "two ranks compute what two accumulated micro-batches compute, to the bit" {
+  run -0 ranks 2 --epochs 3 --batch 32
+  two=$(parameters)
+  run -0 "$train" --epochs 3 --batch 32 --accumulate 2
+  [ "$two" = "$(parameters)" ]
+}
+
+@test "1, 2 and 3 ranks at one global batch follow one loss curve" {
+  for n in 1 2 3; do
+    run -0 ranks $n --epochs 2 --batch $((48 / n)) --report-dir "r$n"
+  done
+  for n in 2 3; do
+    run -0 python3 - "r$n/steps.csv" <<'PY'
+import csv, sys
+one, many = ([float(r["loss"]) for r in csv.DictReader(open(f))] for f in ("r1/steps.csv", sys.argv[1]))
+assert len(one) == len(many) == 66, (len(one), len(many))
+assert all(abs(a - b) < 1e-4 for a, b in zip(one, many)), max(abs(a - b) for a, b in zip(one, many))
+PY
+  done
+}
+
+@test "a run that was killed in the middle ends, resumed, with the bits of one that was not" {
+  run -0 ranks 2 --model mnist-cnn --epochs 6 --batch 32
+  whole=$(parameters)
+  ranks 2 --model mnist-cnn --epochs 6 --batch 32 --checkpoint-dir ck --checkpoint-every 7 \
+    > killed.log 2>&1 3>&- &
+  job=$!
+  until compgen -G 'ck/step-*' > /dev/null; do sleep 0.02; done
+  kill -KILL "$(rank_pids "$job" | tail -n 1)"
+  wait_for_failure "$job"
+  grep -E '^ddp-train: rank 1 \(.*process [0-9]+\) ended without a word' killed.log
+  run -0 ranks 2 --model mnist-cnn --epochs 6 --batch 32 --checkpoint-dir ck --checkpoint-every 7
+  [[ $output == *"resumed from ck/step-"* ]]
+  [ "$whole" = "$(parameters)" ]
+}
+
+@test "a stopped rank is named after the time-out, and no process stays behind" {
+  ranks 2 --epochs 100000 --timeout 2 > stopped.log 2>&1 3>&- &
+  job=$!
+  until grep -q '^epoch 2/' stopped.log; do sleep 0.05; done
+  mapfile -t pids < <(rank_pids "$job")
+  kill -STOP "${pids[1]}"
+  wait_for_failure "$job"
+  grep -E '^ddp-train: rank 0 on .*: rank 0 waited 2 s in all_reduce #[0-9]+ \(.*\) for rank 1' stopped.log
+  for pid in "${pids[@]}"; do
+    for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    run ! kill -0 "$pid"
+  done
+}
+
+# Each: arguments, then what must be said. One sentence, exit code 2 or 1, within seconds, two ranks.
+refused() { # expected exit code, text, arguments...
+  local code=$1 text=$2
+  shift 2
+  run -"$code" ranks 2 "$@"
+  [ "$(spoken | wc -l)" -eq 1 ]
+  [[ $(spoken) == *"$text"* ]]
+}
+
+@test "wrong arguments are refused with one sentence" {
+  refused 2 "not a folder" --data mnist:/nowhere
+  refused 2 "use digits, mnist:DIR or synthetic" --data cifar
+  refused 2 "larger than the 1618 training samples; use --batch 809 or less" --batch 5000
+  refused 2 "unknown model 'vgg'" --model vgg
+  refused 2 "unknown optimizer 'lion'" --optimizer lion
+  refused 2 "unknown precision 'fp8'" --precision fp8
+  refused 2 "no NCCL backend" --backend nccl
+  refused 2 "--checkpoint-every takes" --checkpoint-every never
+  refused 2 "--epochs: '0' is not a number above 0" --epochs 0
+  refused 2 "--no-such-option" --no-such-option
+}
+
+@test "folders that cannot be used are found before training" {
+  refused 2 "cannot create the checkpoint directory /proc/x" --checkpoint-dir /proc/x
+  refused 2 "cannot create the report directory /proc/x" --report-dir /proc/x
+  refused 1 "is not a checkpoint" --checkpoint-dir ck --resume "$work/nothing"
+}
+
+@test "a checkpoint of another model is refused and stays as it is" {
+  run -0 ranks 2 --epochs 1 --checkpoint-dir ck
+  before=$(find ck -type f -exec md5sum {} + | sort)
+  refused 2 "resume with the model it was made with" --model mnist-cnn --checkpoint-dir ck
+  refused 2 "already holds checkpoints" --checkpoint-dir ck --resume never
+  [ "$before" = "$(find ck -type f -exec md5sum {} + | sort)" ]
+}
+
+@test "a truncated IDX file is named" {
+  mkdir mnist
+  python3 - <<'PY'
+import struct
+for part in ("train", "t10k"):
+    open(f"mnist/{part}-images-idx3-ubyte", "wb").write(struct.pack(">4I", 0x803, 8, 4, 4) + bytes(100))
+    open(f"mnist/{part}-labels-idx1-ubyte", "wb").write(struct.pack(">2I", 0x801, 8) + bytes(8))
+PY
+  refused 1 "128 elements are announced, 100 are there" --data mnist:mnist
+}
+
+@test "ranks that MPI did not connect are refused instead of training N times alone" {
+  run -2 env WORLD_SIZE=4 "$train" --epochs 1
+  [[ $(spoken) == *"WORLD_SIZE=4, but MPI connected 1 rank"* ]]
+}
+
+@test "--help teaches and --version tells" {
+  run -0 "$train" --help
+  [[ $output == *"Examples:"* && $output == *"--checkpoint-dir"* ]]
+  run -0 "$train" --version
+  [[ $output =~ ^ddp-train\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+}
+
+@test "options can come from a file" {
+  printf 'epochs=1\nbatch=32\nmodel="mnist-cnn"\n' > options.ini
+  run -0 "$train" --config options.ini
+  [[ $output == *"mnist-cnn"*"global batch 32"* ]]
+}

@@ -1,0 +1,168 @@
+// The real channel over TCP on this machine, with one FailureState per rank as in a real job.
+#include "ddp_runtime/comm/failure/error_channel.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/failure/connection.h"
+#include "ddp_runtime/comm/failure/hub.h"
+#include "ddp_runtime/comm/failure/spoke.h"
+#include "ddp_runtime/comm/in_process/in_process_transport.h"
+#include "ddp_runtime/comm/p2p_group.h"
+
+namespace ddp::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+struct Rank {
+  Group& group;
+  FailureState& failures;
+  ErrorChannel& channel;
+};
+
+void with_channels(int ranks, const std::function<void(Rank)>& body) {
+  auto transports = make_in_process_transports(ranks);
+  std::vector<std::thread> threads;
+  for (auto& transport : transports) {
+    threads.emplace_back([&] {
+      FailureState failures;
+      P2pGroup group(std::move(transport), failures);
+      ErrorChannel channel(group, failures);
+      body({group, failures, channel});
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(ErrorChannel, AFailureReachesAllRanksWithItsText) {
+  for (const int culprit : {0, 2}) {
+    std::atomic<int> told{0};
+    with_channels(4, [&](Rank rank) {
+      if (rank.group.rank() == culprit) {
+        rank.failures.fail({culprit, "the disk is full"});
+      } else {
+        try {
+          rank.group.barrier().wait();
+        } catch (const PeerFailure& failure) {
+          EXPECT_EQ(failure.rank(), culprit);
+          EXPECT_STREQ(failure.what(), "the disk is full");
+          ++told;
+        }
+      }
+      const auto verdict = rank.channel.verdict(5s);
+      ASSERT_TRUE(verdict) << "rank " << rank.group.rank();
+      EXPECT_EQ(verdict->rank, culprit);
+    });
+    EXPECT_EQ(told, 3);
+  }
+}
+
+TEST(ErrorChannel, WhenAllFailAtOnceOneIsTheFirstForEverybody) {
+  std::vector<int> verdicts(5, -1);
+  with_channels(5, [&](Rank rank) {
+    const int me = rank.group.rank();
+    rank.failures.fail({me, "rank " + std::to_string(me)});
+    const auto verdict = rank.channel.verdict(5s);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->text, "rank " + std::to_string(verdict->rank));
+    verdicts[static_cast<std::size_t>(me)] = verdict->rank;
+  });
+  EXPECT_THAT(verdicts, testing::Each(verdicts[0]));
+  EXPECT_GE(verdicts[0], 0);
+}
+
+TEST(ErrorChannel, AnOrderlyEndIsNoFailure) {
+  with_channels(3, [](Rank rank) {
+    rank.group.barrier().wait();
+    EXPECT_FALSE(rank.failures.failed());
+  });
+}
+
+// A real process that is really killed: nobody says goodbye for it but the kernel's FIN.
+TEST(ErrorChannel, AKilledProcessIsNamed) {
+  Listener listener = listen_anywhere();
+  const std::uint16_t port = listener.port;
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto connection = Connection::open({"127.0.0.1"}, port, 3s);
+    const bool welcome = connection &&
+                         connection->send({MessageKind::hello, 1, "secret nodeX, process 1"}) &&
+                         connection->await(5s).has_value();
+    [[maybe_unused]] const auto n = write(ready[1], welcome ? "y" : "n", 1);
+    pause();
+    _exit(0);
+  }
+  FailureState failures;
+  Hub hub(failures, std::move(listener), "secret", 2);
+  char answer = 0;
+  ASSERT_EQ(read(ready[0], &answer, 1), 1);
+  ASSERT_EQ(answer, 'y');
+  EXPECT_FALSE(failures.failed());
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const auto verdict = hub.verdict(5s);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->rank, 1);
+  EXPECT_TRUE(verdict->lost);
+  EXPECT_THAT(verdict->text, HasSubstr("nodeX, process 1"));
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(ErrorChannel, TheLossOfRankZeroIsNoticedByTheOthers) {
+  Listener listener = listen_anywhere();
+  auto outgoing = Connection::open({"127.0.0.1"}, listener.port, 3s);
+  ASSERT_TRUE(outgoing);
+  FailureState failures;
+  Spoke spoke(failures, std::move(*outgoing), 1, "node1, process 9");
+  listener.socket.close();  // its backlog goes with it: the connection is reset
+  const auto deadline = Clock::now() + 5s;
+  while (!failures.failed() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(failures.failed());
+  EXPECT_EQ(failures.failure()->rank, 0);
+  EXPECT_THAT(failures.failure()->text, HasSubstr("node1, process 9"));
+}
+
+TEST(ErrorChannel, StrangersAreDroppedAndDisturbNobody) {
+  Listener listener = listen_anywhere();
+  const std::uint16_t port = listener.port;
+  FailureState failures;
+  Hub hub(failures, std::move(listener), "secret", 2);
+
+  auto wrong_token = Connection::open({"127.0.0.1"}, port, 3s);
+  ASSERT_TRUE(wrong_token);
+  wrong_token->send({MessageKind::hello, 1, "guess nodeX"});
+  EXPECT_FALSE(wrong_token->await(300ms));
+  auto impatient = Connection::open({"127.0.0.1"}, port, 3s);
+  impatient->send({MessageKind::failure, 1, "I am not of this job"});
+  EXPECT_FALSE(impatient->await(300ms));
+  const std::string garbage = "GET / HTTP/1.1\r\n\r\n";
+  auto web = Connection::open({"127.0.0.1"}, port, 3s);
+  ASSERT_GT(::send(web->fd(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
+
+  auto friendly = Connection::open({"127.0.0.1"}, port, 3s);
+  friendly->send({MessageKind::hello, 1, "secret nodeX"});
+  EXPECT_TRUE(friendly->await(5s));
+  EXPECT_FALSE(failures.failed());
+  friendly->send({MessageKind::goodbye, 1, {}});
+  EXPECT_TRUE(hub.others_gone(5s));
+}
+
+}  // namespace
+}  // namespace ddp::comm

@@ -1,0 +1,141 @@
+#include "ddp_runtime/comm/p2p_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+
+namespace ddp::comm {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::chrono_literals;
+
+// What a call throws, as text; empty if nothing.
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return {};
+}
+
+TEST(P2pGroup, RunsCollectivesInTheOrderTheyWereAskedFor) {
+  run_ranks(3, [](Group& group) {
+    std::vector<std::int64_t> values(50, 1);
+    std::vector<Work> works;
+    for (auto& value : values) works.push_back(group.all_reduce(buffer_of(value), ReduceOp::sum));
+    works.back().wait();
+    for (const auto& work : works) EXPECT_TRUE(work.done());
+    EXPECT_THAT(values, testing::Each(3));
+  });
+}
+
+TEST(P2pGroup, TextsOfDifferentLengthsAreGathered) {
+  run_ranks(4, [](Group& group) {
+    const std::string mine(static_cast<std::size_t>(group.rank()) * 3, 'x');
+    EXPECT_THAT(group.all_gather_text(mine),
+                testing::ElementsAre("", "xxx", "xxxxxx", "xxxxxxxxx"));
+    EXPECT_EQ(group.broadcast_text(group.rank() == 2 ? "from two" : "ignored", 2), "from two");
+    EXPECT_EQ(group.broadcast_text("", 0), "");
+  });
+}
+
+// Two ranks talk to each other between collectives of all three: the third must not be confused.
+TEST(P2pGroup, PointToPointDoesNotDisturbCollectives) {
+  run_ranks(3, [](Group& group) {
+    for (int round = 0; round < 5; ++round) {
+      std::int64_t value = group.rank() == 0 ? 42 + round : 0;
+      if (group.rank() == 0) group.send(buffer_of(value), 1).wait();
+      if (group.rank() == 1) {
+        group.receive(buffer_of(value), 0).wait();
+        EXPECT_EQ(value, 42 + round);
+      }
+      EXPECT_EQ(group.all_reduce_value<std::int64_t>(1, ReduceOp::sum), 3);
+    }
+  });
+}
+
+TEST(P2pGroup, AnExceptionOnOneRankEndsTheWaitOfAll) {
+  std::atomic<int> told{0};
+  const auto text = error_of([&] {
+    run_ranks(4, [&](Group& group) {
+      if (group.rank() == 2) throw std::runtime_error("no more coffee");
+      try {
+        group.barrier().wait();
+      } catch (const PeerFailure& failure) {
+        EXPECT_EQ(failure.rank(), 2);
+        EXPECT_STREQ(failure.what(), "no more coffee");
+        ++told;
+        throw;
+      }
+    });
+  });
+  EXPECT_EQ(text, "no more coffee");
+  EXPECT_EQ(told, 3);
+}
+
+TEST(P2pGroup, ARankThatDoesNotComeIsNamedAfterTheTimeout) {
+  const auto text = error_of([] {
+    run_ranks(2,
+              [](Group& group) {
+                if (group.rank() == 1) {
+                  std::this_thread::sleep_for(400ms);  // alive, but does not call
+                  return;
+                }
+                float value = 1;
+                group.all_reduce(buffer_of(value), ReduceOp::sum, "bucket 3").wait();
+              },
+              {.timeout = 100ms});
+  });
+  EXPECT_THAT(text, HasSubstr("rank 0 waited"));
+  EXPECT_THAT(text, HasSubstr("all_reduce #0 (bucket 3)"));
+  EXPECT_THAT(text, HasSubstr("rank 1"));
+}
+
+TEST(P2pGroup, RanksThatDisagreeOnLengthFailTogether) {
+  const auto text = error_of([] {
+    run_ranks(2,
+              [](Group& group) {
+                std::vector<float> data(group.rank() == 0 ? 10 : 12);
+                group.all_reduce(buffer_of(std::span(data)), ReduceOp::sum).wait();
+              },
+              {.timeout = 5s});
+  });
+  EXPECT_THAT(text, HasSubstr("disagree on the length"));
+}
+
+TEST(P2pGroup, WrongArgumentsAreRefusedAtTheCall) {
+  run_ranks(2, [](Group& group) {
+    std::vector<float> four(4);
+    std::vector<float> three(3);
+    EXPECT_THROW(group.all_gather(buffer_of(std::span(four)), buffer_of(std::span(three))),
+                 std::invalid_argument);
+    EXPECT_THROW(group.reduce_scatter(buffer_of(std::span(three)), buffer_of(std::span(four)),
+                                      ReduceOp::sum),
+                 std::invalid_argument);
+    EXPECT_THROW(group.broadcast(buffer_of(std::span(four)), 2), std::invalid_argument);
+    EXPECT_THROW(group.send(buffer_of(std::span(four)), group.rank()), std::invalid_argument);
+  });
+}
+
+TEST(P2pGroup, TimesTellWhenACollectiveRan) {
+  run_ranks(2, [](Group& group) {
+    float value = 1;
+    const Work work = group.all_reduce(buffer_of(value), ReduceOp::sum);
+    work.wait();
+    const WorkTimes times = work.times();
+    EXPECT_LE(times.queued, times.started);
+    EXPECT_LE(times.started, times.finished);
+  });
+}
+
+}  // namespace
+}  // namespace ddp::comm

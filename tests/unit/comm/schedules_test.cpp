@@ -1,0 +1,185 @@
+// Every schedule against a reference, over rank counts that are and are not powers of two, sizes
+// around every boundary, and segments of a few bytes so that small data takes the long paths.
+#include "ddp_runtime/comm/schedules/schedules.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "ddp_runtime/comm/in_process/in_process_transport.h"
+#include "ddp_runtime/comm/schedules/ring.h"
+
+namespace ddp::comm::schedules {
+namespace {
+
+struct Case {
+  int ranks;
+  std::size_t count;
+  std::size_t segment;
+};
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  return fmt::format("{}ranks_{}elements_{}segment", info.param.ranks, info.param.count,
+                     info.param.segment);
+}
+
+// Integers as floats: any order of summation gives the same bits.
+float element(int rank, std::size_t index) {
+  return static_cast<float>(
+      static_cast<int>((index * 31 + static_cast<std::size_t>(rank) * 17) % 127) - 63);
+}
+
+float sum_at(int ranks, std::size_t index) {
+  float sum = 0;
+  for (int r = 0; r < ranks; ++r) sum += element(r, index);
+  return sum;
+}
+
+class Schedules : public testing::TestWithParam<Case> {
+ protected:
+  // Runs body(link) on each rank's own thread.
+  void on_all_ranks(const std::function<void(Link&)>& body) const {
+    const Case& c = GetParam();
+    FailureState failures;
+    auto transports = make_in_process_transports(c.ranks);
+    std::vector<std::thread> threads;
+    for (auto& transport : transports) {
+      threads.emplace_back([&] {
+        Link link(*transport, failures,
+                  {.segment_bytes = c.segment, .window = 2, .timeout = std::chrono::seconds(20)});
+        link.begin(0, "test");
+        body(link);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+
+  std::vector<float> input(int rank) const {
+    std::vector<float> values(GetParam().count);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = element(rank, i);
+    return values;
+  }
+
+  std::vector<float> expected_sum() const {
+    std::vector<float> values(GetParam().count);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = sum_at(GetParam().ranks, i);
+    return values;
+  }
+};
+
+using AllReduce = void (*)(Link&, Buffer, ReduceOp, Scratch&);
+
+TEST_P(Schedules, AllReduce) {
+  for (const AllReduce all_reduce_variant : {&all_reduce, &all_reduce_doubling, &all_reduce_ring}) {
+    on_all_ranks([&](Link& link) {
+      Scratch scratch;
+      auto data = input(link.rank());
+      all_reduce_variant(link, buffer_of(std::span(data)), ReduceOp::sum, scratch);
+      EXPECT_EQ(data, expected_sum()) << "rank " << link.rank();
+    });
+  }
+}
+
+TEST_P(Schedules, ReduceScatter) {
+  const auto ranks = static_cast<std::size_t>(GetParam().ranks);
+  const std::size_t count = GetParam().count / ranks;
+  on_all_ranks([&](Link& link) {
+    Scratch scratch;
+    auto data = input(link.rank());
+    data.resize(count * ranks);
+    std::vector<float> mine(count);
+    reduce_scatter(link, buffer_of(std::span(data)), buffer_of(std::span(mine)), ReduceOp::sum,
+                   scratch);
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(mine[i],
+                sum_at(GetParam().ranks, static_cast<std::size_t>(link.rank()) * count + i));
+    }
+  });
+}
+
+TEST_P(Schedules, AllGather) {
+  on_all_ranks([&](Link& link) {
+    auto mine = input(link.rank());
+    std::vector<float> all(mine.size() * static_cast<std::size_t>(link.size()));
+    all_gather(link, buffer_of(std::span(mine)), buffer_of(std::span(all)));
+    for (int r = 0; r < link.size(); ++r) {
+      const auto expected = input(r);
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
+                             all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * r))
+          << "rank " << r << "'s part on rank " << link.rank();
+    }
+  });
+}
+
+TEST_P(Schedules, BroadcastFromEveryRoot) {
+  using Broadcast = void (*)(Link&, Buffer, int);
+  for (const Broadcast variant : {&broadcast, &broadcast_tree, &broadcast_chain}) {
+    if (GetParam().ranks == 1 && variant != &broadcast) continue;
+    for (int root = 0; root < GetParam().ranks; ++root) {
+      on_all_ranks([&](Link& link) {
+        auto data = input(link.rank());
+        variant(link, buffer_of(std::span(data)), root);
+        EXPECT_EQ(data, input(root)) << "rank " << link.rank() << ", root " << root;
+      });
+    }
+  }
+}
+
+TEST_P(Schedules, NobodyPassesTheBarrierBeforeAllHaveEntered) {
+  std::atomic<int> entered{0};
+  on_all_ranks([&](Link& link) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(link.rank()));
+    ++entered;
+    barrier(link);
+    EXPECT_EQ(entered.load(), GetParam().ranks);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Schedules,
+                         testing::Values(Case{1, 5, 64}, Case{2, 0, 64}, Case{2, 1, 64},
+                                         Case{2, 1000, 64}, Case{2, 9000, 65536}, Case{3, 2, 64},
+                                         Case{3, 1000, 40}, Case{4, 1023, 8}, Case{5, 20000, 4096},
+                                         Case{7, 100, 16}, Case{8, 4096, 1024}),
+                         name_of);
+
+TEST(EvenChunks, CoverEverythingAndDifferByAtMostOne) {
+  EXPECT_EQ(even_chunks(10, 4), (std::vector<std::size_t>{0, 3, 6, 8, 10}));
+  EXPECT_EQ(even_chunks(2, 4), (std::vector<std::size_t>{0, 1, 2, 2, 2}));
+  EXPECT_EQ(even_chunks(0, 2), (std::vector<std::size_t>{0, 0, 0}));
+}
+
+// Rounding differs with the order of additions; all ranks must still end with the same bits, or
+// replicas drift apart.
+TEST(AllReduceBits, AreTheSameOnAllRanks) {
+  for (const int ranks : {2, 3, 5, 6}) {
+    for (const AllReduce variant : {&all_reduce_doubling, &all_reduce_ring}) {
+      FailureState failures;
+      auto transports = make_in_process_transports(ranks);
+      std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
+      std::vector<std::thread> threads;
+      for (auto& transport : transports) {
+        threads.emplace_back([&] {
+          Link link(*transport, failures, {});
+          link.begin(0, "test");
+          Scratch scratch;
+          std::vector<float> data(257);
+          for (std::size_t i = 0; i < data.size(); ++i) {
+            data[i] = 1.0F / static_cast<float>(1 + link.rank() * 7 + static_cast<int>(i));
+          }
+          variant(link, buffer_of(std::span(data)), ReduceOp::sum, scratch);
+          results[static_cast<std::size_t>(link.rank())] = std::move(data);
+        });
+      }
+      for (auto& thread : threads) thread.join();
+      for (const auto& result : results) EXPECT_EQ(result, results[0]) << ranks << " ranks";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddp::comm::schedules

@@ -1,0 +1,191 @@
+// The readers on the real digits and on IDX files, whole and damaged in every way we know.
+#include "ddp_runtime/data/readers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/data/open_data.h"
+
+namespace ddp::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const fs::path kDigits = fs::path(SLURM_DDP_SOURCE_DIR) / "datasets/digits/digits.csv.gz";
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (fs::temp_directory_path() / "ddp-data-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+void write(const fs::path& file, const std::string& bytes) {
+  std::ofstream(file, std::ios::binary) << bytes;
+}
+
+void write_gzipped(const fs::path& file, const std::string& bytes) {
+  const gzFile stream = gzopen(file.c_str(), "wb");
+  gzwrite(stream, bytes.data(), static_cast<unsigned>(bytes.size()));
+  gzclose(stream);
+}
+
+std::string big_endian(std::uint32_t value) {
+  return {static_cast<char>(value >> 24U), static_cast<char>(value >> 16U),
+          static_cast<char>(value >> 8U), static_cast<char>(value)};
+}
+
+std::string images(std::uint32_t n) {
+  std::string bytes = big_endian(0x00000803) + big_endian(n) + big_endian(2) + big_endian(3);
+  for (std::uint32_t i = 0; i < n * 6; ++i) bytes += static_cast<char>(i % 256);
+  return bytes;
+}
+
+std::string labels(std::uint32_t n) {
+  std::string bytes = big_endian(0x00000801) + big_endian(n);
+  for (std::uint32_t i = 0; i < n; ++i) bytes += static_cast<char>(i % 10);
+  return bytes;
+}
+
+void write_mnist(const fs::path& folder) {
+  write(folder / "train-images-idx3-ubyte", images(30));
+  write(folder / "train-labels-idx1-ubyte", labels(30));
+  write_gzipped(folder / "t10k-images-idx3-ubyte.gz", images(10));
+  write_gzipped(folder / "t10k-labels-idx1-ubyte.gz", labels(10));
+}
+
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return {};
+}
+
+TEST(Digits, AreAllThereWithATenthHeldOut) {
+  const auto data = read_digits(kDigits);
+  EXPECT_EQ(data.train->size(), 1618);
+  EXPECT_EQ(data.evaluation->size(), 179);
+  EXPECT_EQ(data.train->shape().input, (std::vector<std::int64_t>{1, 8, 8}));
+  EXPECT_EQ(data.train->shape().classes, 10);
+  // The first line of the file is a zero whose first row is 0 0 5 13 9 1 0 0.
+  const auto first = data.train->get(std::vector<std::int64_t>{0});
+  EXPECT_EQ(first.targets.item<std::int64_t>(), 0);
+  EXPECT_FLOAT_EQ(first.inputs[0][0][0][3].item<float>(), 13.0F / 16);
+  // Line 10 (the digit 9) is the first that is held out.
+  EXPECT_EQ(data.evaluation->get(std::vector<std::int64_t>{0}).targets.item<std::int64_t>(), 9);
+}
+
+TEST(Digits, DamagedFilesAreNamed) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "digits.csv.gz";
+  std::ifstream stream(kDigits, std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(stream)), {});
+  for (const std::size_t kept : {good.size() / 2, good.size() - 1, std::size_t{15}}) {
+    write(file, good.substr(0, kept));
+    EXPECT_THAT(error_of([&] { read_digits(file); }),
+                AllOf(HasSubstr(file.string()), HasSubstr("damaged or cut off")));
+  }
+  std::string flipped = good;
+  flipped[good.size() / 2] = static_cast<char>(flipped[good.size() / 2] ^ 1);
+  write(file, flipped);
+  EXPECT_THAT(error_of([&] { read_digits(file); }), HasSubstr(file.string()));
+  write(file, "1,2,3\n");
+  EXPECT_THAT(error_of([&] { read_digits(file); }), HasSubstr("line 1"));
+  std::string bright(64 * 3, ' ');
+  bright.clear();
+  for (int i = 0; i < 64; ++i) bright += "17,";
+  write(file, bright + "1\n");
+  EXPECT_THAT(error_of([&] { read_digits(file); }), HasSubstr("0 to 16"));
+  write(file, "");
+  EXPECT_THAT(error_of([&] { read_digits(file); }), HasSubstr("no more than 0"));
+}
+
+TEST(Mnist, ReadsPlainAndGzippedFilesUnderBothSpellings) {
+  const TemporaryFolder folder;
+  write_mnist(folder.path());
+  fs::rename(folder.path() / "train-labels-idx1-ubyte", folder.path() / "train-labels.idx1-ubyte");
+  const auto data = read_mnist(folder.path());
+  EXPECT_EQ(data.train->size(), 30);
+  EXPECT_EQ(data.evaluation->size(), 10);
+  EXPECT_EQ(data.train->shape().input, (std::vector<std::int64_t>{1, 2, 3}));
+  const auto batch = data.train->get(std::vector<std::int64_t>{13, 2});
+  EXPECT_EQ(batch.targets[0].item<std::int64_t>(), 3);
+  EXPECT_FLOAT_EQ(batch.inputs[1][0][1][2].item<float>(), 17.0F / 255);
+}
+
+TEST(Mnist, EveryDamageIsNamed) {
+  const TemporaryFolder folder;
+  const auto image_file = folder.path() / "train-images-idx3-ubyte";
+  const auto label_file = folder.path() / "train-labels-idx1-ubyte";
+  const auto error = [&] { return error_of([&] { read_mnist(folder.path()); }); };
+  const auto damage = [&](const fs::path& file, const std::string& bytes) {
+    write_mnist(folder.path());
+    write(file, bytes);
+    return error();
+  };
+  EXPECT_THAT(damage(image_file, images(30).substr(0, 100)),
+              AllOf(HasSubstr("train-images"), HasSubstr("cut off"), HasSubstr("180 elements")));
+  EXPECT_THAT(damage(image_file, images(30) + "x"), HasSubstr("too long"));
+  EXPECT_THAT(damage(image_file, images(30).substr(0, 9)), HasSubstr("less than its header"));
+  EXPECT_THAT(damage(image_file, labels(30)), HasSubstr("magic number is 00000801"));
+  EXPECT_THAT(damage(image_file, "GIF89a" + images(30)), HasSubstr("not an IDX file"));
+  EXPECT_THAT(damage(image_file, images(29)),
+              AllOf(HasSubstr("29 images"), HasSubstr("30 labels")));
+  auto huge = images(30);
+  huge.replace(4, 12, big_endian(0xffffffff) + big_endian(0xffffffff) + big_endian(0xffffffff));
+  EXPECT_THAT(damage(image_file, huge), HasSubstr("impossible size"));
+  auto zero = images(30);
+  zero.replace(8, 4, big_endian(0));
+  EXPECT_THAT(damage(image_file, zero), HasSubstr("impossible size"));
+  auto wrong = labels(30);
+  wrong.back() = 11;
+  EXPECT_THAT(damage(label_file, wrong), AllOf(HasSubstr("train-labels"), HasSubstr("label 11")));
+  write_mnist(folder.path());
+  fs::remove(folder.path() / "t10k-labels-idx1-ubyte.gz");
+  EXPECT_THAT(error(),
+              AllOf(HasSubstr("no t10k-labels-idx1-ubyte"), HasSubstr(folder.path().string())));
+  EXPECT_THAT(error_of([] { read_mnist("/nonexistent"); }), HasSubstr("is not a folder"));
+}
+
+TEST(Synthetic, IsTheSameEveryTimeAndDoesNotMoveTheModelsGenerator) {
+  torch::manual_seed(1);
+  const auto untouched = torch::rand({3});
+  torch::manual_seed(1);
+  const auto a = make_synthetic({4}, 3, 50, 7);
+  EXPECT_TRUE(torch::equal(torch::rand({3}), untouched));
+  const auto b = make_synthetic({4}, 3, 50, 7);
+  const std::vector<std::int64_t> some{0, 44};
+  EXPECT_TRUE(torch::equal(a.train->get(some).inputs, b.train->get(some).inputs));
+  EXPECT_TRUE(torch::equal(a.train->get(some).targets, b.train->get(some).targets));
+}
+
+TEST(OpenData, NamesWhatThereIs) {
+  const auto error = [](const char* specification) {
+    return error_of([&] { open_data(specification, {}, 1); });
+  };
+  for (const char* bad : {"", "digit", "digits:x", "mnist", "mnist:", "synthetic:3"}) {
+    EXPECT_THAT(error(bad), HasSubstr("use digits, mnist:DIR or synthetic")) << bad;
+  }
+  EXPECT_EQ(open_data("digits", {}, 1).train->size(), 1618);
+}
+
+}  // namespace
+}  // namespace ddp::data

@@ -1,0 +1,93 @@
+#pragma once
+// The file system as it is on a bad day: any call of a save can be made to fail, to stop the
+// process there, to be cut short, or to lie. All calls are recorded, in order.
+
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "hdf5_ckpt/file_ops.h"
+
+namespace ddp::ckpt::test {
+
+// Thrown where the process dies. Not an Error, so that nothing in the library treats it as one.
+struct Crashed {};
+
+enum class Fault {
+  kNone,
+  kError,             // the call fails with `code`
+  kErrorFromHereOn,   // and so does every later one
+  kCrashBefore,       // the process dies before the call has any effect
+  kCrashAfter,        // ... after it had its effect
+  kCrashHalfWritten,  // ... after half of the bytes of a pwrite, before any other call
+  kLie,               // the call does nothing and reports success
+};
+
+// After a crash every call fails without effect, as nobody is there to make it: cleaning up while
+// the exception unwinds does nothing either.
+class FaultyOps : public FileOps {
+ public:
+  struct Call {
+    std::string what;  // "pwrite"
+    std::string path;
+    std::size_t size = 0;  // of a pwrite
+    bool direct = false;   // through a descriptor opened with O_DIRECT
+  };
+
+  FaultyOps() = default;
+  FaultyOps(Fault fault, std::size_t index, int code = 0)
+      : fault_(fault), index_(index), code_(code) {}
+
+  // Features that some file systems lack.
+  void without_fallocate() { has_fallocate_ = false; }
+  void without_rename_flags() { has_rename_flags_ = false; }
+  void without_direct_open() { has_direct_open_ = false; }
+  void without_direct_write() { has_direct_write_ = false; }
+  // pwrite takes at most `bytes` at a time; every call that may be interrupted is, once.
+  void with_short_writes(std::size_t bytes) { most_written_ = bytes; }
+  void with_interruptions() { interrupts_ = true; }
+  void with_free_bytes(std::int64_t bytes) { free_bytes_ = bytes; }
+
+  const std::vector<Call>& calls() const { return calls_; }
+  // The call that was made to fail, if it was reached.
+  Call struck() const { return index_ < calls_.size() ? calls_[index_] : Call{}; }
+
+  int open(const char* path, int flags, mode_t mode) override;
+  int close(int fd) override;
+  ssize_t pwrite(int fd, const void* data, std::size_t size, off_t offset) override;
+  int fsync(int fd) override;
+  int fallocate(int fd, off_t size) override;
+  int ftruncate(int fd, off_t size) override;
+  std::int64_t free_bytes(int fd) override;
+  int mkdir(const char* path, mode_t mode) override;
+  int rename(const char* from, const char* to, unsigned flags) override;
+  int unlink(const char* path) override;
+  int rmdir(const char* path) override;
+
+ private:
+  template <typename Real, typename Half>
+  ssize_t call(const Call& made, ssize_t success, const Real& real, const Half& half);
+  template <typename Real>
+  int call(const char* what, const std::string& path, const Real& real);
+  bool interrupted(int fd);
+
+  Fault fault_ = Fault::kNone;
+  std::size_t index_ = 0;
+  int code_ = 0;
+  bool has_fallocate_ = true;
+  bool has_rename_flags_ = true;
+  bool has_direct_open_ = true;
+  bool has_direct_write_ = true;
+  std::size_t most_written_ = 0;
+  bool interrupts_ = false;
+  std::int64_t free_bytes_ = -2;
+
+  std::recursive_mutex mutex_;
+  bool crashed_ = false;
+  bool interrupt_next_ = true;
+  std::vector<Call> calls_;
+  std::unordered_map<int, std::string> paths_;
+};
+
+}  // namespace ddp::ckpt::test

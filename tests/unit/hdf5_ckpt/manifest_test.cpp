@@ -1,0 +1,375 @@
+// Manifests: what is written is read back, what was changed or made up is refused with a sentence
+// that names the fault.
+
+#include "hdf5_ckpt/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "hdf5_ckpt/crc32c.h"
+#include "hdf5_ckpt/detail/json_fields.h"
+#include "hdf5_ckpt/error.h"
+#include "support.h"
+
+namespace ddp::ckpt {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// Two files, arrays with one block, several blocks, none.
+Manifest sample() {
+  Manifest manifest;
+  manifest.step = 12345;
+  manifest.epoch = 3;
+  manifest.world_size = 2;
+  manifest.run_id = "r\xC3\xBCn-7";
+  manifest.created_unix = 1700000000;
+  manifest.state = {{"lr", 0.1}, {"seed", 18446744073709551615ULL}, {"tags", {"a", "b"}}};
+  manifest.files = {{"rank-0.h5", 1000000, 4096, 0x01020304},
+                    {"rank-1.h5", 500, 65536, 0xFFFFFFFF}};
+  const std::vector<std::uint32_t> blocks = {0x11111111, 0x22222222, 0x33333333};
+  const std::uint32_t whole =
+      crc32c_combine(crc32c_combine(blocks[0], blocks[1], 4096), blocks[2], 10000 - 2 * 4096);
+  manifest.arrays = {
+      {"model/bias", DType::kFloat32, {10}, "rank-1.h5", 100, 40, 0xABCDEF01, {0xABCDEF01}},
+      {"model/empty", DType::kInt64, {0, 3}, "rank-1.h5", 0, 0, 0, {}},
+      {"model/weight", DType::kBFloat16, {50, 100}, "rank-0.h5", 8192, 10000, whole, blocks},
+      {"optim/step", DType::kInt64, {}, "rank-0.h5", 4096, 8, 0x00000007, {0x00000007}}};
+  return manifest;
+}
+
+// The text of a manifest with this body and a right checksum, as an attacker would make it.
+std::string sign_text(std::string body) {
+  body = "\"," + body;
+  return "{\"crc32c\": \"" + checksum_text(crc32c(std::as_bytes(std::span(body)))) + body;
+}
+
+std::string sign(const json& document) {
+  json body = document;
+  body.erase("crc32c");
+  return sign_text(body.dump().substr(1));
+}
+
+json sample_document() {
+  return json::parse(serialize_manifest(sample()));
+}
+
+std::string damage_of(const std::string& text) {
+  try {
+    static_cast<void>(parse_manifest(text));
+  } catch (const DamagedError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(Manifest, IsReadAsItWasWritten) {
+  const Manifest written = sample();
+  const Manifest read = parse_manifest(serialize_manifest(written));
+  EXPECT_EQ(read.step, written.step);
+  EXPECT_EQ(read.epoch, written.epoch);
+  EXPECT_EQ(read.world_size, written.world_size);
+  EXPECT_EQ(read.run_id, written.run_id);
+  EXPECT_EQ(read.created_unix, written.created_unix);
+  EXPECT_EQ(read.state, written.state);
+  EXPECT_EQ(read.files, written.files);
+  EXPECT_EQ(read.arrays, written.arrays);
+  EXPECT_EQ(serialize_manifest(read), serialize_manifest(written));
+}
+
+TEST(Manifest, AHandSignedCopyIsAccepted) {
+  // Otherwise the tests below would be refused for a wrong reason.
+  EXPECT_EQ(damage_of(sign(sample_document())), "none");
+}
+
+TEST(Manifest, UnknownKeysAreIgnored) {
+  json document = sample_document();
+  document["later"] = {1, 2, 3};
+  document["arrays"][0]["later"] = "x";
+  EXPECT_EQ(damage_of(sign(document)), "none");
+}
+
+TEST(Manifest, RecordsTravelAsJson) {
+  const Manifest manifest = sample();
+  const FileRecord record{manifest.files[0], {manifest.arrays[2], manifest.arrays[3]}};
+  EXPECT_EQ(record_from_json(json::parse(record_to_json(record).dump())), record);
+  EXPECT_THROW(record_from_json(json::object()), Error);
+  EXPECT_THROW(record_from_json(json::array()), Error);
+}
+
+TEST(Manifest, EveryFlippedBitIsFound) {
+  const std::string text = serialize_manifest(sample());
+  for (std::size_t at = 0; at < text.size(); ++at)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string flipped = text;
+      flipped[at] = static_cast<char>(flipped[at] ^ (1 << bit));
+      ASSERT_NE(damage_of(flipped), "none") << "byte " << at << " bit " << bit;
+    }
+}
+
+TEST(Manifest, EveryCutIsFound) {
+  const std::string text = serialize_manifest(sample());
+  for (std::size_t length = 0; length < text.size(); ++length)
+    ASSERT_NE(damage_of(text.substr(0, length)), "none") << length;
+  EXPECT_NE(damage_of(text + " "), "none");
+}
+
+struct Attack {
+  const char* name;
+  std::function<void(json&)> change;
+  const char* expected;
+};
+
+TEST(Manifest, NamesWhatAnAttackerChanged) {
+  const auto set = [](const char* pointer, json value) {
+    return [pointer, value](json& d) { d[json::json_pointer(pointer)] = value; };
+  };
+  const std::vector<Attack> attacks = {
+      {"folder above", set("/files/0/name", "../rank-0.h5"), "not start with '.'"},
+      {"absolute path", set("/files/0/name", "/etc/passwd.h5"), "a file name may hold only"},
+      {"other file", set("/files/0/name", "manifest.json"), "a file name must end in '.h5'"},
+      {"file twice", set("/files/1/name", "rank-0.h5"), "'rank-0.h5' appears twice"},
+      {"no such file", set("/arrays/2/file", "rank-9.h5"), "lies in a file that is not listed"},
+      {"name with ..", set("/arrays/0/name", "model/../x"), "component '.' or '..'"},
+      {"name absolute", set("/arrays/0/name", "/model"), "starts or ends with '/'"},
+      {"name empty", set("/arrays/0/name", ""), "is empty"},
+      {"name long", set("/arrays/0/name", std::string(1025, 'a')), "longer than 1024"},
+      {"name steers", set("/arrays/0/name", "a\x1b[2J"), "control character"},
+      {"name twice", set("/arrays/1/name", "model/bias"), "'model/bias' appears twice"},
+      {"array is group", set("/arrays/0/name", "model"), "is an array and also the group"},
+      {"not sorted", set("/arrays/3/name", "a"), "not sorted by name"},
+      {"dtype", set("/arrays/2/dtype", "float8"), "arrays[2].dtype is not an element type"},
+      {"length too long", set("/arrays/2/length", 20000), "takes 10000"},
+      {"shape too large", set("/arrays/2/shape", {50, 101}), "takes 10100"},
+      {"shape overflows", set("/arrays/2/shape", {1LL << 62, 1LL << 62}), "does not exist"},
+      {"shape hides overflow", set("/arrays/1/shape", {0, 1LL << 62, 1LL << 62}), "does not exist"},
+      {"shape negative", set("/arrays/2/shape", {-50, -100}), "not a whole number"},
+      {"shape real", set("/arrays/2/shape", {50.0, 100}), "not a whole number"},
+      {"shape text", set("/arrays/2/shape", "big"), "arrays[2].shape is \"big\", not a list"},
+      {"rank", set("/arrays/2/shape", json(33, 1)), "arrays[2].shape has 33 entries"},
+      {"offset outside", set("/arrays/2/offset", 995000), "outside of 'rank-0.h5'"},
+      {"offset wraps", set("/arrays/2/offset", 0x7FFFFFFFFFFFFFFFLL), "outside of 'rank-0.h5'"},
+      {"offset negative", set("/arrays/2/offset", -1),
+       "arrays[2].offset is -1, not a whole number"},
+      {"offset huge", set("/arrays/2/offset", 0xFFFFFFFFFFFFFFFFULL), "not a whole number from 0"},
+      {"offset of nothing", set("/arrays/1/offset", 8), "outside of 'rank-1.h5'"},
+      {"overlap", set("/arrays/3/offset", 18000), "'model/weight' and 'optim/step' overlap"},
+      {"inside another", set("/arrays/3/offset", 8192), "overlap"},
+      {"blocks missing", set("/arrays/2/block_crc32c", {"11111111"}), "1 blocks, not 3"},
+      {"block checksums", set("/arrays/2/block_crc32c", {"11111111", "22222222", "33333334"}),
+       "is not that of its blocks"},
+      {"checksum", set("/arrays/2/crc32c", "00000000"), "is not that of its blocks"},
+      {"checksum upper case", set("/arrays/0/crc32c", "ABCDEF01"), "not a checksum"},
+      {"checksum short", set("/arrays/0/crc32c", "abc"), "not a checksum"},
+      {"checksum number", set("/arrays/0/crc32c", 5), "not a checksum"},
+      {"blocks tiny", set("/files/0/block_bytes", 1), "blocks of 1 bytes"},
+      {"blocks zero", set("/files/0/block_bytes", 0), "blocks of 0 bytes"},
+      {"blocks huge", set("/files/0/block_bytes", 1LL << 40), "files[0].block_bytes"},
+      {"size negative", set("/files/0/size", -5), "files[0].size is -5"},
+      {"step", set("/step", "1"), "step is \"1\""},
+      {"step huge", set("/step", 0xFFFFFFFFFFFFFFFFULL), "step is 18446744073709551615"},
+      {"no ranks", set("/world_size", 0), "world_size is 0"},
+      {"run id", set("/run_id", "a\nb"), "run_id holds a control character"},
+      {"schema", set("/schema", "safetensors"), "schema is not that of a checkpoint"},
+      {"no arrays", [](json& d) { d.erase("arrays"); }, "arrays is missing"},
+      {"arrays no list", set("/arrays", json::object()), "arrays is {}, not a list"},
+      {"array no object", set("/arrays/2", 7), "arrays[2] is 7, not an object"},
+      {"too many files", [](json& d) { d["files"] = json(65537, d["files"][0]); },
+       "files has 65537 entries"},
+      {"deep",
+       [](json& d) {
+         json deep = 1;
+         for (int i = 0; i < 40; ++i) deep = json::array({deep});
+         d["state"] = deep;
+       },
+       "nested too deep"},
+  };
+  for (const Attack& attack : attacks) {
+    json document = sample_document();
+    attack.change(document);
+    EXPECT_THAT(damage_of(sign(document)), HasSubstr(attack.expected)) << attack.name;
+  }
+}
+
+TEST(Manifest, TextThatIsNoManifestIsRefused) {
+  EXPECT_THAT(damage_of(""), HasSubstr("does not start like a manifest"));
+  EXPECT_THAT(damage_of("{}"), HasSubstr("does not start like a manifest"));
+  EXPECT_THAT(damage_of(sign_text("\"step\": }")), HasSubstr("not JSON"));
+  EXPECT_THAT(damage_of(sign_text("\"state\": \"\xff\"}")), HasSubstr("not JSON"));
+  EXPECT_THAT(damage_of(sign_text("\"a\": " + std::string(1000000, '['))), HasSubstr("too deep"));
+  std::string many = "\"a\": [0";
+  for (int i = 0; i < 16000001; ++i) many += ",0";
+  EXPECT_THAT(damage_of(sign_text(many + "]}")), HasSubstr("too many values"));
+  EXPECT_THAT(damage_of(std::string(kMaxManifestBytes + 1, ' ')), HasSubstr("larger than"));
+}
+
+TEST(Manifest, NewerFormatIsNotCalledDamage) {
+  for (const auto& [key, value] : {std::pair<const char*, json>{"schema", "slurm-ddp/checkpoint/2"},
+                                   std::pair<const char*, json>{"min_reader", 2}}) {
+    json document = sample_document();
+    document[key] = value;
+    const std::string text = sign(document);
+    try {
+      static_cast<void>(parse_manifest(text));
+      ADD_FAILURE() << key;
+    } catch (const DamagedError& error) {
+      ADD_FAILURE() << error.what();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("newer format"));
+    }
+  }
+}
+
+TEST(Manifest, StateThatWouldChangeIsNotWritten) {
+  const auto problem = [](const json& state) {
+    Manifest manifest = sample();
+    manifest.state = state;
+    return test::error_of([&] { static_cast<void>(serialize_manifest(manifest)); });
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(problem({{"a", {1, {{"best", infinity}}}}}), HasSubstr("/a/1/best is not a finite"));
+  EXPECT_THAT(problem(std::nan("")), HasSubstr("not a finite"));
+  EXPECT_THAT(problem("\xff"), HasSubstr("not UTF-8"));
+  EXPECT_THAT(problem(json::binary({1, 2})), HasSubstr("binary"));
+}
+
+TEST(Manifest, StateAsDeepAsAllowedIsRead) {
+  const auto nested = [](int levels) {
+    json state = 1;
+    for (int i = 0; i < levels; ++i) state = json::array({state});
+    return state;
+  };
+  Manifest manifest = sample();
+  int written = 0;
+  for (int levels = 0; levels < kMaxJsonDepth + 5; ++levels) {
+    manifest.state = nested(levels);
+    std::string text;
+    try {
+      text = serialize_manifest(manifest);
+    } catch (const Error&) {
+      continue;
+    }
+    ++written;
+    EXPECT_EQ(parse_manifest(text).state, manifest.state) << levels;
+  }
+  EXPECT_GE(written, kMaxJsonDepth - 3);
+  EXPECT_LT(written, kMaxJsonDepth + 5);
+}
+
+// ---- a mutator: whatever comes in, either an Error or a manifest that keeps the rules ----------
+
+json random_value(std::mt19937& random) {
+  static const std::vector<json> kValues = {0,
+                                            1,
+                                            -1,
+                                            8,
+                                            4096,
+                                            65537,
+                                            1000000,
+                                            0x7FFFFFFFFFFFFFFFLL,
+                                            0xFFFFFFFFFFFFFFFFULL,
+                                            1e300,
+                                            0.5,
+                                            "",
+                                            "..",
+                                            "a/b",
+                                            "/",
+                                            "model/bias",
+                                            "rank-0.h5",
+                                            "rank-1.h5",
+                                            "float32",
+                                            "bool",
+                                            "00000000",
+                                            "\x1b",
+                                            true,
+                                            nullptr,
+                                            json::array(),
+                                            json::object(),
+                                            {1, 2, 3},
+                                            {0, 0},
+                                            {{"name", "x"}}};
+  return kValues[random() % kValues.size()];
+}
+
+// Changes, removes or doubles one random value somewhere in the document.
+void mutate(json& value, std::mt19937& random) {
+  if (!value.is_structured() || value.empty() || random() % 8 == 0) {
+    value = random_value(random);
+    return;
+  }
+  auto child = value.begin();
+  std::advance(child, static_cast<std::ptrdiff_t>(random() % value.size()));
+  switch (random() % 12) {
+    case 0:
+      value.erase(child);
+      return;
+    case 1:
+      if (value.is_array()) value.push_back(*child);
+      return;
+    default:
+      mutate(*child, random);
+  }
+}
+
+void expect_rules_kept(const Manifest& manifest) {
+  std::map<std::string, std::uint64_t> sizes;
+  for (const FileInfo& file : manifest.files) {
+    ASSERT_EQ(file.name.find('/'), std::string::npos);
+    ASSERT_TRUE(sizes.emplace(file.name, file.size).second);
+  }
+  std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> claimed;
+  for (const ArrayInfo& array : manifest.arrays) {
+    ASSERT_TRUE(sizes.contains(array.file));
+    ASSERT_LE(array.length, sizes[array.file]);
+    ASSERT_LE(array.offset, sizes[array.file] - array.length);
+    ASSERT_EQ(byte_count(array.dtype, array.shape), array.length);
+    if (array.length == 0) continue;
+    ASSERT_TRUE(claimed.emplace(std::pair(array.file, array.offset), array.length).second);
+  }
+  const std::pair<const std::pair<std::string, std::uint64_t>, std::uint64_t>* before = nullptr;
+  for (const auto& entry : claimed) {
+    const bool same_file = before != nullptr && before->first.first == entry.first.first;
+    ASSERT_TRUE(!same_file || before->first.second + before->second <= entry.first.second);
+    before = &entry;
+  }
+}
+
+TEST(Manifest, HundredThousandMutationsNeverGetThrough) {
+  std::mt19937 random(20240517);
+  const json original = sample_document();
+  const std::string text = original.dump();
+  int accepted = 0;
+  for (int i = 0; i < 100000; ++i) {
+    std::string signed_text;
+    if (i % 2 == 0) {
+      json document = original;
+      for (auto changes = 1 + random() % 3; changes > 0; --changes) mutate(document, random);
+      document = document.is_object() ? document : original;
+      signed_text = sign(document);
+    } else {
+      std::string body = text.substr(1);
+      for (auto changes = 1 + random() % 4; changes > 0; --changes)
+        body[random() % body.size()] = static_cast<char>(random());
+      signed_text = sign_text(body);
+    }
+    try {
+      const Manifest manifest = parse_manifest(signed_text);
+      ++accepted;
+      expect_rules_kept(manifest);
+    } catch (const Error&) {
+    }
+    if (testing::Test::HasFatalFailure()) FAIL() << "case " << i << ": " << signed_text;
+  }
+  // Some mutations are harmless (the state, a step): if none were, the mutator tests nothing.
+  EXPECT_GT(accepted, 1000);
+  EXPECT_LT(accepted, 90000);
+}
+
+}  // namespace
+}  // namespace ddp::ckpt

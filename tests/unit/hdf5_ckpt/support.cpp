@@ -1,0 +1,130 @@
+#include "support.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "hdf5_ckpt/error.h"
+
+namespace ddp::ckpt::test {
+
+namespace fs = std::filesystem;
+
+TempFolder::TempFolder() {
+  std::string name = fs::temp_directory_path() / "ckpt-test-XXXXXX";
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+  path_ = name;
+}
+
+TempFolder::~TempFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+void ArraySet::add(const std::string& name, DType dtype, const Shape& shape, std::uint64_t seed) {
+  std::mt19937_64 random(seed * 1000003 + std::hash<std::string>{}(name));
+  std::vector<std::byte> bytes(byte_count(dtype, shape).value());
+  for (std::byte& b : bytes)
+    b = dtype == DType::kBool ? std::byte{1} : static_cast<std::byte>(1 + random() % 255);
+  add_bytes(name, dtype, shape, std::move(bytes));
+}
+
+void ArraySet::add_bytes(const std::string& name, DType dtype, const Shape& shape,
+                         std::vector<std::byte> bytes) {
+  arrays_.push_back({name, {dtype, shape, std::move(bytes)}});
+}
+
+std::vector<ArrayView> ArraySet::views() const {
+  std::vector<ArrayView> views;
+  for (const auto& [name, array] : arrays_)
+    views.push_back({name, array.dtype, array.shape, array.bytes});
+  return views;
+}
+
+ArraySet ArraySet::zeros() const {
+  ArraySet result = *this;
+  for (auto& [name, array] : result.arrays_)
+    std::fill(array.bytes.begin(), array.bytes.end(), std::byte{0});
+  return result;
+}
+
+std::vector<MutableArrayView> ArraySet::targets() {
+  std::vector<MutableArrayView> targets;
+  for (auto& [name, array] : arrays_)
+    targets.push_back({name, array.dtype, array.shape, array.bytes});
+  return targets;
+}
+
+ArraySet small_model(std::uint64_t step) {
+  ArraySet set;
+  set.add("model/conv1.weight", DType::kFloat32, {40, 1000}, step);  // aligned, several blocks
+  set.add("model/fc.weight", DType::kBFloat16, {33, 1001}, step);    // aligned, odd tail
+  set.add("model/conv1.bias", DType::kFloat32, {40}, step);          // small
+  set.add("model/empty", DType::kFloat32, {0, 7}, step);
+  set.add("optim/step", DType::kInt64, {}, step);
+  set.add("rng/rank-0/cpu", DType::kUInt8, {5056}, step);
+  return set;
+}
+
+bool holds(const Checkpoint& checkpoint, const ArraySet& expected) {
+  ArraySet loaded = expected.zeros();
+  checkpoint.read_into(loaded.targets());
+  return loaded == expected;
+}
+
+OwnerTag test_owner() {
+  return OwnerTag::of_this_process("test", 0);
+}
+
+CheckpointInfo test_info() {
+  return {
+      .epoch = 3, .world_size = 1, .run_id = "run-a", .state = {{"lr", 0.1}, {"best", nullptr}}};
+}
+
+SaveOptions small_options() {
+  SaveOptions options;
+  options.write.threads = 1;
+  options.write.block_bytes = 32768;
+  return options;
+}
+
+std::vector<std::byte> file_bytes(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+void put_file_bytes(const fs::path& path, std::span<const std::byte> bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  const std::string text = [&] {
+    std::string result;
+    for (const std::byte b : bytes) result.push_back(std::to_integer<char>(b));
+    return result;
+  }();
+  file << text;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "expected an error";
+  return "";
+}
+
+}  // namespace ddp::ckpt::test

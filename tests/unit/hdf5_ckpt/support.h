@@ -1,0 +1,83 @@
+#pragma once
+// What the tests of checkpoints share: a folder that goes away, arrays with known contents, and
+// comparison of what was loaded with what was saved.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
+
+namespace ddp::ckpt::test {
+
+// A new folder below the system's one for temporary files, removed with all that is in it.
+class TempFolder {
+ public:
+  TempFolder();
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  ~TempFolder();
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Arrays and their memory.
+class ArraySet {
+ public:
+  // Adds an array of bytes that depend on `seed`, the name and the position, and are never zero:
+  // a byte that was not written is a byte that differs.
+  void add(const std::string& name, DType dtype, const Shape& shape, std::uint64_t seed = 1);
+  void add_bytes(const std::string& name, DType dtype, const Shape& shape,
+                 std::vector<std::byte> bytes);
+
+  std::vector<ArrayView> views() const;
+  // The same names and shapes over memory of zeros.
+  ArraySet zeros() const;
+  std::vector<MutableArrayView> targets();
+
+  // Names, dtypes, shapes and bytes.
+  bool operator==(const ArraySet& other) const = default;
+  std::size_t size() const { return arrays_.size(); }
+
+ private:
+  struct Entry {
+    std::string name;
+    OwnedArray array;
+    bool operator==(const Entry& other) const {
+      return name == other.name && array.dtype == other.array.dtype &&
+             array.shape == other.array.shape && array.bytes == other.array.bytes;
+    }
+  };
+  std::vector<Entry> arrays_;
+};
+
+// A small model: aligned and small arrays, an odd tail, a scalar, an empty one. The bytes depend on
+// `step`.
+ArraySet small_model(std::uint64_t step);
+
+// All arrays of a checkpoint equal those of `expected`, and there are no others.
+bool holds(const Checkpoint& checkpoint, const ArraySet& expected);
+
+OwnerTag test_owner();
+CheckpointInfo test_info();
+
+// One thread, small blocks: every path is taken with little data and in a fixed order.
+SaveOptions small_options();
+
+std::vector<std::byte> file_bytes(const std::filesystem::path& path);
+void put_file_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes);
+// Names in a folder, sorted.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
+
+// The sentence of the Error that `work` throws; fails the test if it throws none.
+std::string error_of(const std::function<void()>& work);
+
+}  // namespace ddp::ckpt::test

@@ -1,0 +1,313 @@
+// One HDF5 file: what goes in comes out, on every path through the writer; equal input gives equal
+// bytes; the calls that make it durable come in the promised order.
+
+#include "hdf5_ckpt/writer.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "faulty_ops.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/crc32c.h"
+#include "hdf5_ckpt/detail/skeleton.h"
+#include "hdf5_ckpt/error.h"
+#include "support.h"
+
+namespace ddp::ckpt {
+namespace {
+
+using test::ArraySet;
+using test::error_of;
+using test::FaultyOps;
+using test::TempFolder;
+using testing::HasSubstr;
+
+// Every dtype in every kind of shape: scalar, empty, small, aligned, larger with an odd tail.
+ArraySet every_kind() {
+  ArraySet set;
+  for (const DType dtype : kAllDTypes)
+    for (const Shape& shape : std::initializer_list<Shape>{
+             {}, {0}, {3, 0, 2}, {1}, {7, 3}, {65536}, {257, 259}, {2, 1, 3, 1, 5}})
+      set.add(std::string(dtype_name(dtype)) + "/" + shape_text(shape), dtype, shape);
+  return set;
+}
+
+void expect_round_trip(const ArraySet& set, const SaveOptions& options,
+                       FileOps& ops = system_file_ops()) {
+  const TempFolder root;
+  CheckpointDirectory directory(root.path(), options, ops);
+  const Saved saved = directory.save(1, test::test_owner(), set.views(), test::test_info());
+  const Checkpoint checkpoint = Checkpoint::open(saved.path);
+  checkpoint.verify();
+  EXPECT_TRUE(test::holds(checkpoint, set));
+}
+
+TEST(Writer, EveryDtypeAndShapeComesBack) {
+  expect_round_trip(every_kind(), {});
+}
+
+TEST(Writer, NothingAtAllComesBack) {
+  expect_round_trip({}, {});
+}
+
+struct Path {
+  const char* name;
+  unsigned threads;
+  std::uint64_t block_bytes;
+  bool direct;
+};
+
+TEST(Writer, EveryPathGivesTheSame) {
+  for (const Path& path :
+       {Path{"one thread", 1, 4 << 20, true}, Path{"threads", 4, 65536, true},
+        Path{"tiny blocks", 2, 4096, true}, Path{"page cache", 2, 65536, false}}) {
+    SCOPED_TRACE(path.name);
+    SaveOptions options;
+    options.write = {path.threads, path.block_bytes, path.direct, {}};
+    expect_round_trip(every_kind(), options);
+  }
+}
+
+TEST(Writer, FileSystemsThatLackThingsGiveTheSame) {
+  const std::vector<std::pair<const char*, std::function<void(FaultyOps&)>>> kinds = {
+      {"no fallocate", &FaultyOps::without_fallocate},
+      {"no O_DIRECT at open", &FaultyOps::without_direct_open},
+      {"no O_DIRECT at write", &FaultyOps::without_direct_write},
+      {"no rename flags", &FaultyOps::without_rename_flags},
+      {"short writes", [](FaultyOps& ops) { ops.with_short_writes(5000); }},
+      {"interruptions", &FaultyOps::with_interruptions},
+      {"unknown free space", [](FaultyOps& ops) { ops.with_free_bytes(-1); }}};
+  for (const auto& [name, change] : kinds) {
+    SCOPED_TRACE(name);
+    FaultyOps ops;
+    change(ops);
+    expect_round_trip(test::small_model(1), test::small_options(), ops);
+  }
+}
+
+TEST(Writer, MemoryNeedNotBeAligned) {
+  // Neither the address that O_DIRECT wants nor a multiple of the element's size.
+  std::vector<std::byte> memory(300001);
+  for (std::size_t i = 0; i < memory.size(); ++i)
+    memory[i] = static_cast<std::byte>(i * 7 + i / 251);
+  const auto bytes = std::span<const std::byte>(memory).subspan(1);
+  const TempFolder folder;
+  const ArrayView view{"w", DType::kFloat32, {75000}, bytes};
+  SaveOptions options = test::small_options();
+  CheckpointDirectory directory(folder.path(), options);
+  const Saved saved = directory.save(1, test::test_owner(), {&view, 1}, test::test_info());
+  const OwnedArray read = Checkpoint::open(saved.path).read("w");
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), read.bytes.begin(), read.bytes.end()));
+}
+
+TEST(Writer, ChecksumsAreThoseOfTheBytes) {
+  const TempFolder folder;
+  const ArraySet set = test::small_model(1);
+  WriteOptions options;
+  options.block_bytes = 4096;
+  const FileRecord record =
+      write_hdf5_file(folder / "a.h5", set.views(), nlohmann::json::object(), options);
+  for (const ArrayView& view : set.views()) {
+    const auto info = std::find_if(record.arrays.begin(), record.arrays.end(),
+                                   [&](const ArrayInfo& array) { return array.name == view.name; });
+    ASSERT_NE(info, record.arrays.end());
+    EXPECT_EQ(info->crc32c, crc32c(view.bytes));
+    ASSERT_EQ(info->block_crc32c.size(), (view.bytes.size() + 4095) / 4096);
+    for (std::size_t block = 0; block < info->block_crc32c.size(); ++block)
+      EXPECT_EQ(info->block_crc32c[block],
+                crc32c(view.bytes.subspan(block * 4096)
+                           .first(std::min<std::size_t>(4096, view.bytes.size() - block * 4096))));
+  }
+}
+
+TEST(Writer, SameArraysGiveTheSameBytes) {
+  const TempFolder folder;
+  const ArraySet set = every_kind();
+  const nlohmann::json attributes = {{"step", 7}, {"note", "n"}};
+  std::vector<ArrayView> views = set.views();
+  write_hdf5_file(folder / "a.h5", views, attributes, {.threads = 1});
+  // HDF5 would note times in seconds.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  std::reverse(views.begin(), views.end());
+  write_hdf5_file(folder / "b.h5", views, attributes, {.threads = 3});
+  EXPECT_EQ(test::file_bytes(folder / "a.h5"), test::file_bytes(folder / "b.h5"));
+}
+
+// The place of the first call for which `wanted` holds, from `start` on.
+template <typename Wanted>
+std::size_t find_call(const std::vector<FaultyOps::Call>& calls, std::size_t start,
+                      const Wanted& wanted) {
+  while (start < calls.size() && !wanted(calls[start])) ++start;
+  return start;
+}
+
+TEST(Writer, WhatMustBeDurableIsSoBeforeWhatRestsOnIt) {
+  const TempFolder top;
+  const std::filesystem::path root = top / "ckpt";
+  FaultyOps ops;
+  CheckpointDirectory directory(root, test::small_options(), ops);
+  directory.save(1, test::test_owner(), test::small_model(1).views(), test::test_info());
+  const auto& calls = ops.calls();
+  const auto is = [](const char* what, const std::string& path_end) {
+    return [what, path_end](const FaultyOps::Call& call) {
+      return call.what == what && call.path.ends_with(path_end);
+    };
+  };
+  // ROOT is made and its name is durable before anything is built in it.
+  const auto root_made = find_call(calls, 0, is("mkdir", "/ckpt"));
+  const auto root_durable = find_call(calls, root_made, is("fsync", top.path().filename()));
+  const auto reserved = find_call(calls, root_durable, is("fallocate", "/model.h5"));
+  const auto first_data = find_call(calls, 0, is("pwrite", "/model.h5"));
+  EXPECT_LT(reserved, first_data);
+  // Data, fsync, exactly one write (the signature), fsync.
+  const auto data_durable = find_call(calls, first_data, is("fsync", "/model.h5"));
+  EXPECT_TRUE(is("pwrite", "/model.h5")(calls[data_durable + 1]));
+  EXPECT_TRUE(is("fsync", "/model.h5")(calls[data_durable + 2]));
+  EXPECT_EQ(find_call(calls, data_durable + 2, is("pwrite", "/model.h5")), calls.size());
+  const auto manifest = find_call(calls, data_durable + 2, is("pwrite", "/manifest.json"));
+  const auto manifest_durable = find_call(calls, manifest, is("fsync", "/manifest.json"));
+  const auto draft = test::test_owner().text();
+  const auto draft_durable = find_call(calls, manifest_durable, is("fsync", draft));
+  const auto renamed = find_call(calls, draft_durable, is("rename", "/step-00000001"));
+  const auto renamed_durable = find_call(calls, renamed, is("fsync", "/ckpt"));
+  const auto hint = find_call(calls, renamed_durable, is("rename", "/latest"));
+  EXPECT_LT(hint, calls.size());
+}
+
+TEST(Writer, OnlyAlignedBytesBypassThePageCache) {
+  const TempFolder folder;
+  ArraySet set;
+  set.add("w", DType::kUInt8, {200000});
+  const auto writes = [&](bool direct_io, const char* name) {
+    FaultyOps ops;
+    const WriteOptions options{.threads = 1, .direct_io = direct_io};
+    write_hdf5_file(folder / name, set.views(), nlohmann::json::object(), options, ops);
+    std::vector<std::size_t> sizes = {0, 0};  // through the page cache, direct
+    for (const auto& call : ops.calls())
+      if (call.what == "pwrite") sizes[call.direct ? 1 : 0] += call.size;
+    return sizes;
+  };
+  const auto cached = writes(false, "a.h5");
+  const auto direct = writes(true, "b.h5");
+  EXPECT_EQ(cached[1], 0U);
+  EXPECT_EQ(direct[0] + direct[1], cached[0]);
+  if (direct[1] == 0) GTEST_SKIP() << "no O_DIRECT on the file system of " << folder.path();
+  EXPECT_EQ(direct[1], 196608U);  // 48 * 4096
+}
+
+TEST(Writer, AFullDiskIsMetBeforeAnyData) {
+  const TempFolder folder;
+  const ArraySet set = test::small_model(1);
+  for (const bool known : {true, false}) {
+    FaultyOps ops(known ? test::Fault::kNone : test::Fault::kError, 2, ENOSPC);
+    if (known) ops.with_free_bytes(1000);
+    const std::string error = error_of([&] {
+      write_hdf5_file(folder / "a.h5", set.views(), {{"a", 1}}, {}, ops);
+    });
+    EXPECT_THAT(error, HasSubstr("cannot reserve"));
+    EXPECT_THAT(error, HasSubstr("No space left on device; free space there"));
+    for (const auto& call : ops.calls()) EXPECT_NE(call.what, "pwrite");
+    EXPECT_TRUE(test::names_in(folder.path()).empty());
+  }
+}
+
+TEST(Writer, AnExistingFileStays) {
+  const TempFolder folder;
+  const std::vector<std::byte> before(10, std::byte{7});
+  test::put_file_bytes(folder / "a.h5", before);
+  EXPECT_THAT(error_of([&] { write_hdf5_file(folder / "a.h5", {}, nlohmann::json::object()); }),
+              HasSubstr("File exists"));
+  EXPECT_EQ(test::file_bytes(folder / "a.h5"), before);
+}
+
+TEST(Writer, WrongInputIsNamed) {
+  const TempFolder folder;
+  const std::vector<std::byte> bytes(8);
+  const auto error = [&](const std::vector<ArrayView>& arrays,
+                         const nlohmann::json& attributes = nlohmann::json::object(),
+                         const WriteOptions& options = {}, const char* name = "a.h5") {
+    return error_of([&] { write_hdf5_file(folder / name, arrays, attributes, options); });
+  };
+  EXPECT_THAT(error({{"w", DType::kFloat32, {3}, bytes}}),
+              HasSubstr("'w' of float32 [3] comes with 8"));
+  EXPECT_THAT(error({{"a//b", DType::kFloat32, {2}, bytes}}), HasSubstr("'a//b' starts or ends"));
+  EXPECT_THAT(error({{"w", DType::kFloat32, {2}, bytes}, {"w", DType::kFloat32, {2}, bytes}}),
+              HasSubstr("'w' appears twice"));
+  EXPECT_THAT(error({{"w", DType::kFloat32, {2}, bytes}, {"w/x", DType::kFloat32, {2}, bytes}}),
+              HasSubstr("'w' is an array and also the group of 'w/x'"));
+  EXPECT_THAT(error({{"w", DType::kInt8, Shape(33, 1), bytes}}), HasSubstr("33 dimensions"));
+  EXPECT_THAT(error({{"w", DType::kInt8, {1ULL << 62, 1ULL << 62}, {}}}),
+              HasSubstr("comes with 0"));
+  EXPECT_THAT(error({}, {{"a", {1, 2}}}), HasSubstr("attribute 'a'"));
+  EXPECT_THAT(error({}, {{"a", nullptr}}), HasSubstr("attribute 'a'"));
+  EXPECT_THAT(error({}, {{"a", std::string(5000, 'x')}}), HasSubstr("attribute 'a'"));
+  EXPECT_THAT(error({}, {1, 2}), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(error({}, nlohmann::json::object(), {.block_bytes = 5000}), HasSubstr("block_bytes"));
+  EXPECT_THAT(error({}, nlohmann::json::object(), {.block_bytes = 1ULL << 40}),
+              HasSubstr("block_bytes"));
+  EXPECT_THAT(error({}, nlohmann::json::object(), {}, "a.txt"), HasSubstr("must end in '.h5'"));
+  EXPECT_TRUE(test::names_in(folder.path()).empty());
+}
+
+TEST(Writer, TheSkeletonNeedsAPlace) {
+  const TempFolder folder;
+  const std::string error = error_of([&] {
+    write_hdf5_file(folder / "a.h5", {}, nlohmann::json::object(),
+                    {.scratch_dir = folder / "missing"});
+  });
+  EXPECT_THAT(error, HasSubstr("missing: No such file or directory; give another folder"));
+  EXPECT_TRUE(test::names_in(folder.path()).empty());
+}
+
+TEST(Writer, AFullPlaceForTheSkeletonIsNoticed) {
+  const TempFolder folder;
+  const std::filesystem::path small = folder / "small";
+  std::filesystem::create_directory(small);
+  if (::mount("none", small.c_str(), "tmpfs", 0, "size=65536") != 0)
+    GTEST_SKIP() << "mounting a small tmpfs needs root: " << std::strerror(errno);
+  const std::string error = error_of([&] {
+    write_hdf5_file(folder / "a.h5", test::small_model(1).views(), nlohmann::json::object(),
+                    {.scratch_dir = small});
+  });
+  EXPECT_TRUE(test::names_in(small).empty());
+  ::umount(small.c_str());
+  EXPECT_THAT(error, HasSubstr("too little free space"));
+}
+
+TEST(Skeleton, LeavesNothingBehindAndFitsItsBound) {
+  const TempFolder scratch;
+  std::vector<ArraySet> sets(4);
+  for (int i = 0; i < 2000; ++i)
+    sets[1].add(fmt::format("layer{}/p{}", i / 6, i), DType::kInt8, {3});
+  for (int i = 0; i < 300; ++i) sets[2].add(fmt::format("g{}/{:n>1000}", i, ""), DType::kInt8, {3});
+  std::string deep;
+  for (int i = 0; i < 500; ++i) deep += "d/";
+  sets[3].add(deep + "x", DType::kInt8, {3});
+  for (const ArraySet& set : sets) {
+    const auto views = set.views();
+    std::vector<const ArrayView*> list;
+    for (const ArrayView& view : views) list.push_back(&view);
+    std::sort(list.begin(), list.end(),
+              [](const ArrayView* a, const ArrayView* b) { return a->name < b->name; });
+    Skeleton skeleton(list, {{"a", 1}}, scratch.path());
+    EXPECT_TRUE(test::names_in(scratch.path()).empty());
+    skeleton.finish(std::vector<std::uint32_t>(list.size()));
+    EXPECT_LE(skeleton.size(), file_size_bound(list, {{"a", 1}}));
+    if (list.empty()) continue;
+    // All metadata lies in front of the first array.
+    const auto first = *std::min_element(skeleton.offsets().begin(), skeleton.offsets().end());
+    std::vector<std::byte> rest(skeleton.size() - first);
+    skeleton.read(rest, first);
+    EXPECT_EQ(std::count(rest.begin(), rest.end(), std::byte{0}), std::ssize(rest));
+  }
+}
+
+}  // namespace
+}  // namespace ddp::ckpt

@@ -1,0 +1,65 @@
+#pragma once
+// A table of variables in place of a process's environment, and plans made from one.
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/plan.h"
+
+namespace ddp::launch {
+
+using Variables = std::map<std::string, std::string>;
+
+inline EnvLookup lookup_in(Variables variables) {
+  return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+// `first` with the variables of `second` added or replaced.
+inline Variables merged(Variables first, const Variables& second) {
+  for (const auto& [name, value] : second) first[name] = value;
+  return first;
+}
+
+inline Facts slurm_facts(const Variables& variables, const NodeFacts& node = {}) {
+  const EnvLookup environment = lookup_in(variables);
+  Facts facts;
+  facts.step = read_slurm_step(environment);
+  facts.task = read_slurm_task(environment, facts.step);
+  facts.node = node;
+  return facts;
+}
+
+inline Plan slurm_plan(const Variables& variables, const Settings& settings = {},
+                       const NodeFacts& node = {}) {
+  const Facts facts = slurm_facts(variables, node);
+  return make_plan(facts, settings, Inherited(lookup_in(variables), facts.step.id));
+}
+
+// "" for a variable that the plan does not have.
+inline std::string value_in(const Plan& plan, const std::string& name) {
+  const PlanEntry* entry = plan.find(name);
+  return entry == nullptr ? "" : entry->value;
+}
+
+// A step of two nodes with two tasks each, seen by its rank 2.
+inline Variables two_by_two() {
+  return {{"SLURM_JOB_ID", "100"},
+          {"SLURM_STEP_ID", "0"},
+          {"SLURM_STEP_NUM_TASKS", "4"},
+          {"SLURM_STEP_NUM_NODES", "2"},
+          {"SLURM_STEP_NODELIST", "p[1-2]"},
+          {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+          {"SLURM_PROCID", "2"},
+          {"SLURM_LOCALID", "0"},
+          {"SLURM_NODEID", "1"},
+          {"SLURM_GTIDS", "2,3"},
+          {"SLURMD_NODENAME", "p2"}};
+}
+
+}  // namespace ddp::launch

@@ -1,0 +1,173 @@
+// What is asked of the host: name service, ports, files. Real sockets and files, no network.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <stdexcept>
+#include <thread>
+
+#include "spank_plugin/launch/ephemeral_ports.h"
+#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/host/file_text.h"
+#include "spank_plugin/launch/host/name_lookup.h"
+#include "spank_plugin/launch/host/port_probe.h"
+#include "spank_plugin/launch/socket_table.h"
+
+namespace ddp::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+TEST(NameLookupTest, ClassifiesAddresses) {
+  EXPECT_EQ(look_up_name("127.0.1.1", 5s), NameLookup::only_loopback);
+  EXPECT_EQ(look_up_name("::1", 5s), NameLookup::only_loopback);
+  EXPECT_EQ(look_up_name("192.0.2.7", 5s), NameLookup::usable);
+  EXPECT_EQ(look_up_name("2001:db8::7", 5s), NameLookup::usable);
+  EXPECT_EQ(look_up_name("256.256.256.256.", 5s), NameLookup::unknown_name);
+}
+
+TEST(NameLookupTest, EndsWhenTheNameServiceHangs) {
+  const Resolver hanging = [](const std::string&) {
+    std::this_thread::sleep_for(1h);
+    return NameLookup::usable;
+  };
+  EXPECT_EQ(look_up_name("any", 50ms, hanging), NameLookup::timed_out);
+}
+
+TEST(NameLookupTest, SurvivesAResolverThatCrashesOrThrows) {
+  EXPECT_EQ(look_up_name("any", 5s, [](const std::string&) -> NameLookup { _exit(3); }),
+            NameLookup::not_done);
+  EXPECT_EQ(look_up_name("any", 5s,
+                         [](const std::string&) -> NameLookup { throw std::runtime_error("x"); }),
+            NameLookup::unknown_name);
+}
+
+TEST(NameLookupTest, LeavesNoChildBehind) {
+  look_up_name("127.0.0.1", 5s);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
+}
+
+// A listening socket on a port that the kernel chose.
+class Listener {
+ public:
+  explicit Listener(int family) : fd_(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_storage address{};
+    address.ss_family = static_cast<sa_family_t>(family);
+    socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    auto* raw = reinterpret_cast<sockaddr*>(&address);
+    if (bind(fd_, raw, length) != 0 || listen(fd_, 1) != 0 || getsockname(fd_, raw, &length) != 0) {
+      throw std::runtime_error("no listening socket");
+    }
+    port_ = ntohs(
+        reinterpret_cast<const sockaddr_in*>(&address)->sin_port);  // same place in sockaddr_in6
+  }
+  ~Listener() { close(fd_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  int fd_;
+  std::uint16_t port_ = 0;
+};
+
+TEST(PortProbe, SeesAListenerOfEitherFamily) {
+  std::uint16_t port = 0;
+  for (const int family : {AF_INET, AF_INET6}) {
+    const Listener listener(family);
+    port = listener.port();
+    EXPECT_FALSE(is_port_free(port)) << "family " << family;
+  }
+  EXPECT_TRUE(is_port_free(port)) << "free again";
+}
+
+TEST(PortProbe, TakesTheNextFreeOne) {
+  const Listener first(AF_INET);
+  const Listener second(AF_INET);
+  std::uint16_t free = 0;
+  { free = Listener(AF_INET).port(); }
+  const std::array ports{first.port(), second.port(), free};
+  EXPECT_EQ(first_free_port(ports), free);
+  EXPECT_EQ(first_free_port(std::span(ports).first(2)), first.port()) << "none is free";
+}
+
+TEST(PortProbe, NamesTheHolder) {
+  const Listener listener(AF_INET);
+  EXPECT_EQ(describe_taken_port(listener.port()),
+            "port " + std::to_string(listener.port()) + " is taken on this host (user " +
+                std::to_string(geteuid()) + " listens on it)");
+}
+
+constexpr const char* kTcp =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout "
+    "inode\n"
+    "   0: 0100007F:59D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 "
+    "5012 1 0\n"
+    "   1: 0501A8C0:EE48 0801A8C0:0016 01 00000000:00000000 02:000A7D8C 00000000     0        0 "
+    "5013 2 0\n"
+    "   2: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 0A "
+    "00000000:00000000 00:00000000 00000000    33        0 5014 1 0\n"
+    "torn line 3: 0100007F";
+
+TEST(SocketTable, FindsWhoHoldsAPort) {
+  ASSERT_TRUE(find_port_holder(kTcp, 23000));
+  EXPECT_EQ(find_port_holder(kTcp, 23000)->user, 1000U);
+  EXPECT_TRUE(find_port_holder(kTcp, 23000)->listens);
+  EXPECT_FALSE(find_port_holder(kTcp, 61000)->listens);
+  EXPECT_EQ(find_port_holder(kTcp, 8080)->user, 33U);
+  EXPECT_EQ(find_port_holder(kTcp, 22), std::nullopt) << "a remote port is no local one";
+  EXPECT_EQ(find_port_holder("", 22), std::nullopt);
+  EXPECT_EQ(find_port_holder("a b c d e f g h i j", 22), std::nullopt);
+}
+
+TEST(EphemeralPorts, CountsTheOverlap) {
+  EXPECT_EQ(count_ephemeral({61000, 65535}, "32768\t60999\n", "\n"), 0U);
+  EXPECT_EQ(count_ephemeral({60990, 61005}, "32768\t60999\n", ""), 10U);
+  EXPECT_EQ(count_ephemeral({61000, 65535}, "1024 65535", ""), 4536U);
+  EXPECT_EQ(count_ephemeral({61000, 65535}, "1024 65535", "61000-65535\n"), 0U);
+  EXPECT_EQ(count_ephemeral({61000, 61009}, "1024 65535", "61000-61003,61009"), 5U);
+  EXPECT_EQ(count_ephemeral({61000, 61009}, "nonsense", ""), 0U);
+  EXPECT_THROW(count_ephemeral({61000, 61009}, "1024 65535", "x"), LaunchError);
+}
+
+// A folder that goes away with the test.
+class FileText : public testing::Test {
+ protected:
+  FileText() {
+    if (mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no temporary folder");
+  }
+  ~FileText() override {
+    std::remove(path("file").c_str());
+    std::remove(folder_.c_str());
+  }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+ private:
+  std::string folder_ = testing::TempDir() + "ddp-launch-XXXXXX";
+};
+
+TEST_F(FileText, IsReadUpToTheLimit) {
+  std::FILE* file = std::fopen(path("file").c_str(), "w");
+  ASSERT_NE(file, nullptr);
+  std::fputs("node2\nnode1\n", file);
+  std::fclose(file);
+  EXPECT_EQ(read_text(path("file"), 100), "node2\nnode1\n");
+  EXPECT_EQ(read_text(path("file"), 5), "node2");
+}
+
+TEST_F(FileText, OfSomethingElseIsNothing) {
+  EXPECT_EQ(read_text(path("missing"), 100), std::nullopt);
+  EXPECT_EQ(read_text(path(""), 100), std::nullopt) << "a folder";
+  ASSERT_EQ(mkfifo(path("file").c_str(), 0600), 0);
+  EXPECT_EQ(read_text(path("file"), 100), std::nullopt) << "a pipe, which nobody writes to";
+}
+
+}  // namespace
+}  // namespace ddp::launch

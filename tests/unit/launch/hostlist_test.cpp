@@ -1,0 +1,122 @@
+#include "spank_plugin/launch/hostlist.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/hostfile.h"
+
+namespace ddp::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Expansion {
+  std::string text;
+  std::vector<std::string> names;
+};
+
+class HostlistExpands : public testing::TestWithParam<Expansion> {};
+
+TEST_P(HostlistExpands, InTheOrderOfTheList) {
+  EXPECT_EQ(expand_hostlist(GetParam().text), GetParam().names) << GetParam().text;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, HostlistExpands,
+    testing::Values(Expansion{"", {}}, Expansion{"n1", {"n1"}}, Expansion{"n1,m5", {"n1", "m5"}},
+                    // Numeric order, which is not the order of strings.
+                    Expansion{"n[8-11]", {"n8", "n9", "n10", "n11"}},
+                    Expansion{"n[001,007-009],x2", {"n001", "n007", "n008", "n009", "x2"}},
+                    Expansion{"n[098-101]", {"n098", "n099", "n100", "n101"}},
+                    Expansion{"n[1-2]-ib", {"n1-ib", "n2-ib"}},
+                    Expansion{
+                        "r[1-2]n[03,05-07]",
+                        {"r1n03", "r1n05", "r1n06", "r1n07", "r2n03", "r2n05", "r2n06", "r2n07"}},
+                    Expansion{"a1,b[2-3]", {"a1", "b2", "b3"}}, Expansion{"[1-2]", {"1", "2"}},
+                    Expansion{"gpu-a.site.org", {"gpu-a.site.org"}}, Expansion{"n[5]", {"n5"}},
+                    // Not sorted, not made unique: SLURM's order is the node numbering.
+                    Expansion{"z,a,z", {"z", "a", "z"}}));
+
+class HostlistRefuses : public testing::TestWithParam<std::string> {};
+
+TEST_P(HostlistRefuses, WithAMessageThatNamesTheList) {
+  try {
+    expand_hostlist(GetParam());
+    FAIL() << "accepted " << GetParam();
+  } catch (const LaunchError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("node list"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Malformed, HostlistRefuses,
+                         testing::Values("n[1-2", "n1-2]", "n[1-[2]]", "n[]", "n[,]", "n[1,]",
+                                         "n[a-b]", "n[2-1]", "n[-1]", "n[1-]", "n[1-2-3]", ",",
+                                         "a,", ",a", "a,,b", "n 1", "n\t1", "n$(reboot)", "n\n",
+                                         "n[+1-2]", "n[0x1-0x2]",
+                                         "n[99999999999999999999-99999999999999999999]"));
+
+// Each would be gigabytes of names, or hours of work, if it were tried.
+INSTANTIATE_TEST_SUITE_P(
+    TooMuch, HostlistRefuses,
+    testing::Values("n[0-999999999]", "n[0-999999999999999999]", "a[0-999]b[0-999]",
+                    "a[0-99]b[0-99]c[0-99]d[0-99]e[0-99]f[0-99]g[0-99]h[0-99]i[0-99]j[0-99]k[0-99]",
+                    "n[0-65535],m", "n[0-40000],m[0-40000]", std::string(300, 'a'),
+                    std::string(200'000, 'a'), "n[000000000000000000000000001-2]",
+                    "a[1]b[1]c[1]d[1]e[1]f[1]g[1]h[1]i[1]j[1]k[1]l[1]m[1]n[1]o[1]p[1]q[1]r[1]"));
+
+TEST(Hostlist, TakesAsManyNodesAsSlurmCanHave) {
+  const auto names = expand_hostlist("n[00000-65535]");
+  ASSERT_EQ(names.size(), kMaxHosts);
+  EXPECT_EQ(names.front(), "n00000");
+  EXPECT_EQ(names.back(), "n65535");
+}
+
+TEST(Hostlist, ReadsALongListWithoutRanges) {
+  std::string text = "n[0000";
+  for (int i = 2; i < 8192; i += 2) text.append(",").append(std::to_string(i));
+  EXPECT_EQ(expand_hostlist(text + "]").size(), 4096U);
+}
+
+TEST(Hostlist, MessageDoesNotRepeatControlCharacters) {
+  try {
+    expand_hostlist("n\x1b[31m");
+    FAIL();
+  } catch (const LaunchError& error) {
+    EXPECT_EQ(std::string(error.what()).find('\x1b'), std::string::npos);
+  }
+}
+
+struct FirstHost {
+  std::string file;
+  std::optional<std::string> host;
+};
+
+class Hostfile : public testing::TestWithParam<FirstHost> {};
+
+TEST_P(Hostfile, GivesTheHostOfRankZero) {
+  EXPECT_EQ(first_host_of_hostfile(GetParam().file), GetParam().host) << GetParam().file;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Hostfile,
+                         testing::Values(FirstHost{"p2\np1\np2\np1\n", "p2"}, FirstHost{"p2", "p2"},
+                                         FirstHost{"p[3-4]\np1\n", "p3"}, FirstHost{"p2*4\n", "p2"},
+                                         FirstHost{"# order\n\n  \t\n p7  # the fast one\n", "p7"},
+                                         FirstHost{"p2,p1,p2\n", "p2"},
+                                         FirstHost{"p4\r\np1\r\n", "p4"},
+                                         FirstHost{"", std::nullopt},
+                                         FirstHost{"# nothing\n", std::nullopt},
+                                         FirstHost{",\n", std::nullopt}));
+
+TEST(HostfileErrors, AreReported) {
+  EXPECT_THROW(first_host_of_hostfile("p[1-\n"), LaunchError);
+  EXPECT_THROW(first_host_of_hostfile("\x7f"
+                                      "ELF\x02\x01"),
+               LaunchError);
+}
+
+}  // namespace
+}  // namespace ddp::launch

@@ -1,0 +1,120 @@
+#include "spank_plugin/launch/leader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fake_environment.h"
+#include "spank_plugin/launch/error.h"
+
+namespace ddp::launch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string error_of(const Variables& variables, const NodeFacts& node = {}) {
+  try {
+    return "leader " + find_leader_address(slurm_facts(variables, node)).host;
+  } catch (const LaunchError& error) {
+    return error.what();
+  }
+}
+
+Variables arbitrary(const Variables& more) {
+  return merged(merged(two_by_two(), {{"SLURM_DISTRIBUTION", "arbitrary"}}), more);
+}
+
+TEST(Leader, ArbitraryOrderWithoutAHintIsNotGuessed) {
+  EXPECT_THAT(error_of(arbitrary({})),
+              AllOf(HasSubstr("cannot tell which node runs rank 0"), HasSubstr("SLURM_HOSTFILE"),
+                    HasSubstr("--ddp=master_addr=")));
+}
+
+TEST(Leader, AHostfileOfAnotherStepIsNotBelieved) {
+  EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "elsewhere"}})), HasSubstr("cannot tell"));
+}
+
+TEST(Leader, AHostfileMeansNothingInBlockOrder) {
+  EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_DDP_HEAD", "p2"}})), "leader p1");
+}
+
+TEST(Leader, TheProcessMapIsBelievedBeforeTheHostfile) {
+  // srun -m arbitrary -w LIST takes the list, whatever SLURM_HOSTFILE says.
+  EXPECT_EQ(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"},
+                                {"SLURM_MPI_TYPE", "pmix"},
+                                {"SLURM_PMIX_MAPPING_SERV", "(vector,(0,1,2),(1,1,2))"}})),
+            "leader p1");
+}
+
+TEST(Leader, ANodeThatKnowsBetterSaysSo) {
+  // Hostfile says p2, but the tasks of p2 are 2 and 3.
+  EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"}})), HasSubstr("p2 does not run rank 0"));
+  const Variables on_p1 = {{"SLURM_DDP_HEAD", "p2"},
+                           {"SLURM_PROCID", "0"},
+                           {"SLURM_NODEID", "0"},
+                           {"SLURM_GTIDS", "0,1"},
+                           {"SLURMD_NODENAME", "p1"}};
+  EXPECT_THAT(error_of(arbitrary(on_p1)), HasSubstr("p1 runs rank 0"));
+}
+
+TEST(Leader, ComponentsWithoutTheirNodesAreNotGuessed) {
+  EXPECT_THAT(error_of(merged(two_by_two(), {{"SLURM_DDP_COMPONENTS", "2"}})),
+              AllOf(HasSubstr("components"), HasSubstr("--mpi=pmix")));
+}
+
+TEST(Leader, AStepOfOneComponentOfTheJobIsLedByItsOwnFirstNode) {
+  EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_HET_SIZE", "2"},
+                                           {"SLURM_JOB_NODELIST_HET_GROUP_0", "q[1-9]"},
+                                           {"SLURM_JOB_NODELIST_HET_GROUP_1", "p[1-8]"}})),
+            "leader p1");
+}
+
+struct Lookup {
+  NameLookup lookup;
+  const char* on_one_node;
+  const char* on_other_node;
+  const char* on_own_node;
+};
+
+class NameOfLeader : public testing::TestWithParam<Lookup> {};
+
+TEST_P(NameOfLeader, DecidesWhatItIsGoodFor) {
+  const NodeFacts node{GetParam().lookup, {}};
+  const Variables alone = {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NODELIST", "p1"},
+                           {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                           {"SLURM_PROCID", "0"},         {"SLURM_NODEID", "0"},
+                           {"SLURM_GTIDS", "0,1"},        {"SLURMD_NODENAME", "p1"}};
+  const Variables own = {{"SLURM_PROCID", "0"},
+                         {"SLURM_NODEID", "0"},
+                         {"SLURM_GTIDS", "0,1"},
+                         {"SLURMD_NODENAME", "p1"}};
+  EXPECT_THAT(error_of(merged(two_by_two(), alone), node), HasSubstr(GetParam().on_one_node));
+  EXPECT_THAT(error_of(two_by_two(), node), HasSubstr(GetParam().on_other_node));
+  EXPECT_THAT(error_of(merged(two_by_two(), own), node), HasSubstr(GetParam().on_own_node));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Outcomes, NameOfLeader,
+    testing::Values(Lookup{NameLookup::not_done, "leader p1", "leader p1", "leader p1"},
+                    Lookup{NameLookup::usable, "leader p1", "leader p1", "leader p1"},
+                    Lookup{NameLookup::only_loopback, "leader 127.0.0.1", "loopback address only",
+                           "leader p1"},
+                    Lookup{NameLookup::unknown_name, "leader 127.0.0.1",
+                           "is unknown to the name service", "is unknown to the name service"},
+                    Lookup{NameLookup::timed_out, "leader 127.0.0.1", "not answered in time",
+                           "not answered in time"}));
+
+TEST(Leader, MpirunOverSeveralHostsSaysWhatToDo) {
+  Facts facts;
+  facts.step.launcher = Launcher::open_mpi;
+  facts.step.node_count = 0;
+  try {
+    find_leader_address(facts);
+    FAIL();
+  } catch (const LaunchError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("-x MASTER_ADDR="), HasSubstr("master_addr=HOST")));
+  }
+}
+
+}  // namespace
+}  // namespace ddp::launch

@@ -1,0 +1,267 @@
+#include "spank_plugin/launch/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "fake_environment.h"
+#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/master_port.h"
+#include "spank_plugin/launch/render.h"
+
+namespace ddp::launch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Settings asked(const std::string& spec, Origin origin) {
+  Settings settings;
+  apply(settings, parse_spec(spec, "test"), origin);
+  return settings;
+}
+
+std::uint16_t port_of(std::uint32_t job, std::uint32_t step, std::uint32_t restarts,
+                      const Settings& settings = {}) {
+  const auto variables = merged(two_by_two(), {{"SLURM_JOB_ID", std::to_string(job)},
+                                               {"SLURM_STEP_ID", std::to_string(step)},
+                                               {"SLURM_RESTART_COUNT", std::to_string(restarts)}});
+  return choose_port(slurm_facts(variables).step, settings).candidates.front();
+}
+
+TEST(ComputedPort, FollowsTheFormula) {
+  EXPECT_EQ(port_of(0, 0, 0), 61000);
+  EXPECT_EQ(port_of(100, 0, 0), 61100);
+  EXPECT_EQ(port_of(100, 1, 0), 62109);
+  EXPECT_EQ(port_of(100, 0, 1), 61357);
+  EXPECT_EQ(port_of(4535, 0, 0), 65535);
+  EXPECT_EQ(port_of(4536, 0, 0), 61000);
+  EXPECT_EQ(port_of(4294967295, 4294967280, 4294967295),
+            61000 + (4294967295ULL + 1009 * 4294967280ULL + 257 * 4294967295ULL) % 4536);
+}
+
+TEST(ComputedPort, DiffersBetweenNeighbourJobsStepsAndRestarts) {
+  std::set<std::uint16_t> ports;
+  int cases = 0;
+  for (std::uint32_t job = 5000; job < 5020; ++job) {
+    for (std::uint32_t step = 0; step < 4; ++step) {
+      for (std::uint32_t restart = 0; restart < 2; ++restart, ++cases)
+        ports.insert(port_of(job, step, restart));
+    }
+  }
+  EXPECT_EQ(ports.size(), static_cast<std::size_t>(cases));
+}
+
+TEST(ComputedPort, StaysInTheSitesRange) {
+  Settings settings;
+  settings.computed_ports = {{50000, 50002}, Origin::site};
+  for (std::uint32_t job = 0; job < 10; ++job) {
+    const auto port = port_of(job, 0, 0, settings);
+    EXPECT_TRUE(50000 <= port && port <= 50002) << port;
+  }
+}
+
+TEST(ReservedPorts, ComeFirst) {
+  const auto variables = merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
+  const Plan plan = slurm_plan(variables);
+  EXPECT_EQ(value_in(plan, "MASTER_PORT"), "20086");
+  EXPECT_EQ(plan.find("MASTER_PORT")->source, "SLURM_STEP_RESV_PORTS");
+  EXPECT_THROW(slurm_plan(merged(variables, {{"SLURM_STEP_RESV_PORTS", "20086-"}})), LaunchError);
+}
+
+TEST(PortCandidates, AreAFewInTurn) {
+  auto facts = slurm_facts(two_by_two());
+  EXPECT_EQ(choose_port(facts.step, {}).candidates.size(), 64U);
+  facts.step.port_key = 4535;
+  EXPECT_EQ(choose_port(facts.step, {}).candidates[1], 61000) << "wraps";
+  facts.step.reserved_ports = "20086-20088";
+  EXPECT_EQ(choose_port(facts.step, {}).candidates,
+            (std::vector<std::uint16_t>{20086, 20087, 20088}));
+  facts.step.reserved_ports = "1-65535";
+  EXPECT_EQ(choose_port(facts.step, {}).candidates.size(), 64U);
+}
+
+TEST(Plan, TakesThePortThatTheNodeFoundFree) {
+  NodeFacts node;
+  node.free_port = 61101;
+  const Plan plan = slurm_plan(two_by_two(), {}, node);
+  EXPECT_EQ(value_in(plan, "MASTER_PORT"), "61101");
+  EXPECT_THAT(plan.find("MASTER_PORT")->rule, HasSubstr("first that is free"));
+}
+
+TEST(Plan, AlwaysOverwritesRankVariables) {
+  const Plan plan = slurm_plan(merged(two_by_two(), {{"RANK", "77"},
+                                                     {"WORLD_SIZE", "99"},
+                                                     {"LOCAL_RANK", "5"},
+                                                     {"LOCAL_WORLD_SIZE", "5"},
+                                                     {"NODE_RANK", "5"},
+                                                     {"GROUP_RANK", "5"}}));
+  for (const auto* name :
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"}) {
+    EXPECT_FALSE(plan.find(name)->kept) << name;
+  }
+  EXPECT_EQ(value_in(plan, "RANK"), "2");
+  EXPECT_EQ(value_in(plan, "WORLD_SIZE"), "4");
+}
+
+TEST(Plan, KeepsTheUsersRendezvous) {
+  const Plan plan =
+      slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "my-host"}, {"MASTER_PORT", "1234"}}));
+  EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "my-host");
+  EXPECT_EQ(value_in(plan, "MASTER_PORT"), "1234");
+  EXPECT_TRUE(plan.find("MASTER_ADDR")->kept);
+  EXPECT_THAT(render_exports(plan), Not(HasSubstr("MASTER_")));
+  EXPECT_EQ(value_in(slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", ""}})), "MASTER_ADDR"), "p1")
+      << "an empty value is none";
+}
+
+TEST(Plan, PrecedenceOfWhoAsks) {
+  const Variables user = {{"MASTER_PORT", "1111"}};
+  const auto port = [&](const Variables& more, const Settings& settings) {
+    return value_in(slurm_plan(merged(two_by_two(), more), settings), "MASTER_PORT");
+  };
+  EXPECT_EQ(port(user, asked("master_port=2222", Origin::command_line)), "2222");
+  EXPECT_EQ(port(user, asked("master_port=2222", Origin::environment)), "1111");
+  EXPECT_EQ(port({}, asked("master_port=2222", Origin::environment)), "2222");
+  EXPECT_EQ(port({}, {}), "61100");
+  const Settings site = asked("master_addr=2.2.2.2", Origin::site);
+  EXPECT_EQ(value_in(slurm_plan(two_by_two(), site), "MASTER_ADDR"), "2.2.2.2");
+  EXPECT_EQ(
+      value_in(slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "mine"}}), site), "MASTER_ADDR"),
+      "mine");
+}
+
+TEST(Plan, GivenAnAddressItNeedsNoHint) {
+  const auto variables = merged(two_by_two(), {{"SLURM_DISTRIBUTION", "arbitrary"}});
+  EXPECT_EQ(
+      value_in(slurm_plan(variables, asked("master_addr=p2", Origin::command_line)), "MASTER_ADDR"),
+      "p2");
+}
+
+TEST(Plan, AStepInsideAnotherOneStartsAfresh) {
+  const Plan outer = slurm_plan(merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20000-20002"}}));
+  Variables inherited = {{"SLURM_STEP_RESV_PORTS", "20000-20002"}};
+  for (const auto& entry : outer.entries) inherited[entry.name] = entry.value;
+  const Variables inner_step = {{"SLURM_STEP_ID", "1"},
+                                {"SLURM_STEP_NUM_TASKS", "1"},
+                                {"SLURM_STEP_NUM_NODES", "1"},
+                                {"SLURM_STEP_NODELIST", "p2"},
+                                {"SLURM_STEP_TASKS_PER_NODE", "1"},
+                                {"SLURM_PROCID", "0"},
+                                {"SLURM_LOCALID", "0"},
+                                {"SLURM_NODEID", "0"},
+                                {"SLURM_GTIDS", "0"},
+                                {"SLURMD_NODENAME", "p2"}};
+  const Plan inner = slurm_plan(merged(merged(two_by_two(), inherited), inner_step));
+  EXPECT_EQ(value_in(inner, "MASTER_ADDR"), "p2");
+  EXPECT_EQ(value_in(inner, "MASTER_PORT"), "62109")
+      << "computed: the reserved ports are the outer step's";
+  EXPECT_EQ(value_in(inner, "WORLD_SIZE"), "1");
+  EXPECT_THAT(value_in(inner, "SLURM_DDP_SET"), StartsWith("100.1:"));
+}
+
+TEST(Plan, ASecondPlanForTheSameStepChangesNothing) {
+  NodeFacts node;
+  node.free_port = 61105;
+  const Plan first = slurm_plan(two_by_two(), asked("auto", Origin::command_line), node);
+  Variables planned = two_by_two();
+  for (const auto& entry : first.entries) planned[entry.name] = entry.value;
+  const Plan second = slurm_plan(planned);
+  for (const auto& entry : first.entries)
+    EXPECT_EQ(value_in(second, entry.name), entry.value) << entry.name;
+}
+
+TEST(Plan, AVariableThatTheUserKeptStaysTheUsersInsideTheStep) {
+  const Plan outer = slurm_plan(merged(two_by_two(), {{"MASTER_PORT", "1234"}}));
+  EXPECT_THAT(value_in(outer, "SLURM_DDP_SET"), Not(HasSubstr("MASTER_PORT")));
+  EXPECT_THAT(value_in(outer, "SLURM_DDP_SET"), HasSubstr("MASTER_ADDR"));
+}
+
+TEST(Notes, SayWhatIsOftenAMistake) {
+  const auto notes = [](const Variables& more) {
+    return slurm_plan(merged(two_by_two(), more)).notes;
+  };
+  EXPECT_THAT(notes({}), IsEmpty());
+  EXPECT_THAT(
+      notes(
+          {{"SLURM_STEP_TASKS_PER_NODE", "1,3"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,2,3"}}),
+      testing::ElementsAre(HasSubstr("different numbers of tasks")));
+  EXPECT_THAT(
+      notes({{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,3"}}),
+      testing::ElementsAre(AllOf(HasSubstr("not numbered node by node"), HasSubstr("cyclic"))));
+  EXPECT_THAT(notes({{"MASTER_ADDR", "localhost"}}),
+              testing::ElementsAre(HasSubstr("leads every node to itself")));
+  EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is no port")));
+}
+
+TEST(Marker, TextFromElsewhereIsNoMarker) {
+  for (const std::string& text :
+       std::vector<std::string>{"", "100.0", "100.0:MASTER_PORT", ":MASTER_PORT:", "a:b:c:d",
+                                std::string(20'000, 'x')}) {
+    EXPECT_EQ(parse_marker(text), std::nullopt) << text.substr(0, 40);
+  }
+  const Marker marker{"100.0", {"A", "B"}, "1-2"};
+  EXPECT_EQ(format_marker(marker), "100.0:A,B:1-2");
+  EXPECT_EQ(parse_marker("100.0:A,B:1-2")->names, marker.names);
+}
+
+TEST(Render, SummaryNamesBothEndsOfTheRendezvous) {
+  EXPECT_EQ(render_summary(slurm_plan(two_by_two())),
+            "4 ranks on 2 nodes; MASTER_ADDR=p1 (host of rank 0, the step's first node), "
+            "MASTER_PORT=61100 (computed from job, step and restart number)");
+}
+
+TEST(Render, TableHasARowPerVariableWithItsReason) {
+  const Plan plan = slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "localhost"}}));
+  const std::string table = render_table(plan);
+  EXPECT_THAT(table, HasSubstr("plan of rank 2 of 4 on p2, step 100.0\n"));
+  for (const auto& entry : plan.entries) EXPECT_THAT(table, HasSubstr("\n" + entry.name + " "));
+  EXPECT_THAT(table, HasSubstr("environment"));
+  EXPECT_THAT(table, HasSubstr("kept: the user set it"));
+  EXPECT_THAT(table, HasSubstr("note: MASTER_ADDR=localhost"));
+}
+
+TEST(Render, ForeignValuesCannotDriveATerminal) {
+  const Plan plan = slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "a\x1b[2Jb"}}));
+  for (const auto& text : {render_table(plan), render_summary(plan), render_task_line(plan)}) {
+    EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  }
+}
+
+TEST(Render, JsonHasEveryEntry) {
+  const Plan plan = slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "odd\xff"}}));
+  const auto json = nlohmann::json::parse(render_json(plan));
+  EXPECT_EQ(json.at("schema"), "slurm-ddp/plan/1");
+  EXPECT_EQ(json.at("rank"), 2);
+  ASSERT_EQ(json.at("variables").size(), plan.entries.size());
+  EXPECT_EQ(json.at("variables")[0].at("name"), "RANK");
+  EXPECT_EQ(json.at("variables")[6].at("kept"), true);
+  EXPECT_EQ(render_json(plan).find('\n'), std::string::npos);
+}
+
+TEST(Render, ExportsAreForAShell) {
+  EXPECT_THAT(render_exports(slurm_plan(two_by_two())),
+              AllOf(StartsWith("export RANK=2\n"), HasSubstr("export MASTER_ADDR=p1\n"),
+                    HasSubstr("export SLURM_DDP_SET=100.0:MASTER_ADDR,MASTER_PORT:\n")));
+}
+
+TEST(OpenMpiPlan, HasNoNodeRankOnSeveralHosts) {
+  const Variables variables = {
+      {"OMPI_COMM_WORLD_RANK", "3"},       {"OMPI_COMM_WORLD_SIZE", "4"},
+      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+      {"PMIX_NAMESPACE", "5.1"},           {"MASTER_ADDR", "first-host"}};
+  const Facts facts = read_open_mpi(lookup_in(variables), "box");
+  const Plan plan = make_plan(facts, {}, Inherited(lookup_in(variables), facts.step.id));
+  EXPECT_EQ(plan.find("NODE_RANK"), nullptr);
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("NODE_RANK")));
+  EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "first-host");
+}
+
+}  // namespace
+}  // namespace ddp::launch

@@ -1,0 +1,159 @@
+#include "spank_plugin/launch/settings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spank_plugin/launch/error.h"
+
+namespace ddp::launch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string message_of(const std::string& spec) {
+  try {
+    parse_spec(spec, "--ddp");
+  } catch (const LaunchError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Spec, ReadsWordsAndPairs) {
+  const Spec spec = parse_spec("rank,master_addr=node7,master_port=29500,verbose=no", "--ddp");
+  EXPECT_EQ(spec.mode, Mode::rank);
+  EXPECT_EQ(spec.master_addr, "node7");
+  EXPECT_EQ(spec.master_port, 29500);
+  EXPECT_EQ(spec.verbose, false);
+  EXPECT_EQ(spec.explain, std::nullopt);
+  EXPECT_EQ(parse_spec("auto", "--ddp").mode, Mode::rank);
+  EXPECT_EQ(parse_spec("off", "--ddp").mode, Mode::off);
+  EXPECT_EQ(parse_spec("verbose", "--ddp").verbose, true);
+  EXPECT_EQ(parse_spec("", "--ddp").mode, std::nullopt);
+  EXPECT_EQ(parse_spec("master_addr=fe80::1%eth0", "--ddp").master_addr, "fe80::1%eth0");
+}
+
+TEST(Spec, UnknownItemIsNamedAndTheAllowedAreListed) {
+  EXPECT_THAT(message_of("bogus"),
+              AllOf(StartsWith("--ddp: unknown item 'bogus'"),
+                    HasSubstr("auto, rank, off, explain"), HasSubstr("master_port=PORT")));
+  EXPECT_THAT(message_of("colour=red"),
+              AllOf(HasSubstr("unknown key 'colour'"), HasSubstr("master_addr=HOST")));
+}
+
+TEST(Spec, TorchrunIsRefusedUntilItIsThere) {
+  EXPECT_THAT(message_of("torchrun"), AllOf(HasSubstr("torchrun"), HasSubstr("not available")));
+}
+
+class SpecRefuses : public testing::TestWithParam<std::string> {};
+
+TEST_P(SpecRefuses, Text) {
+  EXPECT_THAT(message_of(GetParam()), StartsWith("--ddp: ")) << GetParam();
+}
+
+INSTANTIATE_TEST_SUITE_P(Malformed, SpecRefuses,
+                         testing::Values(",", "auto,", "auto,,verbose", "AUTO", " auto",
+                                         "auto rank", "=", "=x", "master_port=", "master_port=0",
+                                         "master_port=65536", "master_port=12a", "master_port=-1",
+                                         "master_addr=", "master_addr=a b", "master_addr=$(reboot)",
+                                         "master_addr=" + std::string(256, 'a'), "verbose=1",
+                                         "verbose=", "auto,off", "auto,auto", "off,explain",
+                                         "master_port=1,master_port=1", std::string(5000, 'a')));
+
+TEST(Settings, AreOffUnlessSomebodyAsks) {
+  Settings settings;
+  EXPECT_EQ(settings.mode, Mode::off);
+  apply(settings, parse_spec("verbose,master_port=5", "SLURM_DDP"), Origin::environment);
+  EXPECT_EQ(settings.mode, Mode::off) << "a detail in the environment is no request";
+  apply(settings, parse_spec("", "--ddp"), Origin::command_line);
+  EXPECT_EQ(settings.mode, Mode::rank) << "a bare --ddp is";
+  EXPECT_TRUE(settings.verbose);
+}
+
+TEST(Settings, LaterLayersWinItemByItem) {
+  Settings settings;
+  const std::vector<std::string_view> site = {"default=auto", "master_addr=from-site",
+                                              "port_base=50000", "port_count=100"};
+  EXPECT_THAT(apply_site_arguments(settings, site), ElementsAre());
+  apply(settings, parse_spec("master_port=1111,master_addr=from-user", "SLURM_DDP"),
+        Origin::environment);
+  apply(settings, parse_spec("master_port=2222", "--ddp"), Origin::command_line);
+  EXPECT_EQ(settings.mode, Mode::rank);
+  EXPECT_EQ(settings.master_addr, (Chosen<std::string>{"from-user", Origin::environment}));
+  EXPECT_EQ(settings.master_port, (Chosen<std::uint16_t>{2222, Origin::command_line}));
+  EXPECT_EQ(settings.computed_ports, (Chosen<PortRange>{{50000, 50099}, Origin::site}));
+}
+
+TEST(Settings, OffOnTheCommandLineEndsEverything) {
+  Settings settings;
+  apply(settings, parse_spec("explain", "SLURM_DDP"), Origin::environment);
+  EXPECT_EQ(settings.mode, Mode::rank);
+  apply(settings, parse_spec("off", "--ddp"), Origin::command_line);
+  EXPECT_EQ(settings.mode, Mode::off);
+  EXPECT_FALSE(settings.explain);
+}
+
+TEST(SiteArguments, AMistakeIsReportedAndLeftOut) {
+  const struct {
+    std::vector<std::string_view> arguments;
+    const char* message;
+  } kCases[] = {{{"defualt=auto"}, "allowed are"},
+                {{"default=torchrun"}, "auto, rank or off"},
+                {{"port_base=80"}, "1024 to 65535"},
+                {{"port_base=x"}, "1024 to 65535"},
+                {{"port_count=0"}, "1 to 64512"},
+                {{"port_base=65000", "port_count=1000"}, "beyond port 65535"},
+                {{"master_addr=a b"}, "no host name"},
+                {{"verbose=maybe"}, "yes nor no"},
+                {{""}, "allowed are"}};
+  for (const auto& [arguments, message] : kCases) {
+    Settings settings;
+    EXPECT_THAT(apply_site_arguments(settings, arguments),
+                ElementsAre(AllOf(StartsWith("plugstack.conf: "), HasSubstr(message))));
+    EXPECT_EQ(settings, Settings{}) << arguments.front();
+  }
+}
+
+TEST(SiteArguments, OneMistakeDoesNotSpoilTheOthers) {
+  Settings settings;
+  const std::vector<std::string_view> arguments = {"default=auto", "nonsense=1", "verbose=yes"};
+  EXPECT_EQ(apply_site_arguments(settings, arguments).size(), 1U);
+  EXPECT_EQ(settings.mode, Mode::rank);
+  EXPECT_TRUE(settings.verbose);
+}
+
+TEST(SiteArguments, PortBaseAloneGoesUpToTheLastPort) {
+  Settings settings;
+  const std::vector<std::string_view> arguments = {"port_base=62000"};
+  apply_site_arguments(settings, arguments);
+  EXPECT_EQ(settings.computed_ports.value, (PortRange{62000, 65535}));
+}
+
+TEST(EncodedSettings, ComeBackAsTheyWere) {
+  Settings full;
+  full.mode = Mode::rank;
+  full.explain = true;
+  full.verbose = true;
+  full.master_addr = {"fe80::1%eth0", Origin::command_line};
+  full.master_port = {29500, Origin::environment};
+  full.computed_ports = {{50000, 50099}, Origin::site};
+  for (const Settings& settings : {Settings{}, full}) {
+    const std::string text = encode_settings(settings);
+    EXPECT_EQ(decode_settings(text), settings) << text;
+  }
+}
+
+TEST(EncodedSettings, OtherTextIsRefused) {
+  for (const std::string text : {"", "x", "rank  verbose", "master_port=1/0", "master_port=1/70000",
+                                 "master_port=9/1", "master_port=1", "master_addr=1/a;b",
+                                 "ports=1/1-2,3-4", "ports=1/", "colour=1/red", "=1/x"}) {
+    EXPECT_THROW(decode_settings(text), LaunchError) << text;
+  }
+  EXPECT_THROW(decode_settings(std::string(10'000, 'a')), LaunchError);
+}
+
+}  // namespace
+}  // namespace ddp::launch

@@ -1,0 +1,207 @@
+// Ranks as threads: the averaged gradients against one process that sees all the data.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <mutex>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/parallel/distributed_data_parallel.h"
+
+namespace ddp {
+namespace {
+
+using testing::HasSubstr;
+
+torch::nn::Sequential make_net() {
+  return torch::nn::Sequential(torch::nn::Linear(6, 9), torch::nn::ReLU(), torch::nn::Linear(9, 7),
+                               torch::nn::ReLU(), torch::nn::Linear(7, 3));
+}
+
+// The generator is shared by all threads: models are made one after the other, alike.
+torch::nn::Sequential make_seeded_net() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(5);
+  return make_net();
+}
+
+struct Data {
+  torch::Tensor inputs;
+  torch::Tensor targets;
+
+  Data part(int index, int parts) const {
+    const auto n = inputs.size(0) / parts;
+    return {inputs.narrow(0, index * n, n), targets.narrow(0, index * n, n)};
+  }
+};
+
+Data make_data(std::int64_t samples) {
+  torch::manual_seed(11);
+  return {torch::randn({samples, 6}), torch::randint(0, 3, {samples}, torch::kInt64)};
+}
+
+torch::Tensor loss_of(torch::nn::Sequential& net, const Data& data) {
+  return torch::nn::functional::cross_entropy(net->forward(data.inputs), data.targets);
+}
+
+std::vector<torch::Tensor> values_of(const torch::nn::Sequential& net) {
+  std::vector<torch::Tensor> values;
+  for (const auto& p : net->parameters()) values.push_back(p.detach().clone());
+  return values;
+}
+
+torch::optim::SGD make_optimizer(const torch::nn::Sequential& net) {
+  return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+}
+
+// `steps` steps of `ranks` ranks with `micro_batches` each; rank 0's parameters at the end.
+std::vector<torch::Tensor> train(int ranks, int micro_batches, int steps, const Data& data,
+                                 BucketLimits limits) {
+  std::vector<torch::Tensor> result;
+  comm::run_ranks(ranks, [&](comm::Group& group) {
+    auto net = make_seeded_net();
+    DistributedDataParallel replica(*net, group, limits);
+    auto optimizer = make_optimizer(net);
+    for (int s = 0; s < steps; ++s) {
+      auto step = replica.begin_step(micro_batches);
+      for (int m = 0; m < micro_batches; ++m) {
+        step.backward(loss_of(net, data.part(m * ranks + group.rank(), ranks * micro_batches)));
+      }
+      step.apply(optimizer);
+    }
+    if (group.rank() == 0) result = values_of(net);
+  });
+  return result;
+}
+
+void expect_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::equal(a[i], b[i])) << i;
+}
+
+void expect_close(const std::vector<torch::Tensor>& a, const std::vector<torch::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(a[i], b[i], 1e-5, 1e-6)) << i;
+  }
+}
+
+class DataParallel : public testing::Test {
+ protected:
+  void SetUp() override { torch::set_num_threads(1); }
+  const Data data_ = make_data(48);
+  // Small enough for several buckets.
+  const BucketLimits limits_{64, 200};
+};
+
+TEST_F(DataParallel, TwoRanksAreTwoAccumulatedMicroBatchesToTheBit) {
+  expect_equal(train(2, 1, 10, data_, limits_), train(1, 2, 10, data_, limits_));
+}
+
+TEST_F(DataParallel, AnyNumberOfRanksLearnsWhatOneProcessLearns) {
+  const auto alone = train(1, 1, 10, data_, limits_);
+  for (const int ranks : {2, 3, 4}) expect_close(train(ranks, 1, 10, data_, limits_), alone);
+  expect_close(train(2, 3, 10, data_, limits_), alone);
+}
+
+TEST_F(DataParallel, TheBucketSizeDoesNotChangeTheResult) {
+  expect_equal(train(2, 1, 5, data_, {1, 1}), train(2, 1, 5, data_, {1 << 20, 1 << 20}));
+}
+
+TEST_F(DataParallel, GradientsLieInTheBucketsAndSurviveZeroGrad) {
+  comm::run_ranks(2, [&](comm::Group& group) {
+    auto net = make_seeded_net();
+    DistributedDataParallel replica(*net, group, limits_);
+    EXPECT_GT(replica.bucket_count(), 2U);
+    auto optimizer = make_optimizer(net);
+    for (int s = 0; s < 3; ++s) {
+      optimizer.zero_grad();  // detach_() on the gradients: throws if they were views
+      auto step = replica.begin_step();
+      step.backward(loss_of(net, data_.part(group.rank(), 2)));
+      step.apply(optimizer);
+      for (const auto& p : net->parameters()) EXPECT_FALSE(p.grad().is_view());
+    }
+    EXPECT_EQ(replica.communication().size(), replica.bucket_count());
+  });
+}
+
+// What runs in a hook must not be able to tear down the program: errors come out of backward().
+std::string error_of_step(
+    const std::function<void(DistributedDataParallel&, torch::nn::Sequential&)>& use) {
+  std::string text;
+  try {
+    comm::run_ranks(2, [&](comm::Group& group) {
+      auto net = make_seeded_net();
+      DistributedDataParallel replica(*net, group);
+      use(replica, net);
+    });
+  } catch (const std::exception& e) {
+    text = e.what();
+  }
+  return text;
+}
+
+TEST_F(DataParallel, AParameterWithoutGradientIsNamed) {
+  const auto text =
+      error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
+        auto step = replica.begin_step();
+        // The last layer takes no part.
+        const auto hidden = net->ptr<torch::nn::LinearImpl>(0)->forward(data_.inputs);
+        step.backward(net->ptr<torch::nn::LinearImpl>(2)->forward(hidden).sum());
+      });
+  EXPECT_THAT(text, HasSubstr("no gradient for 2 of 6 parameters (4.weight, 4.bias)"));
+}
+
+TEST_F(DataParallel, AnOptimiserStepOnUnreducedGradientsIsRefused) {
+  const auto text =
+      error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
+        auto optimizer = make_optimizer(net);
+        auto step = replica.begin_step(2);
+        step.backward(loss_of(net, data_));
+        step.apply(optimizer);
+      });
+  EXPECT_THAT(text, HasSubstr("1 of its 2 micro-batches"));
+}
+
+TEST_F(DataParallel, MoreBackwardsThanAnnouncedAreRefused) {
+  const auto text =
+      error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
+        auto step = replica.begin_step();
+        step.backward(loss_of(net, data_));
+        step.backward(loss_of(net, data_));
+      });
+  EXPECT_THAT(text, HasSubstr("more than the 1 time"));
+}
+
+TEST_F(DataParallel, FrozenParametersTakeNoPart) {
+  comm::run_ranks(2, [&](comm::Group& group) {
+    auto net = make_seeded_net();
+    for (auto& p : net->ptr<torch::nn::LinearImpl>(0)->parameters()) p.requires_grad_(false);
+    const auto before = values_of(net);
+    DistributedDataParallel replica(*net, group, limits_);
+    auto optimizer = make_optimizer(net);
+    auto step = replica.begin_step();
+    step.backward(loss_of(net, data_.part(group.rank(), 2)));
+    step.apply(optimizer);
+    const auto after = values_of(net);
+    EXPECT_TRUE(torch::equal(before[0], after[0]));
+    EXPECT_FALSE(torch::equal(before[2], after[2]));
+  });
+}
+
+TEST_F(DataParallel, AnExceptionInForwardOfOneRankEndsAll) {
+  const auto text =
+      error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
+        for (int s = 0; s < 3; ++s) {
+          if (s == 1 && replica.group().rank() == 1) throw std::runtime_error("bad sample 17");
+          auto step = replica.begin_step();
+          step.backward(loss_of(net, data_));
+        }
+      });
+  EXPECT_EQ(text, "bad sample 17");
+}
+
+}  // namespace
+}  // namespace ddp

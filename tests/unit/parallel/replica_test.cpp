@@ -1,0 +1,121 @@
+#include "ddp_runtime/parallel/replica.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+
+namespace ddp {
+namespace {
+
+using testing::HasSubstr;
+
+struct Case {
+  const char* name;
+  // What rank 2 of 3 has in place of the others' model.
+  std::function<std::vector<NamedTensor>()> other;
+  std::vector<const char*> expected;
+};
+
+std::vector<NamedTensor> model() {
+  return {{"fc.weight", torch::zeros({4, 3}).requires_grad_()}, {"fc.bias", torch::zeros({4})}};
+}
+
+class RequireSameModel : public testing::TestWithParam<Case> {};
+
+TEST_P(RequireSameModel, EveryRankThrowsTheSameText) {
+  const Case& c = GetParam();
+  std::vector<std::string> texts(3);
+  try {
+    comm::run_ranks(3, [&](comm::Group& group) {
+      const auto mine = group.rank() == 2 ? c.other() : model();
+      try {
+        require_same_model(group, mine);
+      } catch (const RuntimeError& e) {
+        texts[static_cast<std::size_t>(group.rank())] = e.what();
+        group.barrier().wait();  // nobody leaves before all have thrown
+        throw;
+      }
+    });
+    FAIL() << "no rank threw";
+  } catch (const RuntimeError&) {
+    // the first of them, rethrown
+  }
+  for (const auto& text : texts) EXPECT_EQ(text, texts[0]);
+  for (const char* part : c.expected) EXPECT_THAT(texts[0], HasSubstr(part));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Differences, RequireSameModel,
+    testing::Values(Case{"Shape",
+                         [] {
+                           auto m = model();
+                           m[1].tensor = torch::zeros({5});
+                           return m;
+                         },
+                         {"rank 2", "fc.bias Float [4]", "fc.bias Float [5]"}},
+                    Case{"Swapped",
+                         [] {
+                           auto m = model();
+                           std::swap(m[0], m[1]);
+                           return m;
+                         },
+                         {"tensor 0", "fc.weight", "fc.bias"}},
+                    Case{"ExtraLayer",
+                         [] {
+                           auto m = model();
+                           m.push_back({"extra", torch::zeros({1})});
+                           return m;
+                         },
+                         {"tensor 2", "nothing on rank 0", "extra"}},
+                    Case{"Type",
+                         [] {
+                           auto m = model();
+                           m[1].tensor = torch::zeros({4}, torch::kDouble);
+                           return m;
+                         },
+                         {"Float", "Double"}},
+                    Case{"Frozen",
+                         [] {
+                           auto m = model();
+                           m[0].tensor = torch::zeros({4, 3});
+                           return m;
+                         },
+                         {"frozen"}},
+                    Case{"Strides",
+                         [] {
+                           auto m = model();
+                           m[0].tensor = torch::zeros({3, 4}).t().detach().requires_grad_();
+                           return m;
+                         },
+                         {"strides [3, 1]", "strides [1, 4]"}}),
+    [](const auto& shape) { return shape.param.name; });
+
+TEST(BroadcastFromLeader, GivesEveryRankTheValuesOfRankZero) {
+  comm::run_ranks(3, [](comm::Group& group) {
+    const auto mine = static_cast<float>(group.rank() + 1);
+    std::vector<NamedTensor> tensors{{"a", torch::full({5, 2}, mine)},
+                                     {"transposed", torch::full({2, 3}, mine).t()},
+                                     {"empty", torch::zeros({0})},
+                                     {"scalar", torch::tensor(mine)},
+                                     {"counts", torch::full({4}, group.rank() + 1, torch::kInt64)},
+                                     {"half", torch::full({3}, mine, torch::kBFloat16)},
+                                     // larger than one message
+                                     {"large", torch::full({9 * 1048576}, mine)}};
+    broadcast_from_leader(group, tensors);
+    for (const auto& [name, tensor] : tensors) {
+      EXPECT_TRUE(tensor.eq(1).all().item<bool>()) << name << " on rank " << group.rank();
+    }
+  });
+}
+
+TEST(NamedParameters, TiedOnesAppearOnce) {
+  torch::nn::Sequential net{torch::nn::Linear(2, 2)};
+  net->register_parameter("alias", net->ptr<torch::nn::LinearImpl>(0)->weight);
+  const auto parameters = named_parameters(*net);
+  EXPECT_EQ(parameters.size(), 2U);
+}
+
+}  // namespace
+}  // namespace ddp

@@ -1,0 +1,82 @@
+#include "ddp_runtime/train/optimizer_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/train/optimizer.h"
+
+namespace ddp::train {
+namespace {
+
+using testing::HasSubstr;
+
+void step(torch::nn::Linear& layer, torch::optim::Optimizer& optimizer) {
+  optimizer.zero_grad();
+  layer->forward(torch::ones({1, 3})).pow(2).sum().backward();
+  optimizer.step();
+}
+
+class OptimizerStates : public testing::TestWithParam<const char*> {};
+
+// Training on after the state went into another process's optimiser must give the same bits.
+TEST_P(OptimizerStates, ContinuesToTheBitInANewOptimiser) {
+  torch::manual_seed(1);
+  torch::nn::Linear original(3, 2);
+  auto optimizer = make_optimizer(original->parameters(), {GetParam(), 0.1, 0.9, 0.01});
+  for (int i = 0; i < 3; ++i) step(original, *optimizer);
+
+  torch::nn::Linear copy(3, 2);
+  auto other = make_optimizer(copy->parameters(), {GetParam(), 0.1, 0.9, 0.01});
+  {
+    const torch::NoGradGuard no_grad;
+    copy->weight.copy_(original->weight);
+    copy->bias.copy_(original->bias);
+    const auto saved = OptimizerState(*optimizer, named_parameters(*original)).tensors();
+    OptimizerState state(*other, named_parameters(*copy));
+    std::vector<std::string> names;
+    for (const auto& t : saved) names.push_back(t.name);
+    const auto targets = state.allocate(names);
+    for (std::size_t i = 0; i < saved.size(); ++i) targets[i].tensor.copy_(saved[i].tensor);
+    state.commit(targets);
+  }
+  for (int i = 0; i < 3; ++i) {
+    step(original, *optimizer);
+    step(copy, *other);
+  }
+  EXPECT_TRUE(torch::equal(original->weight, copy->weight));
+  EXPECT_TRUE(torch::equal(original->bias, copy->bias));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OptimizerStates, testing::Values("sgd", "adam", "adamw"));
+
+TEST(OptimizerState, IsEmptyBeforeTheFirstStep) {
+  torch::nn::Linear layer(3, 2);
+  const auto optimizer = make_optimizer(layer->parameters(), {});
+  EXPECT_TRUE(OptimizerState(*optimizer, named_parameters(*layer)).tensors().empty());
+}
+
+TEST(OptimizerState, NamesThatDoNotFitAreRefused) {
+  torch::nn::Linear layer(3, 2);
+  const auto optimizer = make_optimizer(layer->parameters(), {});
+  OptimizerState state(*optimizer, named_parameters(*layer));
+  const auto error = [&](const char* name) -> std::string {
+    try {
+      const std::vector<std::string> names{name};
+      state.allocate(names);
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return {};
+  };
+  EXPECT_THAT(error("conv.weight/momentum_buffer"), HasSubstr("no parameter 'conv.weight'"));
+  EXPECT_THAT(error("weight/exp_avg"), HasSubstr("this optimizer does not have"));
+  EXPECT_THAT(error("weight"), HasSubstr("no parameter"));
+}
+
+TEST(MakeOptimizer, UnknownNamesAreRefused) {
+  EXPECT_THROW(make_optimizer({}, {"lion"}), UsageError);
+}
+
+}  // namespace
+}  // namespace ddp::train

@@ -1,0 +1,22 @@
+#include "ddp_runtime/train/progress.h"
+
+#include <gtest/gtest.h>
+
+namespace ddp::train {
+namespace {
+
+TEST(Progress, DurationsReadLikeAClock) {
+  EXPECT_EQ(duration_text(0), "0:00");
+  EXPECT_EQ(duration_text(7.4), "0:07");
+  EXPECT_EQ(duration_text(754), "12:34");
+  EXPECT_EQ(duration_text(3723), "1:02:03");
+  EXPECT_EQ(duration_text(-5), "0:00");
+}
+
+TEST(Progress, TheLineTellsWhereTheRunStands) {
+  EXPECT_EQ(progress_line({2, 20, 120, 500, 0.12345, 0.1, 4567.4}, 12),
+            "epoch 3/20  step 120/500  24%  loss 0.1235  lr 0.1  4567 samples/s  0:12 left");
+}
+
+}  // namespace
+}  // namespace ddp::train

@@ -1,0 +1,223 @@
+// The whole loop on the real digits, ranks as threads.
+#include "ddp_runtime/train/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/models/model.h"
+
+namespace ddp::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Training : public testing::Test {
+ protected:
+  void SetUp() override {
+    torch::set_num_threads(1);
+    std::string pattern = (fs::temp_directory_path() / "ddp-train-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    data_ = data::open_data("digits", {}, 1);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  TrainOptions options(int ranks) const {
+    TrainOptions o;
+    o.epochs = 2;
+    o.batch = 64 / ranks;
+    return o;
+  }
+
+  // Rank 0's result. A throw on any rank comes out.
+  RunResult run(int ranks, const TrainOptions& o, const std::string& model_name = "mlp") {
+    RunResult result;
+    std::mutex seeding;
+    comm::run_ranks(ranks, [&](comm::Group& group) {
+      std::shared_ptr<models::Model> model;
+      {
+        // Threads share one generator: models are built one after the other, alike.
+        const std::lock_guard lock(seeding);
+        torch::manual_seed(1);
+        model = models::make_model({model_name, {1, 8, 8}, 10, 0, 0});
+      }
+      Trainer trainer(group,
+                      {"test", "test", model_name, *model,
+                       [&](const torch::Tensor& x) { return model->forward(x); }, data_},
+                      o);
+      const auto mine = trainer.fit();
+      if (group.rank() == 0) result = mine;
+    });
+    return result;
+  }
+
+  template <class Call>
+  std::string error_of(const Call& call) {
+    try {
+      call();
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+    return {};
+  }
+
+  fs::path folder_;
+  data::DataPair data_;
+};
+
+TEST_F(Training, LearnsDigits) {
+  auto o = options(2);
+  o.epochs = 30;
+  EXPECT_GT(run(2, o, "mnist-cnn").evaluation.accuracy, 0.97);
+}
+
+TEST_F(Training, TwoRanksAreTwoAccumulatedMicroBatchesToTheBit) {
+  auto alone = options(1);
+  alone.batch = 32;
+  alone.micro_batches = 2;
+  EXPECT_EQ(run(2, options(2)).parameters_crc32c, run(1, alone).parameters_crc32c);
+}
+
+TEST_F(Training, TheLossCurveDoesNotDependOnTheNumberOfRanks) {
+  const auto curve = [&](int ranks) {
+    auto o = options(ranks);
+    o.report_directory = folder_ / std::to_string(ranks);
+    run(ranks, o);
+    std::ifstream csv(o.report_directory / "steps.csv");
+    std::string line;
+    std::getline(csv, line);
+    std::vector<double> losses;
+    while (std::getline(csv, line)) {
+      losses.push_back(std::stod(line.substr(line.find(',', line.find(',') + 1) + 1)));
+    }
+    return losses;
+  };
+  const auto one = curve(1);
+  ASSERT_EQ(one.size(), 50U);
+  for (const int ranks : {2, 4}) {
+    const auto many = curve(ranks);
+    ASSERT_EQ(many.size(), one.size());
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(many[i], one[i], 1e-4) << i;
+  }
+}
+
+TEST_F(Training, AnInterruptedRunEndsWithTheSameBits) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    auto o = options(2);
+    o.optimizer.name = optimizer;
+    o.optimizer.learning_rate = 0.01;
+    const auto whole = run(2, o);
+    o.checkpoint.directory = folder_ / optimizer;
+    o.steps = 13;  // in the middle of the first epoch
+    EXPECT_EQ(run(2, o).step, 13);
+    o.steps = 25;  // at its end
+    EXPECT_EQ(run(2, o).step, 25);
+    o.steps = 0;
+    const auto resumed = run(2, o);
+    EXPECT_EQ(resumed.step, whole.step);
+    EXPECT_EQ(resumed.parameters_crc32c, whole.parameters_crc32c) << optimizer;
+    EXPECT_DOUBLE_EQ(resumed.train_loss, whole.train_loss);
+  }
+}
+
+TEST_F(Training, ADamagedCheckpointIsPassedOver) {
+  auto o = options(1);
+  o.checkpoint.directory = folder_ / "ckpt";
+  o.epochs = 3;
+  const auto whole = run(1, o);
+  const auto file = whole.checkpoint / "model.h5";
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(20000).put('\x55');
+  const auto resumed = run(1, o);
+  EXPECT_EQ(resumed.step, whole.step);
+  EXPECT_EQ(resumed.parameters_crc32c, whole.parameters_crc32c)
+      << "resumed from the epoch before and trained the last one again";
+}
+
+TEST_F(Training, ACheckpointMovesToAnotherNumberOfRanks) {
+  auto o = options(4);
+  const auto whole = run(4, o);
+  o.checkpoint.directory = folder_ / "ckpt";
+  o.steps = 13;
+  run(4, o);
+  o = options(2);
+  o.checkpoint.directory = folder_ / "ckpt";
+  const auto resumed = run(2, o);
+  EXPECT_EQ(resumed.step, whole.step);
+  EXPECT_NEAR(resumed.evaluation.loss, whole.evaluation.loss, 1e-4);
+}
+
+TEST_F(Training, KeepsTheLastCheckpointsOnly) {
+  auto o = options(1);
+  o.epochs = 4;
+  o.checkpoint.directory = folder_ / "ckpt";
+  o.checkpoint.keep_last = 2;
+  run(1, o);
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(o.checkpoint.directory)) {
+    if (entry.is_directory()) names.push_back(entry.path().filename());
+  }
+  EXPECT_THAT(names, testing::UnorderedElementsAre("step-00000075", "step-00000100"));
+}
+
+TEST_F(Training, AnotherModelsCheckpointIsRefusedAndNotTouched) {
+  auto o = options(1);
+  o.checkpoint.directory = folder_ / "ckpt";
+  run(1, o);
+  const auto contents = [&] {
+    std::map<std::string, fs::file_time_type> files;
+    for (const auto& entry : fs::recursive_directory_iterator(o.checkpoint.directory)) {
+      files[entry.path()] = entry.is_directory() ? fs::file_time_type() : entry.last_write_time();
+    }
+    return files;
+  };
+  const auto before = contents();
+  const auto text = error_of([&] { run(2, o, "mnist-cnn"); });
+  EXPECT_THAT(text, HasSubstr("resume with the model it was made with"));
+  EXPECT_EQ(contents(), before);
+}
+
+TEST_F(Training, AFreshRunDoesNotMixWithAnOldOne) {
+  auto o = options(1);
+  o.checkpoint.directory = folder_ / "ckpt";
+  run(1, o);
+  o.checkpoint.resume = "never";
+  EXPECT_THAT(error_of([&] { run(1, o); }), HasSubstr("already holds checkpoints"));
+}
+
+TEST_F(Training, UnwritableFoldersAreFoundBeforeTraining) {
+  auto o = options(2);
+  o.checkpoint.directory = "/proc/nowhere";
+  EXPECT_THAT(error_of([&] { run(2, o); }),
+              HasSubstr("cannot create the checkpoint directory /proc/nowhere"));
+  o.checkpoint.directory.clear();
+  o.report_directory = "/proc/nowhere";
+  EXPECT_THAT(error_of([&] { run(2, o); }),
+              HasSubstr("cannot create the report directory /proc/nowhere"));
+}
+
+TEST_F(Training, ABatchLargerThanTheDataIsRefused) {
+  auto o = options(2);
+  o.batch = 1000;
+  EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("larger than the 1618 training samples"));
+}
+
+TEST_F(Training, Bfloat16LearnsAlmostTheSame) {
+  auto o = options(2);
+  o.epochs = 6;
+  const auto full = run(2, o);
+  o.precision = amp::Precision::bf16;
+  const auto half = run(2, o);
+  EXPECT_NE(half.parameters_crc32c, full.parameters_crc32c);
+  EXPECT_NEAR(half.evaluation.loss, full.evaluation.loss, 0.1);
+}
+
+}  // namespace
+}  // namespace ddp::train
