@@ -2,14 +2,15 @@
 // the process's own.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
+
+#include "spank_plugin/launch/environment.h"
 
 namespace ddp::check {
 
 // The value of a variable; nothing if it is unset.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+using Environment = launch::EnvLookup;
 
 Environment process_environment();
 

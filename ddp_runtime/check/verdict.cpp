@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <set>
 
@@ -18,11 +19,17 @@ std::string subject_text(const Finding& finding) {
   return text;
 }
 
+// Four digits, but no exponent where people read milliseconds or MiB.
+std::string number_text(double number) {
+  const bool large = std::abs(number) >= 1e4 && std::abs(number) < 1e15;
+  return large ? fmt::format("{:.0f}", number) : fmt::format("{:.4g}", number);
+}
+
 std::string value_text(const Finding& finding) {
   if (const auto* word = std::get_if<std::string>(&finding.value)) return *word;
   const auto* number = std::get_if<double>(&finding.value);
   if (number == nullptr) return "not measured";
-  return fmt::format("{:.4g}{}{}", *number, finding.unit.empty() ? "" : " ", finding.unit);
+  return number_text(*number) + (finding.unit.empty() ? "" : " ") + finding.unit;
 }
 
 std::vector<Finding> not_ok_gravest_first(const Verdict& verdict) {
@@ -41,8 +48,8 @@ std::string summary(const Verdict& verdict) {
   std::string text;
   for (std::size_t i = 0; i < std::min(bad.size(), kNamedInVerdictLine); ++i) {
     const std::string subject = subject_text(bad[i]);
-    text += fmt::format("{}{} ({})", i == 0 ? "" : ", ", subject.empty() ? "all" : subject,
-                        bad[i].check);
+    text += i == 0 ? "" : ", ";
+    text += subject.empty() ? bad[i].check : fmt::format("{} ({})", subject, bad[i].check);
   }
   if (bad.size() > kNamedInVerdictLine) {
     text += fmt::format(" and {} more", bad.size() - kNamedInVerdictLine);
@@ -97,7 +104,7 @@ std::string verdict_line(const Verdict& verdict) {
   if (verdict.figures.empty()) return line;
   line += " |";
   for (const auto& [label, value] : verdict.figures)
-    line += fmt::format(" {}={:.4g}", label, value);
+    line += fmt::format(" {}={}", label, number_text(value));
   return line;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -143,6 +144,13 @@ void publish(const check::Verdict& verdict, const Outputs& outputs) {
   }
 }
 
+// What an earlier run wrote must not pass for this one's result if this one ends early.
+void remove_outdated(const Outputs& outputs) {
+  for (const auto& file : {outputs.json, outputs.exclude}) {
+    if (!file.empty() && std::filesystem::is_regular_file(file)) std::filesystem::remove(file);
+  }
+}
+
 // Ends the process; threads that still hang in the kernel or in MPI do not keep it.
 int end(int exit_code, bool left_behind) {
   if (left_behind) {
@@ -154,6 +162,7 @@ int end(int exit_code, bool left_behind) {
 
 int run_node(const NodeArguments& arguments, const Outputs& outputs) {
   check::NodeOptions options;
+  remove_outdated(outputs);
   options.node = arguments.node.empty() ? check::host_name() : arguments.node;
   options.directories = arguments.directories;
   if (arguments.mtu > 0) options.interfaces.mtu = arguments.mtu;
@@ -191,6 +200,7 @@ check::NetOptions net_options(const NetArguments& arguments) {
 
 int run_net(const NetArguments& arguments, const Outputs& outputs) {
   check::NetOptions options = net_options(arguments);
+  if (options.step.rank == 0) remove_outdated(outputs);
   options.progress = [](const std::string& line) { fmt::print(stderr, "ddp-check: {}\n", line); };
   options.publish = [&outputs](const check::Verdict& verdict) { publish(verdict, outputs); };
   const check::NetOutcome outcome = check::run_net(options);

@@ -18,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kSegment = std::size_t{4} << 20;
 constexpr int kRoundTrips = 40;
 constexpr int kWarmUpRoundTrips = 8;
+constexpr int kWarmUpPieces = 4;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -51,41 +52,51 @@ void in_segments(std::span<std::byte> data, const Pace& pace, const Step& step) 
   }
 }
 
-std::size_t warm_up_bytes(const ExchangePlan& plan) {
-  return std::max<std::size_t>(plan.bytes / 8, 1);
-}
-
 std::uint64_t seed_of(const ExchangePlan& plan, bool from_first) {
   return pattern_word(plan.seed, from_first ? 0 : 1);
+}
+
+// Opens buffers and windows, and tells what speed is natural here: that of the best of some pieces,
+// each of which the receiver acknowledges.
+double warm_up(PairLink& link, std::span<std::byte> data, bool sender) {
+  std::array<std::byte, 1> acknowledgement{};
+  const std::size_t length = std::max<std::size_t>(data.size() / (8 * kWarmUpPieces), 1);
+  double best = 0;
+  for (int i = 0; i < kWarmUpPieces; ++i) {
+    const auto start = Clock::now();
+    if (sender) {
+      link.send(data.first(length));
+      link.receive(acknowledgement);
+    } else {
+      link.receive(data.first(length));
+      link.send(acknowledgement);
+    }
+    best = std::max(best, static_cast<double>(length) / seconds_since(start));
+  }
+  return best;
 }
 
 void send_data(PairLink& link, const ExchangePlan& plan) {
   std::vector<std::byte> data(plan.bytes);
   fill_pattern(data, seed_of(plan, plan.first));
-  std::array<std::byte, 1> word{};
-  const auto start = Clock::now();
-  link.send(std::span(data).first(std::min(warm_up_bytes(plan), data.size())));
-  link.receive(word);  // it has arrived
-  const double natural = static_cast<double>(warm_up_bytes(plan)) / seconds_since(start);
+  const double natural = warm_up(link, data, true);
   in_segments(data, Pace(plan.faults.speed, natural),
               [&link](std::span<std::byte> segment) { link.send(segment); });
-  link.receive(word);  // everything has arrived and is checked
+  std::array<std::byte, 1> acknowledgement{};
+  link.receive(acknowledgement);  // everything has arrived and is checked
 }
 
 void receive_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {
   std::vector<std::byte> data(plan.bytes);
-  std::array<std::byte, 1> word{};
-  const auto warm_up = Clock::now();
-  link.receive(std::span(data).first(std::min(warm_up_bytes(plan), data.size())));
-  const double natural = static_cast<double>(warm_up_bytes(plan)) / seconds_since(warm_up);
-  link.send(word);
+  const double natural = warm_up(link, data, false);
   const auto start = Clock::now();
   in_segments(data, Pace(plan.faults.speed, natural),
               [&link](std::span<std::byte> segment) { link.receive(segment); });
   result.received_per_second = static_cast<double>(data.size()) / seconds_since(start);
   if (plan.faults.corrupt) data[data.size() / 2] ^= std::byte{0x10};
   result.wrong_bytes = count_wrong(data, seed_of(plan, !plan.first));
-  link.send(word);
+  std::array<std::byte, 1> acknowledgement{};
+  link.send(acknowledgement);
 }
 
 double measure_latency(PairLink& link, bool first) {

@@ -23,7 +23,7 @@ class PairLink {
 
 struct ExchangePlan {
   bool first = false;      // one end begins, the other answers
-  std::size_t bytes = 0;   // measured, in each direction; the first eighth goes ahead unmeasured
+  std::size_t bytes = 0;   // measured, in each direction, after an eighth as a warm-up
   std::uint64_t seed = 0;  // of the bytes, the same at both ends
   Faults faults;           // of this end
 };

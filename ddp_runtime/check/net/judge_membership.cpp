@@ -154,11 +154,6 @@ std::vector<Finding> judge_roll_call(const Step& step, const std::map<int, Hello
                         .evidence = refusals.front(),
                         .action = "give each job step a port of its own, and one version to all"});
   }
-  const auto came = static_cast<std::size_t>(step.size);
-  if (present.size() < came) {
-    findings.front().severity = Severity::critical;
-    findings.front().evidence = fmt::format("{} missing", came - present.size());
-  }
   return findings;
 }
 

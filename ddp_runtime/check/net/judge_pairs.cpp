@@ -90,7 +90,8 @@ std::vector<Finding> accuse_links(const PairsMeasured& measured, const Charge& c
 
 template <class IsBad, class IsGood>
 std::vector<Finding> charge_pairs(const PairsMeasured& measured, const Charge& charge,
-                                  const IsBad& is_bad, const IsGood& is_good) {
+                                  const IsBad& is_bad, const IsGood& is_good,
+                                  const std::vector<bool>& suspected = {}) {
   Bad bad;
   std::vector<Pair> bad_pairs;
   std::vector<Pair> good_pairs;
@@ -101,7 +102,7 @@ std::vector<Finding> charge_pairs(const PairsMeasured& measured, const Charge& c
     bad_pairs.push_back(result.pair);
   }
   const auto nodes = static_cast<int>(measured.nodes.size());
-  const Explanation explanation = explain(nodes, bad_pairs, good_pairs);
+  const Explanation explanation = explain(nodes, bad_pairs, good_pairs, suspected);
   if (explanation.everything) {
     return {accuse(measured, charge,
                    fmt::format("all {} pairs, so it is the network or a setting and not one node; "
@@ -115,13 +116,14 @@ std::vector<Finding> charge_pairs(const PairsMeasured& measured, const Charge& c
   return findings;
 }
 
-std::vector<Finding> judge_failures(const PairsMeasured& measured) {
+std::vector<Finding> judge_failures(const PairsMeasured& measured, const PeerRule& rule) {
   const Charge charge{"exchange", "failed", "data in both directions",
                       "two nodes can exchange data within the time limit",
                       "check cables, routes and firewalls between the nodes"};
   return charge_pairs(
       measured, charge, [](const PairResult& r) { return !r.failure.empty(); },
-      [](const PairResult& r) { return r.measured(); });
+      [](const PairResult& r) { return r.measured(); },
+      slow_nodes(static_cast<int>(measured.nodes.size()), measured.results, rule));
 }
 
 std::vector<Finding> judge_data(const PairsMeasured& measured) {
@@ -237,7 +239,7 @@ std::vector<Finding> judge_slow_links(const PairsMeasured& measured, const PairR
 }  // namespace
 
 std::vector<Finding> judge_pairs(const PairsMeasured& measured, const PairRules& rules) {
-  std::vector<Finding> findings = judge_failures(measured);
+  std::vector<Finding> findings = judge_failures(measured, rules.peers);
   const auto append = [&findings](std::vector<Finding> more) {
     findings.insert(findings.end(), more.begin(), more.end());
   };

@@ -44,6 +44,26 @@ std::optional<int> most_accused(int nodes, std::span<const Pair> bad) {
   return alone ? std::optional(worst) : std::nullopt;
 }
 
+// Nodes all of whose pairs are bad, with two partners at least.
+std::vector<int> without_good_pair(int nodes, std::span<const Pair> bad,
+                                   std::span<const Pair> good) {
+  const auto bad_partners = partners(nodes, bad);
+  const auto good_partners = partners(nodes, good);
+  std::vector<int> result;
+  for (int node = 0; node < nodes; ++node) {
+    if (good_partners[at(node)].empty() && bad_partners[at(node)].size() >= 2) {
+      result.push_back(node);
+    }
+  }
+  return result;
+}
+
+bool has_innocent_partner(int node, std::span<const Pair> bad, const std::vector<bool>& suspected) {
+  return std::any_of(bad.begin(), bad.end(), [&](const Pair& pair) {
+    return (pair.a == node && !suspected[at(pair.b)]) || (pair.b == node && !suspected[at(pair.a)]);
+  });
+}
+
 std::vector<double> present(std::span<const std::optional<double>> values) {
   std::vector<double> result;
   for (const auto& value : values) {
@@ -98,24 +118,24 @@ std::vector<std::optional<double>> best_speeds(int nodes, std::span<const PairRe
   return best;
 }
 
-Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> good) {
+Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> good,
+                    const std::vector<bool>& suspected) {
   Explanation result;
-  if (bad.empty()) return result;
-  const auto bad_partners = partners(nodes, bad);
-  const auto good_partners = partners(nodes, good);
   // Of one or two pairs it cannot be said that they are everything.
   result.everything = good.empty() && bad.size() >= 3 && !most_accused(nodes, bad);
-  if (result.everything) return result;
+  if (bad.empty() || result.everything) return result;
   std::vector<Pair> open(bad.begin(), bad.end());
-  for (int node = 0; node < nodes && !good.empty(); ++node) {
-    if (good_partners[at(node)].empty() && bad_partners[at(node)].size() >= 2) {
-      result.nodes.push_back(node);
-      forget(open, node);
-    }
+  const auto name = [&](int node) {
+    result.nodes.push_back(node);
+    forget(open, node);
+  };
+  if (!good.empty()) {
+    for (const int node : without_good_pair(nodes, bad, good)) name(node);
   }
-  while (const auto node = most_accused(nodes, open)) {
-    result.nodes.push_back(*node);
-    forget(open, *node);
+  while (const auto node = most_accused(nodes, open)) name(*node);
+  for (int node = 0; node < static_cast<int>(suspected.size()); ++node) {
+    const bool explains = suspected[at(node)] && has_innocent_partner(node, open, suspected);
+    if (explains) name(node);
   }
   std::sort(result.nodes.begin(), result.nodes.end());
   std::sort(open.begin(), open.end());

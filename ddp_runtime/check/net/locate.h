@@ -40,8 +40,11 @@ struct Explanation {
   std::vector<Pair> links;  // bad pairs whose bad end cannot be told
 };
 // A node is named if all its pairs are bad, with two partners at least; then whoever has the most
-// bad pairs that are not explained yet, again with two partners at least. What remains are links.
-Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> good);
+// bad pairs that are not explained yet, again with two partners at least; then a node that is
+// `suspected` for another reason (none, or one entry for each node) while its partner is not. What
+// remains are links.
+Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> good,
+                    const std::vector<bool>& suspected = {});
 
 // The pairs to measure once more, in an otherwise quiet network: each slow node with a good one it
 // has not met, if there is one, and each slow pair of two good nodes. Every node appears once.

@@ -28,15 +28,16 @@ struct Step {
 };
 
 struct StepOptions {
-  std::optional<std::uint16_t> port;  // instead of MASTER_PORT or a derived one
+  std::optional<std::uint16_t> port = {};  // instead of MASTER_PORT or the step's own
   // A testing aid: a list of nodes such as "n[1-4]" that the ranks count as, in equal blocks, so
   // that ranks on one machine are several nodes.
-  std::string pretend_nodes;
+  std::string pretend_nodes = {};
 };
 
-// From the variables of a SLURM step or of mpirun, which comes first because mpirun inside a step
-// inherits the step's; alone without either. Throws UsageError if they do not make sense, or if
-// nothing says where rank 0 is.
+// From the variables of a SLURM step or of mpirun; alone without either. Rank 0's host and port are
+// those of the launch plan, so the check meets where the training will: MASTER_ADDR and MASTER_PORT
+// if they are set, else what the plugin would set them to. Throws UsageError if the variables make
+// no sense, or if nothing says where rank 0 is.
 Step step_from(const Environment& environment, const std::string& host_name,
                const StepOptions& options);
 

@@ -5,6 +5,12 @@
 #include <vector>
 
 namespace ddp::check {
+namespace {
+
+// Among few nodes and much noise the MAD may exceed the median, and nobody would ever be slow.
+constexpr double kWidest = 0.75;
+
+}  // namespace
 
 double median(std::span<const double> values) {
   std::vector<double> sorted(values.begin(), values.end());
@@ -21,7 +27,7 @@ std::optional<PeerThresholds> peer_thresholds(std::span<const double> values,
   std::vector<double> deviations;
   for (const double value : values) deviations.push_back(std::abs(value - middle));
   // 1.4826 makes the MAD of normally distributed values their standard deviation.
-  const double spread = 3.5 * 1.4826 * median(deviations);
+  const double spread = std::min(3.5 * 1.4826 * median(deviations), kWidest * middle);
   return PeerThresholds{middle, middle - std::max(spread, rule.warning * middle),
                         middle - std::max(spread, rule.critical * middle)};
 }

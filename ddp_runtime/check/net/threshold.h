@@ -3,7 +3,8 @@
 // The peer rule is median - max(3.5 * 1.4826 * MAD, a part of the median). The MAD alone flags a
 // healthy node in one run of twelve, and three standard deviations can never flag anything among
 // fewer than eleven nodes; with a floor of 10 % of the median there were no false alarms in
-// simulated fleets of 4 to 128 nodes. A whole fleet that is slow passes every peer rule, so the
+// simulated fleets of 4 to 128 nodes. However noisy the fleet, a node with less than a quarter of
+// the median is slow. A whole fleet that is slow passes every peer rule, so the
 // link's rate is the second rule.
 #pragma once
 

@@ -4,10 +4,9 @@
 
 namespace ddp::check {
 
-Finding judge_host_name(const std::string& name, const Resolution& resolution) {
+Finding judge_host_name(const Resolution& resolution) {
   Finding finding{.check = "name.own",
                   .severity = Severity::ok,
-                  .device = name,
                   .expected = "an address that other nodes can use",
                   .rule = "the host name resolves to an address other than loopback"};
   if (resolution.addresses.empty()) {

@@ -71,7 +71,7 @@ std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) 
   }
   const Resolution resolved = resolution.get();
   left_behind = resolved.timed_out;
-  std::vector<Finding> findings{judge_host_name(name, resolved)};
+  std::vector<Finding> findings{judge_host_name(resolved)};
   for (auto& [rule, future] : probes) {
     const StorageFacts facts = future.get();
     left_behind = left_behind || facts.timed_out;

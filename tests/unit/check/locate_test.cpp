@@ -37,6 +37,14 @@ TEST(Threshold, WideFleetsGetWideThresholds) {
   EXPECT_NEAR(thresholds->critical, 48.1, 0.05);
 }
 
+TEST(Threshold, AQuarterOfTheMedianIsSlowHoweverNoisyTheFleet) {
+  // Median 60 and MAD 45, so 3.5 * 1.4826 * MAD is far above the median.
+  const auto thresholds = peer_thresholds(std::vector<double>{14, 20, 100, 110}, {});
+  ASSERT_TRUE(thresholds);
+  EXPECT_DOUBLE_EQ(thresholds->warning, 15);
+  EXPECT_DOUBLE_EQ(thresholds->critical, 15);
+}
+
 TEST(Threshold, ThreeNodesAreTooFewToVote) {
   EXPECT_FALSE(peer_thresholds(std::vector<double>{100, 100, 1}, {}));
   EXPECT_TRUE(peer_thresholds(std::vector<double>{100, 100, 100, 1}, {}));
@@ -168,13 +176,14 @@ struct ExplainCase {
   bool everything;
   std::vector<int> named;
   std::vector<Pair> links;
+  std::vector<bool> suspected = {};
 };
 
 class Explain : public testing::TestWithParam<ExplainCase> {};
 
 TEST_P(Explain, SmallestExplanation) {
   const auto& test = GetParam();
-  const Explanation explanation = explain(test.nodes, test.bad, test.good);
+  const Explanation explanation = explain(test.nodes, test.bad, test.good, test.suspected);
   EXPECT_EQ(explanation.everything, test.everything);
   EXPECT_EQ(explanation.nodes, test.named);
   EXPECT_EQ(explanation.links, test.links);
@@ -207,6 +216,22 @@ INSTANTIATE_TEST_SUITE_P(
         ExplainCase{"one partner only", 4, {{0, 1}}, {{1, 2}, {1, 3}, {2, 3}}, false, {}, {{0, 1}}},
         ExplainCase{
             "the same pair twice", 3, {{0, 1}, {0, 1}}, {{0, 2}, {1, 2}}, false, {}, {{0, 1}}},
+        ExplainCase{"suspected already",
+                    4,
+                    {{0, 1}},
+                    {{0, 2}, {1, 2}, {1, 3}},
+                    false,
+                    {1},
+                    {},
+                    {false, true, false, false}},
+        ExplainCase{"both suspected",
+                    4,
+                    {{0, 1}},
+                    {{0, 2}, {1, 2}, {1, 3}},
+                    false,
+                    {},
+                    {{0, 1}},
+                    {true, true, false, false}},
         ExplainCase{"two against two",
                     5,
                     {{0, 2}, {0, 3}, {1, 2}, {1, 3}},

@@ -1,52 +1,17 @@
-// The small parts of the network check: lists of nodes, verified data, injected faults.
+// The small parts of the network check: verified data, injected faults.
 #include <gtest/gtest.h>
 
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "ddp_runtime/check/net/exact_sum.h"
 #include "ddp_runtime/check/net/inject.h"
-#include "ddp_runtime/check/net/node_list.h"
 #include "ddp_runtime/check/net/pattern.h"
 #include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
-
-using Names = std::vector<std::string>;
-
-TEST(NodeList, Table) {
-  const std::map<std::string, Names> cases{
-      {"n1", {"n1"}},
-      {"n1,m5", {"n1", "m5"}},
-      {"n[8-11]", {"n8", "n9", "n10", "n11"}},
-      {"n[001,007-009],x2", {"n001", "n007", "n008", "n009", "x2"}},
-      {"n[1-2]-ib", {"n1-ib", "n2-ib"}},
-      {"r[1-2]n[03,05]", {"r1n03", "r1n05", "r2n03", "r2n05"}},
-      {"a1,b[2-3]", {"a1", "b2", "b3"}},
-      {"n[9-10]", {"n9", "n10"}},
-      {"n[08-10]", {"n08", "n09", "n10"}}};
-  for (const auto& [list, names] : cases) EXPECT_EQ(expand_node_list(list), names) << list;
-}
-
-TEST(NodeList, RefusesWhatIsNotOne) {
-  for (const char* list :
-       {"", "n1,", ",n1", "n[1-2", "n1-2]", "n[1-[2]]", "n[2-1]", "n[]", "n[a]", "n[1-]", "n[-1]",
-        "n[1,]", "n[1-999999]", "n[1-1000][1-1000]", "n[0000000001]", "n[1-40000],m[1-40000]"}) {
-    EXPECT_THROW(expand_node_list(list), UsageError) << list;
-  }
-}
-
-TEST(TaskCounts, Table) {
-  EXPECT_EQ(expand_task_counts("4"), (std::vector<int>{4}));
-  EXPECT_EQ(expand_task_counts("4,1"), (std::vector<int>{4, 1}));
-  EXPECT_EQ(expand_task_counts("2,1(x2)"), (std::vector<int>{2, 1, 1}));
-  for (const char* list : {"", "a", "2(x", "2(x)", "2(x-1)", "1(x99999)", "-1", "2(x2"}) {
-    EXPECT_THROW(expand_task_counts(list), UsageError) << list;
-  }
-}
 
 TEST(Pattern, EveryChangedByteIsCounted) {
   std::vector<std::byte> data(1003);

@@ -133,13 +133,12 @@ TEST_F(StorageProbe, SaysWhyItCannotWrite) {
 // ---- names
 
 TEST(HostNameCheck, Table) {
-  EXPECT_EQ(judge_host_name("n", {{"10.0.0.1"}, "", false}).severity, Severity::ok);
-  EXPECT_EQ(judge_host_name("n", {{"10.0.0.1", "127.0.1.1"}, "", false}).severity, Severity::ok);
-  EXPECT_EQ(judge_host_name("n", {{"127.0.1.1"}, "", false}).severity, Severity::warning);
-  EXPECT_EQ(judge_host_name("n", {{"::1", "127.0.0.1"}, "", false}).severity, Severity::warning);
-  EXPECT_EQ(judge_host_name("n", {{}, "Name or service not known", false}).severity,
-            Severity::critical);
-  EXPECT_EQ(judge_host_name("n", {{}, "no answer", true}).severity, Severity::critical);
+  EXPECT_EQ(judge_host_name({{"10.0.0.1"}, "", false}).severity, Severity::ok);
+  EXPECT_EQ(judge_host_name({{"10.0.0.1", "127.0.1.1"}, "", false}).severity, Severity::ok);
+  EXPECT_EQ(judge_host_name({{"127.0.1.1"}, "", false}).severity, Severity::warning);
+  EXPECT_EQ(judge_host_name({{"::1", "127.0.0.1"}, "", false}).severity, Severity::warning);
+  EXPECT_EQ(judge_host_name({{}, "Name or service not known", false}).severity, Severity::critical);
+  EXPECT_EQ(judge_host_name({{}, "no answer", true}).severity, Severity::critical);
 }
 
 TEST(Resolve, NumericNamesAndUnknownOnes) {
