@@ -31,7 +31,8 @@ class Pace {
   Pace(double speed, double natural_per_second) : per_second_(speed * natural_per_second) {
     held_back_ = speed < 1.0;
   }
-  void after(std::size_t bytes) const {
+  // Until it is time for the segment that ends at this byte.
+  void hold_back(std::size_t bytes) const {
     if (!held_back_) return;
     const std::chrono::duration<double> due(static_cast<double>(bytes) / per_second_);
     std::this_thread::sleep_until(start_ + std::chrono::duration_cast<Clock::duration>(due));
@@ -47,8 +48,8 @@ template <class Step>
 void in_segments(std::span<std::byte> data, const Pace& pace, const Step& step) {
   for (std::size_t at = 0; at < data.size(); at += kSegment) {
     const std::size_t length = std::min(kSegment, data.size() - at);
+    pace.hold_back(at + length);
     step(data.subspan(at, length));
-    pace.after(at + length);
   }
 }
 

@@ -127,12 +127,15 @@ std::vector<Finding> judge_mtu(const std::map<int, Hello>& present) {
 std::vector<Finding> judge_roll_call(const Step& step, const std::map<int, Hello>& present,
                                      std::chrono::milliseconds patience,
                                      const std::vector<std::string>& refusals) {
-  std::vector<Finding> findings{{.check = "net.roll_call",
-                                 .severity = Severity::ok,
-                                 .value = static_cast<double>(present.size()),
-                                 .unit = "tasks",
-                                 .expected = fmt::format("{} tasks", step.size),
-                                 .rule = "every task of the step reports to the leader"}};
+  std::vector<Finding> findings;
+  if (present.size() == static_cast<std::size_t>(step.size)) {
+    findings.push_back({.check = "net.roll_call",
+                        .severity = Severity::ok,
+                        .value = static_cast<double>(present.size()),
+                        .unit = "tasks",
+                        .expected = fmt::format("{} tasks", step.size),
+                        .rule = "every task of the step reports to the leader"});
+  }
   for (const auto& node : node_table(step, present)) {
     const auto reported = static_cast<int>(node.ranks.size());
     if (reported >= node.expected_tasks) continue;

@@ -125,7 +125,7 @@ void Programme::ask_names() {
 
 void Programme::measure_pairs(Stage stage, const std::string& kind) {
   PairStage pairs(leader_, nodes_,
-                  {stage, options_.bytes, options_.pair_limit,
+                  {stage, options_.bytes, options_.pair_limit, options_.grace,
                    options_.seed + (stage == Stage::mpi ? 1'000'000U : 0U), options_.rules.peers});
   pairs.run(options_.progress);
   PairsMeasured measured;

@@ -10,7 +10,6 @@ namespace ddp::check {
 namespace {
 
 constexpr std::chrono::seconds kSendPatience{5};
-constexpr std::chrono::seconds kPingPatience{2};
 // Strangers may connect to any port; only so many may sit there without having said hello.
 constexpr std::size_t kMostStrangers = 64;
 
@@ -20,10 +19,12 @@ Deadline in(std::chrono::milliseconds patience) {
 
 }  // namespace
 
-Leader::Leader(Listener listener, std::string program, std::string identity)
+Leader::Leader(Listener listener, std::string program, std::string identity,
+               std::chrono::milliseconds grace)
     : listener_(std::move(listener)),
       program_(std::move(program)),
-      identity_(std::move(identity)) {}
+      identity_(std::move(identity)),
+      grace_(grace) {}
 
 void Leader::roll_call(int expected, Deadline deadline, const Progress& progress) {
   std::vector<Channel> pending;
@@ -146,7 +147,7 @@ ByRank Leader::ask(const ByRank& orders, const std::string& during,
   if (waiting.empty()) return answers;
   ByRank pings;
   for (const int rank : waiting) pings[rank] = {{"do", "ping"}};
-  gather(send_orders(pings, during), waiting, during, in(kPingPatience));
+  gather(send_orders(pings, during), waiting, during, in(grace_));
   for (const int rank : waiting) lose(rank, during, "it stopped answering");
   return answers;
 }

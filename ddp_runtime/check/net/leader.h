@@ -31,8 +31,9 @@ class Leader {
  public:
   using Progress = std::function<void(const std::string& line)>;
 
-  // `program` and `identity` must be those of every task.
-  Leader(Listener listener, std::string program, std::string identity);
+  // `program` and `identity` must be those of every task; `grace` is the time for a sign of life.
+  Leader(Listener listener, std::string program, std::string identity,
+         std::chrono::milliseconds grace);
 
   // Accepts tasks until all of `expected` have reported or the deadline has passed.
   void roll_call(int expected, Deadline deadline, const Progress& progress);
@@ -72,6 +73,7 @@ class Leader {
   Listener listener_;
   std::string program_;
   std::string identity_;
+  std::chrono::milliseconds grace_;
   std::uint64_t last_id_ = 0;
   std::map<int, Hello> present_;
   std::map<int, Channel> channels_;  // of those not lost

@@ -7,9 +7,6 @@
 namespace ddp::check {
 namespace {
 
-// Time for the order and the answer to travel, and for the last bytes to be verified.
-constexpr std::chrono::milliseconds kGrace{3000};
-
 const char* name_of(Stage stage) {
   return stage == Stage::tcp ? "TCP" : "MPI";
 }
@@ -79,7 +76,7 @@ void PairStage::run_round(const Round& round, const std::string& during) {
     orders[rank_of(pair.b)] = to_message(order_for(pair.b, pair.a, false, exchange));
     playing.push_back(pair);
   }
-  const ByRank answers = leader_.ask(orders, during, options_.limit + kGrace);
+  const ByRank answers = leader_.ask(orders, during, options_.limit + options_.grace);
   for (const Pair& pair : playing) {
     const auto result = result_of(pair, answers);
     if (result) results_.push_back(*result);
@@ -99,7 +96,7 @@ std::string PairStage::failure_of(const Pair& pair, const ByRank& answers) const
     std::string said;
     if (answer == answers.end()) {
       said = fmt::format("no result within {:g} s",
-                         std::chrono::duration<double>(options_.limit + kGrace).count());
+                         std::chrono::duration<double>(options_.limit + options_.grace).count());
     } else if (answer->second.contains("error")) {
       said = answer->second.at("error").get<std::string>();
     }

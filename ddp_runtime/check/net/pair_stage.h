@@ -20,6 +20,7 @@ struct PairStageOptions {
   Stage stage = Stage::tcp;
   std::size_t bytes = 0;            // of one exchange, in each direction
   std::chrono::milliseconds limit;  // for one exchange
+  std::chrono::milliseconds grace;  // for order and answer, on top of the limit
   std::uint64_t seed = 0;           // of the plan, and first number of the exchanges
   PeerRule rule;                    // of what looks slow
 };

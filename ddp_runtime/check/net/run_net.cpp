@@ -15,8 +15,6 @@
 namespace ddp::check {
 namespace {
 
-// What an injected missing node waits beyond the roll call before it ends.
-constexpr std::chrono::seconds kMissingStays{5};
 // Between two messages of the leader a member may have to wait for a whole stage.
 constexpr std::chrono::seconds kSilenceMargin{30};
 
@@ -72,7 +70,7 @@ NetOutcome run_leader(const NetOptions& options) {
   }
   const std::uint16_t port = listener.port;
   options.progress(fmt::format("waiting for {} tasks on port {}", options.step.size, port));
-  Leader leader(std::move(listener), options.program, options.step.identity);
+  Leader leader(std::move(listener), options.program, options.step.identity, options.grace);
   MemberOutcome own;
   std::thread member([&own, member = member_options(options, port)] { own = run_member(member); });
   NetOutcome outcome = conclude(leader, options);
@@ -86,7 +84,7 @@ NetOutcome run_leader(const NetOptions& options) {
 NetOutcome run_net(const NetOptions& options) {
   require_known_nodes(options);
   if (faults_of(options.step.node, options.injections).missing) {
-    std::this_thread::sleep_for(options.deadline + kMissingStays);
+    std::this_thread::sleep_for(options.deadline + options.grace);
     return {exit_code_of(Severity::critical)};
   }
   if (options.step.rank == 0) return run_leader(options);

@@ -27,6 +27,8 @@ struct NetOptions {
   std::chrono::milliseconds pair_limit{10'000};  // for one exchange
   std::chrono::milliseconds join_limit{60'000};  // for MPI to start
   std::size_t bytes = std::size_t{32} << 20;     // of one exchange in each direction
+  // For an order and its answer to travel, on top of the work itself, and for a sign of life.
+  std::chrono::milliseconds grace{3'000};
   bool mpi = true;
   std::uint64_t seed = 1;  // of the plan of rounds
   PairRules rules;
