@@ -73,7 +73,8 @@ void add_node(CLI::App& app, NodeArguments& arguments, Outputs& outputs) {
   node.add_option("--name", arguments.node, "What to call this node [its host name]");
   node.add_option("--dir", arguments.directories,
                   "Also check that this directory has room and can be written to; may be repeated")
-      ->type_name("PATH");
+      ->type_name("PATH")
+      ->take_all();
   node.add_option("--expect-mtu", arguments.mtu, "MTU that every wired interface must have")
       ->check(CLI::Range(68, 65536));
   node.add_option("--min-speed", arguments.speed_gbps,
@@ -124,7 +125,8 @@ void add_net(CLI::App& app, NetArguments& arguments, Outputs& outputs) {
   net.add_option("--inject", arguments.inject,
                  "Put in a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
                  "corrupt:NODE, missing:NODE; several with commas")
-      ->type_name("FAULT");
+      ->type_name("FAULT")
+      ->take_all();
   net.add_option("--pretend-nodes", arguments.pretend_nodes,
                  "For trying it out on one machine: the tasks count as these nodes")
       ->type_name("LIST");
@@ -244,6 +246,8 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   app.require_subcommand(1);
   app.fallthrough();
+  // Repeated options: the last one counts, so that scripts can put their own after a site's.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   Outputs outputs;
   NodeArguments node;
   NetArguments net;

@@ -25,6 +25,13 @@ Finding wrong_data(const AllReduceResult& result) {
           .action = "do not use it: check memory and network card"};
 }
 
+// Between two ranks the data may have changed at either end.
+void blame_both_ends(const AllReduceMeasured& measured, Finding& finding) {
+  for (const auto& [rank, node] : measured.nodes) {
+    if (node != finding.node) finding.peer = node;
+  }
+}
+
 std::vector<Finding> judge_sums(const AllReduceMeasured& measured) {
   std::vector<Finding> wrong;
   for (const auto& [rank, result] : measured.results) {
@@ -32,6 +39,7 @@ std::vector<Finding> judge_sums(const AllReduceMeasured& measured) {
     wrong.push_back(wrong_data(result));
     wrong.back().node = measured.nodes.at(rank);
   }
+  if (wrong.size() == 1 && measured.ranks == 2) blame_both_ends(measured, wrong.front());
   if (wrong.size() < 2 || wrong.size() < measured.results.size()) return wrong;
   Finding everywhere = wrong.front();
   everywhere.node.clear();

@@ -51,7 +51,7 @@ std::vector<Finding> judge_names(const Resolutions& resolutions) {
   std::map<std::string, std::pair<std::string, int>> agreed;
   for (const auto& [node, answers] : resolutions) {
     for (const auto& [name, addresses] : answers) {
-      if (node == name) {
+      if (node == name && !addresses.empty()) {
         findings.push_back(own_name(node, addresses));
         continue;
       }

@@ -44,6 +44,21 @@ MemberOptions member_options(const NetOptions& options, std::uint16_t leader_por
   return member;
 }
 
+// An injected missing node: reports to nobody, and ends when the check has. It must not end before,
+// because launchers end the whole step with its first task.
+void stay_away(const NetOptions& options) {
+  std::this_thread::sleep_for(options.deadline);
+  const Deadline end = Clock::now() + member_options(options, 0).silence;
+  try {
+    while (Clock::now() < end) {
+      connect_to(options.step.leader_host, options.step.leader_port, Clock::now() + options.grace);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+  } catch (const NetError&) {
+    return;  // the leader listens no more
+  }
+}
+
 // Makes the verdict public, then ends everybody with it.
 NetOutcome conclude(Leader& leader, const NetOptions& options) {
   NetOutcome outcome;
@@ -84,7 +99,7 @@ NetOutcome run_leader(const NetOptions& options) {
 NetOutcome run_net(const NetOptions& options) {
   require_known_nodes(options);
   if (faults_of(options.step.node, options.injections).missing) {
-    std::this_thread::sleep_for(options.deadline + options.grace);
+    stay_away(options);
     return {exit_code_of(Severity::critical)};
   }
   if (options.step.rank == 0) return run_leader(options);

@@ -149,6 +149,16 @@ TEST(JudgeNames, ANodeMayKnowItselfOtherwiseButNotAsLoopbackOnly) {
   EXPECT_EQ(complaints(judge_names(resolutions)), "name.own n1=WARNING");
 }
 
+TEST(JudgeNames, ANodeThatDoesNotKnowItselfAlthoughOthersDo) {
+  const Resolutions resolutions{{"n1", {{"n1", {}}}},
+                                {"n2", {{"n1", {"10.0.0.1"}}}},
+                                {"n3", {{"n1", {"10.0.0.1"}}}}};
+  EXPECT_EQ(complaints(judge_names(resolutions)), "name.resolution n1/n1=WARNING");
+  // A cluster whose node names are in no name service at all.
+  const std::map<std::string, std::vector<std::string>> nobody{{"n1", {}}, {"n2", {}}};
+  EXPECT_EQ(complaints(judge_names({{"n1", nobody}, {"n2", nobody}})), "");
+}
+
 // ---- pairs
 
 PairsMeasured fleet(int nodes, double speed = 1e9) {
@@ -340,6 +350,18 @@ TEST(JudgeAllReduce, WrongSumsNameWhoHasThem) {
             "mpi.all_reduce_data n2=CRITICAL");
   for (auto& [rank, result] : measured.results) result.mismatch.count = 7;
   EXPECT_EQ(complaints(judge_all_reduce(measured, std::nullopt)), "mpi.all_reduce_data =CRITICAL");
+}
+
+TEST(JudgeAllReduce, BetweenTwoRanksEitherMayBeAtFault) {
+  auto measured = reduced();
+  measured.ranks = 2;
+  measured.results.erase(2);
+  measured.results.erase(3);
+  measured.nodes.erase(2);
+  measured.nodes.erase(3);
+  measured.results[1].mismatch.count = 7;
+  EXPECT_EQ(complaints(judge_all_reduce(measured, std::nullopt)),
+            "mpi.all_reduce_data n2/n1=CRITICAL");
 }
 
 TEST(JudgeAllReduce, NoneIsUnknown) {
