@@ -1,0 +1,53 @@
+// What one check says about one subject. Every check of every kind ends in findings, and everything
+// shown or written is made from them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace ddp::check {
+
+// In rising order. UNKNOWN stands above WARNING because a gate that lets warnings pass must not let
+// pass what nobody was able to measure.
+enum class Severity : std::uint8_t { ok, warning, unknown, critical };
+
+std::string_view name_of(Severity severity) noexcept;
+// The codes monitoring systems expect: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+int exit_code_of(Severity severity) noexcept;
+
+// A number in `unit`, a word, or nothing because nothing could be measured.
+using Value = std::variant<std::monostate, double, std::string>;
+
+struct Finding {
+  std::string check;  // "infiniband.rate"; stable, for machines
+  Severity severity = Severity::unknown;
+  std::string node = {};    // the node it is about
+  std::string peer = {};    // the other end, if it is about a link
+  std::string device = {};  // "eth0", "mlx5_0:1", "/dev/shm"; may be empty
+  Value value = {};
+  std::string unit = {};      // of the value; empty for words
+  std::string expected = {};  // "at least 64 MiB"
+  std::string rule = {};      // why this severity, in words
+  std::string evidence = {};  // what was seen
+  std::string action = {};    // what to do; empty when OK
+};
+
+// Findings of one run. A second finding of the same check about the same subject can only raise
+// the severity: a later pass never hides an earlier warning.
+class Findings {
+ public:
+  void add(Finding finding);
+  void add(std::vector<Finding> findings);
+
+  const std::vector<Finding>& all() const noexcept { return findings_; }
+  // Of the gravest one; UNKNOWN if there is none, since then nothing was measured.
+  Severity severity() const noexcept;
+
+ private:
+  std::vector<Finding> findings_;
+};
+
+}  // namespace ddp::check

@@ -1,0 +1,48 @@
+#include "ddp_runtime/check/net/exact_sum.h"
+
+#include "ddp_runtime/check/net/pattern.h"
+
+namespace ddp::check {
+namespace {
+
+constexpr std::size_t kPeriod = 4099;  // a prime, so that no segment size divides it
+
+}  // namespace
+
+ExactSum::ExactSum(std::uint64_t seed, int ranks)
+    : seed_(seed), table_(kPeriod), sums_(kPeriod, 0.0F) {
+  for (std::size_t i = 0; i < kPeriod; ++i) {
+    table_[i] = static_cast<float>(static_cast<int>(pattern_word(seed, i) % 129) - 64);
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::size_t begin = shift(rank);
+    for (std::size_t i = 0; i < kPeriod; ++i) sums_[i] += table_[(begin + i) % kPeriod];
+  }
+}
+
+std::size_t ExactSum::shift(int rank) const {
+  return pattern_word(~seed_, static_cast<std::uint64_t>(rank)) % kPeriod;
+}
+
+void ExactSum::fill(int rank, std::span<float> data) const {
+  std::size_t place = shift(rank);
+  for (float& value : data) {
+    value = table_[place];
+    if (++place == kPeriod) place = 0;
+  }
+}
+
+Mismatch compare(const ExactSum& sum, std::span<const float> data) {
+  Mismatch mismatch;
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    if (data[i] == sum.expected(i)) continue;
+    if (mismatch.count++ == 0) {
+      mismatch.first = i;
+      mismatch.got = data[i];
+      mismatch.wanted = sum.expected(i);
+    }
+  }
+  return mismatch;
+}
+
+}  // namespace ddp::check

@@ -1,0 +1,39 @@
+// One exchange between two nodes: latency, then speed in either direction, with every byte checked.
+// The same over TCP and MPI, which differ in how bytes travel only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ddp_runtime/check/net/inject.h"
+
+namespace ddp::check {
+
+// How the bytes of one pair travel. Both calls block and throw when it does not work out in time.
+class PairLink {
+ public:
+  PairLink() = default;
+  PairLink(const PairLink&) = delete;
+  PairLink& operator=(const PairLink&) = delete;
+  virtual ~PairLink() = default;
+  virtual void send(std::span<std::byte> data) = 0;
+  virtual void receive(std::span<std::byte> data) = 0;
+};
+
+struct ExchangePlan {
+  bool first = false;      // one end begins, the other answers
+  std::size_t bytes = 0;   // measured, in each direction, after an eighth as a warm-up
+  std::uint64_t seed = 0;  // of the bytes, the same at both ends
+  Faults faults;           // of this end
+};
+
+struct ExchangeResult {
+  double received_per_second = 0;  // bytes, in this end's receiving direction
+  std::int64_t wrong_bytes = 0;    // that arrived changed
+  double latency_seconds = 0;      // one way: half the median round trip
+};
+
+ExchangeResult exchange(PairLink& link, const ExchangePlan& plan);
+
+}  // namespace ddp::check

@@ -1,0 +1,35 @@
+// Faults put in on purpose, so that every path of the network check can be seen to work on one
+// machine. They act in our own code only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ddp::check {
+
+enum class Stage : std::uint8_t { tcp, mpi };
+
+struct Faults {
+  double speed = 1.0;    // transfers of this node take 1 / speed times as long
+  bool corrupt = false;  // one byte of everything it receives changes before it is verified
+  bool missing = false;  // it never reports
+  std::optional<Stage> hang = {};  // it stops answering when this stage begins
+};
+
+struct Injection {
+  std::string node;
+  Faults faults;
+};
+
+// "slow:NODE:FACTOR" with a factor between 0 and 1, "hang:NODE" (in the TCP tests) or
+// "hang:NODE:mpi", "corrupt:NODE", "missing:NODE"; several may be joined by commas. Throws
+// UsageError.
+std::vector<Injection> parse_injections(const std::vector<std::string>& texts);
+
+// All that is put into one node.
+Faults faults_of(const std::string& node, std::span<const Injection> injections);
+
+}  // namespace ddp::check

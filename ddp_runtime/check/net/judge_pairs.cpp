@@ -1,0 +1,272 @@
+#include "ddp_runtime/check/net/judge_pairs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ddp::check {
+namespace {
+
+constexpr double kGB = 1e9;
+// More than one TCP stream of one core can be counted on to carry, so that a fast link does not
+// accuse the processor of being a bad cable.
+constexpr double kOneStream = 1.25 * kGB;
+
+std::size_t at(int node) {
+  return static_cast<std::size_t>(node);
+}
+
+// The direction that failed worst, for evidence.
+std::string describe(const PairsMeasured& measured, const PairResult& result) {
+  const std::string& a = measured.nodes[at(result.pair.a)];
+  const std::string& b = measured.nodes[at(result.pair.b)];
+  if (!result.failure.empty()) return fmt::format("{} with {}: {}", a, b, result.failure);
+  if (result.corrupt()) {
+    return fmt::format("{} bytes changed on the way to {}, {} on the way to {}", result.wrong_at_a,
+                       a, result.wrong_at_b, b);
+  }
+  return fmt::format("{} to {} {:.3g} GB/s, back {:.3g} GB/s", a, b, result.a_to_b / kGB,
+                     result.b_to_a / kGB);
+}
+
+// What some exchanges are accused of.
+struct Charge {
+  std::string check;
+  std::string value;
+  std::string expected;
+  std::string rule;
+  std::string action;
+  Severity severity = Severity::critical;
+};
+
+Finding accuse(const PairsMeasured& measured, const Charge& charge, std::string evidence) {
+  return {.check = measured.kind + "." + charge.check,
+          .severity = charge.severity,
+          .value = charge.value,
+          .expected = charge.expected,
+          .rule = charge.rule,
+          .evidence = std::move(evidence),
+          .action = charge.action};
+}
+
+using Bad = std::vector<const PairResult*>;
+
+// The first of the bad exchanges that a predicate on pairs accepts; `bad` has one.
+template <class Concerns>
+std::string example(const PairsMeasured& measured, const Bad& bad, const Concerns& concerns) {
+  const auto found = std::find_if(bad.begin(), bad.end(),
+                                  [&](const PairResult* result) { return concerns(result->pair); });
+  return describe(measured, **found);
+}
+
+std::vector<Finding> accuse_nodes(const PairsMeasured& measured, const Charge& charge,
+                                  const Bad& bad, const std::vector<int>& nodes) {
+  std::vector<Finding> findings;
+  for (const int node : nodes) {
+    const auto concerns = [node](const Pair& p) { return p.a == node || p.b == node; };
+    const auto count = std::count_if(
+        bad.begin(), bad.end(), [&](const PairResult* result) { return concerns(result->pair); });
+    findings.push_back(
+        accuse(measured, charge,
+               fmt::format("{} exchanges; {}", count, example(measured, bad, concerns))));
+    findings.back().node = measured.nodes[at(node)];
+  }
+  return findings;
+}
+
+std::vector<Finding> accuse_links(const PairsMeasured& measured, const Charge& charge,
+                                  const Bad& bad, const std::vector<Pair>& links) {
+  std::vector<Finding> findings;
+  for (const Pair& link : links) {
+    const auto concerns = [link](const Pair& p) { return p == link; };
+    findings.push_back(
+        accuse(measured, charge,
+               example(measured, bad, concerns) + "; which end is at fault cannot be told"));
+    findings.back().node = measured.nodes[at(link.a)];
+    findings.back().peer = measured.nodes[at(link.b)];
+  }
+  return findings;
+}
+
+template <class IsBad, class IsGood>
+std::vector<Finding> charge_pairs(const PairsMeasured& measured, const Charge& charge,
+                                  const IsBad& is_bad, const IsGood& is_good,
+                                  const std::vector<bool>& suspected = {}) {
+  Bad bad;
+  std::vector<Pair> bad_pairs;
+  std::vector<Pair> good_pairs;
+  for (const auto& result : measured.results) {
+    if (is_good(result)) good_pairs.push_back(result.pair);
+    if (!is_bad(result)) continue;
+    bad.push_back(&result);
+    bad_pairs.push_back(result.pair);
+  }
+  const auto nodes = static_cast<int>(measured.nodes.size());
+  const Explanation explanation = explain(nodes, bad_pairs, good_pairs, suspected);
+  if (explanation.everything) {
+    return {accuse(measured, charge,
+                   fmt::format("all {} pairs, so it is the network or a setting and not one node; "
+                               "{}",
+                               bad.size(), describe(measured, *bad.front())))};
+  }
+  std::vector<Finding> findings = accuse_nodes(measured, charge, bad, explanation.nodes);
+  for (auto& finding : accuse_links(measured, charge, bad, explanation.links)) {
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+std::vector<Finding> judge_failures(const PairsMeasured& measured, const PeerRule& rule) {
+  const Charge charge{"exchange", "failed", "data in both directions",
+                      "two nodes can exchange data within the time limit",
+                      "check cables, routes and firewalls between the nodes"};
+  return charge_pairs(
+      measured, charge, [](const PairResult& r) { return !r.failure.empty(); },
+      [](const PairResult& r) { return r.measured(); },
+      slow_nodes(static_cast<int>(measured.nodes.size()), measured.results, rule));
+}
+
+std::vector<Finding> judge_data(const PairsMeasured& measured) {
+  const Charge charge{"data", "changed on the way", "every byte as it was sent",
+                      "all bytes that arrive are compared with those sent",
+                      "do not use it: check memory and network card"};
+  return charge_pairs(
+      measured, charge, [](const PairResult& r) { return r.corrupt(); },
+      [](const PairResult& r) { return r.measured() && !r.corrupt(); });
+}
+
+std::optional<double> expected_rate(const PairsMeasured& measured, const Pair& pair) {
+  const auto& a = measured.link_rate[at(pair.a)];
+  const auto& b = measured.link_rate[at(pair.b)];
+  if (!a || !b) return std::nullopt;
+  return std::min({*a, *b, kOneStream});
+}
+
+std::vector<Finding> judge_link_rates(const PairsMeasured& measured, const LinkRule& rule) {
+  const auto severity_of = [&](const PairResult& result) {
+    const auto rate = expected_rate(measured, result.pair);
+    if (!rate || !result.measured()) return Severity::unknown;
+    return judge_by_link(std::min(result.a_to_b, result.b_to_a) / *rate, rule);
+  };
+  Charge charge{"link_rate", "slow",
+                fmt::format("at least {:.0f} % of the link's rate", 100 * rule.warning),
+                "large messages reach most of the link's rate, up to what one TCP stream carries",
+                "check the negotiated speed, duplex and error counters of the interfaces"};
+  const auto is_good = [&](const PairResult& r) { return severity_of(r) == Severity::ok; };
+  auto findings = charge_pairs(
+      measured, charge, [&](const PairResult& r) { return severity_of(r) == Severity::critical; },
+      is_good);
+  charge.severity = Severity::warning;
+  for (auto& finding : charge_pairs(
+           measured, charge,
+           [&](const PairResult& r) { return severity_of(r) == Severity::warning; }, is_good)) {
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+std::vector<double> present(const std::vector<std::optional<double>>& values) {
+  std::vector<double> result;
+  for (const auto& value : values) {
+    if (value) result.push_back(*value);
+  }
+  return result;
+}
+
+std::size_t exchanges_of(const PairsMeasured& measured, int node) {
+  return static_cast<std::size_t>(
+      std::count_if(measured.results.begin(), measured.results.end(), [node](const PairResult& r) {
+        return r.measured() && (r.pair.a == node || r.pair.b == node);
+      }));
+}
+
+std::vector<Finding> judge_direction(const PairsMeasured& measured, Direction direction,
+                                     const PairRules& rules) {
+  const auto nodes = static_cast<int>(measured.nodes.size());
+  const auto best = best_speeds(nodes, measured.results, direction);
+  const auto thresholds = peer_thresholds(present(best), rules.peers);
+  std::vector<Finding> findings;
+  for (int node = 0; node < nodes; ++node) {
+    const auto& speed = best[at(node)];
+    if (!speed && measured.accused[at(node)]) continue;
+    Finding finding{.check = measured.kind + (direction == Direction::send ? ".send" : ".receive"),
+                    .severity = Severity::ok,
+                    .node = measured.nodes[at(node)],
+                    .unit = "GB/s"};
+    if (!speed) {
+      finding.severity = Severity::unknown;
+      finding.rule = "every node is measured";
+      finding.evidence = "no exchange with it worked";
+      finding.action = "see the other findings about this node";
+    } else if (finding.value = *speed / kGB; thresholds) {
+      finding.severity = judge_by_peers(*speed, *thresholds);
+      finding.expected = fmt::format("at least {:.3g} GB/s", thresholds->warning / kGB);
+      finding.rule =
+          "median - max(3.5 * 1.4826 * MAD, part of the median) of the nodes' best speeds";
+      finding.evidence =
+          fmt::format("best of {} exchanges; the median of {} nodes is {:.3g} GB/s",
+                      exchanges_of(measured, node), present(best).size(), thresholds->median / kGB);
+      if (finding.severity != Severity::ok)
+        finding.action = "exclude the node and check its network";
+    } else {
+      finding.rule = fmt::format("not compared: {} nodes are too few to outvote one, {} are needed",
+                                 present(best).size(), kFewestPeers);
+    }
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+std::vector<Finding> judge_slow_links(const PairsMeasured& measured, const PairRules& rules) {
+  std::vector<Finding> findings;
+  const auto nodes = static_cast<int>(measured.nodes.size());
+  for (const Pair& link : slow_links(nodes, measured.results, rules.peers)) {
+    const auto last = std::find_if(measured.results.rbegin(), measured.results.rend(),
+                                   [&link](const PairResult& r) { return r.pair == link; });
+    findings.push_back({.check = measured.kind + ".link",
+                        .severity = Severity::warning,
+                        .node = measured.nodes[at(link.a)],
+                        .peer = measured.nodes[at(link.b)],
+                        .value = std::min(last->a_to_b, last->b_to_a) / kGB,
+                        .unit = "GB/s",
+                        .rule = "a pair is as fast as the other pairs, measured twice",
+                        .evidence = "both nodes are fast with others",
+                        .action = "check the path between the two: switches, routes, cables"});
+  }
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Finding> judge_pairs(const PairsMeasured& measured, const PairRules& rules) {
+  std::vector<Finding> findings = judge_failures(measured, rules.peers);
+  const auto append = [&findings](std::vector<Finding> more) {
+    findings.insert(findings.end(), more.begin(), more.end());
+  };
+  append(judge_data(measured));
+  append(judge_link_rates(measured, rules.link));
+  append(judge_direction(measured, Direction::send, rules));
+  append(judge_direction(measured, Direction::receive, rules));
+  append(judge_slow_links(measured, rules));
+  return findings;
+}
+
+PairSummary summarize(std::span<const PairResult> results) {
+  std::vector<double> speeds;
+  std::vector<double> latencies;
+  for (const auto& result : results) {
+    if (!result.measured()) continue;
+    speeds.push_back(result.a_to_b);
+    speeds.push_back(result.b_to_a);
+    if (result.latency_seconds > 0) latencies.push_back(result.latency_seconds);
+  }
+  PairSummary summary;
+  summary.exchanges = speeds.size() / 2;
+  if (speeds.empty()) return summary;
+  summary.median_per_second = median(speeds);
+  summary.lowest_per_second = *std::min_element(speeds.begin(), speeds.end());
+  if (!latencies.empty()) summary.latency_seconds = median(latencies);
+  return summary;
+}
+
+}  // namespace ddp::check

@@ -1,0 +1,277 @@
+#include "ddp_runtime/check/net/lead.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ddp_runtime/check/net/judge_all_reduce.h"
+#include "ddp_runtime/check/net/judge_membership.h"
+#include "ddp_runtime/check/net/judge_names.h"
+#include "ddp_runtime/check/net/pair_stage.h"
+
+namespace ddp::check {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kGB = 1e9;
+constexpr double kMicrosecond = 1e-6;
+// Names that every node resolves; more would be a burden for the name servers.
+constexpr std::size_t kMostNames = 64;
+constexpr std::chrono::milliseconds kNamePatience{5000};
+constexpr std::size_t kAllReduceElements = std::size_t{4} << 20;  // 16 MiB
+constexpr int kAllReduceIterations = 5;
+
+json pairs_json(const std::vector<PairResult>& results, const std::vector<std::string>& names) {
+  json list = json::array();
+  for (const auto& r : results) {
+    list.push_back({{"a", names[static_cast<std::size_t>(r.pair.a)]},
+                    {"b", names[static_cast<std::size_t>(r.pair.b)]},
+                    {"a_to_b_GBps", r.a_to_b / kGB},
+                    {"b_to_a_GBps", r.b_to_a / kGB},
+                    {"latency_us", r.latency_seconds / kMicrosecond},
+                    {"wrong_bytes_at_a", r.wrong_at_a},
+                    {"wrong_bytes_at_b", r.wrong_at_b},
+                    {"failure", r.failure}});
+  }
+  return list;
+}
+
+// One run of the leader: what it has learned so far.
+class Programme {
+ public:
+  Programme(Leader& leader, const NetOptions& options) : leader_(leader), options_(options) {}
+
+  Verdict run() {
+    verdict_.command = "net";
+    call_roll();
+    if (count_present() < 2) {
+      verdict_.findings.add(no_pair());
+    } else {
+      ask_names();
+      measure_pairs(Stage::tcp, "tcp");
+      if (options_.mpi) measure_mpi();
+    }
+    verdict_.findings.add(judge_lost(leader_.lost()));
+    verdict_.good_news = good_news();
+    return std::move(verdict_);
+  }
+
+ private:
+  void call_roll();
+  void ask_names();
+  void measure_pairs(Stage stage, const std::string& kind);
+  void measure_mpi();
+  bool join_world();
+  void all_reduce();
+  std::size_t count_present() const;
+  Finding no_pair() const;
+  void add_figures(const std::string& kind, const std::vector<PairResult>& results);
+  std::string good_news() const;
+  void mpi_not_run(const std::string& why);
+
+  Leader& leader_;
+  const NetOptions& options_;
+  std::vector<NodeEntry> nodes_;
+  Verdict verdict_;
+  std::string measured_;  // in words
+  std::string mpi_broken_;
+};
+
+void Programme::call_roll() {
+  leader_.roll_call(options_.step.size, Clock::now() + options_.deadline, options_.progress);
+  nodes_ = node_table(options_.step, leader_.present());
+  verdict_.nodes = names_of(nodes_);
+  verdict_.findings.add(
+      judge_roll_call(options_.step, leader_.present(), options_.deadline, leader_.refusals()));
+  if (!options_.step.pretended) {
+    verdict_.findings.add(judge_reports(options_.step, leader_.present()));
+  }
+  verdict_.figures = {{"nodes", static_cast<double>(nodes_.size())},
+                      {"tasks", static_cast<double>(leader_.present().size())}};
+}
+
+std::size_t Programme::count_present() const {
+  return static_cast<std::size_t>(std::count_if(
+      nodes_.begin(), nodes_.end(), [](const NodeEntry& node) { return !node.ranks.empty(); }));
+}
+
+Finding Programme::no_pair() const {
+  return {.check = "net.pairs",
+          .severity = Severity::unknown,
+          .expected = "two nodes at least",
+          .rule = "a network is measured between nodes",
+          .evidence = "one node only, so there is no pair to measure",
+          .action = "run it on several nodes, as in `srun -N2 --ntasks-per-node=1 ddp-check net`"};
+}
+
+void Programme::ask_names() {
+  if (options_.step.pretended) return;
+  std::vector<std::string> names = verdict_.nodes;
+  if (names.size() > kMostNames) names.resize(kMostNames);
+  ByRank orders;
+  for (const auto& node : nodes_) {
+    if (!node.ranks.empty()) orders[node.ranks.front()] = {{"do", "resolve"}, {"names", names}};
+  }
+  options_.progress("names of the nodes");
+  Resolutions resolutions;
+  for (const auto& [rank, answer] : leader_.ask(orders, "name resolution", kNamePatience)) {
+    if (!answer.contains("addresses")) continue;
+    resolutions[leader_.present().at(rank).node] =
+        answer.at("addresses").get<std::map<std::string, std::vector<std::string>>>();
+  }
+  verdict_.findings.add(judge_names(resolutions));
+}
+
+void Programme::measure_pairs(Stage stage, const std::string& kind) {
+  PairStage pairs(leader_, nodes_,
+                  {stage, options_.bytes, options_.pair_limit, options_.grace,
+                   options_.seed + (stage == Stage::mpi ? 1'000'000U : 0U), options_.rules.peers});
+  pairs.run(options_.progress);
+  PairsMeasured measured;
+  measured.kind = kind;
+  measured.nodes = verdict_.nodes;
+  measured.results = pairs.results();
+  for (const auto& node : nodes_) {
+    const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front());
+    measured.accused.push_back(!answers);
+    // The rate is that of the TCP connection's interface; MPI may use another one.
+    measured.link_rate.push_back(
+        answers && stage == Stage::tcp
+            ? leader_.present().at(node.ranks.front()).link_bytes_per_second
+            : std::nullopt);
+  }
+  verdict_.findings.add(judge_pairs(measured, options_.rules));
+  verdict_.measurements[kind] = pairs_json(pairs.results(), verdict_.nodes);
+  add_figures(kind, pairs.results());
+  mpi_broken_ = pairs.broken();
+}
+
+void Programme::add_figures(const std::string& kind, const std::vector<PairResult>& results) {
+  const PairSummary summary = summarize(results);
+  if (summary.exchanges == 0) return;
+  verdict_.figures.emplace_back(kind + "_GBps", summary.median_per_second / kGB);
+  verdict_.figures.emplace_back(kind + "_min_GBps", summary.lowest_per_second / kGB);
+  verdict_.figures.emplace_back(kind + "_latency_us", summary.latency_seconds / kMicrosecond);
+  measured_ += fmt::format("; {} {:.3g} GB/s (lowest {:.3g})", kind == "tcp" ? "TCP" : "MPI",
+                           summary.median_per_second / kGB, summary.lowest_per_second / kGB);
+}
+
+void Programme::mpi_not_run(const std::string& why) {
+  verdict_.findings.add(Finding{.check = "mpi.pairs",
+                                .severity = Severity::unknown,
+                                .rule = "MPI is measured between all nodes",
+                                .evidence = why,
+                                .action = "mend the other findings and run it again"});
+}
+
+void Programme::measure_mpi() {
+  const auto expected = static_cast<std::size_t>(options_.step.size);
+  if (leader_.present().size() < expected || !leader_.all_reachable()) {
+    return mpi_not_run("not run: MPI starts only with all tasks, and some are missing or silent");
+  }
+  if (!join_world()) return;
+  measure_pairs(Stage::mpi, "mpi");
+  if (mpi_broken_.empty()) {
+    all_reduce();
+  } else {
+    mpi_not_run("ended early, because MPI cannot go on after an error: " + mpi_broken_);
+  }
+  if (leader_.all_reachable()) {
+    leader_.ask_all({{"do", "leave_world"}}, "leaving MPI", options_.join_limit);
+  }
+}
+
+bool Programme::join_world() {
+  options_.progress("MPI is started");
+  const json order{{"do", "join_world"}, {"limit_ms", options_.pair_limit.count()}};
+  const ByRank answers = leader_.ask_all(order, "the start of MPI", options_.join_limit);
+  std::string first_error;
+  for (const auto& [rank, answer] : answers) {
+    if (answer.contains("error") && first_error.empty()) first_error = answer.at("error");
+  }
+  if (first_error.empty() && answers.size() == leader_.present().size()) return true;
+  Finding finding{
+      .check = "mpi.join",
+      .severity = Severity::critical,
+      .value = fmt::format("{} of {} tasks joined", answers.size(), leader_.present().size()),
+      .expected = "one MPI world of all tasks",
+      .rule = "MPI connects all tasks of the step",
+      .evidence = first_error,
+      .action = "start the step with `srun --mpi=pmix`, or leave MPI out with --no-mpi"};
+  if (first_error.empty()) {
+    finding.evidence = fmt::format(
+        "no result within {:g} s; TCP between the nodes works, so look "
+        "at the MPI library's choice of network",
+        std::chrono::duration<double>(options_.join_limit).count());
+  } else {
+    finding.value = "failed";
+  }
+  // A task that was lost on the way is a finding of its own.
+  if (leader_.all_reachable() || !first_error.empty()) verdict_.findings.add(finding);
+  mpi_not_run("not run: MPI did not start");
+  return false;
+}
+
+void Programme::all_reduce() {
+  options_.progress("all-reduce over all tasks");
+  AllReduceMeasured measured;
+  measured.ranks = options_.step.size;
+  measured.elements = kAllReduceElements;
+  const AllReduceOrder order{options_.seed, kAllReduceElements, kAllReduceIterations};
+  std::string error;
+  for (const auto& [rank, answer] : leader_.ask_all(
+           to_message(order), "the all-reduce", options_.pair_limit * (kAllReduceIterations + 1))) {
+    if (answer.contains("error")) {
+      if (!answer.contains("of_peer") || error.empty()) error = answer.at("error");
+      continue;
+    }
+    measured.results[rank] = all_reduce_result_from(answer);
+    measured.nodes[rank] = leader_.present().at(rank).node;
+  }
+  if (!error.empty()) mpi_not_run("the all-reduce failed: " + error);
+  verdict_.findings.add(judge_all_reduce(measured, options_.fewest_bus_bytes_per_second));
+  const auto bandwidth = bus_bandwidth(measured);
+  if (!bandwidth) return;
+  verdict_.figures.emplace_back("allreduce_busbw_GBps", bandwidth->bus_per_second / kGB);
+  measured_ += fmt::format("; all-reduce {:.3g} GB/s on the bus", bandwidth->bus_per_second / kGB);
+  verdict_.measurements["all_reduce"] = {{"bytes", measured.elements * sizeof(float)},
+                                         {"ranks", measured.ranks},
+                                         {"seconds_p50", bandwidth->seconds},
+                                         {"algbw_GBps", bandwidth->algorithm_per_second / kGB},
+                                         {"busbw_GBps", bandwidth->bus_per_second / kGB},
+                                         {"factor", bandwidth->factor}};
+}
+
+std::string Programme::good_news() const {
+  std::string text =
+      fmt::format("{} nodes, {} tasks{}", nodes_.size(), leader_.present().size(), measured_);
+  if (nodes_.size() < kFewestPeers) {
+    text += fmt::format("; {} nodes are too few to compare with each other", nodes_.size());
+  }
+  return text;
+}
+
+}  // namespace
+
+Verdict lead(Leader& leader, const NetOptions& options) {
+  return Programme(leader, options).run();
+}
+
+Verdict verdict_without_port(const NetOptions& options, const std::string& why) {
+  Verdict verdict;
+  verdict.command = "net";
+  verdict.nodes = names_of(node_table(options.step, {}));
+  verdict.findings.add(Finding{
+      .check = "net.leader_port",
+      .severity = Severity::critical,
+      .device = fmt::format("port {}", options.step.leader_port),
+      .value = "in use",
+      .expected = "a free port on rank 0's node",
+      .rule = "the leader listens where the training's rank 0 will listen",
+      .evidence = fmt::format("{}: {}", options.step.node, why),
+      .action = "end what listens there, or choose another port with --port or MASTER_PORT"});
+  return verdict;
+}
+
+}  // namespace ddp::check

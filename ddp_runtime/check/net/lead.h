@@ -1,0 +1,15 @@
+// The leader's programme: the stages of the network check in order, and the verdict.
+#pragma once
+
+#include "ddp_runtime/check/net/leader.h"
+#include "ddp_runtime/check/net/run_net.h"
+#include "ddp_runtime/check/verdict.h"
+
+namespace ddp::check {
+
+Verdict lead(Leader& leader, const NetOptions& options);
+
+// The verdict of a leader that could not open its port.
+Verdict verdict_without_port(const NetOptions& options, const std::string& why);
+
+}  // namespace ddp::check

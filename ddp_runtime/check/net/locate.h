@@ -1,0 +1,60 @@
+// From measurements of pairs to the nodes or links that explain them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/pair_schedule.h"
+#include "ddp_runtime/check/net/threshold.h"
+
+namespace ddp::check {
+
+// One exchange between two nodes.
+struct PairResult {
+  Pair pair;
+  double a_to_b = 0;            // bytes per second; 0 if not measured
+  double b_to_a = 0;            // likewise
+  double latency_seconds = 0;   // one way; 0 if not measured
+  std::int64_t wrong_at_a = 0;  // bytes that arrived changed
+  std::int64_t wrong_at_b = 0;
+  std::string failure = {};  // why the exchange did not finish; empty if it did
+
+  bool measured() const { return failure.empty() && a_to_b > 0 && b_to_a > 0; }
+  bool corrupt() const { return wrong_at_a > 0 || wrong_at_b > 0; }
+};
+
+enum class Direction : std::uint8_t { send, receive };
+
+// What one direction of a node can do: the best of its exchanges, because one slow partner or one
+// congested moment says nothing about the node. Nothing for nodes without a measurement.
+std::vector<std::optional<double>> best_speeds(int nodes, std::span<const PairResult> results,
+                                               Direction direction);
+
+// Who is behind a set of bad pairs, by the smallest explanation.
+struct Explanation {
+  bool everything = false;  // no pair at all was good: the network, not a node
+  std::vector<int> nodes;   // named nodes
+  std::vector<Pair> links;  // bad pairs whose bad end cannot be told
+};
+// A node is named if all its pairs are bad, with two partners at least; then whoever has the most
+// bad pairs that are not explained yet, again with two partners at least; then a node that is
+// `suspected` for another reason (none, or one entry for each node) while its partner is not. What
+// remains are links.
+Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> good,
+                    const std::vector<bool>& suspected = {});
+
+// The pairs to measure once more, in an otherwise quiet network: each slow node with a good one it
+// has not met, if there is one, and each slow pair of two good nodes. Every node appears once.
+Round confirmation_round(int nodes, std::span<const PairResult> results, const PeerRule& rule);
+
+// Pairs of good nodes that were slow each of the two or more times they were measured.
+std::vector<Pair> slow_links(int nodes, std::span<const PairResult> results, const PeerRule& rule);
+
+// For each node whether it sends or receives slower than its peers; false where there are too few
+// peers or no measurement.
+std::vector<bool> slow_nodes(int nodes, std::span<const PairResult> results, const PeerRule& rule);
+
+}  // namespace ddp::check

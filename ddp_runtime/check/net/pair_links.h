@@ -1,0 +1,26 @@
+// The two ways in which the bytes of a pair travel: a TCP connection of our own, and MPI as the
+// training will use it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ddp_runtime/check/net/exchange.h"
+#include "ddp_runtime/check/net/tcp.h"
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::check {
+
+// Connects to the peer's listener and says which exchange it is about. Throws NetError.
+std::unique_ptr<PairLink> call_peer(const std::string& host, std::uint16_t port,
+                                    std::uint64_t exchange, Deadline deadline);
+
+// Waits for the peer's call for this exchange and drops all others. Throws NetError.
+std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exchange,
+                                     Deadline deadline);
+
+// Messages of the group, which must outlive the link.
+std::unique_ptr<PairLink> link_by_group(comm::Group& group, int peer_rank);
+
+}  // namespace ddp::check

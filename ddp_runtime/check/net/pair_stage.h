@@ -1,0 +1,55 @@
+// Runs rounds of exchanges between the nodes, over TCP or MPI, and the confirmation of what they
+// make look slow.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/leader.h"
+#include "ddp_runtime/check/net/locate.h"
+#include "ddp_runtime/check/net/node_table.h"
+
+namespace ddp::check {
+
+struct PairStageOptions {
+  Stage stage = Stage::tcp;
+  std::size_t bytes = 0;            // of one exchange, in each direction
+  std::chrono::milliseconds limit;  // for one exchange
+  std::chrono::milliseconds grace;  // for order and answer, on top of the limit
+  std::uint64_t seed = 0;           // of the plan, and first number of the exchanges
+  PeerRule rule;                    // of what looks slow
+};
+
+class PairStage {
+ public:
+  PairStage(Leader& leader, const std::vector<NodeEntry>& nodes, const PairStageOptions& options);
+
+  // All planned rounds, then one confirmation round if something looks slow. Nodes that are lost
+  // on the way are left out of later rounds.
+  void run(const Leader::Progress& progress);
+
+  const std::vector<PairResult>& results() const noexcept { return results_; }
+  // Why the stage ended before its time; empty if it did not. After an error MPI cannot go on.
+  const std::string& broken() const noexcept { return broken_; }
+
+ private:
+  void run_round(const Round& round, const std::string& during);
+  bool can_take_part(int node) const;
+  ExchangeOrder order_for(int node, int partner, bool first, std::uint64_t exchange) const;
+  std::optional<PairResult> result_of(const Pair& pair, const ByRank& answers);
+  std::string failure_of(const Pair& pair, const ByRank& answers) const;
+
+  Leader& leader_;
+  const std::vector<NodeEntry>& nodes_;
+  PairStageOptions options_;
+  std::uint64_t next_exchange_;
+  std::vector<PairResult> results_;
+  std::string broken_;
+};
+
+}  // namespace ddp::check

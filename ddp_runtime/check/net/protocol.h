@@ -1,0 +1,67 @@
+// The messages between the leader and the tasks, as values. Reading one that lacks something throws
+// nlohmann::json::exception; whoever receives from outside catches it.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/exact_sum.h"
+#include "ddp_runtime/check/net/exchange.h"
+
+namespace ddp::check {
+
+// A task presents itself.
+struct Hello {
+  std::string program;   // "ddp-check 0.1.0": both ends must be the same
+  std::string identity;  // of the job step
+  int rank = 0;
+  std::string node;
+  std::string host;             // what the machine calls itself
+  std::string address;          // its end of the connection to the leader
+  std::string leader_address;   // the leader's end, as this task reached it
+  bool by_loopback = false;     // the leader's own task, when the leader's name did not lead to it
+  std::uint16_t data_port = 0;  // where its pair tests listen
+  std::vector<std::string> leader_addresses;    // what the leader's name resolves to here
+  std::string interface;                        // that carries `address`; empty if unknown
+  std::optional<double> link_bytes_per_second;  // its rate if it is a wire's
+  std::optional<int> mtu;
+};
+nlohmann::json to_message(const Hello& hello);
+Hello hello_from(const nlohmann::json& message);
+
+// The leader asks a task to exchange data with another. A host only if it is to call over TCP.
+struct ExchangeOrder {
+  Stage stage = Stage::tcp;
+  std::uint64_t exchange = 0;  // number of the exchange, unique in this run
+  bool first = false;
+  std::string host;
+  std::uint16_t port = 0;
+  int peer_rank = 0;
+  std::size_t bytes = 0;
+  std::int64_t limit_ms = 0;
+};
+nlohmann::json to_message(const ExchangeOrder& order);
+ExchangeOrder exchange_order_from(const nlohmann::json& message);
+
+nlohmann::json to_message(const ExchangeResult& result);
+ExchangeResult exchange_result_from(const nlohmann::json& message);
+
+struct AllReduceOrder {
+  std::uint64_t seed = 0;
+  std::size_t elements = 0;
+  int iterations = 0;
+};
+nlohmann::json to_message(const AllReduceOrder& order);
+AllReduceOrder all_reduce_order_from(const nlohmann::json& message);
+
+struct AllReduceResult {
+  std::vector<double> seconds;  // of each iteration on this rank
+  Mismatch mismatch;            // over all iterations
+};
+nlohmann::json to_message(const AllReduceResult& result);
+AllReduceResult all_reduce_result_from(const nlohmann::json& message);
+
+}  // namespace ddp::check

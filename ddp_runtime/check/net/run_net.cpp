@@ -1,0 +1,110 @@
+#include "ddp_runtime/check/net/run_net.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "ddp_runtime/check/net/lead.h"
+#include "ddp_runtime/check/net/leader.h"
+#include "ddp_runtime/check/net/member.h"
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::check {
+namespace {
+
+// Between two messages of the leader a member may have to wait for a whole stage.
+constexpr std::chrono::seconds kSilenceMargin{30};
+
+void require_known_nodes(const NetOptions& options) {
+  const auto& nodes = options.step.nodes;
+  if (nodes.empty()) return;  // nobody said which there are
+  for (const auto& [name, faults] : options.injections) {
+    const auto is_it = [&wanted = name](const ExpectedNode& node) { return node.name == wanted; };
+    if (std::any_of(nodes.begin(), nodes.end(), is_it)) continue;
+    throw UsageError(
+        fmt::format("--inject names the node '{}', which this step does not have; its "
+                    "first node is '{}'",
+                    name, nodes.front().name));
+  }
+}
+
+MemberOptions member_options(const NetOptions& options, std::uint16_t leader_port) {
+  MemberOptions member;
+  member.step = options.step;
+  member.program = options.program;
+  member.host = options.host;
+  member.faults = faults_of(options.step.node, options.injections);
+  member.deadline = options.deadline;
+  member.silence = options.deadline + options.join_limit + 8 * options.pair_limit + kSilenceMargin;
+  member.leaders_own = options.step.rank == 0;
+  member.leader_port = leader_port;
+  return member;
+}
+
+// An injected missing node: reports to nobody, and ends when the check has. It must not end before,
+// because launchers end the whole step with its first task.
+void stay_away(const NetOptions& options) {
+  std::this_thread::sleep_for(options.deadline);
+  const Deadline end = Clock::now() + member_options(options, 0).silence;
+  try {
+    while (Clock::now() < end) {
+      connect_to(options.step.leader_host, options.step.leader_port, Clock::now() + options.grace);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+  } catch (const NetError&) {
+    return;  // the leader listens no more
+  }
+}
+
+// Makes the verdict public, then ends everybody with it.
+NetOutcome conclude(Leader& leader, const NetOptions& options) {
+  NetOutcome outcome;
+  try {
+    const Verdict verdict = lead(leader, options);
+    outcome.exit_code = exit_code_of(verdict.severity());
+    options.publish(verdict);
+  } catch (const std::exception& error) {
+    outcome.exit_code = exit_code_of(Severity::unknown);
+    outcome.complaint = error.what();
+  }
+  leader.dismiss({{"do", "verdict"}, {"exit_code", outcome.exit_code}});
+  return outcome;
+}
+
+NetOutcome run_leader(const NetOptions& options) {
+  Listener listener;
+  try {
+    listener = listen_on(options.step.leader_port);
+  } catch (const NetError& error) {
+    const Verdict verdict = verdict_without_port(options, error.what());
+    options.publish(verdict);
+    return {exit_code_of(verdict.severity())};
+  }
+  const std::uint16_t port = listener.port;
+  options.progress(fmt::format("waiting for {} tasks on port {}", options.step.size, port));
+  Leader leader(std::move(listener), options.program, options.step.identity, options.grace);
+  MemberOutcome own;
+  std::thread member([&own, member = member_options(options, port)] { own = run_member(member); });
+  NetOutcome outcome = conclude(leader, options);
+  member.join();
+  outcome.left_behind = own.left_behind;
+  return outcome;
+}
+
+}  // namespace
+
+NetOutcome run_net(const NetOptions& options) {
+  require_known_nodes(options);
+  if (faults_of(options.step.node, options.injections).missing) {
+    stay_away(options);
+    return {exit_code_of(Severity::critical)};
+  }
+  if (options.step.rank == 0) return run_leader(options);
+  const MemberOutcome outcome = run_member(member_options(options, options.step.leader_port));
+  return {outcome.exit_code, outcome.complaint, outcome.left_behind};
+}
+
+}  // namespace ddp::check

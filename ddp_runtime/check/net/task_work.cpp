@@ -1,0 +1,126 @@
+#include "ddp_runtime/check/net/task_work.h"
+
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "ddp_runtime/check/net/exact_sum.h"
+#include "ddp_runtime/check/net/pair_links.h"
+#include "ddp_runtime/check/resolve.h"
+
+namespace ddp::check {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 32;
+constexpr std::chrono::milliseconds kResolvePatience{2000};
+
+std::chrono::milliseconds limit_of(const json& order) {
+  return std::chrono::milliseconds(order.at("limit_ms").get<std::int64_t>());
+}
+
+comm::Group& group_of(const std::unique_ptr<comm::World>& world) {
+  if (!world) throw RuntimeError("the MPI world was not joined");
+  return world->group();
+}
+
+// Keeps the first wrong element and counts all of them.
+void merge(Mismatch& all, const Mismatch& one) {
+  if (all.count == 0) {
+    all = one;
+  } else {
+    all.count += one.count;
+  }
+}
+
+}  // namespace
+
+TaskWork::TaskWork(Listener data, int rank, const Faults& faults)
+    : data_(std::move(data)), rank_(rank), faults_(faults) {}
+
+TaskWork::~TaskWork() {
+  // Leaving MPI needs all ranks. Where one of them hangs the process ends with _Exit instead, and
+  // the world must not be taken apart before that.
+  if (in_world()) static_cast<void>(world_.release());
+}
+
+json TaskWork::perform(const json& order) {
+  const std::string what = order.at("do");
+  if (what == "resolve") return resolve_names(order);
+  if (what == "exchange") return exchange_data(exchange_order_from(order));
+  if (what == "join_world") return join_world(order);
+  if (what == "all_reduce") return reduce(all_reduce_order_from(order));
+  if (what == "leave_world") return leave_world();
+  throw RuntimeError("the leader ordered '" + what + "', which this version does not know");
+}
+
+json TaskWork::resolve_names(const json& order) const {
+  json addresses = json::object();
+  const auto deadline = Clock::now() + kResolvePatience;
+  for (const auto& name : order.at("names").get<std::vector<std::string>>()) {
+    const std::chrono::milliseconds left(milliseconds_until(deadline));
+    addresses[name] = resolve(name, left).addresses;
+  }
+  return {{"addresses", addresses}};
+}
+
+json TaskWork::join_world(const json& order) {
+  comm::WorldOptions options;
+  options.limits.timeout = limit_of(order);
+  in_world_.store(true);
+  try {
+    world_ = std::make_unique<comm::World>(options);
+  } catch (...) {
+    in_world_.store(false);  // its own destructors have left MPI
+    throw;
+  }
+  if (world_->rank() != rank_) {
+    throw RuntimeError("MPI and whoever started the step disagree on the order of the ranks");
+  }
+  return {{"size", world_->size()}};
+}
+
+json TaskWork::leave_world() {
+  world_.reset();
+  in_world_.store(false);
+  return json::object();
+}
+
+json TaskWork::exchange_data(const ExchangeOrder& order) {
+  if (order.bytes == 0 || order.bytes > kMostBytes) {
+    throw RuntimeError("the leader ordered an exchange of an impossible size");
+  }
+  const ExchangePlan plan{order.first, order.bytes, order.exchange, faults_};
+  if (order.stage == Stage::mpi) {
+    return to_message(exchange(*link_by_group(group_of(world_), order.peer_rank), plan));
+  }
+  const Deadline deadline = Clock::now() + std::chrono::milliseconds(order.limit_ms);
+  const auto link = order.first ? call_peer(order.host, order.port, order.exchange, deadline)
+                                : await_peer(data_, order.exchange, deadline);
+  return to_message(exchange(*link, plan));
+}
+
+json TaskWork::reduce(const AllReduceOrder& order) {
+  comm::Group& group = group_of(world_);
+  if (order.elements == 0 || order.elements > kMostBytes / sizeof(float) || order.iterations < 1) {
+    throw RuntimeError("the leader ordered an all-reduce of an impossible size");
+  }
+  const ExactSum sum(order.seed, group.size());
+  std::vector<float> data(order.elements);
+  AllReduceResult result;
+  for (int i = 0; i <= order.iterations; ++i) {  // the first one warms up
+    sum.fill(group.rank(), data);
+    group.barrier("ddp-check all-reduce").wait();
+    const auto start = Clock::now();
+    group.all_reduce(comm::buffer_of(std::span(data)), comm::ReduceOp::sum, "ddp-check").wait();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (i > 0) result.seconds.push_back(seconds);
+    if (faults_.corrupt) data[data.size() / 2] += 1.0F;
+    merge(result.mismatch, compare(sum, data));
+  }
+  return to_message(result);
+}
+
+}  // namespace ddp::check

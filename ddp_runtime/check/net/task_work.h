@@ -1,0 +1,43 @@
+// What a task does when the leader orders it to: resolve names, exchange data with another task,
+// join the MPI world, reduce with everybody, leave the world. All on one thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ddp_runtime/check/net/inject.h"
+#include "ddp_runtime/check/net/protocol.h"
+#include "ddp_runtime/check/net/tcp.h"
+#include "ddp_runtime/comm/world.h"
+
+namespace ddp::check {
+
+class TaskWork {
+ public:
+  TaskWork(Listener data, int rank, const Faults& faults);
+  TaskWork(const TaskWork&) = delete;
+  TaskWork& operator=(const TaskWork&) = delete;
+  ~TaskWork();
+
+  // Returns the answer. Throws what went wrong; PeerFailure if it went wrong elsewhere.
+  nlohmann::json perform(const nlohmann::json& order);
+
+  // Whether MPI was entered and not left again: MPI cannot be ended any more in an orderly way.
+  bool in_world() const noexcept { return in_world_.load(); }
+
+ private:
+  nlohmann::json resolve_names(const nlohmann::json& order) const;
+  nlohmann::json join_world(const nlohmann::json& order);
+  nlohmann::json leave_world();
+  nlohmann::json exchange_data(const ExchangeOrder& order);
+  nlohmann::json reduce(const AllReduceOrder& order);
+
+  Listener data_;
+  int rank_;
+  Faults faults_;
+  std::atomic<bool> in_world_{false};
+  std::unique_ptr<comm::World> world_;
+};
+
+}  // namespace ddp::check

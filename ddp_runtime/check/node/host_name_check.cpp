@@ -1,0 +1,28 @@
+#include "ddp_runtime/check/node/host_name_check.h"
+
+#include <fmt/format.h>
+
+namespace ddp::check {
+
+Finding judge_host_name(const Resolution& resolution) {
+  Finding finding{.check = "name.own",
+                  .severity = Severity::ok,
+                  .expected = "an address that other nodes can use",
+                  .rule = "the host name resolves to an address other than loopback"};
+  if (resolution.addresses.empty()) {
+    finding.severity = Severity::critical;
+    finding.value = resolution.timed_out ? "no answer" : "unknown name";
+    finding.evidence = resolution.error;
+    finding.action = "add the node to DNS or /etc/hosts on every node";
+    return finding;
+  }
+  finding.value = fmt::format("{}", fmt::join(resolution.addresses, " "));
+  if (only_loopback(resolution.addresses)) {
+    finding.severity = Severity::warning;
+    finding.evidence = "a program that announces this address cannot be reached by other nodes";
+    finding.action = "give the name its real address in /etc/hosts";
+  }
+  return finding;
+}
+
+}  // namespace ddp::check

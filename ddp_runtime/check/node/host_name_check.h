@@ -1,0 +1,11 @@
+// What the node's own name means to itself: Gloo and others announce the address it resolves to.
+#pragma once
+
+#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/resolve.h"
+
+namespace ddp::check {
+
+Finding judge_host_name(const Resolution& resolution);
+
+}  // namespace ddp::check

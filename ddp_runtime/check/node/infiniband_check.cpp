@@ -1,0 +1,110 @@
+#include "ddp_runtime/check/node/infiniband_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+namespace ddp::check {
+namespace {
+
+using fabric::InfinibandPort;
+using Ports = std::span<const InfinibandPort>;
+
+Finding about(const InfinibandPort& port, const char* check, const char* rule) {
+  return {.check = check, .severity = Severity::ok, .device = name_of(port), .rule = rule};
+}
+
+// A port that has a link but is not active waits for a subnet manager, which concerns the fabric; a
+// port without a link may be a spare, unless it is all the node has.
+Finding state_finding(const InfinibandPort& port, bool any_active) {
+  Finding finding = about(port, "infiniband.state", "a port is ACTIVE with LinkUp");
+  finding.expected = "ACTIVE";
+  if (port.state.empty()) {
+    finding.severity = Severity::unknown;
+    finding.evidence = "the kernel does not show the port's state";
+    finding.action = "check that /sys is visible here";
+    return finding;
+  }
+  finding.value = port.state;
+  if (port.active()) return finding;
+  finding.evidence =
+      fmt::format("physical state {}", port.phys_state.empty() ? "unknown" : port.phys_state);
+  if (port.phys_state == "LinkUp") {
+    finding.severity = Severity::critical;
+    finding.action =
+        "the link is there but no subnet manager configured it: check the subnet manager";
+  } else {
+    finding.severity = any_active ? Severity::warning : Severity::critical;
+    finding.action = "check cable, transceiver and switch port; if the port is a spare, disable it";
+  }
+  return finding;
+}
+
+std::vector<Finding> lid_findings(const InfinibandPort& port) {
+  if (port.link_layer != "InfiniBand" || !port.active() || !port.lid) return {};
+  Finding finding = about(port, "infiniband.lid",
+                          "an active port has an address from the subnet "
+                          "manager");
+  finding.value = static_cast<double>(*port.lid);
+  if (*port.lid == 0 || port.sm_lid == 0) {
+    finding.severity = Severity::warning;
+    finding.expected = "not 0";
+    finding.evidence = *port.lid == 0 ? "the port has no LID" : "the port knows no subnet manager";
+    finding.action = "check the subnet manager";
+  }
+  return {finding};
+}
+
+// Active ports of the same link layer: RoCE storage ports are rightly slower than an InfiniBand
+// compute fabric.
+std::vector<double> rates_beside(Ports ports, const InfinibandPort& port) {
+  std::vector<double> rates;
+  for (const auto& other : ports) {
+    if (other.active() && other.link_layer == port.link_layer && other.rate_gbps) {
+      rates.push_back(*other.rate_gbps);
+    }
+  }
+  return rates;
+}
+
+Finding rate_finding(Ports ports, const InfinibandPort& port) {
+  Finding finding = about(port, "infiniband.rate", "as fast as the node's other ports of its kind");
+  finding.unit = "Gb/s";
+  if (!port.rate_gbps) {
+    finding.severity = Severity::unknown;
+    finding.evidence = fmt::format("the kernel shows the rate as '{}'", port.rate_text);
+    finding.action = "check that /sys is visible here";
+    return finding;
+  }
+  finding.value = *port.rate_gbps;
+  const std::vector<double> rates = rates_beside(ports, port);
+  const double fastest = *std::max_element(rates.begin(), rates.end());
+  if (*port.rate_gbps >= fastest) return finding;
+  // One port among several fast ones is broken; of two that differ either may be meant so.
+  const auto fast = std::count(rates.begin(), rates.end(), fastest);
+  const bool odd_one_out = 2 * fast > static_cast<std::ptrdiff_t>(rates.size());
+  finding.severity = odd_one_out ? Severity::critical : Severity::warning;
+  finding.expected = fmt::format("{:g} Gb/s", fastest);
+  finding.evidence = fmt::format("{}; {} of {} ports run at {:g} Gb/s", port.rate_text, fast,
+                                 rates.size(), fastest);
+  finding.action = "check cable and transceiver, and retrain the link";
+  return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> judge_infiniband(Ports ports) {
+  const bool any_active =
+      std::any_of(ports.begin(), ports.end(), [](const auto& port) { return port.active(); });
+  std::vector<Finding> findings;
+  for (const auto& port : ports) {
+    findings.push_back(state_finding(port, any_active));
+    if (!port.active()) continue;
+    findings.push_back(rate_finding(ports, port));
+    for (auto& finding : lid_findings(port)) findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+}  // namespace ddp::check

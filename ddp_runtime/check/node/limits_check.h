@@ -1,0 +1,33 @@
+// Limits of the process that training trips over: locked memory (RDMA registers buffers), open
+// files (connections and loader workers), processes (threads count), stack.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ddp_runtime/check/finding.h"
+
+namespace ddp::check {
+
+inline constexpr std::uint64_t kUnlimited = UINT64_MAX;
+
+struct Limit {
+  std::uint64_t soft = 0;  // kUnlimited if there is none
+  std::uint64_t hard = 0;
+};
+
+// Absent where the kernel did not answer.
+struct Limits {
+  std::optional<Limit> locked_memory;  // bytes
+  std::optional<Limit> open_files;
+  std::optional<Limit> processes;
+  std::optional<Limit> stack;  // bytes
+};
+
+Limits read_limits() noexcept;
+
+// `has_rdma`: whether the node has InfiniBand or RoCE ports, which need locked memory.
+std::vector<Finding> judge_limits(const Limits& limits, bool has_rdma);
+
+}  // namespace ddp::check

@@ -1,0 +1,52 @@
+#include "ddp_runtime/check/node/memory_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace ddp::check {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+// "MemTotal:       24651180 kB"
+std::optional<std::uint64_t> bytes_of(std::string_view text, std::string_view key) {
+  std::size_t at = text.find(key);
+  if (at == std::string_view::npos || (at > 0 && text[at - 1] != '\n')) return std::nullopt;
+  at = text.find_first_not_of(' ', at + key.size());
+  if (at == std::string_view::npos) return std::nullopt;
+  std::uint64_t kibibytes = 0;
+  const auto result = std::from_chars(text.data() + at, text.data() + text.size(), kibibytes);
+  if (result.ec != std::errc() || kibibytes > UINT64_MAX / 1024) return std::nullopt;
+  return kibibytes * 1024;
+}
+
+}  // namespace
+
+MemoryFacts parse_meminfo(std::string_view text) {
+  return {bytes_of(text, "MemTotal:"), bytes_of(text, "MemAvailable:")};
+}
+
+Finding judge_memory(const MemoryFacts& facts) {
+  Finding finding{.check = "memory.available",
+                  .severity = Severity::ok,
+                  .unit = "MiB",
+                  .rule = "at least 1 GiB and 5 % of the memory are available"};
+  if (!facts.total_bytes || !facts.available_bytes) {
+    finding.severity = Severity::unknown;
+    finding.evidence = "/proc/meminfo does not say";
+    finding.action = "check that /proc is visible here";
+    return finding;
+  }
+  const std::uint64_t wanted = std::max(1024 * kMiB, *facts.total_bytes / 20);
+  finding.value = static_cast<double>(*facts.available_bytes / kMiB);
+  finding.expected = fmt::format("at least {} MiB", wanted / kMiB);
+  finding.evidence = fmt::format("of {} MiB", *facts.total_bytes / kMiB);
+  if (*facts.available_bytes >= wanted) return finding;
+  finding.severity = *facts.available_bytes < wanted / 4 ? Severity::critical : Severity::warning;
+  finding.action = "look for processes left over from earlier jobs";
+  return finding;
+}
+
+}  // namespace ddp::check

@@ -1,0 +1,22 @@
+// Memory that is left before the kernel kills somebody.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "ddp_runtime/check/finding.h"
+
+namespace ddp::check {
+
+struct MemoryFacts {
+  std::optional<std::uint64_t> total_bytes;
+  std::optional<std::uint64_t> available_bytes;
+};
+
+// From the text of /proc/meminfo.
+MemoryFacts parse_meminfo(std::string_view text);
+
+Finding judge_memory(const MemoryFacts& facts);
+
+}  // namespace ddp::check

@@ -1,0 +1,22 @@
+// Processors this process may run on, against what SLURM promised the task.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "ddp_runtime/check/environment.h"
+#include "ddp_runtime/check/finding.h"
+
+namespace ddp::check {
+
+struct ProcessorFacts {
+  std::optional<int> usable;    // in the affinity mask
+  std::optional<int> online;    // of the machine
+  std::optional<int> promised;  // SLURM_CPUS_PER_TASK, if set
+};
+
+ProcessorFacts read_processors(const Environment& environment);
+
+Finding judge_processors(const ProcessorFacts& facts);
+
+}  // namespace ddp::check

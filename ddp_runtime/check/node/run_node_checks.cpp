@@ -1,0 +1,130 @@
+#include "ddp_runtime/check/node/run_node_checks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <sstream>
+#include <utility>
+
+#include "ddp_runtime/check/node/clock_check.h"
+#include "ddp_runtime/check/node/host_name_check.h"
+#include "ddp_runtime/check/node/infiniband_check.h"
+#include "ddp_runtime/check/node/limits_check.h"
+#include "ddp_runtime/check/node/memory_check.h"
+#include "ddp_runtime/check/node/processor_check.h"
+#include "ddp_runtime/check/node/storage_check.h"
+#include "ddp_runtime/check/resolve.h"
+#include "spank_plugin/fabric/infiniband_port.h"
+#include "spank_plugin/fabric/network_interface.h"
+
+namespace ddp::check {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+std::string read_meminfo() {
+  std::ifstream file("/proc/meminfo");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::vector<StorageRule> storage_rules(const std::vector<std::string>& directories) {
+  std::vector<StorageRule> rules{
+      {"storage.shm", "/dev/shm", 1024 * kMiB, 64 * kMiB,
+       "loaders and MPI pass data through /dev/shm"},
+      {"storage.tmp", "/tmp", 1024 * kMiB, 64 * kMiB, "MPI and libraries keep files in /tmp"}};
+  for (const auto& directory : directories) {
+    rules.push_back({"storage.dir", directory, 1024 * kMiB, 64 * kMiB,
+                     "the directory named by --dir takes checkpoints"});
+  }
+  return rules;
+}
+
+using Check = std::function<std::vector<Finding>()>;
+
+// A check that breaks must say so: silence would read as health.
+std::vector<Finding> guarded(const std::string& name, const Check& check) {
+  try {
+    return check();
+  } catch (const std::exception& error) {
+    return {Finding{.check = name,
+                    .severity = Severity::unknown,
+                    .evidence = fmt::format("the check itself failed: {}", error.what()),
+                    .action = "report this with the command line"}};
+  }
+}
+
+// The slow ones side by side, so that their patience is spent once.
+std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) {
+  const std::string name = host_name();
+  auto resolution = std::async(std::launch::async, resolve, name, options.patience);
+  std::vector<std::pair<StorageRule, std::future<StorageFacts>>> probes;
+  for (auto& rule : storage_rules(options.directories)) {
+    auto facts = std::async(std::launch::async, probe_storage, rule.directory, options.patience);
+    probes.emplace_back(std::move(rule), std::move(facts));
+  }
+  const Resolution resolved = resolution.get();
+  left_behind = resolved.timed_out;
+  std::vector<Finding> findings{judge_host_name(resolved)};
+  for (auto& [rule, future] : probes) {
+    const StorageFacts facts = future.get();
+    left_behind = left_behind || facts.timed_out;
+    findings.push_back(judge_storage(facts, rule));
+  }
+  return findings;
+}
+
+std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& options,
+                                                        const Environment& environment) {
+  return {
+      {"interface",
+       [&options] {
+         return judge_interfaces(fabric::read_network_interfaces(options.sys), options.interfaces);
+       }},
+      {"infiniband",
+       [&options] { return judge_infiniband(fabric::read_infiniband_ports(options.sys)); }},
+      {"limits",
+       [&options] {
+         return judge_limits(read_limits(), !fabric::read_infiniband_ports(options.sys).empty());
+       }},
+      {"cpu",
+       [&environment] { return std::vector{judge_processors(read_processors(environment))}; }},
+      {"memory", [] { return std::vector{judge_memory(parse_meminfo(read_meminfo()))}; }},
+      {"clock", [] { return std::vector{judge_clock(read_clock())}; }}};
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  return name.data();
+}
+
+NodeOutcome run_node_checks(const NodeOptions& options, const Environment& environment) {
+  NodeOutcome outcome;
+  std::vector<Finding> findings;
+  const auto append = [&findings](std::vector<Finding> more) {
+    findings.insert(findings.end(), more.begin(), more.end());
+  };
+  for (const auto& [name, check] : quick_checks(options, environment)) append(guarded(name, check));
+  append(guarded("storage", [&] { return slow_checks(options, outcome.left_behind); }));
+  for (auto& finding : findings) finding.node = options.node;
+
+  Verdict& verdict = outcome.verdict;
+  verdict.command = "node";
+  verdict.nodes = {options.node};
+  verdict.findings.add(std::move(findings));
+  const std::size_t count = verdict.findings.all().size();
+  verdict.good_news = fmt::format("{}, {} checks", options.node, count);
+  verdict.figures = {{"checks", static_cast<double>(count)}};
+  return outcome;
+}
+
+}  // namespace ddp::check

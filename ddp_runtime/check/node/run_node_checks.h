@@ -1,0 +1,35 @@
+// `ddp-check node`: everything that can be said of one node without using its network, in less
+// than two seconds, so that it can run as SLURM's HealthCheckProgram.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/environment.h"
+#include "ddp_runtime/check/node/interfaces_check.h"
+#include "ddp_runtime/check/verdict.h"
+
+namespace ddp::check {
+
+struct NodeOptions {
+  std::string node;                      // its name in findings
+  std::filesystem::path sys = "/sys";    // other trees are for tests
+  std::vector<std::string> directories;  // besides /dev/shm and /tmp
+  InterfaceExpectations interfaces;
+  // For each thing that may hang: a file system, the name service. They are asked side by side.
+  std::chrono::milliseconds patience{1000};
+};
+
+struct NodeOutcome {
+  Verdict verdict;
+  bool left_behind = false;  // a probe still hangs in the kernel: end with _Exit
+};
+
+NodeOutcome run_node_checks(const NodeOptions& options, const Environment& environment);
+
+// This machine's host name.
+std::string host_name();
+
+}  // namespace ddp::check

@@ -1,0 +1,55 @@
+#include "ddp_runtime/check/resolve.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "ddp_runtime/check/within.h"
+
+namespace ddp::check {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Resolution resolve_now(const std::string& name) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(name.c_str(), nullptr, &hints, &found);
+  if (code != 0) return {{}, gai_strerror(code), false};
+  const AddressList owner(found, freeaddrinfo);
+  Resolution result;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    if (getnameinfo(a->ai_addr, a->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                    NI_NUMERICHOST) == 0) {
+      result.addresses.emplace_back(text.data());
+    }
+  }
+  std::sort(result.addresses.begin(), result.addresses.end());
+  result.addresses.erase(std::unique(result.addresses.begin(), result.addresses.end()),
+                         result.addresses.end());
+  return result;
+}
+
+}  // namespace
+
+Resolution resolve(const std::string& name, std::chrono::milliseconds patience) {
+  const auto result = run_within(patience, [name] { return resolve_now(name); });
+  if (result) return *result;
+  return {{}, fmt::format("no answer within {} ms", patience.count()), true};
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
+}
+
+bool only_loopback(const std::vector<std::string>& addresses) {
+  return !addresses.empty() && std::all_of(addresses.begin(), addresses.end(), is_loopback);
+}
+
+}  // namespace ddp::check

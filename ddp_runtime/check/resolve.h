@@ -1,0 +1,25 @@
+// Name resolution with a time limit, as numeric addresses that can be compared between nodes.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace ddp::check {
+
+struct Resolution {
+  std::vector<std::string> addresses;  // numeric, sorted, each once
+  std::string error;                   // why there are none
+  bool timed_out = false;
+};
+
+Resolution resolve(const std::string& name, std::chrono::milliseconds patience);
+
+// 127.0.0.0/8 or ::1 in numeric form.
+bool is_loopback(const std::string& address);
+
+// Whether every address is a loopback address, so that other nodes cannot use any of them. False
+// if there are none.
+bool only_loopback(const std::vector<std::string>& addresses);
+
+}  // namespace ddp::check

@@ -1,0 +1,45 @@
+// The outcome of one run of ddp-check and how it is told: lines for people, JSON for machines, a
+// list of nodes for `sbatch --exclude`.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddp_runtime/check/finding.h"
+
+namespace ddp::check {
+
+struct Verdict {
+  std::string command;             // "node" or "net"
+  std::vector<std::string> nodes;  // the nodes looked at, missing ones included
+  Findings findings;
+  std::string good_news;  // what the verdict line says when all is well
+  // Figures at the end of the verdict line, as label=value; machines may plot them.
+  std::vector<std::pair<std::string, double>> figures;
+  nlohmann::json measurements = nlohmann::json::object();  // the raw numbers behind the findings
+
+  Severity severity() const noexcept { return findings.severity(); }
+};
+
+// Nodes that must not be used, each once, in the order of Verdict::nodes: those with a CRITICAL
+// finding of their own. A link whose bad end is not known accuses neither.
+std::vector<std::string> bad_nodes(const Verdict& verdict);
+
+// "CRITICAL node3 mlx5_0:1 infiniband.rate: 200 Gb/s, expected 400 Gb/s: <evidence>; <action>"
+std::string line_of(const Finding& finding);
+
+// "ddp-check net CRITICAL - node3 (net.missing) | nodes=4". What is wrong is named with its node.
+std::string verdict_line(const Verdict& verdict);
+
+// One line for each finding that is not OK, gravest first, then the verdict line.
+std::string text_of(const Verdict& verdict);
+
+// Schema slurm-ddp/check/1. `program` is name and version; `unix_time` in seconds.
+nlohmann::json json_of(const Verdict& verdict, const std::string& program, double unix_time);
+
+// One name a line; empty when no node is bad.
+std::string exclude_list(const Verdict& verdict);
+
+}  // namespace ddp::check

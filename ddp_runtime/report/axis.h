@@ -1,0 +1,29 @@
+// Where numbers fall on an axis, and which of them are written beside it.
+#pragma once
+
+#include <vector>
+
+namespace ddp::report {
+
+// A linear or base-2 logarithmic map from [low, high] to pixels [from, to].
+class Axis {
+ public:
+  Axis(double low, double high, double from, double to, bool logarithmic);
+  double operator()(double value) const;
+
+ private:
+  double low_;
+  double high_;
+  double from_;
+  double to_;
+  bool logarithmic_;
+};
+
+// Round numbers from 0 to the first one that is not below `high`; about five, at most eleven.
+std::vector<double> linear_ticks(double high);
+
+// Powers of two that enclose [low, high], which are positive, up to 3 %; every second, third, ..
+// one if there would be more than eight.
+std::vector<double> binary_ticks(double low, double high);
+
+}  // namespace ddp::report

@@ -1,0 +1,21 @@
+// From runs to documents: what a report of one run, of a sweep and of two runs side by side says.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/report/document.h"
+#include "ddp_runtime/report/run_record.h"
+#include "ddp_runtime/report/scaling.h"
+
+namespace ddp::report {
+
+// `program`: name and version of whoever makes the report.
+
+Document run_document(const RunRecord& run, const std::string& program);
+
+Document sweep_document(const Scaling& scaling, const std::string& program);
+
+Document compare_document(const RunRecord& a, const RunRecord& b, const std::string& program);
+
+}  // namespace ddp::report

@@ -1,0 +1,139 @@
+// The document of two runs side by side: what differs, and by how much.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ddp_runtime/report/collect.h"
+#include "ddp_runtime/report/format.h"
+#include "ddp_runtime/report/step_parts.h"
+
+namespace ddp::report {
+namespace {
+
+struct Row {
+  std::string key;
+  Cell a;
+  Cell b;
+};
+
+using Rows = std::vector<Row>;
+
+void add_step(Rows& rows, const StepSeconds& a, const StepSeconds& b) {
+  rows.push_back({"step_seconds.mean", cell_of(a.mean), cell_of(b.mean)});
+  rows.push_back({"step_seconds.p50", cell_of(a.p50), cell_of(b.p50)});
+  rows.push_back({"step_seconds.p95", cell_of(a.p95), cell_of(b.p95)});
+  for (const auto& [phase, key, name, brief] : kPhaseNames) {
+    rows.push_back({fmt::format("step_seconds.{}", key), cell_of(a.parts[index_of(phase)]),
+                    cell_of(b.parts[index_of(phase)])});
+  }
+}
+
+void add_environment(Rows& rows, const RunRecord& a, const RunRecord& b) {
+  std::map<std::string, std::pair<Cell, Cell>> variables;
+  for (const auto& [name, value] : a.environment) variables[name].first = value;
+  for (const auto& [name, value] : b.environment) variables[name].second = value;
+  for (const auto& [name, values] : variables) {
+    rows.push_back({"environment." + name, values.first, values.second});
+  }
+}
+
+// Everything but when and where it was run: that always differs.
+Rows all_rows(const RunRecord& a, const RunRecord& b) {
+  Rows rows{{"program", a.program, b.program},
+            {"command", a.command, b.command},
+            {"world_size", double(a.world_size), double(b.world_size)},
+            {"nodes", double(a.nodes), double(b.nodes)},
+            {"backend", a.backend, b.backend},
+            {"device", a.device, b.device},
+            {"model", a.model, b.model},
+            {"data", a.data, b.data},
+            {"parameters", cell_of(a.parameters), cell_of(b.parameters)},
+            {"global_batch", cell_of(a.global_batch), cell_of(b.global_batch)},
+            {"steps", cell_of(a.steps), cell_of(b.steps)},
+            {"samples_per_second", cell_of(a.samples_per_second), cell_of(b.samples_per_second)},
+            {"final.train_loss", cell_of(a.train_loss), cell_of(b.train_loss)},
+            {"final.eval_loss", cell_of(a.eval_loss), cell_of(b.eval_loss)},
+            {"final.eval_accuracy", cell_of(a.eval_accuracy), cell_of(b.eval_accuracy)},
+            {"parameters_crc32c", a.parameters_crc32c, b.parameters_crc32c}};
+  add_step(rows, a.step, b.step);
+  rows.push_back({"comm.bytes_per_step", cell_of(a.bytes_per_step), cell_of(b.bytes_per_step)});
+  rows.push_back({"comm.busbw_GBps", cell_of(a.busbw_GBps), cell_of(b.busbw_GBps)});
+  rows.push_back({"comm.overlap_ratio", cell_of(a.overlap_ratio), cell_of(b.overlap_ratio)});
+  add_environment(rows, a, b);
+  return rows;
+}
+
+Cell change(const Row& row) {
+  const auto* a = std::get_if<double>(&row.a);
+  const auto* b = std::get_if<double>(&row.b);
+  if (a == nullptr || b == nullptr || *a == 0) return {};
+  return (*b - *a) / std::abs(*a);
+}
+
+Section difference_section(const Rows& rows) {
+  Section section{"differences", "What differs", {}, {}, {}};
+  section.table.columns = {{"key", "in run.json", Show::text},
+                           {"a", "A", Show::text},
+                           {"b", "B", Show::text},
+                           {"change", "B compared with A", Show::percent}};
+  std::string same;
+  for (const auto& row : rows) {
+    if (row.a == row.b) {
+      same += (same.empty() ? "" : ", ") + row.key;
+    } else {
+      section.table.rows.push_back({row.key, row.a, row.b, change(row)});
+    }
+  }
+  section.paragraphs = {"Figures are as in run.json: seconds, counts, fractions."};
+  if (!same.empty()) section.paragraphs.push_back("The same in both: " + same + ".");
+  return section;
+}
+
+std::string verdict(const RunRecord& a, const RunRecord& b) {
+  if (!a.samples_per_second || !b.samples_per_second || *a.samples_per_second <= 0) {
+    return "The throughput of one of the runs is not known.";
+  }
+  const double ratio = *b.samples_per_second / *a.samples_per_second;
+  return fmt::format("B does {} samples per second, A {}: {} times as many.",
+                     significant(*b.samples_per_second), significant(*a.samples_per_second),
+                     significant(ratio));
+}
+
+}  // namespace
+
+Document compare_document(const RunRecord& a, const RunRecord& b, const std::string& program) {
+  Document document;
+  document.kind = "compare";
+  document.program = program;
+  document.title = "Two runs compared";
+  document.verdict = verdict(a, b);
+  if (a.model != b.model || a.data != b.data || a.world_size != b.world_size) {
+    document.cautions = {
+        "The runs differ in model, data or number of ranks: their speeds are those "
+        "of different work."};
+  }
+  document.facts = {{"A", a.source}, {"B", b.source}};
+  document.sections = {difference_section(all_rows(a, b))};
+  Section steps{"step", "Where the time of a step goes", {}, {}, {}};
+  BarChart chart{"Time of a step",
+                 "One bar for each run, as long as the mean step, split into "
+                 "phases.",
+                 "ms per step",
+                 {step_bar("A", a.step), step_bar("B", b.step)},
+                 1000,
+                 {}};
+  steps.charts = {chart};
+  steps.table.columns = step_columns();
+  steps.table.columns.insert(steps.table.columns.begin(), {"run", "run", Show::text});
+  for (const auto& [name, run] : {std::pair{"A", &a}, std::pair{"B", &b}}) {
+    auto cells = step_cells(run->step);
+    cells.insert(cells.begin(), std::string(name));
+    steps.table.rows.push_back(std::move(cells));
+  }
+  document.sections.push_back(std::move(steps));
+  document.glossary = step_glossary();
+  document.summary = {{"differences", document.sections.front().table.rows.size()}};
+  return document;
+}
+
+}  // namespace ddp::report

@@ -1,0 +1,46 @@
+// A report before it is rendered: what it says, without how it looks.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ddp_runtime/report/chart.h"
+#include "ddp_runtime/report/table.h"
+
+namespace ddp::report {
+
+using Chart = std::variant<RankChart, BarChart>;
+
+struct Section {
+  std::string id;  // stable, for machines and for links
+  std::string heading;
+  std::vector<std::string> paragraphs;
+  std::vector<Chart> charts;
+  Table table;
+};
+
+// A figure worth a tile at the top.
+struct KeyFigure {
+  std::string name;
+  std::string value;
+  std::string note;
+};
+
+struct Document {
+  std::string kind;     // "run", "sweep", "compare"
+  std::string program;  // that made the report
+  std::string title;
+  std::string verdict;                // the one sentence to take away
+  std::string advice;                 // what to try next; may be empty
+  std::vector<std::string> cautions;  // what to keep in mind before believing the rest
+  std::vector<KeyFigure> figures;
+  std::vector<std::pair<std::string, std::string>> facts;  // name and value
+  std::vector<Section> sections;
+  std::vector<std::pair<std::string, std::string>> glossary;
+  nlohmann::json summary = nlohmann::json::object();  // the verdict's figures, for machines
+};
+
+}  // namespace ddp::report

@@ -1,0 +1,96 @@
+#include "ddp_runtime/report/escape.h"
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+namespace ddp::report {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+struct Character {
+  std::uint32_t code = 0;
+  std::size_t length = 1;
+  bool valid = false;
+};
+
+// The first character of `text`, which is not empty. Overlong forms and surrogates are not valid.
+Character decode(std::string_view text) {
+  const auto byte = [&text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return {lead, 1, true};
+  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return {};
+  std::uint32_t code = lead & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80) return {};
+    code = code << 6U | (byte(i) & 0x3FU);
+  }
+  constexpr std::array<std::uint32_t, 5> kLeast{0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  if (code < kLeast[length] || code > 0x10FFFF || surrogate) return {};
+  return {code, length, true};
+}
+
+bool allowed_in_xml(std::uint32_t code) {
+  if (code < 0x20) return code == '\t' || code == '\n' || code == '\r';
+  return code != 0xFFFE && code != 0xFFFF;
+}
+
+template <class Escape>
+std::string escape_each(std::string_view text, const Escape& escape) {
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const Character character = decode(text);
+    const std::string_view bytes = text.substr(0, character.length);
+    if (!character.valid || !allowed_in_xml(character.code)) {
+      result += kReplacement;
+    } else {
+      escape(result, character.code, bytes);
+    }
+    text.remove_prefix(character.length);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string html_escape(std::string_view text) {
+  return escape_each(text, [](std::string& out, std::uint32_t code, std::string_view bytes) {
+    switch (code) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += bytes;
+    }
+  });
+}
+
+std::string markdown_escape(std::string_view text) {
+  return escape_each(text, [](std::string& out, std::uint32_t code, std::string_view bytes) {
+    constexpr std::string_view kMarkup = "\\`*_{}[]()#!|<>~$&";
+    if (code == '\n' || code == '\r' || code == '\t') {
+      out += ' ';
+      return;
+    }
+    if (code < 0x80 && kMarkup.find(static_cast<char>(code)) != std::string_view::npos) out += '\\';
+    out += bytes;
+  });
+}
+
+}  // namespace ddp::report

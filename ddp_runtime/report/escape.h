@@ -1,0 +1,16 @@
+// Strings that others wrote, made harmless for the language they are put into.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ddp::report {
+
+// For text and quoted attributes of HTML that is also XML. Characters that XML does not allow, and
+// bytes that are not UTF-8, become U+FFFD.
+std::string html_escape(std::string_view text);
+
+// For a cell of a Markdown table, or a paragraph: one line, no markup.
+std::string markdown_escape(std::string_view text);
+
+}  // namespace ddp::report

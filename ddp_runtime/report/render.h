@@ -1,0 +1,21 @@
+// One document in three forms. All of them show the same rows.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "ddp_runtime/report/document.h"
+
+namespace ddp::report {
+
+// Schema slurm-ddp/report/1: the values, in base units (seconds, fractions), under stable keys.
+nlohmann::json to_json(const Document& document);
+
+// GitHub-flavoured tables.
+std::string to_markdown(const Document& document);
+
+// One self-contained file: no script, no network, light and dark, fit for printing. Well-formed
+// XML.
+std::string to_html(const Document& document);
+
+}  // namespace ddp::report

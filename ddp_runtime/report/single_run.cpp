@@ -1,0 +1,153 @@
+// The document of one run: what it was, and where its time went on each rank.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ddp_runtime/report/collect.h"
+#include "ddp_runtime/report/format.h"
+#include "ddp_runtime/report/step_parts.h"
+
+namespace ddp::report {
+namespace {
+
+// Ranks that a page shows; of more ranks those with the longest steps.
+constexpr std::size_t kMostRanks = 64;
+
+std::string number(const std::optional<double>& value, Show show) {
+  return text_of(cell_of(value), show);
+}
+
+std::vector<const RankRecord*> ranks_to_show(const RunRecord& run) {
+  std::vector<const RankRecord*> ranks;
+  for (const auto& rank : run.ranks) ranks.push_back(&rank);
+  if (ranks.size() > kMostRanks) {
+    std::sort(ranks.begin(), ranks.end(), [](const RankRecord* a, const RankRecord* b) {
+      return a->step.mean.value_or(0) > b->step.mean.value_or(0);
+    });
+    ranks.resize(kMostRanks);
+  }
+  std::sort(ranks.begin(), ranks.end(),
+            [](const RankRecord* a, const RankRecord* b) { return a->rank < b->rank; });
+  return ranks;
+}
+
+Section step_section(const RunRecord& run) {
+  Section section{"step", "Where the time of a step goes", {}, {}, {}};
+  BarChart chart{"Time of a step",
+                 "The mean step of all ranks, split into phases.",
+                 "ms per step",
+                 {step_bar("all ranks", run.step)},
+                 1000,
+                 {}};
+  section.charts = {chart};
+  section.table.columns = step_columns();
+  section.table.columns.push_back({"step_p50", "p50, ms", Show::milliseconds});
+  section.table.columns.push_back({"step_p95", "p95, ms", Show::milliseconds});
+  auto cells = step_cells(run.step);
+  cells.push_back(cell_of(run.step.p50));
+  cells.push_back(cell_of(run.step.p95));
+  section.table.rows = {cells};
+  return section;
+}
+
+Section ranks_section(const RunRecord& run) {
+  const auto ranks = ranks_to_show(run);
+  Section section{"ranks", "The ranks", {}, {}, {}};
+  BarChart chart{"Time of a step on each rank",
+                 "One bar for each rank, as long as its mean step, split into phases.",
+                 "ms per step",
+                 {},
+                 1000,
+                 {}};
+  section.table.columns = step_columns();
+  section.table.columns.insert(section.table.columns.begin(),
+                               {{"rank", "rank", Show::count}, {"node", "node", Show::text}});
+  for (const RankRecord* rank : ranks) {
+    chart.bars.push_back(step_bar(fmt::format("rank {}", rank->rank), rank->step));
+    auto cells = step_cells(rank->step);
+    cells.insert(cells.begin(), {double(rank->rank), rank->node});
+    section.table.rows.push_back(std::move(cells));
+  }
+  if (!chart.bars.empty()) section.charts = {chart};
+  section.paragraphs = {
+      "Ranks wait for each other in the all-reduce, so their steps are equally long; a slow rank "
+      "shows as more compute and less exposed communication than the others have."};
+  if (ranks.size() < run.ranks.size()) {
+    section.paragraphs.push_back(
+        fmt::format("The {} slowest of {} ranks.", ranks.size(), run.ranks.size()));
+  }
+  return section;
+}
+
+Section communication_section(const RunRecord& run) {
+  Section section{"communication", "Communication", {}, {}, {}};
+  section.table.columns = {{"overlap_ratio", "overlap", Show::percent},
+                           {"bytes_per_step", "bytes per step", Show::count},
+                           {"busbw_GBps", "bus bandwidth, GB/s", Show::significant}};
+  section.table.rows = {
+      {cell_of(run.overlap_ratio), cell_of(run.bytes_per_step), cell_of(run.busbw_GBps)}};
+  return section;
+}
+
+std::string verdict(const RunRecord& run) {
+  std::string text =
+      fmt::format("{} on {} with {} rank{} on {} node{}: {} samples per second.", run.model,
+                  run.data, run.world_size, run.world_size == 1 ? "" : "s", run.nodes,
+                  run.nodes == 1 ? "" : "s", number(run.samples_per_second, Show::significant));
+  const Bar bar = step_bar("", run.step);
+  const auto largest =
+      std::max_element(bar.segments.begin(), bar.segments.end(),
+                       [](const Segment& a, const Segment& b) { return a.value < b.value; });
+  if (largest != bar.segments.end()) {
+    text += fmt::format(" Most of a step's {} goes to {}: {}.", bar.total, largest->name,
+                        largest->label);
+  }
+  return text;
+}
+
+std::vector<std::pair<std::string, std::string>> facts(const RunRecord& run) {
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"run", run.source},
+      {"program", run.program},
+      {"command", run.command},
+      {"parameters", number(run.parameters, Show::count)},
+      {"global batch", number(run.global_batch, Show::count)},
+      {"steps", number(run.steps, Show::count)},
+      {"device", run.device},
+      {"backend", run.backend},
+      {"training loss", number(run.train_loss, Show::significant)},
+      {"evaluation loss", number(run.eval_loss, Show::significant)},
+      {"accuracy", number(run.eval_accuracy, Show::percent)},
+      {"parameters' CRC-32C", run.parameters_crc32c}};
+  for (const auto& [name, value] : run.environment) facts.emplace_back(name, value);
+  return facts;
+}
+
+}  // namespace
+
+Document run_document(const RunRecord& run, const std::string& program) {
+  Document document;
+  document.kind = "run";
+  document.program = program;
+  document.title = fmt::format("{} on {}", run.model, run.data);
+  document.verdict = verdict(run);
+  if (parts_do_not_sum(run)) {
+    document.cautions = {
+        "The parts of a step do not sum to the step; the rest is shown as unaccounted."};
+  }
+  document.figures = {
+      {"samples per second", number(run.samples_per_second, Show::significant), "all ranks"},
+      {"step", number(run.step.p50, Show::milliseconds) + " ms", "median"},
+      {"overlap", number(run.overlap_ratio, Show::percent), "of communication with backward"},
+      {"accuracy", number(run.eval_accuracy, Show::percent), "held-out data"}};
+  document.facts = facts(run);
+  document.sections = {step_section(run), ranks_section(run), communication_section(run)};
+  document.glossary = step_glossary();
+  document.summary = {
+      {"world_size", run.world_size},
+      {"samples_per_second",
+       run.samples_per_second ? nlohmann::json(*run.samples_per_second) : nlohmann::json()}};
+  return document;
+}
+
+}  // namespace ddp::report

@@ -1,0 +1,15 @@
+// Charts as inline SVG. Colours come from the page's style sheet by class, so that they follow
+// light and dark.
+#pragma once
+
+#include <string>
+
+#include "ddp_runtime/report/chart.h"
+
+namespace ddp::report {
+
+// `id` is unique on the page: title and description carry it.
+std::string svg_of(const RankChart& chart, const std::string& id);
+std::string svg_of(const BarChart& chart, const std::string& id);
+
+}  // namespace ddp::report

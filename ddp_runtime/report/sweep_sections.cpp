@@ -1,0 +1,315 @@
+#include "ddp_runtime/report/sweep_sections.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "ddp_runtime/report/format.h"
+#include "ddp_runtime/report/named_losses.h"
+#include "ddp_runtime/report/step_parts.h"
+
+namespace ddp::report {
+namespace {
+
+const Column kRanks{"world_size", "ranks", Show::count};
+
+Cell count_of(std::size_t count) {
+  return static_cast<double>(count);
+}
+
+RankPoint at(int world_size, double value) {
+  return {world_size, value, {}, {}, {}};
+}
+
+std::string how_it_scales(ScalingKind kind) {
+  switch (kind) {
+    case ScalingKind::strong:
+      return " Scaling is strong: the global batch is the same for all numbers of ranks.";
+    case ScalingKind::weak:
+      return " Scaling is weak: the batch per rank is the same for all numbers of ranks.";
+    case ScalingKind::mixed:
+    case ScalingKind::single:
+      break;
+  }
+  return "";
+}
+
+RankChart speedup_chart(const Scaling& scaling) {
+  RankChart chart;
+  chart.title = "Speedup";
+  chart.description =
+      fmt::format("Throughput relative to {}, over the number of ranks; the dashed line is ideal.",
+                  ranks(scaling.base));
+  chart.unit = "times";
+  chart.logarithmic = true;
+  for (const auto& point : scaling.points) {
+    const double ideal = static_cast<double>(point.world_size) / scaling.base;
+    chart.ideal.push_back(at(point.world_size, ideal));
+    if (!point.speedup) continue;
+    RankPoint dot{point.world_size, *point.speedup, {}, {}, significant(*point.speedup)};
+    if (point.runs.size() > 1) {
+      dot.low = *point.least_efficiency * ideal;
+      dot.high = *point.most_efficiency * ideal;
+    }
+    chart.points.push_back(std::move(dot));
+  }
+  return chart;
+}
+
+RankChart efficiency_chart(const Scaling& scaling) {
+  RankChart chart;
+  chart.title = "Efficiency";
+  chart.description = "Speedup as a part of the ideal speedup, over the number of ranks.";
+  chart.percent = true;
+  for (const auto& point : scaling.points) {
+    chart.ideal.push_back(at(point.world_size, 1));
+    if (!point.efficiency) continue;
+    RankPoint dot{point.world_size, *point.efficiency, {}, {}, percent(*point.efficiency)};
+    if (point.runs.size() > 1) {
+      dot.low = point.least_efficiency;
+      dot.high = point.most_efficiency;
+    }
+    chart.points.push_back(std::move(dot));
+  }
+  return chart;
+}
+
+RankChart throughput_chart(const Scaling& scaling) {
+  RankChart chart;
+  chart.title = "Samples per second";
+  chart.description =
+      "Samples per second over the number of ranks; the dashed line is what the base's throughput "
+      "would become without any loss.";
+  chart.unit = "samples/s";
+  const auto base = scaling.points.front().median.samples_per_second;
+  for (const auto& point : scaling.points) {
+    const auto& value = point.median.samples_per_second;
+    if (base) chart.ideal.push_back(at(point.world_size, *base * point.world_size / scaling.base));
+    if (!value) continue;
+    RankPoint dot{point.world_size, *value, {}, {}, significant(*value)};
+    if (point.runs.size() > 1) {
+      dot.low = point.slowest;
+      dot.high = point.fastest;
+    }
+    chart.points.push_back(std::move(dot));
+  }
+  return chart;
+}
+
+// The same bar with parts of the whole as values.
+Bar as_shares(Bar bar) {
+  double whole = 0;
+  for (const auto& segment : bar.segments) whole += segment.value;
+  for (auto& segment : bar.segments) segment.value /= whole;
+  bar.total.clear();
+  return bar;
+}
+
+BarChart step_chart(const Scaling& scaling) {
+  BarChart chart;
+  chart.title = "Time of a step";
+  chart.description =
+      "One bar for each number of ranks, as long as the mean step, split into phases.";
+  chart.unit = "ms per step";
+  chart.axis_factor = 1000;
+  for (const auto& point : scaling.points) {
+    chart.bars.push_back(step_bar(ranks(point.world_size), point.median.step));
+  }
+  return chart;
+}
+
+BarChart share_chart(const BarChart& steps) {
+  BarChart chart;
+  chart.title = "Shares of a step";
+  chart.description =
+      "One bar for each number of ranks: the part of the step that each phase takes.";
+  chart.unit = "% of the step";
+  chart.axis_factor = 100;
+  for (const auto& bar : steps.bars) chart.bars.push_back(as_shares(bar));
+  return chart;
+}
+
+Bar loss_bar(const ScalingPoint& point) {
+  constexpr double kWorthDrawing = 0.0005;
+  Bar bar{ranks(point.world_size), {}, ""};
+  bar.segments.push_back({"kept", "kept", *point.efficiency, percent(*point.efficiency)});
+  for (const auto& loss : named_losses(*point.losses)) {
+    if (loss.part < kWorthDrawing) continue;
+    bar.segments.push_back({loss.kind, loss.name, loss.part, percent(loss.part)});
+  }
+  return bar;
+}
+
+BarChart loss_chart(const Scaling& scaling) {
+  BarChart chart;
+  chart.title = "Parts of the ideal throughput";
+  chart.description =
+      "One bar for each number of ranks: the part of the ideal throughput that was reached, and "
+      "the "
+      "parts that were lost to each phase.";
+  chart.unit = "% of the ideal";
+  chart.axis_factor = 100;
+  chart.reference = 1;
+  for (const auto& point : scaling.points) {
+    if (point.losses) chart.bars.push_back(loss_bar(point));
+  }
+  return chart;
+}
+
+Table loss_table(const Scaling& scaling) {
+  Table table;
+  table.columns = {kRanks, {"kept", "kept", Show::percent}};
+  for (const auto& loss : named_losses({})) {
+    table.columns.push_back({loss.kind, loss.brief, Show::percent});
+  }
+  table.columns.push_back({"sum", "sum", Show::percent});
+  for (const auto& point : scaling.points) {
+    if (!point.losses) continue;
+    std::vector<Cell> cells{double(point.world_size), *point.efficiency};
+    for (const auto& loss : named_losses(*point.losses)) cells.emplace_back(loss.part);
+    cells.emplace_back(*point.efficiency + total(*point.losses));
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+std::string day_and_time(const std::optional<double>& unix_time) {
+  if (!unix_time || *unix_time < 0 || *unix_time > 4e9) return "";
+  const auto seconds = static_cast<std::time_t>(*unix_time);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  return fmt::format("{:%Y-%m-%d %H:%M} UTC", utc);
+}
+
+}  // namespace
+
+Section speed_section(const Scaling& scaling) {
+  Section section{"scaling", "Speedup and efficiency", {}, {}, {}};
+  section.charts = {speedup_chart(scaling), efficiency_chart(scaling)};
+  section.paragraphs = {fmt::format(
+      "Base: {}. Speedup is throughput divided by the base's; efficiency is speedup divided by the "
+      "ratio of ranks.{}",
+      ranks(scaling.base), how_it_scales(scaling.kind))};
+  section.table.columns = {kRanks,
+                           {"nodes", "nodes", Show::count},
+                           {"runs", "runs", Show::count},
+                           {"global_batch", "global batch", Show::count},
+                           {"speedup", "speedup", Show::significant},
+                           {"efficiency", "efficiency", Show::percent},
+                           {"efficiency_low", "lowest", Show::percent},
+                           {"efficiency_high", "highest", Show::percent},
+                           {"step_p50", "step p50, ms", Show::milliseconds},
+                           {"step_p95", "step p95, ms", Show::milliseconds}};
+  for (const auto& point : scaling.points) {
+    const RunRecord& run = point.median;
+    section.table.rows.push_back({double(point.world_size), double(run.nodes),
+                                  count_of(point.runs.size()), cell_of(run.global_batch),
+                                  cell_of(point.speedup), cell_of(point.efficiency),
+                                  cell_of(point.least_efficiency), cell_of(point.most_efficiency),
+                                  cell_of(run.step.p50), cell_of(run.step.p95)});
+  }
+  return section;
+}
+
+Section throughput_section(const Scaling& scaling) {
+  Section section{"throughput", "Throughput", {}, {}, {}};
+  section.charts = {throughput_chart(scaling)};
+  section.table.columns = {kRanks,
+                           {"samples_per_second", "samples/s", Show::significant},
+                           {"samples_per_second_low", "lowest", Show::significant},
+                           {"samples_per_second_high", "highest", Show::significant},
+                           {"samples_per_second_per_rank", "per rank", Show::significant}};
+  for (const auto& point : scaling.points) {
+    const auto& value = point.median.samples_per_second;
+    const auto per_rank = value ? std::optional(*value / point.world_size) : std::nullopt;
+    section.table.rows.push_back({double(point.world_size), cell_of(value), cell_of(point.slowest),
+                                  cell_of(point.fastest), cell_of(per_rank)});
+  }
+  return section;
+}
+
+Section step_section(const Scaling& scaling) {
+  Section section{"step", "Where the time of a step goes", {}, {}, {}};
+  const BarChart steps = step_chart(scaling);
+  section.charts = {steps, share_chart(steps)};
+  section.paragraphs = {
+      "Means per step over the ranks of the median run; the parts sum to the step."};
+  section.table.columns = step_columns();
+  section.table.columns.insert(section.table.columns.begin(), kRanks);
+  for (const auto& point : scaling.points) {
+    auto cells = step_cells(point.median.step);
+    cells.insert(cells.begin(), double(point.world_size));
+    section.table.rows.push_back(std::move(cells));
+  }
+  return section;
+}
+
+Section loss_section(const Scaling& scaling) {
+  Section section{"loss", "What was lost to what", {}, {}, loss_table(scaling)};
+  if (section.table.rows.empty()) {
+    section.paragraphs = {
+        "Not known: it takes two numbers of ranks, with throughput, global batch and mean step "
+        "time."};
+    return section;
+  }
+  section.charts = {loss_chart(scaling)};
+  section.paragraphs = {
+      "The ideal is the base's time per step for this share of the work. What a phase takes beyond "
+      "its share is lost to it; kept and lost add up to 100 %. A phase that takes less than its "
+      "share has a negative loss, which is in the table and not in the chart."};
+  return section;
+}
+
+Section overlap_section(const Scaling& scaling) {
+  Section section{"overlap", "Overlap of communication with backward", {}, {}, {}};
+  RankChart chart;
+  chart.title = "Overlap";
+  chart.description =
+      "The part of the communication that backward hides, over the number of ranks.";
+  chart.percent = true;
+  section.table.columns = {kRanks,
+                           {"overlap_ratio", "overlap", Show::percent},
+                           {"exposed_comm", "exposed, ms", Show::milliseconds},
+                           {"bytes_per_step", "bytes per step", Show::count},
+                           {"busbw_GBps", "bus GB/s", Show::significant}};
+  for (const auto& point : scaling.points) {
+    const RunRecord& run = point.median;
+    const auto& overlap = run.overlap_ratio;
+    section.table.rows.push_back({double(point.world_size), cell_of(overlap),
+                                  cell_of(run.step.parts[index_of(Phase::exposed_comm)]),
+                                  cell_of(run.bytes_per_step), cell_of(run.busbw_GBps)});
+    if (overlap) chart.points.push_back({point.world_size, *overlap, {}, {}, percent(*overlap)});
+  }
+  if (!chart.points.empty()) section.charts = {chart};
+  section.paragraphs = {
+      "One rank alone does not communicate. Bus bandwidth is what each rank sends and receives in "
+      "a "
+      "ring, 2(n-1)/n times the bytes, per second of communication."};
+  return section;
+}
+
+Section runs_section(const Scaling& scaling) {
+  Section section{"runs", "The runs", {}, {}, {}};
+  section.table.columns = {kRanks,
+                           {"source", "run", Show::text},
+                           {"started", "started", Show::text},
+                           {"nodes", "nodes", Show::count},
+                           {"global_batch", "global batch", Show::count},
+                           {"steps", "steps", Show::count},
+                           {"samples_per_second", "samples/s", Show::significant},
+                           {"train_loss", "training loss", Show::significant},
+                           {"eval_accuracy", "accuracy", Show::percent},
+                           {"parameters_crc32c", "parameters", Show::text}};
+  for (const auto& point : scaling.points) {
+    for (const auto& run : point.runs) {
+      section.table.rows.push_back(
+          {double(run.world_size), run.source, day_and_time(run.started_unix), double(run.nodes),
+           cell_of(run.global_batch), cell_of(run.steps), cell_of(run.samples_per_second),
+           cell_of(run.train_loss), cell_of(run.eval_accuracy), run.parameters_crc32c});
+    }
+  }
+  return section;
+}
+
+}  // namespace ddp::report

@@ -1,0 +1,16 @@
+// The sections of a sweep's report: each a table, and charts of the same figures.
+#pragma once
+
+#include "ddp_runtime/report/document.h"
+#include "ddp_runtime/report/scaling.h"
+
+namespace ddp::report {
+
+Section speed_section(const Scaling& scaling);
+Section throughput_section(const Scaling& scaling);
+Section step_section(const Scaling& scaling);
+Section loss_section(const Scaling& scaling);
+Section overlap_section(const Scaling& scaling);
+Section runs_section(const Scaling& scaling);
+
+}  // namespace ddp::report

@@ -1,0 +1,277 @@
+// ddp-check: names the bad node before the job starts. `node` looks at this machine only, `net` at
+// the network between the tasks of a job step.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/run_net.h"
+#include "ddp_runtime/check/node/run_node_checks.h"
+#include "ddp_runtime/check/verdict.h"
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/tools/output_file.h"
+#include "slurm_ddp/version.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr int kUsage = 3;  // what monitoring systems expect of a check that could not run
+
+std::string program_name() {
+  return fmt::format("ddp-check {}", kVersion);
+}
+
+struct Outputs {
+  std::string json;
+  std::string exclude;
+};
+
+struct NodeArguments {
+  std::string node;
+  std::vector<std::string> directories;
+  int mtu = 0;
+  double speed_gbps = 0;
+};
+
+struct NetArguments {
+  double deadline = 30;
+  double pair_limit = 10;
+  double join_limit = 60;
+  int mib = 32;
+  bool no_mpi = false;
+  int port = 0;
+  std::uint64_t seed = 1;
+  check::PairRules rules;
+  double min_busbw = 0;
+  std::vector<std::string> inject;
+  std::string pretend_nodes;
+};
+
+void add_outputs(CLI::App& command, Outputs& outputs) {
+  command.add_option("--json", outputs.json, "Write all findings and measurements to this file")
+      ->type_name("FILE");
+  command
+      .add_option("--exclude-file", outputs.exclude,
+                  "Write the names of the nodes not to use to this file, one a line; empty when "
+                  "there are none")
+      ->type_name("FILE");
+}
+
+void add_node(CLI::App& app, NodeArguments& arguments, Outputs& outputs) {
+  CLI::App& node = *app.add_subcommand(
+      "node", "Check this machine: interfaces, InfiniBand ports, limits, storage, name, clock");
+  add_outputs(node, outputs);
+  node.add_option("--name", arguments.node, "What to call this node [its host name]");
+  node.add_option("--dir", arguments.directories,
+                  "Also check that this directory has room and can be written to; may be repeated")
+      ->type_name("PATH")
+      ->take_all();
+  node.add_option("--expect-mtu", arguments.mtu, "MTU that every wired interface must have")
+      ->check(CLI::Range(68, 65536));
+  node.add_option("--min-speed", arguments.speed_gbps,
+                  "Gb/s that every wired interface must run at, at least")
+      ->check(CLI::Range(0.001, 1e5));
+}
+
+void add_net_limits(CLI::App& net, NetArguments& arguments) {
+  net.add_option("--deadline", arguments.deadline, "Seconds for all tasks to report")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 86400.0));
+  net.add_option("--pair-limit", arguments.pair_limit, "Seconds for one exchange of a pair")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  net.add_option("--join-limit", arguments.join_limit, "Seconds for MPI to start")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  net.add_option("--mib", arguments.mib, "MiB that a pair exchanges in each direction")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4095));
+  net.add_option("--port", arguments.port,
+                 "Port of rank 0 [MASTER_PORT, else one reserved by SLURM, else from the job id]")
+      ->check(CLI::Range(1, 65535));
+  net.add_flag("--no-mpi", arguments.no_mpi, "TCP only");
+}
+
+void add_net_rules(CLI::App& net, NetArguments& arguments) {
+  net.add_option("--slow-warning", arguments.rules.peers.warning,
+                 "Part of the nodes' median speed that a node must lose to be WARNING")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 0.999));
+  net.add_option("--slow-critical", arguments.rules.peers.critical, "Likewise for CRITICAL")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 0.999));
+  net.add_option("--min-busbw", arguments.min_busbw,
+                 "GB/s of bus bandwidth that the all-reduce must reach")
+      ->check(CLI::Range(1e-6, 1e6));
+  net.add_option("--seed", arguments.seed, "Of the random rounds among more than 8 nodes")
+      ->capture_default_str();
+}
+
+void add_net(CLI::App& app, NetArguments& arguments, Outputs& outputs) {
+  CLI::App& net = *app.add_subcommand(
+      "net", "Check the network between the tasks of a job step; start it with srun or mpirun");
+  add_outputs(net, outputs);
+  add_net_limits(net, arguments);
+  add_net_rules(net, arguments);
+  net.add_option("--inject", arguments.inject,
+                 "Put in a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
+                 "corrupt:NODE, missing:NODE; several with commas")
+      ->type_name("FAULT")
+      ->take_all();
+  net.add_option("--pretend-nodes", arguments.pretend_nodes,
+                 "For trying it out on one machine: the tasks count as these nodes")
+      ->type_name("LIST");
+}
+
+void publish(const check::Verdict& verdict, const Outputs& outputs) {
+  const std::string text = check::text_of(verdict);
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  if (!outputs.exclude.empty()) tools::write_file(outputs.exclude, check::exclude_list(verdict));
+  if (!outputs.json.empty()) {
+    const auto json = check::json_of(verdict, program_name(), now);
+    const auto replace = nlohmann::json::error_handler_t::replace;
+    tools::write_file(outputs.json, json.dump(2, ' ', false, replace) + "\n");
+  }
+}
+
+// What an earlier run wrote must not pass for this one's result if this one ends early.
+void remove_outdated(const Outputs& outputs) {
+  for (const auto& file : {outputs.json, outputs.exclude}) {
+    if (!file.empty() && std::filesystem::is_regular_file(file)) std::filesystem::remove(file);
+  }
+}
+
+// Ends the process; threads that still hang in the kernel or in MPI do not keep it.
+int end(int exit_code, bool left_behind) {
+  if (left_behind) {
+    std::fflush(nullptr);
+    std::_Exit(exit_code);
+  }
+  return exit_code;
+}
+
+int run_node(const NodeArguments& arguments, const Outputs& outputs) {
+  check::NodeOptions options;
+  remove_outdated(outputs);
+  options.node = arguments.node.empty() ? check::host_name() : arguments.node;
+  options.directories = arguments.directories;
+  if (arguments.mtu > 0) options.interfaces.mtu = arguments.mtu;
+  if (arguments.speed_gbps > 0) {
+    options.interfaces.speed_mbps = static_cast<int>(arguments.speed_gbps * 1000);
+  }
+  const auto outcome = check::run_node_checks(options, check::process_environment());
+  publish(outcome.verdict, outputs);
+  return end(exit_code_of(outcome.verdict.severity()), outcome.left_behind);
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+check::NetOptions net_options(const NetArguments& arguments) {
+  check::StepOptions step;
+  if (arguments.port > 0) step.port = static_cast<std::uint16_t>(arguments.port);
+  step.pretend_nodes = arguments.pretend_nodes;
+  check::NetOptions options;
+  options.host = check::host_name();
+  options.step = check::step_from(check::process_environment(), options.host, step);
+  options.program = program_name();
+  options.injections = check::parse_injections(arguments.inject);
+  options.deadline = milliseconds(arguments.deadline);
+  options.pair_limit = milliseconds(arguments.pair_limit);
+  options.join_limit = milliseconds(arguments.join_limit);
+  options.bytes = static_cast<std::size_t>(arguments.mib) << 20U;
+  options.mpi = !arguments.no_mpi;
+  options.seed = arguments.seed;
+  options.rules = arguments.rules;
+  if (arguments.min_busbw > 0) options.fewest_bus_bytes_per_second = arguments.min_busbw * 1e9;
+  return options;
+}
+
+int run_net(const NetArguments& arguments, const Outputs& outputs) {
+  check::NetOptions options = net_options(arguments);
+  if (options.step.rank == 0) remove_outdated(outputs);
+  options.progress = [](const std::string& line) { fmt::print(stderr, "ddp-check: {}\n", line); };
+  options.publish = [&outputs](const check::Verdict& verdict) { publish(verdict, outputs); };
+  const check::NetOutcome outcome = check::run_net(options);
+  if (!outcome.complaint.empty()) fmt::print(stderr, "ddp-check: {}\n", outcome.complaint);
+  return end(outcome.exit_code, outcome.left_behind);
+}
+
+constexpr const char* kDescription =
+    "Names the bad node before the job starts.\n\n"
+    "Examples:\n"
+    "  ddp-check node --dir /scratch\n"
+    "      this machine, in less than two seconds, without network traffic;\n"
+    "      fit for SLURM's HealthCheckProgram\n"
+    "  srun --ntasks-per-node=1 ddp-check net --exclude-file bad.txt && srun train\n"
+    "      the nodes of the job; trains only if all is well\n"
+    "  sbatch --exclude=\"$(paste -sd, bad.txt)\" job.sbatch\n"
+    "      once more, without the bad nodes\n"
+    "  mpirun -n 4 ddp-check net --pretend-nodes n[1-4] --inject slow:n3:0.1\n"
+    "      see a slow node found, on one machine\n\n"
+    "Prints a line for each finding that is not OK, then one line with the verdict.";
+
+constexpr const char* kFooter =
+    "\nExit codes, the same for all tasks of a step:\n"
+    "  0 OK        everything measured and in order\n"
+    "  1 WARNING   usable, but something is degraded\n"
+    "  2 CRITICAL  do not use what is named\n"
+    "  3 UNKNOWN   something could not be measured; also: wrong usage\n"
+    "GB is 1e9 bytes, MiB is 2^20 bytes.";
+
+// Of many tasks with the same mistake in the command line one speaks.
+int complain(const std::string& text) {
+  if (comm::rank_from_environment() == 0) fmt::print(stderr, "ddp-check: {}\n", text);
+  return kUsage;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(kDescription, "ddp-check");
+  app.footer(kFooter);
+  app.set_version_flag("--version", program_name());
+  app.set_config("--config", "", "Read options from this file (TOML or INI; [net] and [node])")
+      ->type_name("FILE");
+  app.require_subcommand(1);
+  app.fallthrough();
+  // Repeated options: the last one counts, so that scripts can put their own after a site's.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  Outputs outputs;
+  NodeArguments node;
+  NetArguments net;
+  add_node(app, node, outputs);
+  add_net(app, net, outputs);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return comm::rank_from_environment() == 0 ? app.exit(success) : 0;
+  } catch (const CLI::ParseError& error) {
+    return complain(fmt::format("{}; see ddp-check --help", error.what()));
+  }
+  return app.got_subcommand("node") ? run_node(node, outputs) : run_net(net, outputs);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const UsageError& error) {
+    return complain(error.what());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ddp-check: {}\n", error.what());
+    return kUsage;
+  }
+}

@@ -1,0 +1,192 @@
+// ddp-report: from the run.json of one run, or of many, to what people want to know: where the time
+// went, does it scale, what differs.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/report/collect.h"
+#include "ddp_runtime/report/error.h"
+#include "ddp_runtime/report/render.h"
+#include "ddp_runtime/tools/output_file.h"
+#include "slurm_ddp/version.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+std::string program_name() {
+  return fmt::format("ddp-report {}", kVersion);
+}
+
+struct Arguments {
+  std::string run;
+  std::vector<std::string> runs;
+  std::string a;
+  std::string b;
+  std::string json;
+  std::string markdown;
+  std::string html;
+  std::optional<double> min_efficiency;
+};
+
+void add_outputs(CLI::App& command, Arguments& arguments) {
+  command.add_option("--html", arguments.html, "Write one self-contained HTML file")
+      ->type_name("FILE");
+  command.add_option("--json", arguments.json, "Write the same figures for machines")
+      ->type_name("FILE");
+  command.add_option("--markdown", arguments.markdown, "Write the same tables as Markdown")
+      ->type_name("FILE");
+}
+
+void add_commands(CLI::App& app, Arguments& arguments) {
+  CLI::App& run = *app.add_subcommand("run", "Where the time of one run went, on each rank");
+  run.add_option("DIR", arguments.run, "The --report-dir of the run, or its run.json")->required();
+  add_outputs(run, arguments);
+
+  CLI::App& sweep = *app.add_subcommand(
+      "sweep", "How runs with different numbers of ranks scaled, and what was lost to what");
+  sweep.add_option("DIR", arguments.runs, "The --report-dir of each run")->required()->take_all();
+  add_outputs(sweep, arguments);
+  sweep
+      .add_option("--min-efficiency", arguments.min_efficiency,
+                  "Fail unless every number of ranks reaches this efficiency, as in 0.8")
+      ->check([](const std::string& text) -> std::string {
+        double value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value);
+        return number && value > 0 && value <= 1 ? "" : "give a fraction, as in 0.8";
+      });
+
+  CLI::App& compare = *app.add_subcommand("compare", "What differs between two runs");
+  compare.add_option("A", arguments.a, "The --report-dir of one run")->required();
+  compare.add_option("B", arguments.b, "And of another one")->required();
+  add_outputs(compare, arguments);
+}
+
+void write_outputs(const report::Document& document, const Arguments& arguments) {
+  if (!arguments.html.empty()) tools::write_file(arguments.html, report::to_html(document));
+  if (!arguments.json.empty()) {
+    const auto replace = nlohmann::json::error_handler_t::replace;
+    tools::write_file(arguments.json,
+                      report::to_json(document).dump(2, ' ', false, replace) + "\n");
+  }
+  if (!arguments.markdown.empty()) {
+    tools::write_file(arguments.markdown, report::to_markdown(document));
+  }
+}
+
+// On a terminal: what to take away; the tables are in the files, or here if none was asked for.
+void print(const report::Document& document, const Arguments& arguments) {
+  const bool files =
+      !arguments.html.empty() || !arguments.json.empty() || !arguments.markdown.empty();
+  if (!files) {
+    std::fputs(report::to_markdown(document).c_str(), stdout);
+    return;
+  }
+  fmt::print("{}\n", document.verdict);
+  for (const auto& caution : document.cautions) fmt::print("Note: {}\n", caution);
+  for (const auto& file : {arguments.html, arguments.json, arguments.markdown}) {
+    if (!file.empty()) fmt::print("wrote {}\n", file);
+  }
+}
+
+void publish(const report::Document& document, const Arguments& arguments) {
+  write_outputs(document, arguments);
+  print(document, arguments);
+}
+
+std::string efficiency_text(const report::Scaling& scaling, int world_size) {
+  for (const auto& point : scaling.points) {
+    if (point.world_size != world_size) continue;
+    if (point.world_size == scaling.base) return "only one number of ranks";
+    return fmt::format("{} with {} ranks",
+                       point.efficiency ? fmt::format("{:.3f}", *point.efficiency) : "unknown",
+                       world_size);
+  }
+  return "unknown";
+}
+
+int gate(const report::Scaling& scaling, const Arguments& arguments) {
+  if (!arguments.min_efficiency) return 0;
+  const auto sizes = report::below(scaling, *arguments.min_efficiency);
+  if (sizes.empty()) return 0;
+  std::string text;
+  for (const int size : sizes) text += (text.empty() ? "" : ", ") + efficiency_text(scaling, size);
+  fmt::print(stderr, "ddp-report: efficiency below {:g}: {}\n", *arguments.min_efficiency, text);
+  return kFailed;
+}
+
+int run_command(const CLI::App& app, const Arguments& arguments) {
+  if (app.got_subcommand("run")) {
+    publish(report::run_document(report::read_run(arguments.run), program_name()), arguments);
+    return 0;
+  }
+  if (app.got_subcommand("compare")) {
+    publish(report::compare_document(report::read_run(arguments.a), report::read_run(arguments.b),
+                                     program_name()),
+            arguments);
+    return 0;
+  }
+  std::vector<report::RunRecord> runs;
+  for (const auto& directory : arguments.runs) runs.push_back(report::read_run(directory));
+  const report::Scaling scaling = report::analyse(std::move(runs));
+  publish(report::sweep_document(scaling, program_name()), arguments);
+  return gate(scaling, arguments);
+}
+
+constexpr const char* kDescription =
+    "Says where the time of a run went, how well runs scale, and what differs between two.\n"
+    "Each run is the directory that ddp-train --report-dir wrote.\n\n"
+    "Examples:\n"
+    "  ddp-report run report/\n"
+    "      the step split into phases, rank by rank, on the terminal\n"
+    "  ddp-report sweep ranks-1/ ranks-2/ ranks-4/ --html scaling.html\n"
+    "      speedup, efficiency and what was lost to what, in one file to mail around;\n"
+    "      several runs with one number of ranks give the spread\n"
+    "  ddp-report sweep runs/* --min-efficiency 0.8 --json scaling.json\n"
+    "      a gate for automatic tests: fails below 80 %\n"
+    "  ddp-report compare before/ after/\n"
+    "      what differs, and by how much";
+
+constexpr const char* kFooter =
+    "\nWithout --html, --json or --markdown the whole report is printed as Markdown.\n"
+    "Exit codes: 0 fine, 1 a run cannot be read or the efficiency is too low, 2 wrong usage.";
+
+int run(int argc, char** argv) {
+  CLI::App app(kDescription, "ddp-report");
+  app.footer(kFooter);
+  app.set_version_flag("--version", program_name());
+  app.set_config("--config", "", "Read options from this file (TOML or INI)")->type_name("FILE");
+  app.require_subcommand(1);
+  app.fallthrough();
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  Arguments arguments;
+  add_commands(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "ddp-report: {}; see ddp-report --help\n", error.what());
+    return kUsage;
+  }
+  return run_command(app, arguments);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ddp-report: {}\n", error.what());
+    return kFailed;
+  }
+}

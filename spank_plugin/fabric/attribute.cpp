@@ -1,0 +1,94 @@
+#include "spank_plugin/fabric/attribute.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <string_view>
+#include <system_error>
+
+namespace ddp::fabric {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+class OpenFile {
+ public:
+  // Non-blocking, so that a FIFO in a made-up tree cannot stop the reader.
+  explicit OpenFile(const std::filesystem::path& file) noexcept
+      : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  // Up to `room` bytes; nothing after an error.
+  std::optional<std::size_t> read(char* into, std::size_t room) const noexcept {
+    std::size_t filled = 0;
+    while (fd_ >= 0 && filled < room) {
+      const ssize_t n = ::read(fd_, into + filled, room - filled);
+      if (n == 0) return filled;
+      if (n > 0) filled += static_cast<std::size_t>(n);
+      if (n < 0 && errno != EINTR) return std::nullopt;
+    }
+    return fd_ >= 0 ? std::optional(filled) : std::nullopt;
+  }
+
+ private:
+  int fd_;
+};
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+}  // namespace
+
+std::optional<std::string> read_attribute(const std::filesystem::path& file) {
+  std::array<char, kPage + 1> buffer{};
+  const auto size = OpenFile(file).read(buffer.data(), buffer.size());
+  if (!size || *size > kPage) return std::nullopt;
+  return std::string(trimmed({buffer.data(), *size}));
+}
+
+std::optional<std::int64_t> read_integer(const std::filesystem::path& file) {
+  const auto text = read_attribute(file);
+  if (!text) return std::nullopt;
+  std::string_view digits = *text;
+  const bool hexadecimal = digits.starts_with("0x");
+  if (hexadecimal) digits.remove_prefix(2);
+  std::int64_t value = 0;
+  const auto result =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, hexadecimal ? 16 : 10);
+  if (result.ec != std::errc()) return std::nullopt;
+  return value;
+}
+
+std::optional<std::string> read_link_name(const std::filesystem::path& link) {
+  std::error_code error;
+  const auto target = std::filesystem::read_symlink(link, error);
+  if (error || target.filename().empty()) return std::nullopt;
+  return target.filename().string();
+}
+
+std::vector<std::string> list_names(const std::filesystem::path& directory, std::size_t most) {
+  std::vector<std::string> names;
+  std::error_code error;
+  auto entry = std::filesystem::directory_iterator(directory, error);
+  const std::filesystem::directory_iterator end;
+  while (!error && entry != end && names.size() < most) {
+    names.push_back(entry->path().filename().string());
+    entry.increment(error);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace ddp::fabric

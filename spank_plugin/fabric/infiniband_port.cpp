@@ -1,0 +1,112 @@
+#include "spank_plugin/fabric/infiniband_port.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <string_view>
+
+#include "spank_plugin/fabric/attribute.h"
+
+namespace ddp::fabric {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostDevices = 256;
+constexpr std::size_t kMostPorts = 256;
+constexpr std::size_t kMostGids = 1024;
+
+// A name that is a number of at most six digits, as ports and GID indices are.
+std::optional<int> number(std::string_view name) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
+  if (error != std::errc() || end != name.data() + name.size() || name.size() > 6) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+// The word of "4: ACTIVE".
+std::string word_after_number(const std::optional<std::string>& text) {
+  if (!text) return {};
+  const std::size_t colon = text->find(':');
+  if (colon == std::string::npos) return *text;
+  const std::size_t first = text->find_first_not_of(' ', colon + 1);
+  return first == std::string::npos ? std::string() : text->substr(first);
+}
+
+// "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)". Zero means that there is no link.
+std::optional<double> leading_rate(std::string_view text) {
+  double rate = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
+  if (error != std::errc() || !(rate > 0.0)) return std::nullopt;
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  return unit.starts_with(" Gb/s") ? std::optional(rate) : std::nullopt;
+}
+
+std::optional<int> read_lid(const fs::path& file) {
+  const auto value = read_integer(file);
+  if (!value || *value < 0 || *value > std::numeric_limits<int>::max()) return std::nullopt;
+  return static_cast<int>(*value);
+}
+
+bool is_unused(std::string_view gid) {
+  return gid.find_first_not_of("0:") == std::string_view::npos;
+}
+
+std::vector<Gid> read_gids(const fs::path& port) {
+  std::vector<Gid> gids;
+  for (const auto& name : list_names(port / "gids", kMostGids)) {
+    const auto index = number(name);
+    const auto address = read_attribute(port / "gids" / name);
+    if (!index || !address || is_unused(*address)) continue;
+    gids.push_back({*index, *address,
+                    read_attribute(port / "gid_attrs" / "types" / name).value_or(""),
+                    read_attribute(port / "gid_attrs" / "ndevs" / name).value_or("")});
+  }
+  std::sort(gids.begin(), gids.end(), [](const Gid& a, const Gid& b) { return a.index < b.index; });
+  return gids;
+}
+
+InfinibandPort read_port(const fs::path& device, int port_number) {
+  const fs::path port = device / "ports" / std::to_string(port_number);
+  InfinibandPort result;
+  result.device = device.filename().string();
+  result.port = port_number;
+  result.link_layer = read_attribute(port / "link_layer").value_or("");
+  result.state = word_after_number(read_attribute(port / "state"));
+  result.phys_state = word_after_number(read_attribute(port / "phys_state"));
+  result.rate_text = read_attribute(port / "rate").value_or("");
+  result.rate_gbps = leading_rate(result.rate_text);
+  result.lid = read_lid(port / "lid");
+  result.sm_lid = read_lid(port / "sm_lid");
+  result.gids = read_gids(port);
+  result.bus_address = read_link_name(device / "device").value_or("");
+  const auto node = read_integer(device / "device" / "numa_node");
+  if (node && *node >= 0 && *node < 65536) result.numa_node = static_cast<int>(*node);
+  result.board = read_attribute(device / "board_id").value_or("");
+  result.firmware = read_attribute(device / "fw_ver").value_or("");
+  return result;
+}
+
+}  // namespace
+
+std::vector<InfinibandPort> read_infiniband_ports(const fs::path& sys) {
+  const fs::path folder = sys / "class" / "infiniband";
+  std::vector<InfinibandPort> ports;
+  for (const auto& device : list_names(folder, kMostDevices)) {
+    std::vector<int> numbers;
+    for (const auto& name : list_names(folder / device / "ports", kMostPorts)) {
+      if (const auto port = number(name)) numbers.push_back(*port);
+    }
+    std::sort(numbers.begin(), numbers.end());
+    for (const int port : numbers) ports.push_back(read_port(folder / device, port));
+  }
+  return ports;
+}
+
+std::string name_of(const InfinibandPort& port) {
+  return port.device + ":" + std::to_string(port.port);
+}
+
+}  // namespace ddp::fabric

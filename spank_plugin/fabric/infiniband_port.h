@@ -1,0 +1,46 @@
+// The ports of InfiniBand and RoCE devices as /sys/class/infiniband shows them.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::fabric {
+
+// One used entry of a port's table of global addresses; all-zero entries are unused.
+struct Gid {
+  int index = 0;
+  std::string address;     // "fe80:0000:0000:0000:506b:4b03:00c0:ffee"
+  std::string type;        // "IB/RoCE v1" or "RoCE v2"; empty where the kernel hides it
+  std::string net_device;  // RoCE: the interface it belongs to; empty otherwise
+};
+
+struct InfinibandPort {
+  std::string device;               // "mlx5_0"
+  int port = 0;                     // from 1
+  std::string link_layer;           // "InfiniBand", "Ethernet" (RoCE), "Unspecified" (EFA)
+  std::string state;                // "ACTIVE", "DOWN", "INIT", "ARMED"; empty if unknown
+  std::string phys_state;           // "LinkUp", "Polling", "Disabled", ..; empty if unknown
+  std::optional<double> rate_gbps;  // 400 for "400 Gb/sec (4X NDR)"
+  std::string rate_text;            // the attribute as the kernel writes it
+  std::optional<int> lid;           // 0 on InfiniBand: no subnet manager has seen the port
+  std::optional<int> sm_lid;
+  std::vector<Gid> gids;
+  std::string bus_address;  // "0000:17:00.0"
+  std::optional<int> numa_node;
+  std::string board;     // board_id
+  std::string firmware;  // fw_ver
+
+  bool active() const { return state == "ACTIVE"; }
+};
+
+// All ports below `sys`, normally "/sys", by device and port number. At most 256 devices with 256
+// ports and 1024 GIDs each.
+std::vector<InfinibandPort> read_infiniband_ports(const std::filesystem::path& sys);
+
+// "mlx5_0:1", as NCCL_IB_HCA and the tools of the field write it.
+std::string name_of(const InfinibandPort& port);
+
+}  // namespace ddp::fabric

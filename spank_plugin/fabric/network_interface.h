@@ -1,0 +1,54 @@
+// The network interfaces of a node as /sys/class/net shows them. Every one is reported with its
+// kind: which kinds can carry a job's traffic is the caller's decision, since on a virtual cluster
+// a veth may be a node's only way out.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddp::fabric {
+
+enum class InterfaceKind : std::uint8_t {
+  physical,  // a device on a bus, virtio and SR-IOV functions included
+  ipoib,     // IP over InfiniBand
+  bond,      // bond or team
+  vlan,
+  bridge,
+  veth,
+  tun,      // tun or tap
+  tunnel,   // ipip, gre, sit, vxlan, wireguard, ..
+  macvlan,  // macvlan, macvtap or ipvlan
+  loopback,
+  other,  // virtual and none of the above: dummy, ifb, ..
+};
+
+std::string_view name_of(InterfaceKind kind) noexcept;
+
+// Whether the speed that the kernel reports for such an interface is that of a wire. A veth says
+// 10000 whatever it crosses.
+bool has_wire_speed(InterfaceKind kind) noexcept;
+
+struct NetworkInterface {
+  std::string name;
+  InterfaceKind kind = InterfaceKind::other;
+  int index = 0;                    // as in if_nametoindex(3); 0 if unknown
+  bool up = false;                  // switched on by the administrator
+  bool running = false;             // up, and the link is there
+  std::optional<int> speed_mbps;    // absent if the driver reports none
+  std::optional<bool> full_duplex;  // likewise
+  std::optional<int> mtu;           // bytes
+  std::string master;               // the bond or bridge it is part of, if any
+  std::string lower;                // what a VLAN sits on, if the kernel says
+  std::string hardware_address;     // MAC or InfiniBand address
+  std::string bus_address;          // "0000:17:00.0", if it is on a bus
+  std::optional<int> numa_node;     // absent if the platform does not say
+};
+
+// All interfaces below `sys`, normally "/sys", in the order of their index. At most 4096.
+std::vector<NetworkInterface> read_network_interfaces(const std::filesystem::path& sys);
+
+}  // namespace ddp::fabric

@@ -1,0 +1,258 @@
+#!/usr/bin/env bats
+# ddp-check net as several processes: healthy, and with every fault it can name, put in by itself or
+# done to its processes. Ranks on this machine count as nodes (--pretend-nodes); the faults are
+# large, because two processors shared by four ranks are a noisy network.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
+  check=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-check
+  work=$BATS_TEST_TMPDIR
+  cd "$work" || exit 1
+  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+}
+
+# Only a node with less than a tenth of the others' speed is slow here.
+options=(--mib 8 --slow-warning 0.9 --slow-critical 0.9 --deadline 20 --pair-limit 20
+  --json net.json --exclude-file exclude.txt)
+
+# net N ARGS...: the check with N ranks that count as n1 to nN.
+net() {
+  local n=$1
+  shift
+  timeout 90 mpirun --quiet -n "$n" "$check" net --pretend-nodes "n[1-$n]" "${options[@]}" "$@"
+}
+
+verdict() { grep '^ddp-check net ' <<< "$output"; }
+
+# json EXPRESSION: a Python expression over the report, as `r`.
+json() { python3 -c "import json; r = json.load(open('net.json')); print($1)"; }
+
+# What the findings of check $1 say: node, peer and severity, one a line.
+findings() {
+  json "'\n'.join(' '.join(filter(None, [f['subject']['node'], f['subject']['peer'], f['severity']]))
+    for f in r['findings'] if f['check'] == '$1')"
+}
+
+# pid_of_rank RANK PID: the check below process PID that has this rank.
+pid_of_rank() {
+  local pid
+  for pid in $(pgrep --parent "$2"); do
+    if [ "$(cat "/proc/$pid/comm")" != ddp-check ]; then
+      pid_of_rank "$1" "$pid"
+    elif tr '\0' '\n' < "/proc/$pid/environ" | grep -qE "^(OMPI_COMM_WORLD_RANK|SLURM_PROCID)=$1\$"; then
+      echo "$pid"
+    fi
+  done
+}
+
+# task RANK SIZE ARGS...: one task of a SLURM step as SLURM would start it, without mpirun, which
+# would end the others when one dies.
+task() {
+  local rank=$1 size=$2
+  shift 2
+  SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=$size SLURM_STEP_NUM_NODES=$size \
+    SLURM_STEP_NODELIST="n[1-$size]" SLURM_STEP_TASKS_PER_NODE="1(x$size)" \
+    SLURM_PROCID=$rank SLURM_LOCALID=0 SLURM_NODEID=$rank SLURM_GTIDS=$rank \
+    SLURMD_NODENAME=n$((rank + 1)) MASTER_ADDR=127.0.0.1 \
+    timeout 60 "$check" net --no-mpi "${options[@]}" "$@"
+}
+
+@test "a healthy step is OK, on every rank, with a report and an empty exclude list" {
+  run -0 --separate-stderr net 4
+  [ "$(wc -l <<< "$output")" -eq 1 ]
+  [[ $(verdict) == "ddp-check net OK - 4 nodes, 4 tasks; TCP "*"; MPI "*"; all-reduce "* ]]
+  [ -f exclude.txt ] && [ ! -s exclude.txt ]
+  [ "$(json "r['schema'], r['severity'], r['exit_code'], r['bad_nodes']")" = \
+    "slurm-ddp/check/1 OK 0 []" ]
+  [ "$(json "len(r['measurements']['tcp']), len(r['measurements']['mpi'])")" = "6 6" ]
+  [ "$(json "r['measurements']['all_reduce']['factor']")" = 1.5 ]
+  # every node has every measurement, and none is counted twice
+  for check in tcp.send tcp.receive mpi.send mpi.receive; do
+    [ "$(findings $check)" = $'n1 OK\nn2 OK\nn3 OK\nn4 OK' ]
+  done
+}
+
+@test "an odd number of nodes, and two tasks on a node" {
+  run -0 net 5
+  [ "$(json "len(r['measurements']['tcp'])")" = 10 ]
+  run -0 timeout 90 mpirun --quiet -n 4 "$check" net --pretend-nodes 'n[1-2]' "${options[@]}"
+  [[ $(verdict) == *"2 nodes, 4 tasks"*"2 nodes are too few to compare with each other"* ]]
+}
+
+@test "a slow node is named over TCP and over MPI" {
+  run -2 net 4 --inject slow:n3:0.01
+  [ "$(cat exclude.txt)" = n3 ]
+  [ "$(findings tcp.send)" = $'n1 OK\nn2 OK\nn3 CRITICAL\nn4 OK' ]
+  [ "$(findings mpi.receive)" = $'n1 OK\nn2 OK\nn3 CRITICAL\nn4 OK' ]
+  [[ $(verdict) == "ddp-check net CRITICAL - "*"n3 (tcp.send)"* ]]
+}
+
+@test "corrupt data names the node in every test that it spoils" {
+  run -2 net 4 --inject corrupt:n2
+  [ "$(cat exclude.txt)" = n2 ]
+  for check in tcp.data mpi.data mpi.all_reduce_data; do
+    [ "$(findings $check)" = "n2 CRITICAL" ]
+  done
+}
+
+@test "corrupt data between two nodes accuses the link, and excludes neither" {
+  run -2 net 2 --inject corrupt:n2
+  [ "$(findings tcp.data)" = "n1 n2 CRITICAL" ]
+  [ "$(findings mpi.all_reduce_data)" = "n2 n1 CRITICAL" ]
+  [ ! -s exclude.txt ]
+}
+
+@test "a node that hangs in the TCP tests is named, and the check ends" {
+  run -2 net 4 --inject hang:n2 --pair-limit 2
+  [ "$(cat exclude.txt)" = n2 ]
+  [ "$(findings net.answer)" = "n2 CRITICAL" ]
+  [ "$(findings mpi.pairs)" = UNKNOWN ]
+  [ "$(findings tcp.send)" = $'n1 OK\nn3 OK\nn4 OK' ]
+}
+
+@test "a node that hangs inside MPI is named, and the check ends" {
+  run -2 net 4 --inject hang:n2:mpi --pair-limit 2
+  [ "$(cat exclude.txt)" = n2 ]
+  [[ $output == *"n2 net.answer"*"rank 1, during MPI round 1 of 3: it stopped answering"* ]]
+}
+
+@test "the node of rank 0 is as good a suspect as any other" {
+  run -2 net 3 --inject hang:n1 --pair-limit 2
+  [ "$(cat exclude.txt)" = n1 ]
+}
+
+@test "a node that never comes is named after the deadline; the others are measured" {
+  run -2 net 4 --inject missing:n2 --deadline 3
+  [ "$(cat exclude.txt)" = n2 ]
+  [ "$(findings net.missing)" = "n2 CRITICAL" ]
+  [ "$(findings tcp.send)" = $'n1 OK\nn3 OK\nn4 OK' ]
+}
+
+@test "several faults at once are all named" {
+  run -2 net 5 --inject corrupt:n2,missing:n5 --inject hang:n4 --deadline 3 --pair-limit 2
+  [ "$(sort exclude.txt)" = $'n2\nn4\nn5' ]
+}
+
+@test "a process that is really stopped is named" {
+  net 4 --inject missing:n4 --deadline 4 --pair-limit 2 > out.txt 2> err.txt &
+  local job=$!
+  for _ in $(seq 100); do grep -q '3 of 4 tasks' err.txt && break || sleep 0.1; done
+  kill -STOP "$(pid_of_rank 1 $job)"
+  local status=0
+  wait $job || status=$?
+  [ "$status" -eq 2 ]
+  [ "$(sort exclude.txt)" = $'n2\nn4' ]
+  [ "$(findings net.answer)" = "n2 CRITICAL" ]
+}
+
+@test "tasks that SLURM starts without MPI meet, and all end with the verdict" {
+  task 0 3 > out0.txt &
+  local leader=$!
+  task 1 3 > out1.txt &
+  local second=$!
+  run -0 --separate-stderr task 2 3
+  [ -z "$output" ] # only the leader speaks
+  wait $leader
+  wait $second
+  grep -q '^ddp-check net OK - 3 nodes, 3 tasks; TCP ' out0.txt
+}
+
+@test "a task that is killed is named" {
+  task 0 3 > out0.txt 2> err0.txt &
+  local leader=$!
+  task 1 3 2> err1.txt &
+  local victim=$!
+  for _ in $(seq 100); do grep -q '2 of 3 tasks' err0.txt && break || sleep 0.1; done
+  kill -KILL "$(pid_of_rank 1 $victim)"
+  local status=0
+  run -2 task 2 3
+  wait $leader || status=$?
+  [ "$status" -eq 2 ]
+  [ "$(cat exclude.txt)" = n2 ]
+  [ "$(findings net.answer)" = "n2 CRITICAL" ]
+}
+
+@test "when the leader is killed every task says so and fails" {
+  task 0 3 2> err0.txt &
+  local leader=$!
+  for _ in $(seq 100); do grep -q 'waiting for 3' err0.txt && break || sleep 0.1; done
+  task 1 3 2> err1.txt &
+  local other=$!
+  for _ in $(seq 100); do grep -q '2 of 3 tasks' err0.txt && break || sleep 0.1; done
+  kill -KILL "$(pid_of_rank 0 $leader)"
+  local status=0
+  wait $other || status=$?
+  [ "$status" -eq 2 ]
+  grep -q '^ddp-check: n2 (rank 1) has no verdict: the other end closed the connection' err1.txt
+}
+
+@test "tasks that MPI does not connect are told apart from a broken network" {
+  # Two tasks of one step, each in an MPI world of its own, as srun without PMIx starts them.
+  sed 's/--no-mpi//' <<< "$(declare -f task)" > with_mpi.bash
+  # shellcheck disable=SC1091
+  source with_mpi.bash
+  task 0 2 > out.txt 2>&1 &
+  local leader=$!
+  local status=0
+  run -2 task 1 2
+  wait $leader || status=$?
+  [ "$status" -eq 2 ]
+  grep -q "mpi.join: failed.*MPI connected 1 rank.*srun --mpi=pmix" out.txt
+  [ "$(findings tcp.send)" = $'n1 OK\nn2 OK' ]
+  [ ! -s exclude.txt ]
+}
+
+@test "a port that somebody else holds is a verdict, not a time-out" {
+  python3 -c "
+import socket, time
+s = socket.create_server(('', 0), family=socket.AF_INET6, dualstack_ipv6=True)
+print(s.getsockname()[1], flush=True)
+time.sleep(60)" > port.txt &
+  local holder=$!
+  for _ in $(seq 100); do [ -s port.txt ] && break || sleep 0.1; done
+  run -2 net 2 --port "$(cat port.txt)" --deadline 3
+  kill $holder
+  [[ $(verdict) == *"net.leader_port"* ]]
+  [[ $output == *"Address already in use"* ]]
+}
+
+@test "one node alone is UNKNOWN, not OK" {
+  run -3 "$check" net "${options[@]}"
+  [[ $(verdict) == "ddp-check net UNKNOWN - "* ]]
+  run -3 timeout 60 mpirun --quiet -n 2 "$check" net "${options[@]}"
+}
+
+@test "mistakes in the command line are UNKNOWN, said once, and nothing is written" {
+  for mistake in --nonsense '--inject melt:n1' '--inject slow:n9:0.5' '--inject slow:n1:7' \
+    '--pair-limit 0' '--mib 0' '--pretend-nodes n[1-' '--pretend-nodes n[1-9]' '--port 0'; do
+    # shellcheck disable=SC2086
+    run -3 --separate-stderr net 2 $mistake
+    [ "$(grep -c '^ddp-check: ' <<< "$stderr")" -eq 1 ] || { echo "$mistake: $stderr"; false; }
+  done
+  run -3 "$check"
+  run -3 "$check" frobnicate
+  [ ! -e net.json ]
+}
+
+@test "help teaches, the version is the project's, options may come from a file" {
+  run -0 "$check" --help
+  [[ $output == *"srun --ntasks-per-node=1 ddp-check net"*"3 UNKNOWN"* ]]
+  run -0 "$check" net --help
+  [[ $output == *"slow:NODE:FACTOR"* ]]
+  run -0 "$check" --version
+  [[ $output =~ ^ddp-check\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+  printf '[net]\ninject="missing:n2"\ndeadline=1\n' > check.ini
+  run -2 timeout 90 mpirun --quiet -n 2 "$check" --config check.ini net --pretend-nodes 'n[1-2]' \
+    --exclude-file exclude.txt
+  [ "$(cat exclude.txt)" = n2 ]
+}
+
+@test "a report that cannot be written is UNKNOWN for all, and no older one is left" {
+  echo old > exclude.txt
+  run -3 net 2 --json /nonexistent/net.json
+  [[ $output == *"ddp-check: cannot write /nonexistent/net.json"* ]]
+  [ ! -s exclude.txt ] # written new, and nobody was bad
+}

@@ -1,0 +1,143 @@
+#!/usr/bin/env bats
+# ddp-check node on this machine, and with faults made below it: full and read-only file systems,
+# calls that fail, lie or hang.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
+  check=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-check
+  work=$BATS_TEST_TMPDIR
+  cd "$work" || exit 1
+  mkdir dir
+}
+
+# node ARGS...: what is found on this machine is not the point, only the directory below test is.
+node() { timeout 20 "$check" node --name here --json node.json "$@"; }
+
+# The severity of check $1, and what it says of the evidence.
+severity() { field "$1" severity; }
+evidence() { field "$1" evidence; }
+field() {
+  python3 -c "import json; print(*[f['$2'] for f in json.load(open('node.json'))['findings']
+    if f['check'] == '$1'], sep='\n')"
+}
+
+# in_own_mounts COMMAND: as root with mounts of its own, so that nothing is left behind.
+in_own_mounts() {
+  [ "$(id -u)" -eq 0 ] || skip "mounting needs root"
+  unshare --mount -- bash -euc "$1" bash "$check" "$work"
+}
+
+# with_faults INJECTION ARGS...: the check under strace, which makes system calls fail.
+with_faults() {
+  command -v strace > /dev/null || skip "strace is not installed"
+  local injection=$1
+  shift
+  timeout 20 strace --quiet=all --follow-forks --output trace.txt --inject "$injection" \
+    "$check" node --name here "$@"
+}
+
+@test "every check reports, findings that are not OK are told, the exit code is the gravest" {
+  run --separate-stderr node --dir dir
+  [ "$status" -le 3 ]
+  not_ok=$(python3 -c "import json
+print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings']))")
+  [ "$(wc -l <<< "$output")" -eq $((not_ok + 1)) ]
+  for check_name in interface.any limits.memlock limits.nofile limits.nproc limits.stack \
+    storage.shm storage.tmp storage.dir name.own cpu.affinity memory.available clock.synchronised; do
+    [ -n "$(severity $check_name)" ]
+  done
+  [ "$(severity storage.dir)" = OK ]
+  [ "$(python3 -c "import json; print(json.load(open('node.json'))['exit_code'])")" -eq "$status" ]
+  [ -z "$(ls dir)" ]
+}
+
+@test "a directory that is not there" {
+  run -2 node --dir dir/nothing --exclude-file exclude.txt
+  [ "$(cat exclude.txt)" = here ]
+  [[ $output == *"here dir/nothing storage.dir: not measured"*"No such file or directory"* ]]
+}
+
+@test "a full file system" {
+  run -2 in_own_mounts 'mount -t tmpfs -o size=1m full "$2/dir"; head -c 1m /dev/zero > "$2/dir/x" || true
+    "$1" node --name here --json "$2/node.json" --dir "$2/dir"'
+  [ "$(severity storage.dir)" = CRITICAL ]
+  [[ $(evidence storage.dir) == *"No space left on device" ]]
+}
+
+@test "a file system with little room" {
+  run -2 in_own_mounts 'mount -t tmpfs -o size=32m small "$2/dir"
+    "$1" node --name here --json "$2/node.json" --dir "$2/dir"'
+  [ "$(evidence storage.dir)" = "of 32 MiB in all" ]
+}
+
+@test "a read-only file system" {
+  run -2 in_own_mounts 'mount -t tmpfs -o ro,size=2g readonly "$2/dir"
+    "$1" node --name here --json "$2/node.json" --dir "$2/dir"'
+  [[ $(evidence storage.dir) == *"Read-only file system" ]]
+}
+
+@test "no /dev/shm worth the name" {
+  run -2 in_own_mounts 'mount -t tmpfs -o size=16m small /dev/shm
+    "$1" node --name here --json "$2/node.json"'
+  [ "$(severity storage.shm)" = CRITICAL ]
+}
+
+@test "a device that cannot be flushed" {
+  run -2 with_faults fsync:error=EIO
+  [[ $output == *"/tmp storage.tmp: "*": flushing 1 MiB failed: Input/output error; "* ]]
+}
+
+@test "a device that gives back other data" {
+  # The flush is held up, and meanwhile the file that has no name is changed behind its back.
+  with_faults fsync:delay_enter=600ms --dir "$work/dir" > out.txt &
+  local job=$! file=''
+  for _ in $(seq 100); do
+    file=$(find /proc/[0-9]*/fd -lname "$work/dir/#*" 2> /dev/null | head -n 1)
+    [ -z "$file" ] || break
+  done
+  printf wrong | dd of="$file" conv=notrunc bs=1 seek=5000 status=none
+  local status=0
+  wait $job || status=$?
+  [ "$status" -eq 2 ]
+  grep -q '/dir storage.dir: .*: what was read back differs from what was written; ' out.txt
+}
+
+@test "a file system without nameless files is written to all the same, and left clean" {
+  command -v strace > /dev/null || skip "strace is not installed"
+  run timeout 20 strace --quiet=all --follow-forks --output trace.txt --trace-path="$work/dir" \
+    --inject openat:error=EOPNOTSUPP "$check" node --name here --json node.json --dir "$work/dir"
+  grep -q 'O_TMPFILE.*INJECTED' trace.txt
+  [ "$(severity storage.dir)" = OK ]
+  [ -z "$(ls dir)" ]
+}
+
+@test "a file system that does not answer does not hang the check" {
+  run -2 with_faults fsync:delay_enter=15s
+  [[ $output == *"/tmp storage.tmp: not measured"*": the file system did not answer within 1000 ms; "* ]]
+}
+
+@test "a clock that may not be read is UNKNOWN" {
+  run with_faults adjtimex,clock_adjtime:error=EPERM
+  [ "$status" -ge 2 ]
+  [[ $output == *"UNKNOWN here clock.synchronised: not measured"* ]]
+}
+
+@test "low limits" {
+  run bash -c 'ulimit -n 512; timeout 20 "$1" node --name here --json node.json' bash "$check"
+  [ "$status" -eq 2 ]
+  [ "$(severity limits.nofile)" = CRITICAL ]
+}
+
+@test "fewer processors than SLURM promised" {
+  SLURM_CPUS_PER_TASK=100000 run node
+  [ "$(severity cpu.affinity)" = WARNING ]
+}
+
+@test "mistakes in the command line are UNKNOWN" {
+  run -3 node --expect-mtu 3
+  run -3 node --min-speed fast
+  run -3 node --frobnicate
+  [ ! -e node.json ]
+}

@@ -1,0 +1,233 @@
+// Deadlines and error texts of TCP, and the framing of control messages against bytes that are
+// none.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <string>
+#include <thread>
+
+#include "ddp_runtime/check/net/control_channel.h"
+#include "ddp_runtime/check/net/pair_links.h"
+#include "ddp_runtime/check/net/tcp.h"
+#include "ddp_runtime/check/net/worker.h"
+
+namespace ddp::check {
+namespace {
+
+using testing::HasSubstr;
+
+Deadline in(int milliseconds) {
+  return Clock::now() + std::chrono::milliseconds(milliseconds);
+}
+
+constexpr int kLong = 20'000;  // is not expected to pass
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const NetError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct Ends {
+  FileDescriptor near;
+  FileDescriptor far;
+};
+
+Ends connected() {
+  const Listener listener = listen_on(0);
+  FileDescriptor near = connect_to("127.0.0.1", listener.port, in(kLong));
+  auto far = accept_until(listener, in(kLong));
+  return {std::move(near), std::move(*far)};
+}
+
+TEST(Tcp, CarriesBytes) {
+  Ends ends = connected();
+  std::vector<std::byte> sent(3'000'000, std::byte{7});
+  std::thread sender([&] { send_all(ends.near.get(), sent, in(kLong)); });
+  std::vector<std::byte> received(sent.size());
+  receive_all(ends.far.get(), received, in(kLong));
+  sender.join();
+  EXPECT_EQ(sent, received);
+  EXPECT_EQ(local_address(ends.near.get()), "127.0.0.1");
+  EXPECT_EQ(remote_address(ends.far.get()), "127.0.0.1");
+}
+
+TEST(Tcp, SaysWhyItCannotConnect) {
+  std::uint16_t port = 0;
+  { port = listen_on(0).port; }
+  EXPECT_EQ(message_of([&] { connect_to("127.0.0.1", port, in(kLong)); }),
+            "cannot connect to 127.0.0.1 port " + std::to_string(port) + ": Connection refused");
+  EXPECT_THAT(message_of([&] { connect_to("name.invalid.", 80, in(kLong)); }),
+              HasSubstr("cannot connect to name.invalid. port 80: "));
+}
+
+TEST(Tcp, APortInUseIsSaid) {
+  const Listener listener = listen_on(0);
+  EXPECT_EQ(
+      message_of([&] { listen_on(listener.port); }),
+      "cannot listen on TCP port " + std::to_string(listener.port) + ": Address already in use");
+}
+
+TEST(Tcp, ASilentPeerEndsTheWaitAndTheTextSaysHowFarItCame) {
+  Ends ends = connected();
+  std::array<std::byte, 10> data{};
+  send_all(ends.far.get(), std::span(data).first(4), in(kLong));
+  EXPECT_EQ(message_of([&] { receive_all(ends.near.get(), data, in(50)); }),
+            "the other end sent no more data after 4 of 10 bytes");
+}
+
+TEST(Tcp, APeerThatTakesNothingEndsTheWait) {
+  Ends ends = connected();
+  std::vector<std::byte> data(64 << 20);
+  EXPECT_THAT(message_of([&] { send_all(ends.near.get(), data, in(50)); }),
+              HasSubstr("the other end took no more data after "));
+}
+
+TEST(Tcp, AClosedPeerIsSaid) {
+  Ends ends = connected();
+  ends.far.close();
+  std::array<std::byte, 10> data{};
+  EXPECT_EQ(message_of([&] { receive_all(ends.near.get(), data, in(kLong)); }),
+            "the other end closed the connection after 0 of 10 bytes");
+}
+
+TEST(Tcp, NobodyConnects) {
+  const Listener listener = listen_on(0);
+  EXPECT_FALSE(accept_until(listener, in(20)));
+}
+
+// ---- control messages
+
+struct Channels {
+  ControlChannel near;
+  FileDescriptor far;
+};
+
+Channels channels() {
+  Ends ends = connected();
+  return {ControlChannel(std::move(ends.near)), std::move(ends.far)};
+}
+
+void send_raw(const FileDescriptor& socket, const std::string& bytes) {
+  send_all(socket.get(), std::as_bytes(std::span(bytes)), in(kLong));
+}
+
+std::string frame(const std::string& text) {
+  std::string header(4, '\0');
+  header[2] = static_cast<char>(text.size() >> 8U);
+  header[3] = static_cast<char>(text.size());
+  return header + text;
+}
+
+TEST(ControlChannel, MessagesArriveWholeHoweverTheyAreCut) {
+  auto [near, far] = channels();
+  const std::string bytes = frame(R"({"a":1})") + frame(R"({"b":2})");
+  std::thread sender([&bytes, &socket = far] {
+    for (const char byte : bytes) send_raw(socket, std::string(1, byte));
+  });
+  EXPECT_EQ(near.receive(in(kLong))->at("a"), 1);
+  EXPECT_EQ(near.receive(in(kLong))->at("b"), 2);
+  sender.join();
+  EXPECT_FALSE(near.receive(in(20)));  // no third one
+}
+
+TEST(ControlChannel, RoundTrip) {
+  Ends ends = connected();
+  ControlChannel near(std::move(ends.near));
+  ControlChannel far(std::move(ends.far));
+  near.send({{"text", "\xff not UTF-8"}}, in(kLong));
+  EXPECT_THAT(far.receive(in(kLong))->at("text").get<std::string>(), HasSubstr("not UTF-8"));
+  EXPECT_THROW(near.send({{"text", std::string(ControlChannel::kMostBytes, 'x')}}, in(kLong)),
+               NetError);
+}
+
+TEST(ControlChannel, BytesThatAreNoMessageAreRefused) {
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\x00\x10\x00\x01", 4), frame("[1]"),
+        frame("{"), frame("null"), frame("")}) {
+    auto [near, far] = channels();
+    send_raw(far, bytes);
+    EXPECT_THROW(near.receive(in(kLong)), NetError) << bytes;
+  }
+}
+
+TEST(ControlChannel, EndOfTheStream) {
+  auto [near, far] = channels();
+  send_raw(far, frame(R"({"a":1})") + "xx");
+  far.close();
+  EXPECT_TRUE(near.receive(in(kLong)));
+  EXPECT_THROW(near.receive(in(kLong)), NetError);
+}
+
+// ---- pairs find each other
+
+TEST(PairLinks, StrangersAndOtherPairsAreNotThePeer) {
+  const Listener listener = listen_on(0);
+  const FileDescriptor silent = connect_to("127.0.0.1", listener.port, in(kLong));
+  const FileDescriptor babbler = connect_to("127.0.0.1", listener.port, in(kLong));
+  send_raw(babbler, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto other = call_peer("127.0.0.1", listener.port, 6, in(kLong));
+  const auto right = call_peer("127.0.0.1", listener.port, 7, in(kLong));
+  const auto link = await_peer(listener, 7, in(kLong));
+  std::array<std::byte, 1> word{std::byte{42}};
+  right->send(word);
+  word[0] = std::byte{0};
+  link->receive(word);
+  EXPECT_EQ(word[0], std::byte{42});
+}
+
+TEST(PairLinks, APeerThatDoesNotComeIsSaid) {
+  const Listener listener = listen_on(0);
+  EXPECT_EQ(message_of([&] { await_peer(listener, 7, in(30)); }),
+            "the other end did not connect in time");
+}
+
+// A tool that starts its server in the background never learns that it died.
+TEST(PairLinks, AServerThatDiesDuringTheExchangeIsAnError) {
+  const Listener listener = listen_on(0);
+  auto server = std::async(std::launch::async, [&listener] {
+    const auto link = await_peer(listener, 1, in(kLong));
+    std::array<std::byte, 8> word{};
+    link->receive(word);  // and then it ends
+  });
+  const auto link = call_peer("127.0.0.1", listener.port, 1, in(kLong));
+  EXPECT_THROW(exchange(*link, {true, 1 << 20, 1, {}}), NetError);
+  server.get();
+}
+
+// ---- the worker
+
+TEST(Worker, DoesJobsInOrderAndEnds) {
+  Worker worker;
+  const auto order = std::make_shared<std::string>();
+  worker.post([order] { *order += "a"; });
+  worker.post([order] { *order += "b"; });
+  EXPECT_TRUE(worker.finish(std::chrono::milliseconds(kLong)));
+  EXPECT_EQ(*order, "ab");
+}
+
+TEST(Worker, AJobThatHangsIsLeftBehind) {
+  const auto gate = std::make_shared<std::promise<void>>();
+  const auto done = std::make_shared<std::promise<void>>();
+  {
+    Worker worker;
+    worker.post([opened = gate->get_future().share(), done] {
+      opened.wait();
+      done->set_value();
+    });
+    EXPECT_FALSE(worker.finish(std::chrono::milliseconds(20)));
+  }
+  gate->set_value();
+  done->get_future().wait();  // the thread outlived the worker and still had all it needed
+}
+
+}  // namespace
+}  // namespace ddp::check

@@ -1,0 +1,70 @@
+// One exchange between two ranks that are threads, over a real Group: data is checked, faults are
+// seen at the right end.
+#include "ddp_runtime/check/net/exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <mutex>
+
+#include "ddp_runtime/check/net/pair_links.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+
+namespace ddp::check {
+namespace {
+
+std::array<ExchangeResult, 2> exchange_with(const Faults& of_first, const Faults& of_second,
+                                            std::size_t bytes, std::uint64_t seed_of_second = 9) {
+  std::array<ExchangeResult, 2> results;
+  std::mutex mutex;
+  comm::run_ranks(2, [&](comm::Group& group) {
+    const bool first = group.rank() == 0;
+    const auto link = link_by_group(group, 1 - group.rank());
+    const ExchangePlan plan{first, bytes, first ? 9 : seed_of_second, first ? of_first : of_second};
+    const ExchangeResult result = exchange(*link, plan);
+    const std::lock_guard lock(mutex);
+    results[static_cast<std::size_t>(group.rank())] = result;
+  });
+  return results;
+}
+
+class ExchangeSizes : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(ExchangeSizes, BothEndsGetWhatWasSent) {
+  for (const auto& result : exchange_with({}, {}, GetParam())) {
+    EXPECT_EQ(result.wrong_bytes, 0);
+    EXPECT_GT(result.received_per_second, 0);
+    EXPECT_GT(result.latency_seconds, 0);
+  }
+}
+
+// One byte, less than a warm-up piece, one segment, several with a rest.
+INSTANTIATE_TEST_SUITE_P(Table, ExchangeSizes, testing::Values(1, 31, 4 << 20, (9 << 20) + 5));
+
+TEST(Exchange, CorruptionIsSeenWhereItHappens) {
+  Faults corrupt;
+  corrupt.corrupt = true;
+  const auto results = exchange_with({}, corrupt, 1 << 20);
+  EXPECT_EQ(results[0].wrong_bytes, 0);
+  EXPECT_EQ(results[1].wrong_bytes, 1);
+}
+
+TEST(Exchange, DataOfAnotherExchangeDoesNotPass) {
+  const auto results = exchange_with({}, {}, 1 << 20, 10);
+  EXPECT_GT(results[0].wrong_bytes, 1'000'000);
+  EXPECT_GT(results[1].wrong_bytes, 1'000'000);
+}
+
+// No time is asserted, only that an end held back to a hundredth is the slower one by far.
+TEST(Exchange, ASlowEndSlowsBothDirections) {
+  Faults slow;
+  slow.speed = 0.01;
+  const auto natural = exchange_with({}, {}, 1 << 20);
+  const auto held_back = exchange_with({}, slow, 1 << 20);
+  for (std::size_t end = 0; end < 2; ++end) {
+    EXPECT_LT(held_back[end].received_per_second, natural[end].received_per_second / 3);
+  }
+}
+
+}  // namespace
+}  // namespace ddp::check

@@ -1,0 +1,111 @@
+// Made-up sets of interfaces and what is said of them.
+#include "ddp_runtime/check/node/interfaces_check.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace ddp::check {
+namespace {
+
+using fabric::InterfaceKind;
+using fabric::NetworkInterface;
+
+NetworkInterface port(const std::string& name, int speed = 100000, int mtu = 9000) {
+  NetworkInterface interface;
+  interface.name = name;
+  interface.kind = InterfaceKind::physical;
+  interface.up = interface.running = true;
+  interface.speed_mbps = speed;
+  interface.mtu = mtu;
+  return interface;
+}
+
+NetworkInterface of_kind(const std::string& name, InterfaceKind kind) {
+  NetworkInterface interface = port(name);
+  interface.kind = kind;
+  return interface;
+}
+
+// "check device=SEVERITY" for everything that is not OK.
+std::string complaints(const std::vector<NetworkInterface>& interfaces,
+                       const InterfaceExpectations& expected = {}) {
+  std::string text;
+  for (const auto& finding : judge_interfaces(interfaces, expected)) {
+    if (finding.severity == Severity::ok) continue;
+    text += (text.empty() ? "" : ", ") + finding.check + " " + finding.device + "=" +
+            std::string(name_of(finding.severity));
+  }
+  return text;
+}
+
+TEST(InterfacesCheck, HealthyNodesHaveNoComplaints) {
+  EXPECT_EQ(complaints({of_kind("lo", InterfaceKind::loopback), port("eth0")}), "");
+  // Ports of no bond may differ.
+  EXPECT_EQ(complaints({port("eth0"), port("eth1", 1000)}), "");
+  // A virtual node: its only interface is a veth.
+  EXPECT_EQ(
+      complaints({of_kind("lo", InterfaceKind::loopback), of_kind("eth0", InterfaceKind::veth)}),
+      "");
+}
+
+TEST(InterfacesCheck, SomethingBesidesLoopbackMustRun) {
+  EXPECT_EQ(complaints({of_kind("lo", InterfaceKind::loopback)}), "interface.any =CRITICAL");
+  EXPECT_EQ(complaints({}), "interface.any =CRITICAL");
+}
+
+TEST(InterfacesCheck, SwitchedOnWithoutALink) {
+  NetworkInterface eth1 = port("eth1");
+  eth1.running = false;
+  EXPECT_EQ(complaints({port("eth0"), eth1}), "interface.link eth1=WARNING");
+  eth1.up = false;  // switched off on purpose
+  EXPECT_EQ(complaints({port("eth0"), eth1}), "");
+}
+
+TEST(InterfacesCheck, APortSlowerThanItsBondsOthers) {
+  auto first = port("eth0");
+  auto second = port("eth1", 40000);
+  first.master = second.master = "bond0";
+  EXPECT_EQ(complaints({first, second}), "interface.speed eth1=CRITICAL");
+  second.speed_mbps = 60000;
+  EXPECT_EQ(complaints({first, second}), "interface.speed eth1=WARNING");
+  second.master.clear();  // a management port may be slow
+  EXPECT_EQ(complaints({first, second}), "");
+}
+
+TEST(InterfacesCheck, SpeedThatWasAskedFor) {
+  EXPECT_EQ(complaints({port("eth0", 100000)}, {.speed_mbps = 100000}), "");
+  EXPECT_EQ(complaints({port("eth0", 60000)}, {.speed_mbps = 100000}),
+            "interface.speed eth0=WARNING");
+  EXPECT_EQ(complaints({port("eth0", 50000)}, {.speed_mbps = 100000}),
+            "interface.speed eth0=CRITICAL");
+}
+
+// Asked for a speed, a driver that reports none has not passed.
+TEST(InterfacesCheck, NoSpeedIsUnknownWhenOneWasAskedFor) {
+  NetworkInterface eth0 = port("eth0");
+  eth0.speed_mbps.reset();
+  EXPECT_EQ(complaints({eth0}, {.speed_mbps = 1000}), "interface.speed eth0=UNKNOWN");
+  EXPECT_EQ(complaints({eth0}), "");
+  for (const auto& finding : judge_interfaces(std::vector{eth0}, {})) {
+    EXPECT_NE(finding.check, "interface.speed");  // and no OK is made of it either
+  }
+}
+
+TEST(InterfacesCheck, HalfDuplex) {
+  NetworkInterface eth0 = port("eth0");
+  eth0.full_duplex = false;
+  EXPECT_EQ(complaints({eth0}), "interface.speed eth0=WARNING");
+}
+
+TEST(InterfacesCheck, PacketSizes) {
+  EXPECT_EQ(complaints({port("eth0")}, {.mtu = 9000}), "");
+  EXPECT_EQ(complaints({port("eth0")}, {.mtu = 1500}), "interface.mtu eth0=CRITICAL");
+  NetworkInterface vlan = of_kind("eth0.8", InterfaceKind::vlan);
+  vlan.lower = "eth0";
+  EXPECT_EQ(complaints({port("eth0", 100000, 9000), vlan}), "");
+  EXPECT_EQ(complaints({port("eth0", 100000, 1500), vlan}), "interface.mtu eth0.8=CRITICAL");
+}
+
+}  // namespace
+}  // namespace ddp::check

@@ -1,0 +1,374 @@
+// Verdicts from made-up measurements: every kind of wrong, the right name, and nothing on a healthy
+// run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/judge_all_reduce.h"
+#include "ddp_runtime/check/net/judge_membership.h"
+#include "ddp_runtime/check/net/judge_names.h"
+#include "ddp_runtime/check/net/judge_pairs.h"
+
+namespace ddp::check {
+namespace {
+
+using testing::HasSubstr;
+
+// "check node/peer/device=SEVERITY" for everything that is not OK.
+std::string complaints(const std::vector<Finding>& findings) {
+  std::string text;
+  for (const auto& finding : findings) {
+    if (finding.severity == Severity::ok) continue;
+    text += (text.empty() ? "" : ", ") + finding.check + " " + finding.node;
+    if (!finding.peer.empty()) text += "/" + finding.peer;
+    if (!finding.device.empty()) text += "/" + finding.device;
+    text += "=";
+    text += name_of(finding.severity);
+  }
+  return text;
+}
+
+// ---- who came
+
+Step two_nodes() {
+  Step step;
+  step.size = 3;
+  step.nodes = {{"n1", 2}, {"n2", 1}};
+  step.leader_host = "n1";
+  return step;
+}
+
+std::map<int, Hello> reports(const std::vector<std::string>& nodes) {
+  std::map<int, Hello> present;
+  int rank = 0;
+  for (const auto& node : nodes) {
+    if (!node.empty()) {
+      Hello hello;
+      hello.rank = rank;
+      hello.node = node;
+      hello.leader_addresses = {"10.0.0.1"};
+      hello.address = "10.0.0.2";
+      hello.mtu = 9000;
+      present[rank] = hello;
+    }
+    ++rank;
+  }
+  return present;
+}
+
+constexpr std::chrono::milliseconds kPatience{30'000};
+
+TEST(JudgeRollCall, Everybody) {
+  EXPECT_EQ(complaints(judge_roll_call(two_nodes(), reports({"n1", "n1", "n2"}), kPatience, {})),
+            "");
+}
+
+TEST(JudgeRollCall, MissingNodesAndTasksAreNamed) {
+  EXPECT_EQ(complaints(judge_roll_call(two_nodes(), reports({"n1", "n1", ""}), kPatience, {})),
+            "net.missing n2=CRITICAL");
+  const auto findings = judge_roll_call(two_nodes(), reports({"n1", "", "n2"}), kPatience, {});
+  EXPECT_EQ(complaints(findings), "net.missing n1=CRITICAL");
+  EXPECT_EQ(findings.front().evidence, "1 of 2 tasks reported");
+}
+
+TEST(JudgeRollCall, RanksAreNamedWhenNobodyKnowsTheNodes) {
+  Step step = two_nodes();
+  step.nodes.clear();
+  EXPECT_EQ(complaints(judge_roll_call(step, reports({"n1", "", ""}), kPatience, {})),
+            "net.missing /rank 1,2=CRITICAL");
+}
+
+TEST(JudgeRollCall, RefusedTasksAreToldOf) {
+  EXPECT_EQ(complaints(judge_roll_call(two_nodes(), reports({"n1", "n1", "n2"}), kPatience,
+                                       {"n9 belongs to another job step"})),
+            "net.refused =WARNING");
+}
+
+TEST(JudgeLost, NamesTheNodeAndTheMoment) {
+  const std::vector<LostTask> lost{{2, "n2", "TCP round 1 of 3", "it stopped answering"}};
+  const auto findings = judge_lost(lost);
+  EXPECT_EQ(complaints(findings), "net.answer n2=CRITICAL");
+  EXPECT_EQ(findings[0].evidence, "rank 2, during TCP round 1 of 3: it stopped answering");
+}
+
+TEST(JudgeReports, AgreementIsNoFinding) {
+  EXPECT_EQ(complaints(judge_reports(two_nodes(), reports({"n1", "n1", "n2"}))), "");
+  EXPECT_TRUE(judge_reports(two_nodes(), {}).empty());
+}
+
+TEST(JudgeReports, ANodeThatResolvesTheLeaderOtherwise) {
+  auto present = reports({"n1", "n1", "n2"});
+  present[2].leader_addresses = {"10.9.9.9"};
+  EXPECT_EQ(complaints(judge_reports(two_nodes(), present)), "name.leader n2/n1=WARNING");
+}
+
+TEST(JudgeReports, ALeaderThatCannotReachItself) {
+  auto present = reports({"n1", "n1", "n2"});
+  present[0].by_loopback = true;
+  EXPECT_EQ(complaints(judge_reports(two_nodes(), present)), "net.leader_address n1/n1=CRITICAL");
+}
+
+TEST(JudgeReports, MtusThatDiffer) {
+  auto present = reports({"n1", "n1", "n2"});
+  present[2].mtu = 1500;
+  EXPECT_EQ(complaints(judge_reports(two_nodes(), present)), "net.mtu n2=WARNING");
+  present[2].address = "127.0.0.1";  // loopback has an MTU of its own
+  EXPECT_EQ(complaints(judge_reports(two_nodes(), present)), "");
+}
+
+// ---- names
+
+TEST(JudgeNames, AgreementIsNoFinding) {
+  const std::map<std::string, std::vector<std::string>> same{{"n1", {"10.0.0.1"}},
+                                                             {"n2", {"10.0.0.2"}}};
+  EXPECT_EQ(complaints(judge_names({{"n1", same}, {"n2", same}, {"n3", same}})), "");
+  EXPECT_EQ(complaints(judge_names({})), "");
+}
+
+TEST(JudgeNames, TheMajorityIsRight) {
+  const Resolutions resolutions{{"n1", {{"n3", {"10.0.0.3"}}}},
+                                {"n2", {{"n3", {"10.0.0.3"}}}},
+                                {"n4", {{"n3", {"10.9.9.9"}}}},
+                                {"n5", {{"n3", {}}}}};
+  EXPECT_EQ(complaints(judge_names(resolutions)),
+            "name.resolution n4/n3=WARNING, name.resolution n5/n3=WARNING");
+}
+
+TEST(JudgeNames, TwoNodesThatDisagreeAreNoMajority) {
+  const Resolutions resolutions{{"n1", {{"n3", {"10.0.0.3"}}}}, {"n2", {{"n3", {"10.9.9.9"}}}}};
+  EXPECT_EQ(complaints(judge_names(resolutions)), "");
+}
+
+TEST(JudgeNames, ANodeMayKnowItselfOtherwiseButNotAsLoopbackOnly) {
+  const Resolutions resolutions{{"n1", {{"n1", {"127.0.1.1"}}}},
+                                {"n2", {{"n1", {"10.0.0.1"}}, {"n2", {"192.168.0.2"}}}},
+                                {"n3", {{"n1", {"10.0.0.1"}}, {"n2", {"10.0.0.2"}}}},
+                                {"n4", {{"n1", {"10.0.0.1"}}, {"n2", {"10.0.0.2"}}}}};
+  EXPECT_EQ(complaints(judge_names(resolutions)), "name.own n1=WARNING");
+}
+
+TEST(JudgeNames, ANodeThatDoesNotKnowItselfAlthoughOthersDo) {
+  const Resolutions resolutions{{"n1", {{"n1", {}}}},
+                                {"n2", {{"n1", {"10.0.0.1"}}}},
+                                {"n3", {{"n1", {"10.0.0.1"}}}}};
+  EXPECT_EQ(complaints(judge_names(resolutions)), "name.resolution n1/n1=WARNING");
+  // A cluster whose node names are in no name service at all.
+  const std::map<std::string, std::vector<std::string>> nobody{{"n1", {}}, {"n2", {}}};
+  EXPECT_EQ(complaints(judge_names({{"n1", nobody}, {"n2", nobody}})), "");
+}
+
+// ---- pairs
+
+PairsMeasured fleet(int nodes, double speed = 1e9) {
+  PairsMeasured measured;
+  measured.kind = "tcp";
+  for (int i = 1; i <= nodes; ++i) {
+    std::string name = "n";
+    name += std::to_string(i);
+    measured.nodes.push_back(name);
+  }
+  measured.accused.assign(measured.nodes.size(), false);
+  measured.link_rate.assign(measured.nodes.size(), std::nullopt);
+  for (const auto& round : all_rounds(nodes)) {
+    for (const auto& pair : round) {
+      PairResult result;
+      result.pair = pair;
+      result.a_to_b = result.b_to_a = speed;
+      result.latency_seconds = 1e-5;
+      measured.results.push_back(result);
+    }
+  }
+  return measured;
+}
+
+template <class Change>
+void change_pairs_of(PairsMeasured& measured, int node, const Change& change) {
+  for (auto& result : measured.results) {
+    if (result.pair.a == node || result.pair.b == node) change(result);
+  }
+}
+
+TEST(JudgePairs, AHealthyFleetHasNoFindings) {
+  EXPECT_EQ(complaints(judge_pairs(fleet(8), {})), "");
+}
+
+TEST(JudgePairs, ASlowNode) {
+  auto measured = fleet(6);
+  change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.5e9; });
+  const auto findings = judge_pairs(measured, {});
+  EXPECT_EQ(complaints(findings), "tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
+  change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.85e9; });
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.send n3=WARNING, tcp.receive n3=WARNING");
+}
+
+TEST(JudgePairs, TheDirectionIsSaid) {
+  auto measured = fleet(6);
+  change_pairs_of(measured, 2, [](PairResult& r) {
+    (r.pair.a == 2 ? r.b_to_a : r.a_to_b) = 0.5e9;  // what node 2 receives
+  });
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.receive n3=CRITICAL");
+}
+
+TEST(JudgePairs, CorruptDataNamesTheNodeOrTheLink) {
+  auto measured = fleet(4);
+  change_pairs_of(measured, 1,
+                  [](PairResult& r) { (r.pair.a == 1 ? r.wrong_at_a : r.wrong_at_b) = 3; });
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.data n2=CRITICAL");
+  auto one_link = fleet(4);
+  one_link.results[0].wrong_at_b = 1;
+  EXPECT_EQ(complaints(judge_pairs(one_link, {})), "tcp.data n1/n4=CRITICAL");
+}
+
+TEST(JudgePairs, ExchangesThatFail) {
+  auto measured = fleet(4);
+  change_pairs_of(measured, 1, [](PairResult& r) { r.failure = "refused"; });
+  EXPECT_EQ(complaints(judge_pairs(measured, {})),
+            "tcp.exchange n2=CRITICAL, tcp.send n2=UNKNOWN, tcp.receive n2=UNKNOWN");
+  auto everything = fleet(4);
+  for (auto& result : everything.results) result.failure = "refused";
+  const auto findings = judge_pairs(everything, {});
+  EXPECT_THAT(complaints(findings), HasSubstr("tcp.exchange =CRITICAL"));
+  EXPECT_THAT(findings[0].evidence, HasSubstr("all 6 pairs"));
+}
+
+TEST(JudgePairs, AnExchangeThatFailedForSlownessIsPutOnTheSlowNode) {
+  auto measured = fleet(6);
+  change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.01e9; });
+  for (auto& result : measured.results) {
+    if (result.pair == Pair{2, 5}) result.failure = "no more data";
+  }
+  EXPECT_EQ(complaints(judge_pairs(measured, {})),
+            "tcp.exchange n3=CRITICAL, tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
+}
+
+// No measurement is never OK, unless the node is named for another reason already.
+TEST(JudgePairs, ANodeWithoutAMeasurementIsUnknown) {
+  auto measured = fleet(5);
+  std::erase_if(measured.results, [](const PairResult& r) { return r.pair.b == 4; });
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.send n5=UNKNOWN, tcp.receive n5=UNKNOWN");
+  measured.accused[4] = true;
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
+}
+
+TEST(JudgePairs, TooFewPeersSaySo) {
+  auto measured = fleet(3);
+  change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.1e9; });
+  const auto findings = judge_pairs(measured, {});
+  EXPECT_EQ(complaints(findings), "");
+  EXPECT_EQ(findings[0].rule, "not compared: 3 nodes are too few to outvote one, 4 are needed");
+}
+
+// A whole fleet that is slow passes every comparison among its nodes.
+TEST(JudgePairs, TheLinkRateJudgesEvenTwoNodes) {
+  auto measured = fleet(2, 0.05e9);
+  measured.link_rate.assign(2, 0.125e9);  // 1 Gb/s
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.link_rate n1/n2=CRITICAL");
+  measured = fleet(2, 0.09e9);
+  measured.link_rate.assign(2, 0.125e9);
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.link_rate n1/n2=WARNING");
+  measured = fleet(2, 0.117e9);
+  measured.link_rate.assign(2, 0.125e9);
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
+  measured.link_rate[1].reset();  // unknown at one end: nothing to compare with
+  EXPECT_EQ(complaints(judge_pairs(fleet(2, 0.001e9), {})), "");
+}
+
+TEST(JudgePairs, TheLinkRateNamesTheNodeAmongThree) {
+  auto measured = fleet(3, 0.117e9);
+  measured.link_rate.assign(3, 0.125e9);
+  change_pairs_of(measured, 1, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.02e9; });
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.link_rate n2=CRITICAL");
+  auto all = fleet(4, 0.02e9);
+  all.link_rate.assign(4, 0.125e9);
+  EXPECT_EQ(complaints(judge_pairs(all, {})), "tcp.link_rate =CRITICAL");
+}
+
+TEST(JudgePairs, OneStreamIsNotExpectedToFillAFastLink) {
+  auto measured = fleet(2, 3e9);
+  measured.link_rate.assign(2, 50e9);  // 400 Gb/s
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
+}
+
+TEST(JudgePairs, ASlowLinkThatWasConfirmed) {
+  auto measured = fleet(6);
+  PairResult again = measured.results[0];
+  again.a_to_b = 0.3e9;
+  measured.results[0].a_to_b = 0.3e9;
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
+  measured.results.push_back(again);
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.link n1/n6=WARNING");
+}
+
+TEST(JudgePairs, SummaryIsOfWhatWorked) {
+  auto measured = fleet(4);
+  measured.results[0].a_to_b = 0.5e9;
+  measured.results[1].failure = "refused";
+  const PairSummary summary = summarize(measured.results);
+  EXPECT_EQ(summary.exchanges, 5U);
+  EXPECT_EQ(summary.median_per_second, 1e9);
+  EXPECT_EQ(summary.lowest_per_second, 0.5e9);
+  EXPECT_EQ(summary.latency_seconds, 1e-5);
+  EXPECT_EQ(summarize({}).exchanges, 0U);
+}
+
+// ---- all-reduce
+
+AllReduceMeasured reduced() {
+  AllReduceMeasured measured;
+  measured.ranks = 4;
+  measured.elements = 250'000'000;  // 1 GB
+  for (int rank = 0; rank < 4; ++rank) {
+    measured.results[rank].seconds = {1.0, 1.0, 1.0};
+    measured.nodes[rank] = std::string("n") + static_cast<char>('1' + rank);
+  }
+  return measured;
+}
+
+TEST(JudgeAllReduce, BusBandwidthIsThatOfTheSlowestRank) {
+  auto measured = reduced();
+  measured.results[2].seconds = {2.0, 4.0, 2.0};
+  const auto bandwidth = bus_bandwidth(measured);
+  ASSERT_TRUE(bandwidth);
+  EXPECT_DOUBLE_EQ(bandwidth->seconds, 2.0);
+  EXPECT_DOUBLE_EQ(bandwidth->factor, 1.5);
+  EXPECT_DOUBLE_EQ(bandwidth->algorithm_per_second, 0.5e9);
+  EXPECT_DOUBLE_EQ(bandwidth->bus_per_second, 0.75e9);
+  EXPECT_EQ(complaints(judge_all_reduce(measured, std::nullopt)), "");
+}
+
+TEST(JudgeAllReduce, AFloorThatWasAskedFor) {
+  EXPECT_EQ(complaints(judge_all_reduce(reduced(), 1.4e9)), "");
+  EXPECT_EQ(complaints(judge_all_reduce(reduced(), 1.6e9)), "mpi.all_reduce =CRITICAL");
+}
+
+TEST(JudgeAllReduce, WrongSumsNameWhoHasThem) {
+  auto measured = reduced();
+  measured.results[1].mismatch.count = 7;
+  EXPECT_EQ(complaints(judge_all_reduce(measured, std::nullopt)),
+            "mpi.all_reduce_data n2=CRITICAL");
+  for (auto& [rank, result] : measured.results) result.mismatch.count = 7;
+  EXPECT_EQ(complaints(judge_all_reduce(measured, std::nullopt)), "mpi.all_reduce_data =CRITICAL");
+}
+
+TEST(JudgeAllReduce, BetweenTwoRanksEitherMayBeAtFault) {
+  auto measured = reduced();
+  measured.ranks = 2;
+  measured.results.erase(2);
+  measured.results.erase(3);
+  measured.nodes.erase(2);
+  measured.nodes.erase(3);
+  measured.results[1].mismatch.count = 7;
+  EXPECT_EQ(complaints(judge_all_reduce(measured, std::nullopt)),
+            "mpi.all_reduce_data n2/n1=CRITICAL");
+}
+
+TEST(JudgeAllReduce, NoneIsUnknown) {
+  AllReduceMeasured none;
+  none.ranks = 4;
+  EXPECT_EQ(complaints(judge_all_reduce(none, std::nullopt)), "mpi.all_reduce =UNKNOWN");
+}
+
+}  // namespace
+}  // namespace ddp::check

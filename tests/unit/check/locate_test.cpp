@@ -1,0 +1,251 @@
+// Thresholds and the search for the bad node, in hand-made cases.
+#include "ddp_runtime/check/net/locate.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <vector>
+
+namespace ddp::check {
+namespace {
+
+TEST(Threshold, Medians) {
+  EXPECT_EQ(median(std::vector<double>{3}), 3);
+  EXPECT_EQ(median(std::vector<double>{3, 1}), 2);
+  EXPECT_EQ(median(std::vector<double>{9, 1, 5}), 5);
+  EXPECT_EQ(median(std::vector<double>{9, 1, 5, 3}), 4);
+}
+
+TEST(Threshold, FloorKeepsQuietFleetsQuiet) {
+  // MAD alone would flag 99 among these.
+  const auto thresholds = peer_thresholds(std::vector<double>{100, 100, 100, 99}, {});
+  ASSERT_TRUE(thresholds);
+  EXPECT_DOUBLE_EQ(thresholds->warning, 90);
+  EXPECT_DOUBLE_EQ(thresholds->critical, 80);
+  EXPECT_EQ(judge_by_peers(99, *thresholds), Severity::ok);
+  EXPECT_EQ(judge_by_peers(90, *thresholds), Severity::ok);
+  EXPECT_EQ(judge_by_peers(89, *thresholds), Severity::warning);
+  EXPECT_EQ(judge_by_peers(79, *thresholds), Severity::critical);
+}
+
+TEST(Threshold, WideFleetsGetWideThresholds) {
+  // Deviations from 100: 0 10 10 20 20; their median 10, so 3.5 * 1.4826 * 10 = 51.9.
+  const auto thresholds = peer_thresholds(std::vector<double>{80, 90, 100, 110, 120}, {});
+  ASSERT_TRUE(thresholds);
+  EXPECT_NEAR(thresholds->warning, 48.1, 0.05);
+  EXPECT_NEAR(thresholds->critical, 48.1, 0.05);
+}
+
+TEST(Threshold, AQuarterOfTheMedianIsSlowHoweverNoisyTheFleet) {
+  // Median 60 and MAD 45, so 3.5 * 1.4826 * MAD is far above the median.
+  const auto thresholds = peer_thresholds(std::vector<double>{14, 20, 100, 110}, {});
+  ASSERT_TRUE(thresholds);
+  EXPECT_DOUBLE_EQ(thresholds->warning, 15);
+  EXPECT_DOUBLE_EQ(thresholds->critical, 15);
+}
+
+TEST(Threshold, ThreeNodesAreTooFewToVote) {
+  EXPECT_FALSE(peer_thresholds(std::vector<double>{100, 100, 1}, {}));
+  EXPECT_TRUE(peer_thresholds(std::vector<double>{100, 100, 100, 1}, {}));
+}
+
+TEST(Threshold, PartsOfTheLinkRate) {
+  EXPECT_EQ(judge_by_link(0.80, {}), Severity::ok);
+  EXPECT_EQ(judge_by_link(0.79, {}), Severity::warning);
+  EXPECT_EQ(judge_by_link(0.59, {}), Severity::critical);
+}
+
+PairResult exchange(int a, int b, double a_to_b, double b_to_a) {
+  PairResult result;
+  result.pair = {a, b};
+  result.a_to_b = a_to_b;
+  result.b_to_a = b_to_a;
+  return result;
+}
+
+// All pairs of `nodes` nodes; a node's speed bounds that of its pairs.
+std::vector<PairResult> fleet(int nodes, const std::map<int, double>& slow) {
+  const auto speed = [&slow](int node) { return slow.contains(node) ? slow.at(node) : 100.0; };
+  std::vector<PairResult> results;
+  for (const auto& round : all_rounds(nodes)) {
+    for (const auto& [a, b] : round) {
+      const double both = std::min(speed(a), speed(b));
+      results.push_back(exchange(a, b, both, both));
+    }
+  }
+  return results;
+}
+
+std::set<int> slow_set(int nodes, const std::vector<PairResult>& results) {
+  const auto flags = slow_nodes(nodes, results, {});
+  std::set<int> slow;
+  for (int node = 0; node < nodes; ++node) {
+    if (flags[static_cast<std::size_t>(node)]) slow.insert(node);
+  }
+  return slow;
+}
+
+// A tool that always names its top two names two on a healthy machine.
+TEST(Locate, AHealthyFleetHasNoSlowNodesAndNoSlowLinks) {
+  const auto results = fleet(8, {});
+  EXPECT_TRUE(slow_set(8, results).empty());
+  EXPECT_TRUE(slow_links(8, results, {}).empty());
+  EXPECT_TRUE(confirmation_round(8, results, {}).empty());
+}
+
+TEST(Locate, SlowNodesNotTheirPartners) {
+  EXPECT_EQ(slow_set(4, fleet(4, {{2, 50.0}})), std::set<int>{2});
+  EXPECT_EQ(slow_set(8, fleet(8, {{1, 70.0}, {5, 70.0}})), (std::set<int>{1, 5}));
+}
+
+TEST(Locate, OneDirectionIsEnough) {
+  auto results = fleet(4, {});
+  for (auto& result : results) {
+    if (result.pair.a == 1) result.a_to_b = 40;  // node 1 sends slowly
+    if (result.pair.b == 1) result.b_to_a = 40;
+  }
+  EXPECT_EQ(slow_set(4, results), std::set<int>{1});
+  const auto send = best_speeds(4, results, Direction::send);
+  const auto receive = best_speeds(4, results, Direction::receive);
+  EXPECT_EQ(send[1], 40);
+  EXPECT_EQ(receive[1], 100);
+  EXPECT_EQ(receive[0], 100);
+  EXPECT_EQ(best_speeds(2, std::vector{exchange(0, 1, 40, 100)}, Direction::receive)[0], 100);
+  EXPECT_EQ(best_speeds(2, std::vector{exchange(0, 1, 40, 100)}, Direction::receive)[1], 40);
+}
+
+TEST(Locate, AFailedExchangeIsNoMeasurement) {
+  auto results = fleet(4, {});
+  for (auto& result : results) {
+    if (result.pair.a == 3 || result.pair.b == 3) result.failure = "timed out";
+  }
+  EXPECT_FALSE(best_speeds(4, results, Direction::send)[3]);
+  EXPECT_TRUE(slow_set(4, results).empty());  // three values are left: too few to vote
+}
+
+TEST(Locate, ASlowLinkNeedsASecondMeasurement) {
+  auto results = fleet(6, {});
+  for (auto& result : results) {
+    if (result.pair == Pair{1, 4}) result.b_to_a = 30;
+  }
+  EXPECT_TRUE(slow_set(6, results).empty());
+  EXPECT_TRUE(slow_links(6, results, {}).empty());
+  EXPECT_EQ(confirmation_round(6, results, {}), (Round{{1, 4}}));
+  auto cleared = results;
+  cleared.push_back(exchange(1, 4, 100, 100));
+  EXPECT_TRUE(slow_links(6, cleared, {}).empty());
+  auto confirmed = results;
+  confirmed.push_back(exchange(1, 4, 100, 31));
+  EXPECT_EQ(slow_links(6, confirmed, {}), (std::vector<Pair>{{1, 4}}));
+}
+
+TEST(Locate, SuspectsAreConfirmedAgainstGoodNodesTheyHaveNotMet) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    std::vector<PairResult> results;
+    for (const auto& round : random_rounds(10, 3, seed)) {
+      for (const auto& [a, b] : round) {
+        const double speed = a == 6 || b == 6 ? 50 : 100;
+        results.push_back(exchange(a, b, speed, speed));
+      }
+    }
+    const Round round = confirmation_round(10, results, {});
+    ASSERT_EQ(round.size(), 1U);
+    EXPECT_TRUE(round[0].a == 6 || round[0].b == 6);
+    for (const auto& result : results) EXPECT_NE(result.pair, round[0]);
+  }
+}
+
+TEST(Locate, ConfirmationLeavesOutWhoDoesNotAnswer) {
+  std::vector<PairResult> results;
+  for (auto& result : fleet(6, {{0, 50.0}})) {
+    if (result.pair.a == 1 || result.pair.b == 1) result.failure = "no answer";
+    if (result.pair != Pair{0, 1}) results.push_back(result);  // so 1 is new to node 0
+  }
+  const Round round = confirmation_round(6, results, {});
+  ASSERT_EQ(round.size(), 1U);
+  EXPECT_EQ(round[0].a, 0);
+  EXPECT_NE(round[0].b, 1);
+}
+
+struct ExplainCase {
+  const char* name;
+  int nodes;
+  std::vector<Pair> bad;
+  std::vector<Pair> good;
+  bool everything;
+  std::vector<int> named;
+  std::vector<Pair> links;
+  std::vector<bool> suspected = {};
+};
+
+class Explain : public testing::TestWithParam<ExplainCase> {};
+
+TEST_P(Explain, SmallestExplanation) {
+  const auto& test = GetParam();
+  const Explanation explanation = explain(test.nodes, test.bad, test.good, test.suspected);
+  EXPECT_EQ(explanation.everything, test.everything);
+  EXPECT_EQ(explanation.nodes, test.named);
+  EXPECT_EQ(explanation.links, test.links);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, Explain,
+    testing::Values(
+        ExplainCase{"nothing", 4, {}, {{0, 1}, {2, 3}}, false, {}, {}},
+        ExplainCase{"two nodes, one pair", 2, {{0, 1}}, {}, false, {}, {{0, 1}}},
+        ExplainCase{"one of three", 3, {{0, 1}, {1, 2}}, {{0, 2}}, false, {1}, {}},
+        ExplainCase{"all of three", 3, {{0, 1}, {0, 2}, {1, 2}}, {}, true, {}, {}},
+        ExplainCase{"only its own pairs", 4, {{0, 1}, {0, 2}, {0, 3}}, {}, false, {0}, {}},
+        ExplainCase{"two of four",
+                    4,
+                    {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}},
+                    {{2, 3}},
+                    false,
+                    {0, 1},
+                    {}},
+        ExplainCase{"one link of four",
+                    4,
+                    {{1, 3}},
+                    {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {2, 3}},
+                    false,
+                    {},
+                    {{1, 3}}},
+        ExplainCase{
+            "now and then", 4, {{0, 1}, {0, 2}}, {{0, 3}, {1, 2}, {1, 3}, {2, 3}}, false, {0}, {}},
+        ExplainCase{"one partner only", 4, {{0, 1}}, {{1, 2}, {1, 3}, {2, 3}}, false, {}, {{0, 1}}},
+        ExplainCase{
+            "the same pair twice", 3, {{0, 1}, {0, 1}}, {{0, 2}, {1, 2}}, false, {}, {{0, 1}}},
+        ExplainCase{"suspected already",
+                    4,
+                    {{0, 1}},
+                    {{0, 2}, {1, 2}, {1, 3}},
+                    false,
+                    {1},
+                    {},
+                    {false, true, false, false}},
+        ExplainCase{"both suspected",
+                    4,
+                    {{0, 1}},
+                    {{0, 2}, {1, 2}, {1, 3}},
+                    false,
+                    {},
+                    {{0, 1}},
+                    {true, true, false, false}},
+        ExplainCase{"two against two",
+                    5,
+                    {{0, 2}, {0, 3}, {1, 2}, {1, 3}},
+                    {{0, 4}, {1, 4}, {2, 4}, {3, 4}},
+                    false,
+                    {},
+                    {{0, 2}, {0, 3}, {1, 2}, {1, 3}}}),
+    [](const auto& test) {
+      std::string name;
+      for (const char c : std::string(test.param.name)) {
+        if (std::isalnum(static_cast<unsigned char>(c)) != 0) name.push_back(c);
+      }
+      return name;
+    });
+
+}  // namespace
+}  // namespace ddp::check

@@ -1,0 +1,326 @@
+// The whole network check, without MPI, with tasks that are threads of this process and nodes that
+// are names; and the leader alone against tasks that misbehave on the wire.
+#include "ddp_runtime/check/net/run_net.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddp_runtime/check/net/leader.h"
+#include "ddp_runtime/check/net/tcp.h"
+
+namespace ddp::check {
+namespace {
+
+using testing::HasSubstr;
+
+struct NetResult {
+  Verdict verdict;
+  std::vector<int> exit_codes;
+};
+
+NetOptions options_for(int rank, int size) {
+  NetOptions options;
+  options.step.rank = rank;
+  options.step.size = size;
+  for (int i = 0; i < size; ++i) {
+    std::string name = "n";
+    name += std::to_string(i + 1);
+    options.step.nodes.push_back({name, 1});
+  }
+  options.step.node = options.step.nodes[static_cast<std::size_t>(rank)].name;
+  options.step.leader_host = "127.0.0.1";
+  options.step.identity = "test";
+  options.step.pretended = true;
+  options.program = "ddp-check test";
+  options.mpi = false;
+  options.bytes = 1 << 16;
+  options.deadline = std::chrono::seconds(20);
+  options.pair_limit = std::chrono::seconds(20);
+  options.grace = std::chrono::milliseconds(1000);
+  // Threads on few processors are no fleet: only who has less than a quarter of the others is slow.
+  options.rules.peers = {0.75, 0.75};
+  return options;
+}
+
+std::uint16_t free_port() {
+  return listen_on(0).port;
+}
+
+// `change` may alter each task's options.
+template <class Change>
+NetResult run_all(int size, const Change& change) {
+  NetResult run;
+  std::mutex mutex;
+  const std::uint16_t port = free_port();
+  run.exit_codes.assign(static_cast<std::size_t>(size), -1);
+  std::vector<std::thread> tasks;
+  for (int rank = 0; rank < size; ++rank) {
+    tasks.emplace_back([&, rank] {
+      NetOptions options = options_for(rank, size);
+      options.step.leader_port = port;
+      options.publish = [&](const Verdict& verdict) { run.verdict = verdict; };
+      change(options);
+      const NetOutcome outcome = run_net(options);
+      const std::lock_guard lock(mutex);
+      run.exit_codes[static_cast<std::size_t>(rank)] = outcome.exit_code;
+    });
+  }
+  for (auto& task : tasks) task.join();
+  return run;
+}
+
+NetResult run_with(int size, const std::string& fault) {
+  return run_all(size, [&fault](NetOptions& options) {
+    if (!fault.empty()) options.injections = parse_injections({fault});
+  });
+}
+
+TEST(NetRun, HealthyTasksAllEndWithOk) {
+  const NetResult run = run_with(4, "");
+  EXPECT_EQ(run.exit_codes, (std::vector<int>{0, 0, 0, 0})) << text_of(run.verdict);
+  EXPECT_THAT(verdict_line(run.verdict), HasSubstr("net OK - 4 nodes, 4 tasks; TCP "));
+  EXPECT_EQ(run.verdict.measurements.at("tcp").size(), 6U);
+}
+
+TEST(NetRun, CorruptDataIsFoundAndEverybodyEndsWithIt) {
+  const NetResult run = run_with(4, "corrupt:n3");
+  EXPECT_EQ(run.exit_codes, (std::vector<int>{2, 2, 2, 2}));
+  EXPECT_EQ(exclude_list(run.verdict), "n3\n");
+}
+
+TEST(NetRun, AMissingTaskIsNamedAfterTheDeadline) {
+  const NetResult run = run_all(3, [](NetOptions& options) {
+    options.injections = parse_injections({"missing:n2"});
+    options.deadline = std::chrono::milliseconds(300);
+  });
+  EXPECT_EQ(run.exit_codes, (std::vector<int>{2, 2, 2}));
+  EXPECT_EQ(exclude_list(run.verdict), "n2\n");
+  EXPECT_EQ(run.verdict.measurements.at("tcp").size(), 1U);  // the others are measured still
+}
+
+TEST(NetRun, AHungTaskIsNamedAndItsPartnersAreNot) {
+  const NetResult run = run_all(4, [](NetOptions& options) {
+    options.injections = parse_injections({"hang:n2"});
+    options.pair_limit = std::chrono::milliseconds(500);
+  });
+  EXPECT_EQ(run.exit_codes, (std::vector<int>{2, 2, 2, 2}));
+  EXPECT_EQ(exclude_list(run.verdict), "n2\n");
+}
+
+TEST(NetRun, TheLeadersOwnTaskMayHangToo) {
+  const NetResult run = run_all(3, [](NetOptions& options) {
+    options.injections = parse_injections({"hang:n1"});
+    options.pair_limit = std::chrono::milliseconds(500);
+  });
+  EXPECT_EQ(run.exit_codes, (std::vector<int>{2, 2, 2}));
+  EXPECT_EQ(exclude_list(run.verdict), "n1\n");
+}
+
+TEST(NetRun, OneNodeIsNoNetwork) {
+  const NetResult run = run_with(1, "");
+  EXPECT_EQ(run.exit_codes, std::vector<int>{3});
+  EXPECT_THAT(text_of(run.verdict), HasSubstr("one node only"));
+}
+
+TEST(NetRun, ALeaderNobodyCanReachByItsNameIsFound) {
+  const NetResult run = run_all(2, [](NetOptions& options) {
+    options.deadline = std::chrono::milliseconds(1500);
+    if (options.step.rank == 0) options.step.leader_host = "name.invalid.";
+    options.step.pretended = false;
+  });
+  EXPECT_EQ(run.exit_codes[0], 2);
+  EXPECT_THAT(text_of(run.verdict), HasSubstr("n1 name.invalid. net.leader_address"));
+}
+
+TEST(NetRun, WithoutALeaderEveryTaskSaysSo) {
+  NetOptions options = options_for(1, 2);
+  options.step.leader_port = free_port();
+  options.deadline = std::chrono::milliseconds(300);
+  const NetOutcome outcome = run_net(options);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.complaint, HasSubstr("n2 (rank 1) could not report to the leader"));
+  EXPECT_THAT(outcome.complaint, HasSubstr("Connection refused"));
+}
+
+TEST(NetRun, AStrangerOnTheLeadersPortIsNoLeader) {
+  const Listener stranger = listen_on(0);  // accepts, and says nothing
+  NetOptions options = options_for(1, 2);
+  options.step.leader_port = stranger.port;
+  options.deadline = std::chrono::milliseconds(300);
+  EXPECT_THAT(run_net(options).complaint, HasSubstr("does not answer as ddp-check does"));
+}
+
+TEST(NetRun, APortInUseIsAVerdict) {
+  const Listener other = listen_on(0);
+  NetOptions options = options_for(0, 2);
+  options.step.leader_port = other.port;
+  Verdict verdict;
+  options.publish = [&verdict](const Verdict& v) { verdict = v; };
+  EXPECT_EQ(run_net(options).exit_code, 2);
+  EXPECT_THAT(verdict_line(verdict), HasSubstr("net.leader_port"));
+  EXPECT_THAT(text_of(verdict), HasSubstr("Address already in use"));
+}
+
+TEST(NetRun, AVerdictThatCannotBePublishedIsUnknownForAll) {
+  const NetResult run = run_all(2, [](NetOptions& options) {
+    options.publish = [](const Verdict&) { throw RuntimeError("disk full"); };
+  });
+  EXPECT_EQ(run.exit_codes, (std::vector<int>{3, 3}));
+}
+
+TEST(NetRun, InjectingIntoANodeThatIsNotThereIsAMistake) {
+  NetOptions options = options_for(0, 2);
+  options.injections = parse_injections({"corrupt:n9"});
+  EXPECT_THROW(run_net(options), UsageError);
+}
+
+// ---- the leader against the wire
+
+// A task that is a bare connection.
+class Puppet {
+ public:
+  Puppet(std::uint16_t port, int rank, const std::string& identity = "test",
+         const std::string& program = "ddp-check test")
+      : channel_(connect_to("127.0.0.1", port, Clock::now() + std::chrono::seconds(20))) {
+    Hello hello;
+    hello.program = program;
+    hello.identity = identity;
+    hello.rank = rank;
+    hello.node = "n";
+    hello.node += std::to_string(rank);
+    channel_.send(to_message(hello), Clock::now() + std::chrono::seconds(20));
+  }
+  ControlChannel& channel() { return channel_; }
+  nlohmann::json receive() {
+    return channel_.receive(Clock::now() + std::chrono::seconds(20)).value();
+  }
+  void answer(const nlohmann::json& message) {
+    channel_.send(message, Clock::now() + std::chrono::seconds(20));
+  }
+
+ private:
+  ControlChannel channel_;
+};
+
+class LeaderOnTheWire : public testing::Test {
+ protected:
+  LeaderOnTheWire() : listener_(listen_on(0)), port_(listener_.port) {}
+
+  Leader& call(int expected, std::chrono::milliseconds patience = std::chrono::seconds(20)) {
+    leader_ = std::make_unique<Leader>(std::move(listener_), "ddp-check test", "test",
+                                       std::chrono::milliseconds(1000));
+    leader_->roll_call(expected, Clock::now() + patience, [](const std::string&) {});
+    return *leader_;
+  }
+
+  Listener listener_;
+  std::uint16_t port_;
+  std::unique_ptr<Leader> leader_;
+};
+
+TEST_F(LeaderOnTheWire, StrangersAreNotCounted) {
+  const FileDescriptor silent =
+      connect_to("127.0.0.1", port_, Clock::now() + std::chrono::seconds(20));
+  const FileDescriptor babbler =
+      connect_to("127.0.0.1", port_, Clock::now() + std::chrono::seconds(20));
+  const std::string nonsense = "GET / HTTP/1.1\r\n\r\n";
+  send_all(babbler.get(), std::as_bytes(std::span(nonsense)),
+           Clock::now() + std::chrono::seconds(20));
+  Puppet first(port_, 0);
+  EXPECT_EQ(call(1).present().size(), 1U);
+}
+
+TEST_F(LeaderOnTheWire, TasksOfOthersAndTasksTwiceAreSentAwayWithTheReason) {
+  Puppet other_step(port_, 1, "12.0");
+  Puppet other_version(port_, 2, "test", "ddp-check 0.0.1");
+  Puppet right(port_, 3);
+  Puppet twice(port_, 3);
+  Leader& leader = call(2, std::chrono::milliseconds(500));
+  EXPECT_EQ(leader.present().size(), 1U);
+  EXPECT_EQ(leader.refusals().size(), 3U);
+  EXPECT_THAT(other_step.receive().at("refused").get<std::string>(),
+              HasSubstr("belongs to another job step"));
+  EXPECT_THAT(other_version.receive().at("refused").get<std::string>(),
+              HasSubstr("runs ddp-check 0.0.1"));
+}
+
+TEST_F(LeaderOnTheWire, TheSilentTheDeadAndTheConfusedAreLostTheSlowAreNot) {
+  Puppet good(port_, 0);
+  Puppet slow(port_, 1);
+  Puppet silent(port_, 2);
+  auto dead = std::make_unique<Puppet>(port_, 3);
+  Puppet confused(port_, 4);
+  Leader& leader = call(5);
+  std::thread puppets([&] {
+    for (Puppet* puppet : {&good, &slow, &silent, dead.get(), &confused}) puppet->receive();
+    good.answer({{"id", good.receive().at("id")}, {"result", 42}});
+    dead.reset();
+    confused.answer({{"result", 42}});
+    const auto late = slow.receive().at("id");
+    const auto ping = slow.receive();  // it answers the sign of life, then what was asked
+    slow.answer({{"id", ping.at("id")}});
+    slow.answer({{"id", late}, {"result", 1}});
+    slow.answer({{"id", slow.receive().at("id")}, {"result", 2}});
+  });
+  ByRank orders;
+  for (int rank = 0; rank < 5; ++rank) orders[rank] = {{"do", "something"}};
+  const ByRank answers = leader.ask(orders, "the test", std::chrono::milliseconds(300));
+  EXPECT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers.at(0).at("result"), 42);
+  std::set<int> lost;
+  for (const auto& task : leader.lost()) lost.insert(task.rank);
+  EXPECT_EQ(lost, (std::set<int>{2, 3, 4}));
+  // The late answer to the first order is not taken for the answer to the second.
+  const ByRank second =
+      leader.ask({{1, {{"do", "more"}}}}, "the test", std::chrono::milliseconds(20'000));
+  EXPECT_EQ(second.at(1).at("result"), 2);
+  puppets.join();
+}
+
+// Aggregations have been seen to lose everybody's result in jobs of more than 300 nodes.
+TEST_F(LeaderOnTheWire, FourHundredTasksReportAndAnswer) {
+  constexpr int kTasks = 400;
+  std::vector<std::unique_ptr<Puppet>> puppets;
+  std::thread tasks([&] {
+    for (int rank = 0; rank < kTasks; ++rank) {
+      puppets.push_back(std::make_unique<Puppet>(port_, rank));
+    }
+    for (auto& puppet : puppets) puppet->receive();  // welcome
+    for (auto& puppet : puppets) {
+      puppet->answer({{"id", puppet->receive().at("id")}, {"text", std::string(2000, 'x')}});
+    }
+  });
+  Leader& leader = call(kTasks);
+  EXPECT_EQ(leader.present().size(), static_cast<std::size_t>(kTasks));
+  const ByRank answers = leader.ask_all({{"do", "x"}}, "the test", std::chrono::seconds(20));
+  EXPECT_EQ(answers.size(), static_cast<std::size_t>(kTasks));
+  EXPECT_TRUE(leader.all_reachable());
+  tasks.join();
+}
+
+TEST(Verdicts, AThousandNodesKeepTheirNames) {
+  Verdict verdict;
+  verdict.command = "net";
+  for (int node = 0; node < 1024; ++node) {
+    std::string name = "node";
+    name += std::to_string(node);
+    verdict.nodes.push_back(name);
+    const bool bad = node % 100 == 7;
+    for (const char* check : {"tcp.send", "tcp.receive"}) {
+      verdict.findings.add(Finding{
+          .check = check, .severity = bad ? Severity::critical : Severity::ok, .node = name});
+    }
+  }
+  EXPECT_EQ(verdict.findings.all().size(), 2048U);
+  EXPECT_EQ(bad_nodes(verdict).size(), 11U);
+  EXPECT_EQ(exit_code_of(verdict.severity()), 2);  // never a count: 256 failures would be exit 0
+}
+
+}  // namespace
+}  // namespace ddp::check

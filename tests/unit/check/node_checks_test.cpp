@@ -1,0 +1,267 @@
+// The other checks of one node: limits, storage, names, processors, memory, clock; and the run of
+// all of them.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "ddp_runtime/check/node/clock_check.h"
+#include "ddp_runtime/check/node/host_name_check.h"
+#include "ddp_runtime/check/node/limits_check.h"
+#include "ddp_runtime/check/node/memory_check.h"
+#include "ddp_runtime/check/node/processor_check.h"
+#include "ddp_runtime/check/node/run_node_checks.h"
+#include "ddp_runtime/check/node/storage_check.h"
+#include "ddp_runtime/check/resolve.h"
+#include "ddp_runtime/check/within.h"
+#include "tests/unit/fabric/fake_sysfs.h"
+
+namespace ddp::check {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::chrono::milliseconds kPatience{2000};
+
+Severity severity_of(const std::vector<Finding>& findings, const std::string& check) {
+  for (const auto& finding : findings) {
+    if (finding.check == check) return finding.severity;
+  }
+  ADD_FAILURE() << "no finding " << check;
+  return Severity::unknown;
+}
+
+// ---- limits
+
+struct LimitCase {
+  const char* check;
+  std::uint64_t value;
+  bool rdma;
+  Severity severity;
+};
+
+class LimitTable : public testing::TestWithParam<LimitCase> {};
+
+TEST_P(LimitTable, Judges) {
+  const auto& [check, value, rdma, severity] = GetParam();
+  const Limit limit{value, kUnlimited};
+  EXPECT_EQ(severity_of(judge_limits({limit, limit, limit, limit}, rdma), check), severity);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, LimitTable,
+    testing::Values(LimitCase{"limits.memlock", kUnlimited, true, Severity::ok},
+                    LimitCase{"limits.memlock", 1024 * kMiB, true, Severity::warning},
+                    LimitCase{"limits.memlock", 8 * kMiB, true, Severity::critical},
+                    LimitCase{"limits.memlock", 8 * kMiB, false, Severity::ok},
+                    LimitCase{"limits.nofile", 4096, false, Severity::ok},
+                    LimitCase{"limits.nofile", 4095, false, Severity::warning},
+                    LimitCase{"limits.nofile", 1023, false, Severity::critical},
+                    LimitCase{"limits.nproc", 4096, false, Severity::ok},
+                    LimitCase{"limits.nproc", 4095, false, Severity::warning},
+                    LimitCase{"limits.nproc", 511, false, Severity::critical},
+                    LimitCase{"limits.stack", kUnlimited, false, Severity::ok},
+                    LimitCase{"limits.stack", 8 * kMiB, false, Severity::ok},
+                    LimitCase{"limits.stack", 4 * kMiB, false, Severity::warning},
+                    LimitCase{"limits.stack", kMiB / 2, false, Severity::critical}));
+
+TEST(LimitsCheck, UnreadableIsUnknown) {
+  for (const auto& finding : judge_limits({}, false)) {
+    EXPECT_EQ(finding.severity, Severity::unknown) << finding.check;
+  }
+}
+
+TEST(LimitsCheck, ReadsThoseOfThisProcess) {
+  const Limits limits = read_limits();
+  ASSERT_TRUE(limits.open_files);
+  EXPECT_GT(limits.open_files->soft, 0U);
+  EXPECT_GE(limits.open_files->hard, limits.open_files->soft);
+}
+
+// ---- storage
+
+const StorageRule kRule{"storage.tmp", "/x", 1024 * kMiB, 64 * kMiB, "why"};
+
+StorageFacts facts_with_free(std::uint64_t free_bytes) {
+  return {4096 * kMiB, free_bytes, true, "", false};
+}
+
+TEST(StorageCheck, FreeSpace) {
+  EXPECT_EQ(judge_storage(facts_with_free(1024 * kMiB), kRule).severity, Severity::ok);
+  EXPECT_EQ(judge_storage(facts_with_free(1023 * kMiB), kRule).severity, Severity::warning);
+  EXPECT_EQ(judge_storage(facts_with_free(63 * kMiB), kRule).severity, Severity::critical);
+}
+
+TEST(StorageCheck, AFailedWriteIsCriticalWhateverIsFree) {
+  StorageFacts facts = facts_with_free(4096 * kMiB);
+  facts.error = "flushing failed";
+  EXPECT_EQ(judge_storage(facts, kRule).severity, Severity::critical);
+}
+
+TEST(StorageCheck, WritableButOfUnknownSizeIsUnknown) {
+  EXPECT_EQ(judge_storage(StorageFacts{}, kRule).severity, Severity::unknown);
+}
+
+class TemporaryFolder : public testing::Test {
+ protected:
+  const test::FakeSysfs folder_{"folder/"};
+  std::string path() const { return (folder_.root() / "folder").string(); }
+};
+
+using StorageProbe = TemporaryFolder;
+
+TEST_F(StorageProbe, WritesReadsBackAndLeavesNothing) {
+  const StorageFacts facts = probe_storage(path(), kPatience);
+  EXPECT_EQ(facts.error, "");
+  EXPECT_TRUE(facts.sizes_known);
+  EXPECT_GT(facts.free_bytes, 0U);
+  EXPECT_GE(facts.total_bytes, facts.free_bytes);
+  EXPECT_TRUE(std::filesystem::is_empty(path()));
+}
+
+TEST_F(StorageProbe, SaysWhyItCannotWrite) {
+  EXPECT_EQ(probe_storage(path() + "/nothing", kPatience).error,
+            "creating a file failed: No such file or directory");
+  std::ofstream(path() + "/file") << "x";
+  EXPECT_EQ(probe_storage(path() + "/file", kPatience).error,
+            "creating a file failed: Not a directory");
+}
+
+// ---- names
+
+TEST(HostNameCheck, Table) {
+  EXPECT_EQ(judge_host_name({{"10.0.0.1"}, "", false}).severity, Severity::ok);
+  EXPECT_EQ(judge_host_name({{"10.0.0.1", "127.0.1.1"}, "", false}).severity, Severity::ok);
+  EXPECT_EQ(judge_host_name({{"127.0.1.1"}, "", false}).severity, Severity::warning);
+  EXPECT_EQ(judge_host_name({{"::1", "127.0.0.1"}, "", false}).severity, Severity::warning);
+  EXPECT_EQ(judge_host_name({{}, "Name or service not known", false}).severity, Severity::critical);
+  EXPECT_EQ(judge_host_name({{}, "no answer", true}).severity, Severity::critical);
+}
+
+TEST(Resolve, NumericNamesAndUnknownOnes) {
+  EXPECT_EQ(resolve("127.0.0.1", kPatience).addresses, std::vector<std::string>{"127.0.0.1"});
+  const Resolution unknown = resolve("name.invalid.", kPatience);
+  EXPECT_TRUE(unknown.addresses.empty());
+  EXPECT_NE(unknown.error, "");
+}
+
+TEST(Resolve, AddressesAreSortedAndEachOnce) {
+  auto addresses = resolve(host_name(), kPatience).addresses;
+  const auto as_given = addresses;
+  std::sort(addresses.begin(), addresses.end());
+  addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
+  EXPECT_EQ(as_given, addresses);
+}
+
+TEST(Resolve, WhatIsLoopback) {
+  EXPECT_TRUE(is_loopback("127.0.1.1"));
+  EXPECT_TRUE(is_loopback("::1"));
+  EXPECT_FALSE(is_loopback("10.127.0.1"));
+  EXPECT_FALSE(only_loopback({}));
+  EXPECT_FALSE(only_loopback({"127.0.0.1", "10.0.0.1"}));
+}
+
+// ---- bounded waiting
+
+TEST(RunWithin, GivesUpOnWhatDoesNotEnd) {
+  const auto gate = std::make_shared<std::promise<void>>();
+  const auto stuck = [opened = gate->get_future().share()] {
+    opened.wait();
+    return 1;
+  };
+  EXPECT_FALSE(run_within(std::chrono::milliseconds(20), stuck));
+  gate->set_value();  // lets the thread end
+}
+
+TEST(RunWithin, PassesResultsAndExceptions) {
+  EXPECT_EQ(run_within(kPatience, [] { return 7; }), 7);
+  EXPECT_THROW(run_within(kPatience, []() -> int { throw std::runtime_error("broken"); }),
+               std::runtime_error);
+}
+
+// ---- processors, memory, clock
+
+TEST(ProcessorCheck, Table) {
+  EXPECT_EQ(judge_processors({8, 64, 8}).severity, Severity::ok);
+  EXPECT_EQ(judge_processors({4, 64, 8}).severity, Severity::warning);
+  EXPECT_EQ(judge_processors({1, 64, std::nullopt}).severity, Severity::ok);
+  EXPECT_EQ(judge_processors({std::nullopt, 64, 8}).severity, Severity::unknown);
+}
+
+TEST(ProcessorCheck, ReadsMaskAndPromise) {
+  const ProcessorFacts facts = read_processors([](const std::string& name) {
+    return name == "SLURM_CPUS_PER_TASK" ? std::optional<std::string>("6") : std::nullopt;
+  });
+  ASSERT_TRUE(facts.usable);
+  EXPECT_GE(*facts.usable, 1);
+  EXPECT_EQ(facts.promised, 6);
+}
+
+TEST(MemoryCheck, ParsesMeminfo) {
+  const MemoryFacts facts =
+      parse_meminfo("MemTotal:   2048 kB\nMemFree: 1 kB\nMemAvailable: 512 kB\n");
+  EXPECT_EQ(facts.total_bytes, 2 * kMiB);
+  EXPECT_EQ(facts.available_bytes, kMiB / 2);
+  EXPECT_FALSE(parse_meminfo("XMemTotal: 5 kB\n").total_bytes);
+  EXPECT_FALSE(parse_meminfo("MemTotal:").total_bytes);
+  EXPECT_FALSE(parse_meminfo("MemTotal: 99999999999999999999 kB").total_bytes);
+  EXPECT_FALSE(parse_meminfo("MemTotal: 18446744073709551615 kB").total_bytes);
+}
+
+TEST(MemoryCheck, Table) {
+  const std::uint64_t gib = 1024 * kMiB;
+  EXPECT_EQ(judge_memory({64 * gib, 32 * gib}).severity, Severity::ok);
+  EXPECT_EQ(judge_memory({64 * gib, 3 * gib}).severity, Severity::warning);  // less than 5 %
+  EXPECT_EQ(judge_memory({2 * gib, gib - 1}).severity, Severity::warning);   // less than 1 GiB
+  EXPECT_EQ(judge_memory({64 * gib, gib / 2}).severity, Severity::critical);
+  EXPECT_EQ(judge_memory({64 * gib, std::nullopt}).severity, Severity::unknown);
+}
+
+TEST(ClockCheck, Table) {
+  EXPECT_EQ(judge_clock({true, true, 20'000}).severity, Severity::ok);
+  EXPECT_EQ(judge_clock({true, true, 2'000'000}).severity, Severity::warning);
+  EXPECT_EQ(judge_clock({true, false, 20'000}).severity, Severity::warning);
+  EXPECT_EQ(judge_clock({}).severity, Severity::unknown);
+}
+
+// ---- all of them
+
+TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
+  const test::FakeSysfs fake(R"(
+    class/net/lo/type = 772
+    class/infiniband/mlx5_0/ports/1/state = 1: DOWN
+    class/infiniband/mlx5_0/ports/1/phys_state = 3: Disabled
+  )");
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+  limit.rlim_cur = 0;  // nothing may be locked, and the node has an InfiniBand port
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+  NodeOptions options;
+  options.node = "n7";
+  options.sys = fake.root();
+  options.directories = {"/nonexistent-directory"};
+  const NodeOutcome outcome =
+      run_node_checks(options, [](const std::string&) { return std::nullopt; });
+  EXPECT_FALSE(outcome.left_behind);
+  std::map<std::string, Severity> by_check;
+  for (const auto& finding : outcome.verdict.findings.all()) {
+    EXPECT_EQ(finding.node, "n7");
+    by_check[finding.check] = finding.severity;
+  }
+  EXPECT_EQ(by_check.at("interface.any"), Severity::critical);
+  EXPECT_EQ(by_check.at("infiniband.state"), Severity::critical);
+  EXPECT_EQ(by_check.at("limits.memlock"), Severity::critical);
+  EXPECT_EQ(by_check.at("storage.dir"), Severity::critical);
+  for (const char* check :
+       {"limits.nofile", "limits.nproc", "limits.stack", "storage.shm", "storage.tmp", "name.own",
+        "cpu.affinity", "memory.available", "clock.synchronised"}) {
+    EXPECT_TRUE(by_check.contains(check)) << check;
+  }
+  EXPECT_EQ(exclude_list(outcome.verdict), "n7\n");
+}
+
+}  // namespace
+}  // namespace ddp::check

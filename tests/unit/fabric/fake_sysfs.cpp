@@ -1,0 +1,63 @@
+#include "tests/unit/fabric/fake_sysfs.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace ddp::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path temporary_folder() {
+  std::string name = (fs::temp_directory_path() / "ddp-fake-sysfs-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed: " + name);
+  return name;
+}
+
+std::string with_line_breaks(const std::string& text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_break = text.compare(i, 2, "\\n") == 0;
+    result.push_back(is_break ? '\n' : text[i]);
+    if (is_break) ++i;
+  }
+  return result;
+}
+
+void make_entry(const fs::path& root, const std::string& line) {
+  const std::size_t link = line.find(" -> ");
+  const std::size_t file = line.find(" = ");
+  const fs::path path = root / line.substr(0, std::min(link, file));
+  if (link == std::string::npos && file == std::string::npos) {
+    fs::create_directories(path);
+    return;
+  }
+  fs::create_directories(path.parent_path());
+  if (link != std::string::npos) {
+    fs::create_symlink(line.substr(link + 4), path);
+  } else {
+    std::ofstream(path) << with_line_breaks(line.substr(file + 3)) << '\n';
+  }
+}
+
+}  // namespace
+
+FakeSysfs::FakeSysfs(std::string_view tree) : root_(temporary_folder()) {
+  std::istringstream lines{std::string(tree)};
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(0, line.find_first_not_of(' '));
+    if (line.empty() || line.front() == '#') continue;
+    make_entry(root_, line);
+  }
+}
+
+FakeSysfs::~FakeSysfs() {
+  std::error_code ignored;
+  fs::remove_all(root_, ignored);
+}
+
+}  // namespace ddp::test

@@ -1,0 +1,27 @@
+// A made-up /sys tree in a temporary folder, written from one readable text. It stands in for
+// hardware that the test machine does not have; every tree in the tests is such a fake.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace ddp::test {
+
+class FakeSysfs {
+ public:
+  // One entry a line; empty lines and lines that begin with # are skipped:
+  //   class/net/eth0/mtu = 1500                 a file; \n in the value is a line break
+  //   class/net/eth0/master -> ../bond0         a symbolic link
+  //   class/net/eth0/bridge/                    a folder
+  explicit FakeSysfs(std::string_view tree);
+  FakeSysfs(const FakeSysfs&) = delete;
+  FakeSysfs& operator=(const FakeSysfs&) = delete;
+  ~FakeSysfs();
+
+  const std::filesystem::path& root() const noexcept { return root_; }
+
+ private:
+  std::filesystem::path root_;
+};
+
+}  // namespace ddp::test
