@@ -68,7 +68,7 @@ json TaskWork::resolve_names(const json& order) const {
 
 json TaskWork::join_world(const json& order) {
   comm::WorldOptions options;
-  options.limits.timeout = limit_of(order);
+  options.group.limits.timeout = limit_of(order);
   in_world_.store(true);
   try {
     world_ = std::make_unique<comm::World>(options);
