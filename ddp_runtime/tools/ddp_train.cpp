@@ -193,6 +193,8 @@ int main(int argc, char** argv) {
   app.footer(kExamples);
   app.set_version_flag("--version", fmt::format("ddp-train {}", ddp::kVersion));
   app.set_config("--config", "", "Read options from a file (name=value lines)");
+  // So that a job script can give defaults and its user can change them.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_model_options(app, c);
   add_training_options(app, c);
   add_run_options(app, c);
