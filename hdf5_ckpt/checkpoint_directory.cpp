@@ -9,10 +9,12 @@
 #include <cerrno>
 #include <chrono>
 #include <functional>
+#include <limits>
 
 #include "hdf5_ckpt/detail/folders.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/layout.h"
+#include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/detail/publish.h"
 #include "hdf5_ckpt/error.h"
 
@@ -117,6 +119,9 @@ SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
 FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string& file_name,
                                             std::span<const ArrayView> arrays,
                                             const nlohmann::json& attributes) {
+  // Before it becomes part of a path: the writer sees only the last component.
+  if (const std::string problem = file_name_problem(file_name); !problem.empty())
+    throw Error(fmt::format("the file name '{}' {}", file_name, problem));
   nlohmann::json all = attributes;
   if (!all.is_object()) throw Error("a file's attributes must be a JSON object");
   all["format"] = "hdf5_ckpt";

@@ -79,7 +79,7 @@ std::optional<OwnerTag> OwnerTag::parse(std::string_view text) {
 
 OwnerIsDead dead_relatives_of(OwnerTag own) {
   return [own = std::move(own)](const OwnerTag& other) {
-    if (other.job != own.job) return false;
+    if (other.job != own.job || other == own) return false;
     if (other.restart < own.restart) return true;
     return other.restart == own.restart && other.host == own.host && ::kill(other.pid, 0) != 0 &&
            errno == ESRCH;

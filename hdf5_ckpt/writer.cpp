@@ -27,6 +27,9 @@ constexpr unsigned kMaxThreads = 64;
 constexpr std::size_t kMaxAttributes = 64;
 constexpr std::size_t kMaxAttributeBytes = 4096;
 constexpr std::uint64_t kCopyBytes = 1ULL << 20;
+// "\x89HDF\r\n\x1a\n": without these no tool takes the file for HDF5. Written last and alone, so
+// that even a torn write of them cannot make an unfinished file look finished.
+constexpr std::uint64_t kSignatureBytes = 8;
 
 using ArrayList = std::vector<const ArrayView*>;
 
@@ -144,8 +147,8 @@ std::vector<ArrayInfo> describe(const ArrayList& arrays, std::span<const std::ui
   return infos;
 }
 
-// What of the file is HDF5's own and not an array's, in pieces of at most kCopyBytes; the first
-// kAlignment bytes are a piece of their own.
+// What of the file is HDF5's own and not an array's, in pieces of at most kCopyBytes; the signature
+// is a piece of its own.
 std::vector<Extent> metadata_pieces(const std::vector<ArrayInfo>& arrays, std::uint64_t size) {
   std::vector<Extent> claimed;
   for (const ArrayInfo& array : arrays)
@@ -155,7 +158,7 @@ std::vector<Extent> metadata_pieces(const std::vector<ArrayInfo>& arrays, std::u
   std::vector<Extent> pieces;
   for (const Extent& gap : gaps_between(claimed, size))
     for (std::uint64_t at = gap.offset; at < gap.end();) {
-      const std::uint64_t most = at == 0 ? kAlignment : kCopyBytes;
+      const std::uint64_t most = at == 0 ? kSignatureBytes : kCopyBytes;
       const std::uint64_t length = std::min(most, gap.end() - at);
       pieces.push_back({at, length});
       at += length;
@@ -171,7 +174,7 @@ bool all_zero(std::span<const std::byte> bytes) {
 // the checksum of what it copied.
 std::uint32_t write_metadata_and_sync(const Skeleton& skeleton, const std::vector<Extent>& pieces,
                                       TargetFile& target) {
-  std::vector<std::byte> first;
+  std::vector<std::byte> signature;
   std::vector<std::byte> piece;
   std::uint32_t crc = 0;
   for (const Extent& extent : pieces) {
@@ -179,12 +182,12 @@ std::uint32_t write_metadata_and_sync(const Skeleton& skeleton, const std::vecto
     skeleton.read(piece, extent.offset);
     crc = crc32c(piece, crc);
     if (extent.offset == 0)
-      first = piece;
+      signature = piece;
     else if (!all_zero(piece))  // the reserved file is zeros already
       target.write(piece, extent.offset);
   }
   target.sync();
-  target.write(first, 0);
+  target.write(signature, 0);
   target.sync();
   return crc;
 }

@@ -12,9 +12,9 @@
 //      of each block is taken from the very bytes handed to the disk
 //   4. crc32c attributes filled in by libhdf5 in the skeleton, which is then closed: so the
 //      checksums inside HDF5's own object headers are right without patching anything by hand
-//   5. all bytes of the skeleton that belong to no array copied, except the first 4 KiB; fsync
-//   6. the first 4 KiB, which hold the HDF5 signature; fsync
-// A file torn before step 6 has no signature at its start: HDF5 tools refuse it.
+//   5. all bytes of the skeleton that belong to no array copied, except the first eight; fsync
+//   6. the first eight, which are the HDF5 signature; fsync
+// A file torn before step 6 is over has no signature: HDF5 tools refuse it.
 
 #include <cstdint>
 #include <filesystem>
