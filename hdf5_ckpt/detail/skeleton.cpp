@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <set>
 #include <string>
 
@@ -45,6 +46,26 @@ std::uint64_t metadata_bytes(ArrayList arrays, const nlohmann::json& attributes)
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+constexpr const char* kScratchFile = "skeleton.h5";
+constexpr std::string_view kScratchPrefix = "ddp-ckpt-";
+constexpr std::int64_t kStaleSeconds = 3600;
+
+// A scratch folder lives for less than a millisecond, so one of ours that is an hour old belongs to
+// a process that was killed in just that time.
+void remove_stale_scratch(const fs::path& place) {
+  std::error_code error;
+  for (fs::directory_iterator entry(place, error), end; !error && entry != end;
+       entry.increment(error)) {
+    struct stat status = {};
+    if (!entry->path().filename().string().starts_with(kScratchPrefix) ||
+        ::lstat(entry->path().c_str(), &status) != 0 || status.st_uid != ::geteuid() ||
+        !S_ISDIR(status.st_mode) || status.st_mtime > std::time(nullptr) - kStaleSeconds)
+      continue;
+    ::unlink((entry->path() / kScratchFile).c_str());
+    ::rmdir(entry->path().c_str());
+  }
+}
+
 // A new folder in which libhdf5 creates its file; gone when the object is.
 class ScratchFolder {
  public:
@@ -67,7 +88,7 @@ class ScratchFolder {
     ::rmdir(path_.c_str());
   }
 
-  fs::path file() const { return path_ / "skeleton.h5"; }
+  fs::path file() const { return path_ / kScratchFile; }
 
  private:
   static std::vector<fs::path> places(const fs::path& preferred) {
@@ -84,7 +105,8 @@ class ScratchFolder {
     if (::statvfs(place.c_str(), &vfs) != 0) return std::generic_category().message(errno);
     if (vfs.f_blocks != 0 && vfs.f_bavail < 2 * bytes / vfs.f_frsize)
       return "too little free space";
-    std::string name = place / "ddp-ckpt-XXXXXX";
+    remove_stale_scratch(place);
+    std::string name = place / fmt::format("{}XXXXXX", kScratchPrefix);
     if (::mkdtemp(name.data()) == nullptr) return std::generic_category().message(errno);
     path_ = name;
     return "";
@@ -192,17 +214,21 @@ Skeleton::Skeleton(ArrayList arrays, const nlohmann::json& attributes,
 }
 
 void Skeleton::create_file(const fs::path& scratch_dir, std::uint64_t metadata) {
-  const ScratchFolder folder(scratch_dir, metadata);
-  const std::string name = folder.file();
-  file_ = Hdf5File(H5Fcreate(name.c_str(), H5F_ACC_EXCL, timeless(H5P_FILE_CREATE).get(),
-                             file_access(metadata).get()),
-                   fmt::format("create '{}'", name));
-  fd_ = UniqueFd(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd_) throw IoError("open", name, errno);
-  // Takes the memory now, so that libhdf5's own writes cannot fail.
+  const Hdf5Properties create = timeless(H5P_FILE_CREATE);
+  const Hdf5Properties access = file_access(metadata);
+  {
+    const ScratchFolder folder(scratch_dir, metadata);
+    const std::string name = folder.file();
+    file_ = Hdf5File(H5Fcreate(name.c_str(), H5F_ACC_EXCL, create.get(), access.get()),
+                     fmt::format("create '{}'", name));
+    fd_ = UniqueFd(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!fd_) throw IoError("open", name, errno);
+  }
+  // From here on the file has no name: it is gone with this process. Its memory is taken now, so
+  // that libhdf5's own writes cannot fail.
   if (::fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(metadata)) != 0 &&
       errno != EOPNOTSUPP)
-    throw IoError("reserve memory for", name, errno);
+    throw IoError("reserve memory for", "the file's skeleton", errno);
 }
 
 void Skeleton::create_array(const ArrayView& array) {

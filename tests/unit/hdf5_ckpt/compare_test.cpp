@@ -5,16 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <span>
 
 namespace ddp::ckpt::tool {
 namespace {
 
 template <typename Element>
 OwnedArray array_of(DType dtype, const std::vector<Element>& values) {
-  OwnedArray array{dtype, {values.size()}, std::vector<std::byte>(values.size() * sizeof(Element))};
-  std::memcpy(array.bytes.data(), values.data(), array.bytes.size());
+  const auto bytes = std::as_bytes(std::span(values));
+  OwnedArray array{dtype, {values.size()}, {bytes.begin(), bytes.end()}};
   return array;
 }
 

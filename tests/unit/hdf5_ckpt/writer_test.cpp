@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "faulty_ops.h"
@@ -279,6 +280,21 @@ TEST(Writer, AFullPlaceForTheSkeletonIsNoticed) {
   EXPECT_TRUE(test::names_in(small).empty());
   ::umount(small.c_str());
   EXPECT_THAT(error, HasSubstr("too little free space"));
+}
+
+TEST(Skeleton, ClearsUpAfterProcessesKilledLongAgo) {
+  const TempFolder scratch;
+  const auto make = [&](const char* name, int age) {
+    std::filesystem::create_directory(scratch / name);
+    std::ofstream(scratch / name / "skeleton.h5") << "x";
+    const auto when = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(age);
+    std::filesystem::last_write_time(scratch / name, when);
+  };
+  make("ddp-ckpt-aaaaaa", 61);
+  make("ddp-ckpt-bbbbbb", 10);  // may be at work
+  make("other", 1000);
+  const Skeleton skeleton({}, nlohmann::json::object(), scratch.path());
+  EXPECT_THAT(test::names_in(scratch.path()), testing::ElementsAre("ddp-ckpt-bbbbbb", "other"));
 }
 
 TEST(Skeleton, LeavesNothingBehindAndFitsItsBound) {
