@@ -28,7 +28,9 @@
 namespace ddp::ckpt {
 
 struct WriteOptions {
-  unsigned threads = 2;                    // writers, the calling thread included
+  // Writers, the calling thread included. They mostly wait for the disk, so that more than two help
+  // also where there are few cores.
+  unsigned threads = 4;
   std::uint64_t block_bytes = 4ULL << 20;  // a multiple of 4096, kMinBlockBytes to kMax...
   bool direct_io = true;                   // O_DIRECT where the file system has it
   std::filesystem::path scratch_dir = {};  // for the skeleton; empty: /dev/shm, else $TMPDIR

@@ -100,6 +100,7 @@ TEST(Directory, ManyRanksMakeOneCheckpoint) {
   std::vector<nlohmann::json> gathered(kRanks);
   {
     std::vector<std::jthread> ranks;
+    ranks.reserve(kRanks);
     for (int rank = 0; rank < kRanks; ++rank)
       ranks.emplace_back([&, rank] {
         ArraySet shard;
@@ -111,6 +112,7 @@ TEST(Directory, ManyRanksMakeOneCheckpoint) {
       });
   }
   std::vector<FileRecord> records;
+  records.reserve(kRanks);
   for (const nlohmann::json& json : gathered) records.push_back(record_from_json(json));
   const Saved saved = directory.commit(SaveId::from_json(broadcast), records, test_info());
   ArraySet all;
@@ -132,7 +134,7 @@ TEST(Directory, RecordsThatDoNotFitAreNotCommitted) {
       records.push_back(directory.write_shard(id, rank == 0 ? "r0.h5" : "r1.h5", shard.views()));
     }
     change(records);
-    const std::string error = error_of([&] { directory.commit(id, records, test_info()); });
+    std::string error = error_of([&] { directory.commit(id, records, test_info()); });
     EXPECT_TRUE(names_in(root.path()).empty());
     return error;
   };
@@ -191,6 +193,7 @@ TEST(Directory, OfTwoWritersOfOneStepOneWins) {
     std::vector<std::string> errors(2);
     {
       std::vector<std::jthread> writers;
+      writers.reserve(2);
       for (int n = 0; n < 2; ++n)
         writers.emplace_back([&, n] {
           CheckpointDirectory directory(root.path(), test::small_options());

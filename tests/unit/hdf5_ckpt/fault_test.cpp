@@ -24,7 +24,6 @@ namespace ddp::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-using test::ArraySet;
 using test::Fault;
 using test::FaultyOps;
 using test::small_model;

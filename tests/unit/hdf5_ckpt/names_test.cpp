@@ -63,7 +63,9 @@ TEST(FileNames, AcceptsOnlyPlainHdf5Names) {
 }
 
 TEST(NameSets, RejectsDoublesAndArraysThatAreGroups) {
-  const auto problem = [](std::vector<std::string_view> names) { return name_set_problem(names); };
+  const auto problem = [](const std::vector<std::string_view>& names) {
+    return name_set_problem(names);
+  };
   EXPECT_EQ(problem({}), "");
   EXPECT_EQ(problem({"a", "a-b", "ab", "b/a", "b/a-c"}), "");
   EXPECT_EQ(problem({"a", "a"}), "the array 'a' appears twice");

@@ -309,6 +309,7 @@ TEST(Skeleton, LeavesNothingBehindAndFitsItsBound) {
   for (const ArraySet& set : sets) {
     const auto views = set.views();
     std::vector<const ArrayView*> list;
+    list.reserve(views.size());
     for (const ArrayView& view : views) list.push_back(&view);
     std::sort(list.begin(), list.end(),
               [](const ArrayView* a, const ArrayView* b) { return a->name < b->name; });
