@@ -102,8 +102,10 @@ SaveId SaveId::from_json(const nlohmann::json& json) {
 }
 
 CheckpointDirectory::CheckpointDirectory(fs::path root, SaveOptions options, FileOps& ops)
-    : root_(std::move(root)), options_(std::move(options)), ops_(&ops) {
-  if (root_.empty()) throw Error("the checkpoint directory has an empty name");
+    : options_(std::move(options)), ops_(&ops) {
+  if (root.empty()) throw Error("the checkpoint directory has an empty name");
+  // The training program may change its working directory between two saves.
+  root_ = fs::absolute(root);
 }
 
 SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {

@@ -98,13 +98,10 @@ void check_file_size_limit(const std::filesystem::path& path, std::uint64_t byte
                   path, EFBIG);
 }
 
-// The bytes to hand to the disk: those of the caller, or an aligned copy if that makes the write
-// direct. Memory from an allocator is hardly ever aligned, and a copy costs less than a detour
-// through the page cache.
-std::span<const std::byte> aligned_if_useful(std::span<const std::byte> bytes,
-                                             const TargetFile& target, AlignedBuffer& buffer) {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment == 0;
-  if (aligned || !target.is_direct() || bytes.size() < kAlignedArrayBytes) return bytes;
+// The bytes to hand to the disk: those of the caller, or an aligned copy. Memory from an allocator
+// is hardly ever aligned, and a copy costs less than a detour through the page cache.
+std::span<const std::byte> aligned(std::span<const std::byte> bytes, AlignedBuffer& buffer) {
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment == 0) return bytes;
   const std::span<std::byte> copy = buffer.get(bytes.size());
   std::memcpy(copy.data(), bytes.data(), bytes.size());
   return copy;
@@ -126,8 +123,10 @@ std::vector<std::vector<std::uint32_t>> write_arrays(const ArrayList& arrays,
   std::vector<AlignedBuffer> buffers(threads);
   parallel_for(blocks.size(), threads, [&](std::size_t index, unsigned worker) {
     const auto [array, block] = blocks[index];
-    const auto bytes = aligned_if_useful(block_of(arrays[array]->bytes, block, options.block_bytes),
-                                         target, buffers[worker]);
+    // Small arrays lie at odd offsets, where no write is direct.
+    const bool may_go_direct = target.is_direct() && lengths[array] >= kAlignedArrayBytes;
+    auto bytes = block_of(arrays[array]->bytes, block, options.block_bytes);
+    if (may_go_direct) bytes = aligned(bytes, buffers[worker]);
     crcs[array][block] = crc32c(bytes);
     target.write(bytes, offsets[array] + block * options.block_bytes);
   });

@@ -37,9 +37,8 @@ double distance_of(Stored a, Stored b) {
 }
 
 double keep_larger(double largest, double candidate) {
-  if (std::isnan(largest) || !std::isfinite(candidate))
-    return std::numeric_limits<double>::quiet_NaN();
-  return std::max(largest, candidate);
+  if (!std::isfinite(candidate)) return std::numeric_limits<double>::quiet_NaN();
+  return std::max(largest, candidate);  // in this order a NaN stays
 }
 
 // `Stored` is what lies in the arrays, `widen` makes of it a number that can be subtracted.

@@ -56,6 +56,10 @@ class Checkpoint(unittest.TestCase):
         for name, dataset in self.datasets.items():
             self.assertEqual(list(dataset.shape), self.expected[name]["shape"], name)
         self.assertIs(type(self.file["model/conv1.weight"]), h5py.Dataset)
+        # Tools that obey the flag must show non-ASCII names right.
+        for name in ("mod\u00e8le".encode(), b"model"):
+            info = self.file.id.links.get_info(name)
+            self.assertEqual(info.cset, h5py.h5t.CSET_UTF8, name)
 
     def test_values_to_the_bit(self):
         for name, dataset in self.datasets.items():

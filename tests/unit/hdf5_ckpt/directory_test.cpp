@@ -251,6 +251,13 @@ TEST(Directory, ADamagedStepIsReplacedAndKept) {
   }
 }
 
+TEST(Directory, AnEmptyFolderUnderTheNameIsKeptToo) {
+  const TempFolder root;
+  fs::create_directory(root / "step-00000005");
+  EXPECT_EQ(save_step(root.path(), 5).notes.size(), 1U);
+  EXPECT_TRUE(fs::is_empty(root / fmt::format(".broken-step-00000005.{}", test_owner().text())));
+}
+
 TEST(Directory, SomethingElseUnderTheNameIsKept) {
   const TempFolder root;
   std::ofstream(root / "step-00000005") << "notes";
@@ -275,6 +282,16 @@ TEST(Directory, AnUnwritableFolderIsNamed) {
   EXPECT_THAT(error, HasSubstr(is_root ? "mounted read-only" : "check the owner and mode"));
   std::ofstream(top / "file") << "x";
   EXPECT_THAT(error_of([&] { save_step(top / "file", 1); }), HasSubstr("Not a directory"));
+}
+
+TEST(Directory, ARelativeNameIsOfTheFolderAtTheStart) {
+  const TempFolder top;
+  const fs::path before = fs::current_path();
+  fs::current_path(top.path());
+  CheckpointDirectory directory("ckpt", test::small_options());
+  fs::current_path(before);
+  directory.save(1, test_owner(), small_model(1).views(), test_info());
+  EXPECT_THAT(names_in(top / "ckpt"), ElementsAre("latest", "step-00000001"));
 }
 
 TEST(Directory, WrongOwnersAndIdsAreRefused) {

@@ -297,6 +297,17 @@ TEST(Skeleton, ClearsUpAfterProcessesKilledLongAgo) {
   EXPECT_THAT(test::names_in(scratch.path()), testing::ElementsAre("ddp-ckpt-bbbbbb", "other"));
 }
 
+TEST(Skeleton, LargeArraysAreAligned) {
+  ArraySet set;
+  for (int i = 0; i < 5; ++i) set.add(fmt::format("w{}", i), DType::kUInt8, {65536ULL + i * 777});
+  const auto views = set.views();
+  std::vector<const ArrayView*> list;
+  list.reserve(views.size());
+  for (const ArrayView& view : views) list.push_back(&view);
+  const Skeleton skeleton(list, nlohmann::json::object(), "");
+  for (const std::uint64_t offset : skeleton.offsets()) EXPECT_EQ(offset % 4096, 0U);
+}
+
 TEST(Skeleton, LeavesNothingBehindAndFitsItsBound) {
   const TempFolder scratch;
   std::vector<ArraySet> sets(4);
