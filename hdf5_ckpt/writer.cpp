@@ -123,7 +123,7 @@ std::vector<std::vector<std::uint32_t>> write_arrays(const ArrayList& arrays,
   std::vector<AlignedBuffer> buffers(threads);
   parallel_for(blocks.size(), threads, [&](std::size_t index, unsigned worker) {
     const auto [array, block] = blocks[index];
-    // Small arrays lie at odd offsets, where no write is direct.
+    // Small arrays lie at odd offsets, where a copy would not make the write direct.
     const bool may_go_direct = target.is_direct() && lengths[array] >= kAlignedArrayBytes;
     auto bytes = block_of(arrays[array]->bytes, block, options.block_bytes);
     if (may_go_direct) bytes = aligned(bytes, buffers[worker]);
