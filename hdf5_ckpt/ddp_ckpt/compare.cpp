@@ -1,3 +1,6 @@
+// Element by element, by bits first and by value where the bits differ. 16-bit floats are widened
+// by hand: the compiler has no such types.
+
 #include "hdf5_ckpt/ddp_ckpt/compare.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The process-wide lock and the error stack of libhdf5.
+
 #include "hdf5_ckpt/detail/hdf5_handle.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,6 @@
+// Bounded parsing and checked access. Messages quote what was found, shortened and in ASCII,
+// because it may come from anyone and goes to a terminal.
+
 #include "hdf5_ckpt/detail/json_fields.h"
 
 #include <fmt/format.h>

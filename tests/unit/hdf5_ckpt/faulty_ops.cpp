@@ -1,3 +1,5 @@
+// One function decides for every call whether the fault strikes it.
+
 #include "faulty_ops.h"
 
 #include <fcntl.h>

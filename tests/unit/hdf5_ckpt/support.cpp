@@ -1,3 +1,5 @@
+// Contents depend on names and seeds only, so that a test can make again what it has saved.
+
 #include "support.h"
 
 #include <gtest/gtest.h>
