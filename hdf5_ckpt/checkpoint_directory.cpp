@@ -101,7 +101,7 @@ SaveId SaveId::from_json(const nlohmann::json& json) {
   return {fields.number("step", std::numeric_limits<std::int64_t>::max()), *owner};
 }
 
-CheckpointDirectory::CheckpointDirectory(fs::path root, SaveOptions options, FileOps& ops)
+CheckpointDirectory::CheckpointDirectory(const fs::path& root, SaveOptions options, FileOps& ops)
     : options_(std::move(options)), ops_(&ops) {
   if (root.empty()) throw Error("the checkpoint directory has an empty name");
   // The training program may change its working directory between two saves.

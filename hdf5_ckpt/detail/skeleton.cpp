@@ -138,6 +138,15 @@ Hdf5Properties timeless(hid_t kind) {
   return properties;
 }
 
+Hdf5Properties contiguous() {
+  const char* const action = "set how arrays are laid out";
+  Hdf5Properties layout = timeless(H5P_DATASET_CREATE);
+  hdf5_check(H5Pset_layout(layout.get(), H5D_CONTIGUOUS), action);
+  hdf5_check(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), action);
+  hdf5_check(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY), action);
+  return layout;
+}
+
 Hdf5Properties utf8_link() {
   const char* const action = "set the encoding of names";
   Hdf5Properties link(H5Pcreate(H5P_LINK_CREATE), action);
@@ -209,7 +218,8 @@ Skeleton::Skeleton(ArrayList arrays, const nlohmann::json& attributes,
     const Hdf5Group created(
         H5Gcreate2(file_.get(), name.c_str(), link.get(), group.get(), H5P_DEFAULT),
         fmt::format("create the group '{}'", name));
-  for (const ArrayView* array : arrays) create_array(*array);
+  const Hdf5Properties layout = contiguous();
+  for (const ArrayView* array : arrays) create_array(*array, link.get(), layout.get());
   hdf5_check(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL), "flush a file's skeleton");
   haddr_t end = 0;
   hdf5_check(H5Fget_eoa(file_.get(), &end), "tell a file's size");
@@ -234,15 +244,11 @@ void Skeleton::create_file(const fs::path& scratch_dir, std::uint64_t metadata) 
     throw IoError("reserve memory for", "the file's skeleton", errno);
 }
 
-void Skeleton::create_array(const ArrayView& array) {
+void Skeleton::create_array(const ArrayView& array, hid_t link, hid_t layout) {
   const std::string action = fmt::format("create the array '{}'", array.name);
-  const Hdf5Properties layout = timeless(H5P_DATASET_CREATE);
-  hdf5_check(H5Pset_layout(layout.get(), H5D_CONTIGUOUS), action);
-  hdf5_check(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), action);
-  hdf5_check(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY), action);
   const Hdf5Dataset dataset(
       H5Dcreate2(file_.get(), array.name.c_str(), hdf5_type(array.dtype).get(),
-                 space_of(array.shape).get(), utf8_link().get(), layout.get(), H5P_DEFAULT),
+                 space_of(array.shape).get(), link, layout, H5P_DEFAULT),
       action);
   put_text(dataset.get(), "dtype", dtype_name(array.dtype));
   const std::uint32_t not_yet = 0;

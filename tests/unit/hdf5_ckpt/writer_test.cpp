@@ -309,7 +309,8 @@ TEST(Skeleton, ClearsUpAfterProcessesKilledLongAgo) {
 
 TEST(Skeleton, LargeArraysAreAligned) {
   ArraySet set;
-  for (int i = 0; i < 5; ++i) set.add(fmt::format("w{}", i), DType::kUInt8, {65536ULL + i * 777});
+  for (std::uint64_t i = 0; i < 5; ++i)
+    set.add(fmt::format("w{}", i), DType::kUInt8, {65536 + i * 777});
   const auto views = set.views();
   std::vector<const ArrayView*> list;
   list.reserve(views.size());
