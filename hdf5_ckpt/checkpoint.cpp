@@ -111,8 +111,9 @@ void read_arrays(int fd, std::uint64_t block_bytes, std::vector<Wanted> wanted,
                  const ReadOptions& options, Meter& meter) {
   std::sort(wanted.begin(), wanted.end(),
             [](const Wanted& a, const Wanted& b) { return a.info->offset < b.info->offset; });
-  std::vector<std::uint64_t> lengths;
-  for (const Wanted& array : wanted) lengths.push_back(array.info->length);
+  std::vector<std::uint64_t> lengths(wanted.size());
+  std::transform(wanted.begin(), wanted.end(), lengths.begin(),
+                 [](const Wanted& array) { return array.info->length; });
   const std::vector<Block> blocks = blocks_of(lengths, block_bytes);
   const unsigned threads = std::clamp(options.threads, 1U, kMaxThreads);
   std::vector<std::vector<std::byte>> scratch(threads);

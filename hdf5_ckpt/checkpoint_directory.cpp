@@ -9,10 +9,12 @@
 #include <cerrno>
 #include <chrono>
 #include <functional>
+#include <limits>
 
 #include "hdf5_ckpt/detail/folders.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/layout.h"
+#include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/detail/publish.h"
 #include "hdf5_ckpt/error.h"
 
@@ -99,9 +101,11 @@ SaveId SaveId::from_json(const nlohmann::json& json) {
   return {fields.number("step", std::numeric_limits<std::int64_t>::max()), *owner};
 }
 
-CheckpointDirectory::CheckpointDirectory(fs::path root, SaveOptions options, FileOps& ops)
-    : root_(std::move(root)), options_(std::move(options)), ops_(&ops) {
-  if (root_.empty()) throw Error("the checkpoint directory has an empty name");
+CheckpointDirectory::CheckpointDirectory(const fs::path& root, SaveOptions options, FileOps& ops)
+    : options_(std::move(options)), ops_(&ops) {
+  if (root.empty()) throw Error("the checkpoint directory has an empty name");
+  // The training program may change its working directory between two saves.
+  root_ = fs::absolute(root);
 }
 
 SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
@@ -117,6 +121,9 @@ SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
 FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string& file_name,
                                             std::span<const ArrayView> arrays,
                                             const nlohmann::json& attributes) {
+  // Before it becomes part of a path: the writer sees only the last component.
+  if (const std::string problem = file_name_problem(file_name); !problem.empty())
+    throw Error(fmt::format("the file name '{}' {}", file_name, problem));
   nlohmann::json all = attributes;
   if (!all.is_object()) throw Error("a file's attributes must be a JSON object");
   all["format"] = "hdf5_ckpt";

@@ -85,7 +85,7 @@ struct Loaded {
 class CheckpointDirectory {
  public:
   // Touches nothing yet. `ops` must outlive the object.
-  explicit CheckpointDirectory(std::filesystem::path root, SaveOptions options = {},
+  explicit CheckpointDirectory(const std::filesystem::path& root, SaveOptions options = {},
                                FileOps& ops = system_file_ops());
 
   const std::filesystem::path& root() const noexcept { return root_; }

@@ -27,14 +27,18 @@ constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-// kPowers[k] = x^(2^k); 67 of them reach 8 * (2^64 - 1) bits.
-constexpr auto kPowers = [] {
-  std::array<std::uint32_t, 67> powers{};
+using Powers = std::array<std::uint32_t, 67>;
+
+constexpr Powers make_powers() {
+  Powers powers{};
   powers[0] = kOne >> 1;
   for (std::size_t k = 1; k < powers.size(); ++k)
     powers[k] = multiply(powers[k - 1], powers[k - 1]);
   return powers;
-}();
+}
+
+// kPowers[k] = x^(2^k); 67 of them reach 8 * (2^64 - 1) bits.
+constexpr Powers kPowers = make_powers();
 
 // x^(8 * bytes): multiplying a checksum by it appends that many zero bytes.
 constexpr std::uint32_t shift_by(std::uint64_t bytes) {
@@ -46,8 +50,7 @@ constexpr std::uint32_t shift_by(std::uint64_t bytes) {
 
 using ByteTables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// kTables[n][b]: the register after byte b and n zero bytes.
-constexpr ByteTables kTables = [] {
+constexpr ByteTables make_tables() {
   ByteTables tables{};
   for (std::uint32_t b = 0; b < 256; ++b) {
     std::uint32_t crc = b;
@@ -58,7 +61,10 @@ constexpr ByteTables kTables = [] {
     for (std::size_t b = 0; b < 256; ++b)
       tables[n][b] = (tables[n - 1][b] >> 8) ^ tables[0][tables[n - 1][b] & 0xff];
   return tables;
-}();
+}
+
+// kTables[n][b]: the register after byte b and n zero bytes.
+constexpr ByteTables kTables = make_tables();
 
 std::uint64_t load64(const std::byte* at) {
   std::uint64_t word = 0;
@@ -86,13 +92,15 @@ constexpr std::size_t kStream = 4096;
 
 using ShiftTables = std::array<std::array<std::uint32_t, 256>, 4>;
 
-constexpr ShiftTables kStreamShift = [] {
+constexpr ShiftTables make_stream_shift() {
   ShiftTables tables{};
   for (std::size_t n = 0; n < tables.size(); ++n)
     for (std::uint32_t b = 0; b < 256; ++b)
       tables[n][b] = multiply(shift_by(kStream), b << (8 * n));
   return tables;
-}();
+}
+
+constexpr ShiftTables kStreamShift = make_stream_shift();
 
 std::uint32_t append_stream_of_zeros(std::uint32_t crc) {
   return kStreamShift[0][crc & 0xff] ^ kStreamShift[1][(crc >> 8) & 0xff] ^

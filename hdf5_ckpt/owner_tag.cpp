@@ -29,7 +29,7 @@ bool is_word(std::string_view text, std::string_view extra) {
 }
 
 bool is_valid(const OwnerTag& tag) {
-  return is_word(tag.job, "_-") && is_word(tag.host, ".-") && tag.pid > 0;
+  return is_word(tag.job, "_-") && is_word(tag.host, "._-") && tag.pid > 0;
 }
 
 template <typename Number>
@@ -52,7 +52,7 @@ std::string OwnerTag::text() const {
   if (!is_valid(*this))
     throw Error(fmt::format(
         "'{}' on host '{}' cannot name the owner of a checkpoint: a job is 1 to {} letters, "
-        "digits, '_' or '-', a host also '.'",
+        "digits, '_' or '-', and a host name also has '.'",
         job, host, kMaxWord));
   return fmt::format("{}.r{}.{}.p{}", job, restart, host, pid);
 }
@@ -79,7 +79,7 @@ std::optional<OwnerTag> OwnerTag::parse(std::string_view text) {
 
 OwnerIsDead dead_relatives_of(OwnerTag own) {
   return [own = std::move(own)](const OwnerTag& other) {
-    if (other.job != own.job) return false;
+    if (other.job != own.job || other == own) return false;
     if (other.restart < own.restart) return true;
     return other.restart == own.restart && other.host == own.host && ::kill(other.pid, 0) != 0 &&
            errno == ESRCH;

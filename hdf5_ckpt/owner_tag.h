@@ -14,7 +14,7 @@ namespace ddp::ckpt {
 struct OwnerTag {
   std::string job;       // SLURM job id ("123", "123_4") or any word of [A-Za-z0-9_-], up to 64
   unsigned restart = 0;  // SLURM_RESTART_COUNT
-  std::string host;      // of [A-Za-z0-9.-], up to 64
+  std::string host;      // of [A-Za-z0-9._-], up to 64
   pid_t pid = 0;
 
   bool operator==(const OwnerTag&) const = default;

@@ -22,8 +22,8 @@ std::uint32_t identity_of(const Manifest& manifest) {
 
 }  // namespace
 
-Retention::Retention(fs::path root, OwnerTag owner, FileOps& ops)
-    : root_(std::move(root)), owner_(std::move(owner)), ops_(&ops) {}
+Retention::Retention(const fs::path& root, OwnerTag owner, FileOps& ops)
+    : root_(fs::absolute(root)), owner_(std::move(owner)), ops_(&ops) {}
 
 void Retention::remember_verified(const Checkpoint& checkpoint) {
   verified_[checkpoint.manifest().step] = identity_of(checkpoint.manifest());

@@ -27,7 +27,7 @@ struct RetentionReport {
 // Remembers which checkpoints this process has verified, so that each is read back only once.
 class Retention {
  public:
-  Retention(std::filesystem::path root, OwnerTag owner, FileOps& ops = system_file_ops());
+  Retention(const std::filesystem::path& root, OwnerTag owner, FileOps& ops = system_file_ops());
 
   // Spares apply() reading a checkpoint whose bytes the caller has just verified.
   void remember_verified(const Checkpoint& checkpoint);

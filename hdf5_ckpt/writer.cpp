@@ -27,6 +27,9 @@ constexpr unsigned kMaxThreads = 64;
 constexpr std::size_t kMaxAttributes = 64;
 constexpr std::size_t kMaxAttributeBytes = 4096;
 constexpr std::uint64_t kCopyBytes = 1ULL << 20;
+// "\x89HDF\r\n\x1a\n": without these no tool takes the file for HDF5. Written last and alone, so
+// that even a torn write of them cannot make an unfinished file look finished.
+constexpr std::uint64_t kSignatureBytes = 8;
 
 using ArrayList = std::vector<const ArrayView*>;
 
@@ -95,13 +98,10 @@ void check_file_size_limit(const std::filesystem::path& path, std::uint64_t byte
                   path, EFBIG);
 }
 
-// The bytes to hand to the disk: those of the caller, or an aligned copy if that makes the write
-// direct. Memory from an allocator is hardly ever aligned, and a copy costs less than a detour
-// through the page cache.
-std::span<const std::byte> aligned_if_useful(std::span<const std::byte> bytes,
-                                             const TargetFile& target, AlignedBuffer& buffer) {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment == 0;
-  if (aligned || !target.is_direct() || bytes.size() < kAlignedArrayBytes) return bytes;
+// The bytes to hand to the disk: those of the caller, or an aligned copy. Memory from an allocator
+// is hardly ever aligned, and a copy costs less than a detour through the page cache.
+std::span<const std::byte> aligned(std::span<const std::byte> bytes, AlignedBuffer& buffer) {
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment == 0) return bytes;
   const std::span<std::byte> copy = buffer.get(bytes.size());
   std::memcpy(copy.data(), bytes.data(), bytes.size());
   return copy;
@@ -123,8 +123,10 @@ std::vector<std::vector<std::uint32_t>> write_arrays(const ArrayList& arrays,
   std::vector<AlignedBuffer> buffers(threads);
   parallel_for(blocks.size(), threads, [&](std::size_t index, unsigned worker) {
     const auto [array, block] = blocks[index];
-    const auto bytes = aligned_if_useful(block_of(arrays[array]->bytes, block, options.block_bytes),
-                                         target, buffers[worker]);
+    // Small arrays lie at odd offsets, where a copy would not make the write direct.
+    const bool may_go_direct = target.is_direct() && lengths[array] >= kAlignedArrayBytes;
+    auto bytes = block_of(arrays[array]->bytes, block, options.block_bytes);
+    if (may_go_direct) bytes = aligned(bytes, buffers[worker]);
     crcs[array][block] = crc32c(bytes);
     target.write(bytes, offsets[array] + block * options.block_bytes);
   });
@@ -144,8 +146,8 @@ std::vector<ArrayInfo> describe(const ArrayList& arrays, std::span<const std::ui
   return infos;
 }
 
-// What of the file is HDF5's own and not an array's, in pieces of at most kCopyBytes; the first
-// kAlignment bytes are a piece of their own.
+// What of the file is HDF5's own and not an array's, in pieces of at most kCopyBytes; the signature
+// is a piece of its own.
 std::vector<Extent> metadata_pieces(const std::vector<ArrayInfo>& arrays, std::uint64_t size) {
   std::vector<Extent> claimed;
   for (const ArrayInfo& array : arrays)
@@ -155,7 +157,7 @@ std::vector<Extent> metadata_pieces(const std::vector<ArrayInfo>& arrays, std::u
   std::vector<Extent> pieces;
   for (const Extent& gap : gaps_between(claimed, size))
     for (std::uint64_t at = gap.offset; at < gap.end();) {
-      const std::uint64_t most = at == 0 ? kAlignment : kCopyBytes;
+      const std::uint64_t most = at == 0 ? kSignatureBytes : kCopyBytes;
       const std::uint64_t length = std::min(most, gap.end() - at);
       pieces.push_back({at, length});
       at += length;
@@ -171,7 +173,7 @@ bool all_zero(std::span<const std::byte> bytes) {
 // the checksum of what it copied.
 std::uint32_t write_metadata_and_sync(const Skeleton& skeleton, const std::vector<Extent>& pieces,
                                       TargetFile& target) {
-  std::vector<std::byte> first;
+  std::vector<std::byte> signature;
   std::vector<std::byte> piece;
   std::uint32_t crc = 0;
   for (const Extent& extent : pieces) {
@@ -179,12 +181,12 @@ std::uint32_t write_metadata_and_sync(const Skeleton& skeleton, const std::vecto
     skeleton.read(piece, extent.offset);
     crc = crc32c(piece, crc);
     if (extent.offset == 0)
-      first = piece;
+      signature = piece;
     else if (!all_zero(piece))  // the reserved file is zeros already
       target.write(piece, extent.offset);
   }
   target.sync();
-  target.write(first, 0);
+  target.write(signature, 0);
   target.sync();
   return crc;
 }

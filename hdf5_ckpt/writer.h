@@ -12,9 +12,9 @@
 //      of each block is taken from the very bytes handed to the disk
 //   4. crc32c attributes filled in by libhdf5 in the skeleton, which is then closed: so the
 //      checksums inside HDF5's own object headers are right without patching anything by hand
-//   5. all bytes of the skeleton that belong to no array copied, except the first 4 KiB; fsync
-//   6. the first 4 KiB, which hold the HDF5 signature; fsync
-// A file torn before step 6 has no signature at its start: HDF5 tools refuse it.
+//   5. all bytes of the skeleton that belong to no array copied, except the first eight; fsync
+//   6. the first eight, which are the HDF5 signature; fsync
+// A file torn before step 6 is over has no signature: HDF5 tools refuse it.
 
 #include <cstdint>
 #include <filesystem>
@@ -28,7 +28,9 @@
 namespace ddp::ckpt {
 
 struct WriteOptions {
-  unsigned threads = 2;                    // writers, the calling thread included
+  // Writers, the calling thread included. They mostly wait for the disk, so that more than two help
+  // also where there are few cores.
+  unsigned threads = 4;
   std::uint64_t block_bytes = 4ULL << 20;  // a multiple of 4096, kMinBlockBytes to kMax...
   bool direct_io = true;                   // O_DIRECT where the file system has it
   std::filesystem::path scratch_dir = {};  // for the skeleton; empty: /dev/shm, else $TMPDIR

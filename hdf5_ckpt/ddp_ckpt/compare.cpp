@@ -1,3 +1,6 @@
+// Element by element, by bits first and by value where the bits differ. 16-bit floats are widened
+// by hand: the compiler has no such types.
+
 #include "hdf5_ckpt/ddp_ckpt/compare.h"
 
 #include <algorithm>
@@ -28,19 +31,17 @@ double float_from_bfloat16(std::uint16_t bits) {
 template <typename Stored>
 double distance_of(Stored a, Stored b) {
   if constexpr (std::is_integral_v<Stored>) {
-    // Exact also where a - b would overflow.
-    const auto high = static_cast<std::uint64_t>(std::max(a, b));
-    const auto low = static_cast<std::uint64_t>(std::min(a, b));
-    return static_cast<double>(high - low);
+    // Exact also where a - b would overflow: both are widened, and the difference is unsigned.
+    const auto [low, high] = std::minmax({std::int64_t{a}, std::int64_t{b}});
+    return static_cast<double>(static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low));
   } else {
     return std::abs(static_cast<double>(a) - static_cast<double>(b));
   }
 }
 
 double keep_larger(double largest, double candidate) {
-  if (std::isnan(largest) || !std::isfinite(candidate))
-    return std::numeric_limits<double>::quiet_NaN();
-  return std::max(largest, candidate);
+  if (!std::isfinite(candidate)) return std::numeric_limits<double>::quiet_NaN();
+  return std::max(largest, candidate);  // in this order a NaN stays
 }
 
 // `Stored` is what lies in the arrays, `widen` makes of it a number that can be subtracted.

@@ -1,3 +1,5 @@
+// What people read on a terminal: sizes, times, tables, progress.
+
 #include "hdf5_ckpt/ddp_ckpt/text.h"
 
 #include <fmt/chrono.h>

@@ -1,3 +1,5 @@
+// One pass over sorted ranges.
+
 #include "hdf5_ckpt/detail/extents.h"
 
 namespace ddp::ckpt {

@@ -1,3 +1,5 @@
+// Folders and small files through FileOps, with the fsync of the parent that a new name needs.
+
 #include "hdf5_ckpt/detail/folders.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// The process-wide lock and the error stack of libhdf5.
+
 #include "hdf5_ckpt/detail/hdf5_handle.h"
 
 #include <fmt/format.h>
@@ -7,11 +9,6 @@
 namespace ddp::ckpt {
 namespace {
 
-std::recursive_mutex& hdf5_mutex() {
-  static std::recursive_mutex mutex;
-  return mutex;
-}
-
 // H5E_WALK_UPWARD starts at the innermost call, which knows why.
 herr_t keep_first(unsigned depth, const H5E_error2_t* entry, void* text) {
   if (depth == 0 && entry->desc != nullptr) *static_cast<std::string*>(text) = entry->desc;
@@ -19,6 +16,11 @@ herr_t keep_first(unsigned depth, const H5E_error2_t* entry, void* text) {
 }
 
 }  // namespace
+
+std::recursive_mutex& hdf5_mutex() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
 
 Hdf5Session::Hdf5Session() : lock_(hdf5_mutex()) {
   H5Eget_auto2(H5E_DEFAULT, &print_, &print_data_);

@@ -11,6 +11,9 @@
 
 namespace ddp::ckpt {
 
+// Held during every call of libhdf5.
+std::recursive_mutex& hdf5_mutex();
+
 // Holds the process-wide lock and keeps libhdf5 from printing while it lives. May be nested.
 class Hdf5Session {
  public:
@@ -51,7 +54,7 @@ class Hdf5Handle {
   Hdf5Handle& operator=(const Hdf5Handle&) = delete;
   ~Hdf5Handle() {
     if (id_ < 0) return;
-    const Hdf5Session session;
+    const std::lock_guard lock(hdf5_mutex());
     kClose(id_);
   }
 

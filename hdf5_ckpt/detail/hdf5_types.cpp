@@ -1,3 +1,6 @@
+// HDF5 types for our element types. HDF5 1.10 predefines no 16-bit floats: they are described by
+// their bit fields.
+
 #include "hdf5_ckpt/detail/hdf5_types.h"
 
 #include <cstdint>

@@ -1,3 +1,6 @@
+// Bounded parsing and checked access. Messages quote what was found, shortened and in ASCII,
+// because it may come from anyone and goes to a terminal.
+
 #include "hdf5_ckpt/detail/json_fields.h"
 
 #include <fmt/format.h>
@@ -17,7 +20,7 @@ constexpr std::size_t kMaxShownBytes = 40;
 
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (text.size() > kMaxShownBytes) text = text.substr(0, kMaxShownBytes) + "...";
+  if (text.size() > kMaxShownBytes) text.replace(kMaxShownBytes, std::string::npos, "...");
   return text;
 }
 
@@ -28,7 +31,7 @@ std::string problem_at(const json& value, const std::string& where, int depth) {
   if (value.is_binary()) return fmt::format("{} is binary; save it as an array", where);
   if (value.is_structured())
     for (const auto& [key, child] : value.items()) {
-      std::string problem = problem_at(child, where + "/" + key, depth + 1);
+      std::string problem = problem_at(child, fmt::format("{}/{}", where, key), depth + 1);
       if (!problem.empty()) return problem;
     }
   return "";

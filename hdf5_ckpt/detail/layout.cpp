@@ -1,3 +1,5 @@
+// Names are made in one place and read back by making them again: only the one spelling counts.
+
 #include "hdf5_ckpt/detail/layout.h"
 
 #include <fmt/format.h>

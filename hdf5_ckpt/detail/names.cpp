@@ -1,3 +1,5 @@
+// Checks of names, by bytes: no locale, no regular expressions.
+
 #include "hdf5_ckpt/detail/names.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// A shared counter hands out the indices; the first exception stops it.
+
 #include "hdf5_ckpt/detail/parallel_for.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// pread with its loops, and opening files that may be anything.
+
 #include "hdf5_ckpt/detail/posix_read.h"
 
 #include <fcntl.h>

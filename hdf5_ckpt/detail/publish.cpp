@@ -1,3 +1,6 @@
+// The renames of a commit and their undoing. Three flags say how far it has come; undo() goes back
+// from there.
+
 #include "hdf5_ckpt/detail/publish.h"
 
 #include <stdio.h>

@@ -1,3 +1,6 @@
+// libhdf5 makes the skeleton in a file in memory that has lost its name as soon as it is open. What
+// is set here decides how the file is laid out and that equal input gives equal bytes.
+
 #include "hdf5_ckpt/detail/skeleton.h"
 
 #include <fcntl.h>
@@ -7,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <set>
 #include <string>
 
@@ -45,6 +49,26 @@ std::uint64_t metadata_bytes(ArrayList arrays, const nlohmann::json& attributes)
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+constexpr const char* kScratchFile = "skeleton.h5";
+constexpr std::string_view kScratchPrefix = "ddp-ckpt-";
+constexpr std::int64_t kStaleSeconds = 3600;
+
+// A scratch folder lives for less than a millisecond, so one of ours that is an hour old belongs to
+// a process that was killed in just that time.
+void remove_stale_scratch(const fs::path& place) {
+  std::error_code error;
+  for (fs::directory_iterator entry(place, error), end; !error && entry != end;
+       entry.increment(error)) {
+    struct stat status = {};
+    if (!entry->path().filename().string().starts_with(kScratchPrefix) ||
+        ::lstat(entry->path().c_str(), &status) != 0 || status.st_uid != ::geteuid() ||
+        !S_ISDIR(status.st_mode) || status.st_mtime > std::time(nullptr) - kStaleSeconds)
+      continue;
+    ::unlink((entry->path() / kScratchFile).c_str());
+    ::rmdir(entry->path().c_str());
+  }
+}
+
 // A new folder in which libhdf5 creates its file; gone when the object is.
 class ScratchFolder {
  public:
@@ -67,7 +91,7 @@ class ScratchFolder {
     ::rmdir(path_.c_str());
   }
 
-  fs::path file() const { return path_ / "skeleton.h5"; }
+  fs::path file() const { return path_ / kScratchFile; }
 
  private:
   static std::vector<fs::path> places(const fs::path& preferred) {
@@ -84,7 +108,8 @@ class ScratchFolder {
     if (::statvfs(place.c_str(), &vfs) != 0) return std::generic_category().message(errno);
     if (vfs.f_blocks != 0 && vfs.f_bavail < 2 * bytes / vfs.f_frsize)
       return "too little free space";
-    std::string name = place / "ddp-ckpt-XXXXXX";
+    remove_stale_scratch(place);
+    std::string name = place / fmt::format("{}XXXXXX", kScratchPrefix);
     if (::mkdtemp(name.data()) == nullptr) return std::generic_category().message(errno);
     path_ = name;
     return "";
@@ -111,6 +136,15 @@ Hdf5Properties timeless(hid_t kind) {
   Hdf5Properties properties(H5Pcreate(kind), action);
   hdf5_check(H5Pset_obj_track_times(properties.get(), false), action);
   return properties;
+}
+
+Hdf5Properties contiguous() {
+  const char* const action = "set how arrays are laid out";
+  Hdf5Properties layout = timeless(H5P_DATASET_CREATE);
+  hdf5_check(H5Pset_layout(layout.get(), H5D_CONTIGUOUS), action);
+  hdf5_check(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), action);
+  hdf5_check(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY), action);
+  return layout;
 }
 
 Hdf5Properties utf8_link() {
@@ -184,7 +218,8 @@ Skeleton::Skeleton(ArrayList arrays, const nlohmann::json& attributes,
     const Hdf5Group created(
         H5Gcreate2(file_.get(), name.c_str(), link.get(), group.get(), H5P_DEFAULT),
         fmt::format("create the group '{}'", name));
-  for (const ArrayView* array : arrays) create_array(*array);
+  const Hdf5Properties layout = contiguous();
+  for (const ArrayView* array : arrays) create_array(*array, link.get(), layout.get());
   hdf5_check(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL), "flush a file's skeleton");
   haddr_t end = 0;
   hdf5_check(H5Fget_eoa(file_.get(), &end), "tell a file's size");
@@ -192,28 +227,28 @@ Skeleton::Skeleton(ArrayList arrays, const nlohmann::json& attributes,
 }
 
 void Skeleton::create_file(const fs::path& scratch_dir, std::uint64_t metadata) {
-  const ScratchFolder folder(scratch_dir, metadata);
-  const std::string name = folder.file();
-  file_ = Hdf5File(H5Fcreate(name.c_str(), H5F_ACC_EXCL, timeless(H5P_FILE_CREATE).get(),
-                             file_access(metadata).get()),
-                   fmt::format("create '{}'", name));
-  fd_ = UniqueFd(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd_) throw IoError("open", name, errno);
-  // Takes the memory now, so that libhdf5's own writes cannot fail.
+  const Hdf5Properties create = timeless(H5P_FILE_CREATE);
+  const Hdf5Properties access = file_access(metadata);
+  {
+    const ScratchFolder folder(scratch_dir, metadata);
+    const std::string name = folder.file();
+    file_ = Hdf5File(H5Fcreate(name.c_str(), H5F_ACC_EXCL, create.get(), access.get()),
+                     fmt::format("create '{}'", name));
+    fd_ = UniqueFd(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!fd_) throw IoError("open", name, errno);
+  }
+  // From here on the file has no name: it is gone with this process. Its memory is taken now, so
+  // that libhdf5's own writes cannot fail.
   if (::fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(metadata)) != 0 &&
       errno != EOPNOTSUPP)
-    throw IoError("reserve memory for", name, errno);
+    throw IoError("reserve memory for", "the file's skeleton", errno);
 }
 
-void Skeleton::create_array(const ArrayView& array) {
+void Skeleton::create_array(const ArrayView& array, hid_t link, hid_t layout) {
   const std::string action = fmt::format("create the array '{}'", array.name);
-  const Hdf5Properties layout = timeless(H5P_DATASET_CREATE);
-  hdf5_check(H5Pset_layout(layout.get(), H5D_CONTIGUOUS), action);
-  hdf5_check(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), action);
-  hdf5_check(H5Pset_alloc_time(layout.get(), H5D_ALLOC_TIME_EARLY), action);
   const Hdf5Dataset dataset(
       H5Dcreate2(file_.get(), array.name.c_str(), hdf5_type(array.dtype).get(),
-                 space_of(array.shape).get(), utf8_link().get(), layout.get(), H5P_DEFAULT),
+                 space_of(array.shape).get(), link, layout, H5P_DEFAULT),
       action);
   put_text(dataset.get(), "dtype", dtype_name(array.dtype));
   const std::uint32_t not_yet = 0;

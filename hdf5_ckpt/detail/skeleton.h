@@ -44,7 +44,7 @@ class Skeleton {
 
  private:
   void create_file(const std::filesystem::path& scratch_dir, std::uint64_t metadata_bytes);
-  void create_array(const ArrayView& array);
+  void create_array(const ArrayView& array, hid_t link, hid_t layout);
 
   std::vector<std::string> names_;
   std::vector<std::uint64_t> offsets_;

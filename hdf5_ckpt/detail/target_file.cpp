@@ -1,3 +1,6 @@
+// Two descriptors of one file: one through the page cache, one around it. The pieces never share a
+// page, so the two need no ordering; fsync covers both.
+
 #include "hdf5_ckpt/detail/target_file.h"
 
 #include <fcntl.h>

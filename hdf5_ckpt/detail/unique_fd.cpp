@@ -1,3 +1,5 @@
+// Kept out of the header so that it needs no system headers.
+
 #include "hdf5_ckpt/detail/unique_fd.h"
 
 #include <unistd.h>

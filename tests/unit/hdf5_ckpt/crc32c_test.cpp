@@ -19,8 +19,9 @@ std::vector<std::byte> random_bytes(std::size_t size, unsigned seed) {
 }
 
 std::vector<std::byte> counting(int first, int step) {
-  std::vector<std::byte> bytes;
-  for (int i = 0; i < 32; ++i) bytes.push_back(static_cast<std::byte>(first + i * step));
+  std::vector<std::byte> bytes(32);
+  for (int i = 0; i < 32; ++i)
+    bytes[static_cast<std::size_t>(i)] = static_cast<std::byte>(first + i * step);
   return bytes;
 }
 

@@ -1,3 +1,5 @@
+// One function decides for every call whether the fault strikes it.
+
 #include "faulty_ops.h"
 
 #include <fcntl.h>
@@ -61,7 +63,9 @@ bool FaultyOps::interrupted(int fd) {
 
 int FaultyOps::open(const char* path, int flags, mode_t mode) {
   if ((flags & O_DIRECT) != 0 && !has_direct_open_) return fail(EINVAL);
-  const int fd = call("open", path, [&] { return FileOps::open(path, flags, mode); });
+  const auto real = [&] { return FileOps::open(path, flags, mode); };
+  const auto fd =
+      static_cast<int>(call({"open", path, 0, (flags & O_DIRECT) != 0}, 0, real, [] {}));
   const std::lock_guard lock(mutex_);
   if (fd >= 0) paths_[fd] = path;
   return fd;

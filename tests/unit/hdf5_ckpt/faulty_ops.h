@@ -32,7 +32,7 @@ class FaultyOps : public FileOps {
     std::string what;  // "pwrite"
     std::string path;
     std::size_t size = 0;  // of a pwrite
-    bool direct = false;   // through a descriptor opened with O_DIRECT
+    bool direct = false;   // with O_DIRECT
   };
 
   FaultyOps() = default;

@@ -127,7 +127,7 @@ struct Attack {
 };
 
 TEST(Manifest, NamesWhatAnAttackerChanged) {
-  const auto set = [](const char* pointer, json value) {
+  const auto set = [](const char* pointer, const json& value) {
     return [pointer, value](json& d) { d[json::json_pointer(pointer)] = value; };
   };
   const std::vector<Attack> attacks = {

@@ -63,7 +63,9 @@ TEST(FileNames, AcceptsOnlyPlainHdf5Names) {
 }
 
 TEST(NameSets, RejectsDoublesAndArraysThatAreGroups) {
-  const auto problem = [](std::vector<std::string_view> names) { return name_set_problem(names); };
+  const auto problem = [](const std::vector<std::string_view>& names) {
+    return name_set_problem(names);
+  };
   EXPECT_EQ(problem({}), "");
   EXPECT_EQ(problem({"a", "a-b", "ab", "b/a", "b/a-c"}), "");
   EXPECT_EQ(problem({"a", "a"}), "the array 'a' appears twice");
@@ -83,8 +85,8 @@ TEST(StepFolders, NameAndStepAreInverse) {
 }
 
 TEST(Owners, TextAndTagAreInverse) {
-  const OwnerTag tag{"123_4", 2, "node-1.cluster.example", 4567};
-  EXPECT_EQ(tag.text(), "123_4.r2.node-1.cluster.example.p4567");
+  const OwnerTag tag{"123_4", 2, "node-1.my_cluster.example", 4567};
+  EXPECT_EQ(tag.text(), "123_4.r2.node-1.my_cluster.example.p4567");
   EXPECT_EQ(OwnerTag::parse(tag.text()), tag);
   for (const char* text :
        {"", ".", "..", "...", "1.r0.n", "1.r0.p5", "1.0.n.p5", "1.r0.n.5", "1.r00.n.p5",

@@ -1,3 +1,5 @@
+// Contents depend on names and seeds only, so that a test can make again what it has saved.
+
 #include "support.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +16,10 @@ namespace ddp::ckpt::test {
 
 namespace fs = std::filesystem;
 
-TempFolder::TempFolder() {
-  std::string name = fs::temp_directory_path() / "ckpt-test-XXXXXX";
+TempFolder::TempFolder(On on) {
+  const fs::path memory = "/dev/shm";
+  const bool in_memory = on == On::kMemory && fs::is_directory(memory);
+  std::string name = (in_memory ? memory : fs::temp_directory_path()) / "ckpt-test-XXXXXX";
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
   path_ = name;
 }

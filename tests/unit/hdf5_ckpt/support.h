@@ -15,10 +15,14 @@
 
 namespace ddp::ckpt::test {
 
+// kMemory is a tmpfs, if there is one: for tests that save thousands of times and ask nothing of
+// the disk itself.
+enum class On { kDisk, kMemory };
+
 // A new folder below the system's one for temporary files, removed with all that is in it.
 class TempFolder {
  public:
-  TempFolder();
+  explicit TempFolder(On on = On::kDisk);
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
   ~TempFolder();

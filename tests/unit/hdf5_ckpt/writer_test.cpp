@@ -9,13 +9,16 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "faulty_ops.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/crc32c.h"
+#include "hdf5_ckpt/detail/aligned_buffer.h"
 #include "hdf5_ckpt/detail/skeleton.h"
 #include "hdf5_ckpt/error.h"
 #include "support.h"
@@ -181,25 +184,33 @@ TEST(Writer, WhatMustBeDurableIsSoBeforeWhatRestsOnIt) {
   EXPECT_LT(hint, calls.size());
 }
 
-TEST(Writer, OnlyAlignedBytesBypassThePageCache) {
+// Bytes that one save of `bytes` hands to pwrite: through the page cache, and direct.
+std::array<std::size_t, 2> bytes_written(std::span<const std::byte> bytes, bool direct_io) {
   const TempFolder folder;
-  ArraySet set;
-  set.add("w", DType::kUInt8, {200000});
-  const auto writes = [&](bool direct_io, const char* name) {
-    FaultyOps ops;
-    const WriteOptions options{.threads = 1, .direct_io = direct_io};
-    write_hdf5_file(folder / name, set.views(), nlohmann::json::object(), options, ops);
-    std::vector<std::size_t> sizes = {0, 0};  // through the page cache, direct
-    for (const auto& call : ops.calls())
-      if (call.what == "pwrite") sizes[call.direct ? 1 : 0] += call.size;
-    return sizes;
-  };
-  const auto cached = writes(false, "a.h5");
-  const auto direct = writes(true, "b.h5");
+  FaultyOps ops;
+  const ArrayView view{"w", DType::kUInt8, {bytes.size()}, bytes};
+  const WriteOptions options{.threads = 1, .direct_io = direct_io};
+  write_hdf5_file(folder / "a.h5", {&view, 1}, nlohmann::json::object(), options, ops);
+  std::array<std::size_t, 2> sizes = {0, 0};
+  for (const auto& call : ops.calls())
+    if (call.what == "pwrite") sizes[call.direct ? 1 : 0] += call.size;
+  return sizes;
+}
+
+TEST(Writer, OnlyWholePagesBypassThePageCache) {
+  AlignedBuffer buffer;
+  const std::span<std::byte> memory = buffer.get(300000);
+  std::fill(memory.begin(), memory.end(), std::byte{1});
+  const auto cached = bytes_written(memory.first(200000), false);
+  const auto direct = bytes_written(memory.first(200000), true);
   EXPECT_EQ(cached[1], 0U);
-  EXPECT_EQ(direct[0] + direct[1], cached[0]);
-  if (direct[1] == 0) GTEST_SKIP() << "no O_DIRECT on the file system of " << folder.path();
+  if (direct[1] == 0) GTEST_SKIP() << "no O_DIRECT on the file system of temporary files";
   EXPECT_EQ(direct[1], 196608U);  // 48 * 4096
+  EXPECT_EQ(direct[0] + direct[1], cached[0]);
+  // Memory that is not aligned is copied to some that is.
+  EXPECT_EQ(bytes_written(memory.subspan(64, 200000), true), direct);
+  // A small array is not worth the copy.
+  EXPECT_EQ(bytes_written(memory.subspan(64, 60000), true)[1], 0U);
 }
 
 TEST(Writer, AFullDiskIsMetBeforeAnyData) {
@@ -281,6 +292,33 @@ TEST(Writer, AFullPlaceForTheSkeletonIsNoticed) {
   EXPECT_THAT(error, HasSubstr("too little free space"));
 }
 
+TEST(Skeleton, ClearsUpAfterProcessesKilledLongAgo) {
+  const TempFolder scratch;
+  const auto make = [&](const char* name, int age) {
+    std::filesystem::create_directory(scratch / name);
+    std::ofstream(scratch / name / "skeleton.h5") << "x";
+    const auto when = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(age);
+    std::filesystem::last_write_time(scratch / name, when);
+  };
+  make("ddp-ckpt-aaaaaa", 61);
+  make("ddp-ckpt-bbbbbb", 10);  // may be at work
+  make("other", 1000);
+  const Skeleton skeleton({}, nlohmann::json::object(), scratch.path());
+  EXPECT_THAT(test::names_in(scratch.path()), testing::ElementsAre("ddp-ckpt-bbbbbb", "other"));
+}
+
+TEST(Skeleton, LargeArraysAreAligned) {
+  ArraySet set;
+  for (std::uint64_t i = 0; i < 5; ++i)
+    set.add(fmt::format("w{}", i), DType::kUInt8, {65536 + i * 777});
+  const auto views = set.views();
+  std::vector<const ArrayView*> list;
+  list.reserve(views.size());
+  for (const ArrayView& view : views) list.push_back(&view);
+  const Skeleton skeleton(list, nlohmann::json::object(), "");
+  for (const std::uint64_t offset : skeleton.offsets()) EXPECT_EQ(offset % 4096, 0U);
+}
+
 TEST(Skeleton, LeavesNothingBehindAndFitsItsBound) {
   const TempFolder scratch;
   std::vector<ArraySet> sets(4);
@@ -293,6 +331,7 @@ TEST(Skeleton, LeavesNothingBehindAndFitsItsBound) {
   for (const ArraySet& set : sets) {
     const auto views = set.views();
     std::vector<const ArrayView*> list;
+    list.reserve(views.size());
     for (const ArrayView& view : views) list.push_back(&view);
     std::sort(list.begin(), list.end(),
               [](const ArrayView* a, const ArrayView* b) { return a->name < b->name; });

@@ -1,0 +1,151 @@
+#!/usr/bin/env bats
+# ddp-ckpt as its user sees it: what it prints and what it returns.
+
+setup() {
+  ROOT="$BATS_TEST_TMPDIR/ckpt"
+  "$CKPT_FIXTURE" save "$ROOT" 100
+  "$CKPT_FIXTURE" save "$ROOT" 200
+  STEP="$ROOT/step-00000200"
+}
+
+# Changes one byte in the middle of an array.
+damage() {
+  local offset
+  offset=$("$CKPT_BIN" show --json "$1" | /usr/bin/python3 -c "
+import json, sys
+print(next(a['offset'] for a in json.load(sys.stdin)['arrays'] if a['name'] == '$2') + 5)")
+  printf 'X' | dd of="$1/model.h5" bs=1 seek="$offset" conv=notrunc status=none
+}
+
+json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print($1)"; }
+
+@test "help teaches and version tells" {
+  run "$CKPT_BIN" --help
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"ddp-ckpt verify ckpt/"* ]]
+  [[ "$output" != *convert* ]]
+  run "$CKPT_BIN" --version
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ ^ddp-ckpt\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+  run "$CKPT_BIN" verify --help
+  [ "$status" -eq 0 ]
+  [[ "$output" == *PATH* ]]
+}
+
+@test "wrong usage is 2" {
+  for arguments in "" "frobnicate" "ls" "diff $ROOT" "verify --threads 0 $ROOT"; do
+    run "$CKPT_BIN" $arguments
+    [ "$status" -eq 2 ]
+  done
+}
+
+@test "ls lists the newest first and does not claim to have read" {
+  run "$CKPT_BIN" ls "$ROOT"
+  [ "$status" -eq 0 ]
+  [[ "${lines[0]}" =~ ^STEP\ +SAVED\ \(UTC\)\ +SIZE\ +ARRAYS\ +VERIFIED$ ]]
+  [[ "${lines[1]}" =~ ^200\ +20[0-9-]+\ [0-9:]+\ +[0-9.]+\ KiB\ +14\ +not\ read$ ]]
+  [[ "${lines[2]}" =~ ^100\  ]]
+  [ "${#lines[@]}" -eq 3 ]
+  run "$CKPT_BIN" ls --verify "$ROOT"
+  [[ "${lines[1]}" =~ yes$ ]]
+}
+
+@test "ls names the damaged ones and what else takes space" {
+  damage "$STEP" model/half
+  rm "$ROOT/step-00000100/manifest.json"
+  mkdir "$ROOT/.tmp-step-00000300.1.r0.n.p5"
+  run "$CKPT_BIN" ls --verify "$ROOT"
+  [ "$status" -eq 0 ]
+  [[ "${lines[1]}" == *"NO: "*"model/half"* ]]
+  [[ "${lines[2]}" == *"NO: "*"manifest.json"* ]]
+  [[ "${lines[3]}" == *".tmp-step-00000300.1.r0.n.p5" ]]
+  run "$CKPT_BIN" ls --verify --json "$ROOT"
+  [ "$(json "[c['verified'] for c in d['checkpoints']]" <<<"$output")" = "[False, False]" ]
+  [ "$(json "len(d['leftovers'])" <<<"$output")" = 1 ]
+}
+
+@test "an empty directory and none at all" {
+  mkdir "$BATS_TEST_TMPDIR/empty"
+  run "$CKPT_BIN" ls "$BATS_TEST_TMPDIR/empty"
+  [ "$status" -eq 0 ]
+  [[ "$output" == "no checkpoints in "* ]]
+  run "$CKPT_BIN" ls "$BATS_TEST_TMPDIR/missing"
+  [ "$status" -eq 1 ]
+  [[ "$output" == "ddp-ckpt: '"*"missing' is not a folder" ]]
+}
+
+@test "show lists arrays and state, of the newest for a directory" {
+  run "$CKPT_BIN" show "$ROOT"
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ step\ +200 ]]
+  [[ "$output" =~ model/conv1.weight\ +float32\ +\[30,\ 1000\]\ +[0-9a-f]{8}\ +model.h5 ]]
+  [[ "$output" =~ optim/step\ +int64\ +\[\] ]]
+  [[ "$output" == *'"seed": 18446744073709551615'* ]]
+  run "$CKPT_BIN" show --json "$ROOT/step-00000100"
+  [ "$(json "(d['step'], d['epoch'], d['state']['lr'], len(d['arrays']))" <<<"$output")" = "(100, 2, 0.1, 14)" ]
+}
+
+@test "show of something else says what it lacks" {
+  run "$CKPT_BIN" show "$BATS_TEST_TMPDIR"
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"'manifest.json' cannot be opened"* ]]
+  [ "${#lines[@]}" -eq 1 ]
+}
+
+@test "verify is silent about progress off a terminal and names damage" {
+  run "$CKPT_BIN" verify "$ROOT"
+  [ "$status" -eq 0 ]
+  [ "${#lines[@]}" -eq 2 ]
+  [[ "${lines[0]}" == "whole: '$STEP', 14 arrays, "* ]]
+  damage "$STEP" optim/conv1.weight/exp_avg
+  run "$CKPT_BIN" verify "$ROOT"
+  [ "$status" -eq 1 ]
+  [[ "${lines[0]}" == "DAMAGED: "*"'optim/conv1.weight/exp_avg'"* ]]
+  [[ "${lines[1]}" == "whole: "*"step-00000100"* ]]
+  run "$CKPT_BIN" verify "$STEP"
+  [ "$status" -eq 1 ]
+  run "$CKPT_BIN" verify --json "$ROOT"
+  [ "$status" -eq 1 ]
+  [ "$(json "(d['whole'], [c['whole'] for c in d['checkpoints']])" <<<"$output")" = "(False, [False, True])" ]
+}
+
+@test "verify finds damage outside all arrays" {
+  printf 'X' | dd of="$STEP/model.h5" bs=1 seek=200 conv=notrunc status=none
+  run "$CKPT_BIN" verify "$STEP"
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"the HDF5 metadata of 'model.h5' is damaged"* ]]
+}
+
+@test "verify of nothing is no success" {
+  run "$CKPT_BIN" verify "$BATS_TEST_TMPDIR/missing"
+  [ "$status" -eq 1 ]
+  mkdir "$BATS_TEST_TMPDIR/empty"
+  run "$CKPT_BIN" verify "$BATS_TEST_TMPDIR/empty"
+  [ "$status" -eq 1 ]
+}
+
+@test "verify shows progress on a terminal" {
+  run script -qec "'$CKPT_BIN' verify '$STEP'" /dev/null
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"step-00000200: "*" of "* ]]
+}
+
+@test "diff of equals is 0, of others 1, with the largest difference" {
+  run "$CKPT_BIN" diff "$ROOT/step-00000100" "$STEP"
+  [ "$status" -eq 0 ]
+  [ "$output" = "14 arrays equal to the bit, 0 different, 0 only in A, 0 only in B" ]
+  "$CKPT_FIXTURE" save "$ROOT" 300 0.25
+  run "$CKPT_BIN" diff "$STEP" "$ROOT"
+  [ "$status" -eq 1 ]
+  [ "${lines[0]}" = "different values: model/conv1.weight, 1 elements, max |A - B| = 0.25" ]
+  run "$CKPT_BIN" diff --json "$STEP" "$ROOT"
+  [ "$status" -eq 1 ]
+  [ "$(json "(d['equal'], d['equal_arrays'], d['different'])" <<<"$output")" = "(False, 13, [{'elements': 1, 'max_abs': 0.25, 'name': 'model/conv1.weight'}])" ]
+}
+
+@test "options can come from a file" {
+  printf '[ls]\njson=true\n' >"$BATS_TEST_TMPDIR/options"
+  run "$CKPT_BIN" --config "$BATS_TEST_TMPDIR/options" ls "$ROOT"
+  [ "$status" -eq 0 ]
+  [ "$(json "len(d['checkpoints'])" <<<"$output")" = 2 ]
+}

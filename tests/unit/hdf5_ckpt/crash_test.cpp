@@ -1,0 +1,198 @@
+// Real processes that are really killed, and file systems that are really full.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/retention.h"
+#include "support.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using test::small_model;
+using test::TempFolder;
+using testing::HasSubstr;
+
+// Saves `first`, `first` + 1, ... for ever and reports each that was acknowledged.
+[[noreturn]] void save_until_killed(const fs::path& root, const fs::path& scratch,
+                                    std::uint64_t first, int acknowledge) {
+  SaveOptions options = test::small_options();
+  options.write.threads = 2;
+  options.write.scratch_dir = scratch;
+  CheckpointDirectory directory(root, options);
+  const OwnerTag owner = OwnerTag::of_this_process("crash", 0);
+  Retention retention(root, owner);
+  for (std::uint64_t step = first;; ++step) {
+    directory.save(step, owner, small_model(step).views(), test::test_info());
+    if (::write(acknowledge, &step, sizeof step) != sizeof step) ::_exit(2);
+    retention.apply({.keep_last = 3});
+  }
+}
+
+// Runs the above and kills it: `delay` after its first acknowledgement, or after its start. The
+// last step it acknowledged, `before` if none.
+std::uint64_t run_and_kill(const fs::path& root, const fs::path& scratch, std::uint64_t before,
+                           bool after_first, std::chrono::nanoseconds delay) {
+  int ends[2];
+  if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[0]);
+    try {
+      save_until_killed(root, scratch, before + 1, ends[1]);
+    } catch (...) {
+      ::_exit(3);
+    }
+  }
+  ::close(ends[1]);
+  std::uint64_t step = before;
+  const auto acknowledged = [&] { return ::read(ends[0], &step, sizeof step) == sizeof step; };
+  if (after_first) {
+    EXPECT_TRUE(acknowledged());
+  }
+  std::this_thread::sleep_for(delay);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status)) << "the writer ended by itself with " << WEXITSTATUS(status);
+  while (acknowledged()) {
+  }
+  ::close(ends[0]);
+  return step;
+}
+
+// How long one save takes here, so that the kills fall into saves on slow machines too.
+std::chrono::nanoseconds time_of_a_save() {
+  const TempFolder root;
+  const auto start = std::chrono::steady_clock::now();
+  CheckpointDirectory(root.path(), test::small_options())
+      .save(1, test::test_owner(), small_model(1).views(), test::test_info());
+  return std::chrono::steady_clock::now() - start;
+}
+
+TEST(Crash, KilledAtAnyMomentNothingAcknowledgedIsLost) {
+  const TempFolder root;
+  const TempFolder scratch(test::On::kMemory);
+  std::mt19937 random(11);
+  const auto one_save = time_of_a_save();
+  std::uint64_t acknowledged = 0;
+  int with_leftovers = 0;
+  for (int round = 0; round < 40; ++round) {
+    const auto delay = one_save * (random() % 300) / 100;
+    acknowledged = run_and_kill(root.path(), scratch.path(), acknowledged, round % 4 != 0, delay);
+    const auto loaded = CheckpointDirectory(root.path()).newest_verified();
+    if (!loaded) {
+      ASSERT_EQ(acknowledged, 0U);
+      continue;
+    }
+    const std::uint64_t step = loaded->checkpoint.manifest().step;
+    ASSERT_GE(step, acknowledged);
+    ASSERT_LE(step, acknowledged + 1);
+    ASSERT_TRUE(loaded->skipped.empty()) << loaded->skipped[0];
+    ASSERT_TRUE(test::holds(loaded->checkpoint, small_model(step)));
+    // The next process clears up after the dead one, and only what is no checkpoint.
+    const auto removed =
+        remove_leftovers(root.path(), dead_relatives_of(OwnerTag::of_this_process("crash", 0)));
+    if (!removed.empty()) ++with_leftovers;
+    for (const std::string& name : test::names_in(root.path()))
+      ASSERT_TRUE(name == "latest" || name.starts_with("step-")) << name;
+    // The one that was published and not acknowledged counts from now on.
+    acknowledged = step;
+  }
+  EXPECT_GE(acknowledged, 30U);
+  EXPECT_GT(with_leftovers, 0) << "all kills came at harmless moments";
+}
+
+class FullDisk : public testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directory(mounted_);
+    if (::mount("none", mounted_.c_str(), "tmpfs", 0, "size=8m") != 0)
+      GTEST_SKIP() << "mounting a tmpfs of 8 MiB needs root: " << std::strerror(errno);
+    is_mounted_ = true;
+  }
+  void TearDown() override {
+    if (is_mounted_) ::umount(mounted_.c_str());
+  }
+
+  static test::ArraySet model_of(std::uint64_t bytes) {
+    test::ArraySet set;
+    set.add("w", DType::kUInt8, {bytes}, 1);
+    return set;
+  }
+
+  const TempFolder top_;
+  const fs::path mounted_ = top_ / "disk";
+  bool is_mounted_ = false;
+};
+
+TEST_F(FullDisk, IsReportedAndLeavesTheLastOne) {
+  CheckpointDirectory directory(mounted_);
+  const test::ArraySet model = model_of(3 << 20);
+  directory.save(1, test::test_owner(), model.views(), test::test_info());
+  directory.save(2, test::test_owner(), model.views(), test::test_info());
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const std::string error = test::error_of(
+        [&] { directory.save(3, test::test_owner(), model.views(), test::test_info()); });
+    EXPECT_THAT(error, HasSubstr("cannot reserve"));
+    EXPECT_THAT(error, HasSubstr("No space left on device; free space there"));
+    EXPECT_THAT(test::names_in(mounted_),
+                testing::ElementsAre("latest", "step-00000001", "step-00000002"));
+  }
+  const auto loaded = directory.newest_verified();
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->checkpoint.manifest().step, 2U);
+  EXPECT_TRUE(test::holds(loaded->checkpoint, model));
+  // With room made, the same save works.
+  Retention(mounted_, test::test_owner()).apply({.keep_last = 1});
+  EXPECT_NO_THROW(directory.save(3, test::test_owner(), model.views(), test::test_info()));
+}
+
+TEST(Crash, AFileSizeLimitIsReportedAndDoesNotKill) {
+  const TempFolder root;
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const struct rlimit limit = {1 << 20, 1 << 20};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    std::string text;
+    try {
+      test::ArraySet set;
+      set.add("w", DType::kUInt8, {2 << 20});
+      CheckpointDirectory(root.path()).save(1, test::test_owner(), set.views(), test::test_info());
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    ::_exit(::write(ends[1], text.data(), text.size()) < 0 ? 1 : 0);
+  }
+  ::close(ends[1]);
+  std::string text(1000, '\0');
+  const ssize_t size = ::read(ends[0], text.data(), text.size());
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "signal " << WTERMSIG(status);
+  ASSERT_GT(size, 0);
+  text.resize(static_cast<std::size_t>(size));
+  EXPECT_THAT(text, HasSubstr("with a file size limit of 1048576"));
+  EXPECT_THAT(text, HasSubstr("ulimit -f"));
+  EXPECT_TRUE(test::names_in(root.path()).empty());
+}
+
+}  // namespace
+}  // namespace ddp::ckpt

@@ -1,0 +1,461 @@
+// The commit protocol and the choice of what to load, without faults: see fault_test.cpp for those.
+
+#include "hdf5_ckpt/checkpoint_directory.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <latch>
+#include <thread>
+
+#include "faulty_ops.h"
+#include "hdf5_ckpt/error.h"
+#include "support.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using test::ArraySet;
+using test::error_of;
+using test::FaultyOps;
+using test::names_in;
+using test::small_model;
+using test::TempFolder;
+using test::test_info;
+using test::test_owner;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+OwnerTag owner_number(int n) {
+  return {"test", 0, "host", n};
+}
+
+Saved save_step(const fs::path& root, std::uint64_t step,
+                const SaveOptions& options = test::small_options(),
+                FileOps& ops = system_file_ops()) {
+  return CheckpointDirectory(root, options, ops)
+      .save(step, test_owner(), small_model(step).views(), test_info());
+}
+
+void flip(const fs::path& file, std::uint64_t at) {
+  std::vector<std::byte> bytes = test::file_bytes(file);
+  bytes.at(at) ^= std::byte{1};
+  test::put_file_bytes(file, bytes);
+}
+
+// Damages one array of a checkpoint.
+void damage(const Checkpoint& checkpoint, const std::string& array) {
+  const ArrayInfo* info = checkpoint.find(array);
+  flip(checkpoint.path() / info->file, info->offset + info->length - 1);
+}
+
+// ---- saving --------------------------------------------------------------------------------
+
+TEST(Directory, ASaveIsWhatItSays) {
+  const TempFolder top;
+  const fs::path root = top / "a/b";
+  const Saved saved = save_step(root, 12345);
+  EXPECT_EQ(saved.path, root / "step-00012345");
+  EXPECT_TRUE(saved.notes.empty());
+  EXPECT_THAT(names_in(root), ElementsAre("latest", "step-00012345"));
+  EXPECT_THAT(names_in(saved.path), ElementsAre("manifest.json", "model.h5"));
+  const Checkpoint checkpoint = Checkpoint::open(saved.path);
+  EXPECT_EQ(checkpoint.manifest().step, 12345U);
+  EXPECT_EQ(checkpoint.manifest().epoch, 3U);
+  EXPECT_EQ(checkpoint.manifest().run_id, "run-a");
+  EXPECT_EQ(checkpoint.manifest().state, test_info().state);
+  EXPECT_TRUE(test::holds(checkpoint, small_model(12345)));
+}
+
+TEST(Directory, TheHintNamesTheLastOne) {
+  const TempFolder root;
+  for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
+  std::ifstream hint(root / "latest");
+  std::string line;
+  std::getline(hint, line);
+  EXPECT_EQ(line, "step-00000002");
+}
+
+TEST(Directory, AHintThatCannotBeWrittenIsOnlyNoted) {
+  const TempFolder root;
+  fs::create_directory(root / "latest");
+  const Saved saved = save_step(root.path(), 1);
+  ASSERT_EQ(saved.notes.size(), 1U);
+  EXPECT_THAT(saved.notes[0], HasSubstr("cannot replace"));
+  EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000001"));
+}
+
+TEST(Directory, ManyRanksMakeOneCheckpoint) {
+  const TempFolder root;
+  constexpr int kRanks = 4;
+  CheckpointDirectory directory(root.path(), {.write = {.threads = 2, .block_bytes = 8192}});
+  const nlohmann::json broadcast = directory.begin(7, test_owner()).to_json();
+  std::vector<nlohmann::json> gathered(kRanks);
+  {
+    std::vector<std::jthread> ranks;
+    ranks.reserve(kRanks);
+    for (int rank = 0; rank < kRanks; ++rank)
+      ranks.emplace_back([&, rank] {
+        ArraySet shard;
+        shard.add(fmt::format("shard/{}", rank), DType::kFloat32, {50000}, 7);
+        gathered[rank] = record_to_json(CheckpointDirectory(root.path())
+                                            .write_shard(SaveId::from_json(broadcast),
+                                                         fmt::format("rank-{}.h5", rank),
+                                                         shard.views(), {{"rank", rank}}));
+      });
+  }
+  std::vector<FileRecord> records;
+  records.reserve(kRanks);
+  for (const nlohmann::json& json : gathered) records.push_back(record_from_json(json));
+  const Saved saved = directory.commit(SaveId::from_json(broadcast), records, test_info());
+  ArraySet all;
+  for (int rank = 0; rank < kRanks; ++rank)
+    all.add(fmt::format("shard/{}", rank), DType::kFloat32, {50000}, 7);
+  EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), all));
+  EXPECT_EQ(saved.manifest.files.size(), 4U);
+}
+
+TEST(Directory, RecordsThatDoNotFitAreNotCommitted) {
+  const TempFolder root;
+  CheckpointDirectory directory(root.path());
+  const auto commit = [&](const std::function<void(std::vector<FileRecord>&)>& change) {
+    const SaveId id = directory.begin(7, test_owner());
+    std::vector<FileRecord> records;
+    for (int rank = 0; rank < 2; ++rank) {
+      ArraySet shard;
+      shard.add(rank == 0 ? "a" : "b", DType::kFloat32, {100});
+      records.push_back(directory.write_shard(id, rank == 0 ? "r0.h5" : "r1.h5", shard.views()));
+    }
+    change(records);
+    std::string error = error_of([&] { directory.commit(id, records, test_info()); });
+    EXPECT_TRUE(names_in(root.path()).empty());
+    return error;
+  };
+  using Records = std::vector<FileRecord>;
+  EXPECT_THAT(commit([](Records& r) { r[1].arrays[0].name = r[0].arrays[0].name; }),
+              HasSubstr("'a' appears twice"));
+  EXPECT_THAT(commit([](Records& r) { r[1].file.name = r[0].file.name; }),
+              HasSubstr("appears twice"));
+  EXPECT_THAT(commit([](Records& r) { r[1].file.name = r[1].arrays[0].file = "r2.h5"; }),
+              HasSubstr("'r2.h5' cannot be opened: No such file"));
+  EXPECT_THAT(commit([](Records& r) { r[1].file.size += 1; }), HasSubstr("and should have"));
+  EXPECT_THAT(commit([](Records& r) { r[1].arrays[0].offset = 1ULL << 40; }), HasSubstr("outside"));
+}
+
+TEST(Directory, TwoShardsOfOneNameDoNotMix) {
+  const TempFolder root;
+  CheckpointDirectory directory(root.path());
+  const SaveId id = directory.begin(7, test_owner());
+  directory.write_shard(id, "r0.h5", {});
+  EXPECT_THAT(error_of([&] { directory.write_shard(id, "r0.h5", {}); }), HasSubstr("File exists"));
+  EXPECT_THAT(error_of([&] { directory.write_shard(id, "../r0.h5", {}); }), HasSubstr("file name"));
+  directory.abandon(id);
+  EXPECT_TRUE(names_in(root.path()).empty());
+}
+
+TEST(Directory, AFailedSaveOfTheSameOwnerIsCleared) {
+  const TempFolder root;
+  CheckpointDirectory directory(root.path());
+  directory.write_shard(directory.begin(7, test_owner()), "model.h5", {});
+  EXPECT_NO_THROW(directory.save(7, test_owner(), small_model(7).views(), test_info()));
+  EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000007"));
+}
+
+TEST(Directory, ReadBackFindsAWriteThatLied) {
+  const TempFolder root;
+  SaveOptions options = test::small_options();
+  options.read_back = true;
+  FaultyOps probe;
+  save_step(root.path(), 1, options, probe);
+  int lies = 0;
+  for (std::size_t k = 0; k < probe.calls().size(); ++k) {
+    if (probe.calls()[k].what != "pwrite" || !probe.calls()[k].path.ends_with(".h5")) continue;
+    FaultyOps ops(test::Fault::kLie, k);
+    const std::string error = error_of([&] { save_step(root.path(), 2, options, ops); });
+    EXPECT_THAT(error, HasSubstr("damaged")) << k;
+    EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000001"));
+    ++lies;
+  }
+  EXPECT_GE(lies, 10);
+}
+
+TEST(Directory, OfTwoWritersOfOneStepOneWins) {
+  for (int round = 0; round < 20; ++round) {
+    const TempFolder root;
+    std::latch start(2);
+    std::vector<std::string> errors(2);
+    {
+      std::vector<std::jthread> writers;
+      writers.reserve(2);
+      for (int n = 0; n < 2; ++n)
+        writers.emplace_back([&, n] {
+          CheckpointDirectory directory(root.path(), test::small_options());
+          const SaveId id = directory.begin(5, owner_number(n + 1));
+          const FileRecord record =
+              directory.write_shard(id, "model.h5", small_model(100 + n).views());
+          start.arrive_and_wait();
+          try {
+            directory.commit(id, {&record, 1}, test_info());
+          } catch (const Error& error) {
+            errors[n] = error.what();
+          }
+        });
+    }
+    ASSERT_NE(errors[0].empty(), errors[1].empty());
+    const int winner = errors[0].empty() ? 0 : 1;
+    EXPECT_THAT(errors[1 - winner], HasSubstr("is there already, whole, written by another save"));
+    EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000005"));
+    EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(100 + winner)));
+  }
+}
+
+TEST(Directory, AStepThatIsThereStaysUnlessToldOtherwise) {
+  for (const bool flags : {true, false}) {
+    const TempFolder root;
+    FaultyOps ops;
+    if (!flags) ops.without_rename_flags();
+    SaveOptions options = test::small_options();
+    CheckpointDirectory(root.path(), options, ops)
+        .save(5, test_owner(), small_model(1).views(), test_info());
+    EXPECT_THAT(error_of([&] { save_step(root.path(), 5, options, ops); }),
+                HasSubstr("is there already"));
+    EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(1)));
+    options.if_exists = IfExists::kReplace;
+    EXPECT_TRUE(save_step(root.path(), 5, options, ops).notes.empty());
+    EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(5)));
+    EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000005"));
+  }
+}
+
+TEST(Directory, ADamagedStepIsReplacedAndKept) {
+  for (const bool flags : {true, false}) {
+    const TempFolder root;
+    FaultyOps ops;
+    if (!flags) ops.without_rename_flags();
+    damage(Checkpoint::open(save_step(root.path(), 5).path), "model/fc.weight");
+    const Saved saved = save_step(root.path(), 5, test::small_options(), ops);
+    ASSERT_EQ(saved.notes.size(), 1U);
+    EXPECT_THAT(saved.notes[0], HasSubstr("replaced a damaged one, kept as"));
+    EXPECT_THAT(saved.notes[0], HasSubstr("model/fc.weight"));
+    EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), small_model(5)));
+    EXPECT_THAT(names_in(root.path()),
+                ElementsAre(fmt::format(".broken-step-00000005.{}", test_owner().text()), "latest",
+                            "step-00000005"));
+  }
+}
+
+TEST(Directory, AnEmptyFolderUnderTheNameIsKeptToo) {
+  const TempFolder root;
+  fs::create_directory(root / "step-00000005");
+  EXPECT_EQ(save_step(root.path(), 5).notes.size(), 1U);
+  EXPECT_TRUE(fs::is_empty(root / fmt::format(".broken-step-00000005.{}", test_owner().text())));
+}
+
+TEST(Directory, SomethingElseUnderTheNameIsKept) {
+  const TempFolder root;
+  std::ofstream(root / "step-00000005") << "notes";
+  EXPECT_EQ(save_step(root.path(), 5).notes.size(), 1U);
+  EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(5)));
+  EXPECT_EQ(test::file_bytes(root / (fmt::format(".broken-step-00000005.{}", test_owner().text())))
+                .size(),
+            5U);
+}
+
+TEST(Directory, AnUnwritableFolderIsNamed) {
+  const TempFolder top;
+  const fs::path root = top / "ro";
+  fs::create_directory(root);
+  const bool is_root = ::geteuid() == 0;
+  if (is_root && ::mount("none", root.c_str(), "tmpfs", MS_RDONLY, nullptr) != 0)
+    GTEST_SKIP() << "root writes anywhere, and mounting failed: " << std::strerror(errno);
+  if (!is_root) ::chmod(root.c_str(), 0500);
+  const std::string error = error_of([&] { save_step(root, 1); });
+  if (is_root) ::umount(root.c_str());
+  EXPECT_THAT(error, HasSubstr(fmt::format("cannot create the folder '{}", root.string())));
+  EXPECT_THAT(error, HasSubstr(is_root ? "mounted read-only" : "check the owner and mode"));
+  std::ofstream(top / "file") << "x";
+  EXPECT_THAT(error_of([&] { save_step(top / "file", 1); }), HasSubstr("Not a directory"));
+}
+
+TEST(Directory, ARelativeNameIsOfTheFolderAtTheStart) {
+  const TempFolder top;
+  const fs::path before = fs::current_path();
+  fs::current_path(top.path());
+  CheckpointDirectory directory("ckpt", test::small_options());
+  fs::current_path(before);
+  directory.save(1, test_owner(), small_model(1).views(), test_info());
+  EXPECT_THAT(names_in(top / "ckpt"), ElementsAre("latest", "step-00000001"));
+}
+
+TEST(Directory, WrongOwnersAndIdsAreRefused) {
+  const TempFolder root;
+  CheckpointDirectory directory(root.path());
+  EXPECT_THAT(error_of([&] { directory.begin(1, {"a/b", 0, "h", 1}); }), HasSubstr("cannot name"));
+  EXPECT_THAT(error_of([&] {
+                SaveId::from_json({{"step", 1}, {"owner", "../x"}});
+              }),
+              HasSubstr("is not an owner tag"));
+  EXPECT_THAT(error_of([&] { SaveId::from_json({1, 2}); }), HasSubstr("not an object"));
+  EXPECT_TRUE(names_in(root.path()).empty());
+}
+
+// ---- loading -------------------------------------------------------------------------------
+
+TEST(Directory, NothingToLoadIsNoError) {
+  const TempFolder top;
+  EXPECT_FALSE(CheckpointDirectory(top.path()).load_newest({}));
+  EXPECT_FALSE(CheckpointDirectory(top / "missing").newest_verified());
+}
+
+TEST(Directory, OnlyStepsAreCandidates) {
+  const TempFolder root;
+  for (const std::uint64_t step : {2, 100000000, 30}) save_step(root.path(), step);
+  fs::create_directory(root / ".tmp-step-00000040.test.r0.host.p1");
+  fs::create_directory(root / "step-40");
+  fs::create_directory_symlink("step-00000030", root / "step-00000050");
+  std::vector<std::uint64_t> steps;
+  for (const Candidate& candidate : CheckpointDirectory(root.path()).candidates())
+    steps.push_back(candidate.step);
+  EXPECT_THAT(steps, ElementsAre(100000000, 30, 2));
+}
+
+TEST(Directory, TheNewestWholeOneIsLoadedAndTheRestNamed) {
+  const TempFolder root;
+  for (const std::uint64_t step : {1, 2, 3, 4}) save_step(root.path(), step);
+  damage(Checkpoint::open(root / "step-00000004"), "model/conv1.weight");
+  fs::remove(root / "step-00000003/manifest.json");
+  const CheckpointDirectory directory(root.path());
+  // What the damaged one left in memory must be gone.
+  ArraySet loaded = small_model(0).zeros();
+  const auto result = directory.load_newest(loaded.targets());
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->checkpoint.manifest().step, 2U);
+  EXPECT_EQ(loaded, small_model(2));
+  ASSERT_EQ(result->skipped.size(), 2U);
+  EXPECT_THAT(result->skipped[0], HasSubstr("step-00000004"));
+  EXPECT_THAT(result->skipped[0], HasSubstr("array 'model/conv1.weight': bytes"));
+  EXPECT_THAT(result->skipped[0], HasSubstr("are damaged: crc32c is"));
+  EXPECT_THAT(result->skipped[1], HasSubstr("'manifest.json' cannot be opened: No such file"));
+  const auto verified = directory.newest_verified();
+  ASSERT_TRUE(verified);
+  EXPECT_EQ(verified->checkpoint.manifest().step, 2U);
+  EXPECT_EQ(verified->skipped, result->skipped);
+}
+
+TEST(Directory, NoneWholeIsAnErrorAndNotAFreshStart) {
+  const TempFolder root;
+  for (const std::uint64_t step : {1, 2})
+    damage(Checkpoint::open(save_step(root.path(), step).path), "optim/step");
+  const std::string error =
+      error_of([&] { static_cast<void>(CheckpointDirectory(root.path()).newest_verified()); });
+  EXPECT_THAT(error, HasSubstr("none of the 2 checkpoints"));
+  EXPECT_THAT(error, HasSubstr("step-00000002"));
+  EXPECT_THAT(error, HasSubstr("to start afresh all the same"));
+}
+
+TEST(Directory, AManifestUnderAnotherStepIsNotLoaded) {
+  const TempFolder root;
+  save_step(root.path(), 1);
+  fs::copy(root / "step-00000001", root / "step-00000009", fs::copy_options::recursive);
+  const auto result = CheckpointDirectory(root.path()).newest_verified();
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->checkpoint.manifest().step, 1U);
+  EXPECT_THAT(result->skipped.at(0), HasSubstr("its manifest says step 1"));
+  // By its path, a copy is as good as the original.
+  fs::rename(root / "step-00000009", root / "best");
+  EXPECT_TRUE(test::holds(Checkpoint::open(root / "best"), small_model(1)));
+}
+
+TEST(Directory, AnErrorThatIsNotDamageIsNotPassedOver) {
+  const TempFolder root;
+  for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
+  ArraySet other;
+  other.add("model/conv1.weight", DType::kFloat32, {40, 1000});
+  EXPECT_THROW(static_cast<void>(CheckpointDirectory(root.path()).load_newest(other.targets())),
+               MismatchError);
+}
+
+TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
+  const TempFolder root;
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  ArraySet wrong;
+  wrong.add("model/conv1.weight", DType::kFloat32, {40, 999});
+  wrong.add("model/conv1.bias", DType::kFloat16, {40});
+  wrong.add("model/conv2.weight", DType::kFloat32, {1});
+  const std::string error = error_of([&] { checkpoint.read_into(wrong.targets()); });
+  EXPECT_THAT(error, HasSubstr("missing in the checkpoint: 'model/conv2.weight';"));
+  EXPECT_THAT(error, HasSubstr("not expected here: 'model/empty', 'model/fc.weight', 'optim/step', "
+                               "'rng/rank-0/cpu';"));
+  EXPECT_THAT(error, HasSubstr("'model/conv1.weight' is float32 [40, 1000] there and float32 "
+                               "[40, 999] here, 'model/conv1.bias' is float32 [40] there and "
+                               "float16 [40] here;"));
+  EXPECT_THAT(error, HasSubstr("build the same model"));
+  ArraySet many;
+  for (int i = 0; i < 13; ++i) many.add(fmt::format("x{}", i), DType::kInt8, {1});
+  EXPECT_THAT(error_of([&] { checkpoint.read_into(many.targets(), Match::kSubset); }),
+              HasSubstr("'x9' and 3 more;"));
+}
+
+TEST(Checkpoint, TargetsOfTheWrongSizeAreNotWrittenTo) {
+  const TempFolder root;
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  std::vector<std::byte> memory(8);
+  const MutableArrayView small{"model/conv1.bias", DType::kFloat32, {40}, memory};
+  EXPECT_THAT(error_of([&] {
+                checkpoint.read_into({&small, 1}, Match::kSubset);
+              }),
+              HasSubstr("takes 160 bytes, not 8"));
+  const MutableArrayView twice[] = {{"optim/step", DType::kInt64, {}, memory},
+                                    {"optim/step", DType::kInt64, {}, memory}};
+  EXPECT_THAT(error_of([&] { checkpoint.read_into(twice, Match::kSubset); }),
+              HasSubstr("'optim/step' is asked for twice"));
+}
+
+TEST(Checkpoint, PartsCanBeRead) {
+  const TempFolder root;
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  ArraySet expected;
+  expected.add("model/fc.weight", DType::kBFloat16, {33, 1001}, 1);
+  ArraySet loaded = expected.zeros();
+  checkpoint.read_into(loaded.targets(), Match::kSubset);
+  EXPECT_EQ(loaded, expected);
+  EXPECT_EQ(checkpoint.read("model/empty").shape, (Shape{0, 7}));
+  EXPECT_TRUE(checkpoint.read("optim/step").shape.empty());
+  EXPECT_THROW(checkpoint.read("model"), MismatchError);
+}
+
+TEST(Checkpoint, ProgressCountsEveryByteOnce) {
+  const TempFolder root;
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  std::uint64_t last = 0;
+  std::uint64_t total = 0;
+  for (const unsigned threads : {1U, 4U}) {
+    last = 0;
+    checkpoint.verify({threads, [&](std::uint64_t done, std::uint64_t all) {
+                         EXPECT_GT(done, last);
+                         last = done;
+                         total = all;
+                       }});
+    EXPECT_EQ(last, total);
+    EXPECT_GT(total, 200000U);
+  }
+}
+
+TEST(Checkpoint, WhatIsNoneIsNamed) {
+  const TempFolder top;
+  EXPECT_THAT(error_of([&] { Checkpoint::open(top / "missing"); }),
+              HasSubstr("missing' is not a checkpoint: No such file"));
+  EXPECT_THAT(error_of([&] { Checkpoint::open(top.path()); }), HasSubstr("'manifest.json' cannot"));
+  std::ofstream(top / "file") << "x";
+  EXPECT_THAT(error_of([&] { Checkpoint::open(top / "file"); }), HasSubstr("Not a directory"));
+}
+
+}  // namespace
+}  // namespace ddp::ckpt

@@ -1,0 +1,280 @@
+// Every system call of a save, hit by every fault, one at a time. What must hold afterwards, with
+// one checkpoint acknowledged before:
+//   I1 a checkpoint loads       I2 it is at least the acknowledged one
+//   I3 it is equal to the byte  I4 no half-written file has the look of an HDF5 file
+//   I5 leftovers can be removed I6 nothing hangs or dies
+// and after an error (not a crash): save() threw one clear sentence and nothing is left behind.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+
+#include "faulty_ops.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/retention.h"
+#include "support.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Fault;
+using test::FaultyOps;
+using test::small_model;
+using test::TempFolder;
+
+// What stands before the save of step 2, and on which file system.
+struct Scenario {
+  const char* name;
+  std::function<void(FaultyOps&)> lacks;
+  bool step_2_exists = false;
+  bool step_2_damaged = false;
+};
+
+std::vector<Scenario> scenarios() {
+  const auto nothing = [](FaultyOps&) {};
+  return {{"first save of a step", nothing},
+          {"no fallocate, no rename flags, no O_DIRECT",
+           [](FaultyOps& ops) {
+             ops.without_fallocate();
+             ops.without_rename_flags();
+             ops.without_direct_open();
+           }},
+          {"replaces a whole one", nothing, true},
+          {"replaces a damaged one", nothing, true, true},
+          {"replaces a damaged one without rename flags", &FaultyOps::without_rename_flags, true,
+           true}};
+}
+
+const OwnerTag kOwner = {"test", 0, "host", 100};
+
+// The contents of step 2: an older one that may stand there, and the one that is saved.
+constexpr std::uint64_t kOld = 20;
+constexpr std::uint64_t kNew = 2;
+
+class FaultySave {
+ public:
+  FaultySave(const Scenario& scenario, Fault fault, std::size_t index, int code)
+      : ops_(fault, index, code) {
+    scenario.lacks(ops_);
+    save(system_file_ops(), 1, 1);
+    if (!scenario.step_2_exists) return;
+    save(system_file_ops(), 2, kOld);
+    if (!scenario.step_2_damaged) return;
+    std::fstream file(root_ / "step-00000002/model.h5", std::ios::in | std::ios::out);
+    file.seekp(100000);
+    file.put('\0');
+  }
+
+  // Saves step 2 with the fault. The message of the error, if there was one.
+  void save_with_fault() {
+    try {
+      save(ops_, 2, kNew);
+      acknowledged_ = true;
+    } catch (const Error& error) {
+      error_ = error.what();
+    } catch (const test::Crashed&) {
+      crashed_ = true;
+    }
+  }
+
+  // What a new process finds.
+  void expect_loadable(const Scenario& scenario) {
+    const auto loaded = CheckpointDirectory(root_.path()).newest_verified();
+    ASSERT_TRUE(loaded);
+    const std::uint64_t step = loaded->checkpoint.manifest().step;
+    const bool is_new = test::holds(loaded->checkpoint, small_model(kNew));
+    const bool is_old = test::holds(loaded->checkpoint, small_model(kOld));
+    const bool is_first = test::holds(loaded->checkpoint, small_model(1));
+    ASSERT_TRUE(step == 2 ? is_new || is_old : is_first);
+    if (acknowledged_) {
+      ASSERT_TRUE(is_new);
+    } else if (scenario.step_2_exists && !scenario.step_2_damaged) {
+      ASSERT_TRUE(is_new || is_old);
+    }
+    if (!error_.empty()) {
+      ASSERT_FALSE(is_new);
+    }
+  }
+
+  // A file that starts like HDF5 is complete: equal to what an undisturbed save writes.
+  void expect_no_torn_hdf5() {
+    for (const auto& entry : fs::recursive_directory_iterator(root_.path())) {
+      if (entry.path().filename() != "model.h5" ||
+          !entry.path().parent_path().filename().string().starts_with(".tmp"))
+        continue;
+      const auto bytes = test::file_bytes(entry.path());
+      const std::string_view signature = "\x89HDF\r\n\x1a\n";
+      if (bytes.size() < signature.size() ||
+          std::memcmp(bytes.data(), signature.data(), signature.size()) != 0)
+        continue;
+      // Exchanged away by the new one, or the new one itself.
+      const bool complete = bytes == complete_file(kNew) || bytes == complete_file(kOld) ||
+                            fs::exists(entry.path().parent_path() / "manifest.json");
+      ASSERT_TRUE(complete) << entry.path();
+    }
+  }
+
+  std::vector<std::string> leftovers() const {
+    std::vector<std::string> names;
+    for (const std::string& name : test::names_in(root_.path()))
+      if (name.starts_with(".") && !name.starts_with(".broken")) names.push_back(name);
+    return names;
+  }
+
+  const FaultyOps& ops() const { return ops_; }
+  const fs::path& root() const { return root_.path(); }
+  const std::string& error() const { return error_; }
+  bool acknowledged() const { return acknowledged_; }
+  bool crashed() const { return crashed_; }
+
+  static std::vector<std::byte> complete_file(std::uint64_t contents) {
+    static std::map<std::uint64_t, std::vector<std::byte>> files;
+    if (!files.contains(contents)) {
+      const TempFolder folder;
+      CheckpointDirectory(folder.path(), test::small_options())
+          .save(2, kOwner, small_model(contents).views(), test::test_info());
+      files[contents] = test::file_bytes(folder / "step-00000002/model.h5");
+    }
+    return files[contents];
+  }
+
+ private:
+  void save(FileOps& ops, std::uint64_t step, std::uint64_t contents) {
+    SaveOptions options = test::small_options();
+    options.if_exists = IfExists::kReplace;
+    CheckpointDirectory(root_.path(), options, ops)
+        .save(step, kOwner, small_model(contents).views(), test::test_info());
+  }
+
+  TempFolder root_{test::On::kMemory};
+  FaultyOps ops_;
+  std::string error_;
+  bool acknowledged_ = false;
+  bool crashed_ = false;
+};
+
+std::size_t count_calls(const Scenario& scenario) {
+  FaultySave run(scenario, Fault::kNone, 0, 0);
+  run.save_with_fault();
+  EXPECT_TRUE(run.acknowledged()) << run.error();
+  EXPECT_TRUE(run.leftovers().empty());
+  return run.ops().calls().size();
+}
+
+std::string describe(const Scenario& scenario, const FaultySave& run, std::size_t k) {
+  const auto call = run.ops().struck();
+  return fmt::format("{}: call {}, {} of {}; {}", scenario.name, k, call.what, call.path,
+                     run.error());
+}
+
+class Faults : public testing::TestWithParam<std::size_t> {
+ protected:
+  const Scenario scenario_ = scenarios().at(GetParam());
+};
+
+INSTANTIATE_TEST_SUITE_P(EveryScenario, Faults, testing::Range<std::size_t>(0, 5));
+
+TEST_P(Faults, ACrashAtAnyCallLosesNothing) {
+  const std::size_t calls = count_calls(scenario_);
+  ASSERT_GE(calls, 30U);
+  for (const Fault fault : {Fault::kCrashBefore, Fault::kCrashAfter, Fault::kCrashHalfWritten})
+    for (std::size_t k = 0; k < calls; ++k) {
+      FaultySave run(scenario_, fault, k, 0);
+      run.save_with_fault();
+      SCOPED_TRACE(describe(scenario_, run, k));
+      ASSERT_TRUE(run.crashed());
+      ASSERT_NO_FATAL_FAILURE(run.expect_loadable(scenario_));
+      ASSERT_NO_FATAL_FAILURE(run.expect_no_torn_hdf5());
+      remove_leftovers(run.root(), [](const OwnerTag& owner) { return owner == kOwner; });
+      ASSERT_TRUE(run.leftovers().empty());
+      ASSERT_NO_FATAL_FAILURE(run.expect_loadable(scenario_));
+    }
+}
+
+// Calls whose failure does not make the save fail: what comes after the commit, trying O_DIRECT,
+// which not every file system has, and closing a folder, which loses nothing.
+bool may_fail(const FaultyOps::Call& call) {
+  const fs::path path = call.path;
+  return path.filename().string().find("latest") != std::string::npos ||
+         call.path.find(".trash") != std::string::npos || (call.what == "open" && call.direct) ||
+         (call.what == "close" && path.extension() != ".h5" && path.extension() != ".json");
+}
+
+TEST_P(Faults, AnErrorAtAnyCallIsReportedAndLeavesNothing) {
+  const std::size_t calls = count_calls(scenario_);
+  for (const int code : {ENOSPC, EIO})
+    for (std::size_t k = 0; k < calls; ++k) {
+      FaultySave run(scenario_, Fault::kError, k, code);
+      run.save_with_fault();
+      SCOPED_TRACE(describe(scenario_, run, k));
+      ASSERT_FALSE(run.crashed());
+      if (run.acknowledged()) {
+        // The last three calls make the hint durable in ROOT.
+        const bool after_commit = k + 3 >= run.ops().calls().size();
+        ASSERT_TRUE(may_fail(run.ops().struck()) || after_commit);
+      } else {
+        ASSERT_NE(run.error().find(code == EIO ? "Input/output error" : "No space left"),
+                  std::string::npos);
+        ASSERT_EQ(run.error().find('\n'), std::string::npos);
+        ASSERT_TRUE(run.leftovers().empty());
+      }
+      ASSERT_NO_FATAL_FAILURE(run.expect_loadable(scenario_));
+    }
+}
+
+TEST_P(Faults, ADiskThatStaysDeadLosesNothing) {
+  const std::size_t calls = count_calls(scenario_);
+  for (std::size_t k = 0; k < calls; ++k) {
+    FaultySave run(scenario_, Fault::kErrorFromHereOn, k, EIO);
+    run.save_with_fault();
+    SCOPED_TRACE(describe(scenario_, run, k));
+    ASSERT_NE(run.acknowledged(), !run.error().empty());
+    const auto loaded = CheckpointDirectory(run.root()).newest_verified();
+    ASSERT_TRUE(loaded);
+    const Checkpoint& checkpoint = loaded->checkpoint;
+    ASSERT_TRUE(test::holds(checkpoint, small_model(1)) ||
+                test::holds(checkpoint, small_model(kOld)) ||
+                test::holds(checkpoint, small_model(kNew)));
+    ASSERT_TRUE(!run.acknowledged() || test::holds(checkpoint, small_model(kNew)));
+  }
+}
+
+TEST_P(Faults, AWriteThatLiesIsFoundWhenLoading) {
+  const std::size_t calls = count_calls(scenario_);
+  int lies = 0;
+  for (std::size_t k = 0; k < calls; ++k) {
+    FaultySave run(scenario_, Fault::kLie, k, 0);
+    run.save_with_fault();
+    if (run.ops().struck().what != "pwrite") continue;
+    SCOPED_TRACE(describe(scenario_, run, k));
+    const auto loaded = CheckpointDirectory(run.root()).newest_verified();
+    ASSERT_TRUE(loaded);
+    const bool in_hint = run.ops().struck().path.find("latest") != std::string::npos;
+    ASSERT_EQ(test::holds(loaded->checkpoint, small_model(kNew)), in_hint);
+    ASSERT_TRUE(in_hint || test::holds(loaded->checkpoint, small_model(1)) ||
+                test::holds(loaded->checkpoint, small_model(kOld)));
+    ++lies;
+  }
+  ASSERT_GE(lies, 10);
+}
+
+TEST(FaultsInThreads, WithWriterThreadsAnErrorIsReportedOnce) {
+  for (std::size_t k = 0; k < 24; ++k) {
+    const TempFolder root;
+    FaultyOps ops(Fault::kErrorFromHereOn, k, ENOSPC);
+    CheckpointDirectory directory(root.path(), {.write = {.threads = 4, .block_bytes = 8192}}, ops);
+    const std::string error = test::error_of(
+        [&] { directory.save(1, kOwner, small_model(1).views(), test::test_info()); });
+    EXPECT_NE(error.find("No space left"), std::string::npos) << k;
+  }
+}
+
+}  // namespace
+}  // namespace ddp::ckpt

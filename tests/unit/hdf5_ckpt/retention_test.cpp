@@ -1,0 +1,182 @@
+// What is deleted, what never is, and that a deletion may be interrupted anywhere.
+
+#include "hdf5_ckpt/retention.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "faulty_ops.h"
+#include "hdf5_ckpt/error.h"
+#include "support.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Fault;
+using test::FaultyOps;
+using test::names_in;
+using test::small_model;
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const OwnerTag kOwner = {"test", 1, "host", 100};
+
+std::vector<std::uint64_t> steps_in(const fs::path& root) {
+  std::vector<std::uint64_t> steps;
+  for (const Candidate& candidate : CheckpointDirectory(root).candidates())
+    steps.push_back(candidate.step);
+  return steps;
+}
+
+void flip_in(const fs::path& step) {
+  std::vector<std::byte> bytes = test::file_bytes(step / "model.h5");
+  bytes.back() ^= std::byte{1};
+  test::put_file_bytes(step / "model.h5", bytes);
+}
+
+class RetentionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    CheckpointDirectory directory(root_.path(), test::small_options());
+    for (const std::uint64_t step : {1, 2, 3, 4, 5})
+      directory.save(step, kOwner, small_model(step).views(), test::test_info());
+  }
+
+  RetentionReport keep(std::size_t n) { return Retention(root_.path(), kOwner).apply({n}); }
+
+  const TempFolder root_{test::On::kMemory};
+};
+
+TEST_F(RetentionTest, KeepsTheNewest) {
+  const RetentionReport report = keep(2);
+  EXPECT_THAT(report.removed, ElementsAre(1, 2, 3));
+  EXPECT_THAT(report.notes, IsEmpty());
+  EXPECT_THAT(names_in(root_.path()), ElementsAre("latest", "step-00000004", "step-00000005"));
+  EXPECT_THAT(keep(2).removed, IsEmpty());
+}
+
+TEST_F(RetentionTest, KeepsAllWhenThereAreFew) {
+  EXPECT_THAT(keep(5).removed, IsEmpty());
+  EXPECT_THAT(keep(100).removed, IsEmpty());
+  EXPECT_THAT(steps_in(root_.path()), ElementsAre(5, 4, 3, 2, 1));
+}
+
+TEST_F(RetentionTest, NeverDeletesEverything) {
+  EXPECT_THAT(test::error_of([&] { keep(0); }), HasSubstr("at least 1"));
+  EXPECT_THAT(steps_in(root_.path()), ElementsAre(5, 4, 3, 2, 1));
+}
+
+TEST_F(RetentionTest, DamagedOnesDoNotCountAndAreNotDeleted) {
+  flip_in(root_ / "step-00000005");
+  flip_in(root_ / "step-00000002");
+  fs::remove(root_ / "step-00000004/manifest.json");
+  const RetentionReport report = keep(1);
+  EXPECT_THAT(report.removed, ElementsAre(1));
+  EXPECT_THAT(steps_in(root_.path()), ElementsAre(5, 4, 3, 2));
+  ASSERT_EQ(report.notes.size(), 3U);
+  EXPECT_THAT(report.notes[0], HasSubstr("does not count and is not deleted: checkpoint"));
+  EXPECT_THAT(report.notes[0], HasSubstr("step-00000005"));
+}
+
+TEST_F(RetentionTest, WhatWasVerifiedIsNotReadAgain) {
+  std::uint64_t read = 0;
+  const ReadOptions counting{1, [&read](std::uint64_t, std::uint64_t) { ++read; }};
+  Retention retention(root_.path(), kOwner);
+  retention.remember_verified(Checkpoint::open(root_ / "step-00000005"));
+  retention.apply({4}, counting);
+  const std::uint64_t first = read;
+  EXPECT_GT(first, 0U);
+  retention.apply({4}, counting);
+  EXPECT_EQ(read, first);
+  // Another checkpoint under the same step is another checkpoint.
+  CheckpointDirectory(root_.path(), {.if_exists = IfExists::kReplace})
+      .save(5, kOwner, small_model(50).views(), test::test_info());
+  retention.apply({4}, counting);
+  EXPECT_GT(read, first);
+}
+
+TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
+  FaultyOps probe;
+  {
+    const TempFolder copy(test::On::kMemory);
+    fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
+    Retention(copy.path(), kOwner, probe).apply({2});
+  }
+  ASSERT_GE(probe.calls().size(), 15U);
+  for (const Fault fault :
+       {Fault::kCrashBefore, Fault::kCrashAfter, Fault::kError, Fault::kErrorFromHereOn})
+    for (std::size_t k = 0; k < probe.calls().size(); ++k) {
+      const TempFolder copy(test::On::kMemory);
+      fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
+      FaultyOps ops(fault, k, EIO);
+      try {
+        Retention(copy.path(), kOwner, ops).apply({2});
+      } catch (const test::Crashed&) {
+      }
+      const std::vector<std::uint64_t> left = steps_in(copy.path());
+      ASSERT_GE(left.size(), 2U);
+      for (const std::uint64_t step : left)
+        ASSERT_TRUE(
+            test::holds(Checkpoint::open(copy / step_folder_name(step)), small_model(step)));
+      ASSERT_EQ(left[0], 5U);
+      ASSERT_EQ(left[1], 4U);
+      remove_leftovers(copy.path(), [](const OwnerTag& owner) { return owner == kOwner; });
+      for (const std::string& name : names_in(copy.path()))
+        ASSERT_FALSE(name.starts_with(".")) << name;
+    }
+}
+
+TEST_F(RetentionTest, ADeletionThatFailsIsNoted) {
+  FaultyOps ops(Fault::kErrorFromHereOn, 0, EACCES);
+  const RetentionReport report = Retention(root_.path(), kOwner, ops).apply({4});
+  EXPECT_THAT(report.removed, IsEmpty());
+  ASSERT_EQ(report.notes.size(), 1U);
+  EXPECT_THAT(report.notes[0], HasSubstr("cannot set aside for deletion"));
+}
+
+TEST_F(RetentionTest, LeftoversOfOthersStay) {
+  const auto make = [&](const std::string& name) {
+    fs::create_directory(root_ / name);
+    std::ofstream(root_ / name / "model.h5") << "x";
+  };
+  make(".tmp-step-00000006.test.r0.host.p1");    // dead: an earlier restart
+  make(".trash-step-00000001.test.r0.host.p1");  // dead
+  make(".tmp-step-00000006.other.r0.host.p1");   // another job
+  make(".tmp-step-00000006.test.r2.host.p1");    // a later restart
+  make(".tmp-step-00000006.test.r1.host.p100");  // this one
+  make(".broken-step-00000006.test.r0.host.p1");
+  make(".tmp-step-00000006");
+  std::ofstream(root_ / ".latest.test.r0.host.p1") << "x";
+  const std::vector<std::string> notes = remove_leftovers(root_.path(), dead_relatives_of(kOwner));
+  EXPECT_EQ(notes.size(), 3U);
+  for (const std::string& note : notes) EXPECT_THAT(note, HasSubstr("removed the leftover"));
+  EXPECT_THAT(
+      names_in(root_.path()),
+      ElementsAre(".broken-step-00000006.test.r0.host.p1", ".tmp-step-00000006",
+                  ".tmp-step-00000006.other.r0.host.p1", ".tmp-step-00000006.test.r1.host.p100",
+                  ".tmp-step-00000006.test.r2.host.p1", "latest", "step-00000001", "step-00000002",
+                  "step-00000003", "step-00000004", "step-00000005"));
+}
+
+TEST_F(RetentionTest, ALinkAmongLeftoversIsNotFollowed) {
+  const TempFolder elsewhere;
+  std::ofstream(elsewhere / "precious") << "x";
+  fs::create_directory_symlink(elsewhere.path(), root_ / ".tmp-step-00000006.test.r0.host.p1");
+  EXPECT_EQ(remove_leftovers(root_.path(), dead_relatives_of(kOwner)).size(), 1U);
+  EXPECT_FALSE(fs::exists(fs::symlink_status(root_ / ".tmp-step-00000006.test.r0.host.p1")));
+  EXPECT_THAT(names_in(elsewhere.path()), ElementsAre("precious"));
+}
+
+TEST(Leftovers, OfADirectoryThatDoesNotExistAreNone) {
+  const TempFolder top;
+  EXPECT_THAT(remove_leftovers(top / "missing", [](const OwnerTag&) { return true; }), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ddp::ckpt
