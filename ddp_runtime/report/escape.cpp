@@ -38,6 +38,20 @@ bool allowed_in_xml(std::uint32_t code) {
   return code != 0xFFFE && code != 0xFFFF;
 }
 
+bool is_word(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+// Whether Markdown may take the character for more than itself: some always do, some at the start
+// of a line, and an underscore unless it is inside a word.
+bool is_markup(char c, char before, char after, bool first) {
+  constexpr std::string_view kAlways = "\\`*[]<|~$&";
+  constexpr std::string_view kAtTheStart = "#>-+=";
+  if (c == '_') return !is_word(before) || !is_word(after);
+  return kAlways.find(c) != std::string_view::npos ||
+         (first && kAtTheStart.find(c) != std::string_view::npos);
+}
+
 template <class Escape>
 std::string escape_each(std::string_view text, const Escape& escape) {
   std::string result;
@@ -82,14 +96,17 @@ std::string html_escape(std::string_view text) {
 }
 
 std::string markdown_escape(std::string_view text) {
-  return escape_each(text, [](std::string& out, std::uint32_t code, std::string_view bytes) {
-    constexpr std::string_view kMarkup = "\\`*_{}[]()#!|<>~$&";
-    if (code == '\n' || code == '\r' || code == '\t') {
+  char before = ' ';
+  return escape_each(text, [&](std::string& out, std::uint32_t code, std::string_view bytes) {
+    const char after = bytes.data() + 1 < text.data() + text.size() ? bytes.data()[1] : ' ';
+    const char character = code < 0x80 ? static_cast<char>(code) : 'x';
+    if (is_markup(character, before, after, out.empty())) out += '\\';
+    if (character == '\n' || character == '\r' || character == '\t') {
       out += ' ';
-      return;
+    } else {
+      out += bytes;
     }
-    if (code < 0x80 && kMarkup.find(static_cast<char>(code)) != std::string_view::npos) out += '\\';
-    out += bytes;
+    before = character;
   });
 }
 

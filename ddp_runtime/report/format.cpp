@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 namespace ddp::report {
 
@@ -15,6 +16,15 @@ std::string significant(double value) {
   // Decimals that leave three digits, counted after rounding: 9.996 is 10.0.
   const int magnitude = static_cast<int>(std::floor(std::log10(size * (1 + 5e-4))));
   return fmt::format("{:.{}f}", value, std::clamp(2 - magnitude, 0, 9));
+}
+
+std::string compact(double value) {
+  const double size = std::abs(value);
+  if (!(size >= 1e4) || size >= 1e18) return significant(value);
+  constexpr std::string_view kLetters = "kMGTP";
+  const int power = static_cast<int>(std::floor(std::log10(size * (1 + 5e-4)) / 3));
+  return significant(value / std::pow(1000.0, power)) +
+         kLetters[static_cast<std::size_t>(power - 1)];
 }
 
 std::string percent(double fraction) {

@@ -9,6 +9,10 @@ namespace ddp::report {
 // Three significant digits, without an exponent where it can be avoided: 0.00123, 12.3, 12345.
 std::string significant(double value);
 
+// The same with a letter for thousands, millions, .. from 10000 on, for where there is little room:
+// 17.6k, 394M.
+std::string compact(double value);
+
 // A fraction as per cent with one decimal: 61.3 %.
 std::string percent(double fraction);
 

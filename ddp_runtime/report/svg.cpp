@@ -104,9 +104,14 @@ RankPlot plan(const RankChart& chart) {
   return plot;
 }
 
+// Ticks are round numbers: all their digits, unless there are too many.
+std::string tick_text(double value) {
+  return std::abs(value) < 1e5 ? fmt::format("{:g}", value) : compact(value);
+}
+
 std::string tick_text(const RankChart& chart, double value) {
   if (chart.percent) return fmt::format("{:.0f} %", 100 * value);
-  return fmt::format("{:g}", value);
+  return tick_text(value);
 }
 
 std::string grid(const RankChart& chart, const RankPlot& plot, const Axis& x, const Axis& y) {
@@ -266,7 +271,7 @@ std::string svg_of(const BarChart& chart, const std::string& id) {
   for (const double tick : plot.ticks) {
     const double place = x(tick / chart.axis_factor);
     svg += line(place, kBarsTop, place, base, tick == 0 ? "axis" : "grid");
-    svg += text(place, base + 18, "tick middle", fmt::format("{:g}", tick));
+    svg += text(place, base + 18, "tick middle", tick_text(tick));
   }
   svg += text((plot.left + plot.right) / 2, plot.height - 6, "name middle", chart.unit);
   double top = kBarsTop + (kBarStep - kBarHeight) / 2;

@@ -87,7 +87,7 @@ RankChart throughput_chart(const Scaling& scaling) {
     const auto& value = point.median.samples_per_second;
     if (base) chart.ideal.push_back(at(point.world_size, *base * point.world_size / scaling.base));
     if (!value) continue;
-    RankPoint dot{point.world_size, *value, {}, {}, significant(*value)};
+    RankPoint dot{point.world_size, *value, {}, {}, compact(*value)};
     if (point.runs.size() > 1) {
       dot.low = point.slowest;
       dot.high = point.fastest;

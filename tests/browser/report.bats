@@ -1,0 +1,69 @@
+#!/usr/bin/env bats
+# The HTML of ddp-report in a real browser, light and dark, wide and narrow: no text of a chart
+# overlaps another or is cut, everything can be read on its background, nothing is wider than the
+# window. REPORT_SCREENSHOTS=FOLDER keeps pictures to look at.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
+  export here report=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-report
+  export sweeps=$BATS_FILE_TMPDIR/sweeps
+  "$here/tests/browser/sweeps.py" "$sweeps"
+}
+
+setup() {
+  command -v chromium chromium-browser google-chrome > /dev/null || skip "no Chromium is installed"
+}
+
+# looks NAME FILE.html ARGS...: fails if the page has problems.
+looks() {
+  local name=$1 file=$2 mode
+  shift 2
+  for mode in light dark; do
+    local options=("$@")
+    [ $mode = light ] || options+=(--dark)
+    [ -z "${REPORT_SCREENSHOTS:-}" ] || options+=(--screenshot "$REPORT_SCREENSHOTS/$name-$mode.png")
+    echo "$name, $mode:"
+    "$here/tests/browser/measure.py" "$file" "${options[@]}"
+  done
+}
+
+sweep_looks_right() {
+  "$report" sweep "$sweeps/$1"/* --html "$BATS_TEST_TMPDIR/sweep.html"
+  looks "$1" "$BATS_TEST_TMPDIR/sweep.html"
+}
+
+@test "strong scaling with repeats" { sweep_looks_right strong; }
+@test "weak scaling" { sweep_looks_right weak; }
+@test "one number of ranks" { sweep_looks_right one; }
+@test "two numbers of ranks" { sweep_looks_right two; }
+@test "twenty numbers of ranks" { sweep_looks_right crowded; }
+@test "little efficiency, tiny steps" { sweep_looks_right poor; }
+@test "faster than ideal" { sweep_looks_right faster; }
+@test "65536 ranks" { sweep_looks_right huge; }
+
+@test "one run with many ranks" {
+  "$report" run "$sweeps/huge/run-01" --html "$BATS_TEST_TMPDIR/run.html"
+  looks run "$BATS_TEST_TMPDIR/run.html"
+}
+
+@test "two runs compared" {
+  "$report" compare "$sweeps/strong/run-00" "$sweeps/weak/run-03" --html "$BATS_TEST_TMPDIR/compare.html"
+  looks compare "$BATS_TEST_TMPDIR/compare.html"
+}
+
+@test "a narrow window" {
+  "$report" sweep "$sweeps"/strong/* --html "$BATS_TEST_TMPDIR/sweep.html"
+  looks narrow "$BATS_TEST_TMPDIR/sweep.html" --width 700
+}
+
+@test "the measurement itself sees overlaps, cut texts and faint colours" {
+  "$report" sweep "$sweeps"/strong/* --html "$BATS_TEST_TMPDIR/sweep.html"
+  sed -e 's/svg text { font-size: 12.5px/svg text { font-size: 30px/' \
+    -e 's/--muted: #59636e/--muted: #d9dfe6/' "$BATS_TEST_TMPDIR/sweep.html" > "$BATS_TEST_TMPDIR/bad.html"
+  run -1 "$here/tests/browser/measure.py" "$BATS_TEST_TMPDIR/bad.html"
+  [[ $output == *" overlap"* ]]
+  [[ $output == *" is cut"* ]]
+  [[ $output == *"contrast "* ]]
+}

@@ -1,0 +1,257 @@
+// What the documents say, and that they can be rendered whatever the figures are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/report/collect.h"
+#include "ddp_runtime/report/named_losses.h"
+#include "ddp_runtime/report/render.h"
+#include "tests/unit/report/sample_runs.h"
+
+namespace ddp::report {
+namespace {
+
+using test::run_json;
+using test::run_of;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+const std::vector<double> kOne{0, 0.25, 0.625, 0, 0.125, 0, 0};
+const std::vector<double> kFour{0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.03125};
+
+Document sweep(const std::vector<nlohmann::json>& runs) {
+  std::vector<RunRecord> records;
+  for (const auto& run : runs) records.push_back(run_of(run));
+  return sweep_document(analyse(records), "ddp-report test");
+}
+
+Document strong() {
+  return sweep({run_json(1, 64, kOne), run_json(4, 64, kFour)});
+}
+
+const Section& section(const Document& document, const std::string& id) {
+  for (const auto& s : document.sections) {
+    if (s.id == id) return s;
+  }
+  throw std::runtime_error("no section " + id);
+}
+
+TEST(SweepDocument, TheVerdictHasTheFigureAndTheReason) {
+  const Document document = strong();
+  EXPECT_EQ(document.title, "Scaling of mlp on digits");
+  EXPECT_EQ(document.verdict,
+            "Strong scaling from 1 to 4 ranks: 50.0 % efficiency. Biggest loss: exposed "
+            "communication, 25.0 % of the ideal.");
+  EXPECT_THAT(document.advice, HasSubstr("ddp-check net"));
+  EXPECT_EQ(document.summary,
+            (nlohmann::json{{"scaling", "strong"},
+                            {"base_world_size", 1},
+                            {"largest_world_size", 4},
+                            {"speedup", 2.0},
+                            {"efficiency", 0.5},
+                            {"biggest_loss", "exposed_comm"},
+                            {"biggest_loss_part", document.summary["biggest_loss_part"]}}));
+  EXPECT_NEAR(document.summary["biggest_loss_part"].get<double>(), 0.25, 1e-12);
+}
+
+TEST(SweepDocument, SpreadIsToldWhereThereIsOne) {
+  auto slower = run_json(4, 64, kFour);
+  slower["samples_per_second"] = 120;
+  const Document document = sweep({run_json(1, 64, kOne), run_json(4, 64, kFour), slower});
+  EXPECT_THAT(document.verdict, HasSubstr("46.9 % efficiency (46.9 % to 50.0 % in 2 runs)"));
+  EXPECT_THAT(document.cautions, IsEmpty());
+}
+
+TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
+  auto other = run_json(4, 64, kFour);
+  other["model"] = "cnn";
+  EXPECT_THAT(
+      sweep({run_json(1, 64, kOne), other}).cautions,
+      Contains("The runs differ in model (cnn, mlp), so they do not compare like with like."));
+  // One rank alone uses no backend.
+  EXPECT_THAT(
+      strong().cautions,
+      testing::ElementsAre("Every number of ranks was run once, so the spread is not known."));
+  EXPECT_THAT(sweep({run_json(1, 64, kOne), run_json(4, 100, kFour)}).cautions,
+              Contains(HasSubstr("Neither the global batch nor the batch per rank")));
+  auto gap = run_json(4, 64, kFour);
+  gap["step_seconds"]["mean"] = 0.7;
+  EXPECT_THAT(sweep({run_json(1, 64, kOne), gap}).cautions,
+              Contains(HasSubstr("With 4 ranks the parts of a step do not sum")));
+}
+
+TEST(SweepDocument, OneWorldSizeSaysNothingAboutScaling) {
+  const Document document = sweep({run_json(2, 64, kOne)});
+  EXPECT_EQ(document.verdict, "One world size only, 2 ranks: nothing can be said about scaling.");
+  EXPECT_TRUE(section(document, "loss").table.rows.empty());
+  EXPECT_THAT(section(document, "loss").paragraphs.front(), HasSubstr("Not known"));
+}
+
+TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
+  const Document document = strong();
+  for (const auto& chart : section(document, "step").charts) {
+    for (const auto& bar : std::get<BarChart>(chart).bars) {
+      double sum = 0;
+      for (const auto& segment : bar.segments) sum += segment.value;
+      const double whole = std::get<BarChart>(chart).title == "Shares of a step" ? 1
+                           : bar.name == "1 rank"                                ? 1
+                                                                                 : 0.5;
+      EXPECT_NEAR(sum, whole, 1e-12);
+    }
+  }
+  for (const auto& row : section(document, "loss").table.rows) {
+    EXPECT_NEAR(std::get<double>(row.back()), 1, 1e-12);
+  }
+}
+
+// A bar of a step whose parts are less than the step shows the rest.
+TEST(SweepDocument, TheRestOfAStepIsDrawn) {
+  auto gap = run_json(4, 64, kFour);
+  gap["step_seconds"]["mean"] = 0.7;
+  const Document document = sweep({run_json(1, 64, kOne), gap});
+  const auto& bars = std::get<BarChart>(section(document, "step").charts[0]).bars;
+  EXPECT_EQ(bars[1].segments.back().kind, "unaccounted");
+  EXPECT_NEAR(bars[1].segments.back().value, 0.2, 1e-12);
+}
+
+TEST(RunDocument, ShowsEachRank) {
+  const Document document = run_document(run_of(run_json(3, 64, kFour), "dir"), "ddp-report test");
+  EXPECT_EQ(document.verdict,
+            "mlp on digits with 3 ranks on 1 node: 128 samples per second. Most of a step's 500 ms "
+            "goes to backward: 31.2 %.");
+  EXPECT_EQ(section(document, "ranks").table.rows.size(), 3U);
+}
+
+TEST(RunDocument, OfManyRanksTheSlowest) {
+  auto run = run_json(200, 64, kFour);
+  run["ranks"][150]["step_seconds"]["mean"] = 0.9;
+  const Document document = run_document(run_of(run), "ddp-report test");
+  const auto& rows = section(document, "ranks").table.rows;
+  EXPECT_EQ(rows.size(), 64U);
+  EXPECT_THAT(rows, Contains(Contains(Cell(150.0))));
+  EXPECT_THAT(section(document, "ranks").paragraphs, Contains("The 64 slowest of 200 ranks."));
+}
+
+TEST(CompareDocument, ListsWhatDiffersAndByHowMuch) {
+  auto b = run_json(2, 64, kFour);
+  b["environment"]["OMP_NUM_THREADS"] = "4";
+  const Document document =
+      compare_document(run_of(run_json(2, 64, kOne), "a"), run_of(b, "b"), "ddp-report test");
+  EXPECT_EQ(document.verdict, "B does 128 samples per second, A 64.0: 2.00 times as many.");
+  const auto& rows = section(document, "differences").table.rows;
+  EXPECT_THAT(rows, Contains(std::vector<Cell>{"samples_per_second", 64.0, 128.0, 1.0}));
+  EXPECT_THAT(rows,
+              Contains(std::vector<Cell>{"environment.OMP_NUM_THREADS", Cell(), "4", Cell()}));
+  for (const auto& row : rows) EXPECT_NE(row[1], row[2]);
+  EXPECT_THAT(section(document, "differences").paragraphs.back(), HasSubstr("model, data"));
+}
+
+TEST(CompareDocument, ARunIsEqualToItself) {
+  const RunRecord run = run_of(run_json(2, 64, kOne));
+  const Document document = compare_document(run, run, "ddp-report test");
+  EXPECT_TRUE(section(document, "differences").table.rows.empty());
+  EXPECT_THAT(document.cautions, IsEmpty());
+}
+
+// ---- rendering
+
+TEST(Render, MarkdownGolden) {
+  Document document;
+  document.title = "Title|";
+  document.verdict = "Verdict.";
+  document.advice = "Advice.";
+  document.cautions = {"Caution."};
+  document.facts = {{"name", "value"}};
+  Section one{"one", "Heading", {"Paragraph."}, {}, {}};
+  one.table.columns = {{"a", "A", Show::text}, {"b", "B", Show::percent}};
+  one.table.rows = {{"x|y", 0.5}, {Cell(), Cell()}};
+  document.sections = {one};
+  EXPECT_EQ(
+      to_markdown(document),
+      "# Title\\|\n\n**Verdict.**\n\nAdvice.\n\n> Caution.\n\n- name: value\n\n"
+      "## Heading\n\nParagraph.\n\n| A | B |\n| --- | ---: |\n| x\\|y | 50.0 % |\n| – | – |\n\n");
+}
+
+TEST(Render, JsonHasValuesNotTexts) {
+  const auto json = to_json(strong());
+  EXPECT_EQ(json["schema"], "slurm-ddp/report/1");
+  EXPECT_EQ(json["kind"], "sweep");
+  const auto& scaling = json["sections"][0]["table"];
+  EXPECT_EQ(
+      scaling["columns"][5],
+      (nlohmann::json{{"key", "efficiency"}, {"heading", "efficiency"}, {"unit", "fraction"}}));
+  EXPECT_EQ(scaling["rows"][1]["efficiency"], 0.5);
+  EXPECT_EQ(scaling["rows"][1]["step_p50"], 0.5);
+  EXPECT_EQ(json["sections"][4]["table"]["rows"][0]["overlap_ratio"], nullptr);
+}
+
+constexpr const char* kHostile = "</title><script>alert(1)</script>\"'&|\n![x](http)";
+
+TEST(Render, ForeignStringsAreTextEverywhere) {
+  auto run = run_json(2, 64, kFour);
+  for (const char* key :
+       {"model", "data", "program", "command", "backend", "device", "parameters_crc32c"}) {
+    run[key] = kHostile;
+  }
+  run["ranks"][0]["node"] = kHostile;
+  run["environment"] = {{kHostile, kHostile}};
+  const RunRecord record = run_of(run, kHostile);
+  for (const Document& document :
+       {run_document(record, "p"), sweep_document(analyse({record}), "p"),
+        compare_document(record, run_of(run_json(2, 64, kOne)), "p")}) {
+    const std::string html = to_html(document);
+    EXPECT_THAT(html, Not(HasSubstr("<script")));
+    EXPECT_THAT(html, HasSubstr("&lt;script&gt;"));
+    const std::string markdown = to_markdown(document);
+    EXPECT_THAT(markdown, HasSubstr("\\<script>"));
+    EXPECT_THAT(markdown, Not(testing::ContainsRegex("[^\\]<")));
+    EXPECT_THAT(markdown, Not(HasSubstr("[x]")));
+  }
+}
+
+TEST(Render, HtmlNeedsNothingFromOutside) {
+  const std::string html = to_html(strong());
+  for (const char* foreign : {"http", "src=", "@import", "url(", "<script", "<link"}) {
+    EXPECT_THAT(html, Not(HasSubstr(foreign)));
+  }
+  EXPECT_THAT(html, HasSubstr("prefers-color-scheme: dark"));
+  EXPECT_THAT(html, HasSubstr("@media print"));
+}
+
+// Figures that nobody should write still make a page without NaN in its drawings.
+TEST(Render, ImpossibleFiguresStillRender) {
+  const double nan = std::nan("");
+  const double infinity = std::numeric_limits<double>::infinity();
+  RunRecord broken = run_of(run_json(4, 64, kFour));
+  broken.samples_per_second = nan;
+  broken.step.mean = infinity;
+  broken.step.parts[0] = nan;
+  broken.overlap_ratio = -5;
+  broken.global_batch = 0;
+  broken.started_unix = 1e300;
+  RunRecord empty;
+  empty.world_size = 8;
+  for (const auto& runs : std::vector<std::vector<RunRecord>>{
+           {broken}, {empty}, {run_of(run_json(1, 64, kOne)), broken}, {broken, empty}}) {
+    const Document document = sweep_document(analyse(runs), "p");
+    const std::string html = to_html(document);
+    EXPECT_THAT(html, HasSubstr("</html>"));
+    EXPECT_THAT(html, Not(HasSubstr("\"nan")));
+    EXPECT_THAT(html, Not(HasSubstr("nan,")));
+    EXPECT_THAT(html, Not(HasSubstr("\"inf")));
+    EXPECT_THAT(to_markdown(document), Not(HasSubstr("nan")));
+    EXPECT_NO_THROW(static_cast<void>(to_json(document).dump()));
+  }
+  EXPECT_THAT(to_html(run_document(broken, "p")), Not(HasSubstr("\"nan")));
+  EXPECT_THAT(to_html(run_document(empty, "p")), HasSubstr("</html>"));
+  EXPECT_THAT(to_html(compare_document(broken, empty, "p")), HasSubstr("</html>"));
+}
+
+}  // namespace
+}  // namespace ddp::report

@@ -1,0 +1,235 @@
+// run.json as it should be, and everything that can be wrong with one.
+#include "ddp_runtime/report/run_record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "ddp_runtime/report/error.h"
+#include "tests/unit/report/sample_runs.h"
+
+namespace ddp::report {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::vector<double> kParts{0.01, 0.02, 0.04, 0.01, 0.01, 0.005, 0.005};
+
+json good() {
+  return test::run_json(2, 64, kParts);
+}
+
+std::string complaint_about(const std::string& text) {
+  try {
+    parse_run(text, "a/run.json");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string complaint(const json& run) {
+  return complaint_about(run.dump());
+}
+
+TEST(RunRecord, EveryFigureIsRead) {
+  const RunRecord run = test::run_of(good(), "dir");
+  EXPECT_EQ(run.source, "dir");
+  EXPECT_EQ(run.program, "ddp-train 0.1.0");
+  EXPECT_EQ(run.command, "ddp-train --model mlp");
+  EXPECT_EQ(run.started_unix, 1700000000.0);
+  EXPECT_EQ(run.world_size, 2);
+  EXPECT_EQ(run.nodes, 1);
+  EXPECT_EQ(run.backend, "mpi");
+  EXPECT_EQ(run.device, "cpu");
+  EXPECT_EQ(run.model, "mlp");
+  EXPECT_EQ(run.data, "digits");
+  EXPECT_EQ(run.parameters, 12345);
+  EXPECT_EQ(run.global_batch, 64);
+  EXPECT_EQ(run.steps, 500);
+  EXPECT_NEAR(*run.samples_per_second, 640, 1e-9);
+  EXPECT_EQ(run.train_loss, 0.01);
+  EXPECT_EQ(run.eval_loss, 0.05);
+  EXPECT_EQ(run.eval_accuracy, 0.98);
+  EXPECT_EQ(run.parameters_crc32c, "0x1234abcd");
+  EXPECT_NEAR(*run.step.mean, 0.1, 1e-12);
+  EXPECT_NEAR(*run.step.p95, 0.15, 1e-12);
+  EXPECT_EQ(run.step.part(Phase::backward), 0.04);
+  EXPECT_EQ(run.step.part(Phase::other), 0.005);
+  EXPECT_FALSE(run.step.unaccounted());
+  EXPECT_EQ(run.bytes_per_step, 49380);
+  EXPECT_EQ(run.busbw_GBps, 2.5);
+  EXPECT_EQ(run.overlap_ratio, 0.75);
+  ASSERT_EQ(run.ranks.size(), 2U);
+  EXPECT_EQ(run.ranks[1].rank, 1);
+  EXPECT_EQ(run.ranks[1].node, "node1");
+  EXPECT_EQ(run.ranks[1].step.part(Phase::forward), 0.02);
+  EXPECT_EQ(run.environment.at("SLURM_JOB_ID"), "4711");
+}
+
+TEST(RunRecord, UnknownKeysAreIgnored) {
+  json run = good();
+  run["future"] = {{"deep", {1, 2, 3}}};
+  run["step_seconds"]["new_phase"] = 1.0;
+  EXPECT_EQ(complaint(run), "");
+}
+
+TEST(RunRecord, NullIsUnknownAndNotWrong) {
+  json run = good();
+  for (const char* key : {"samples_per_second", "global_batch", "steps", "parameters", "model"}) {
+    run[key] = nullptr;
+  }
+  run["final"] = {{"train_loss", nullptr}, {"eval_loss", nullptr}, {"eval_accuracy", nullptr}};
+  for (auto& [key, value] : run["step_seconds"].items()) value = nullptr;
+  EXPECT_EQ(complaint(run), "");
+  const RunRecord record = test::run_of(run);
+  EXPECT_FALSE(record.samples_per_second);
+  EXPECT_FALSE(record.step.mean);
+  EXPECT_FALSE(record.step.unaccounted());
+  EXPECT_EQ(record.model, "");
+}
+
+class RequiredKey : public testing::TestWithParam<const char*> {};
+
+TEST_P(RequiredKey, IsNamedWithTheFileWhenItIsMissing) {
+  json run = good();
+  run.erase(GetParam());
+  EXPECT_EQ(complaint(run), std::string("a/run.json: '") + GetParam() + "' is missing");
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, RequiredKey,
+                         testing::Values("world_size", "nodes", "backend", "device", "model",
+                                         "data", "parameters", "global_batch", "steps",
+                                         "samples_per_second", "final", "parameters_crc32c",
+                                         "step_seconds", "comm", "ranks", "environment"));
+
+TEST(RunRecord, OptionalKeysMayBeMissing) {
+  json run = good();
+  for (const char* key : {"program", "command", "started_unix", "finished_unix", "epochs"}) {
+    run.erase(key);
+  }
+  run["step_seconds"].erase("mean");
+  EXPECT_EQ(complaint(run), "");
+  EXPECT_NEAR(*test::run_of(run).step.mean, 0.1, 1e-12);  // the sum of the parts
+}
+
+struct WrongCase {
+  const char* pointer;
+  json value;
+  const char* complaint;
+};
+
+class WrongValue : public testing::TestWithParam<WrongCase> {};
+
+TEST_P(WrongValue, IsNamedWithItsPath) {
+  json run = good();
+  run[json::json_pointer(GetParam().pointer)] = GetParam().value;
+  EXPECT_EQ(complaint(run), std::string("a/run.json: ") + GetParam().complaint);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, WrongValue,
+    testing::Values(
+        WrongCase{"/world_size", "two", "'world_size' is not a whole number of at least 1"},
+        WrongCase{"/world_size", 0, "'world_size' is not a whole number of at least 1"},
+        WrongCase{"/world_size", 2.5, "'world_size' is not a whole number of at least 1"},
+        WrongCase{"/nodes", 1e18, "'nodes' is not a whole number of at least 1"},
+        WrongCase{"/model", 7, "'model' is not a text of at most 4096 bytes"},
+        WrongCase{"/model", std::string(5000, 'x'), "'model' is not a text of at most 4096 bytes"},
+        WrongCase{"/samples_per_second", "fast", "'samples_per_second' is not a number"},
+        WrongCase{"/final", 3, "'final' is not an object"},
+        WrongCase{"/final/train_loss", "low", "'final.train_loss' is not a number"},
+        WrongCase{"/step_seconds/data", -1.0, "'step_seconds.data' is negative"},
+        WrongCase{"/ranks", 3, "'ranks' is not a list of at most 65536 entries"},
+        WrongCase{"/ranks/1", 3, "'ranks' has an entry that is not an object"},
+        WrongCase{"/ranks/1/node", 3, "'ranks[1].node' is not a text of at most 4096 bytes"},
+        WrongCase{"/ranks/0/step_seconds/forward", "x",
+                  "'ranks[0].step_seconds.forward' is not a number"}));
+
+TEST(RunRecord, AllThatIsWrongIsToldAtOnceUpToAPoint) {
+  json run = good();
+  run.erase("model");
+  run["world_size"] = "x";
+  EXPECT_EQ(complaint(run),
+            "a/run.json: 'world_size' is not a whole number of at least 1; 'model' is missing");
+  EXPECT_THAT(complaint(json{{"schema", "slurm-ddp/run/1"}}), HasSubstr("; and 8 more"));
+}
+
+TEST(RunRecord, OtherFilesAreToldApart) {
+  EXPECT_THAT(complaint_about(""), HasSubstr("a/run.json is not JSON"));
+  EXPECT_THAT(complaint_about("{\"world_size\": NaN}"), HasSubstr("a/run.json is not JSON"));
+  EXPECT_THAT(complaint_about("{\"a\": 1e999}"), HasSubstr("a/run.json is not JSON"));
+  EXPECT_THAT(complaint_about("{\"a\": \"\xff\"}"), HasSubstr("a/run.json is not JSON"));
+  EXPECT_EQ(complaint_about("[1]"), "a/run.json is not a JSON object");
+  EXPECT_EQ(complaint_about("{}").substr(0, 33), "a/run.json: 'schema' is missing; ");
+  EXPECT_EQ(complaint_about("{\"schema\": \"slurm-ddp/check/1\"}"),
+            "a/run.json has the schema 'slurm-ddp/check/1', not slurm-ddp/run/1");
+}
+
+TEST(RunRecord, DeepNestingIsHarmless) {
+  std::string deep(1'000'000, '[');
+  deep += std::string(1'000'000, ']');
+  json run = good();
+  run["environment"]["x"] = "here";
+  std::string text = run.dump();
+  text.replace(text.find("\"here\""), 6, deep);
+  EXPECT_EQ(complaint_about(text), "");
+}
+
+TEST(RunRecord, PartsThatDoNotSumLeaveARest) {
+  json run = good();
+  run["step_seconds"]["mean"] = 0.2;
+  EXPECT_NEAR(*test::run_of(run).step.unaccounted(), 0.1, 1e-12);
+  run["step_seconds"]["mean"] = 0.05;
+  EXPECT_NEAR(*test::run_of(run).step.unaccounted(), -0.05, 1e-12);
+  run["step_seconds"]["mean"] = 0.1004;  // rounding
+  EXPECT_FALSE(test::run_of(run).step.unaccounted());
+}
+
+class RunFile : public testing::Test {
+ protected:
+  RunFile() {
+    std::string name = (std::filesystem::temp_directory_path() / "ddp-report-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  ~RunFile() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path folder_;
+};
+
+TEST_F(RunFile, IsFoundInItsDirectoryOrByName) {
+  std::ofstream(folder_ / "run.json") << good();
+  EXPECT_EQ(read_run(folder_.string()).world_size, 2);
+  EXPECT_EQ(read_run((folder_ / "run.json").string()).world_size, 2);
+  EXPECT_EQ(read_run(folder_.string()).source, folder_.string());
+}
+
+TEST_F(RunFile, ThatIsNotThereIsNamed) {
+  const auto complaint_of = [](const std::string& path) -> std::string {
+    try {
+      read_run(path);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(complaint_of(folder_.string()),
+            folder_.string() + " has no run.json; give the --report-dir of a run");
+  EXPECT_EQ(complaint_of("/nonexistent"), "/nonexistent does not exist");
+  std::filesystem::create_directory(folder_ / "run.json");
+  EXPECT_THAT(complaint_of(folder_.string()), HasSubstr("cannot read "));
+}
+
+TEST_F(RunFile, TooLargeIsNotReadAtAll) {
+  std::ofstream(folder_ / "run.json") << "{}";
+  std::filesystem::resize_file(folder_ / "run.json", std::uintmax_t{65} << 20U);
+  EXPECT_THROW(read_run(folder_.string()), InputError);
+}
+
+}  // namespace
+}  // namespace ddp::report

@@ -1,0 +1,169 @@
+// Speedup, efficiency and losses of made-up sweeps, with figures that can be checked by hand.
+#include "ddp_runtime/report/scaling.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/unit/report/sample_runs.h"
+
+namespace ddp::report {
+namespace {
+
+using test::run_json;
+using test::run_of;
+
+// data, forward, backward, exposed_comm, optimizer, checkpoint, other
+const std::vector<double> kOne{0, 0.25, 0.625, 0, 0.125, 0, 0};                 // 1 s
+const std::vector<double> kFour{0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.03125};  // 0.5 s
+
+Scaling strong() {
+  return analyse({run_of(run_json(4, 64, kFour)), run_of(run_json(1, 64, kOne))});
+}
+
+TEST(Scaling, StrongByHand) {
+  const Scaling scaling = strong();
+  EXPECT_EQ(scaling.kind, ScalingKind::strong);
+  EXPECT_EQ(scaling.base, 1);
+  ASSERT_EQ(scaling.points.size(), 2U);
+  EXPECT_DOUBLE_EQ(*scaling.points[0].speedup, 1);
+  EXPECT_DOUBLE_EQ(*scaling.points[0].efficiency, 1);
+  EXPECT_FALSE(scaling.points[0].losses);
+  EXPECT_DOUBLE_EQ(*scaling.points[1].speedup, 2);
+  EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.5);
+}
+
+// The ideal step is 0.25 s: a quarter of each phase. Forward and backward reach it, the optimizer
+// takes 3/32 s more, communication 4/32 s, other 1/32 s: of 0.5 s 18.75 %, 25 % and 6.25 %.
+TEST(Scaling, LossesByHand) {
+  const Losses losses = *strong().points[1].losses;
+  EXPECT_NEAR(losses.phases[index_of(Phase::forward)], 0, 1e-12);
+  EXPECT_NEAR(losses.phases[index_of(Phase::backward)], 0, 1e-12);
+  EXPECT_NEAR(losses.phases[index_of(Phase::optimizer)], 0.1875, 1e-12);
+  EXPECT_NEAR(losses.phases[index_of(Phase::exposed_comm)], 0.25, 1e-12);
+  EXPECT_NEAR(losses.phases[index_of(Phase::other)], 0.0625, 1e-12);
+  EXPECT_NEAR(losses.unaccounted, 0, 1e-12);
+  EXPECT_NEAR(losses.outside, 0, 1e-12);
+  EXPECT_NEAR(total(losses), 0.5, 1e-12);
+}
+
+TEST(Scaling, WeakByHand) {
+  // Four times the batch; the step grows from 1 s to 1.25 s by communication alone.
+  std::vector<double> four = kOne;
+  four[index_of(Phase::exposed_comm)] = 0.25;
+  const Scaling scaling = analyse({run_of(run_json(1, 64, kOne)), run_of(run_json(4, 256, four))});
+  EXPECT_EQ(scaling.kind, ScalingKind::weak);
+  EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.8);
+  EXPECT_NEAR(scaling.points[1].losses->phases[index_of(Phase::exposed_comm)], 0.2, 1e-12);
+  EXPECT_NEAR(total(*scaling.points[1].losses), 0.2, 1e-12);
+}
+
+TEST(Scaling, KindsAreToldApart) {
+  const auto kind_of = [](std::vector<std::pair<int, double>> runs) {
+    std::vector<RunRecord> records;
+    for (const auto& [size, batch] : runs) records.push_back(run_of(run_json(size, batch, kOne)));
+    return analyse(records).kind;
+  };
+  EXPECT_EQ(kind_of({{1, 64}}), ScalingKind::single);
+  EXPECT_EQ(kind_of({{2, 64}, {2, 128}}), ScalingKind::single);
+  EXPECT_EQ(kind_of({{1, 64}, {2, 64}, {4, 64}}), ScalingKind::strong);
+  EXPECT_EQ(kind_of({{1, 64}, {2, 128}, {4, 256}}), ScalingKind::weak);
+  EXPECT_EQ(kind_of({{1, 64}, {2, 128}, {4, 128}}), ScalingKind::mixed);
+  EXPECT_EQ(kind_of({{1, 64}, {2, 64}, {2, 128}}), ScalingKind::mixed);
+  EXPECT_EQ(kind_of({{3, 48}, {6, 96}}), ScalingKind::weak);
+}
+
+TEST(Scaling, TheBaseIsTheSmallestWorldSize) {
+  const Scaling scaling = analyse({run_of(run_json(8, 64, kFour)), run_of(run_json(2, 64, kOne))});
+  EXPECT_EQ(scaling.base, 2);
+  EXPECT_DOUBLE_EQ(*scaling.points[1].speedup, 2);
+  EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.5);
+}
+
+RunRecord with_throughput(int world_size, std::optional<double> samples, const char* source) {
+  auto json = run_json(world_size, 64, kOne);
+  json["samples_per_second"] = samples ? nlohmann::json(*samples) : nlohmann::json();
+  return run_of(json, source);
+}
+
+TEST(Scaling, OfSeveralRunsTheMiddleOneCounts) {
+  const Scaling scaling = analyse({with_throughput(1, 100, "base"), with_throughput(2, 190, "high"),
+                                   with_throughput(2, 120, "low"), with_throughput(2, 150, "mid")});
+  const ScalingPoint& point = scaling.points[1];
+  EXPECT_EQ(point.runs.size(), 3U);
+  EXPECT_EQ(point.median.source, "mid");
+  EXPECT_EQ(point.slowest, 120);
+  EXPECT_EQ(point.fastest, 190);
+  EXPECT_DOUBLE_EQ(*point.efficiency, 0.75);
+  EXPECT_DOUBLE_EQ(*point.least_efficiency, 0.6);
+  EXPECT_DOUBLE_EQ(*point.most_efficiency, 0.95);
+}
+
+TEST(Scaling, OfTwoRunsTheSlowerCounts) {
+  const Scaling scaling =
+      analyse({with_throughput(2, 190, "high"), with_throughput(2, 120, "low")});
+  EXPECT_EQ(scaling.points[0].median.source, "low");
+}
+
+TEST(Scaling, RunsWithoutAThroughputAreLeftOutOfIt) {
+  const Scaling scaling =
+      analyse({with_throughput(1, 100, "base"), with_throughput(2, std::nullopt, "none"),
+               with_throughput(2, 150, "some"), with_throughput(4, std::nullopt, "nothing"),
+               with_throughput(8, 0, "zero")});
+  EXPECT_EQ(scaling.points[1].median.source, "some");
+  EXPECT_FALSE(scaling.points[2].efficiency);
+  EXPECT_FALSE(scaling.points[2].losses);
+  EXPECT_FALSE(scaling.points[3].efficiency);
+}
+
+TEST(Scaling, TimeOutsideTheStepsIsALossOfItsOwn) {
+  auto four = run_json(4, 64, kFour);
+  four["samples_per_second"] = 96;  // the steps alone would allow 128
+  const Scaling scaling = analyse({run_of(run_json(1, 64, kOne)), run_of(four)});
+  const Losses losses = *scaling.points[1].losses;
+  EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.375);
+  EXPECT_NEAR(losses.outside, 0.125, 1e-12);
+  EXPECT_NEAR(total(losses), 0.625, 1e-12);
+}
+
+TEST(Scaling, TimeInNoPhaseIsALossOfItsOwn) {
+  auto four = run_json(4, 64, {0, 0.0625, 0.15625, 0.0625, 0.125, 0, 0});
+  four["step_seconds"]["mean"] = 0.5;
+  four["samples_per_second"] = 128;
+  const Scaling scaling = analyse({run_of(run_json(1, 64, kOne)), run_of(four)});
+  EXPECT_NEAR(scaling.points[1].losses->unaccounted, 0.1875, 1e-12);
+  EXPECT_NEAR(total(*scaling.points[1].losses), 0.5, 1e-12);
+}
+
+// Kept and lost are everything, whatever the figures.
+TEST(Scaling, LossesAlwaysAddUp) {
+  for (const double faster : {0.1, 0.5, 1.0, 3.0}) {
+    std::vector<double> parts = kFour;
+    for (double& part : parts) part *= faster;
+    for (const double batch : {16.0, 64.0, 100.0, 256.0}) {
+      const Scaling scaling =
+          analyse({run_of(run_json(1, 64, kOne)), run_of(run_json(4, batch, parts))});
+      const ScalingPoint& point = scaling.points[1];
+      EXPECT_NEAR(*point.efficiency + total(*point.losses), 1, 1e-12);
+    }
+  }
+}
+
+TEST(Scaling, TheGateNamesWhoIsBelow) {
+  const Scaling scaling = analyse({with_throughput(1, 100, ""), with_throughput(2, 190, ""),
+                                   with_throughput(4, 300, ""), with_throughput(8, 700, "")});
+  EXPECT_EQ(below(scaling, 0.7), std::vector<int>{});
+  EXPECT_EQ(below(scaling, 0.8), std::vector<int>{4});
+  EXPECT_EQ(below(scaling, 0.9), (std::vector<int>{4, 8}));
+}
+
+TEST(Scaling, TheGateDoesNotPassWhatIsNotKnown) {
+  EXPECT_EQ(
+      below(analyse({with_throughput(1, 100, ""), with_throughput(2, std::nullopt, "")}), 0.1),
+      std::vector<int>{2});
+  EXPECT_EQ(below(analyse({with_throughput(4, 100, "")}), 0.1), std::vector<int>{4});
+}
+
+}  // namespace
+}  // namespace ddp::report
