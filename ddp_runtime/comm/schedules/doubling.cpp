@@ -12,6 +12,7 @@
 namespace ddp::comm::schedules {
 
 void all_reduce_doubling(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch) {
+  if (data.count == 0) return;  // its address may be null
   const int n = team.size();
   const int me = team.me;
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
