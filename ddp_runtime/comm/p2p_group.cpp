@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <utility>
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/node_all_reduce.h"
+#include "ddp_runtime/comm/zeroed_bytes.h"
 
 namespace ddp::comm {
 namespace {
@@ -30,7 +29,7 @@ LinkLimits whole_elements(LinkLimits limits) {
 }  // namespace
 
 P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
-                   GroupOptions options)
+                   const GroupOptions& options)
     : transport_(std::move(transport)),
       failures_(failures),
       options_(options),
@@ -113,12 +112,8 @@ std::shared_ptr<std::byte> P2pGroup::allocate(std::size_t bytes) {
       }
     }
   }
-  constexpr std::size_t kAlignment = 64;
-  const std::size_t rounded =
-      (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
-  std::memset(memory, 0, rounded);
-  return {memory, [](std::byte* p) { std::free(p); }};
+  constexpr std::size_t kCacheLine = 64;
+  return zeroed_bytes(bytes, kCacheLine);
 }
 
 P2pGroup::Located P2pGroup::locate(const Buffer& data) {

@@ -33,7 +33,8 @@ struct GroupOptions {
 class P2pGroup final : public Group {
  public:
   // `failures` outlives the group and is shared with whatever learns of failures.
-  P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures, GroupOptions options = {});
+  P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
+           const GroupOptions& options = {});
   // Finishes what is queued, unless the world has failed.
   ~P2pGroup() override;
 
