@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/diagnosis/activity.h"
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {
@@ -26,6 +27,8 @@ class Group {
   virtual int size() const noexcept = 0;
   // "mpi", "threads" or "self", for messages and reports.
   virtual std::string_view backend() const noexcept = 0;
+  // What this rank does, for when the others ask why it does not come. The program adds its phase.
+  virtual ActivityLog& activity() noexcept = 0;
 
   // `label` names what is communicated ("bucket 3: fc2.weight ..") in errors; it is kept.
 
