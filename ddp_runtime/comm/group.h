@@ -38,8 +38,11 @@ class Group {
   // the same collective. Lives as long as the pointer.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 
-  // In place: every rank ends with the element-wise `op` over all ranks.
-  virtual Work all_reduce(Buffer data, ReduceOp op, std::string label = {}) = 0;
+  // In place: every rank ends with the element-wise `op` over all ranks. `keep` is held until the
+  // operation is over: for memory whose owner may be unwound by an exception while others still
+  // send to it.
+  virtual Work all_reduce(Buffer data, ReduceOp op, std::string label = {},
+                          std::shared_ptr<const void> keep = {}) = 0;
   // Rank r ends with the reduced elements [r * output.count, (r + 1) * output.count) of `input`,
   // which is overwritten. input.count == size() * output.count.
   virtual Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label = {}) = 0;

@@ -73,7 +73,8 @@ void Link::begin(int tag, std::string what) {
 void Link::check(int to, int from) {
   failures_.throw_if_failed();
   const auto now = Clock::now();
-  if (now > deadline_) throw BrokenCollective(Symptom::long_wait, complaint(to, from, limits_.timeout));
+  if (now > deadline_)
+    throw BrokenCollective(Symptom::long_wait, complaint(to, from, limits_.timeout));
   if (now > next_suspicion_) {
     next_suspicion_ = now + limits_.suspicious;
     failures_.suspect(complaint(to, from, limits_.suspicious));

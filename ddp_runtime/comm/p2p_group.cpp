@@ -153,10 +153,12 @@ void P2pGroup::reduce(const Located& place, Buffer data, ReduceOp op) {
   schedules::all_reduce(link_, everyone_, data, op, scratch_);
 }
 
-Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label) {
-  return enqueue(Kind::collective, "all_reduce", std::move(label),
-                 fmt::format("{} of {}", to_string(op), describe(data)),
-                 [=, this, place = locate(data)] { reduce(place, data, op); });
+Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
+                          std::shared_ptr<const void> keep) {
+  return enqueue(
+      Kind::collective, "all_reduce", std::move(label),
+      fmt::format("{} of {}", to_string(op), describe(data)),
+      [=, this, place = locate(data), keep = std::move(keep)] { reduce(place, data, op); });
 }
 
 Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) {

@@ -44,7 +44,8 @@ class P2pGroup final : public Group {
   ActivityLog& activity() noexcept override { return activity_; }
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
-  Work all_reduce(Buffer data, ReduceOp op, std::string label) override;
+  Work all_reduce(Buffer data, ReduceOp op, std::string label,
+                  std::shared_ptr<const void> keep) override;
   Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) override;
   Work all_gather(Buffer input, Buffer output, std::string label) override;
   Work broadcast(Buffer data, int root, std::string label) override;

@@ -72,7 +72,7 @@ nlohmann::json run_step_bench(comm::World& world, const StepBenchOptions& option
     plain.optimizer->step();
   };
   Contender ours = make_contender(options.model);
-  DistributedDataParallel replica(*ours.model, world.group(), options.buckets);
+  DistributedDataParallel replica(*ours.model, world.group(), {.buckets = options.buckets});
   ours.step = [&] {
     auto step = replica.begin_step();
     step.backward(loss_of(*ours.model));
