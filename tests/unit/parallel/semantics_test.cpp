@@ -275,6 +275,25 @@ TEST(DataParallelSemantics, BucketsFollowTheOrderThatBackwardReallyHas) {
   expect_close(results[0], results[1]);
 }
 
+TEST(DataParallelSemantics, ClippingByTheGlobalNormIsThatOfOneProcess) {
+  auto alone = make_branches();
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto loss = loss_of(alone->forward(input_of(rank), "abc"));
+    loss.backward(torch::full_like(loss, 0.5));
+  }
+  const double norm = torch::nn::utils::clip_grad_norm_(alone->parameters(), 0.01);
+  ASSERT_GT(norm, 0.1);  // so that it does something
+  const auto expected = gradients_of(*alone);
+  comm::run_ranks(2, [&](comm::Group& group) {
+    auto net = make_branches();
+    DistributedDataParallel replica(*net, group, small_buckets());
+    auto step = replica.begin_step();
+    step.backward(loss_of(net->forward(input_of(group.rank()), "abc")));
+    EXPECT_NEAR(torch::nn::utils::clip_grad_norm_(net->parameters(), 0.01), norm, 1e-4 * norm);
+    expect_close(gradients_of(*net), expected);
+  });
+}
+
 TEST(DataParallelSemantics, BuffersFollowRankZero) {
   for (const bool broadcast : {true, false}) {
     comm::run_ranks(2, [&](comm::Group& group) {
