@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "ddp_runtime/tools/bench/memory_bench.h"
 #include "ddp_runtime/tools/bench/print_result.h"
 #include "ddp_runtime/tools/bench/step_bench.h"
+#include "ddp_runtime/tools/bench/timeline.h"
 #include "ddp_runtime/tools/validators.h"
 #include "slurm_ddp/version.h"
 
@@ -32,13 +34,17 @@ constexpr const char* kExamples = R"(Examples:
   srun --ddp -N2 -n2 ddp-bench allreduce --mib 64
       Our all-reduce beside MPI's, Gloo's and a memcpy of the same bytes.)";
 
+constexpr double kMebibyte = 1048576;
+
 struct Options {
   std::string json_file;
   int threads = 0;
   bool plain = false;
+  double bucket_mb = 0;
   double segment_kib = 0;
   bench::StepBenchOptions step;
   bench::AllreduceBenchOptions allreduce;
+  bench::TimelineOptions timeline;
   ddp::comm::WorldOptions world;
 };
 
@@ -48,6 +54,10 @@ void add_model(CLI::App& command, Options& options) {
   command.add_option("--width", model.width, "Units or channels per layer")->capture_default_str();
   command.add_option("--layers", model.layers, "Hidden layers of mlp")->capture_default_str();
   command.add_option("--batch", options.step.batch, "Samples per rank")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  options.bucket_mb = static_cast<double>(options.step.buckets.bytes) / kMebibyte;
+  command.add_option("--bucket-mb", options.bucket_mb, "Bucket size in MiB")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   command.add_option("--threads", options.threads,
@@ -84,6 +94,19 @@ CLI::App* add_memory(CLI::App& app, Options& options) {
   return command;
 }
 
+void add_segments(CLI::App& command, Options& options) {
+  auto& limits = options.world.group.limits;
+  options.segment_kib = static_cast<double>(limits.segment_bytes) / 1024;
+  command
+      .add_option("--segment-kib", options.segment_kib, "Messages travel in segments this large")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command.add_option("--window", limits.window, "Segments under way at once, per direction")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command.add_option("--json", options.json_file, "Also write the result to this file");
+}
+
 CLI::App* add_allreduce(CLI::App& app, Options& options) {
   auto* command = app.add_subcommand("allreduce", "Speed of an all-reduce");
   command->add_option("--mib", options.allreduce.mib, "MiB of float32 on each rank")
@@ -92,21 +115,28 @@ CLI::App* add_allreduce(CLI::App& app, Options& options) {
   command->add_option("--rounds", options.allreduce.rounds, "Measured rounds of each")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  auto& limits = options.world.group.limits;
-  options.segment_kib = static_cast<double>(limits.segment_bytes) / 1024;
-  command
-      ->add_option("--segment-kib", options.segment_kib, "Messages travel in segments this large")
+  add_segments(*command, options);
+  return command;
+}
+
+CLI::App* add_timeline(CLI::App& app, Options& options) {
+  auto* command = app.add_subcommand("timeline", "Who sends what when in one all-reduce");
+  command->add_option("--schedule", options.timeline.schedule, "ring, doubling or chain")
+      ->capture_default_str();
+  command->add_option("--kib", options.timeline.kib, "KiB of float32 on each rank")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  command->add_option("--window", limits.window, "Segments under way at once, per direction")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
-  command->add_option("--json", options.json_file, "Also write the result to this file");
+  add_segments(*command, options);
   return command;
 }
 
 void complete(Options& options) {
-  options.world.group.limits.segment_bytes = static_cast<std::size_t>(options.segment_kib * 1024);
+  auto& limits = options.world.group.limits;
+  limits.segment_bytes = static_cast<std::size_t>(options.segment_kib * 1024);
+  options.timeline.limits = limits;
+  auto& buckets = options.step.buckets;
+  buckets.bytes = static_cast<std::size_t>(options.bucket_mb * kMebibyte);
+  buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
   if (options.threads > 0) torch::set_num_threads(options.threads);
   auto& model = options.step.model;
   if (model.name == "mlp") {
@@ -165,7 +195,8 @@ int main(int argc, char** argv) {
   options.step.model.layers = 8;
   const auto* step = add_step(app, options);
   const auto* memory = add_memory(app, options);
-  add_allreduce(app, options);
+  const auto* allreduce = add_allreduce(app, options);
+  add_timeline(app, options);
 
   const bool speaks = ddp::comm::rank_from_environment() == 0;
   try {
@@ -183,9 +214,11 @@ int main(int argc, char** argv) {
     } else if (memory->parsed()) {
       report(world, options, bench::run_memory_bench(world, memory_options(options)),
              bench::print_memory);
-    } else {
+    } else if (allreduce->parsed()) {
       report(world, options, bench::run_allreduce_bench(world, options.allreduce),
              bench::print_allreduce);
+    } else {
+      report(world, options, bench::run_timeline(world, options.timeline), bench::print_timeline);
     }
   });
 }

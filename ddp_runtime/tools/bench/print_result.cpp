@@ -87,4 +87,13 @@ void print_allreduce(const json& result) {
   for (const auto& [name, rates] : result.at("compared").items()) print_rates(name, rates);
 }
 
+void print_timeline(const json& result) {
+  fmt::print("{:>12} {:>12}  {:>9}  {}\n", "posted us", "arrived us", "bytes", "from -> to");
+  for (const auto& m : result.at("messages")) {
+    fmt::print("{:12.1f} {:12.1f}  {:9}  {} -> {}\n", 1e6 * m.at("posted").get<double>(),
+               1e6 * m.at("arrived").get<double>(), m.at("bytes").get<std::size_t>(),
+               m.at("from").get<int>(), m.at("to").get<int>());
+  }
+}
+
 }  // namespace ddp::bench
