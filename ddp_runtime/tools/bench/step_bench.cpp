@@ -10,6 +10,7 @@
 
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/profile/step_recorder.h"
+#include "ddp_runtime/tools/bench/reducer_peer.h"
 #include "ddp_runtime/tools/bench/statistics.h"
 #include "ddp_runtime/tools/bench/training_loop.h"
 
@@ -88,6 +89,12 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   add("ours", [&](std::int64_t n) { return time_steps(n, [&] { ours.step(replica); }); });
   add("plain_loop_without_communication",
       [&](std::int64_t n) { return time_steps(n, [&] { plain.step(); }); });
+  TrainingLoop theirs(options.model, options.batch);
+  const auto reducer = make_reducer_peer(group, theirs.model().parameters());
+  if (reducer) {
+    add("c10d_reducer_gloo",
+        [&](std::int64_t n) { return time_steps(n, [&] { theirs.step(*reducer); }); });
+  }
   if (python.peer) {
     add("python_ddp_gloo", [&](std::int64_t n) { return python.peer->run(n); });
   }

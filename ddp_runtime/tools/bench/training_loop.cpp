@@ -23,9 +23,13 @@ torch::Tensor TrainingLoop::loss() {
   return torch::nn::functional::cross_entropy(model_->forward(inputs_), targets_);
 }
 
-void TrainingLoop::step() {
-  // As torch 2's zero_grad() does by default: undefined gradients are the fastest.
+// As torch 2's zero_grad() does by default: undefined gradients are the fastest.
+void TrainingLoop::forget_gradients() {
   for (auto& p : model_->parameters()) p.mutable_grad().reset();
+}
+
+void TrainingLoop::step() {
+  forget_gradients();
   loss().backward();
   optimizer_.step();
 }
@@ -34,6 +38,15 @@ void TrainingLoop::step(DistributedDataParallel& replica) {
   auto step = replica.begin_step();
   step.backward(loss());
   step.apply(optimizer_);
+}
+
+void TrainingLoop::step(ReducerPeer& reducer) {
+  forget_gradients();
+  reducer.before_forward();
+  const auto value = loss();
+  reducer.before_backward();
+  value.backward();
+  optimizer_.step();
 }
 
 }  // namespace ddp::bench

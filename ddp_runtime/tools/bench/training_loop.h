@@ -8,6 +8,7 @@
 
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/tools/bench/reducer_peer.h"
 
 namespace ddp::bench {
 
@@ -19,11 +20,13 @@ class TrainingLoop {
   models::Model& model() noexcept { return *model_; }
   // What a program without any of our code does.
   void step();
-  // `replica` is that of model().
+  // `replica`, or `reducer`, is that of model().
   void step(DistributedDataParallel& replica);
+  void step(ReducerPeer& reducer);
 
  private:
   torch::Tensor loss();
+  void forget_gradients();
 
   std::shared_ptr<models::Model> model_;
   torch::optim::SGD optimizer_;

@@ -58,24 +58,45 @@ peers_of() {
   [[ $output == *"not compared: No module named torch"* ]]
 }
 
-@test "peers end with their rank, even when it is killed" {
+# Waits until N peers of process $1 have started, and a while more; then kills the last one's rank.
+kill_rank_with_peer() {
+  local n=$2 waited
+  for ((waited = 0; waited < 600; waited++)); do
+    mapfile -t peers < <(peers_of "$1")
+    [ "${#peers[@]}" -lt "$n" ] || break
+    sleep 0.1
+  done
+  [ "${#peers[@]}" -eq "$n" ]
+  sleep 3 # into the steps
+  kill -9 "$(ps -o ppid= -p "${peers[n - 1]}" | tr -d ' ')"
+}
+
+peers_are_gone() {
+  local waited list
+  list=$(IFS=, && echo "${peers[*]}")
+  for ((waited = 0; waited < 100; waited++)); do
+    ps -p "$list" > /dev/null || break
+    sleep 0.1
+  done
+  run ! ps -p "$list"
+}
+
+@test "a peer ends with its rank, even when that is killed" {
+  has_torch || skip "python3-torch with Gloo is not installed"
+  timeout 100 "$DDP_BENCH" step --width 64 --steps 100000 > out 2>&1 &
+  local job=$!
+  kill_rank_with_peer "$job" 1
+  run ! wait "$job"
+  peers_are_gone
+}
+
+@test "when one rank of two is killed, all peers end" {
   has_torch || skip "python3-torch with Gloo is not installed"
   timeout 100 "$MPIEXEC" --quiet -n 2 "$DDP_BENCH" step --width 64 --steps 100000 > out 2>&1 &
-  local job=$! peers=() waited
-  for ((waited = 0; waited < 300; waited++)); do
-    mapfile -t peers < <(peers_of "$job")
-    [ "${#peers[@]}" -eq 2 ] && break
-    sleep 0.1
-  done
-  [ "${#peers[@]}" -eq 2 ]
-  sleep 3 # into the steps
-  kill -9 "$(ps -o ppid= -p "${peers[1]}" | tr -d ' ')"
+  local job=$!
+  kill_rank_with_peer "$job" 2
   run ! wait "$job"
-  for ((waited = 0; waited < 100; waited++)); do
-    ps -p "${peers[0]},${peers[1]}" > /dev/null || break
-    sleep 0.1
-  done
-  run ! ps -p "${peers[0]},${peers[1]}"
+  peers_are_gone
 }
 
 @test "memory of ours beside a plain loop's" {
