@@ -34,7 +34,7 @@ peers_of() {
   has_torch || skip "python3-torch with Gloo is not installed"
   for model in mlp mnist-cnn; do
     ranks 2 step --model "$model" "${small[@]}"
-    [ "$(json "d['world_size'], len(d['compared'])")" = "2 2" ]
+    [ "$(json "d['world_size'], 'python_ddp_gloo' in d['compared']")" = "2 True" ]
     [ "$(json "all(s['p10'] > 0 for s in (d['step_seconds'], d['compared']['python_ddp_gloo']['step_seconds']))")" = True ]
     [ "$(json "'not_compared' in d")" = False ]
   done
@@ -51,7 +51,7 @@ peers_of() {
 @test "without PyTorch the rest is measured and the reason is told" {
   run -0 ranks 2 step "${small[@]}" --python "$PWD/no-such-python"
   [[ $output == *"python_ddp_gloo is not compared: cannot start $PWD/no-such-python"* ]]
-  [ "$(json "list(d['compared'])")" = "['plain_loop_without_communication']" ]
+  [ "$(json "'python_ddp_gloo' in d['compared'], len(d['compared']) > 0")" = "False True" ]
   printf '#!/bin/sh\nread -r line\necho "{\\"error\\": \\"No module named torch\\"}"\n' > python
   chmod +x python
   run -0 ranks 2 step "${small[@]}" --python "$PWD/python"
