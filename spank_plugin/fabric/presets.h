@@ -1,0 +1,26 @@
+// Settings of known fabrics. They are somebody's measurements on that fabric and wrong on others,
+// so that a preset applies only where the site or the user asks for it by name.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ddp::fabric {
+
+struct Preset {
+  std::string name;
+  std::string source;                                       // where its values come from
+  std::vector<std::pair<std::string, std::string>> values;  // variables, in order
+};
+
+// efa, azure-ndv4, azure-ndv5, oci-roce, slingshot, gib.
+std::span<const Preset> built_in_presets();
+
+// Whether a preset may set the variable: those of the communication libraries, nothing that
+// changes what is loaded or run.
+bool may_preset_set(std::string_view variable) noexcept;
+
+}  // namespace ddp::fabric
