@@ -18,8 +18,9 @@ namespace ddp::fabric {
 
 // Where a machine's files are. Tests point them to a folder.
 struct Roots {
-  std::filesystem::path root = "/";  // of sys/, proc/, etc/, opt/
-  std::filesystem::path home;        // of .nccl.conf; empty: there is none
+  std::filesystem::path root = "/";      // of sys/, proc/, etc/, opt/
+  std::filesystem::path home;            // of .nccl.conf; empty: there is none
+  std::filesystem::path nccl_conf_file;  // what NCCL_CONF_FILE says; empty if nothing
 };
 
 struct Node {
@@ -27,11 +28,13 @@ struct Node {
   std::vector<InterfaceAddress> addresses;  // in the order of getifaddrs(3): NCCL goes by it
   std::vector<Route> routes;
   std::vector<InfinibandPort> ports;
+  std::vector<PciPath> port_paths;         // of each of them
   std::vector<Gpu> gpus;                   // in the order of their PCI addresses
   std::vector<Assignment> nccl_files;      // the first of a name is the one that NCCL takes
   std::vector<Assignment> open_mpi_files;  // OMPI_MCA_*, likewise
   SiteFile site;
-  std::vector<std::string> problems;  // one sentence each: a file that is not used, and why
+  std::vector<std::string> topology_files;  // NCCL_TOPO_FILE of presets, those that exist here
+  std::vector<std::string> problems;        // one sentence each: a file that is not used, and why
 
   const NetworkInterface* interface(std::string_view name) const noexcept;
 };

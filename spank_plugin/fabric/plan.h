@@ -42,8 +42,8 @@ struct Request {
   std::optional<std::string> preset;
   // ucx=bind: give each GPU its nearest RDMA port by UCX_NET_DEVICES.
   bool bind_ucx = false;
-  // The task's first GPU for that: "3" (by PCI order), "GPU-<uuid>" or "0000:1b:00.0"; what
-  // CUDA_VISIBLE_DEVICES begins with.
+  // The task's first GPU for that, as SLURM_STEP_GPUS has it: "3" (by PCI order),
+  // "GPU-<uuid>" or "0000:1b:00.0".
   std::optional<std::string> gpu;
 };
 

@@ -2,6 +2,7 @@
 // so that a preset applies only where the site or the user asks for it by name.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,10 +18,16 @@ struct Preset {
 };
 
 // efa, azure-ndv4, azure-ndv5, oci-roce, slingshot, gib.
-std::span<const Preset> built_in_presets();
+std::vector<Preset> built_in_presets();
 
-// Whether a preset may set the variable: those of the communication libraries, nothing that
-// changes what is loaded or run.
+// Among the site's own, then the built-in ones: a site may replace one.
+std::optional<Preset> find_preset(std::span<const Preset> own, std::string_view name);
+
+// "efa, azure-ndv4, .., none" for messages.
+std::string preset_names(std::span<const Preset> own);
+
+// Whether a preset may set the variable: those of the communication libraries. Never
+// LD_LIBRARY_PATH or LD_PRELOAD.
 bool may_preset_set(std::string_view variable) noexcept;
 
 }  // namespace ddp::fabric
