@@ -28,9 +28,10 @@ std::vector<IpAddress> without_local_ones(std::vector<IpAddress> addresses) {
   return addresses;
 }
 
-bool is_loopback(const Node& node, const std::string& name) {
+// Libraries take running interfaces only: a docker0 without containers has an address, but no link.
+bool is_usable(const Node& node, const std::string& name) {
   const NetworkInterface* interface = node.interface(name);
-  return name == "lo" || (interface != nullptr && interface->kind == InterfaceKind::loopback);
+  return interface != nullptr && interface->running && interface->kind != InterfaceKind::loopback;
 }
 
 Found from_site(const Node& node, std::vector<std::string>& warnings) {
@@ -49,7 +50,7 @@ Found from_kernel(const Node& node, const Request& request) {
   const auto address = parse_ip_address(*request.source_address);
   if (!address || address->is_loopback()) return std::nullopt;
   const std::string name = interface_with(node.addresses, *address);
-  if (name.empty() || is_loopback(node, name)) return std::nullopt;
+  if (!is_usable(node, name)) return std::nullopt;
   return LeaderInterface{name, "has the address that the kernel uses towards MASTER_ADDR",
                          "a connected socket"};
 }
@@ -57,7 +58,7 @@ Found from_kernel(const Node& node, const Request& request) {
 Found with_own_address(const Node& node, const std::vector<IpAddress>& leader) {
   for (const auto& address : leader) {
     const std::string name = interface_with(node.addresses, address);
-    if (!name.empty() && !is_loopback(node, name)) {
+    if (is_usable(node, name)) {
       return LeaderInterface{name, "has MASTER_ADDR's address: this is the leader", kAddresses};
     }
   }
@@ -69,7 +70,7 @@ Found by_route(const Node& node, const std::vector<IpAddress>& targets, const st
   const Route* by_default = nullptr;
   for (const auto& address : targets) {
     const Route* route = find_route(node.routes, address);
-    if (route == nullptr || is_loopback(node, route->interface)) continue;
+    if (route == nullptr || !is_usable(node, route->interface)) continue;
     if (route->prefix_bits > 0) return LeaderInterface{route->interface, rule, kRoutes};
     if (by_default == nullptr) by_default = route;
   }
