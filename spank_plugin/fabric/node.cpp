@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "spank_plugin/fabric/error.h"
+#include "spank_plugin/fabric/text.h"
 #include "spank_plugin/fabric/text_file.h"
 
 namespace ddp::fabric {
@@ -96,9 +97,13 @@ const NetworkInterface* Node::interface(std::string_view name) const noexcept {
 Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses) {
   Node node;
   node.interfaces = read_network_interfaces(roots.root / "sys");
+  // Names go into variables, lists and messages. The kernel allows control characters and commas in
+  // them; nobody has such a device.
+  std::erase_if(node.interfaces, [](const auto& found) { return !is_interface_name(found.name); });
   node.addresses = std::move(addresses);
   node.routes = read_routes(roots.root / "proc");
   node.ports = read_infiniband_ports(roots.root / "sys");
+  std::erase_if(node.ports, [](const auto& found) { return !is_device_name(found.device); });
   for (const auto& port : node.ports) {
     node.port_paths.push_back(read_pci_path(roots.root / "sys", port.bus_address));
   }

@@ -35,7 +35,7 @@ bool is_hca_list(std::string_view text) {
   return entries.size() <= 256 && std::all_of(entries.begin(), entries.end(), [](auto entry) {
            const std::size_t colon = std::min(entry.find(':'), entry.size());
            const auto port = entry.substr(std::min(colon + 1, entry.size()));
-           return is_interface_name(entry.substr(0, colon)) &&
+           return is_device_name(entry.substr(0, colon)) &&
                   (colon == entry.size() || (port.size() <= 3 && parse_decimal(port)));
          });
 }

@@ -18,7 +18,7 @@ std::string to_text(double number) {
 
 // "mlx5" of the driver mlx5_core, else of the device mlx5_0.
 std::string family_of(const InfinibandPort& port) {
-  const std::string& name = port.driver.empty() ? port.device : port.driver;
+  const std::string& name = is_device_name(port.driver) ? port.driver : port.device;
   return name.substr(0, name.find('_'));
 }
 

@@ -89,7 +89,11 @@ bool is_plain_value(std::string_view text) noexcept {
 }
 
 bool is_interface_name(std::string_view text) noexcept {
-  return !text.empty() && text.size() <= 15 && text.front() != '^' && text.front() != '=' &&
+  return text.size() <= 15 && is_device_name(text);
+}
+
+bool is_device_name(std::string_view text) noexcept {
+  return !text.empty() && text.size() <= 63 && text.front() != '^' && text.front() != '=' &&
          text.find_first_of(",:/ ") == std::string_view::npos &&
          std::all_of(text.begin(), text.end(), is_printable);
 }

@@ -35,7 +35,9 @@ bool is_variable_name(std::string_view text) noexcept;
 // Something that can be set in an environment and shown on a line: printable ASCII, at most 1024.
 bool is_plain_value(std::string_view text) noexcept;
 
-// What Linux takes as the name of an interface, and no library as the start of a pattern.
+// A name as Linux gives to interfaces (at most 15 characters) and RDMA devices (63), which no
+// library takes for a list or a pattern: printable, without ",:/ ", not beginning with ^ or =.
 bool is_interface_name(std::string_view text) noexcept;
+bool is_device_name(std::string_view text) noexcept;
 
 }  // namespace ddp::fabric
