@@ -375,10 +375,10 @@ TEST(Plan, WarningsSayWhichFileAValueIsFrom) {
 
 // --- for all machines
 
-constexpr std::array<const char*, 16> kMachines{
-    "azure_nd_h100", "bonded",   "cloud_vm", "container",  "dgx_a100",  "dgx_h100",
-    "dual_fabric",   "efa_p4d",  "ipoib",    "laptop",     "roce_ipv4", "roce_ipv6",
-    "single_ib",     "two_nics", "vlan",     "workstation"};
+constexpr std::array<const char*, 17> kMachines{
+    "azure_nd_h100", "bonded",    "cloud_vm", "container", "dgx_a100",    "dgx_h100",
+    "dual_fabric",   "efa_p4d",   "ipoib",    "laptop",    "recorded_vm", "roce_ipv4",
+    "roce_ipv6",     "single_ib", "two_nics", "vlan",      "workstation"};
 
 // Without a preset nothing but these is ever set: no tuning, no debugging, no loader's variables.
 TEST(Plan, SetsOnlyWhatNamesInterfacesPortsAndAddresses) {
