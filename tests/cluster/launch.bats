@@ -244,7 +244,7 @@ JOB
 
 @test "a mistake is one sentence, and nothing is launched" {
   local spec
-  for spec in bogus torchrun master_port=0 master_port=99999 'master_addr=a b' colour=red auto,off; do
+  for spec in bogus order=random master_port=0 master_port=99999 'master_addr=a b' colour=red auto,off; do
     run srun --ddp="$spec" -N2 -n2 record-task
     [ "$status" -ne 0 ]
     [ "$(grep -c 'error: ddp: --ddp: ' <<<"$output")" -eq 1 ]

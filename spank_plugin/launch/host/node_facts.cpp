@@ -22,7 +22,7 @@ NodeFacts gather_node_facts(const StepFacts& step, const Settings& settings,
                             const Inherited& inherited, bool may_choose_port) {
   NodeFacts facts;
   if (!settings.master_addr && !inherited.gives("MASTER_ADDR")) {
-    facts.leader_lookup = look_up_name(find_leader(step).host, kLookupLimit);
+    facts.leader_lookup = look_up_name(find_leader(step, settings.order.value).host, kLookupLimit);
   }
   if (may_choose_port && step.node_count == 1 && derives_port(settings, inherited)) {
     facts.free_port = first_free_port(choose_port(step, settings).candidates);
