@@ -28,6 +28,7 @@ struct PlannedStep {
 struct PluginState {
   launch::Settings site;                     // built-in defaults and plugstack.conf
   std::vector<std::string> site_problems;    // wrong arguments there
+  std::string release_problem;               // empty if this is the release it was built for
   std::optional<launch::Spec> command_line;  // --ddp; the last one counts
   std::uint32_t components = 0;              // of `srun a : b`, counted by srun's callbacks
   std::optional<PlannedStep> planned;        // in slurmstepd

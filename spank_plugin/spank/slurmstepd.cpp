@@ -156,6 +156,7 @@ void slurmstepd_user_init(PluginState& state, spank_t spank) {
   if (!command.empty() && launch::is_launcher_daemon(command.front())) return;
   state.planned.emplace();
   try {
+    if (!state.release_problem.empty()) throw launch::LaunchError(state.release_problem);
     plan_step(*state.planned, *settings, environment, command);
   } catch (const std::exception& error) {
     state.planned->error = error.what();

@@ -63,6 +63,7 @@ void srun_after_options(PluginState& state) {
   try {
     const launch::Settings settings = resolve_settings(state);
     if (!settings.is_on()) return;
+    if (!state.release_problem.empty()) throw launch::LaunchError(state.release_problem);
     if (state.components == 1) {
       for (const auto& problem : state.site_problems) log_error(problem);
     }
