@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/switch_map.h"
 #include "spank_plugin/launch/text.h"
 
@@ -49,9 +50,12 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
   }
 }
 
-void note_mpi(PlanBuilder& plan, const TaskFacts& task, std::uint32_t rank) {
-  if (!task.has_mpi_rank || rank == task.rank) return;
-  plan.note("RANK differs from SLURM's number of the task, which is the rank in MPI");
+// Said by all tasks alike, also by those that keep their number.
+void note_mpi(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task, Order order) {
+  const bool renumbers = order == Order::by_switch ||
+                         (order == Order::packed && !counts_node_by_node(step, Order::slurm));
+  if (!task.has_mpi_rank || !renumbers) return;
+  plan.note("RANK differs from SLURM's numbers of the tasks, which are the ranks in MPI");
 }
 
 // SLURM tells each task where its own node hangs: a map that says otherwise is out of date.
@@ -71,7 +75,7 @@ void add_notes(PlanBuilder& builder, const Plan& plan, const Facts& facts, Order
   if (plan.mode == Mode::rank && order == Order::slurm) {
     note_layout(builder, facts.step, facts.task);
   }
-  note_mpi(builder, facts.task, plan.rank);
+  note_mpi(builder, facts.step, facts.task, order);
   note_switch(builder, facts, order);
   note_rendezvous(builder, plan, facts.step);
 }

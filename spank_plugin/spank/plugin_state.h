@@ -2,6 +2,7 @@
 // What the plugin remembers from one callback to the next. SPANK hands no pointer through its
 // callbacks, so there is one of these per process, in plugin.cpp; each context uses its own part.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,10 @@ struct PlannedStep {
   launch::NodeFacts node;
   bool was_asked_for = true;  // by the user; not only by the site's default
   std::string error;          // what was wrong before the tasks were forked; they report it
+  // MASTER_ADDR and MASTER_PORT as the user left them. Plugins for containers set them in each
+  // task, by rules of their own (enroot's hook for PyTorch images: one port per job); --ddp is to
+  // decide.
+  std::map<std::string, std::optional<std::string>> rendezvous;
 };
 
 struct PluginState {

@@ -53,6 +53,17 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   planned.node =
       gather_node_facts(planned.step, planned.settings, inherited, !planned.step.has_components);
   planned.node.gpus = launch::read_gpu_lists(environment.lookup());
+  for (const auto* name : {"MASTER_ADDR", "MASTER_PORT"}) {
+    planned.rendezvous[name] = environment.get(name);
+  }
+}
+
+// The task's environment, with the user's own rendezvous in it.
+launch::EnvLookup lookup_for_task(const PlannedStep& planned, const TaskEnvironment& environment) {
+  return [&planned, lookup = environment.lookup()](const std::string& name) {
+    const auto found = planned.rendezvous.find(name);
+    return found == planned.rendezvous.end() ? lookup(name) : found->second;
+  };
 }
 
 // Returning an error would do only where plugstack.conf says "required", and starts the program
@@ -131,7 +142,7 @@ void set_variables(const launch::Plan& plan, const TaskEnvironment& environment)
 }
 
 void start_planned(const PlannedStep& planned, const TaskEnvironment& environment) {
-  const launch::EnvLookup lookup = environment.lookup();
+  const launch::EnvLookup lookup = lookup_for_task(planned, environment);
   const launch::Inherited inherited(lookup, planned.step.id);
   const launch::Facts facts = facts_of_task(planned, lookup);
   const launch::Plan plan = make_plan(facts, planned.settings, inherited);

@@ -71,9 +71,13 @@ TEST(Packed, SaysSoWhereMpiNumbersDifferently) {
   const auto notes = [](std::uint32_t rank, const Variables& more) {
     return slurm_plan(merged(cyclic_task(rank), more), ordered("packed")).notes;
   };
-  EXPECT_THAT(notes(1, {{"PMIX_RANK", "1"}}), ElementsAre(HasSubstr("the rank in MPI")));
+  EXPECT_THAT(notes(1, {{"PMIX_RANK", "1"}}), ElementsAre(HasSubstr("the ranks in MPI")));
   EXPECT_THAT(notes(1, {}), ElementsAre());
-  EXPECT_THAT(notes(0, {{"PMIX_RANK", "0"}}), ElementsAre()) << "the same by chance";
+  EXPECT_THAT(notes(0, {{"PMIX_RANK", "0"}}), ElementsAre(HasSubstr("the ranks in MPI")))
+      << "rank 0 speaks for all";
+  EXPECT_THAT(slurm_plan(merged(two_by_two(), {{"PMIX_RANK", "2"}}), ordered("packed")).notes,
+              ElementsAre())
+      << "block order is packed already";
 }
 
 TEST(Packed, IsRefusedInAStepOfSeveralComponents) {
