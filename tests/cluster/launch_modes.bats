@@ -101,7 +101,7 @@ torchrun() { # what Debian's package has instead of a program of that name
   grep -q 'note: RANK differs from .* ranks in MPI' err
   srun --mpi=none --ddp=order=packed -N2 -n4 -m cyclic rendezvous >out 2>err
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
-  ! grep 'ranks in MPI' err
+  run ! grep 'ranks in MPI' err
 }
 
 @test "order=packed needs no hint where arbitrary order does" {
@@ -118,7 +118,7 @@ torchrun() { # what Debian's package has instead of a program of that name
   for rank in 0 2 4 6; do nodes+="$(recorded $rank SLURMD_NODENAME) "; done
   [ "$nodes" = "node1 node3 node2 node4 " ]
   [ "$(recorded 5 SLURM_DDP_SWITCHES)" = "top.s1=node[1,3];top.s2=node[2,4]" ]
-  ! grep 'SLURM_TOPOLOGY_ADDR' err # what each node says of itself agrees
+  run ! grep 'SLURM_TOPOLOGY_ADDR' err # what each node says of itself agrees
   srun --ddp=order=switch -N4 -n4 rendezvous >out
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
@@ -149,7 +149,7 @@ torchrun() { # what Debian's package has instead of a program of that name
   [ "$(all_recorded LOCAL_RANK)" = "0 1" ]
   [ "$(all_recorded DDP_LOCAL_DEVICE)" = "0 1" ]
   [ -z "$(all_recorded JAX_LOCAL_DEVICE_IDS)" ]
-  ! grep GPU err
+  run ! grep GPU err
 }
 
 @test "GPUs: one for each task is noted, and device numbers are right" {
@@ -168,7 +168,7 @@ torchrun() { # what Debian's package has instead of a program of that name
   srun --ddp=gpus=shared -N1 -n2 --gpus-per-task=1 record-task 2>err
   [ "$(all_recorded CUDA_VISIBLE_DEVICES)" = "0,1 0,1" ]
   [ "$(all_recorded DDP_LOCAL_DEVICE)" = "0 1" ]
-  ! grep GPU err
+  run ! grep GPU err
 }
 
 @test "GPUs: fewer than tasks" {
