@@ -1,53 +1,18 @@
 #include "spank_plugin/fabric/attribute.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <string_view>
 #include <system_error>
+
+#include "spank_plugin/fabric/open_file.h"
+#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-
-class OpenFile {
- public:
-  // Non-blocking, so that a FIFO in a made-up tree cannot stop the reader.
-  explicit OpenFile(const std::filesystem::path& file) noexcept
-      : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  ~OpenFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  // Up to `room` bytes; nothing after an error.
-  std::optional<std::size_t> read(char* into, std::size_t room) const noexcept {
-    std::size_t filled = 0;
-    while (fd_ >= 0 && filled < room) {
-      const ssize_t n = ::read(fd_, into + filled, room - filled);
-      if (n == 0) return filled;
-      if (n > 0) filled += static_cast<std::size_t>(n);
-      if (n < 0 && errno != EINTR) return std::nullopt;
-    }
-    return fd_ >= 0 ? std::optional(filled) : std::nullopt;
-  }
-
- private:
-  int fd_;
-};
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
 
 }  // namespace
 

@@ -82,6 +82,7 @@ InfinibandPort read_port(const fs::path& device, int port_number) {
   result.sm_lid = read_lid(port / "sm_lid");
   result.gids = read_gids(port);
   result.bus_address = read_link_name(device / "device").value_or("");
+  result.driver = read_link_name(device / "device" / "driver").value_or("");
   const auto node = read_integer(device / "device" / "numa_node");
   if (node && *node >= 0 && *node < 65536) result.numa_node = static_cast<int>(*node);
   result.board = read_attribute(device / "board_id").value_or("");

@@ -29,6 +29,7 @@ struct InfinibandPort {
   std::optional<int> sm_lid;
   std::vector<Gid> gids;
   std::string bus_address;  // "0000:17:00.0"
+  std::string driver;       // of the device: "mlx5_core", "bnxt_en", "efa"; empty if unknown
   std::optional<int> numa_node;
   std::string board;     // board_id
   std::string firmware;  // fw_ver

@@ -132,6 +132,7 @@ NetworkInterface read_interface(const fs::path& interface, const std::string& na
   result.name = name;
   result.kind = classify(interface, name);
   result.index = read_int(interface / "ifindex").value_or(0);
+  result.wireless = is_there(interface / "phy80211") || is_there(interface / "wireless");
   result.up = (read_integer(interface / "flags").value_or(0) & IFF_UP) != 0;
   result.running = result.up && link_is_there(interface);
   result.speed_mbps = read_positive(interface / "speed");

@@ -35,7 +35,8 @@ bool has_wire_speed(InterfaceKind kind) noexcept;
 struct NetworkInterface {
   std::string name;
   InterfaceKind kind = InterfaceKind::other;
-  int index = 0;                    // as in if_nametoindex(3); 0 if unknown
+  int index = 0;  // as in if_nametoindex(3); 0 if unknown
+  bool wireless = false;
   bool up = false;                  // switched on by the administrator
   bool running = false;             // up, and the link is there
   std::optional<int> speed_mbps;    // absent if the driver reports none

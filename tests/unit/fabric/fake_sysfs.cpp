@@ -12,8 +12,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// In memory if possible: a node has hundreds of files, which take seconds on some disks.
 fs::path temporary_folder() {
-  std::string name = (fs::temp_directory_path() / "ddp-fake-sysfs-XXXXXX").string();
+  const fs::path memory = "/dev/shm";
+  const fs::path parent = fs::is_directory(memory) ? memory : fs::temp_directory_path();
+  std::string name = (parent / "ddp-fake-sysfs-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed: " + name);
   return name;
 }

@@ -1,0 +1,109 @@
+#include "spank_plugin/fabric/compute_ports.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "spank_plugin/fabric/nccl_choice.h"
+
+namespace ddp::fabric {
+namespace {
+
+struct Group {
+  std::string link_layer;
+  double rate = 0.0;  // Gb/s, 0 if unknown
+  bool has_default_route = false;
+  std::vector<std::size_t> ports;
+  std::size_t near_gpu = 0;  // how many of them
+
+  bool all_near() const { return near_gpu == ports.size(); }
+};
+
+// Below one root port with any GPU.
+bool is_near_gpu(const Node& node, std::size_t port) {
+  constexpr std::size_t kRootPort = 2;  // the root complex and a port of it
+  return std::any_of(node.gpus.begin(), node.gpus.end(), [&](const Gpu& gpu) {
+    return shared_bridges(gpu.path, node.port_paths[port]) >= kRootPort;
+  });
+}
+
+bool is_bond_with_default_route(const Node& node, const InfinibandPort& port) {
+  if (port.device.find("bond") == std::string::npos) return false;
+  return std::any_of(port.gids.begin(), port.gids.end(), [&](const Gid& gid) {
+    return std::any_of(node.routes.begin(), node.routes.end(), [&](const Route& route) {
+      return route.prefix_bits == 0 && route.interface == gid.net_device;
+    });
+  });
+}
+
+std::vector<Group> group_ports(const Node& node) {
+  std::vector<Group> groups;
+  for (const InfinibandPort* port : nccl_ports(node, "")) {
+    const auto index = static_cast<std::size_t>(port - node.ports.data());
+    const double rate = port->rate_gbps.value_or(0.0);
+    const bool is_default = is_bond_with_default_route(node, *port);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) {
+      return g.link_layer == port->link_layer && !(g.rate < rate || g.rate > rate) &&
+             g.has_default_route == is_default;
+    });
+    if (group == groups.end()) {
+      group = groups.insert(groups.end(), Group{port->link_layer, rate, is_default, {}, 0});
+    }
+    group->ports.push_back(index);
+    if (is_near_gpu(node, index)) ++group->near_gpu;
+  }
+  return groups;
+}
+
+auto rank_of(const Group& group) {
+  return std::make_tuple(!group.has_default_route, group.near_gpu > 0,
+                         group.rate * static_cast<double>(group.ports.size()),
+                         group.link_layer == "InfiniBand");
+}
+
+// Why a group is not part of the compute fabric; empty if it is.
+std::string reason_against(const Group& group, const Group& compute) {
+  if (group.link_layer != compute.link_layer) {
+    return group.link_layer + " beside " + compute.link_layer;
+  }
+  if (group.has_default_route && !compute.has_default_route) return "bond with the default route";
+  if (group.rate > 0.0 && group.rate * 2 < compute.rate) return "less than half the rate";
+  if (group.near_gpu == 0 && compute.all_near()) return "far from every GPU";
+  return {};
+}
+
+}  // namespace
+
+ComputePorts choose_compute_ports(const Node& node) {
+  const auto groups = group_ports(node);
+  if (groups.empty()) return {};
+  const Group& compute =
+      *std::max_element(groups.begin(), groups.end(),
+                        [](const Group& a, const Group& b) { return rank_of(a) < rank_of(b); });
+  ComputePorts chosen;
+  for (const Group& group : groups) {
+    const std::string reason = reason_against(group, compute);
+    for (const std::size_t port : group.ports) {
+      if (reason.empty()) {
+        chosen.ports.push_back(port);
+      } else {
+        chosen.left_out.push_back(name_of(node.ports[port]) + " (" + reason + ")");
+      }
+    }
+  }
+  // In PCI order, which is that of the rails on any node, whatever the devices are called.
+  std::sort(chosen.ports.begin(), chosen.ports.end(), [&node](std::size_t a, std::size_t b) {
+    return std::tie(node.ports[a].bus_address, a) < std::tie(node.ports[b].bus_address, b);
+  });
+  return chosen;
+}
+
+std::string exact_port_list(const Node& node, const std::vector<std::size_t>& ports) {
+  std::string list = "=";
+  for (const std::size_t port : ports) {
+    if (list.size() > 1) list += ',';
+    list += name_of(node.ports[port]);
+  }
+  return list;
+}
+
+}  // namespace ddp::fabric

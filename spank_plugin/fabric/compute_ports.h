@@ -1,0 +1,27 @@
+// Which RDMA ports carry the training's data, on nodes that have others for storage or management.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "spank_plugin/fabric/node.h"
+
+namespace ddp::fabric {
+
+struct ComputePorts {
+  std::vector<std::size_t> ports;     // indices into node.ports
+  std::vector<std::string> left_out;  // "mlx5_4:1 (Ethernet beside InfiniBand)", for messages
+};
+
+// Of NCCL's active InfiniBand and RoCE ports, those of the fabric that fits the GPUs: the ports
+// are grouped by link layer and rate, and the group of most bandwidth, near the GPUs first, is the
+// compute fabric. Another group is left out only for a reason: another link layer (NCCL cannot
+// combine them), less than half the rate, a bond with the default route, or all of it across the
+// CPU from every GPU while the compute ports are near them. EFA and inactive ports are in neither.
+ComputePorts choose_compute_ports(const Node& node);
+
+// "=mlx5_0:1,mlx5_1:1". The exact form: without =, mlx5_1 would take mlx5_10 as well.
+std::string exact_port_list(const Node& node, const std::vector<std::size_t>& ports);
+
+}  // namespace ddp::fabric

@@ -1,0 +1,83 @@
+#include "spank_plugin/fabric/gpu.h"
+
+#include <algorithm>
+#include <array>
+
+#include "spank_plugin/fabric/attribute.h"
+#include "spank_plugin/fabric/text.h"
+#include "spank_plugin/fabric/text_file.h"
+
+namespace ddp::fabric {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostGpus = 256;
+constexpr std::size_t kDeepestPath = 32;
+
+// "0000:1b:00.0"; the folder of a driver also holds bind, new_id, module.
+bool is_bus_address(std::string_view name) {
+  return name.size() >= 12 && name.size() <= 16 && name[name.size() - 2] == '.' &&
+         name[name.size() - 5] == ':' && name[name.size() - 8] == ':';
+}
+
+// PCI base classes: 0x03 display (with 3D controllers), 0x12 processing accelerator. NVIDIA's
+// driver also has switches, which are bridges.
+bool is_gpu_class(std::int64_t pci_class) {
+  const std::int64_t base = pci_class >> 16;
+  return base == 0x03 || base == 0x12;
+}
+
+std::string uuid_of(const fs::path& root, const std::string& bus_address) {
+  constexpr std::string_view kKey = "GPU UUID:";
+  constexpr std::size_t kMost = 4096;
+  const fs::path file = root / "proc/driver/nvidia/gpus" / bus_address / "information";
+  const std::string text = read_text(file, kMost).value_or("");
+  for (const auto line : split(text, '\n', 64)) {
+    if (line.starts_with(kKey)) return std::string(trimmed(line.substr(kKey.size())));
+  }
+  return {};
+}
+
+}  // namespace
+
+PciPath read_pci_path(const fs::path& sys, std::string_view bus_address) {
+  std::error_code error;
+  const auto target = fs::read_symlink(sys / "bus/pci/devices" / bus_address, error);
+  if (error) return {};
+  PciPath path;
+  bool below_devices = false;
+  for (const auto& part : target) {
+    if (path.size() == kDeepestPath) return {};
+    if (below_devices) path.push_back(part.string());
+    below_devices = below_devices || part == "devices";
+  }
+  return path;
+}
+
+std::size_t shared_bridges(const PciPath& a, const PciPath& b) noexcept {
+  const auto [end, ignored] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return static_cast<std::size_t>(end - a.begin());
+}
+
+std::vector<Gpu> read_gpus(const fs::path& root) {
+  constexpr std::array<std::string_view, 2> kDrivers{"nvidia", "amdgpu"};
+  const fs::path sys = root / "sys";
+  std::vector<Gpu> gpus;
+  for (const auto driver : kDrivers) {
+    for (const auto& name : list_names(sys / "bus/pci/drivers" / driver, kMostGpus)) {
+      if (!is_bus_address(name)) continue;
+      const fs::path device = sys / "bus/pci/devices" / name;
+      if (!is_gpu_class(read_integer(device / "class").value_or(0))) continue;
+      Gpu gpu{name, std::string(driver), uuid_of(root, name), {}, read_pci_path(sys, name)};
+      const auto node = read_integer(device / "numa_node");
+      if (node && *node >= 0 && *node < 65536) gpu.numa_node = static_cast<int>(*node);
+      gpus.push_back(std::move(gpu));
+    }
+  }
+  std::sort(gpus.begin(), gpus.end(),
+            [](const Gpu& a, const Gpu& b) { return a.bus_address < b.bus_address; });
+  return gpus;
+}
+
+}  // namespace ddp::fabric

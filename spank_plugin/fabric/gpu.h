@@ -1,0 +1,37 @@
+// The GPUs of a node and where they hang in its PCI tree, from sysfs and /proc alone: no CUDA, no
+// driver library.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddp::fabric {
+
+// The bridges from the root complex down to a device, itself last: {"pci0000:15",
+// "0000:15:01.0", .., "0000:1b:00.0"}. Empty if unknown, as for devices that a hypervisor hands
+// through by themselves.
+using PciPath = std::vector<std::string>;
+
+// By the link /sys/bus/pci/devices/<address>.
+PciPath read_pci_path(const std::filesystem::path& sys, std::string_view bus_address);
+
+// How many bridges two devices share; 0 if they meet in a CPU or nowhere. From 2 on they are
+// below one root port, so that traffic between them need not cross a CPU.
+std::size_t shared_bridges(const PciPath& a, const PciPath& b) noexcept;
+
+struct Gpu {
+  std::string bus_address;  // "0000:1b:00.0"
+  std::string driver;       // "nvidia", "amdgpu"
+  std::string uuid;         // "GPU-..", NVIDIA's only; empty if unknown
+  std::optional<int> numa_node;
+  PciPath path;
+};
+
+// In the order of their bus addresses, which is CUDA's with CUDA_DEVICE_ORDER=PCI_BUS_ID. At most
+// 256. A GPU without a driver of its vendor is not listed: nothing can compute on it.
+std::vector<Gpu> read_gpus(const std::filesystem::path& root);
+
+}  // namespace ddp::fabric

@@ -1,0 +1,45 @@
+// IP addresses as numbers, and which interface has which. Nothing here asks a name service.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ddp::fabric {
+
+struct IpAddress {
+  bool is_v6 = false;
+  std::array<std::uint8_t, 16> bytes{};  // in network order; IPv4 uses the first four
+
+  bool is_loopback() const noexcept;    // 127.0.0.0/8, ::1
+  bool is_link_local() const noexcept;  // 169.254.0.0/16, fe80::/10
+  bool operator==(const IpAddress&) const = default;
+};
+
+// "10.0.0.1", "fe80::1", "fe80::1%eth0" (the zone is dropped). IPv4-mapped IPv6 becomes IPv4.
+std::optional<IpAddress> parse_ip_address(std::string_view text);
+
+std::string to_string(const IpAddress& address);
+
+// Whether the first `prefix_bits` bits are those of `network`; false for another family.
+bool is_in(const IpAddress& address, const IpAddress& network, int prefix_bits) noexcept;
+
+struct InterfaceAddress {
+  std::string interface;
+  IpAddress address;
+  int prefix_bits = 0;
+
+  bool operator==(const InterfaceAddress&) const = default;
+};
+
+// The interface that has the address; empty if none has.
+std::string interface_with(std::span<const InterfaceAddress> addresses, const IpAddress& address);
+
+// An address by which other nodes can reach the interface: IPv4 first, never link-local IPv6.
+std::optional<IpAddress> address_of(std::span<const InterfaceAddress> addresses,
+                                    std::string_view interface);
+
+}  // namespace ddp::fabric

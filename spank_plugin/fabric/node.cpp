@@ -1,0 +1,118 @@
+#include "spank_plugin/fabric/node.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "spank_plugin/fabric/error.h"
+#include "spank_plugin/fabric/text.h"
+#include "spank_plugin/fabric/text_file.h"
+
+namespace ddp::fabric {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostConfiguration = 65'536;  // bytes
+constexpr std::size_t kMostRouting = 1'048'576;
+constexpr const char* kSiteFile = "etc/slurm-ddp/fabric.conf";
+
+void append_file(std::vector<Assignment>& assignments, const fs::path& file,
+                 const std::string& shown_as) {
+  const auto text = read_text(file, kMostConfiguration);
+  if (!text) return;
+  auto found = parse_assignments(*text, shown_as);
+  std::move(found.begin(), found.end(), std::back_inserter(assignments));
+}
+
+// NCCL reads the user's file before the system's and keeps what is set already. Since 2.23 the file
+// that NCCL_CONF_FILE names takes the place of ~/.nccl.conf; older ones do not know it.
+std::vector<Assignment> read_nccl_files(const Roots& roots) {
+  std::vector<Assignment> found;
+  if (roots.nccl_conf_file.is_absolute()) {
+    append_file(found, roots.nccl_conf_file, "NCCL_CONF_FILE");
+  }
+  if (!roots.home.empty()) append_file(found, roots.home / ".nccl.conf", "~/.nccl.conf");
+  append_file(found, roots.root / "etc/nccl.conf", "/etc/nccl.conf");
+  return found;
+}
+
+// Open MPI's files name parameters without the OMPI_MCA_ of the environment.
+std::vector<Assignment> read_open_mpi_files(const Roots& roots) {
+  std::vector<Assignment> found;
+  if (!roots.home.empty()) {
+    append_file(found, roots.home / ".openmpi/mca-params.conf", "~/.openmpi/mca-params.conf");
+  }
+  append_file(found, roots.root / "etc/openmpi/openmpi-mca-params.conf",
+              "/etc/openmpi/openmpi-mca-params.conf");
+  for (auto& assignment : found) assignment.name.insert(0, "OMPI_MCA_");
+  return found;
+}
+
+std::vector<Route> read_routes(const fs::path& proc) {
+  auto routes = parse_ipv4_routes(read_text(proc / "net/route", kMostRouting).value_or(""));
+  auto v6 = parse_ipv6_routes(read_text(proc / "net/ipv6_route", kMostRouting).value_or(""));
+  std::move(v6.begin(), v6.end(), std::back_inserter(routes));
+  return routes;
+}
+
+void read_site(Node& node, const fs::path& root) {
+  const auto text = read_text(root / kSiteFile, kMostConfiguration + 1);
+  if (!text) return;
+  const std::string shown_as = std::string("/") + kSiteFile;
+  if (text->size() > kMostConfiguration) {
+    node.problems.push_back(shown_as + " is not used: it is larger than 64 KiB");
+    return;
+  }
+  try {
+    node.site = parse_site_file(*text, shown_as);
+  } catch (const FabricError& error) {
+    node.problems.push_back(std::string(error.what()) + "; the file is not used");
+  }
+}
+
+// Whether the files that a preset may name are there.
+std::vector<std::string> find_topology_files(const Node& node, const fs::path& root) {
+  std::vector<std::string> found;
+  auto presets = built_in_presets();
+  presets.insert(presets.end(), node.site.presets.begin(), node.site.presets.end());
+  for (const auto& preset : presets) {
+    for (const auto& [name, value] : preset.values) {
+      if (name != "NCCL_TOPO_FILE" || !value.starts_with('/')) continue;
+      std::error_code error;
+      if (fs::is_regular_file(root / value.substr(1), error)) found.push_back(value);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+const NetworkInterface* Node::interface(std::string_view name) const noexcept {
+  const auto found = std::find_if(interfaces.begin(), interfaces.end(),
+                                  [name](const auto& entry) { return entry.name == name; });
+  return found == interfaces.end() ? nullptr : &*found;
+}
+
+Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses) {
+  Node node;
+  node.interfaces = read_network_interfaces(roots.root / "sys");
+  // Names go into variables, lists and messages. The kernel allows control characters and commas in
+  // them; nobody has such a device.
+  std::erase_if(node.interfaces, [](const auto& found) { return !is_interface_name(found.name); });
+  node.addresses = std::move(addresses);
+  node.routes = read_routes(roots.root / "proc");
+  node.ports = read_infiniband_ports(roots.root / "sys");
+  std::erase_if(node.ports, [](const auto& found) { return !is_device_name(found.device); });
+  for (const auto& port : node.ports) {
+    node.port_paths.push_back(read_pci_path(roots.root / "sys", port.bus_address));
+  }
+  node.gpus = read_gpus(roots.root);
+  node.nccl_files = read_nccl_files(roots);
+  node.open_mpi_files = read_open_mpi_files(roots);
+  read_site(node, roots.root);
+  node.topology_files = find_topology_files(node, roots.root);
+  return node;
+}
+
+}  // namespace ddp::fabric

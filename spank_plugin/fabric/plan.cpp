@@ -1,0 +1,39 @@
+#include "spank_plugin/fabric/plan.h"
+
+#include <algorithm>
+
+#include "spank_plugin/fabric/given_values.h"
+#include "spank_plugin/fabric/preset_settings.h"
+#include "spank_plugin/fabric/rdma_settings.h"
+#include "spank_plugin/fabric/socket_settings.h"
+#include "spank_plugin/fabric/summary.h"
+
+namespace ddp::fabric {
+
+const Setting* Plan::find(std::string_view name) const noexcept {
+  const auto found = std::find_if(settings.begin(), settings.end(),
+                                  [name](const auto& setting) { return setting.name == name; });
+  return found == settings.end() ? nullptr : &*found;
+}
+
+Plan make_plan(const Node& node, const Request& request, const UserVariables& user) {
+  Plan plan;
+  plan.warnings = node.problems;
+  PlanBuilder builder(plan, node, user);
+  apply_preset(node, request, builder);
+  const ComputePorts compute = choose_compute_ports(node);
+  const bool is_one_node = request.node_count == 1;
+  if (is_one_node) {
+    builder.note("one node: no interface or port needs to be chosen");
+  } else {
+    set_hcas(node, compute, builder);
+    set_sockets(node, request, plan, builder);
+    set_gids(node, plan.interface, builder);
+    bind_ucx(node, request, compute, builder);
+  }
+  warn_of_given_values(node, builder);
+  plan.summary = summarize(node, compute.ports, plan.interface, is_one_node);
+  return plan;
+}
+
+}  // namespace ddp::fabric

@@ -1,0 +1,52 @@
+// The rules that hold for each variable of a fabric plan: what the user or a configuration file
+// says is kept, what a preset says goes before what is derived.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "spank_plugin/fabric/plan.h"
+
+namespace ddp::fabric {
+
+// A value that somebody gave a variable already, and where: "environment" or a file.
+struct Given {
+  std::string value;
+  std::string source;
+};
+
+class PlanBuilder {
+ public:
+  // All three must outlive the builder.
+  PlanBuilder(Plan& plan, const Node& node, const UserVariables& user)
+      : plan_(plan), node_(node), user_(user) {}
+
+  // The libraries' own order: the environment, then the user's file, then the system's. An empty
+  // variable counts as not set.
+  std::optional<Given> given(const std::string& name) const;
+
+  // What the variable will be: given or in the plan. Empty if neither.
+  std::string value_of(const std::string& name) const;
+
+  // Records a given value as kept. False if there is none.
+  bool keep(const std::string& name);
+
+  // True if the plan has the variable, or it is given and now recorded as kept: then there is
+  // nothing to derive.
+  bool is_decided(const std::string& name) { return plan_.find(name) != nullptr || keep(name); }
+
+  // Unless it is decided.
+  void set(const std::string& name, const std::string& value, const std::string& rule,
+           const std::string& source);
+
+  void note(std::string text) { plan_.notes.push_back(std::move(text)); }
+  void warn(std::string text) { plan_.warnings.push_back(std::move(text)); }
+
+ private:
+  Plan& plan_;
+  const Node& node_;
+  const UserVariables& user_;
+};
+
+}  // namespace ddp::fabric

@@ -1,0 +1,57 @@
+#include "spank_plugin/fabric/preset_settings.h"
+
+#include <algorithm>
+
+#include "spank_plugin/fabric/nccl_choice.h"
+#include "spank_plugin/fabric/roce_gid.h"
+#include "spank_plugin/fabric/text.h"
+
+namespace ddp::fabric {
+namespace {
+
+// A preset's value that cannot work on this node, and why; empty if it can.
+std::string why_impossible(const Node& node, const std::string& name, const std::string& value) {
+  if (name == "NCCL_SOCKET_IFNAME" && nccl_interfaces(node, value).empty()) {
+    return "no running interface of this node fits";
+  }
+  if (name == "NCCL_TOPO_FILE" && std::find(node.topology_files.begin(), node.topology_files.end(),
+                                            value) == node.topology_files.end()) {
+    return "there is no such file here";
+  }
+  if (name == "NCCL_IB_HCA" && nccl_ports(node, value).empty()) {
+    return "no active port of this node fits";
+  }
+  if (name == "NCCL_IB_GID_INDEX") {
+    const auto index = parse_decimal(value);
+    for (const InfinibandPort* port : nccl_ports(node, "")) {
+      if (port->link_layer == "Ethernet" && shows_gid_types(*port) &&
+          !(index && is_roce_v2_gid(*port, *index))) {
+        return "that entry of " + name_of(*port) + " is no RoCE v2 address";
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void apply_preset(const Node& node, const Request& request, PlanBuilder& builder) {
+  const auto& asked = request.preset ? request.preset : node.site.preset;
+  if (!asked || *asked == "none") return;
+  const auto preset = find_preset(node.site.presets, *asked);
+  if (!preset) {
+    throw FabricError("there is no fabric preset " + in_quotes(*asked) + ": known are " +
+                      preset_names(node.site.presets));
+  }
+  for (const auto& [name, value] : preset->values) {
+    const std::string reason = why_impossible(node, name, value);
+    if (reason.empty()) {
+      builder.set(name, value, "preset " + preset->name, preset->source);
+    } else {
+      builder.warn("preset " + preset->name + ": " + name + "=" + value + " is left out, since " +
+                   reason);
+    }
+  }
+}
+
+}  // namespace ddp::fabric

@@ -1,0 +1,126 @@
+#include "spank_plugin/fabric/rdma_settings.h"
+
+#include <algorithm>
+
+#include "spank_plugin/fabric/affinity.h"
+#include "spank_plugin/fabric/nccl_choice.h"
+#include "spank_plugin/fabric/roce_gid.h"
+#include "spank_plugin/fabric/text.h"
+
+namespace ddp::fabric {
+namespace {
+
+constexpr const char* kSysfs = "/sys/class/infiniband";
+
+// The RoCE ports that NCCL will use. On InfiniBand there is nothing to choose.
+std::vector<const InfinibandPort*> roce_ports(const Node& node, const PlanBuilder& builder) {
+  auto ports = nccl_ports(node, builder.value_of("NCCL_IB_HCA"));
+  std::erase_if(ports, [](const auto* port) {
+    return port->link_layer != "Ethernet" || !shows_gid_types(*port);
+  });
+  return ports;
+}
+
+// NCCL before 2.21 takes entry 0, which is RoCE v1, and one variable must do for all ports.
+void set_old_gid_index(const std::vector<const InfinibandPort*>& ports,
+                       const std::string& interface, const std::string& source,
+                       PlanBuilder& builder) {
+  std::optional<int> index;
+  for (const InfinibandPort* port : ports) {
+    const auto gid = choose_roce_gid(*port, interface);
+    if (!gid || (index && *index != gid->index)) {
+      builder.warn("NCCL_IB_GID_INDEX is not set: " + name_of(*port) +
+                   (gid ? " has its RoCE v2 address at another entry than the ports before it"
+                        : " has no RoCE v2 address"));
+      return;
+    }
+    index = gid->index;
+  }
+  if (index) {
+    builder.set("NCCL_IB_GID_INDEX", std::to_string(*index),
+                "RoCE v2 entry of this node's ports; NCCL before 2.21 does not look for it",
+                source);
+  }
+}
+
+// Since 2.21 NCCL finds the entry, but looks for IPv4 unless told otherwise.
+void set_address_family(const std::vector<const InfinibandPort*>& ports,
+                        const std::string& interface, PlanBuilder& builder) {
+  std::size_t with_v4 = 0;
+  std::size_t with_v6 = 0;
+  for (const InfinibandPort* port : ports) {
+    const auto gid = choose_roce_gid(*port, interface);
+    if (!gid) {
+      builder.warn(
+          name_of(*port) +
+          " has no RoCE v2 address: its interface needs an IP address, or the port must be "
+          "left out by NCCL_IB_HCA");
+      return;
+    }
+    ++(gid->is_v4 ? with_v4 : with_v6);
+  }
+  if (with_v6 > 0 && with_v4 == 0) {
+    builder.set("NCCL_IB_ADDR_FAMILY", "AF_INET6",
+                "the RoCE ports have IPv6 addresses only; NCCL looks for IPv4", kSysfs);
+  } else if (with_v6 > 0) {
+    builder.warn(
+        "some RoCE ports have an IPv4 address and some have none: NCCL uses one family for all");
+  }
+}
+
+}  // namespace
+
+void set_hcas(const Node& node, const ComputePorts& compute, PlanBuilder& builder) {
+  constexpr const char* kName = "NCCL_IB_HCA";
+  if (builder.is_decided(kName)) return;
+  if (node.site.ib_hca) {
+    const std::string value = "=" + *node.site.ib_hca;
+    if (!nccl_ports(node, value).empty()) {
+      builder.set(kName, value, "the site's choice", node.site.path);
+      return;
+    }
+    builder.warn(node.site.path + " asks for ib_hca " + *node.site.ib_hca +
+                 ", but no active port of this node fits");
+  }
+  if (!compute.left_out.empty()) {
+    builder.set(kName, exact_port_list(node, compute.ports),
+                "without " + join(compute.left_out, ", "), kSysfs);
+  } else if (!compute.ports.empty()) {
+    builder.note(std::string(kName) + " is left alone: all active ports are of one fabric");
+  }
+}
+
+void set_gids(const Node& node, const std::string& interface, PlanBuilder& builder) {
+  if (builder.is_decided("NCCL_IB_GID_INDEX") || builder.is_decided("NCCL_IB_ADDR_FAMILY")) return;
+  const auto ports = roce_ports(node, builder);
+  if (ports.empty()) return;
+  constexpr NcclVersion kFindsGids{2, 21};
+  if (node.site.nccl_version && *node.site.nccl_version < kFindsGids) {
+    set_old_gid_index(ports, interface, node.site.path, builder);
+  } else {
+    set_address_family(ports, interface, builder);
+  }
+}
+
+void bind_ucx(const Node& node, const Request& request, const ComputePorts& compute,
+              PlanBuilder& builder) {
+  if (!(request.bind_ucx || node.site.bind_ucx) || builder.is_decided("UCX_NET_DEVICES")) return;
+  const auto gpu = request.gpu ? find_gpu(node, *request.gpu) : std::nullopt;
+  if (!gpu) {
+    builder.note("UCX_NET_DEVICES is left alone: which GPU is this task's is unknown");
+    return;
+  }
+  const auto assigned = assign_ports(node, compute.ports);
+  if (assigned.empty()) return;
+  const NearestPort& nearest = assigned[*gpu];
+  const std::string name = name_of(node.ports[nearest.port]);
+  if (nearest.equally_near < 2) {
+    builder.note("UCX_NET_DEVICES is left alone: UCX finds " + name + ", the nearest, by itself");
+    return;
+  }
+  builder.set("UCX_NET_DEVICES", name,
+              "this GPU's share of " + std::to_string(nearest.equally_near) + " equally near ports",
+              "the PCI tree");
+}
+
+}  // namespace ddp::fabric

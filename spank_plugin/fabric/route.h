@@ -1,0 +1,31 @@
+// The main routing table as /proc/net shows it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spank_plugin/fabric/ip_address.h"
+
+namespace ddp::fabric {
+
+struct Route {
+  IpAddress network;
+  int prefix_bits = 0;  // 0: the default route
+  std::uint32_t metric = 0;
+  std::string interface;
+
+  bool operator==(const Route&) const = default;
+};
+
+// /proc/net/route and /proc/net/ipv6_route. Lines of another form are skipped; routes that are
+// down or reject are left out. At most 4096 routes each.
+std::vector<Route> parse_ipv4_routes(std::string_view text);
+std::vector<Route> parse_ipv6_routes(std::string_view text);
+
+// The longest prefix wins, then the lowest metric, then the first. Null if nothing fits.
+const Route* find_route(std::span<const Route> routes, const IpAddress& address) noexcept;
+
+}  // namespace ddp::fabric

@@ -1,0 +1,35 @@
+// What a site says about its fabric, in /etc/slurm-ddp/fabric.conf, because no node can find it
+// out: traffic classes, NCCL's version, which preset. docs/fabric.md describes the format.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spank_plugin/fabric/presets.h"
+
+namespace ddp::fabric {
+
+struct NcclVersion {
+  int major = 0;
+  int minor = 0;
+
+  auto operator<=>(const NcclVersion&) const = default;
+};
+
+struct SiteFile {
+  std::string path;                         // empty if there is none
+  std::optional<std::string> preset;        // preset = NAME
+  std::optional<std::string> interface;     // interface = NAME
+  std::optional<std::string> ib_hca;        // ib_hca = mlx5_0:1,mlx5_1:1
+  std::optional<NcclVersion> nccl_version;  // nccl_version = 2.18
+  bool bind_ucx = false;                    // ucx = bind
+  std::vector<Preset> presets;              // [preset NAME]
+};
+
+// `path` is for messages. Throws FabricError naming file, line and key for the first thing that is
+// wrong: the file then counts as a whole or not at all.
+SiteFile parse_site_file(std::string_view text, const std::string& path);
+
+}  // namespace ddp::fabric

@@ -1,0 +1,114 @@
+#include "spank_plugin/fabric/socket_choice.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "spank_plugin/fabric/candidate.h"
+#include "spank_plugin/fabric/nccl_choice.h"
+#include "spank_plugin/fabric/text.h"
+
+namespace ddp::fabric {
+namespace {
+
+constexpr std::size_t kMostExcluded = 16;  // NCCL reads no more
+
+class Chooser {
+ public:
+  Chooser(const Node& node, const std::string& interface)
+      : node_(node), interface_(interface), own_(nccl_interfaces(node, "")) {}
+
+  SocketChoice choose(bool rdma_carries_data) const {
+    const bool begins_right = !own_.empty() && own_.front() == interface_;
+    if (begins_right && (rdma_carries_data || all_wanted(own_))) {
+      return {"", "NCCL begins with " + interface_ + " by itself", ""};
+    }
+    const std::string exact = std::string("=").append(interface_);
+    if (rdma_carries_data || !others_are_worth_it()) return {exact, what_is_wrong(), ""};
+    if (all_wanted(own_)) return {"", "several interfaces carry NCCL's data", doubt(own_)};
+    const std::string value = excluding_the_others();
+    const auto left = nccl_interfaces(node_, value);
+    if (value.empty() || !has_interface(left) || !all_wanted(left)) {
+      return {exact, what_is_wrong(), ""};
+    }
+    return {value, what_is_wrong() + "; the others keep their share of the data", doubt(left)};
+  }
+
+ private:
+  bool is_wanted(const std::string& name) const {
+    const NetworkInterface* interface = node_.interface(name);
+    return name == interface_ || (interface != nullptr && is_candidate(*interface));
+  }
+
+  bool has_interface(const std::vector<std::string>& names) const {
+    return std::find(names.begin(), names.end(), interface_) != names.end();
+  }
+
+  bool all_wanted(const std::vector<std::string>& names) const {
+    return std::all_of(names.begin(), names.end(), [this](const auto& n) { return is_wanted(n); });
+  }
+
+  std::optional<int> speed_of(const std::string& name) const {
+    const NetworkInterface* interface = node_.interface(name);
+    return interface == nullptr ? std::nullopt : interface->speed_mbps;
+  }
+
+  bool is_slower(const std::string& name) const {
+    const auto speed = speed_of(name);
+    const auto own_speed = speed_of(interface_);
+    return speed && own_speed && *speed < *own_speed;
+  }
+
+  // Whether NCCL takes another interface that is not known to be slower than this one. Where the
+  // leader is reached by a VPN or the like, the node's networks do not lead to it.
+  bool others_are_worth_it() const {
+    const NetworkInterface* chosen = node_.interface(interface_);
+    if (chosen == nullptr || !is_candidate(*chosen)) return false;
+    return std::any_of(own_.begin(), own_.end(), [this](const auto& name) {
+      return name != interface_ && is_wanted(name) && !is_slower(name);
+    });
+  }
+
+  std::string what_is_wrong() const {
+    if (own_.empty()) return "NCCL would find no interface";
+    if (own_.front() != interface_) return "NCCL would begin with " + own_.front();
+    std::vector<std::string> unwanted;
+    std::copy_if(own_.begin(), own_.end(), std::back_inserter(unwanted),
+                 [this](const auto& name) { return !is_wanted(name); });
+    return "NCCL would also send data over " + join(unwanted, ", ");
+  }
+
+  // Empty if NCCL begins with the right one of these.
+  std::string doubt(const std::vector<std::string>& names) const {
+    if (names.front() == interface_) return {};
+    return "NCCL begins with " + names.front() + ", while MASTER_ADDR is reached through " +
+           interface_ +
+           ": if the ranks do not find each other, set NCCL_SOCKET_IFNAME==" + interface_;
+  }
+
+  // The usual list, then whatever else is unwanted or slow on this node. Empty if NCCL would not
+  // read it to the end.
+  std::string excluding_the_others() const {
+    std::vector<std::string> excluded{"docker", "lo", "virbr", "veth", "br-"};
+    for (const auto& name : own_) {
+      const bool covered = std::any_of(excluded.begin(), excluded.end(), [&](const auto& prefix) {
+        return name.starts_with(prefix);
+      });
+      if (!covered && (!is_wanted(name) || is_slower(name))) excluded.push_back(name);
+    }
+    if (excluded.size() > kMostExcluded) return {};
+    return std::string("^").append(join(excluded, ","));
+  }
+
+  const Node& node_;
+  const std::string& interface_;
+  std::vector<std::string> own_;
+};
+
+}  // namespace
+
+SocketChoice choose_nccl_sockets(const Node& node, const std::string& interface,
+                                 bool rdma_carries_data) {
+  return Chooser(node, interface).choose(rdma_carries_data);
+}
+
+}  // namespace ddp::fabric

@@ -1,0 +1,107 @@
+#include "spank_plugin/fabric/socket_settings.h"
+
+#include <algorithm>
+
+#include "spank_plugin/fabric/candidate.h"
+#include "spank_plugin/fabric/leader_interface.h"
+#include "spank_plugin/fabric/nccl_choice.h"
+#include "spank_plugin/fabric/socket_choice.h"
+#include "spank_plugin/fabric/text.h"
+
+namespace ddp::fabric {
+namespace {
+
+constexpr const char* kInterfaces = "/sys/class/net";
+
+// The interfaces with addresses that lead nowhere, the chosen one apart.
+std::vector<std::string> traps_beside(const Node& node, const std::string& chosen) {
+  std::vector<std::string> traps;
+  for (const auto& entry : node.addresses) {
+    const NetworkInterface* interface = node.interface(entry.interface);
+    if (interface == nullptr || interface->name == chosen || !is_trap(*interface)) continue;
+    if (std::find(traps.begin(), traps.end(), interface->name) == traps.end()) {
+      traps.push_back(interface->name);
+    }
+  }
+  return traps;
+}
+
+// The chosen interface, and what may share its load: as fast, or of unknown speed.
+std::vector<std::string> interfaces_for_data(const Node& node, const std::string& chosen) {
+  std::vector<std::string> names{chosen};
+  const NetworkInterface* first = node.interface(chosen);
+  if (first == nullptr || !is_candidate(*first)) return names;
+  for (const auto& other : node.interfaces) {
+    const bool slower =
+        other.speed_mbps && first->speed_mbps && *other.speed_mbps < *first->speed_mbps;
+    if (&other != first && is_candidate(other) && !slower &&
+        address_of(node.addresses, other.name)) {
+      names.push_back(other.name);
+    }
+  }
+  return names;
+}
+
+void set_nccl_sockets(const Node& node, const LeaderInterface& leader, PlanBuilder& builder) {
+  constexpr const char* kName = "NCCL_SOCKET_IFNAME";
+  if (builder.is_decided(kName)) return;
+  const std::string disabled = builder.value_of("NCCL_IB_DISABLE");
+  const bool rdma = !nccl_ports(node, builder.value_of("NCCL_IB_HCA")).empty() &&
+                    (disabled.empty() || disabled == "0");
+  const SocketChoice choice = choose_nccl_sockets(node, leader.name, rdma);
+  if (!choice.warning.empty()) builder.warn(choice.warning);
+  if (choice.value.empty()) {
+    builder.note(std::string(kName) + " is left alone: " + choice.reason);
+  } else {
+    builder.set(kName, choice.value, leader.name + " " + leader.rule + "; " + choice.reason,
+                leader.source);
+  }
+}
+
+// Open MPI goes over all interfaces but its two defaults, and hangs on a docker0 that has the same
+// address on each node. With both lists given it refuses to start.
+void set_open_mpi_sockets(const std::vector<std::string>& traps, PlanBuilder& builder) {
+  constexpr const char* kDefault = "127.0.0.1/8,sppp,";
+  const bool is_included = builder.is_decided("OMPI_MCA_btl_tcp_if_include");
+  if (builder.is_decided("OMPI_MCA_btl_tcp_if_exclude") || is_included || traps.empty()) return;
+  builder.set("OMPI_MCA_btl_tcp_if_exclude", kDefault + join(traps, ","),
+              "Open MPI's own list and interfaces that lead nowhere", kInterfaces);
+}
+
+// With RDMA, UCX uses that; without, it may take a docker0 as well.
+void set_ucx_sockets(const Node& node, const std::string& interface,
+                     const std::vector<std::string>& traps, PlanBuilder& builder) {
+  const bool has_rdma = std::any_of(node.ports.begin(), node.ports.end(),
+                                    [](const auto& port) { return port.active(); });
+  if (builder.is_decided("UCX_NET_DEVICES") || has_rdma || traps.empty()) return;
+  builder.set("UCX_NET_DEVICES", join(interfaces_for_data(node, interface), ","),
+              "all but " + join(traps, ", ") + ", which lead nowhere", kInterfaces);
+}
+
+}  // namespace
+
+void set_sockets(const Node& node, const Request& request, Plan& plan, PlanBuilder& builder) {
+  const auto leader = find_leader_interface(node, request, plan.warnings);
+  if (!leader) {
+    builder.warn(
+        "which interface reaches MASTER_ADDR is unknown on this node, so that NCCL and Gloo choose "
+        "by themselves");
+    for (const auto* const name :
+         {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
+      builder.keep(name);
+    }
+    return;
+  }
+  plan.interface = leader->name;
+  const auto address = address_of(node.addresses, leader->name);
+  if (address) plan.local_address = to_string(*address);
+  set_nccl_sockets(node, *leader, builder);
+  const std::string rule = leader->name + " " + leader->rule;
+  builder.set("GLOO_SOCKET_IFNAME", leader->name, rule, leader->source);
+  builder.set("TP_SOCKET_IFNAME", leader->name, rule, leader->source);
+  const auto traps = traps_beside(node, leader->name);
+  set_open_mpi_sockets(traps, builder);
+  set_ucx_sockets(node, leader->name, traps, builder);
+}
+
+}  // namespace ddp::fabric

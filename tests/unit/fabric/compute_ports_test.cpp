@@ -1,0 +1,120 @@
+// Which ports carry the data, on mixed nodes and on those where nothing is to be chosen.
+#include "spank_plugin/fabric/compute_ports.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/fabric/node_values.h"
+
+namespace ddp::fabric {
+namespace {
+
+using test::add_gid;
+using test::add_gpu;
+using test::add_port;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+PciPath at(const std::string& root, const std::string& device) {
+  return {"pci" + root, root + ":01.0", device};
+}
+
+std::string list_of(const Node& node) {
+  return exact_port_list(node, choose_compute_ports(node).ports);
+}
+
+TEST(ComputePorts, AllOfOneKindAreTaken) {
+  Node node;
+  add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:15", "0000:18:00.0"));
+  add_port(node, "mlx5_1", "InfiniBand", 400, at("0000:85", "0000:88:00.0"));
+  add_gpu(node, at("0000:15", "0000:17:00.0"));
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  EXPECT_EQ(list_of(node), "=mlx5_0:1,mlx5_1:1");
+}
+
+TEST(ComputePorts, OfNoneAreNone) {
+  Node node;
+  add_port(node, "efa_0", "Unspecified", 100);
+  add_port(node, "mlx5_0", "InfiniBand", 400).state = "DOWN";
+  EXPECT_THAT(choose_compute_ports(node).ports, IsEmpty());
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+}
+
+TEST(ComputePorts, AnotherLinkLayerIsLeftOut) {
+  Node node;
+  add_port(node, "mlx5_0", "InfiniBand", 200);
+  add_port(node, "mlx5_1", "InfiniBand", 200);
+  add_port(node, "mlx5_2", "Ethernet", 200);
+  EXPECT_THAT(choose_compute_ports(node).left_out,
+              ElementsAre("mlx5_2:1 (Ethernet beside InfiniBand)"));
+  EXPECT_EQ(list_of(node), "=mlx5_0:1,mlx5_1:1");
+}
+
+TEST(ComputePorts, TheFabricNearTheGpusWinsOverMoreBandwidth) {
+  Node node;
+  add_port(node, "mlx5_0", "InfiniBand", 100, at("0000:15", "0000:18:00.0"));
+  add_port(node, "mlx5_1", "Ethernet", 200, at("0000:60", "0000:63:00.0"));
+  add_port(node, "mlx5_2", "Ethernet", 200, at("0000:60", "0000:63:00.1"));
+  EXPECT_EQ(list_of(node), "=mlx5_1:1,mlx5_2:1");
+  add_gpu(node, at("0000:15", "0000:17:00.0"));
+  EXPECT_EQ(list_of(node), "=mlx5_0:1");
+}
+
+TEST(ComputePorts, OfEqualFabricsInfiniBandIsTaken) {
+  Node node;
+  add_port(node, "mlx5_0", "Ethernet", 200);
+  add_port(node, "mlx5_1", "InfiniBand", 200);
+  EXPECT_EQ(list_of(node), "=mlx5_1:1");
+}
+
+TEST(ComputePorts, LessThanHalfTheRateIsManagement) {
+  Node node;
+  add_port(node, "mlx5_0", "Ethernet", 400);
+  add_port(node, "mlx5_1", "Ethernet", 200);
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  add_port(node, "mlx5_2", "Ethernet", 100);
+  EXPECT_THAT(choose_compute_ports(node).left_out,
+              ElementsAre("mlx5_2:1 (less than half the rate)"));
+}
+
+TEST(ComputePorts, OfAnUnknownRateAreNotLeftOutForIt) {
+  Node node;
+  add_port(node, "mlx5_0", "InfiniBand", 400);
+  add_port(node, "mlx5_1", "InfiniBand", 0);
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+}
+
+TEST(ComputePorts, ABondWithTheDefaultRouteIsManagement) {
+  Node node;
+  add_port(node, "mlx5_0", "Ethernet", 200);
+  add_gid(add_port(node, "mlx5_bond_0", "Ethernet", 200), 3, "::ffff:10.0.0.1", "RoCE v2", "bond0");
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  test::add_route(node, "bond0", "0.0.0.0/0");
+  EXPECT_THAT(choose_compute_ports(node).left_out,
+              ElementsAre("mlx5_bond_0:1 (bond with the default route)"));
+  Node alone;  // nothing else to use
+  add_gid(add_port(alone, "mlx5_bond_0", "Ethernet", 200), 3, "::ffff:10.0.0.1", "RoCE v2",
+          "bond0");
+  test::add_route(alone, "bond0", "0.0.0.0/0");
+  EXPECT_EQ(list_of(alone), "=mlx5_bond_0:1");
+}
+
+TEST(ComputePorts, FarFromEveryGpuIsLeftOutOnlyIfTheOthersAreNear) {
+  Node node;
+  add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:15", "0000:18:00.0"));
+  add_port(node, "mlx5_1", "InfiniBand", 200, at("0000:26", "0000:29:00.0"));
+  add_gpu(node, at("0000:15", "0000:17:00.0"));
+  EXPECT_THAT(choose_compute_ports(node).left_out, ElementsAre("mlx5_1:1 (far from every GPU)"));
+  add_port(node, "mlx5_2", "InfiniBand", 400, at("0000:36", "0000:39:00.0"));
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+}
+
+TEST(ComputePorts, AreListedInPciOrder) {
+  Node node;
+  add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:85", "0000:88:00.0"));
+  add_port(node, "mlx5_1", "InfiniBand", 400, at("0000:15", "0000:18:00.0"));
+  EXPECT_EQ(list_of(node), "=mlx5_1:1,mlx5_0:1");
+}
+
+}  // namespace
+}  // namespace ddp::fabric

@@ -1,0 +1,37 @@
+// A whole node as a test input: a fake tree of /sys, /proc and /etc, its addresses and its routes,
+// from one readable text. Files in machines/ hold nodes of known kinds.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spank_plugin/fabric/node.h"
+#include "tests/unit/fabric/fake_sysfs.h"
+
+namespace ddp::test {
+
+class Machine {
+ public:
+  // The lines of FakeSysfs below the file system's root (sys/.., proc/.., etc/.., home/..), and:
+  //   address eth0 10.0.0.1/24       in the order of getifaddrs(3)
+  //   route eth0 10.0.0.0/24 100     a metric may follow
+  //   route eth0 default             default6 for IPv6
+  // Routes become proc/net/route and proc/net/ipv6_route as the kernel writes them.
+  explicit Machine(std::string_view text);
+
+  const std::filesystem::path& root() const noexcept { return tree_.root(); }
+  const std::vector<fabric::InterfaceAddress>& addresses() const noexcept { return addresses_; }
+
+  fabric::Node read() const;
+
+ private:
+  std::vector<fabric::InterfaceAddress> addresses_;
+  FakeSysfs tree_;
+};
+
+// tests/unit/fabric/machines/<name>.txt of the source tree.
+std::string machine_text(const std::string& name);
+
+}  // namespace ddp::test

@@ -1,0 +1,26 @@
+// Damages text at random, the same way for the same seed.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+namespace ddp::test {
+
+class Mutator {
+ public:
+  explicit Mutator(std::uint64_t seed) : random_(seed) {}
+
+  // 0 to `end` - 1; `end` must not be 0.
+  std::size_t below(std::size_t end) { return random_() % end; }
+
+  // A few flips, cuts, repetitions and insertions of what parsers stumble over. At most 16 KiB.
+  std::string damaged(std::string text);
+
+ private:
+  void damage_once(std::string& text);
+
+  std::mt19937_64 random_;
+};
+
+}  // namespace ddp::test

@@ -1,0 +1,61 @@
+// Reading a whole node: what is missing is absent, what is odd is left out.
+#include "spank_plugin/fabric/node.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "spank_plugin/fabric/text_file.h"
+#include "tests/unit/fabric/machine.h"
+
+namespace ddp::fabric {
+namespace {
+
+TEST(Node, OfAnEmptyFileSystemIsEmpty) {
+  const test::Machine machine("empty/");
+  const Node node = machine.read();
+  EXPECT_TRUE(node.interfaces.empty() && node.ports.empty() && node.gpus.empty());
+  EXPECT_TRUE(node.routes.empty() && node.nccl_files.empty() && node.problems.empty());
+  EXPECT_EQ(node.site.path, "");
+}
+
+TEST(Node, HasEverythingOfADgx) {
+  const test::Machine machine(test::machine_text("dgx_h100"));
+  const Node node = machine.read();
+  EXPECT_EQ(node.interfaces.size(), 11U);
+  EXPECT_EQ(node.ports.size(), 12U);
+  EXPECT_EQ(node.gpus.size(), 8U);
+  EXPECT_EQ(node.routes.size(), 10U);
+  ASSERT_EQ(node.port_paths.size(), 12U);
+  EXPECT_EQ(node.ports[0].driver, "mlx5_core");
+  EXPECT_EQ(node.port_paths[0].back(), "0000:18:00.0");
+  EXPECT_EQ(node.gpus[4].numa_node, 1);
+  EXPECT_EQ(node.gpus[4].uuid, "GPU-h100-0000-0004");
+}
+
+// In a namespace of their own, users name interfaces as they like.
+TEST(Node, NamesThatLibrariesWouldTakeForListsAreLeftOut) {
+  const test::Machine machine(
+      "sys/class/net/eth0,eth1/type = 1\nsys/class/net/\x1b[31m/type = 1\n"
+      "sys/class/net/^eth/type = 1\nsys/class/net/=eth/type = 1\nsys/class/net/eth0/type = 1\n"
+      "sys/class/infiniband/mlx5_0,mlx5_1/ports/1/state = 4: ACTIVE\n"
+      "sys/class/infiniband/a_name_of_more_than_15/ports/1/state = 4: ACTIVE\n");
+  const Node node = machine.read();
+  ASSERT_EQ(node.interfaces.size(), 1U);
+  EXPECT_EQ(node.interfaces[0].name, "eth0");
+  ASSERT_EQ(node.ports.size(), 1U);
+  EXPECT_EQ(node.port_paths.size(), 1U);
+}
+
+TEST(TextFile, IsReadUpToItsBoundAndOnlyIfItIsAFile) {
+  const test::FakeSysfs fake("file = 0123456789\nfolder/");
+  EXPECT_EQ(read_text(fake.root() / "file", 4), "0123");
+  EXPECT_EQ(read_text(fake.root() / "file", 400), "0123456789\n");
+  EXPECT_FALSE(read_text(fake.root() / "nothing", 4));
+  EXPECT_FALSE(read_text(fake.root() / "folder", 4));
+  ASSERT_EQ(mkfifo((fake.root() / "fifo").c_str(), 0600), 0);
+  EXPECT_FALSE(read_text(fake.root() / "fifo", 4));
+  EXPECT_FALSE(read_text("/dev/zero", 4));
+}
+
+}  // namespace
+}  // namespace ddp::fabric

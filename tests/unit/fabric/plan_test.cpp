@@ -1,0 +1,443 @@
+// What the plan sets, keeps, leaves alone and warns of. Section by section the ways in which such
+// variables do harm: a site's file overridden, a job-wide constant, a leftover of debugging.
+#include "spank_plugin/fabric/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <ostream>
+#include <set>
+
+#include "tests/unit/fabric/machine.h"
+#include "tests/unit/fabric/node_values.h"
+
+namespace ddp::fabric {
+namespace {
+
+using test::Machine;
+using test::machine_text;
+using test::two_nodes;
+using test::value_set;
+using test::variables;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Node read(const std::string& machine, const std::string& more = "") {
+  return Machine(machine_text(machine) + more).read();
+}
+
+Setting setting_of(const Plan& plan, const std::string& name) {
+  const Setting* found = plan.find(name);
+  return found == nullptr ? Setting{"none", "", "", "", false} : *found;
+}
+
+// --- what others say is kept
+
+TEST(Plan, TheUsersVariablesAreKept) {
+  const Plan plan = make_plan(read("azure_nd_h100"), two_nodes("10.10.0.5"),
+                              variables({{"NCCL_SOCKET_IFNAME", "ib0"},
+                                         {"GLOO_SOCKET_IFNAME", "ib0"},
+                                         {"NCCL_IB_HCA", "mlx5_ib"}}));
+  const Setting nccl = setting_of(plan, "NCCL_SOCKET_IFNAME");
+  EXPECT_EQ(nccl,
+            (Setting{"NCCL_SOCKET_IFNAME", "ib0", "kept: the user set it", "environment", true}));
+  EXPECT_TRUE(setting_of(plan, "GLOO_SOCKET_IFNAME").kept);
+  EXPECT_TRUE(setting_of(plan, "NCCL_IB_HCA").kept);
+  EXPECT_EQ(value_set(plan, "TP_SOCKET_IFNAME"), "eth0");
+}
+
+TEST(Plan, AnEmptyVariableIsNotSet) {
+  const Plan plan =
+      make_plan(read("cloud_vm"), two_nodes("10.0.0.4"), variables({{"GLOO_SOCKET_IFNAME", ""}}));
+  EXPECT_EQ(value_set(plan, "GLOO_SOCKET_IFNAME"), "ens3");
+}
+
+TEST(Plan, NcclsFilesAreKeptAsIfTheUserHadSetThem) {
+  const Node node = read("dual_fabric",
+                         "etc/nccl.conf = NCCL_IB_HCA==mlx5_0\\nNCCL_SOCKET_IFNAME=eno1\n"
+                         "home/.nccl.conf = NCCL_IB_HCA==mlx5_1\n");
+  const Plan plan = make_plan(node, two_nodes("10.5.0.30"), {});
+  EXPECT_EQ(setting_of(plan, "NCCL_IB_HCA"),
+            (Setting{"NCCL_IB_HCA", "=mlx5_1", "kept: a configuration file sets it", "~/.nccl.conf",
+                     true}));
+  EXPECT_EQ(setting_of(plan, "NCCL_SOCKET_IFNAME").source, "/etc/nccl.conf");
+  const Plan other = make_plan(node, two_nodes("10.5.0.30"), variables({{"NCCL_IB_HCA", "mlx5"}}));
+  EXPECT_EQ(setting_of(other, "NCCL_IB_HCA").value, "mlx5");
+}
+
+TEST(Plan, TheFileOfNcclConfFileGoesFirst) {
+  const Machine machine(
+      machine_text("dual_fabric") +
+      "home/.nccl.conf = NCCL_IB_HCA==mlx5_1\nopt/nccl.conf = NCCL_IB_HCA==mlx5_2\n");
+  const auto hca_with = [&](const std::filesystem::path& file) {
+    const Node node =
+        read_node({machine.root(), machine.root() / "home", file}, machine.addresses());
+    return setting_of(make_plan(node, two_nodes("10.5.0.30"), {}), "NCCL_IB_HCA");
+  };
+  EXPECT_EQ(hca_with(machine.root() / "opt/nccl.conf").value, "=mlx5_2");
+  EXPECT_EQ(hca_with(machine.root() / "opt/nccl.conf").source, "NCCL_CONF_FILE");
+  EXPECT_EQ(hca_with("opt/nccl.conf").value, "=mlx5_1");  // relative to what?
+}
+
+TEST(Plan, OpenMpiNeverGetsBothLists) {
+  const Node node = read("workstation");
+  for (const auto* const own : {"OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude"}) {
+    const Plan plan = make_plan(node, two_nodes("192.168.50.11"), variables({{own, "eno1"}}));
+    EXPECT_TRUE(setting_of(plan, own).kept);
+    EXPECT_EQ(value_set(plan, "OMPI_MCA_btl_tcp_if_include"), "");
+    EXPECT_EQ(value_set(plan, "OMPI_MCA_btl_tcp_if_exclude"), "");
+  }
+  const Node by_file =
+      read("workstation", "etc/openmpi/openmpi-mca-params.conf = btl_tcp_if_include = eno1\n");
+  const Plan plan = make_plan(by_file, two_nodes("192.168.50.11"), {});
+  EXPECT_EQ(setting_of(plan, "OMPI_MCA_btl_tcp_if_include").source,
+            "/etc/openmpi/openmpi-mca-params.conf");
+  EXPECT_EQ(value_set(plan, "OMPI_MCA_btl_tcp_if_exclude"), "");
+}
+
+TEST(Plan, WithInfiniBandOffSocketsCarryTheData) {
+  const Plan plan =
+      make_plan(read("single_ib"), two_nodes("10.1.0.20"), variables({{"NCCL_IB_DISABLE", "1"}}));
+  EXPECT_EQ(value_set(plan, "NCCL_SOCKET_IFNAME"), "");  // =eno1 would cost 7/8 of the bandwidth
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("NCCL begins with ib0"), HasSubstr("over TCP")));
+}
+
+// --- steps of one node
+
+TEST(Plan, OfOneNodeSetsNothing) {
+  for (const auto* const machine : {"dual_fabric", "workstation", "laptop", "roce_ipv6"}) {
+    Request request;
+    request.leader_addresses = {"127.0.0.1"};
+    const Plan plan = make_plan(read(machine), request, {});
+    EXPECT_THAT(plan.settings, IsEmpty()) << machine;
+    EXPECT_THAT(plan.warnings, IsEmpty()) << machine;
+    EXPECT_THAT(plan.summary, testing::EndsWith(", one node"));
+  }
+}
+
+TEST(Plan, SaysTheNodesAddressForThoseWhoListen) {
+  const Plan plan = make_plan(read("ipoib"), two_nodes("10.71.0.8"), {});
+  EXPECT_EQ(plan.local_address, "10.71.0.9");
+  EXPECT_EQ(make_plan(read("roce_ipv6"), two_nodes("2001:db8:0:1::50"), {}).local_address,
+            "2001:db8:0:1::51");
+}
+
+// --- RoCE addresses
+
+constexpr const char* kOldNccl = "etc/slurm-ddp/fabric.conf = nccl_version = 2.18\n";
+
+TEST(Plan, OldNcclIsToldTheGidIndexOfThisNode) {
+  const Plan plan = make_plan(read("roce_ipv4", kOldNccl), two_nodes("10.0.8.40"), {});
+  EXPECT_EQ(value_set(plan, "NCCL_IB_GID_INDEX"), "3");
+  EXPECT_EQ(setting_of(plan, "NCCL_IB_GID_INDEX").source, "/etc/slurm-ddp/fabric.conf");
+  // InfiniBand has no such index, whatever the version.
+  EXPECT_EQ(value_set(make_plan(read("dgx_a100", kOldNccl), two_nodes("10.33.0.10"), {}),
+                      "NCCL_IB_GID_INDEX"),
+            "");
+}
+
+TEST(Plan, PortsThatDifferCannotShareAGidIndex) {
+  Node node;
+  test::add_interface(node, "eth0", "10.0.0.2/24");
+  test::add_gid(test::add_port(node, "mlx5_0", "Ethernet", 100), 3, "::ffff:10.0.0.2");
+  test::add_gid(test::add_port(node, "mlx5_1", "Ethernet", 100), 5, "::ffff:10.0.1.2");
+  node.site.nccl_version = NcclVersion{2, 20};
+  const Plan plan = make_plan(node, two_nodes("10.0.0.2"), {});
+  EXPECT_EQ(value_set(plan, "NCCL_IB_GID_INDEX"), "");
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 has its RoCE v2 address at another")));
+  node.site.nccl_version = NcclVersion{2, 21};  // finds them by itself
+  EXPECT_THAT(make_plan(node, two_nodes("10.0.0.2"), {}).warnings, IsEmpty());
+}
+
+TEST(Plan, PortsOfBothFamiliesAreWarnedOf) {
+  Node node;
+  test::add_interface(node, "eth0", "10.0.0.2/24");
+  test::add_gid(test::add_port(node, "mlx5_0", "Ethernet", 100), 3, "::ffff:10.0.0.2");
+  test::add_gid(test::add_port(node, "mlx5_1", "Ethernet", 100), 3, "2001:db8::1");
+  Plan plan = make_plan(node, two_nodes("10.0.0.2"), {});
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("one family for all")));
+  EXPECT_EQ(value_set(plan, "NCCL_IB_ADDR_FAMILY"), "");
+  node.ports[1].gids[0].address = "fe80::1";
+  plan = make_plan(node, two_nodes("10.0.0.2"), {});
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 has no RoCE v2 address")));
+}
+
+TEST(Plan, WhereGidTypesAreHiddenNothingIsConcluded) {
+  Node node;
+  test::add_interface(node, "eth0", "10.0.0.2/24");
+  test::add_gid(test::add_port(node, "mlx5_0", "Ethernet", 100), 3, "2001:db8::1", "");
+  const Plan plan = make_plan(node, two_nodes("10.0.0.2"), {});
+  EXPECT_EQ(value_set(plan, "NCCL_IB_ADDR_FAMILY"), "");
+  EXPECT_THAT(plan.warnings, IsEmpty());
+}
+
+// --- UCX
+
+TEST(Plan, UcxIsBoundOnlyIfAskedAndOnlyWherePortsTie) {
+  Request request = two_nodes("10.33.0.10");
+  request.gpu = "1";
+  EXPECT_EQ(value_set(make_plan(read("dgx_a100"), request, {}), "UCX_NET_DEVICES"), "");
+  request.bind_ucx = true;
+  EXPECT_EQ(value_set(make_plan(read("dgx_a100"), request, {}), "UCX_NET_DEVICES"), "mlx5_1:1");
+  request.gpu = "GPU-a100-0000-0007";
+  EXPECT_EQ(value_set(make_plan(read("dgx_a100"), request, {}), "UCX_NET_DEVICES"), "mlx5_9:1");
+  request.gpu = "9";
+  EXPECT_EQ(value_set(make_plan(read("dgx_a100"), request, {}), "UCX_NET_DEVICES"), "");
+  request.gpu = "1";
+  request.leader_addresses = {"100.126.0.10"};
+  EXPECT_EQ(value_set(make_plan(read("dgx_h100"), request, {}), "UCX_NET_DEVICES"), "");
+  const Plan kept =
+      make_plan(read("dgx_a100"), request, variables({{"UCX_NET_DEVICES", "mlx5_0:1"}}));
+  EXPECT_TRUE(setting_of(kept, "UCX_NET_DEVICES").kept);
+}
+
+TEST(Plan, UcxIsBoundIfTheSiteSaysSo) {
+  Request request = two_nodes("10.33.0.10");
+  request.gpu = "0";
+  const Node node = read("dgx_a100", "etc/slurm-ddp/fabric.conf = ucx = bind\n");
+  EXPECT_EQ(value_set(make_plan(node, request, {}), "UCX_NET_DEVICES"), "mlx5_0:1");
+}
+
+// --- presets and the site's file
+
+Plan with_preset(const Node& node, const std::string& leader, const std::string& preset) {
+  Request request = two_nodes(leader);
+  request.preset = preset;
+  return make_plan(node, request, {});
+}
+
+TEST(Plan, APresetGoesBeforeWhatIsDerived) {
+  const Plan plan = with_preset(read("efa_p4d"), "10.1.0.70", "efa");
+  const Setting set = setting_of(plan, "NCCL_SOCKET_IFNAME");
+  EXPECT_EQ(set.value, "^docker,lo,veth");
+  EXPECT_EQ(set.rule, "preset efa");
+  EXPECT_THAT(set.source, HasSubstr("awsome-distributed-training"));
+  EXPECT_THAT(plan.warnings, IsEmpty());
+}
+
+TEST(Plan, TheUserGoesBeforeAPreset) {
+  Request request = two_nodes("10.1.0.70");
+  request.preset = "efa";
+  const Plan plan =
+      make_plan(read("efa_p4d"), request, variables({{"NCCL_SOCKET_IFNAME", "=ens32"}}));
+  EXPECT_TRUE(setting_of(plan, "NCCL_SOCKET_IFNAME").kept);
+}
+
+TEST(Plan, APresetKeepsTheImagesOwnFile) {
+  const Plan plan = with_preset(read("azure_nd_h100"), "10.10.0.5", "azure-ndv5");
+  EXPECT_EQ(setting_of(plan, "NCCL_TOPO_FILE").source, "/etc/nccl.conf");
+  EXPECT_EQ(value_set(plan, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
+  EXPECT_EQ(value_set(plan, "NCCL_SOCKET_IFNAME"), "=eth0");
+}
+
+TEST(Plan, APresetsImpossibleValuesAreLeftOut) {
+  const Plan azure = with_preset(read("dgx_h100"), "100.126.0.10", "azure-ndv5");
+  EXPECT_THAT(azure.warnings,
+              ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME==eth0 is left out, since no running"),
+                          HasSubstr("NCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml is left out")));
+  EXPECT_EQ(azure.find("NCCL_SOCKET_IFNAME"), nullptr);
+  const Plan oci = with_preset(read("roce_ipv6"), "2001:db8:0:1::50", "oci-roce");
+  EXPECT_THAT(oci.warnings, IsEmpty());
+  EXPECT_EQ(value_set(oci, "NCCL_IB_GID_INDEX"), "3");  // IPv6, and RoCE v2
+  Node other = read("roce_ipv4");
+  other.ports[5].gids.erase(other.ports[5].gids.begin() + 3);
+  EXPECT_THAT(
+      with_preset(other, "10.0.8.40", "oci-roce").warnings,
+      ElementsAre(HasSubstr("NCCL_IB_GID_INDEX=3 is left out, since that entry of mlx5_5:1"),
+                  HasSubstr("mlx5_5:1 has no RoCE v2 address")));
+}
+
+TEST(Plan, AnUnknownPresetIsAnError) {
+  try {
+    with_preset(read("cloud_vm"), "10.0.0.4", "eva");
+    FAIL();
+  } catch (const FabricError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no fabric preset 'eva': known are efa, "));
+  }
+}
+
+TEST(Plan, TheSitesPresetAppliesUnlessAnotherIsAskedFor) {
+  const Node node = read("roce_ipv4",
+                         "etc/slurm-ddp/fabric.conf = preset = rack7\\n[preset rack7]\\n"
+                         "NCCL_IB_TC = 106\n");
+  EXPECT_EQ(value_set(make_plan(node, two_nodes("10.0.8.40"), {}), "NCCL_IB_TC"), "106");
+  EXPECT_EQ(with_preset(node, "10.0.8.40", "none").find("NCCL_IB_TC"), nullptr);
+  EXPECT_EQ(value_set(with_preset(node, "10.0.8.40", "oci-roce"), "NCCL_IB_TC"), "41");
+}
+
+TEST(Plan, TheSitesPortListIsTakenWhereItFits) {
+  const Node node = read("roce_ipv4", "etc/slurm-ddp/fabric.conf = ib_hca = mlx5_0:1,mlx5_1:1\n");
+  EXPECT_EQ(value_set(make_plan(node, two_nodes("10.0.8.40"), {}), "NCCL_IB_HCA"),
+            "=mlx5_0:1,mlx5_1:1");
+  const Node other = read("dual_fabric", "etc/slurm-ddp/fabric.conf = ib_hca = mlx5_17\n");
+  const Plan plan = make_plan(other, two_nodes("10.5.0.30"), {});
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("ib_hca mlx5_17")));
+  EXPECT_EQ(value_set(plan, "NCCL_IB_HCA"), "=mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1");
+}
+
+TEST(Plan, AMistakeInTheSitesFileIsAWarningAndTheFileIsNotUsed) {
+  const Node node = read("cloud_vm", "etc/slurm-ddp/fabric.conf = preset = efa\\ncolour = red\n");
+  const Plan plan = make_plan(node, two_nodes("10.0.0.4"), {});
+  EXPECT_THAT(plan.warnings,
+              ElementsAre(HasSubstr("fabric.conf: line 2 has the unknown key 'colour'")));
+  EXPECT_EQ(plan.find("NCCL_SOCKET_IFNAME"), nullptr);
+  std::string long_file = "etc/slurm-ddp/fabric.conf = #";
+  long_file.append(70'000, 'x');
+  const Node large = read("cloud_vm", long_file);
+  EXPECT_THAT(large.problems, ElementsAre(HasSubstr("larger than 64 KiB")));
+}
+
+// --- what is brought along and does harm
+
+struct Leftover {
+  std::string machine, leader, name, value, warning;
+};
+
+void PrintTo(const Leftover& leftover, std::ostream* out) {
+  *out << leftover.machine << " " << leftover.name << "=" << leftover.value;
+}
+
+class GivenValue : public testing::TestWithParam<Leftover> {};
+
+TEST_P(GivenValue, IsWarnedOfAndKept) {
+  const auto& [machine, leader, name, value, warning] = GetParam();
+  const Plan plan = make_plan(read(machine), two_nodes(leader), variables({{name, value}}));
+  EXPECT_EQ(value_set(plan, name), "");
+  if (warning.empty()) {
+    EXPECT_THAT(plan.warnings, IsEmpty());
+  } else {
+    EXPECT_THAT(plan.warnings,
+                ElementsAre(testing::AllOf(testing::StartsWith(name + "='" + value.substr(0, 40)),
+                                           HasSubstr(warning))));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Debugging, GivenValue,
+    testing::Values(
+        Leftover{"single_ib", "10.1.0.20", "NCCL_DEBUG", "TRACE", "left over in your shell?"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_DEBUG", "INFO", ""},
+        Leftover{"single_ib", "10.2.0.20", "NCCL_IB_DISABLE", "1", "goes over TCP"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_IB_DISABLE", "0", ""},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_P2P_DISABLE", "1", "host's memory"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_SHM_DISABLE", "1", "over the network"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_ALGO", "Ring", "no longer chooses"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_PROTO", "LL128", "corrupts data"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_NSOCKS_PERTHREAD", "4", "one measurement"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_BUFFSIZE", "8388608", "one measurement"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "SYS", "across CPUs"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "5", "across CPUs"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "PIX", ""},
+        Leftover{"single_ib", "10.1.0.20", "CUDA_LAUNCH_BLOCKING", "1", "no longer overlaps"},
+        Leftover{"single_ib", "10.1.0.20", "TORCH_DISTRIBUTED_DEBUG", "DETAIL", "all ranks first"},
+        Leftover{"single_ib", "10.1.0.20", "UCX_TLS", "tcp", "although there is RDMA"},
+        Leftover{"single_ib", "10.1.0.20", "UCX_TLS", "rc,tcp", ""},
+        Leftover{"single_ib", "10.1.0.20", "UCX_TLS", "^tcp", ""},
+        Leftover{"cloud_vm", "10.0.0.4", "UCX_TLS", "tcp", ""}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Interfaces, GivenValue,
+    testing::Values(
+        // "Find or fail": AWS's recipe for another image leaves no interface here.
+        Leftover{"container", "10.88.0.1", "NCCL_SOCKET_IFNAME", "^docker,lo,veth,eth",
+                 "no running interface of this node fits"},
+        Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "eth0", "no running interface"},
+        Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "ens", ""},
+        Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "^docker0", "exclude lo as well"},
+        Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "x", ""},  // NCCL ignores it
+        Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "^docker0", "no ^, ="},
+        Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "=ens32", "no ^, ="},
+        Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "ens65,ens32", ""},
+        Leftover{"efa_p4d", "10.1.0.70", "TP_SOCKET_IFNAME", "eth9", "no interface of that name"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Ports, GivenValue,
+    testing::Values(
+        Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "mlx5_1",
+                 "mlx5_1 fits mlx5_10 as well"},
+        Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "=mlx5_1", ""},
+        Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "mlx5", ""},
+        Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "bnxt", "no active port"},
+        Leftover{"cloud_vm", "10.0.0.4", "NCCL_IB_HCA", "mlx5", ""},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_IB_GID_INDEX", "3", "mlx5_0:1 is InfiniBand"},
+        Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "3", ""},
+        Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "0", "is no RoCE v2 address"},
+        Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "-1", ""}));
+
+TEST(Plan, WarningsSayWhichFileAValueIsFrom) {
+  const Node node = read("single_ib", "etc/nccl.conf = NCCL_P2P_DISABLE=1\n");
+  const Plan plan = make_plan(node, two_nodes("10.1.0.20"), {});
+  EXPECT_THAT(plan.warnings, ElementsAre(testing::AllOf(HasSubstr("(/etc/nccl.conf)"),
+                                                        testing::Not(HasSubstr("shell")))));
+}
+
+// --- for all machines
+
+constexpr std::array<const char*, 16> kMachines{
+    "azure_nd_h100", "bonded",   "cloud_vm", "container",  "dgx_a100",  "dgx_h100",
+    "dual_fabric",   "efa_p4d",  "ipoib",    "laptop",     "roce_ipv4", "roce_ipv6",
+    "single_ib",     "two_nics", "vlan",     "workstation"};
+
+// Without a preset nothing but these is ever set: no tuning, no debugging, no loader's variables.
+TEST(Plan, SetsOnlyWhatNamesInterfacesPortsAndAddresses) {
+  const std::set<std::string> allowed{"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
+                                      "TP_SOCKET_IFNAME",   "NCCL_IB_HCA",
+                                      "NCCL_IB_GID_INDEX",  "NCCL_IB_ADDR_FAMILY",
+                                      "UCX_NET_DEVICES",    "OMPI_MCA_btl_tcp_if_exclude"};
+  for (const auto* const machine : kMachines) {
+    for (const auto* const more : {"", kOldNccl}) {
+      const Node node = read(machine, more);
+      for (const auto* const leader :
+           {"10.0.0.1", "10.33.0.10", "172.17.0.1", "127.0.0.1", "::1"}) {
+        Request request = two_nodes(leader);
+        request.bind_ucx = true;
+        request.gpu.emplace("0");
+        for (const auto& setting : make_plan(node, request, {}).settings) {
+          EXPECT_TRUE(allowed.contains(setting.name) || setting.kept) << machine << setting.name;
+        }
+      }
+    }
+  }
+}
+
+// NCCL "finds or fails": a value that this node cannot satisfy would end the job.
+TEST(Plan, NeverSetsAnInterfaceThatIsNotThere) {
+  for (const auto* const machine : kMachines) {
+    const Node node = read(machine);
+    for (const auto& entry : node.addresses) {
+      const Plan plan = make_plan(node, two_nodes(to_string(entry.address)), {});
+      for (const auto* const name : {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}) {
+        const std::string value = value_set(plan, name);
+        EXPECT_TRUE(value.empty() || node.interface(value) != nullptr) << machine << value;
+      }
+      const std::string nccl = value_set(plan, "NCCL_SOCKET_IFNAME");
+      const Plan again = make_plan(node, two_nodes(to_string(entry.address)),
+                                   variables({{"NCCL_SOCKET_IFNAME", nccl}}));
+      for (const auto& warning : again.warnings) {
+        EXPECT_THAT(warning, testing::Not(HasSubstr("no running interface"))) << machine << nccl;
+        EXPECT_THAT(warning, testing::Not(HasSubstr("loopback fits"))) << machine << nccl;
+      }
+    }
+  }
+}
+
+// A plan that finds its own variables as the user's changes nothing.
+TEST(Plan, IsStable) {
+  for (const auto* const machine : kMachines) {
+    const Node node = read(machine);
+    const Request request = two_nodes(to_string(node.addresses.back().address));
+    const Plan first = make_plan(node, request, {});
+    std::map<std::string, std::string> set;
+    for (const auto& setting : first.settings) set[setting.name] = setting.value;
+    const Plan second = make_plan(node, request, variables(set));
+    for (const auto& setting : second.settings) {
+      EXPECT_TRUE(setting.kept) << machine << " " << setting.name;
+      EXPECT_EQ(setting.value, set[setting.name]) << machine;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ddp::fabric
