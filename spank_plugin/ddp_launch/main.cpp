@@ -13,6 +13,7 @@
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
+#include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/file_text.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/node_facts.h"
@@ -97,6 +98,7 @@ Planned plan_this_task(const Settings& settings, const std::vector<std::string>&
   // Other tasks make their own plans at this very moment: only one alone may choose a port.
   const bool alone = facts.step.task_count == 1;
   facts.node = gather_node_facts(facts.step, settings, inherited, alone);
+  facts.fabric = find_fabric_part(facts, settings, look_up, inherited);
   planned.plan = make_plan(facts, settings, inherited);
   if (planned.plan.rank == 0 && !alone) {
     require_free_master_port(planned.plan, settings, inherited);

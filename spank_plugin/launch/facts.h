@@ -74,14 +74,36 @@ struct NodeFacts {
   NameLookup leader_lookup = NameLookup::not_done;
   // Set where the node may choose for the whole step, because the step has no other node.
   std::optional<std::uint16_t> free_port;
+  // Numeric, of MASTER_ADDR; of another node of the step where that is a loopback address.
+  std::vector<std::string> leader_addresses = {};
+  std::vector<std::string> peer_addresses = {};
   // Of the step on this node, before SLURM gave each task its own.
   std::vector<GpuList> gpus = {};
+};
+
+// One variable of a plan, with its reason.
+struct PlanEntry {
+  std::string name;
+  std::string value;
+  std::string rule;      // one phrase
+  std::string source;    // the variable, option or file that the value comes from
+  bool kept = false;     // the user's own value: nothing is set
+  bool removed = false;  // inherited, wrong for this step, and taken away; no value
+};
+
+// What the node's network asks for, found out by the room next door.
+struct FabricPart {
+  std::vector<PlanEntry> entries;
+  std::vector<std::string> warnings;  // for everybody
+  std::vector<std::string> remarks;   // for those who ask for an explanation
+  std::string summary;                // one phrase; empty if there is nothing to say
 };
 
 struct Facts {
   StepFacts step;
   TaskFacts task;
   NodeFacts node;
+  FabricPart fabric = {};
 };
 
 // The variables that say which GPUs are visible, in the order in which they count.

@@ -102,7 +102,9 @@ Leader find_leader(const StepFacts& step, Order order) {
 }
 
 Leader find_leader_address(const Facts& facts, Order order) {
-  const auto& [step, task, node] = facts;
+  const auto& step = facts.step;
+  const auto& task = facts.task;
+  const auto& node = facts.node;
   Leader leader = find_leader(step, order);
   if (order == Order::slurm) check_against_own_tasks(leader, task);
   const auto lookup = node.leader_lookup;

@@ -48,7 +48,8 @@ Launcher detect_launcher(const EnvLookup& environment) {
 
 Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name) {
   Facts facts;
-  auto& [step, task, node] = facts;
+  auto& step = facts.step;
+  auto& task = facts.task;
   step.launcher = Launcher::open_mpi;
   task.rank = open_mpi_number(environment, "OMPI_COMM_WORLD_RANK");
   task.local_rank = open_mpi_number(environment, "OMPI_COMM_WORLD_LOCAL_RANK");

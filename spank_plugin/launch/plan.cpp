@@ -37,7 +37,8 @@ void add_port(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
 
 // A mask would hide the GPUs of the node from each other; see GpuPolicy.
 void add_gpus(PlanBuilder& plan, Facts& facts, const Settings& settings) {
-  auto& [step, task, node] = facts;
+  auto& task = facts.task;
+  auto& node = facts.node;
   if (settings.gpus.value == GpuPolicy::shared && !task.hides_gpu_devices) {
     for (const auto& list : unmasked_lists(task, node)) {
       plan.set(list.variable, list.devices, "all GPUs of the step on this node (gpus=shared)",
@@ -99,6 +100,10 @@ Plan make_plan(const Facts& given, const Settings& settings, const Inherited& in
     if (settings.tf_config.value) add_tf_config(builder, facts, numbers, settings);
     add_threads(builder, facts, settings, 1);
   }
+  for (const auto& entry : facts.fabric.entries) builder.add(entry);
+  for (const auto& warning : facts.fabric.warnings) builder.note(warning);
+  plan.remarks = facts.fabric.remarks;
+  plan.fabric = facts.fabric.summary;
   add_notes(builder, plan, facts, settings.order.value);
   builder.set_marker(facts.step);
   return plan;

@@ -33,6 +33,11 @@ bool PlanBuilder::repeat_earlier(const std::string& name) {
   return true;
 }
 
+void PlanBuilder::add(const PlanEntry& entry) {
+  if (!entry.kept) marked_.push_back(entry.name);
+  plan_.entries.push_back(entry);
+}
+
 void PlanBuilder::remove(const std::string& name, std::string rule) {
   if (!inherited_.is_set(name)) return;
   plan_.entries.push_back({name, "", std::move(rule), "environment", false, true});

@@ -44,6 +44,9 @@ class PlanBuilder {
   // Shows the user's own value; false if there is none.
   bool keep_if_users(const std::string& name);
 
+  // An entry that was made elsewhere, by the same rules.
+  void add(const PlanEntry& entry);
+
   // Takes away a variable that is there and must not be.
   void remove(const std::string& name, std::string rule);
 

@@ -60,7 +60,8 @@ void note_mpi(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task, O
 
 // SLURM tells each task where its own node hangs: a map that says otherwise is out of date.
 void note_switch(PlanBuilder& plan, const Facts& facts, Order order) {
-  const auto& [step, task, node] = facts;
+  const auto& step = facts.step;
+  const auto& task = facts.task;
   if (order != Order::by_switch || task.switch_address.empty() || step.switch_map.empty()) return;
   const std::vector<std::string> own{task.node_name};
   const std::string address = switch_paths(step.switch_map, own).front() + "." + task.node_name;

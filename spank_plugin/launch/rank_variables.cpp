@@ -73,7 +73,9 @@ std::string all_workers(const StepFacts& step, Order order,
 
 void add_ranks(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
                const Settings& settings) {
-  const auto& [step, task, node] = facts;
+  const auto& step = facts.step;
+  const auto& task = facts.task;
+  const auto& node = facts.node;
   const RankSources from = rank_sources(step.launcher);
   plan.set("RANK", std::to_string(numbers.rank), numbers.rule, numbers.source);
   plan.set("WORLD_SIZE", std::to_string(step.task_count), "tasks of the step", from.size);

@@ -38,7 +38,8 @@ std::string render_summary(const Plan& plan) {
   return (agents ? "torchrun: " : "") + count_of(plan.task_count, agents ? "agent" : "rank") +
          " on " + nodes +
          (workers == nullptr ? "" : ", " + printable(workers->value) + " workers each") + "; " +
-         reason_for(plan, "MASTER_ADDR") + ", " + reason_for(plan, "MASTER_PORT");
+         reason_for(plan, "MASTER_ADDR") + ", " + reason_for(plan, "MASTER_PORT") +
+         (plan.fabric.empty() ? "" : "; " + printable(plan.fabric));
 }
 
 std::string render_task_line(const Plan& plan) {
@@ -74,12 +75,16 @@ std::string render_table(const Plan& plan) {
     add_row(entry.name, entry.removed ? "(removed)" : printable(entry.value), entry.source,
             printable(entry.rule));
   }
+  if (!plan.fabric.empty()) table += printable(plan.fabric) + "\n";
   for (const auto& note : plan.notes) table += "note: " + printable(note) + "\n";
+  for (const auto& remark : plan.remarks) table += "left alone: " + printable(remark) + "\n";
   return table;
 }
 
 std::string render_facts(const Facts& facts, const Settings& settings) {
-  const auto& [step, task, node] = facts;
+  const auto& step = facts.step;
+  const auto& task = facts.task;
+  const auto& node = facts.node;
   std::string text;
   const auto add = [&](const std::string& name, const std::string& value) {
     if (!value.empty()) text += "  " + padded(name, 18) + printable(value) + "\n";

@@ -25,7 +25,7 @@ std::string render_exports(const Plan& plan);
 
 // One line of JSON, schema "slurm-ddp/plan/1": step, node, rank, task_count, node_count (0
 // unknown), mode, variables[] of {name, value, rule, source, kept,
-// removed}, notes[].
+// removed}, notes[], remarks[], fabric.
 std::string render_json(const Plan& plan);
 
 }  // namespace ddp::launch

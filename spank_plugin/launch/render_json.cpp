@@ -20,6 +20,8 @@ std::string render_json(const Plan& plan) {
                                  {"removed", entry.removed}});
   }
   json["notes"] = plan.notes;
+  json["remarks"] = plan.remarks;
+  json["fabric"] = plan.fabric;
   // Values may hold bytes that are no UTF-8: replace them rather than throw.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

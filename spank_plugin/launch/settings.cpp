@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 4> kOriginNames = {"built in", "plugstack
                                                           "--ddp"};
 constexpr std::uint64_t kLowestSitePort = 1024;
 
-constexpr std::array<SpecItem, 8> kSiteArguments = {{
+constexpr std::array<SpecItem, 9> kSiteArguments = {{
     {"default", "auto|rank|torchrun|off", "what a step without --ddp does (off)"},
     {"port_base", "P", "first port for MASTER_PORT where SLURM reserves none (61000)"},
     {"port_count", "N", "how many ports from port_base on (up to 65535)"},
@@ -21,6 +21,7 @@ constexpr std::array<SpecItem, 8> kSiteArguments = {{
     {"threads", "auto|off|N", "OMP_NUM_THREADS where the user sets none (auto)"},
     {"gpus", "keep|shared", "what each task sees of the GPUs of its node (keep)"},
     {"order", "slurm|packed|switch", "how ranks are numbered (slurm)"},
+    {"fabric", "auto|off|NAME", "settings of NCCL, Gloo, UCX for the node's network (auto)"},
     {"verbose", "yes|no", "a line per task instead of one per step (no)"},
 }};
 
@@ -53,6 +54,8 @@ void merge(Settings& settings, const Spec& spec, Origin origin) {
   take(settings.local_rank, spec.local_rank, origin);
   take(settings.rendezvous, spec.rendezvous, origin);
   take(settings.tf_config, spec.tf_config, origin);
+  take(settings.fabric, spec.fabric, origin);
+  take(settings.ucx, spec.ucx, origin);
 }
 
 std::uint64_t number_between(std::string_view text, std::uint64_t lowest, std::uint64_t highest) {
@@ -145,6 +148,8 @@ std::vector<Item> items_of(const Settings& s) {
   if (s.rendezvous)
     items.push_back({pair("rdzv", word_for(s.rendezvous->value)), s.rendezvous->origin});
   items.push_back({pair("tf_config", word_for(s.tf_config.value)), s.tf_config.origin});
+  items.push_back({pair("fabric", s.fabric.value), s.fabric.origin});
+  items.push_back({pair("ucx", word_for(s.ucx.value)), s.ucx.origin});
   return items;
 }
 

@@ -42,6 +42,8 @@ struct Settings {
   Chosen<LocalRankMeaning> local_rank{LocalRankMeaning::node, Origin::built_in};
   std::optional<Chosen<Rendezvous>> rendezvous;  // nothing: whichever fits
   Chosen<bool> tf_config{false, Origin::built_in};
+  Chosen<std::string> fabric{"auto", Origin::built_in};
+  Chosen<UcxPolicy> ucx{UcxPolicy::keep, Origin::built_in};
 
   bool is_on() const noexcept { return mode.value != Mode::off; }
 

@@ -22,7 +22,7 @@ constexpr std::array<SpecItem, 7> kWords = {{
     {"tf_config", "", "set TF_CONFIG, for TensorFlow"},
 }};
 
-constexpr std::array<SpecItem, 10> kKeys = {{
+constexpr std::array<SpecItem, 12> kKeys = {{
     {"master_addr", "HOST", "MASTER_ADDR"},
     {"master_port", "PORT", "MASTER_PORT"},
     {"order", "slurm|packed|switch",
@@ -31,6 +31,9 @@ constexpr std::array<SpecItem, 10> kKeys = {{
     {"gpus", "keep|shared", "what SLURM shows to each task, or all GPUs of its node"},
     {"local_rank", "node|device", "LOCAL_RANK counts the tasks of a node, or is a visible GPU"},
     {"rdzv", "static|c10d", "how torchrun's agents meet"},
+    {"fabric", "auto|off|NAME",
+     "NCCL's and Gloo's interfaces where they would go wrong; or none; or a preset"},
+    {"ucx", "keep|bind", "UCX chooses by itself, or each GPU gets its nearest RDMA port"},
     {"explain", "table|json", "explain in this form"},
     {"verbose", "yes|no", "a line per task"},
     {"tf_config", "yes|no", "set TF_CONFIG"},
@@ -56,6 +59,8 @@ constexpr std::array<Word<GpuPolicy>, 2> kGpuPolicies = {
     {{"keep", GpuPolicy::keep}, {"shared", GpuPolicy::shared}}};
 constexpr std::array<Word<LocalRankMeaning>, 2> kLocalRanks = {
     {{"node", LocalRankMeaning::node}, {"device", LocalRankMeaning::device}}};
+constexpr std::array<Word<UcxPolicy>, 2> kUcxPolicies = {
+    {{"keep", UcxPolicy::keep}, {"bind", UcxPolicy::bind}}};
 constexpr std::array<Word<bool>, 2> kBooleans = {{{"yes", true}, {"no", false}}};
 
 template <typename T, std::size_t N>
@@ -131,6 +136,8 @@ class SpecReader {
     if (key == "gpus") return set_word(spec_.gpus, kGpuPolicies, key, value);
     if (key == "local_rank") return set_word(spec_.local_rank, kLocalRanks, key, value);
     if (key == "rdzv") return set_word(spec_.rendezvous, kRendezvous, key, value);
+    if (key == "fabric") return read_fabric(value);
+    if (key == "ucx") return set_word(spec_.ucx, kUcxPolicies, key, value);
     if (key == "explain") return set_word(spec_.explain, kFormats, key, value);
     if (key == "verbose") return set_word(spec_.verbose, kBooleans, key, value);
     if (key == "tf_config") return set_word(spec_.tf_config, kBooleans, key, value);
@@ -147,6 +154,13 @@ class SpecReader {
     const auto port = parse_decimal(value, 65'535);
     if (!port || *port == 0) fail("master_port=" + in_quotes(value) + " is no port (1 to 65535)");
     set(spec_.master_port, static_cast<std::uint16_t>(*port), "master_port");
+  }
+
+  // Which presets there are is known where the site's file is: on the nodes.
+  void read_fabric(std::string_view value) {
+    if (value.size() > 64 || !is_host_or_address(value))
+      fail("fabric=" + in_quotes(value) + " is none of auto, off, or the name of a preset");
+    set(spec_.fabric, std::string(value), "fabric");
   }
 
   void read_threads(std::string_view value) {
@@ -211,6 +225,9 @@ std::string_view word_for(GpuPolicy policy) noexcept {
 }
 std::string_view word_for(LocalRankMeaning meaning) noexcept {
   return text_of(kLocalRanks, meaning);
+}
+std::string_view word_for(UcxPolicy policy) noexcept {
+  return text_of(kUcxPolicies, policy);
 }
 std::string_view word_for(bool value) noexcept {
   return text_of(kBooleans, value);

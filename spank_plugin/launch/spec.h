@@ -27,6 +27,7 @@ enum class Order {
 enum class ExplainFormat { table, json };
 enum class Rendezvous { fixed, c10d };         // of torchrun; "static" is a keyword
 enum class GpuPolicy { keep, shared };         // shared: every task sees all GPUs of its node
+enum class UcxPolicy { keep, bind };           // bind: each GPU its nearest RDMA port
 enum class LocalRankMeaning { node, device };  // device: LOCAL_RANK is an index of visible GPUs
 
 // OMP_NUM_THREADS: from the CPUs of the task, not at all, or a number.
@@ -51,6 +52,8 @@ struct Spec {
   std::optional<GpuPolicy> gpus;
   std::optional<LocalRankMeaning> local_rank;
   std::optional<bool> tf_config;
+  std::optional<std::string> fabric;  // off, auto, or the name of a preset
+  std::optional<UcxPolicy> ucx;
 };
 
 // One item of the language, as it is told to people.
@@ -78,6 +81,7 @@ std::string_view word_for(Order order) noexcept;
 std::string_view word_for(Rendezvous rendezvous) noexcept;
 std::string_view word_for(GpuPolicy policy) noexcept;
 std::string_view word_for(LocalRankMeaning meaning) noexcept;
+std::string_view word_for(UcxPolicy policy) noexcept;
 std::string_view word_for(bool value) noexcept;
 std::string word_for(const ThreadPolicy& policy);
 

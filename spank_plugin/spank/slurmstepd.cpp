@@ -7,6 +7,7 @@
 
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
+#include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/node_facts.h"
 #include "spank_plugin/launch/launcher_daemon.h"
@@ -144,7 +145,8 @@ void set_variables(const launch::Plan& plan, const TaskEnvironment& environment)
 void start_planned(const PlannedStep& planned, const TaskEnvironment& environment) {
   const launch::EnvLookup lookup = lookup_for_task(planned, environment);
   const launch::Inherited inherited(lookup, planned.step.id);
-  const launch::Facts facts = facts_of_task(planned, lookup);
+  launch::Facts facts = facts_of_task(planned, lookup);
+  facts.fabric = find_fabric_part(facts, planned.settings, lookup, inherited);
   const launch::Plan plan = make_plan(facts, planned.settings, inherited);
   if (plan.rank == 0 && !planned.node.free_port) {
     require_free_master_port(plan, planned.settings, inherited);

@@ -24,27 +24,40 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(NameLookupTest, ClassifiesAddresses) {
-  EXPECT_EQ(look_up_name("127.0.1.1", 5s), NameLookup::only_loopback);
-  EXPECT_EQ(look_up_name("::1", 5s), NameLookup::only_loopback);
-  EXPECT_EQ(look_up_name("192.0.2.7", 5s), NameLookup::usable);
-  EXPECT_EQ(look_up_name("2001:db8::7", 5s), NameLookup::usable);
-  EXPECT_EQ(look_up_name("256.256.256.256.", 5s), NameLookup::unknown_name);
+  EXPECT_EQ(look_up_name("127.0.1.1", 5s).lookup, NameLookup::only_loopback);
+  EXPECT_EQ(look_up_name("::1", 5s).lookup, NameLookup::only_loopback);
+  EXPECT_EQ(look_up_name("192.0.2.7", 5s).lookup, NameLookup::usable);
+  EXPECT_EQ(look_up_name("2001:db8::7", 5s).lookup, NameLookup::usable);
+  EXPECT_EQ(look_up_name("256.256.256.256.", 5s).lookup, NameLookup::unknown_name);
 }
 
 TEST(NameLookupTest, EndsWhenTheNameServiceHangs) {
   const Resolver hanging = [](const std::string&) {
     std::this_thread::sleep_for(1h);
-    return NameLookup::usable;
+    return NameAnswer{NameLookup::usable, {}};
   };
-  EXPECT_EQ(look_up_name("any", 50ms, hanging), NameLookup::timed_out);
+  EXPECT_EQ(look_up_name("any", 50ms, hanging).lookup, NameLookup::timed_out);
 }
 
 TEST(NameLookupTest, SurvivesAResolverThatCrashesOrThrows) {
-  EXPECT_EQ(look_up_name("any", 5s, [](const std::string&) -> NameLookup { _exit(3); }),
-            NameLookup::not_done);
-  EXPECT_EQ(look_up_name("any", 5s,
-                         [](const std::string&) -> NameLookup { throw std::runtime_error("x"); }),
+  const auto lookup = [](const Resolver& resolver) {
+    return look_up_name("any", 5s, resolver).lookup;
+  };
+  EXPECT_EQ(lookup([](const std::string&) -> NameAnswer { _exit(3); }), NameLookup::not_done);
+  EXPECT_EQ(lookup([](const std::string&) -> NameAnswer { throw std::runtime_error("x"); }),
             NameLookup::unknown_name);
+}
+
+TEST(NameLookupTest, TellsTheAddressesThatOtherNodesCanUse) {
+  EXPECT_EQ(look_up_name("192.0.2.7", 5s).addresses, std::vector<std::string>{"192.0.2.7"});
+  EXPECT_EQ(look_up_name("2001:db8::7", 5s).addresses, std::vector<std::string>{"2001:db8::7"});
+  EXPECT_TRUE(look_up_name("127.0.1.1", 5s).addresses.empty());
+  const Resolver many = [](const std::string&) {
+    return NameAnswer{NameLookup::usable, std::vector<std::string>(1000, "192.0.2.7")};
+  };
+  const auto addresses = look_up_name("any", 5s, many).addresses;
+  EXPECT_GT(addresses.size(), 100U) << "as many as fit";
+  EXPECT_LT(addresses.size(), 1000U);
 }
 
 TEST(NameLookupTest, LeavesNoChildBehind) {

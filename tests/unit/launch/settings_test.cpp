@@ -62,7 +62,7 @@ TEST(Spec, ReadsEveryValueThatItsTableNames) {
 TEST(Spec, ValuesComeBackAsWords) {
   const Spec spec = parse_spec(
       "torchrun,explain=json,order=switch,rdzv=c10d,threads=12,gpus=shared,local_rank=device,"
-      "tf_config",
+      "tf_config,fabric=efa,ucx=bind",
       "--ddp");
   EXPECT_EQ(word_for(*spec.mode), "torchrun");
   EXPECT_EQ(word_for(*spec.explain), "json");
@@ -72,6 +72,8 @@ TEST(Spec, ValuesComeBackAsWords) {
   EXPECT_EQ(word_for(*spec.gpus), "shared");
   EXPECT_EQ(word_for(*spec.local_rank), "device");
   EXPECT_EQ(word_for(*spec.tf_config), "yes");
+  EXPECT_EQ(*spec.fabric, "efa");
+  EXPECT_EQ(word_for(*spec.ucx), "bind");
 }
 
 class SpecRefuses : public testing::TestWithParam<std::string> {};
@@ -80,17 +82,16 @@ TEST_P(SpecRefuses, Text) {
   EXPECT_THAT(message_of(GetParam()), StartsWith("--ddp: ")) << GetParam();
 }
 
-INSTANTIATE_TEST_SUITE_P(Malformed, SpecRefuses,
-                         testing::Values(",", "auto,", "auto,,verbose", "AUTO", " auto",
-                                         "auto rank", "=", "=x", "master_port=", "master_port=0",
-                                         "master_port=65536", "master_port=12a", "master_port=-1",
-                                         "master_addr=", "master_addr=a b", "master_addr=$(reboot)",
-                                         "master_addr=" + std::string(256, 'a'), "verbose=1",
-                                         "verbose=", "order=random", "order=", "threads=0",
-                                         "threads=-1", "threads=65537", "explain=xml",
-                                         "explain,explain=json", "rdzv=etcd", "gpus=0", "auto,off",
-                                         "torchrun,rank", "auto,auto", "off,explain",
-                                         "master_port=1,master_port=1", std::string(5000, 'a')));
+INSTANTIATE_TEST_SUITE_P(
+    Malformed, SpecRefuses,
+    testing::Values(",", "auto,", "auto,,verbose", "AUTO", " auto", "auto rank", "=", "=x",
+                    "master_port=", "master_port=0", "master_port=65536", "master_port=12a",
+                    "master_port=-1", "master_addr=", "master_addr=a b", "master_addr=$(reboot)",
+                    "master_addr=" + std::string(256, 'a'), "verbose=1", "verbose=", "order=random",
+                    "order=", "threads=0", "threads=-1", "threads=65537", "explain=xml",
+                    "explain,explain=json", "rdzv=etcd", "fabric=", "fabric=a b", "ucx=all",
+                    "gpus=0", "auto,off", "torchrun,rank", "auto,auto", "off,explain",
+                    "master_port=1,master_port=1", std::string(5000, 'a')));
 
 TEST(Settings, AreOffUnlessSomebodyAsks) {
   Settings settings;
@@ -203,6 +204,8 @@ TEST(EncodedSettings, ComeBackAsTheyWere) {
   full.local_rank = {LocalRankMeaning::device, Origin::environment};
   full.rendezvous = {Rendezvous::c10d, Origin::command_line};
   full.tf_config = {true, Origin::command_line};
+  full.fabric = {"efa", Origin::environment};
+  full.ucx = {UcxPolicy::bind, Origin::command_line};
   for (const Settings& settings : {Settings{}, full}) {
     const std::string text = encode_settings(settings);
     EXPECT_EQ(decode_settings(text), settings) << text;
