@@ -106,7 +106,7 @@ std::vector<std::uint32_t> order_by_switch(std::span<const std::string> paths) {
       keys[i].push_back(first_node.emplace(prefix, i).first->second);
       if (end == std::string_view::npos) break;
     }
-    if (path.empty()) keys[i].push_back(i);
+    keys[i].push_back(i);  // itself: a node may hang on a switch above those of others
   }
   std::vector<std::uint32_t> order(paths.size());
   std::iota(order.begin(), order.end(), 0U);

@@ -141,6 +141,11 @@ TEST(OrderBySwitch, KeepsThoseUnderOneSwitchTogetherAtEveryLevel) {
   EXPECT_EQ(crossings({0, 1, 2, 3, 4, 5}, paths), 6) << "as SLURM lists them";
 }
 
+TEST(OrderBySwitch, TakesNodesThatHangOnAnInnerSwitch) {
+  const std::vector<std::string> paths = {"top.s1", "top", "top.s1", "", "top"};
+  EXPECT_THAT(order_by_switch(paths), ElementsAre(0, 2, 1, 4, 3));
+}
+
 TEST(OrderBySwitch, IsAlwaysAPermutationWithTheFirstNodeFirst) {
   for (std::uint32_t seed = 1; seed < 200; ++seed) {
     std::vector<std::string> paths;
