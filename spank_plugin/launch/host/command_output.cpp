@@ -60,6 +60,7 @@ std::optional<std::string> output_of(const std::vector<std::string>& arguments,
                                      std::chrono::milliseconds limit, std::size_t max_bytes) {
   std::vector<std::string> words = arguments;
   std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
   for (auto& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   std::array<int, 2> ends{};

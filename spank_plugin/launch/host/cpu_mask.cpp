@@ -39,8 +39,9 @@ std::optional<CpuFacts> read_cpu_mask(const std::string& cpu_root) noexcept {
     std::set<std::string> cores;
     for (const auto cpu : cpus) {
       const std::string name = std::to_string(cpu);
-      cores.insert(read_text(cpu_root + "/cpu" + name + "/topology/thread_siblings_list", kMaxList)
-                       .value_or(name));
+      std::string file = cpu_root;
+      file.append("/cpu").append(name).append("/topology/thread_siblings_list");
+      cores.insert(read_text(file, kMaxList).value_or(name));
     }
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     return CpuFacts{static_cast<std::uint32_t>(cpus.size()),
