@@ -8,12 +8,11 @@ namespace ddp::fabric {
 
 std::vector<Assignment> parse_assignments(std::string_view text, std::string_view file) {
   constexpr std::size_t kMostLines = 1024;
-  constexpr std::size_t kLongestLine = 4096;
   std::vector<Assignment> assignments;
   for (const auto whole : split(text, '\n', kMostLines)) {
     const auto line = trimmed(whole.substr(0, whole.find('#')));
     const std::size_t equals = line.find('=');
-    if (line.size() > kLongestLine || equals == std::string_view::npos) continue;
+    if (equals == std::string_view::npos) continue;
     const auto name = trimmed(line.substr(0, equals));
     const auto value = trimmed(line.substr(equals + 1));
     if (!is_variable_name(name) || !is_plain_value(value)) continue;

@@ -17,7 +17,8 @@ struct Assignment {
 };
 
 // Lines without a name and '=', comments (#) and what exceeds the bounds are skipped, as the
-// libraries do: at most 1024 lines of 4096 characters. Spaces around name and value do not count.
+// libraries do: at most 1024 lines, with values of 1024 characters. Spaces around name and value do
+// not count.
 std::vector<Assignment> parse_assignments(std::string_view text, std::string_view file);
 
 // The first of that name.

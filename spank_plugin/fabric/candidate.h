@@ -11,8 +11,8 @@ namespace ddp::fabric {
 bool is_candidate(const NetworkInterface& interface) noexcept;
 
 // Switched on, and neither a candidate nor the loopback: what a library must not choose by itself,
-// since its addresses lead nowhere or are the same on each node. A link is not needed: Open MPI
-// takes a docker0 without containers, too.
+// since its addresses are unknown to other nodes, or the same on each. A link is not needed: Open
+// MPI takes a docker0 without containers, too.
 bool is_trap(const NetworkInterface& interface) noexcept;
 
 }  // namespace ddp::fabric

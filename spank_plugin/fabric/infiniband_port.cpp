@@ -54,17 +54,34 @@ bool is_unused(std::string_view gid) {
   return gid.find_first_not_of("0:") == std::string_view::npos;
 }
 
+// Names that are numbers, in numeric order.
+std::vector<int> list_numbers(const fs::path& directory, std::size_t most) {
+  std::vector<int> numbers;
+  for (const auto& name : list_names(directory, most)) {
+    if (const auto value = number(name)) numbers.push_back(*value);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+// Tables have 256 entries and more, of which four are used. The kernel fills the lowest free one,
+// so that a long run of unused entries is the end; reading on would cost a node milliseconds.
 std::vector<Gid> read_gids(const fs::path& port) {
+  constexpr int kLongestGap = 32;
   std::vector<Gid> gids;
-  for (const auto& name : list_names(port / "gids", kMostGids)) {
-    const auto index = number(name);
+  int unused = 0;
+  for (const int index : list_numbers(port / "gids", kMostGids)) {
+    const std::string name = std::to_string(index);
     const auto address = read_attribute(port / "gids" / name);
-    if (!index || !address || is_unused(*address)) continue;
-    gids.push_back({*index, *address,
+    if (!address || is_unused(*address)) {
+      if (++unused == kLongestGap) break;
+      continue;
+    }
+    unused = 0;
+    gids.push_back({index, *address,
                     read_attribute(port / "gid_attrs" / "types" / name).value_or(""),
                     read_attribute(port / "gid_attrs" / "ndevs" / name).value_or("")});
   }
-  std::sort(gids.begin(), gids.end(), [](const Gid& a, const Gid& b) { return a.index < b.index; });
   return gids;
 }
 
@@ -96,12 +113,9 @@ std::vector<InfinibandPort> read_infiniband_ports(const fs::path& sys) {
   const fs::path folder = sys / "class" / "infiniband";
   std::vector<InfinibandPort> ports;
   for (const auto& device : list_names(folder, kMostDevices)) {
-    std::vector<int> numbers;
-    for (const auto& name : list_names(folder / device / "ports", kMostPorts)) {
-      if (const auto port = number(name)) numbers.push_back(*port);
+    for (const int port : list_numbers(folder / device / "ports", kMostPorts)) {
+      ports.push_back(read_port(folder / device, port));
     }
-    std::sort(numbers.begin(), numbers.end());
-    for (const int port : numbers) ports.push_back(read_port(folder / device, port));
   }
   return ports;
 }

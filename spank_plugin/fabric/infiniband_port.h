@@ -38,7 +38,7 @@ struct InfinibandPort {
 };
 
 // All ports below `sys`, normally "/sys", by device and port number. At most 256 devices with 256
-// ports and 1024 GIDs each.
+// ports and 1024 GIDs each; of a GID table what comes before 32 unused entries in a row.
 std::vector<InfinibandPort> read_infiniband_ports(const std::filesystem::path& sys);
 
 // "mlx5_0:1", as NCCL_IB_HCA and the tools of the field write it.

@@ -33,6 +33,10 @@ std::string why_impossible(const Node& node, const std::string& name, const std:
   return {};
 }
 
+std::string assignment_text(const std::string& name, const std::string& value) {
+  return name + "=" + value;
+}
+
 }  // namespace
 
 void apply_preset(const Node& node, const Request& request, PlanBuilder& builder) {
@@ -48,8 +52,8 @@ void apply_preset(const Node& node, const Request& request, PlanBuilder& builder
     if (reason.empty()) {
       builder.set(name, value, "preset " + preset->name, preset->source);
     } else {
-      builder.warn("preset " + preset->name + ": " + name + "=" + value + " is left out, since " +
-                   reason);
+      builder.warn("preset " + preset->name + ": " + assignment_text(name, value) +
+                   " is left out, since " + reason);
     }
   }
 }

@@ -59,7 +59,7 @@ void set_address_family(const std::vector<const InfinibandPort*>& ports,
     }
     ++(gid->is_v4 ? with_v4 : with_v6);
   }
-  if (with_v6 > 0 && with_v4 == 0) {
+  if (with_v4 == 0) {
     builder.set("NCCL_IB_ADDR_FAMILY", "AF_INET6",
                 "the RoCE ports have IPv6 addresses only; NCCL looks for IPv4", kSysfs);
   } else if (with_v6 > 0) {

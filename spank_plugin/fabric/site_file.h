@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "spank_plugin/fabric/presets.h"
@@ -15,7 +16,10 @@ struct NcclVersion {
   int major = 0;
   int minor = 0;
 
-  auto operator<=>(const NcclVersion&) const = default;
+  bool operator==(const NcclVersion&) const = default;
+  bool operator<(const NcclVersion& other) const noexcept {
+    return std::tie(major, minor) < std::tie(other.major, other.minor);
+  }
 };
 
 struct SiteFile {

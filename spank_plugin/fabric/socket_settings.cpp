@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kInterfaces = "/sys/class/net";
 
-// The interfaces with addresses that lead nowhere, the chosen one apart.
+// The interfaces with addresses that other nodes do not reach, the chosen one apart.
 std::vector<std::string> traps_beside(const Node& node, const std::string& chosen) {
   std::vector<std::string> traps;
   for (const auto& entry : node.addresses) {
@@ -65,7 +65,7 @@ void set_open_mpi_sockets(const std::vector<std::string>& traps, PlanBuilder& bu
   const bool is_included = builder.is_decided("OMPI_MCA_btl_tcp_if_include");
   if (builder.is_decided("OMPI_MCA_btl_tcp_if_exclude") || is_included || traps.empty()) return;
   builder.set("OMPI_MCA_btl_tcp_if_exclude", kDefault + join(traps, ","),
-              "Open MPI's own list and interfaces that lead nowhere", kInterfaces);
+              "Open MPI's own list, and networks of containers, VPNs and the like", kInterfaces);
 }
 
 // With RDMA, UCX uses that; without, it may take a docker0 as well.
@@ -75,7 +75,8 @@ void set_ucx_sockets(const Node& node, const std::string& interface,
                                     [](const auto& port) { return port.active(); });
   if (builder.is_decided("UCX_NET_DEVICES") || has_rdma || traps.empty()) return;
   builder.set("UCX_NET_DEVICES", join(interfaces_for_data(node, interface), ","),
-              "all but " + join(traps, ", ") + ", which lead nowhere", kInterfaces);
+              "without " + join(traps, ", ") + ": networks of containers, VPNs and the like",
+              kInterfaces);
 }
 
 }  // namespace

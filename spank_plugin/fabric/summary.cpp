@@ -44,6 +44,7 @@ std::string describe(const std::vector<const InfinibandPort*>& ports) {
     ++kinds[i].second;
   }
   std::vector<std::string> texts;
+  texts.reserve(kinds.size());
   for (const auto& [kind, count] : kinds) texts.push_back(std::to_string(count) + " x " + kind);
   return join(texts, ", ");
 }
@@ -64,6 +65,7 @@ std::string leader_text(const Node& node, const std::string& interface, bool is_
 std::string summarize(const Node& node, const std::vector<std::size_t>& ports,
                       const std::string& interface, bool is_one_node) {
   std::vector<const InfinibandPort*> used;
+  used.reserve(node.ports.size());
   for (const std::size_t port : ports) used.push_back(&node.ports[port]);
   // EFA and the like: NCCL reaches them by plugins only.
   for (const auto& port : node.ports) {

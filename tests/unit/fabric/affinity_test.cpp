@@ -55,7 +55,8 @@ TEST(Affinity, GpusAreFoundByTheirNames) {
   EXPECT_EQ(find_gpu(node, "7"), 7U);
   EXPECT_EQ(find_gpu(node, "GPU-h100-0000-0003"), 3U);
   EXPECT_EQ(find_gpu(node, "0000:43:00.0"), 1U);
-  for (const auto* const unknown : {"8", "", "-1", "GPU-", "MIG-1-2-3-4", "GPU-h100-0000-0009"}) {
+  for (const auto* const unknown :
+       {"8", "", "-1", "GPU-", "MIG-1-2-3-4", "GPU-h100-0000-000", "GPU-h100-0000-0009"}) {
     EXPECT_FALSE(find_gpu(node, unknown)) << unknown;
   }
   EXPECT_TRUE(assign_ports(node, {}).empty());

@@ -109,6 +109,14 @@ TEST(ComputePorts, FarFromEveryGpuIsLeftOutOnlyIfTheOthersAreNear) {
   EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
 }
 
+TEST(ComputePorts, BelowAnotherRootPortOfTheSameComplexIsFar) {
+  Node node;
+  add_port(node, "mlx5_0", "InfiniBand", 400, {"pci0000:15", "0000:15:01.0", "0000:18:00.0"});
+  add_port(node, "mlx5_1", "InfiniBand", 200, {"pci0000:15", "0000:15:03.0", "0000:29:00.0"});
+  add_gpu(node, {"pci0000:15", "0000:15:01.0", "0000:17:00.0"});
+  EXPECT_THAT(choose_compute_ports(node).left_out, ElementsAre("mlx5_1:1 (far from every GPU)"));
+}
+
 TEST(ComputePorts, AreListedInPciOrder) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:85", "0000:88:00.0"));

@@ -73,6 +73,20 @@ TEST(InfinibandPort, GidsOfARocePortInNumericOrder) {
   EXPECT_EQ(port.gids[1].net_device, "eth1");
 }
 
+TEST(InfinibandPort, AGidTableEndsWithALongRunOfUnusedEntries) {
+  const auto indices_with_gap = [](int gap) {
+    std::string tree = "class/infiniband/m/ports/1/gids/0 = fe80::1\n";
+    for (int i = 1; i <= gap; ++i) {
+      tree += "class/infiniband/m/ports/1/gids/" + std::to_string(i) + " = 0000:0000\n";
+    }
+    tree += "class/infiniband/m/ports/1/gids/" + std::to_string(gap + 1) + " = fe80::2\n";
+    const test::FakeSysfs fake(tree);
+    return read_infiniband_ports(fake.root()).at(0).gids.size();
+  };
+  EXPECT_EQ(indices_with_gap(31), 2U);
+  EXPECT_EQ(indices_with_gap(32), 1U);
+}
+
 TEST(InfinibandPort, WhatIsHiddenIsAbsent) {
   const test::FakeSysfs fake(kNode);
   const InfinibandPort port = read_infiniband_ports(fake.root()).at(2);

@@ -1,5 +1,6 @@
-// Whole nodes in, decisions out. The machines are built from public descriptions. For each the
-// table gives everything that the plan sets, so that a variable too many fails as well.
+// Whole nodes in, decisions out. All machines but recorded_vm are built from public descriptions.
+// For each the table gives everything that the plan sets, so that a variable too many fails as
+// well.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -141,6 +142,11 @@ const std::vector<Case>& cases() {
        on("ib0.8001", {{"NCCL_SOCKET_IFNAME", "=ib0.8001"}}),
        "fabric: 1 x mlx5 100 Gb/s InfiniBand, leader through ib0.8001 (100 Gb/s)", ""},
       {"container", "container", "10.88.0.1", "eth0", on("eth0"),
+       "fabric: no RDMA, leader through eth0", ""},
+      {"recorded_vm", "recorded_vm", "192.0.2.7", "eth0",
+       on("eth0", {{"NCCL_SOCKET_IFNAME", "=eth0"},
+                   {"OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,ctbr0,ctv1,ctv2"},
+                   {"UCX_NET_DEVICES", "eth0"}}),
        "fabric: no RDMA, leader through eth0", ""},
       // Both fast ports stay; naming one would halve the bandwidth.
       {"two_nics", "two_nics", "10.50.0.3", "ens1",
