@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "slurm_ddp/version.h"
+#include "spank_plugin/launch/spec.h"
 
 namespace ddp::launch {
 namespace {
@@ -17,20 +18,36 @@ Gives the command the environment of one rank of a distributed training job, and
 RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT.
 The same plan as `srun --ddp`, for clusters without the plugin; also under mpirun, and alone.)";
 
-constexpr const char* kFooter = R"(
+constexpr const char* kExamples = R"(
 Examples:
   srun -N2 --ntasks-per-node=4 ddp-launch python train.py     8 ranks on 2 nodes
+  srun -N2 --ntasks-per-node=1 ddp-launch torchrun train.py   one torchrun per node, no options
   mpirun -n 4 ddp-launch python train.py                      4 ranks on this host
   ddp-launch python train.py                                  one rank
   srun -N2 -n8 ddp-launch explain                             show each variable, and why
   srun -n2 ddp-launch --ddp master_port=29500 -- ./train --epochs 3
 
-SPEC is a comma-separated list: auto, rank, off, explain, verbose, master_addr=HOST, master_port=PORT.
-Without --ddp the variable SLURM_DDP is the SPEC. Values of MASTER_ADDR and MASTER_PORT that you set
-yourself are kept; a SPEC on the command line replaces them.
+)";
+
+constexpr const char* kRules = R"(
+Without --ddp the variable SLURM_DDP is the SPEC. Variables that you set yourself are kept, except
+those that number the ranks.
 
 Exit codes: the command's own; 1 no plan can be made, 2 usage, 126 the command cannot be executed,
 127 it is not found.)";
+
+std::string footer() {
+  std::string text = "SPEC is a comma-separated list of\n";
+  const auto add = [&text](const SpecItem& item) {
+    std::string name(item.name);
+    if (!item.values.empty()) name += "=" + std::string(item.values);
+    name.resize(std::max<std::size_t>(name.size() + 2, 28), ' ');
+    text += "  " + name + std::string(item.meaning) + "\n";
+  };
+  for (const auto& word : spec_words()) add(word);
+  for (const auto& key : spec_keys()) add(key);
+  return kExamples + text + kRules;
+}
 
 CommandLine::Format format_named(const std::string& name) {
   if (name == "json") return CommandLine::Format::json;
@@ -54,7 +71,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   ParsedCommandLine parsed;
   CommandLine& line = parsed.command_line;
   CLI::App app(kDescription, "ddp-launch");
-  app.footer(kFooter);
+  app.footer(footer());
   app.set_version_flag("--version", std::string("ddp-launch ") + kVersion);
   app.set_config("--config", "", "Read options from this file (INI or TOML)");
   app.add_option("--ddp", line.spec, "What to do, see below")->type_name("SPEC");
@@ -66,6 +83,8 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   explain->add_option("--format", format, "table, json (one line), or export (for a POSIX shell)")
       ->check(CLI::IsMember({"table", "json", "export"}))
       ->type_name("FORMAT");
+  explain->add_flag("-v,--verbose", line.verbose,
+                    "The whole plan of every task, and what it was made from");
   explain->prefix_command(false);
   try {
     app.parse(argc, argv);

@@ -12,6 +12,7 @@ struct CommandLine {
 
   Action action = Action::run;
   Format format = Format::table;
+  bool verbose = false;              // of Action::explain
   std::string spec;                  // --ddp; empty if it was not given
   std::vector<std::string> command;  // of Action::run; at least one word
 };

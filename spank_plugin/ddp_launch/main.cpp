@@ -12,11 +12,15 @@
 #include "spank_plugin/ddp_launch/command_line.h"
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/host/cpu_mask.h"
+#include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/file_text.h"
+#include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/node_facts.h"
 #include "spank_plugin/launch/hostfile.h"
 #include "spank_plugin/launch/plan.h"
 #include "spank_plugin/launch/render.h"
+#include "spank_plugin/launch/torchrun_variables.h"
 
 namespace ddp::launch {
 namespace {
@@ -60,12 +64,17 @@ Facts read_facts() {
     case Launcher::none:
       break;
   }
-  return single_process(host_name(), static_cast<std::uint32_t>(getpid()));
+  return single_process(look_up, host_name(), static_cast<std::uint32_t>(getpid()));
 }
 
 Settings read_settings(const std::string& spec) {
   Settings settings;
-  settings.mode = {Mode::rank, Origin::command_line};  // whoever starts ddp-launch wants a plan
+  // Inside `srun --ddp` what was asked for there holds here, too.
+  const auto around = from_process(variable::kSettings);
+  if (around && detect_launcher(look_up) == Launcher::slurm) settings = decode_settings(*around);
+  settings.explain.reset();
+  // Whoever starts ddp-launch wants a plan.
+  if (!settings.is_on()) settings.mode = {Mode::automatic, Origin::command_line};
   if (const auto user = from_process(variable::kUserSpec)) {
     apply(settings, parse_spec(*user, variable::kUserSpec), Origin::environment);
   }
@@ -73,34 +82,50 @@ Settings read_settings(const std::string& spec) {
   return settings;
 }
 
-Plan plan_this_task(const Settings& settings) {
-  Facts facts = read_facts();
+struct Planned {
+  Facts facts;
+  Plan plan;
+};
+
+Planned plan_this_task(const Settings& settings, const std::vector<std::string>& command) {
+  Planned planned{read_facts(), {}};
+  Facts& facts = planned.facts;
+  const std::vector<std::string_view> words(command.begin(), command.end());
+  facts.step.starts_torchrun = is_torchrun(words);
+  facts.task.cpus = read_cpu_mask();
+  facts.task.hides_gpu_devices = hides_gpu_devices();
   const Inherited inherited(look_up, facts.step.id);
   // Other tasks make their own plans at this very moment: only one alone may choose a port.
   const bool alone = facts.step.task_count == 1;
   facts.node = gather_node_facts(facts.step, settings, inherited, alone);
-  Plan plan = make_plan(facts, settings, inherited);
-  if (plan.rank == 0 && !alone) require_free_master_port(plan, settings, inherited);
+  facts.fabric = find_fabric_part(facts, settings, look_up, inherited);
+  planned.plan = make_plan(facts, settings, inherited);
+  if (planned.plan.rank == 0 && !alone) {
+    require_free_master_port(planned.plan, settings, inherited);
+  }
   if (facts.step.launcher == Launcher::none && from_process("SLURM_JOB_ID")) {
-    plan.notes.emplace_back(
+    planned.plan.notes.emplace_back(
         "this is no task of a SLURM step, so it is a world of one; srun starts one rank per task");
   }
-  return plan;
+  return planned;
 }
 
-void print_plan(const Plan& plan, CommandLine::Format format) {
-  std::string text;
+std::string explanation(const Planned& planned, const Settings& settings,
+                        CommandLine::Format format) {
+  const Plan& plan = planned.plan;
   switch (format) {
-    case CommandLine::Format::table:
-      text = plan.rank == 0 ? render_table(plan) : render_task_line(plan) + "\n";
-      break;
     case CommandLine::Format::json:
-      text = render_json(plan) + "\n";
-      break;
+      return render_json(plan) + "\n";
     case CommandLine::Format::exports:
-      text = render_exports(plan);
+      return render_exports(plan);
+    case CommandLine::Format::table:
       break;
   }
+  if (settings.verbose) return render_table(plan) + render_facts(planned.facts, settings);
+  return plan.rank == 0 ? render_table(plan) : render_task_line(plan) + "\n";
+}
+
+void print(const std::string& text) {
   if (std::fputs(text.c_str(), stdout) == EOF || std::fflush(stdout) != 0) {
     throw LaunchError("cannot write to standard output: " + std::string(std::strerror(errno)));
   }
@@ -108,9 +133,10 @@ void print_plan(const Plan& plan, CommandLine::Format format) {
 
 void set_variables(const Plan& plan, bool verbose) {
   for (const auto& entry : plan.entries) {
-    if (!entry.kept && setenv(entry.name.c_str(), entry.value.c_str(), 1) != 0) {
-      throw LaunchError("cannot set " + entry.name + ": " + std::strerror(errno));
-    }
+    if (entry.kept) continue;
+    const int result = entry.removed ? unsetenv(entry.name.c_str())
+                                     : setenv(entry.name.c_str(), entry.value.c_str(), 1);
+    if (result != 0) throw LaunchError("cannot set " + entry.name + ": " + std::strerror(errno));
   }
   if (plan.rank == 0) {
     std::fprintf(stderr, "ddp: %s\n", render_summary(plan).c_str());
@@ -142,12 +168,14 @@ int run(CommandLine& line) {
   }
   const bool explain = line.action == CommandLine::Action::explain || settings.explain;
   if (!settings.is_on() && !explain) return become(line.command);
-  const Plan plan = plan_this_task(settings);
+  if (line.verbose) settings.verbose = true;
+  if (settings.explain == ExplainFormat::json) line.format = CommandLine::Format::json;
+  const Planned planned = plan_this_task(settings, line.command);
   if (explain) {
-    print_plan(plan, line.format);
+    print(explanation(planned, settings, line.format));
     return 0;
   }
-  set_variables(plan, settings.verbose);
+  set_variables(planned.plan, settings.verbose);
   return become(line.command);
 }
 

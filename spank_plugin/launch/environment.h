@@ -19,6 +19,7 @@ namespace variable {
 inline constexpr const char* kSettings = "SLURM_DDP_SETTINGS";      // see encode_settings
 inline constexpr const char* kRankZeroHost = "SLURM_DDP_HEAD";      // from the step's hostfile
 inline constexpr const char* kComponents = "SLURM_DDP_COMPONENTS";  // of a step `srun a : b`
+inline constexpr const char* kSwitchMap = "SLURM_DDP_SWITCHES";     // see switch_map.h
 
 // What a planned step tells the steps that are started from inside of it; see marker.h.
 inline constexpr const char* kMarker = "SLURM_DDP_SET";

@@ -29,7 +29,25 @@ struct StepFacts {
   std::vector<std::string> component_nodes;  // node list of each component of the job, unparsed
   std::optional<std::uint32_t> rank_zero_in_map;  // index into nodes, by SLURM's process map
   std::optional<std::string> rank_zero_in_hostfile;
-  std::string reserved_ports;  // SLURM_STEP_RESV_PORTS, if they are this step's own
+  std::string reserved_ports;    // SLURM_STEP_RESV_PORTS, if they are this step's own
+  std::uint32_t restarts = 0;    // SLURM_RESTART_COUNT
+  std::string switch_map;        // see switch_map.h; empty unless srun found it out
+  bool starts_torchrun = false;  // by the command that the tasks run
+};
+
+// The CPUs that a task may run on.
+struct CpuFacts {
+  std::uint32_t cpus = 0;    // hardware threads in its affinity mask
+  std::uint32_t cores = 0;   // different cores among them
+  std::uint32_t online = 0;  // hardware threads of the whole node
+};
+
+// A variable that says which GPUs a process sees, e.g. CUDA_VISIBLE_DEVICES=0,1.
+struct GpuList {
+  std::string variable;
+  std::string devices;
+
+  bool operator==(const GpuList&) const = default;
 };
 
 struct TaskFacts {
@@ -39,7 +57,14 @@ struct TaskFacts {
   std::optional<std::uint32_t> node_rank;  // nothing if unknown (mpirun over several hosts)
   std::string node_name;
   std::vector<std::uint32_t>
-      ranks_on_node;  // SLURM_GTIDS, ascending by local rank; empty if unknown
+      ranks_on_node;               // SLURM_GTIDS, ascending by local rank; empty if unknown
+  std::string switch_address;      // SLURM_TOPOLOGY_ADDR of this node; empty if unknown
+  std::vector<GpuList> gpus;       // as this task sees them
+  std::uint32_t gpus_on_node = 0;  // of the step, SLURM_GPUS_ON_NODE; 0 unknown or none
+  std::uint32_t cpus_on_node = 0;  // of the step, SLURM_CPUS_ON_NODE; 0 unknown
+  bool has_mpi_rank = false;       // PMIX_RANK or PMI_RANK: MPI numbers the tasks, too
+  std::optional<CpuFacts> cpus;    // nothing if the caller did not ask the kernel
+  bool hides_gpu_devices = false;  // device files of GPUs exist that this task may not open
 };
 
 // What the name of rank 0's host turned into on this node.
@@ -49,13 +74,40 @@ struct NodeFacts {
   NameLookup leader_lookup = NameLookup::not_done;
   // Set where the node may choose for the whole step, because the step has no other node.
   std::optional<std::uint16_t> free_port;
+  // Numeric, of MASTER_ADDR; of another node of the step where that is a loopback address.
+  std::vector<std::string> leader_addresses = {};
+  std::vector<std::string> peer_addresses = {};
+  // Of the step on this node, before SLURM gave each task its own.
+  std::vector<GpuList> gpus = {};
+};
+
+// One variable of a plan, with its reason.
+struct PlanEntry {
+  std::string name;
+  std::string value;
+  std::string rule;      // one phrase
+  std::string source;    // the variable, option or file that the value comes from
+  bool kept = false;     // the user's own value: nothing is set
+  bool removed = false;  // inherited, wrong for this step, and taken away; no value
+};
+
+// What the node's network asks for, found out by the room next door.
+struct FabricPart {
+  std::vector<PlanEntry> entries;
+  std::vector<std::string> warnings;  // for everybody
+  std::vector<std::string> remarks;   // for those who ask for an explanation
+  std::string summary;                // one phrase; empty if there is nothing to say
 };
 
 struct Facts {
   StepFacts step;
   TaskFacts task;
   NodeFacts node;
+  FabricPart fabric = {};
 };
+
+// The variables that say which GPUs are visible, in the order in which they count.
+std::vector<GpuList> read_gpu_lists(const EnvLookup& environment);
 
 // Who started this process, by the variables it sees. mpirun inside a SLURM step is mpirun's.
 Launcher detect_launcher(const EnvLookup& environment);
@@ -71,6 +123,7 @@ TaskFacts read_slurm_task(const EnvLookup& environment, const StepFacts& step);
 Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name);
 
 // A process that nobody launched: a world of one.
-Facts single_process(const std::string& host_name, std::uint32_t process_id);
+Facts single_process(const EnvLookup& environment, const std::string& host_name,
+                     std::uint32_t process_id);
 
 }  // namespace ddp::launch

@@ -6,6 +6,7 @@
 
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/hostlist.h"
+#include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
@@ -80,7 +81,7 @@ const char* describe(NameLookup lookup) {
 
 }  // namespace
 
-Leader find_leader(const StepFacts& step) {
+Leader find_leader(const StepFacts& step, Order order) {
   if (step.node_count == 0) {
     throw LaunchError(
         "mpirun started ranks on several hosts and does not say where rank 0 is; tell it, e.g. "
@@ -91,15 +92,21 @@ Leader find_leader(const StepFacts& step) {
     return {step.nodes.front(), "this host, the only one", "gethostname"};
   if (step.node_count == 1)
     return {step.nodes.front(), "the step's only node", "SLURM_STEP_NODELIST"};
+  if (order != Order::slurm) {
+    return {step.nodes[node_order(step, order).front()], "host of rank 0, the first node",
+            "order=" + std::string(word_for(order))};
+  }
   if (step.has_components || step.distribution.starts_with("arbitrary"))
     return leader_of_reordered_step(step);
   return {step.nodes.front(), "host of rank 0, the step's first node", "SLURM_STEP_NODELIST"};
 }
 
-Leader find_leader_address(const Facts& facts) {
-  const auto& [step, task, node] = facts;
-  Leader leader = find_leader(step);
-  check_against_own_tasks(leader, task);
+Leader find_leader_address(const Facts& facts, Order order) {
+  const auto& step = facts.step;
+  const auto& task = facts.task;
+  const auto& node = facts.node;
+  Leader leader = find_leader(step, order);
+  if (order == Order::slurm) check_against_own_tasks(leader, task);
   const auto lookup = node.leader_lookup;
   if (lookup == NameLookup::not_done || lookup == NameLookup::usable) return leader;
   if (step.node_count == 1) {

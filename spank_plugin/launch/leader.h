@@ -4,6 +4,7 @@
 #include <string>
 
 #include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/spec.h"
 
 namespace ddp::launch {
 
@@ -15,11 +16,11 @@ struct Leader {
 
 // From the step alone, so the same in all its tasks. Throws LaunchError, saying what to do, if
 // nothing tells where rank 0 is; a guess would make the job hang.
-Leader find_leader(const StepFacts& step);
+Leader find_leader(const StepFacts& step, Order order);
 
 // The same with the address that is usable on this node: the host's name, or 127.0.0.1 for a step
 // of one node whose name leads nowhere. Throws LaunchError if the name cannot be used on this node,
 // or if this node shows that rank 0 is elsewhere.
-Leader find_leader_address(const Facts& facts);
+Leader find_leader_address(const Facts& facts, Order order);
 
 }  // namespace ddp::launch

@@ -36,6 +36,9 @@ class Inherited {
   // The value that an earlier plan of this very step gave it (ddp-launch inside `srun --ddp`).
   std::optional<std::string> from_this_step(const std::string& name) const;
 
+  // True if the variable is there at all, whoever set it.
+  bool is_set(const std::string& name) const { return environment_(name).has_value(); }
+
   // True if either of the two gives the variable a value, so that it need not be derived.
   bool gives(const std::string& name) const;
 

@@ -52,4 +52,23 @@ PortChoice choose_port(const StepFacts& step, const Settings& settings) {
   return choice;
 }
 
+std::vector<std::uint16_t> service_ports(const StepFacts& step, const Settings& settings,
+                                         std::uint32_t count) {
+  const auto reserved = parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS");
+  if (!reserved.empty()) {
+    auto ports = all_ports(reserved);
+    ports.erase(ports.begin());
+    ports.resize(std::min<std::size_t>(ports.size(), count));
+    return ports;
+  }
+  const PortRange range = settings.computed_ports.value;
+  const std::uint64_t size = range.last - range.first + 1U;
+  const std::uint64_t start = step.port_key % size + size / 2;
+  std::vector<std::uint16_t> ports;
+  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, size / 2); ++i) {
+    ports.push_back(static_cast<std::uint16_t>(range.first + (start + i) % size));
+  }
+  return ports;
+}
+
 }  // namespace ddp::launch

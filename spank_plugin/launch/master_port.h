@@ -22,4 +22,11 @@ struct PortChoice {
 // Throws LaunchError if SLURM_STEP_RESV_PORTS cannot be read.
 PortChoice choose_port(const StepFacts& step, const Settings& settings);
 
+// Ports for services beside the leader's store (JAX's coordinator; TensorFlow's workers, one for
+// each task of a node), away from the MASTER_PORT of this step and of its neighbours: the further
+// ports that SLURM reserved, else those half of the range away. Fewer than `count` if there are not
+// so many. The same in all tasks of the step.
+std::vector<std::uint16_t> service_ports(const StepFacts& step, const Settings& settings,
+                                         std::uint32_t count);
+
 }  // namespace ddp::launch

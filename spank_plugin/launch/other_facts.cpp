@@ -28,6 +28,16 @@ std::uint64_t hash_of(std::string_view text) noexcept {
 
 }  // namespace
 
+std::vector<GpuList> read_gpu_lists(const EnvLookup& environment) {
+  std::vector<GpuList> lists;
+  // NVIDIA, AMD (two names), Intel.
+  for (const auto* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+                           "ZE_AFFINITY_MASK"}) {
+    if (auto devices = environment(name)) lists.push_back({name, std::move(*devices)});
+  }
+  return lists;
+}
+
 Launcher detect_launcher(const EnvLookup& environment) {
   // SLURM's PMIx plugin names its steps so; mpirun's runtime names its jobs by a number.
   const bool slurm_pmix = environment("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix.");
@@ -38,13 +48,16 @@ Launcher detect_launcher(const EnvLookup& environment) {
 
 Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name) {
   Facts facts;
-  auto& [step, task, node] = facts;
+  auto& step = facts.step;
+  auto& task = facts.task;
   step.launcher = Launcher::open_mpi;
   task.rank = open_mpi_number(environment, "OMPI_COMM_WORLD_RANK");
   task.local_rank = open_mpi_number(environment, "OMPI_COMM_WORLD_LOCAL_RANK");
   step.task_count = open_mpi_number(environment, "OMPI_COMM_WORLD_SIZE");
   task.local_task_count = open_mpi_number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
   task.node_name = host_name;
+  task.gpus = read_gpu_lists(environment);
+  task.has_mpi_rank = true;
   if (task.rank >= step.task_count || task.local_rank >= task.local_task_count ||
       task.local_task_count > step.task_count) {
     throw LaunchError(
@@ -66,8 +79,10 @@ Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name) 
   return facts;
 }
 
-Facts single_process(const std::string& host_name, std::uint32_t process_id) {
+Facts single_process(const EnvLookup& environment, const std::string& host_name,
+                     std::uint32_t process_id) {
   Facts facts;
+  facts.task.gpus = read_gpu_lists(environment);
   facts.step.id = "process-" + std::to_string(process_id);
   facts.step.port_key = process_id;
   facts.step.nodes = {host_name};

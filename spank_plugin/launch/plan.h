@@ -13,20 +13,15 @@
 
 namespace ddp::launch {
 
-struct PlanEntry {
-  std::string name;
-  std::string value;
-  std::string rule;    // one phrase
-  std::string source;  // the variable, option or file that the value comes from
-  bool kept = false;   // the user's own value: nothing is set
-};
-
 struct Plan {
   std::vector<PlanEntry> entries;
-  std::vector<std::string> notes;  // what is legal, but often a mistake
-  std::string step;                // StepFacts::id
-  std::string node;                // where this task runs
-  std::uint32_t rank = 0;
+  std::vector<std::string> notes;    // what is legal, but often a mistake
+  std::vector<std::string> remarks;  // what was left alone, and why: for an explanation
+  std::string fabric;                // the node's network in one phrase; may be empty
+  std::string step;                  // StepFacts::id
+  std::string node;                  // where this task runs
+  Mode mode = Mode::rank;            // rank or torchrun
+  std::uint32_t rank = 0;            // of this task; of its agent under torchrun
   std::uint32_t local_rank = 0;
   std::uint32_t task_count = 1;
   std::uint32_t node_count = 1;  // 0 if unknown

@@ -33,15 +33,20 @@ std::string padded(const std::string& text, std::size_t width) {
 std::string render_summary(const Plan& plan) {
   const std::string nodes =
       plan.node_count == 0 ? "several hosts" : count_of(plan.node_count, "node");
-  return count_of(plan.task_count, "rank") + " on " + nodes + "; " +
-         reason_for(plan, "MASTER_ADDR") + ", " + reason_for(plan, "MASTER_PORT");
+  const bool agents = plan.mode == Mode::torchrun;
+  const PlanEntry* workers = plan.find("PET_NPROC_PER_NODE");
+  return (agents ? "torchrun: " : "") + count_of(plan.task_count, agents ? "agent" : "rank") +
+         " on " + nodes +
+         (workers == nullptr ? "" : ", " + printable(workers->value) + " workers each") + "; " +
+         reason_for(plan, "MASTER_ADDR") + ", " + reason_for(plan, "MASTER_PORT") +
+         (plan.fabric.empty() ? "" : "; " + printable(plan.fabric));
 }
 
 std::string render_task_line(const Plan& plan) {
   std::string line = "rank " + std::to_string(plan.rank) + " of " +
                      std::to_string(plan.task_count) + " on " + plan.node + ":";
-  for (const auto* name :
-       {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
+  for (const auto* name : {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "PET_NODE_RANK",
+                           "PET_NPROC_PER_NODE", "OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT"}) {
     if (const auto* entry = plan.find(name))
       line += " " + entry->name + "=" + printable(entry->value);
   }
@@ -67,16 +72,45 @@ std::string render_table(const Plan& plan) {
   };
   add_row("VARIABLE", "VALUE", "SOURCE", "RULE");
   for (const auto& entry : plan.entries) {
-    add_row(entry.name, printable(entry.value), entry.source, printable(entry.rule));
+    add_row(entry.name, entry.removed ? "(removed)" : printable(entry.value), entry.source,
+            printable(entry.rule));
   }
+  if (!plan.fabric.empty()) table += printable(plan.fabric) + "\n";
   for (const auto& note : plan.notes) table += "note: " + printable(note) + "\n";
+  for (const auto& remark : plan.remarks) table += "left alone: " + printable(remark) + "\n";
   return table;
+}
+
+std::string render_facts(const Facts& facts, const Settings& settings) {
+  const auto& step = facts.step;
+  const auto& task = facts.task;
+  const auto& node = facts.node;
+  std::string text;
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (!value.empty()) text += "  " + padded(name, 18) + printable(value) + "\n";
+  };
+  for (const auto& setting : describe_settings(settings)) add("setting", setting);
+  add("distribution", step.distribution.empty() ? "block (default)" : step.distribution);
+  add("reserved ports", step.reserved_ports);
+  add("switches", step.switch_map);
+  add("switch address", task.switch_address);
+  add("rank by SLURM", std::to_string(task.rank));
+  if (task.cpus) {
+    add("CPUs", std::to_string(task.cpus->cpus) + " in the affinity mask, " +
+                    count_of(task.cpus->cores, "core") + "; the step has " +
+                    std::to_string(task.cpus_on_node) + " of " + std::to_string(task.cpus->online));
+  }
+  for (const auto& list : node.gpus) add("GPUs of the node", list.variable + "=" + list.devices);
+  for (const auto& list : task.gpus) add("GPUs of the task", list.variable + "=" + list.devices);
+  return text;
 }
 
 std::string render_exports(const Plan& plan) {
   std::string lines;
   for (const auto& entry : plan.entries) {
-    if (!entry.kept) lines += "export " + entry.name + "=" + shell_word(entry.value) + "\n";
+    if (entry.removed) lines += "unset " + entry.name + "\n";
+    if (!entry.kept && !entry.removed)
+      lines += "export " + entry.name + "=" + shell_word(entry.value) + "\n";
   }
   return lines;
 }

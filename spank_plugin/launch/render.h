@@ -16,11 +16,16 @@ std::string render_task_line(const Plan& plan);
 // Every variable with value, source and rule, in columns, then the notes. Ends with a line break.
 std::string render_table(const Plan& plan);
 
-// POSIX shell, one `export NAME=value` a line; variables that were kept are left out.
+// What the plan was made from: every setting with who chose it, and what was found out about the
+// step, the node and the task. Ends with a line break.
+std::string render_facts(const Facts& facts, const Settings& settings);
+
+// POSIX shell, one `export NAME=value` (or `unset NAME`) a line; what was kept is left out.
 std::string render_exports(const Plan& plan);
 
 // One line of JSON, schema "slurm-ddp/plan/1": step, node, rank, task_count, node_count (0
-// unknown), variables[] of {name, value, rule, source, kept}, notes[].
+// unknown), mode, variables[] of {name, value, rule, source, kept,
+// removed}, notes[], remarks[], fabric.
 std::string render_json(const Plan& plan);
 
 }  // namespace ddp::launch

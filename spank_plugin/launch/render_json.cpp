@@ -6,21 +6,22 @@
 namespace ddp::launch {
 
 std::string render_json(const Plan& plan) {
-  nlohmann::ordered_json json = {{"schema", "slurm-ddp/plan/1"},
-                                 {"step", plan.step},
-                                 {"node", plan.node},
-                                 {"rank", plan.rank},
-                                 {"task_count", plan.task_count},
-                                 {"node_count", plan.node_count}};
+  nlohmann::ordered_json json = {
+      {"schema", "slurm-ddp/plan/1"}, {"step", plan.step}, {"node", plan.node},
+      {"mode", word_for(plan.mode)},  {"rank", plan.rank}, {"task_count", plan.task_count},
+      {"node_count", plan.node_count}};
   json["variables"] = nlohmann::ordered_json::array();
   for (const auto& entry : plan.entries) {
     json["variables"].push_back({{"name", entry.name},
                                  {"value", entry.value},
                                  {"rule", entry.rule},
                                  {"source", entry.source},
-                                 {"kept", entry.kept}});
+                                 {"kept", entry.kept},
+                                 {"removed", entry.removed}});
   }
   json["notes"] = plan.notes;
+  json["remarks"] = plan.remarks;
+  json["fabric"] = plan.fabric;
   // Values may hold bytes that are no UTF-8: replace them rather than throw.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -1,5 +1,6 @@
 #include "spank_plugin/launch/settings.h"
 
+#include <algorithm>
 #include <array>
 
 #include "spank_plugin/launch/error.h"
@@ -12,11 +13,50 @@ constexpr std::array<std::string_view, 4> kOriginNames = {"built in", "plugstack
                                                           "--ddp"};
 constexpr std::uint64_t kLowestSitePort = 1024;
 
+constexpr std::array<SpecItem, 9> kSiteArguments = {{
+    {"default", "auto|rank|torchrun|off", "what a step without --ddp does (off)"},
+    {"port_base", "P", "first port for MASTER_PORT where SLURM reserves none (61000)"},
+    {"port_count", "N", "how many ports from port_base on (up to 65535)"},
+    {"master_addr", "HOST", "the same MASTER_ADDR for every step (none)"},
+    {"threads", "auto|off|N", "OMP_NUM_THREADS where the user sets none (auto)"},
+    {"gpus", "keep|shared", "what each task sees of the GPUs of its node (keep)"},
+    {"order", "slurm|packed|switch", "how ranks are numbered (slurm)"},
+    {"fabric", "auto|off|NAME", "settings of NCCL, Gloo, UCX for the node's network (auto)"},
+    {"verbose", "yes|no", "a line per task instead of one per step (no)"},
+}};
+
 // port_base and port_count make sense together only.
 struct PortWindow {
   std::optional<std::uint64_t> base;
   std::optional<std::uint64_t> count;
 };
+
+template <typename T>
+void take(Chosen<T>& setting, const std::optional<T>& asked, Origin origin) {
+  if (asked) setting = {*asked, origin};
+}
+
+template <typename T>
+void take(std::optional<Chosen<T>>& setting, const std::optional<T>& asked, Origin origin) {
+  if (asked) setting = {*asked, origin};
+}
+
+// Item by item, and nothing follows from what is not mentioned.
+void merge(Settings& settings, const Spec& spec, Origin origin) {
+  take(settings.mode, spec.mode, origin);
+  if (spec.explain) settings.explain = spec.explain;
+  if (spec.verbose) settings.verbose = *spec.verbose;
+  take(settings.master_addr, spec.master_addr, origin);
+  take(settings.master_port, spec.master_port, origin);
+  take(settings.order, spec.order, origin);
+  take(settings.threads, spec.threads, origin);
+  take(settings.gpus, spec.gpus, origin);
+  take(settings.local_rank, spec.local_rank, origin);
+  take(settings.rendezvous, spec.rendezvous, origin);
+  take(settings.tf_config, spec.tf_config, origin);
+  take(settings.fabric, spec.fabric, origin);
+  take(settings.ucx, spec.ucx, origin);
+}
 
 std::uint64_t number_between(std::string_view text, std::uint64_t lowest, std::uint64_t highest) {
   const auto number = parse_decimal(text, highest);
@@ -26,23 +66,38 @@ std::uint64_t number_between(std::string_view text, std::uint64_t lowest, std::u
   return *number;
 }
 
+std::string site_argument_names() {
+  std::string names;
+  for (const auto& argument : kSiteArguments)
+    names += (names.empty() ? "" : ", ") + std::string(argument.name);
+  return names;
+}
+
+void apply_default(Settings& settings, std::string_view value) {
+  const Spec spec = parse_spec(value, "default");
+  if (!spec.mode || value != word_for(*spec.mode)) {
+    throw LaunchError("it must be auto, rank, torchrun or off");
+  }
+  settings.mode = {*spec.mode, Origin::site};
+}
+
 // Throws LaunchError, with nothing changed, if the argument is wrong.
 void apply_site_argument(Settings& settings, PortWindow& window, std::string_view argument) {
   const auto key = argument.substr(0, argument.find('='));
   const auto value = argument.substr(std::min(key.size() + 1, argument.size()));
+  const bool known = std::any_of(kSiteArguments.begin(), kSiteArguments.end(),
+                                 [key](const SpecItem& item) { return item.name == key; });
+  if (!known) throw LaunchError("allowed are " + site_argument_names());
   if (key == "port_base") {
     window.base = number_between(value, kLowestSitePort, 65'535);
   } else if (key == "port_count") {
     window.count = number_between(value, 1, 65'536 - kLowestSitePort);
   } else if (key == "default") {
-    if (value != "auto" && value != "rank" && value != "off") {
-      throw LaunchError("it must be auto, rank or off");
-    }
-    apply(settings, parse_spec(value, "default"), Origin::site);
-  } else if (key == "master_addr" || key == "verbose") {
-    apply(settings, parse_spec(argument, "value"), Origin::site);
+    apply_default(settings, value);
+  } else if (argument.find(',') != std::string_view::npos) {
+    throw LaunchError("arguments are separated by spaces");
   } else {
-    throw LaunchError("allowed are default, master_addr, port_base, port_count, verbose");
+    merge(settings, parse_spec(argument, "value"), Origin::site);
   }
 }
 
@@ -57,46 +112,59 @@ void apply_window(Settings& settings, const PortWindow& window) {
       Origin::site};
 }
 
-// One field of the encoded form: "key=value" or, with an origin, "key=origin/value".
-struct Field {
-  std::string_view key;
-  std::string_view value;
-  Origin origin = Origin::built_in;
-};
-
 [[noreturn]] void fail_decoding(std::string_view text) {
   throw LaunchError("SLURM_DDP_SETTINGS=" + in_quotes(text) +
                     " was not written by srun's plugin; is it the same version on all machines?");
 }
 
-Field decode_field(std::string_view text, std::string_view word) {
-  const auto equals = word.find('=');
-  const auto slash = word.find('/');
-  if (equals == std::string_view::npos || slash != equals + 2) fail_decoding(text);
-  const auto origin = parse_decimal(word.substr(equals + 1, 1), kOriginNames.size() - 1);
-  if (!origin) fail_decoding(text);
-  return {word.substr(0, equals), word.substr(slash + 1), static_cast<Origin>(*origin)};
+// A setting as an item of a SPEC, with who chose it.
+struct Item {
+  std::string text;
+  Origin origin = Origin::built_in;
+};
+
+constexpr std::string_view kPorts = "ports=";  // in no SPEC: only the site may choose them
+
+std::vector<Item> items_of(const Settings& s) {
+  const auto pair = [](std::string_view key, std::string_view value) {
+    return std::string(key) + "=" + std::string(value);
+  };
+  std::vector<Item> items = {{std::string(word_for(s.mode.value)), s.mode.origin}};
+  if (s.explain) items.push_back({pair("explain", word_for(*s.explain)), Origin::built_in});
+  if (s.verbose) items.push_back({"verbose", Origin::built_in});
+  if (s.master_addr)
+    items.push_back({pair("master_addr", s.master_addr->value), s.master_addr->origin});
+  if (s.master_port)
+    items.push_back(
+        {pair("master_port", std::to_string(s.master_port->value)), s.master_port->origin});
+  const PortRange& ports = s.computed_ports.value;
+  items.push_back(
+      {std::string(kPorts) + std::to_string(ports.first) + "-" + std::to_string(ports.last),
+       s.computed_ports.origin});
+  items.push_back({pair("order", word_for(s.order.value)), s.order.origin});
+  items.push_back({pair("threads", word_for(s.threads.value)), s.threads.origin});
+  items.push_back({pair("gpus", word_for(s.gpus.value)), s.gpus.origin});
+  items.push_back({pair("local_rank", word_for(s.local_rank.value)), s.local_rank.origin});
+  if (s.rendezvous)
+    items.push_back({pair("rdzv", word_for(s.rendezvous->value)), s.rendezvous->origin});
+  items.push_back({pair("tf_config", word_for(s.tf_config.value)), s.tf_config.origin});
+  items.push_back({pair("fabric", s.fabric.value), s.fabric.origin});
+  items.push_back({pair("ucx", word_for(s.ucx.value)), s.ucx.origin});
+  return items;
 }
 
-std::string encode_field(std::string_view key, Origin origin, const std::string& value) {
-  return std::string(key) + "=" + std::to_string(static_cast<int>(origin)) + "/" + value + " ";
-}
-
-void decode_into(Settings& settings, std::string_view text, const Field& field) {
-  if (field.key == "mode" && (field.value == "rank" || field.value == "off")) {
-    settings.mode = {field.value == "rank" ? Mode::rank : Mode::off, field.origin};
-  } else if (field.key == "master_addr" && is_host_or_address(field.value)) {
-    settings.master_addr = {std::string(field.value), field.origin};
-  } else if (field.key == "master_port") {
-    const auto port = parse_decimal(field.value, 65'535);
-    if (!port || *port == 0) fail_decoding(text);
-    settings.master_port = {static_cast<std::uint16_t>(*port), field.origin};
-  } else if (field.key == "ports") {
-    const auto ranges = parse_port_ranges(field.value, "ports");
+void decode_item(Settings& settings, std::string_view text, std::string_view word) {
+  if (word.size() < 3 || word[1] != '/') fail_decoding(text);
+  const auto number = parse_decimal(word.substr(0, 1), kOriginNames.size() - 1);
+  if (!number) fail_decoding(text);
+  const auto origin = static_cast<Origin>(*number);
+  const auto item = word.substr(2);
+  if (item.starts_with(kPorts)) {
+    const auto ranges = parse_port_ranges(item.substr(kPorts.size()), "ports");
     if (ranges.size() != 1) fail_decoding(text);
-    settings.computed_ports = {ranges.front(), field.origin};
+    settings.computed_ports = {ranges.front(), origin};
   } else {
-    fail_decoding(text);
+    merge(settings, parse_spec(item, "SLURM_DDP_SETTINGS"), origin);
   }
 }
 
@@ -107,16 +175,16 @@ std::string_view origin_name(Origin origin) noexcept {
 }
 
 void apply(Settings& settings, const Spec& spec, Origin origin) {
-  if (spec.mode) {
-    settings.mode = {*spec.mode, origin};
-    if (*spec.mode == Mode::off) settings.explain = false;
-  } else if (origin == Origin::command_line || spec.explain) {
-    settings.mode = {Mode::rank, origin};
+  merge(settings, spec, origin);
+  if (spec.mode == Mode::off) settings.explain.reset();
+  if (!spec.mode && (origin == Origin::command_line || spec.explain)) {
+    const bool was_on = settings.is_on();
+    settings.mode = {was_on ? settings.mode.value : Mode::automatic, origin};
   }
-  if (spec.explain) settings.explain = *spec.explain;
-  if (spec.verbose) settings.verbose = *spec.verbose;
-  if (spec.master_addr) settings.master_addr = {*spec.master_addr, origin};
-  if (spec.master_port) settings.master_port = {*spec.master_port, origin};
+}
+
+std::span<const SpecItem> site_arguments() noexcept {
+  return kSiteArguments;
 }
 
 std::vector<std::string> apply_site_arguments(Settings& settings,
@@ -143,34 +211,28 @@ std::vector<std::string> apply_site_arguments(Settings& settings,
 }
 
 std::string encode_settings(const Settings& settings) {
-  std::string text = encode_field("mode", settings.mode.origin, settings.is_on() ? "rank" : "off");
-  if (settings.explain) text += "explain ";
-  if (settings.verbose) text += "verbose ";
-  if (const auto& addr = settings.master_addr)
-    text += encode_field("master_addr", addr->origin, addr->value);
-  if (const auto& port = settings.master_port) {
-    text += encode_field("master_port", port->origin, std::to_string(port->value));
+  std::string text;
+  for (const auto& item : items_of(settings)) {
+    if (!text.empty()) text += " ";
+    text += std::to_string(static_cast<int>(item.origin)) + "/" + item.text;
   }
-  const auto& [ports, origin] = settings.computed_ports;
-  text +=
-      encode_field("ports", origin, std::to_string(ports.first) + "-" + std::to_string(ports.last));
-  text.pop_back();
   return text;
 }
 
 Settings decode_settings(std::string_view text) {
   if (text.size() > 4096) fail_decoding(text);
   Settings settings;
-  for (const auto word : split(text, ' ')) {
-    if (word == "explain") {
-      settings.explain = true;
-    } else if (word == "verbose") {
-      settings.verbose = true;
-    } else {
-      decode_into(settings, text, decode_field(text, word));
-    }
-  }
+  for (const auto word : split(text, ' ')) decode_item(settings, text, word);
   return settings;
+}
+
+std::vector<std::string> describe_settings(const Settings& settings) {
+  std::vector<std::string> lines;
+  for (const auto& item : items_of(settings)) {
+    if (item.text.starts_with("explain") || item.text == "verbose") continue;  // seen already
+    lines.push_back(item.text + " (" + std::string(origin_name(item.origin)) + ")");
+  }
+  return lines;
 }
 
 }  // namespace ddp::launch

@@ -29,13 +29,21 @@ struct Chosen {
 
 struct Settings {
   Chosen<Mode> mode{Mode::off, Origin::built_in};
-  bool explain = false;
+  std::optional<ExplainFormat> explain;
   bool verbose = false;
   std::optional<Chosen<std::string>> master_addr;
   std::optional<Chosen<std::uint16_t>> master_port;
   // Where computed ports come from. The kernel hands out 32768-60999 for outgoing connections
   // (net.ipv4.ip_local_port_range), so a listener's port must lie outside.
   Chosen<PortRange> computed_ports{{61'000, 65'535}, Origin::built_in};
+  Chosen<Order> order{Order::slurm, Origin::built_in};
+  Chosen<ThreadPolicy> threads{};
+  Chosen<GpuPolicy> gpus{GpuPolicy::keep, Origin::built_in};
+  Chosen<LocalRankMeaning> local_rank{LocalRankMeaning::node, Origin::built_in};
+  std::optional<Chosen<Rendezvous>> rendezvous;  // nothing: whichever fits
+  Chosen<bool> tf_config{false, Origin::built_in};
+  Chosen<std::string> fabric{"auto", Origin::built_in};
+  Chosen<UcxPolicy> ucx{UcxPolicy::keep, Origin::built_in};
 
   bool is_on() const noexcept { return mode.value != Mode::off; }
 
@@ -53,9 +61,11 @@ struct Settings {
 // another reason.
 void apply(Settings& settings, const Spec& spec, Origin origin);
 
-// Puts the plugin's arguments in plugstack.conf on top: default=auto|rank|off, master_addr=HOST,
-// port_base=P, port_count=N, verbose=yes|no. A mistake there must never end a step or drain a node:
-// a wrong argument is left out, and the returned lines say so.
+// The arguments that plugstack.conf may give to the plugin, as they are told to people.
+std::span<const SpecItem> site_arguments() noexcept;
+
+// Puts them on top. A mistake there must never end a step or drain a node: a wrong argument is left
+// out, and the returned lines say so.
 std::vector<std::string> apply_site_arguments(Settings& settings,
                                               std::span<const std::string_view> arguments);
 
@@ -64,5 +74,8 @@ std::vector<std::string> apply_site_arguments(Settings& settings,
 // decode_settings throws LaunchError for a text that encode_settings does not write.
 std::string encode_settings(const Settings& settings);
 Settings decode_settings(std::string_view text);
+
+// "mode=rank (--ddp)", "order=slurm (built in)", ...: every setting with who chose it.
+std::vector<std::string> describe_settings(const Settings& settings);
 
 }  // namespace ddp::launch

@@ -122,19 +122,20 @@ StepFacts read_slurm_step(const EnvLookup& environment) {
   step.launcher = Launcher::slurm;
   const auto job_id = required_number(environment, "SLURM_JOB_ID", kMaxId);
   const auto step_id = required_number(environment, "SLURM_STEP_ID", kMaxId);
-  const auto restarts = optional_number(environment, "SLURM_RESTART_COUNT", 0);
+  step.restarts = optional_number(environment, "SLURM_RESTART_COUNT", 0);
   step.id = std::to_string(job_id) + "." + std::to_string(step_id);
   // Linear, so that neighbouring jobs never meet before the range wraps; primes, so that the steps
   // of one job do not meet its neighbours'; restarts, so that a requeued job does not meet what its
   // first run left behind.
   step.port_key =
-      std::uint64_t{job_id} + 1009 * std::uint64_t{step_id} + 257 * std::uint64_t{restarts};
+      std::uint64_t{job_id} + 1009 * std::uint64_t{step_id} + 257 * std::uint64_t{step.restarts};
   step.task_count = required_number(environment, "SLURM_STEP_NUM_TASKS", kMaxTasks);
   step.node_count = required_number(environment, "SLURM_STEP_NUM_NODES", kMaxHosts);
   step.nodes = expand_hostlist(required(environment, "SLURM_STEP_NODELIST"));
   step.tasks_per_node = TasksPerNode::parse(required(environment, "SLURM_STEP_TASKS_PER_NODE"));
   check_layout(step);
   read_rank_zero_hints(environment, step);
+  step.switch_map = environment(variable::kSwitchMap).value_or("");
   step.reserved_ports = environment("SLURM_STEP_RESV_PORTS").value_or("");
   if (Inherited(environment, step.id).are_ports_of_another_step(step.reserved_ports)) {
     step.reserved_ports.clear();
@@ -151,6 +152,11 @@ TaskFacts read_slurm_task(const EnvLookup& environment, const StepFacts& step) {
   task.local_task_count = step.tasks_per_node->at(place_in_list(step, task));
   if (const auto ids = environment("SLURM_GTIDS")) task.ranks_on_node = parse_task_ids(*ids);
   check_task(step, task);
+  task.switch_address = environment("SLURM_TOPOLOGY_ADDR").value_or("");
+  task.gpus = read_gpu_lists(environment);
+  task.gpus_on_node = optional_number(environment, "SLURM_GPUS_ON_NODE", 0);
+  task.cpus_on_node = optional_number(environment, "SLURM_CPUS_ON_NODE", 0);
+  task.has_mpi_rank = environment("PMIX_RANK") || environment("PMI_RANK");
   return task;
 }
 

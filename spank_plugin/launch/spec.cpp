@@ -1,5 +1,8 @@
 #include "spank_plugin/launch/spec.h"
 
+#include <algorithm>
+#include <array>
+
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/text.h"
 
@@ -7,8 +10,74 @@ namespace ddp::launch {
 namespace {
 
 constexpr std::size_t kMaxSpecText = 4096;
-constexpr std::string_view kAllowed =
-    "auto, rank, off, explain, verbose, master_addr=HOST, master_port=PORT";
+constexpr std::uint32_t kMaxThreads = 65'536;
+
+constexpr std::array<SpecItem, 7> kWords = {{
+    {"auto", "", "torchrun if that is what the step starts, once per node; else rank"},
+    {"rank", "", "one task is one rank"},
+    {"torchrun", "", "one task per node is torchrun, which then needs no options"},
+    {"off", "", "set nothing"},
+    {"explain", "", "show each variable with its source and rule, and run nothing"},
+    {"verbose", "", "a line per task; with explain the whole plan of every task"},
+    {"tf_config", "", "set TF_CONFIG, for TensorFlow"},
+}};
+
+constexpr std::array<SpecItem, 12> kKeys = {{
+    {"master_addr", "HOST", "MASTER_ADDR"},
+    {"master_port", "PORT", "MASTER_PORT"},
+    {"order", "slurm|packed|switch",
+     "RANK is SLURM's number; or counts node by node; or so that neighbours share a switch"},
+    {"threads", "auto|off|N", "OMP_NUM_THREADS from the CPUs of the task, not at all, or N"},
+    {"gpus", "keep|shared", "what SLURM shows to each task, or all GPUs of its node"},
+    {"local_rank", "node|device", "LOCAL_RANK counts the tasks of a node, or is a visible GPU"},
+    {"rdzv", "static|c10d", "how torchrun's agents meet"},
+    {"fabric", "auto|off|NAME",
+     "NCCL's and Gloo's interfaces where they would go wrong; or none; or a preset"},
+    {"ucx", "keep|bind", "UCX chooses by itself, or each GPU gets its nearest RDMA port"},
+    {"explain", "table|json", "explain in this form"},
+    {"verbose", "yes|no", "a line per task"},
+    {"tf_config", "yes|no", "set TF_CONFIG"},
+}};
+
+template <typename T>
+struct Word {
+  std::string_view text;
+  T value;
+};
+
+constexpr std::array<Word<Mode>, 4> kModes = {{{"auto", Mode::automatic},
+                                               {"rank", Mode::rank},
+                                               {"torchrun", Mode::torchrun},
+                                               {"off", Mode::off}}};
+constexpr std::array<Word<Order>, 3> kOrders = {
+    {{"slurm", Order::slurm}, {"packed", Order::packed}, {"switch", Order::by_switch}}};
+constexpr std::array<Word<ExplainFormat>, 2> kFormats = {
+    {{"table", ExplainFormat::table}, {"json", ExplainFormat::json}}};
+constexpr std::array<Word<Rendezvous>, 2> kRendezvous = {
+    {{"static", Rendezvous::fixed}, {"c10d", Rendezvous::c10d}}};
+constexpr std::array<Word<GpuPolicy>, 2> kGpuPolicies = {
+    {{"keep", GpuPolicy::keep}, {"shared", GpuPolicy::shared}}};
+constexpr std::array<Word<LocalRankMeaning>, 2> kLocalRanks = {
+    {{"node", LocalRankMeaning::node}, {"device", LocalRankMeaning::device}}};
+constexpr std::array<Word<UcxPolicy>, 2> kUcxPolicies = {
+    {{"keep", UcxPolicy::keep}, {"bind", UcxPolicy::bind}}};
+constexpr std::array<Word<bool>, 2> kBooleans = {{{"yes", true}, {"no", false}}};
+
+template <typename T, std::size_t N>
+std::optional<T> value_of(const std::array<Word<T>, N>& words, std::string_view text) noexcept {
+  for (const auto& word : words) {
+    if (word.text == text) return word.value;
+  }
+  return std::nullopt;
+}
+
+template <typename T, std::size_t N>
+std::string_view text_of(const std::array<Word<T>, N>& words, T value) noexcept {
+  for (const auto& word : words) {
+    if (word.value == value) return word.text;
+  }
+  return "";
+}
 
 // Reads one SPEC into a Spec, item by item.
 class SpecReader {
@@ -38,36 +107,70 @@ class SpecReader {
     field = std::move(value);
   }
 
-  void read_word(std::string_view word) {
-    if (word == "auto" || word == "rank") return set(spec_.mode, Mode::rank, "mode");
-    if (word == "off") return set(spec_.mode, Mode::off, "mode");
-    if (word == "explain") return set(spec_.explain, true, word);
-    if (word == "verbose") return set(spec_.verbose, true, word);
-    if (word == "torchrun") {
-      fail(
-          "the mode torchrun (one task per node) is not available yet; use rank, with one task "
-          "per rank, e.g. srun --ddp --ntasks-per-node=8 python train.py");
+  template <typename T, std::size_t N>
+  void set_word(std::optional<T>& field, const std::array<Word<T>, N>& words, std::string_view key,
+                std::string_view text) {
+    const auto value = value_of(words, text);
+    if (!value) {
+      std::string allowed;
+      for (const auto& word : words)
+        allowed += (allowed.empty() ? "" : ", ") + std::string(word.text);
+      fail(std::string(key) + "=" + in_quotes(text) + " is none of " + allowed);
     }
-    fail("unknown item " + in_quotes(word) + " (allowed: " + std::string(kAllowed) + ")");
+    set(field, *value, key);
+  }
+
+  void read_word(std::string_view word) {
+    if (const auto mode = value_of(kModes, word)) return set(spec_.mode, *mode, "mode");
+    if (word == "explain") return set(spec_.explain, ExplainFormat::table, word);
+    if (word == "verbose") return set(spec_.verbose, true, word);
+    if (word == "tf_config") return set(spec_.tf_config, true, word);
+    fail("unknown item " + in_quotes(word) + " (allowed: " + allowed_items() + ")");
   }
 
   void read_pair(std::string_view key, std::string_view value) {
-    if (key == "master_addr") {
-      if (!is_host_or_address(value))
-        fail("master_addr=" + in_quotes(value) + " is no host name or address");
-      return set(spec_.master_addr, std::string(value), key);
-    }
-    if (key == "master_port") {
-      const auto port = parse_decimal(value, 65'535);
-      if (!port || *port == 0) fail("master_port=" + in_quotes(value) + " is no port (1 to 65535)");
-      return set(spec_.master_port, static_cast<std::uint16_t>(*port), key);
-    }
-    if (key == "verbose") {
-      if (value != "yes" && value != "no")
-        fail("verbose=" + in_quotes(value) + " is neither yes nor no");
-      return set(spec_.verbose, value == "yes", key);
-    }
-    fail("unknown key " + in_quotes(key) + " (allowed: " + std::string(kAllowed) + ")");
+    if (key == "master_addr") return read_address(value);
+    if (key == "master_port") return read_port(value);
+    if (key == "order") return set_word(spec_.order, kOrders, key, value);
+    if (key == "threads") return read_threads(value);
+    if (key == "gpus") return set_word(spec_.gpus, kGpuPolicies, key, value);
+    if (key == "local_rank") return set_word(spec_.local_rank, kLocalRanks, key, value);
+    if (key == "rdzv") return set_word(spec_.rendezvous, kRendezvous, key, value);
+    if (key == "fabric") return read_fabric(value);
+    if (key == "ucx") return set_word(spec_.ucx, kUcxPolicies, key, value);
+    if (key == "explain") return set_word(spec_.explain, kFormats, key, value);
+    if (key == "verbose") return set_word(spec_.verbose, kBooleans, key, value);
+    if (key == "tf_config") return set_word(spec_.tf_config, kBooleans, key, value);
+    fail("unknown key " + in_quotes(key) + " (allowed: " + allowed_items() + ")");
+  }
+
+  void read_address(std::string_view value) {
+    if (!is_host_or_address(value))
+      fail("master_addr=" + in_quotes(value) + " is no host name or address");
+    set(spec_.master_addr, std::string(value), "master_addr");
+  }
+
+  void read_port(std::string_view value) {
+    const auto port = parse_decimal(value, 65'535);
+    if (!port || *port == 0) fail("master_port=" + in_quotes(value) + " is no port (1 to 65535)");
+    set(spec_.master_port, static_cast<std::uint16_t>(*port), "master_port");
+  }
+
+  // Which presets there are is known where the site's file is: on the nodes.
+  void read_fabric(std::string_view value) {
+    if (value.size() > 64 || !is_host_or_address(value))
+      fail("fabric=" + in_quotes(value) + " is none of auto, off, or the name of a preset");
+    set(spec_.fabric, std::string(value), "fabric");
+  }
+
+  void read_threads(std::string_view value) {
+    using Kind = ThreadPolicy::Kind;
+    if (value == "auto") return set(spec_.threads, ThreadPolicy{Kind::automatic, 0}, "threads");
+    if (value == "off") return set(spec_.threads, ThreadPolicy{Kind::off, 0}, "threads");
+    const auto count = parse_decimal(value, kMaxThreads);
+    if (!count || *count == 0)
+      fail("threads=" + in_quotes(value) + " is none of auto, off, 1, 2, ...");
+    set(spec_.threads, ThreadPolicy{Kind::count, static_cast<std::uint32_t>(*count)}, "threads");
   }
 
   std::string_view where_;
@@ -75,6 +178,23 @@ class SpecReader {
 };
 
 }  // namespace
+
+std::span<const SpecItem> spec_words() noexcept {
+  return kWords;
+}
+
+std::span<const SpecItem> spec_keys() noexcept {
+  return kKeys;
+}
+
+std::string allowed_items() {
+  std::string list;
+  for (const auto& word : kWords) list += std::string(word.name) + ", ";
+  for (const auto& key : kKeys)
+    list += std::string(key.name) + "=" + std::string(key.values) + ", ";
+  list.resize(list.size() - 2);
+  return list;
+}
 
 Spec parse_spec(std::string_view text, std::string_view where) {
   if (text.size() > kMaxSpecText) {
@@ -86,6 +206,43 @@ Spec parse_spec(std::string_view text, std::string_view where) {
     for (const auto item : split(text, ',')) reader.read(item);
   }
   return reader.take();
+}
+
+std::string_view word_for(Mode mode) noexcept {
+  return text_of(kModes, mode);
+}
+std::string_view word_for(ExplainFormat format) noexcept {
+  return text_of(kFormats, format);
+}
+std::string_view word_for(Order order) noexcept {
+  return text_of(kOrders, order);
+}
+std::string_view word_for(Rendezvous rendezvous) noexcept {
+  return text_of(kRendezvous, rendezvous);
+}
+std::string_view word_for(GpuPolicy policy) noexcept {
+  return text_of(kGpuPolicies, policy);
+}
+std::string_view word_for(LocalRankMeaning meaning) noexcept {
+  return text_of(kLocalRanks, meaning);
+}
+std::string_view word_for(UcxPolicy policy) noexcept {
+  return text_of(kUcxPolicies, policy);
+}
+std::string_view word_for(bool value) noexcept {
+  return text_of(kBooleans, value);
+}
+
+std::string word_for(const ThreadPolicy& policy) {
+  switch (policy.kind) {
+    case ThreadPolicy::Kind::automatic:
+      return "auto";
+    case ThreadPolicy::Kind::off:
+      return "off";
+    case ThreadPolicy::Kind::count:
+      break;
+  }
+  return std::to_string(policy.count);
 }
 
 }  // namespace ddp::launch

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -10,23 +11,78 @@ namespace ddp::launch {
 
 // How a step is turned into a distributed job.
 enum class Mode {
-  off,   // nothing is set
-  rank,  // one task is one rank
+  off,        // nothing is set
+  automatic,  // torchrun if the step starts it with one task per node, else rank
+  rank,       // one task is one rank
+  torchrun,   // one task per node is an agent that starts the ranks of its node
+};
+
+// Which number a task gets as its RANK.
+enum class Order {
+  slurm,      // SLURM_PROCID
+  packed,     // node by node in the order of SLURM's node list
+  by_switch,  // packed, with the nodes of one switch next to each other
+};
+
+enum class ExplainFormat { table, json };
+enum class Rendezvous { fixed, c10d };         // of torchrun; "static" is a keyword
+enum class GpuPolicy { keep, shared };         // shared: every task sees all GPUs of its node
+enum class UcxPolicy { keep, bind };           // bind: each GPU its nearest RDMA port
+enum class LocalRankMeaning { node, device };  // device: LOCAL_RANK is an index of visible GPUs
+
+// OMP_NUM_THREADS: from the CPUs of the task, not at all, or a number.
+struct ThreadPolicy {
+  enum class Kind { automatic, off, count };
+  Kind kind = Kind::automatic;
+  std::uint32_t count = 0;  // of Kind::count
+
+  bool operator==(const ThreadPolicy&) const = default;
 };
 
 // What one SPEC asks for; what it does not mention is empty.
 struct Spec {
   std::optional<Mode> mode;
-  std::optional<bool> explain;  // show the plan instead of running the program
+  std::optional<ExplainFormat> explain;  // show the plan instead of running the program
   std::optional<bool> verbose;
   std::optional<std::string> master_addr;
   std::optional<std::uint16_t> master_port;
+  std::optional<Order> order;
+  std::optional<Rendezvous> rendezvous;
+  std::optional<ThreadPolicy> threads;
+  std::optional<GpuPolicy> gpus;
+  std::optional<LocalRankMeaning> local_rank;
+  std::optional<bool> tf_config;
+  std::optional<std::string> fabric;  // off, auto, or the name of a preset
+  std::optional<UcxPolicy> ucx;
 };
 
-// Words: auto, rank, torchrun, off, explain, verbose. Keys: master_addr, master_port, verbose.
-// "auto" is the best mode for the step; rank is the only one so far. An empty text is an empty
-// Spec. Throws LaunchError, which names the offending item and lists what is allowed. `where` says
-// where the text comes from ("--ddp", "SLURM_DDP").
+// One item of the language, as it is told to people.
+struct SpecItem {
+  std::string_view name;
+  std::string_view values;   // after "name="; empty for a word
+  std::string_view meaning;  // one phrase
+};
+
+// All words, then all keys. Help, messages and the tests of the manual pages are made from it.
+std::span<const SpecItem> spec_words() noexcept;
+std::span<const SpecItem> spec_keys() noexcept;
+
+// "auto, rank, ..., master_addr=HOST, ...".
+std::string allowed_items();
+
+// An empty text is an empty Spec. Throws LaunchError, which names the offending item and lists what
+// is allowed. `where` says where the text comes from ("--ddp", "SLURM_DDP").
 Spec parse_spec(std::string_view text, std::string_view where);
+
+// A value as parse_spec reads it: "rank", "packed", "off", ...
+std::string_view word_for(Mode mode) noexcept;
+std::string_view word_for(ExplainFormat format) noexcept;
+std::string_view word_for(Order order) noexcept;
+std::string_view word_for(Rendezvous rendezvous) noexcept;
+std::string_view word_for(GpuPolicy policy) noexcept;
+std::string_view word_for(LocalRankMeaning meaning) noexcept;
+std::string_view word_for(UcxPolicy policy) noexcept;
+std::string_view word_for(bool value) noexcept;
+std::string word_for(const ThreadPolicy& policy);
 
 }  // namespace ddp::launch

@@ -68,4 +68,11 @@ bool is_host_or_address(std::string_view text) noexcept {
   });
 }
 
+std::string endpoint(std::string_view host, std::string_view port) {
+  const bool is_v6 = host.find(':') != std::string_view::npos && !host.starts_with("[");
+  std::string text(is_v6 ? "[" : "");
+  text.append(host).append(is_v6 ? "]:" : ":").append(port);
+  return text;
+}
+
 }  // namespace ddp::launch

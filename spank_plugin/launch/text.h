@@ -28,4 +28,7 @@ std::string shell_word(std::string_view text);
 // "._-:%", at most 255 of them, at least one.
 bool is_host_or_address(std::string_view text) noexcept;
 
+// "host:port", with brackets around an IPv6 address.
+std::string endpoint(std::string_view host, std::string_view port);
+
 }  // namespace ddp::launch

@@ -7,6 +7,7 @@
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/option.h"
+#include "spank_plugin/spank/release.h"
 
 extern "C" {
 SPANK_PLUGIN(ddp, 1)
@@ -47,6 +48,7 @@ int option_callback(int /*value*/, const char* spec, int remote) noexcept {
 void init(spank_t spank, int count, char** arguments) {
   const std::vector<std::string_view> site(arguments, arguments + count);
   state().site_problems = apply_site_arguments(state().site, site);
+  state().release_problem = find_release_problem(spank);
   switch (spank_context()) {
     case S_CTX_LOCAL:
     case S_CTX_ALLOCATOR:

@@ -2,6 +2,7 @@
 // What the plugin remembers from one callback to the next. SPANK hands no pointer through its
 // callbacks, so there is one of these per process, in plugin.cpp; each context uses its own part.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,11 +24,16 @@ struct PlannedStep {
   launch::NodeFacts node;
   bool was_asked_for = true;  // by the user; not only by the site's default
   std::string error;          // what was wrong before the tasks were forked; they report it
+  // MASTER_ADDR and MASTER_PORT as the user left them. Plugins for containers set them in each
+  // task, by rules of their own (enroot's hook for PyTorch images: one port per job); --ddp is to
+  // decide.
+  std::map<std::string, std::optional<std::string>> rendezvous;
 };
 
 struct PluginState {
   launch::Settings site;                     // built-in defaults and plugstack.conf
   std::vector<std::string> site_problems;    // wrong arguments there
+  std::string release_problem;               // empty if this is the release it was built for
   std::optional<launch::Spec> command_line;  // --ddp; the last one counts
   std::uint32_t components = 0;              // of `srun a : b`, counted by srun's callbacks
   std::optional<PlannedStep> planned;        // in slurmstepd

@@ -4,21 +4,13 @@
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
+#include "spank_plugin/spank/release.h"
 
 namespace ddp::spank {
 
-namespace {
-
-std::string slurm_release() {
-  const int minor = SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER);
-  return std::to_string(SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER)) + (minor < 10 ? ".0" : ".") +
-         std::to_string(minor);
-}
-
-}  // namespace
-
 void slurmd_init(const PluginState& state) {
-  log_line(std::string("version ") + kVersion + " for SLURM " + slurm_release());
+  log_line(std::string("version ") + kVersion + " for SLURM " + built_for_release());
+  if (!state.release_problem.empty()) log_error(state.release_problem);
   for (const auto& problem : state.site_problems) log_error(problem);
   const auto& ports = state.site.computed_ports.value;
   const auto overlap = launch::count_ephemeral_here(ports);

@@ -3,12 +3,17 @@
 #include <unistd.h>
 
 #include <string_view>
+#include <vector>
 
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/host/cpu_mask.h"
+#include "spank_plugin/launch/host/fabric_facts.h"
+#include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/node_facts.h"
 #include "spank_plugin/launch/launcher_daemon.h"
 #include "spank_plugin/launch/plan.h"
 #include "spank_plugin/launch/render.h"
+#include "spank_plugin/launch/torchrun_variables.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/task_environment.h"
@@ -26,25 +31,40 @@ bool is_ordinary_step(spank_t spank) {
          step_id <= SLURM_MAX_NORMAL_STEP_ID;
 }
 
-bool runs_launcher_daemons(spank_t spank) {
+// What the tasks run; empty if SLURM does not say.
+std::vector<std::string_view> command_of(spank_t spank) {
   int count = 0;
   char** arguments = nullptr;
-  if (spank_get_item(spank, S_JOB_ARGV, &count, &arguments) != ESPANK_SUCCESS) return false;
-  return count > 0 && arguments != nullptr && launch::is_launcher_daemon(arguments[0]);
+  if (spank_get_item(spank, S_JOB_ARGV, &count, &arguments) != ESPANK_SUCCESS) return {};
+  if (count <= 0 || arguments == nullptr) return {};
+  return {arguments, arguments + count};
 }
 
-void plan_step(PlannedStep& planned, std::string_view settings,
-               const TaskEnvironment& environment) {
+void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnvironment& environment,
+               const std::vector<std::string_view>& command) {
   if (settings.starts_with(kErrorMark)) {
     throw launch::LaunchError(std::string(settings.substr(kErrorMark.size())));
   }
   planned.settings = launch::decode_settings(settings);
   planned.was_asked_for = planned.settings.is_asked_for();
   planned.step = launch::read_slurm_step(environment.lookup());
+  planned.step.starts_torchrun = launch::is_torchrun(command);
   const launch::Inherited inherited(environment.lookup(), planned.step.id);
   // Nodes of a step of several components cannot know here that they are alone.
   planned.node =
       gather_node_facts(planned.step, planned.settings, inherited, !planned.step.has_components);
+  planned.node.gpus = launch::read_gpu_lists(environment.lookup());
+  for (const auto* name : {"MASTER_ADDR", "MASTER_PORT"}) {
+    planned.rendezvous[name] = environment.get(name);
+  }
+}
+
+// The task's environment, with the user's own rendezvous in it.
+launch::EnvLookup lookup_for_task(const PlannedStep& planned, const TaskEnvironment& environment) {
+  return [&planned, lookup = environment.lookup()](const std::string& name) {
+    const auto found = planned.rendezvous.find(name);
+    return found == planned.rendezvous.end() ? lookup(name) : found->second;
+  };
 }
 
 // Returning an error would do only where plugstack.conf says "required", and starts the program
@@ -87,23 +107,56 @@ void announce(const launch::Plan& plan, bool verbose) {
   write_all(STDERR_FILENO, text);
 }
 
-void explain(const launch::Plan& plan) {
-  if (plan.rank == 0) return write_all(STDOUT_FILENO, render_table(plan));
+void explain(const launch::Plan& plan, const launch::Facts& facts,
+             const launch::Settings& settings) {
+  std::string text;
+  if (settings.explain == launch::ExplainFormat::json) {
+    text = render_json(plan) + "\n";
+  } else if (plan.rank == 0 || settings.verbose) {
+    text = render_table(plan) + (settings.verbose ? render_facts(facts, settings) : "");
+  } else {
+    text = render_task_line(plan) + "\n";
+  }
   // srun passes lines on as they come: give the table of rank 0 a chance to come in one piece.
   constexpr useconds_t kTurn = 300'000;
-  usleep(kTurn);
-  write_all(STDOUT_FILENO, render_task_line(plan) + "\n");
+  if (plan.rank != 0) usleep(kTurn);
+  write_all(STDOUT_FILENO, text);
 }
 
-launch::Plan plan_task(const PlannedStep& planned, const TaskEnvironment& environment) {
-  const launch::EnvLookup lookup = environment.lookup();
+launch::Facts facts_of_task(const PlannedStep& planned, const launch::EnvLookup& lookup) {
+  launch::Facts facts{planned.step, launch::read_slurm_task(lookup, planned.step), planned.node};
+  facts.task.cpus = launch::read_cpu_mask();
+  if (planned.settings.gpus.value == launch::GpuPolicy::shared) {
+    facts.task.hides_gpu_devices = launch::hides_gpu_devices();
+  }
+  return facts;
+}
+
+void set_variables(const launch::Plan& plan, const TaskEnvironment& environment) {
+  for (const auto& entry : plan.entries) {
+    if (entry.removed) {
+      environment.remove(entry.name);
+    } else if (!entry.kept) {
+      environment.set(entry.name, entry.value);
+    }
+  }
+}
+
+void start_planned(const PlannedStep& planned, const TaskEnvironment& environment) {
+  const launch::EnvLookup lookup = lookup_for_task(planned, environment);
   const launch::Inherited inherited(lookup, planned.step.id);
-  const launch::TaskFacts task = launch::read_slurm_task(lookup, planned.step);
-  launch::Plan plan = make_plan({planned.step, task, planned.node}, planned.settings, inherited);
+  launch::Facts facts = facts_of_task(planned, lookup);
+  facts.fabric = find_fabric_part(facts, planned.settings, lookup, inherited);
+  const launch::Plan plan = make_plan(facts, planned.settings, inherited);
   if (plan.rank == 0 && !planned.node.free_port) {
     require_free_master_port(plan, planned.settings, inherited);
   }
-  return plan;
+  if (planned.settings.explain) {
+    explain(plan, facts, planned.settings);
+    end_task(0);
+  }
+  set_variables(plan, environment);
+  announce(plan, planned.settings.verbose);
 }
 
 }  // namespace
@@ -111,10 +164,13 @@ launch::Plan plan_task(const PlannedStep& planned, const TaskEnvironment& enviro
 void slurmstepd_user_init(PluginState& state, spank_t spank) {
   const TaskEnvironment environment(spank);
   const auto settings = environment.get(variable::kSettings);
-  if (!settings || !is_ordinary_step(spank) || runs_launcher_daemons(spank)) return;
+  if (!settings || !is_ordinary_step(spank)) return;
+  const auto command = command_of(spank);
+  if (!command.empty() && launch::is_launcher_daemon(command.front())) return;
   state.planned.emplace();
   try {
-    plan_step(*state.planned, *settings, environment);
+    if (!state.release_problem.empty()) throw launch::LaunchError(state.release_problem);
+    plan_step(*state.planned, *settings, environment, command);
   } catch (const std::exception& error) {
     state.planned->error = error.what();
   }
@@ -126,15 +182,7 @@ void slurmstepd_task_init(const PluginState& state, spank_t spank) {
   const TaskEnvironment environment(spank);
   if (!planned.error.empty()) return fail_on_node(planned, environment);
   try {
-    const launch::Plan plan = plan_task(planned, environment);
-    if (planned.settings.explain) {
-      explain(plan);
-      end_task(0);
-    }
-    for (const auto& entry : plan.entries) {
-      if (!entry.kept) environment.set(entry.name, entry.value);
-    }
-    announce(plan, planned.settings.verbose);
+    start_planned(planned, environment);
   } catch (const std::exception& error) {
     fail(planned, error.what());
   }

@@ -3,8 +3,10 @@
 
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/host/command_output.h"
 #include "spank_plugin/launch/host/file_text.h"
 #include "spank_plugin/launch/hostfile.h"
+#include "spank_plugin/launch/switch_map.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/option.h"
@@ -25,6 +27,7 @@ void forget_outer_step() {
   unsetenv(variable::kSettings);
   unsetenv(variable::kRankZeroHost);
   unsetenv(variable::kComponents);
+  unsetenv(variable::kSwitchMap);
 }
 
 // Tasks never see the hostfile's order: SLURM sorts the node list that they get. A file that cannot
@@ -41,6 +44,17 @@ void tell_rank_zero_host() {
   }
 }
 
+// Only here, once for the whole step, may somebody ask the controller. Where it does not answer, or
+// knows no switches, the tasks say what that means.
+void tell_switches() {
+  constexpr std::chrono::seconds kLimit{10};
+  constexpr std::size_t kMaxOutput = 4U << 20U;
+  const auto topology = launch::output_of({"scontrol", "show", "topology"}, kLimit, kMaxOutput);
+  if (!topology) return;
+  const std::string map = launch::make_switch_map(*topology);
+  if (!map.empty()) tell_nodes(variable::kSwitchMap, map);
+}
+
 }  // namespace
 
 void srun_after_options(PluginState& state) {
@@ -49,10 +63,12 @@ void srun_after_options(PluginState& state) {
   try {
     const launch::Settings settings = resolve_settings(state);
     if (!settings.is_on()) return;
+    if (!state.release_problem.empty()) throw launch::LaunchError(state.release_problem);
     if (state.components == 1) {
       for (const auto& problem : state.site_problems) log_error(problem);
     }
     tell_rank_zero_host();
+    if (settings.order.value == launch::Order::by_switch) tell_switches();
     tell_nodes(variable::kComponents, std::to_string(state.components));
     tell_nodes(variable::kSettings, encode_settings(settings));
   } catch (const launch::LaunchError& error) {

@@ -32,6 +32,14 @@ void TaskEnvironment::set(const std::string& name, const std::string& value) con
   }
 }
 
+void TaskEnvironment::remove(const std::string& name) const {
+  const spank_err_t result = spank_unsetenv(spank_, name.c_str());
+  if (result != ESPANK_SUCCESS && result != ESPANK_ENV_NOEXIST) {
+    throw launch::LaunchError("SLURM does not remove " + name +
+                              " from the task: " + spank_strerror(result));
+  }
+}
+
 launch::EnvLookup TaskEnvironment::lookup() const {
   return [*this](const std::string& name) { return get(name); };
 }

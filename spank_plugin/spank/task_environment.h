@@ -17,8 +17,10 @@ class TaskEnvironment {
   // Nothing if it is not set, or longer than SLURM's limit of 128 KiB.
   std::optional<std::string> get(const std::string& name) const;
 
-  // Throws launch::LaunchError if SLURM refuses.
+  // Both throw launch::LaunchError if SLURM refuses.
   void set(const std::string& name, const std::string& value) const;
+
+  void remove(const std::string& name) const;
 
   launch::EnvLookup lookup() const;
 

@@ -37,7 +37,7 @@ setup() {
 
 @test "mistakes are usage errors, and run nothing" {
   local arguments
-  for arguments in "" "--bogus touch ran" "--ddp bogus touch ran" "--ddp torchrun touch ran" "--ddp=master_port=0 touch ran" \
+  for arguments in "" "--bogus touch ran" "--ddp bogus touch ran" "--ddp order=x touch ran" "--ddp=master_port=0 touch ran" \
     "explain extra" "explain --format xml" "--config missing.ini touch ran" "--ddp"; do
     # shellcheck disable=SC2086
     run ddp-launch $arguments

@@ -8,11 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <string_view>
+
+#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -28,60 +32,91 @@ bool is_loopback(const addrinfo& address) {
   return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
 }
 
-// The child: one byte with the answer, and out, without running anything that the parent set up
-// for its own end.
+constexpr std::size_t kMaxMessage = 4096;  // PIPE_BUF: written, and so read, in one piece
+
+// The answer's first byte is the result; then the addresses, a line each.
+std::string encode(const NameAnswer& answer) {
+  std::string message(1, static_cast<char>(answer.lookup));
+  for (const auto& address : answer.addresses) message.append(address).append("\n");
+  message.resize(std::min(message.size(), kMaxMessage));
+  return message;
+}
+
+NameAnswer decode(std::string_view message) {
+  NameAnswer answer{static_cast<NameLookup>(message.front()), {}};
+  for (const auto address : split(message.substr(1), '\n')) {
+    if (is_host_or_address(address)) answer.addresses.emplace_back(address);
+  }
+  return answer;
+}
+
+// The child: the answer, and out, without running anything that the parent set up for its own end.
 [[noreturn]] void answer_and_leave(int answer_end, const Resolver& resolver,
                                    const std::string& name) noexcept {
   std::signal(SIGPIPE, SIG_IGN);
-  std::array<unsigned char, 1> answer{static_cast<unsigned char>(NameLookup::unknown_name)};
   try {
-    answer[0] = static_cast<unsigned char>(resolver(name));
-  } catch (...) {  // nothing to tell but that the name is not known
+    NameAnswer answer{NameLookup::unknown_name, {}};
+    try {
+      answer = resolver(name);
+    } catch (...) {  // nothing to tell but that the name is not known
+    }
+    const std::string message = encode(answer);
+    const bool told = write(answer_end, message.data(), message.size()) > 0;
+    _exit(told ? 0 : 1);
+  } catch (...) {  // no memory
+    _exit(1);
   }
-  const bool told = write(answer_end, answer.data(), answer.size()) == 1;
-  _exit(told ? 0 : 1);
 }
 
-NameLookup wait_for_answer(int answer_end, std::chrono::milliseconds limit) {
+NameAnswer wait_for_answer(int answer_end, std::chrono::milliseconds limit) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + limit;
   pollfd ready{answer_end, POLLIN, 0};
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return NameLookup::timed_out;
+    if (left <= 0) return {NameLookup::timed_out, {}};
     const int count = poll(&ready, 1, static_cast<int>(left));
     if (count < 0 && errno == EINTR) continue;
-    if (count == 0) return NameLookup::timed_out;
-    std::array<unsigned char, 1> answer{};
-    if (count < 0 || read(answer_end, answer.data(), answer.size()) != 1)
-      return NameLookup::not_done;
-    return static_cast<NameLookup>(answer[0]);
+    if (count == 0) return {NameLookup::timed_out, {}};
+    std::array<char, kMaxMessage> message{};
+    const ssize_t size = count < 0 ? -1 : read(answer_end, message.data(), message.size());
+    if (size <= 0) return {};
+    return decode({message.data(), static_cast<std::size_t>(size)});
   }
 }
 
 }  // namespace
 
-NameLookup resolve(const std::string& name) {
+NameAnswer resolve(const std::string& name) {
+  constexpr std::size_t kMaxAddresses = 8;
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return NameLookup::unknown_name;
+  if (getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0)
+    return {NameLookup::unknown_name, {}};
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
+  NameAnswer answer{NameLookup::only_loopback, {}};
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
-    if (!is_loopback(*address)) return NameLookup::usable;
+    if (is_loopback(*address)) continue;
+    answer.lookup = NameLookup::usable;
+    std::array<char, NI_MAXHOST> text{};
+    if (answer.addresses.size() < kMaxAddresses &&
+        getnameinfo(address->ai_addr, address->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                    NI_NUMERICHOST) == 0)
+      answer.addresses.emplace_back(text.data());
   }
-  return NameLookup::only_loopback;
+  return answer;
 }
 
-NameLookup look_up_name(const std::string& name, std::chrono::milliseconds limit,
-                        const Resolver& resolver) noexcept {
+NameAnswer look_up_name(const std::string& name, std::chrono::milliseconds limit,
+                        const Resolver& resolver) {
   std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return NameLookup::not_done;
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return {};
   const pid_t child = fork();
   if (child == 0) answer_and_leave(ends[1], resolver, name);
   close(ends[1]);
-  NameLookup result = NameLookup::not_done;
+  NameAnswer result;
   if (child > 0) {
     result = wait_for_answer(ends[0], limit);
     kill(child, SIGKILL);  // it has answered, or never will

@@ -4,21 +4,27 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "spank_plugin/launch/facts.h"
 
 namespace ddp::launch {
 
+struct NameAnswer {
+  NameLookup lookup = NameLookup::not_done;
+  std::vector<std::string> addresses;  // numeric, without loopback ones, at most eight
+};
+
 // How a name is resolved; runs in a child process. Only another one than the default in tests.
-using Resolver = std::function<NameLookup(const std::string& name)>;
+using Resolver = std::function<NameAnswer(const std::string& name)>;
 
 // getaddrinfo: usable if any address is outside 127.0.0.0/8 and ::1.
-NameLookup resolve(const std::string& name);
+NameAnswer resolve(const std::string& name);
 
 // The same in a child process that is killed when the limit is over: name services can hang for a
 // minute, and neither a thread nor an alarm is possible inside slurmstepd.
-// NameLookup::not_done if no child can be started. Throws nothing.
-NameLookup look_up_name(const std::string& name, std::chrono::milliseconds limit,
-                        const Resolver& resolver = resolve) noexcept;
+// NameLookup::not_done if no child can be started. Throws std::bad_alloc only.
+NameAnswer look_up_name(const std::string& name, std::chrono::milliseconds limit,
+                        const Resolver& resolver = resolve);
 
 }  // namespace ddp::launch

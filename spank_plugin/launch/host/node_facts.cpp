@@ -16,14 +16,40 @@ bool derives_port(const Settings& settings, const Inherited& inherited) {
   return !settings.master_port && !inherited.gives("MASTER_PORT");
 }
 
+// MASTER_ADDR as somebody gave it; nothing if it must be derived.
+std::optional<std::string> given_address(const Settings& settings, const Inherited& inherited) {
+  const auto& asked = settings.master_addr;
+  if (asked && asked->origin == Origin::command_line) return asked->value;
+  if (auto user = inherited.from_user("MASTER_ADDR")) return user;
+  if (asked && asked->origin == Origin::environment) return asked->value;
+  if (auto before = inherited.from_this_step("MASTER_ADDR")) return before;
+  if (asked) return asked->value;
+  return std::nullopt;
+}
+
+// A given address is taken as it is; where it leads only decides about interfaces.
+void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& settings,
+                    const Inherited& inherited) {
+  const bool wants_addresses = settings.fabric.value != "off" && step.node_count != 1;
+  const auto given = given_address(settings, inherited);
+  if (given && (!wants_addresses || !is_host_or_address(*given))) return;
+  const std::string host = given ? *given : find_leader(step, settings.order.value).host;
+  NameAnswer answer = look_up_name(host, kLookupLimit);
+  if (!given) facts.leader_lookup = answer.lookup;
+  facts.leader_addresses = std::move(answer.addresses);
+  if (!wants_addresses || answer.lookup != NameLookup::only_loopback || step.nodes.size() < 2) {
+    return;
+  }
+  const std::string& other = step.nodes[step.nodes[0] == host ? 1 : 0];
+  facts.peer_addresses = look_up_name(other, kLookupLimit).addresses;
+}
+
 }  // namespace
 
 NodeFacts gather_node_facts(const StepFacts& step, const Settings& settings,
                             const Inherited& inherited, bool may_choose_port) {
   NodeFacts facts;
-  if (!settings.master_addr && !inherited.gives("MASTER_ADDR")) {
-    facts.leader_lookup = look_up_name(find_leader(step).host, kLookupLimit);
-  }
+  look_up_leader(facts, step, settings, inherited);
   if (may_choose_port && step.node_count == 1 && derives_port(settings, inherited)) {
     facts.free_port = first_free_port(choose_port(step, settings).candidates);
   }

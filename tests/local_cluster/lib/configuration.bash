@@ -64,6 +64,15 @@ MailProg=/bin/true
 CONF
 }
 
+# Lines of the base whose setting the extra lines have, too, are left out: SLURM would complain about
+# both in every command.
+without_settings_of() { # EXTRA; the base on standard input
+  awk -v extra="$1" '
+    function setting(line) { sub(/=.*/, "", line); return tolower(line) }
+    BEGIN { while ((getline line < extra) > 0) replaced[setting(line)] = 1 }
+    !(setting($0) in replaced)'
+}
+
 write_nodes() {
   local k port memory_mb
   memory_mb=$(awk '$1 == "MemTotal:" { print int($2 / 1024) }' /proc/meminfo)
@@ -102,7 +111,7 @@ write_configuration() {
   printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$STATE/cgroup.conf"
   write_plugstack
   copy_extra_files
-  { write_base_options; cat "$extra_lines"; echo; write_nodes; } >"$STATE/slurm.conf"
+  { write_base_options | without_settings_of "$extra_lines"; cat "$extra_lines"; echo; write_nodes; } >"$STATE/slurm.conf"
   fingerprint >"$STATE/fingerprint"
   printf 'node_count=%q mode=%q subnet=%q\n' "$node_count" "$mode" "$subnet" >"$STATE/settings"
 }

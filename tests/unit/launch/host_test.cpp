@@ -3,17 +3,22 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <thread>
 
 #include "spank_plugin/launch/ephemeral_ports.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/host/command_output.h"
+#include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/file_text.h"
+#include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/socket_table.h"
@@ -24,27 +29,40 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(NameLookupTest, ClassifiesAddresses) {
-  EXPECT_EQ(look_up_name("127.0.1.1", 5s), NameLookup::only_loopback);
-  EXPECT_EQ(look_up_name("::1", 5s), NameLookup::only_loopback);
-  EXPECT_EQ(look_up_name("192.0.2.7", 5s), NameLookup::usable);
-  EXPECT_EQ(look_up_name("2001:db8::7", 5s), NameLookup::usable);
-  EXPECT_EQ(look_up_name("256.256.256.256.", 5s), NameLookup::unknown_name);
+  EXPECT_EQ(look_up_name("127.0.1.1", 5s).lookup, NameLookup::only_loopback);
+  EXPECT_EQ(look_up_name("::1", 5s).lookup, NameLookup::only_loopback);
+  EXPECT_EQ(look_up_name("192.0.2.7", 5s).lookup, NameLookup::usable);
+  EXPECT_EQ(look_up_name("2001:db8::7", 5s).lookup, NameLookup::usable);
+  EXPECT_EQ(look_up_name("256.256.256.256.", 5s).lookup, NameLookup::unknown_name);
 }
 
 TEST(NameLookupTest, EndsWhenTheNameServiceHangs) {
   const Resolver hanging = [](const std::string&) {
     std::this_thread::sleep_for(1h);
-    return NameLookup::usable;
+    return NameAnswer{NameLookup::usable, {}};
   };
-  EXPECT_EQ(look_up_name("any", 50ms, hanging), NameLookup::timed_out);
+  EXPECT_EQ(look_up_name("any", 50ms, hanging).lookup, NameLookup::timed_out);
 }
 
 TEST(NameLookupTest, SurvivesAResolverThatCrashesOrThrows) {
-  EXPECT_EQ(look_up_name("any", 5s, [](const std::string&) -> NameLookup { _exit(3); }),
-            NameLookup::not_done);
-  EXPECT_EQ(look_up_name("any", 5s,
-                         [](const std::string&) -> NameLookup { throw std::runtime_error("x"); }),
+  const auto lookup = [](const Resolver& resolver) {
+    return look_up_name("any", 5s, resolver).lookup;
+  };
+  EXPECT_EQ(lookup([](const std::string&) -> NameAnswer { _exit(3); }), NameLookup::not_done);
+  EXPECT_EQ(lookup([](const std::string&) -> NameAnswer { throw std::runtime_error("x"); }),
             NameLookup::unknown_name);
+}
+
+TEST(NameLookupTest, TellsTheAddressesThatOtherNodesCanUse) {
+  EXPECT_EQ(look_up_name("192.0.2.7", 5s).addresses, std::vector<std::string>{"192.0.2.7"});
+  EXPECT_EQ(look_up_name("2001:db8::7", 5s).addresses, std::vector<std::string>{"2001:db8::7"});
+  EXPECT_TRUE(look_up_name("127.0.1.1", 5s).addresses.empty());
+  const Resolver many = [](const std::string&) {
+    return NameAnswer{NameLookup::usable, std::vector<std::string>(1000, "192.0.2.7")};
+  };
+  const auto addresses = look_up_name("any", 5s, many).addresses;
+  EXPECT_GT(addresses.size(), 100U) << "as many as fit";
+  EXPECT_LT(addresses.size(), 1000U);
 }
 
 TEST(NameLookupTest, LeavesNoChildBehind) {
@@ -168,6 +186,80 @@ TEST_F(FileText, OfSomethingElseIsNothing) {
   EXPECT_EQ(read_text(path(""), 100), std::nullopt) << "a folder";
   ASSERT_EQ(mkfifo(path("file").c_str(), 0600), 0);
   EXPECT_EQ(read_text(path("file"), 100), std::nullopt) << "a pipe, which nobody writes to";
+}
+
+TEST(CommandOutput, OfAProgramThatEndsWell) {
+  EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two >&2"}, 5s, 1000), "one\n");
+  EXPECT_EQ(output_of({"sh", "-c", "cat"}, 5s, 1000), "") << "no input";
+}
+
+TEST(CommandOutput, IsNothingBeyondItsLimits) {
+  EXPECT_EQ(output_of({"no-such-program"}, 5s, 1000), std::nullopt);
+  EXPECT_EQ(output_of({"sh", "-c", "echo x; exit 3"}, 5s, 1000), std::nullopt);
+  EXPECT_EQ(output_of({"sh", "-c", "kill -9 $$"}, 5s, 1000), std::nullopt);
+  EXPECT_EQ(output_of({"sleep", "1000"}, 50ms, 1000), std::nullopt);
+  EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
+}
+
+// A folder of its own, removed with all that is in it.
+class Folder {
+ public:
+  Folder() : path_(testing::TempDir() + "ddp-host-" + std::to_string(getpid())) {
+    std::filesystem::create_directories(path_);
+    std::filesystem::permissions(path_, std::filesystem::perms(0755));
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  const std::string& path() const { return path_; }
+  void write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path file = path_ + "/" + name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+
+ private:
+  std::string path_;
+};
+
+TEST(CpuMask, CountsCoresByTheirSiblings) {
+  const auto real = read_cpu_mask();
+  ASSERT_TRUE(real);
+  EXPECT_GE(real->cpus, real->cores);
+  EXPECT_GE(real->online, real->cpus);
+  const Folder folder;  // all CPUs are one core
+  for (std::uint32_t cpu = 0; cpu < 1024; ++cpu) {
+    folder.write("cpu" + std::to_string(cpu) + "/topology/thread_siblings_list", "0-1023\n");
+  }
+  EXPECT_EQ(read_cpu_mask(folder.path())->cores, 1U);
+  EXPECT_EQ(read_cpu_mask("/nowhere")->cores, real->cpus) << "unknown: each CPU is one";
+}
+
+// Whether an ordinary user would be told that GPUs are hidden: root may open everything.
+bool hides_from_user(const std::string& folder) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool is_user = geteuid() != 0 || (setgid(65'534) == 0 && setuid(65'534) == 0);
+    _exit(!is_user ? 2 : hides_gpu_devices(folder) ? 1 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_LE(WEXITSTATUS(status), 1);
+  return WEXITSTATUS(status) == 1;
+}
+
+TEST(GpuDevices, AreHiddenIfOneMayNotBeOpened) {
+  const Folder folder;
+  EXPECT_FALSE(hides_from_user(folder.path())) << "there are none";
+  folder.write("nvidia0", "");
+  folder.write("nvidia3", "");
+  std::filesystem::permissions(folder.path() + "/nvidia0", std::filesystem::perms(0666));
+  std::filesystem::permissions(folder.path() + "/nvidia3", std::filesystem::perms(0666));
+  EXPECT_FALSE(hides_from_user(folder.path()));
+  std::filesystem::permissions(folder.path() + "/nvidia3", std::filesystem::perms(0));
+  EXPECT_TRUE(hides_from_user(folder.path()));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 std::string error_of(const Variables& variables, const NodeFacts& node = {}) {
   try {
-    return "leader " + find_leader_address(slurm_facts(variables, node)).host;
+    return "leader " + find_leader_address(slurm_facts(variables, node), Order::slurm).host;
   } catch (const LaunchError& error) {
     return error.what();
   }
@@ -109,7 +109,7 @@ TEST(Leader, MpirunOverSeveralHostsSaysWhatToDo) {
   facts.step.launcher = Launcher::open_mpi;
   facts.step.node_count = 0;
   try {
-    find_leader_address(facts);
+    find_leader_address(facts, Order::slurm);
     FAIL();
   } catch (const LaunchError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("-x MASTER_ADDR="), HasSubstr("master_addr=HOST")));

@@ -260,7 +260,8 @@ TEST(Render, JsonHasEveryEntry) {
 TEST(Render, ExportsAreForAShell) {
   EXPECT_THAT(render_exports(slurm_plan(two_by_two())),
               AllOf(StartsWith("export RANK=2\n"), HasSubstr("export MASTER_ADDR=p1\n"),
-                    HasSubstr("export SLURM_DDP_SET=100.0:MASTER_ADDR,MASTER_PORT:\n")));
+                    HasSubstr("export SLURM_DDP_SET=100.0:MASTER_ADDR,MASTER_PORT,JAX_"
+                              "COORDINATOR_ADDRESS:\n")));
 }
 
 TEST(OpenMpiPlan, HasNoNodeRankOnSeveralHosts) {

@@ -29,7 +29,7 @@ TEST(Spec, ReadsWordsAndPairs) {
   EXPECT_EQ(spec.master_port, 29500);
   EXPECT_EQ(spec.verbose, false);
   EXPECT_EQ(spec.explain, std::nullopt);
-  EXPECT_EQ(parse_spec("auto", "--ddp").mode, Mode::rank);
+  EXPECT_EQ(parse_spec("auto", "--ddp").mode, Mode::automatic);
   EXPECT_EQ(parse_spec("off", "--ddp").mode, Mode::off);
   EXPECT_EQ(parse_spec("verbose", "--ddp").verbose, true);
   EXPECT_EQ(parse_spec("", "--ddp").mode, std::nullopt);
@@ -37,15 +37,43 @@ TEST(Spec, ReadsWordsAndPairs) {
 }
 
 TEST(Spec, UnknownItemIsNamedAndTheAllowedAreListed) {
-  EXPECT_THAT(message_of("bogus"),
-              AllOf(StartsWith("--ddp: unknown item 'bogus'"),
-                    HasSubstr("auto, rank, off, explain"), HasSubstr("master_port=PORT")));
+  EXPECT_THAT(message_of("bogus"), AllOf(StartsWith("--ddp: unknown item 'bogus'"),
+                                         HasSubstr("auto, rank, torchrun, off, explain"),
+                                         HasSubstr("master_port=PORT")));
   EXPECT_THAT(message_of("colour=red"),
               AllOf(HasSubstr("unknown key 'colour'"), HasSubstr("master_addr=HOST")));
 }
 
-TEST(Spec, TorchrunIsRefusedUntilItIsThere) {
-  EXPECT_THAT(message_of("torchrun"), AllOf(HasSubstr("torchrun"), HasSubstr("not available")));
+TEST(Spec, ReadsEveryValueThatItsTableNames) {
+  for (const auto& word : spec_words()) EXPECT_EQ(message_of(std::string(word.name)), "accepted");
+  for (const auto& key : spec_keys()) {
+    std::string values(key.values);
+    for (std::size_t at = 0; at != std::string::npos;) {
+      const auto end = values.find('|', at);
+      std::string value = values.substr(at, end - at);
+      if (value == "N" || value == "PORT") value = "7";
+      EXPECT_EQ(message_of(std::string(key.name) + "=" + value), "accepted");
+      at = end == std::string::npos ? end : end + 1;
+    }
+    EXPECT_THAT(message_of(std::string(key.name) + "=$"), HasSubstr(std::string(key.name)));
+  }
+}
+
+TEST(Spec, ValuesComeBackAsWords) {
+  const Spec spec = parse_spec(
+      "torchrun,explain=json,order=switch,rdzv=c10d,threads=12,gpus=shared,local_rank=device,"
+      "tf_config,fabric=efa,ucx=bind",
+      "--ddp");
+  EXPECT_EQ(word_for(*spec.mode), "torchrun");
+  EXPECT_EQ(word_for(*spec.explain), "json");
+  EXPECT_EQ(word_for(*spec.order), "switch");
+  EXPECT_EQ(word_for(*spec.rendezvous), "c10d");
+  EXPECT_EQ(word_for(*spec.threads), "12");
+  EXPECT_EQ(word_for(*spec.gpus), "shared");
+  EXPECT_EQ(word_for(*spec.local_rank), "device");
+  EXPECT_EQ(word_for(*spec.tf_config), "yes");
+  EXPECT_EQ(*spec.fabric, "efa");
+  EXPECT_EQ(word_for(*spec.ucx), "bind");
 }
 
 class SpecRefuses : public testing::TestWithParam<std::string> {};
@@ -54,14 +82,16 @@ TEST_P(SpecRefuses, Text) {
   EXPECT_THAT(message_of(GetParam()), StartsWith("--ddp: ")) << GetParam();
 }
 
-INSTANTIATE_TEST_SUITE_P(Malformed, SpecRefuses,
-                         testing::Values(",", "auto,", "auto,,verbose", "AUTO", " auto",
-                                         "auto rank", "=", "=x", "master_port=", "master_port=0",
-                                         "master_port=65536", "master_port=12a", "master_port=-1",
-                                         "master_addr=", "master_addr=a b", "master_addr=$(reboot)",
-                                         "master_addr=" + std::string(256, 'a'), "verbose=1",
-                                         "verbose=", "auto,off", "auto,auto", "off,explain",
-                                         "master_port=1,master_port=1", std::string(5000, 'a')));
+INSTANTIATE_TEST_SUITE_P(
+    Malformed, SpecRefuses,
+    testing::Values(",", "auto,", "auto,,verbose", "AUTO", " auto", "auto rank", "=", "=x",
+                    "master_port=", "master_port=0", "master_port=65536", "master_port=12a",
+                    "master_port=-1", "master_addr=", "master_addr=a b", "master_addr=$(reboot)",
+                    "master_addr=" + std::string(256, 'a'), "verbose=1", "verbose=", "order=random",
+                    "order=", "threads=0", "threads=-1", "threads=65537", "explain=xml",
+                    "explain,explain=json", "rdzv=etcd", "fabric=", "fabric=a b", "ucx=all",
+                    "gpus=0", "auto,off", "torchrun,rank", "auto,auto", "off,explain",
+                    "master_port=1,master_port=1", std::string(5000, 'a')));
 
 TEST(Settings, AreOffUnlessSomebodyAsks) {
   Settings settings;
@@ -69,7 +99,7 @@ TEST(Settings, AreOffUnlessSomebodyAsks) {
   apply(settings, parse_spec("verbose,master_port=5", "SLURM_DDP"), Origin::environment);
   EXPECT_EQ(settings.mode.value, Mode::off) << "a detail in the environment is no request";
   apply(settings, parse_spec("", "--ddp"), Origin::command_line);
-  EXPECT_EQ(settings.mode.value, Mode::rank) << "a bare --ddp is";
+  EXPECT_EQ(settings.mode.value, Mode::automatic) << "a bare --ddp is";
   EXPECT_TRUE(settings.verbose);
 }
 
@@ -81,7 +111,7 @@ TEST(Settings, LaterLayersWinItemByItem) {
   apply(settings, parse_spec("master_port=1111,master_addr=from-user", "SLURM_DDP"),
         Origin::environment);
   apply(settings, parse_spec("master_port=2222", "--ddp"), Origin::command_line);
-  EXPECT_EQ(settings.mode.value, Mode::rank);
+  EXPECT_EQ(settings.mode, (Chosen<Mode>{Mode::automatic, Origin::command_line}));
   EXPECT_EQ(settings.master_addr, (Chosen<std::string>{"from-user", Origin::environment}));
   EXPECT_EQ(settings.master_port, (Chosen<std::uint16_t>{2222, Origin::command_line}));
   EXPECT_EQ(settings.computed_ports, (Chosen<PortRange>{{50000, 50099}, Origin::site}));
@@ -90,10 +120,18 @@ TEST(Settings, LaterLayersWinItemByItem) {
 TEST(Settings, OffOnTheCommandLineEndsEverything) {
   Settings settings;
   apply(settings, parse_spec("explain", "SLURM_DDP"), Origin::environment);
-  EXPECT_EQ(settings.mode.value, Mode::rank);
+  EXPECT_EQ(settings.mode.value, Mode::automatic);
   apply(settings, parse_spec("off", "--ddp"), Origin::command_line);
   EXPECT_EQ(settings.mode.value, Mode::off);
-  EXPECT_FALSE(settings.explain);
+  EXPECT_EQ(settings.explain, std::nullopt);
+}
+
+TEST(Settings, ABareOptionKeepsTheModeThatTheSiteChose) {
+  Settings settings;
+  const std::vector<std::string_view> site = {"default=torchrun"};
+  EXPECT_THAT(apply_site_arguments(settings, site), ElementsAre());
+  apply(settings, parse_spec("verbose", "--ddp"), Origin::command_line);
+  EXPECT_EQ(settings.mode, (Chosen<Mode>{Mode::torchrun, Origin::command_line}));
 }
 
 TEST(Settings, KnowWhetherTheUserAsked) {
@@ -116,13 +154,18 @@ TEST(SiteArguments, AMistakeIsReportedAndLeftOut) {
     std::vector<std::string_view> arguments;
     const char* message;
   } kCases[] = {{{"defualt=auto"}, "allowed are"},
-                {{"default=torchrun"}, "auto, rank or off"},
+                {{"default=packed"}, "unknown item 'packed'"},
+                {{"default=verbose"}, "auto, rank, torchrun or off"},
+                {{"default=auto,verbose"}, "auto, rank, torchrun or off"},
+                {{"threads=4,verbose=yes"}, "separated by spaces"},
+                {{"master_port=29500"}, "allowed are"},
+                {{"order=random"}, "slurm, packed, switch"},
                 {{"port_base=80"}, "1024 to 65535"},
                 {{"port_base=x"}, "1024 to 65535"},
                 {{"port_count=0"}, "1 to 64512"},
                 {{"port_base=65000", "port_count=1000"}, "beyond port 65535"},
                 {{"master_addr=a b"}, "no host name"},
-                {{"verbose=maybe"}, "yes nor no"},
+                {{"verbose=maybe"}, "none of yes, no"},
                 {{""}, "allowed are"}};
   for (const auto& [arguments, message] : kCases) {
     Settings settings;
@@ -136,7 +179,7 @@ TEST(SiteArguments, OneMistakeDoesNotSpoilTheOthers) {
   Settings settings;
   const std::vector<std::string_view> arguments = {"default=auto", "nonsense=1", "verbose=yes"};
   EXPECT_EQ(apply_site_arguments(settings, arguments).size(), 1U);
-  EXPECT_EQ(settings.mode.value, Mode::rank);
+  EXPECT_EQ(settings.mode.value, Mode::automatic);
   EXPECT_TRUE(settings.verbose);
 }
 
@@ -150,11 +193,19 @@ TEST(SiteArguments, PortBaseAloneGoesUpToTheLastPort) {
 TEST(EncodedSettings, ComeBackAsTheyWere) {
   Settings full;
   full.mode = {Mode::rank, Origin::environment};
-  full.explain = true;
+  full.explain = ExplainFormat::json;
   full.verbose = true;
   full.master_addr = {"fe80::1%eth0", Origin::command_line};
   full.master_port = {29500, Origin::environment};
   full.computed_ports = {{50000, 50099}, Origin::site};
+  full.order = {Order::by_switch, Origin::command_line};
+  full.threads = {{ThreadPolicy::Kind::count, 12}, Origin::site};
+  full.gpus = {GpuPolicy::shared, Origin::site};
+  full.local_rank = {LocalRankMeaning::device, Origin::environment};
+  full.rendezvous = {Rendezvous::c10d, Origin::command_line};
+  full.tf_config = {true, Origin::command_line};
+  full.fabric = {"efa", Origin::environment};
+  full.ucx = {UcxPolicy::bind, Origin::command_line};
   for (const Settings& settings : {Settings{}, full}) {
     const std::string text = encode_settings(settings);
     EXPECT_EQ(decode_settings(text), settings) << text;
@@ -163,9 +214,9 @@ TEST(EncodedSettings, ComeBackAsTheyWere) {
 
 TEST(EncodedSettings, OtherTextIsRefused) {
   for (const std::string text :
-       {"", "x", "rank", "mode=2/rank  verbose", "mode=2/torchrun", "master_port=1/0",
-        "master_port=1/70000", "master_port=9/1", "master_port=1", "master_addr=1/a;b",
-        "ports=1/1-2,3-4", "ports=1/", "colour=1/red", "=1/x"}) {
+       {"", "x", "rank", "2/rank  verbose", "2/torch", "1/master_port=0", "1/master_port=70000",
+        "9/master_port=1", "master_port=1", "1/master_addr=a;b", "1/ports=1-2,3-4",
+        "1/ports=", "1/colour=red", "1/=x", "x/rank", "1rank", "1/"}) {
     EXPECT_THROW(decode_settings(text), LaunchError) << text;
   }
   EXPECT_THROW(decode_settings(std::string(10'000, 'a')), LaunchError);

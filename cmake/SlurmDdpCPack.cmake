@@ -1,0 +1,58 @@
+# Packages by CPack: `cpack -G DEB` or `cpack -G RPM` in the build folder. Two of them: slurm-ddp-plugin,
+# which fits one release of SLURM, depends on it and has it in its version; and slurm-ddp, the programs.
+set(CPACK_PACKAGE_NAME slurm-ddp)
+set(CPACK_PACKAGE_VENDOR "slurm-ddp")
+set(CPACK_PACKAGE_CONTACT "the slurm-ddp authors")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL tools)
+
+# Files name the prefix they are installed under, so it must be the real one while they are staged.
+set(CPACK_SET_DESTDIR ON)
+set(CPACK_INSTALL_PREFIX /usr)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME slurm-ddp)
+set(CPACK_DEBIAN_PACKAGE_SECTION admin)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS slurm-ddp-plugin)
+
+set(CPACK_RPM_COMPONENT_INSTALL ON)
+set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
+set(CPACK_RPM_PACKAGE_LICENSE "ASL 2.0")
+set(CPACK_RPM_TOOLS_PACKAGE_NAME slurm-ddp)
+# Folders that belong to the system, not to us.
+set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION /usr/share/man /usr/share/man/man1
+    /usr/share/man/man8 /usr/share/modulefiles ${CMAKE_INSTALL_FULL_LIBDIR}/slurm
+    /usr/${CMAKE_INSTALL_LIBDIR} /usr/${CMAKE_INSTALL_LIBDIR}/slurm)
+
+set(release 1)
+if(SLURM_DDP_PLUGIN)
+  # 22.05 -> "22.05" and, for "older than the next release", "22.06".
+  string(REGEX MATCH "^([0-9]+)\\.0?([0-9]+)$" matched "${SLURM_DDP_SLURM_RELEASE}")
+  set(year ${CMAKE_MATCH_1})
+  math(EXPR next_month "${CMAKE_MATCH_2} + 1")
+  if(next_month LESS 10)
+    set(next_month "0${next_month}")
+  endif()
+  set(this "${SLURM_DDP_SLURM_RELEASE}")
+  set(next "${year}.${next_month}")
+  set(release "1+slurm${this}")
+  list(APPEND CPACK_COMPONENTS_ALL plugin)
+  set(CPACK_DEBIAN_PLUGIN_PACKAGE_NAME slurm-ddp-plugin)
+  # Debian's packages, or those that SLURM's own sources build.
+  set(CPACK_DEBIAN_PLUGIN_PACKAGE_DEPENDS
+      "slurm-wlm-basic-plugins (>= ${this}) | slurm-smd (>= ${this}), slurm-wlm-basic-plugins (<< ${next}) | slurm-smd (<< ${next})")
+  set(CPACK_RPM_PLUGIN_PACKAGE_NAME slurm-ddp-plugin)
+  set(CPACK_RPM_PLUGIN_PACKAGE_REQUIRES "slurm >= ${this}, slurm < ${next}")
+  install(FILES "${PROJECT_SOURCE_DIR}/docs/man/srun-ddp.1"
+    DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT plugin)
+  install(FILES "${PROJECT_SOURCE_DIR}/docs/man/ddp.8"
+    DESTINATION "${CMAKE_INSTALL_MANDIR}/man8" COMPONENT plugin)
+endif()
+set(CPACK_DEBIAN_PACKAGE_RELEASE "${release}")
+string(REPLACE "1+slurm" "1.sl" CPACK_RPM_PACKAGE_RELEASE "${release}")
+include(CPack)

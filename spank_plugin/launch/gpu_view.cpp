@@ -1,0 +1,86 @@
+#include "spank_plugin/launch/gpu_view.h"
+
+#include <algorithm>
+
+namespace ddp::launch {
+namespace {
+
+constexpr std::uint32_t kMaxDevices = 4096;
+
+const GpuList* find_list(const std::vector<GpuList>& lists, const std::string& variable) {
+  const auto found = std::find_if(lists.begin(), lists.end(),
+                                  [&](const GpuList& list) { return list.variable == variable; });
+  return found == lists.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::optional<std::uint32_t> GpuView::device_of(std::uint32_t local_rank) const noexcept {
+  if (!visible || *visible == 0) return std::nullopt;
+  return local_rank % *visible;
+}
+
+std::uint32_t count_devices(std::string_view devices) noexcept {
+  if (devices.empty() || devices == "-1" || devices == "NoDevFiles") return 0;
+  const auto commas = std::count(devices.begin(), devices.end(), ',');
+  return static_cast<std::uint32_t>(std::min<std::ptrdiff_t>(commas + 1, kMaxDevices));
+}
+
+GpuView view_gpus(const TaskFacts& task, const NodeFacts& node) {
+  GpuView view;
+  view.on_node = task.gpus_on_node;
+  if (!node.gpus.empty()) {
+    view.on_node = std::max(view.on_node, count_devices(node.gpus.front().devices));
+  }
+  if (!task.gpus.empty()) {
+    view.visible = count_devices(task.gpus.front().devices);
+    view.source = task.gpus.front().variable;
+  } else if (task.gpus_on_node != 0) {
+    view.visible = task.gpus_on_node;  // no list: all of them
+    view.source = "SLURM_GPUS_ON_NODE";
+  }
+  view.is_masked = view.visible && *view.visible < view.on_node;
+  return view;
+}
+
+std::vector<GpuList> unmasked_lists(const TaskFacts& task, const NodeFacts& node) {
+  std::vector<GpuList> lists;
+  for (const auto& whole : node.gpus) {
+    const GpuList* own = find_list(task.gpus, whole.variable);
+    if (own != nullptr && count_devices(own->devices) < count_devices(whole.devices))
+      lists.push_back(whole);
+  }
+  return lists;
+}
+
+std::vector<std::string> gpu_notes(const GpuView& view, const TaskFacts& task, GpuPolicy policy) {
+  std::vector<std::string> notes;
+  if (!view.visible || task.local_task_count < 2) return notes;
+  const auto number = [](std::uint32_t count) { return std::to_string(count); };
+  if (view.is_masked) {
+    const std::string seen = "each task sees " + number(*view.visible) + " of the " +
+                             number(view.on_node) + " GPUs of its node";
+    if (policy == GpuPolicy::shared) {
+      notes.push_back(seen + ", and gpus=shared cannot change that: " +
+                      (task.hides_gpu_devices ? "their device files are closed to it"
+                                              : "the list of all of them is not known here"));
+    } else {
+      notes.push_back(
+          seen +
+          " (--gpus-per-task or --gpu-bind): NCCL may lose the direct way between them, "
+          "and LOCAL_RANK is no device number; ask for --gpus-per-node and "
+          "--ntasks-per-node instead, or use --ddp=gpus=shared or local_rank=device");
+    }
+  } else if (*view.visible < task.local_task_count) {
+    notes.push_back(number(task.local_task_count) + " tasks on this node share " +
+                    number(*view.visible) +
+                    " GPUs, which NCCL refuses (Duplicate GPU detected); start one task per GPU");
+  } else if (*view.visible > task.local_task_count) {
+    notes.push_back(number(task.local_task_count) + " tasks on this node leave " +
+                    number(*view.visible - task.local_task_count) + " of its " +
+                    number(*view.visible) + " GPUs idle; start one task per GPU");
+  }
+  return notes;
+}
+
+}  // namespace ddp::launch

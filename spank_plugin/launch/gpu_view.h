@@ -1,0 +1,38 @@
+#pragma once
+// What a task sees of its node's GPUs, and what that means for LOCAL_RANK: most programs take it
+// for the number of their GPU, which is wrong where SLURM shows each task only its own.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/settings.h"
+
+namespace ddp::launch {
+
+struct GpuView {
+  std::optional<std::uint32_t> visible;  // GPUs that this task sees; nothing if nothing tells
+  std::uint32_t on_node = 0;             // GPUs of the step on this node; 0 unknown
+  bool is_masked = false;                // this task sees fewer than the step has here
+  std::string source;                    // variable
+
+  // Which of the visible GPUs belongs to the task with this local rank; nothing without GPUs.
+  std::optional<std::uint32_t> device_of(std::uint32_t local_rank) const noexcept;
+};
+
+// How many devices a list such as "0,1" or "GPU-8f3a...,MIG-..." names. "" and "-1" name none.
+std::uint32_t count_devices(std::string_view devices) noexcept;
+
+GpuView view_gpus(const TaskFacts& task, const NodeFacts& node);
+
+// The lists that show a masked task all GPUs of the step on its node, for GpuPolicy::shared; only
+// those that differ from what the task has. Empty where nothing is masked or it is unknown.
+std::vector<GpuList> unmasked_lists(const TaskFacts& task, const NodeFacts& node);
+
+// What is legal but often a mistake, with the remedy.
+std::vector<std::string> gpu_notes(const GpuView& view, const TaskFacts& task, GpuPolicy policy);
+
+}  // namespace ddp::launch

@@ -1,0 +1,77 @@
+#include "spank_plugin/launch/host/command_output.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+namespace ddp::launch {
+namespace {
+
+[[noreturn]] void become(char* const* arguments, int output) noexcept {
+  const int nothing = open("/dev/null", O_RDWR);
+  dup2(nothing, STDIN_FILENO);
+  dup2(output, STDOUT_FILENO);  // the copy stays open in the program
+  dup2(nothing, STDERR_FILENO);
+  execvp(arguments[0], arguments);
+  _exit(127);
+}
+
+// Until the end of the output. Nothing if a limit is reached first.
+std::optional<std::string> read_all(int fd, std::chrono::milliseconds limit,
+                                    std::size_t max_bytes) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + limit;
+  std::string text;
+  std::array<char, 4096> block{};
+  pollfd ready{fd, POLLIN, 0};
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const int events = left <= 0 ? 0 : poll(&ready, 1, static_cast<int>(left));
+    if (events < 0 && errno == EINTR) continue;
+    if (events <= 0) return std::nullopt;
+    const ssize_t count = read(fd, block.data(), block.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return std::nullopt;
+    if (count == 0) return text;
+    text.append(block.data(), static_cast<std::size_t>(count));
+    if (text.size() > max_bytes) return std::nullopt;
+  }
+}
+
+// Whether the child ended well; it has closed its output, or is to be killed.
+bool reap(pid_t child, bool is_done) noexcept {
+  if (!is_done) kill(child, SIGKILL);
+  int status = 0;
+  pid_t ended = -1;
+  do {
+    ended = waitpid(child, &status, 0);
+  } while (ended < 0 && errno == EINTR);
+  return ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+std::optional<std::string> output_of(const std::vector<std::string>& arguments,
+                                     std::chrono::milliseconds limit, std::size_t max_bytes) {
+  std::vector<std::string> words = arguments;
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (auto& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return std::nullopt;
+  const pid_t child = fork();
+  if (child == 0) become(pointers.data(), ends[1]);
+  close(ends[1]);
+  auto text = child > 0 ? read_all(ends[0], limit, max_bytes) : std::nullopt;
+  close(ends[0]);
+  if (child > 0 && !reap(child, text.has_value())) return std::nullopt;
+  return text;
+}
+
+}  // namespace ddp::launch

@@ -1,0 +1,17 @@
+#pragma once
+// What the node's network asks for, as part of a plan: the fabric room's plan, made for this task.
+
+#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/marker.h"
+#include "spank_plugin/launch/settings.h"
+
+namespace ddp::launch {
+
+// Reads the node's network, which means sysfs and a few configuration files: to be called in the
+// task, as the user, so that whatever hangs there holds up nobody else; and in the container, if
+// there is one, because that is what NCCL will see. Empty for fabric=off.
+// Throws LaunchError for a preset that does not exist, and std::bad_alloc.
+FabricPart find_fabric_part(const Facts& facts, const Settings& settings,
+                            const EnvLookup& environment, const Inherited& inherited);
+
+}  // namespace ddp::launch

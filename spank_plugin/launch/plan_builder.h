@@ -1,0 +1,73 @@
+#pragma once
+// Adds entries to a plan. The rules that hold for any variable are here: who may set it, and what
+// happens to a value that is there already. Those of one variable are with its mode or framework.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "spank_plugin/launch/marker.h"
+#include "spank_plugin/launch/plan.h"
+#include "spank_plugin/launch/settings.h"
+
+namespace ddp::launch {
+
+class PlanBuilder {
+ public:
+  // Borrows both.
+  PlanBuilder(Plan& plan, const Inherited& inherited) : plan_(plan), inherited_(inherited) {}
+
+  // A variable that no user sets with success: whatever is there is overwritten.
+  void set(std::string name, std::string value, std::string rule, std::string source);
+
+  // A variable that the user may set: a value of the user's is kept, one of an earlier plan for
+  // this step is repeated.
+  void suggest(std::string name, std::string value, std::string rule, std::string source);
+
+  // The same for a variable that a SPEC or the site may set, too: command line, the user's
+  // variable, the user's SLURM_DDP, what this step was told before, plugstack.conf, in this order.
+  // False if none of them says anything, so that the value must be derived, and suggested.
+  template <typename T>
+  bool set_as_asked(const std::string& name, const std::optional<Chosen<T>>& asked) {
+    const auto set_asked = [&] {
+      const std::string origin(origin_name(asked->origin));
+      set_marked(name, text_of(asked->value), "asked for by " + origin, origin);
+      return true;
+    };
+    if (asked && asked->origin == Origin::command_line) return set_asked();
+    if (keep_if_users(name)) return true;
+    if (asked && asked->origin == Origin::environment) return set_asked();
+    if (repeat_earlier(name)) return true;
+    return asked && set_asked();
+  }
+
+  // Shows the user's own value; false if there is none.
+  bool keep_if_users(const std::string& name);
+
+  // An entry that was made elsewhere, by the same rules.
+  void add(const PlanEntry& entry);
+
+  // Takes away a variable that is there and must not be.
+  void remove(const std::string& name, std::string rule);
+
+  void note(std::string text) { plan_.notes.push_back(std::move(text)); }
+
+  // The value that the plan has for a variable so far, the user's if it was kept; "" for none.
+  std::string value_of(const std::string& name) const;
+
+  // Last of all: the variable that tells steps inside this one what was set here.
+  void set_marker(const StepFacts& step);
+
+ private:
+  static std::string text_of(const std::string& value) { return value; }
+  static std::string text_of(std::uint16_t value) { return std::to_string(value); }
+
+  bool repeat_earlier(const std::string& name);
+  void set_marked(std::string name, std::string value, std::string rule, std::string source);
+
+  Plan& plan_;
+  const Inherited& inherited_;
+  std::vector<std::string> marked_;
+};
+
+}  // namespace ddp::launch

@@ -1,0 +1,84 @@
+#include "spank_plugin/launch/plan_notes.h"
+
+#include <numeric>
+
+#include "spank_plugin/launch/rank_order.h"
+#include "spank_plugin/launch/switch_map.h"
+#include "spank_plugin/launch/text.h"
+
+namespace ddp::launch {
+namespace {
+
+// True if the node's ranks are `first`, `first` + 1, ... in the order of their local ranks.
+bool numbered_from(std::uint32_t first, const TaskFacts& task) {
+  if (task.ranks_on_node.empty()) return task.rank == first + task.local_rank;
+  std::vector<std::uint32_t> expected(task.ranks_on_node.size());
+  std::iota(expected.begin(), expected.end(), first);
+  return task.ranks_on_node == expected;
+}
+
+// Programs often take rank / LOCAL_WORLD_SIZE for the node: true only if SLURM filled node by node.
+void note_layout(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task) {
+  if (!step.tasks_per_node) return;
+  if (!step.tasks_per_node->uniform()) {
+    plan.note(
+        "the nodes run different numbers of tasks; programs that expect the same on each go "
+        "wrong (--ntasks-per-node makes them equal)");
+  }
+  const bool in_order = numbered_from(step.tasks_per_node->before(*task.node_rank), task);
+  if (!in_order && !step.has_components) {
+    plan.note("the ranks are not numbered node by node (distribution " +
+              (step.distribution.empty() ? "block" : step.distribution) +
+              "); programs that expect rank / LOCAL_WORLD_SIZE to be the node go wrong "
+              "(--distribution=block, or --ddp=order=packed)");
+  }
+}
+
+void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& step) {
+  const PlanEntry* address = result.find("MASTER_ADDR");
+  const bool local = address->value == "localhost" || address->value.starts_with("127.") ||
+                     address->value == "::1";
+  // A site that says so for every step knows that its nodes are one host.
+  const bool is_site_choice = address->source == origin_name(Origin::site);
+  if (local && step.node_count != 1 && !is_site_choice) {
+    plan.note("MASTER_ADDR=" + address->value + " (" + address->source +
+              ") leads every node to itself, but the step has several");
+  }
+  const PlanEntry* port = result.find("MASTER_PORT");
+  if (!parse_decimal(port->value, 65'535)) {
+    plan.note("MASTER_PORT=" + in_quotes(port->value) + " (" + port->source + ") is no port");
+  }
+}
+
+// Said by all tasks alike, also by those that keep their number.
+void note_mpi(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task, Order order) {
+  const bool renumbers = order == Order::by_switch ||
+                         (order == Order::packed && !counts_node_by_node(step, Order::slurm));
+  if (!task.has_mpi_rank || !renumbers) return;
+  plan.note("RANK differs from SLURM's numbers of the tasks, which are the ranks in MPI");
+}
+
+// SLURM tells each task where its own node hangs: a map that says otherwise is out of date.
+void note_switch(PlanBuilder& plan, const Facts& facts, Order order) {
+  const auto& step = facts.step;
+  const auto& task = facts.task;
+  if (order != Order::by_switch || task.switch_address.empty() || step.switch_map.empty()) return;
+  const std::vector<std::string> own{task.node_name};
+  const std::string address = switch_paths(step.switch_map, own).front() + "." + task.node_name;
+  if (address == task.switch_address || address == "." + task.switch_address) return;
+  plan.note("scontrol says that this node is at " + in_quotes(address) +
+            ", but SLURM_TOPOLOGY_ADDR says " + in_quotes(task.switch_address));
+}
+
+}  // namespace
+
+void add_notes(PlanBuilder& builder, const Plan& plan, const Facts& facts, Order order) {
+  if (plan.mode == Mode::rank && order == Order::slurm) {
+    note_layout(builder, facts.step, facts.task);
+  }
+  note_mpi(builder, facts.step, facts.task, order);
+  note_switch(builder, facts, order);
+  note_rendezvous(builder, plan, facts.step);
+}
+
+}  // namespace ddp::launch

@@ -1,0 +1,11 @@
+#pragma once
+// What is legal in a step, but often a mistake: said, with the remedy, and done all the same.
+
+#include "spank_plugin/launch/plan_builder.h"
+
+namespace ddp::launch {
+
+// Adds the notes to a plan that has its variables. `plan` is what `builder` builds.
+void add_notes(PlanBuilder& builder, const Plan& plan, const Facts& facts, Order order);
+
+}  // namespace ddp::launch

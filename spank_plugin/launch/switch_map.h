@@ -1,0 +1,31 @@
+#pragma once
+// Which nodes hang on which switch, as one line of text that srun passes to the nodes: for each
+// leaf switch its path from the top and its nodes, e.g. "top.s1=node[1-2];top.s2=node[3-4]". A task
+// knows only its own node's place (SLURM_TOPOLOGY_ADDR); an order of all nodes needs those of all.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddp::launch {
+
+// More would not fit into one environment variable.
+inline constexpr std::size_t kMaxSwitchMap = 100'000;
+
+// From the output of `scontrol show topology`, one "SwitchName=... Level=... Nodes=..." a line,
+// with "Switches=..." for those above the leaves. Empty if it names no switch with nodes. Throws
+// LaunchError if it is no such text or the map would be longer than kMaxSwitchMap.
+std::string make_switch_map(std::string_view scontrol_output);
+
+// The path of each node's leaf switch, in the order of `nodes`; "" for a node on none.
+// Throws LaunchError for a text that make_switch_map does not write.
+std::vector<std::string> switch_paths(std::string_view map, std::span<const std::string> nodes);
+
+// An order of nodes, as indices, in which those under one switch follow each other, at every level
+// of the tree: a ring over them crosses each switch's uplink once each way, the fewest possible.
+// The switches come in the order in which the list first meets them, so the first node stays first.
+std::vector<std::uint32_t> order_by_switch(std::span<const std::string> paths);
+
+}  // namespace ddp::launch

@@ -1,0 +1,128 @@
+#include "spank_plugin/launch/torchrun_variables.h"
+
+#include <algorithm>
+#include <array>
+
+#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/gpu_view.h"
+#include "spank_plugin/launch/text.h"
+
+namespace ddp::launch {
+namespace {
+
+bool has_one_task_per_node(const StepFacts& step) {
+  if (!step.tasks_per_node) return step.node_count == 1 && step.task_count == 1;
+  return step.task_count == step.node_count;
+}
+
+std::string_view base_name(std::string_view path) noexcept {
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+// c10d where the number of agents may change, which a static rendezvous cannot do.
+void add_backend(PlanBuilder& plan, const Settings& settings) {
+  const std::string nodes = plan.value_of("PET_NNODES");
+  const std::string restarts = plan.value_of("PET_MAX_RESTARTS");
+  const bool elastic =
+      nodes.find(':') != std::string::npos || (!restarts.empty() && restarts != "0");
+  if (settings.rendezvous) {
+    const std::string origin(origin_name(settings.rendezvous->origin));
+    plan.suggest("PET_RDZV_BACKEND", std::string(word_for(settings.rendezvous->value)),
+                 "asked for by " + origin, origin);
+  } else {
+    plan.suggest("PET_RDZV_BACKEND", elastic ? "c10d" : "static",
+                 elastic ? "agents may come and go" : "rank 0 stays on the host of MASTER_ADDR",
+                 elastic ? "PET_NNODES, PET_MAX_RESTARTS" : "built in");
+  }
+}
+
+// torchrun finds out who hosts the store by comparing host names, which fails where a host has two;
+// so it is told.
+void add_c10d(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers) {
+  plan.suggest("PET_RDZV_ENDPOINT",
+               endpoint(plan.value_of("MASTER_ADDR"), plan.value_of("MASTER_PORT")),
+               "where the agents meet", "MASTER_ADDR, MASTER_PORT");
+  plan.suggest("PET_RDZV_CONF", numbers.rank == 0 ? "is_host=1" : "is_host=0",
+               "the agent of rank 0 hosts the store", numbers.source);
+  if (!facts.task.node_name.empty()) {
+    plan.suggest("PET_LOCAL_ADDR", facts.task.node_name, "this node's name", "SLURMD_NODENAME");
+  }
+}
+
+void add_static(PlanBuilder& plan) {
+  plan.suggest("PET_MASTER_ADDR", plan.value_of("MASTER_ADDR"), "same as MASTER_ADDR",
+               "MASTER_ADDR");
+  plan.suggest("PET_MASTER_PORT", plan.value_of("MASTER_PORT"), "same as MASTER_PORT",
+               "MASTER_PORT");
+}
+
+void add_workers(PlanBuilder& plan, const Facts& facts) {
+  const GpuView gpus = view_gpus(facts.task, facts.node);
+  if (gpus.visible && *gpus.visible > 0) {
+    plan.suggest("PET_NPROC_PER_NODE", std::to_string(*gpus.visible), "one worker for each GPU",
+                 gpus.source);
+  } else if (!plan.keep_if_users("PET_NPROC_PER_NODE")) {
+    plan.note(
+        "torchrun starts one worker per node unless told otherwise: SLURM gave no GPUs to count; "
+        "set PET_NPROC_PER_NODE, or say --nproc_per_node");
+  }
+}
+
+}  // namespace
+
+bool is_torchrun(std::span<const std::string_view> command) noexcept {
+  if (command.empty()) return false;
+  if (base_name(command[0]) == "torchrun") return true;
+  if (!base_name(command[0]).starts_with("python")) return false;
+  for (std::size_t i = 1; i < command.size() && command[i].starts_with("-"); ++i) {
+    if (command[i] == "-m") {
+      return i + 1 < command.size() && (command[i + 1] == "torch.distributed.run" ||
+                                        command[i + 1] == "torch.distributed.launch");
+    }
+  }
+  return false;
+}
+
+Mode choose_mode(const StepFacts& step, const Settings& settings) {
+  const bool possible = has_one_task_per_node(step);
+  if (settings.mode.value != Mode::torchrun) {
+    return settings.mode.value == Mode::automatic && possible && step.starts_torchrun
+               ? Mode::torchrun
+               : Mode::rank;
+  }
+  if (possible) return Mode::torchrun;
+  throw LaunchError(
+      "torchrun starts the ranks of a node itself, so it needs one task per node, but " +
+      std::to_string(step.task_count) + " tasks run on " +
+      (step.node_count == 0 ? "several" : std::to_string(step.node_count)) +
+      " nodes; use srun --ntasks-per-node=1");
+}
+
+void add_torchrun(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
+                  const Settings& settings) {
+  // Frameworks that find RANK believe that they are a rank already; the workers get their own.
+  for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+                           "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE"}) {
+    plan.remove(name, "torchrun's workers get their own");
+  }
+  plan.suggest("PET_NNODES", std::to_string(facts.step.node_count), "nodes of the step",
+               "SLURM_STEP_NUM_NODES");
+  plan.set("PET_NODE_RANK", std::to_string(numbers.rank), "one task per node: its rank",
+           numbers.source);
+  add_workers(plan, facts);
+  plan.keep_if_users("PET_MAX_RESTARTS");
+  add_backend(plan, settings);
+  std::string id = facts.step.id;
+  if (facts.step.restarts != 0) id.append(".").append(std::to_string(facts.step.restarts));
+  plan.suggest("PET_RDZV_ID", id, "job, step and restart", "SLURM_JOB_ID, SLURM_STEP_ID");
+  if (plan.value_of("PET_RDZV_BACKEND") == "c10d") return add_c10d(plan, facts, numbers);
+  add_static(plan);
+}
+
+std::optional<std::uint32_t> planned_workers(const PlanBuilder& plan) {
+  const auto workers = parse_decimal(plan.value_of("PET_NPROC_PER_NODE"), 65'536);
+  if (!workers || *workers == 0) return std::nullopt;
+  return static_cast<std::uint32_t>(*workers);
+}
+
+}  // namespace ddp::launch

@@ -1,0 +1,77 @@
+# Real clients on a real SLURM of two nodes: programs that were not written for this project, as they
+# are, under `srun --ddp`.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup_file() {
+  cluster_up 2
+  unset GLOO_SOCKET_IFNAME OMP_NUM_THREADS RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+}
+
+teardown_file() { cluster_down; }
+
+setup() { cd "$work"; }
+
+teardown() {
+  scancel --user=root 2>/dev/null || true
+  wait_until 20 no_jobs_left
+  assert_nodes_in_service
+}
+
+no_jobs_left() { [[ -z $(squeue -h) ]]; }
+
+need_torch() {
+  /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
+}
+
+compile() { # PROGRAM [COMPILER]: prints its path
+  "${2:-gcc}" -Wall -o "$work/$1" "$project_root/tests/cluster/programs/$1.c" >&2 && echo "$work/$1"
+}
+
+@test "PyTorch, gloo, DistributedDataParallel: two nodes with two ranks each, block" {
+  need_torch
+  srun --ddp -N2 -n4 --ntasks-per-node=2 torch-client >out
+  [ "$(grep -c 'of 4: gradient 1.5' out)" -eq 4 ]
+}
+
+@test "PyTorch in cyclic order" {
+  need_torch
+  srun --ddp -N2 -n4 -m cyclic torch-client >out
+  [ "$(grep -c 'of 4: gradient 1.5' out)" -eq 4 ]
+}
+
+@test "PyTorch in arbitrary order: rank 0 is on the second node" {
+  need_torch
+  printf 'node2\nnode1\nnode2\nnode1\n' >hosts
+  SLURM_HOSTFILE=hosts srun --ddp -n4 torch-client >out
+  [ "$(grep -c 'of 4: gradient 1.5' out)" -eq 4 ]
+}
+
+@test "two PyTorch jobs on the same nodes at once do not meet" {
+  need_torch
+  srun --ddp --resv-ports=0 --oversubscribe -N2 -n2 torch-client --jobs-apart >first 2>&1 &
+  srun --ddp --resv-ports=0 --oversubscribe -N2 -n2 torch-client --jobs-apart >second 2>&1
+  wait $!
+  [ "$(cat first second | grep -c 'of 2: gradient 0.5')" -eq 4 ]
+}
+
+@test "an MPI program: MPI's ranks are RANK" {
+  command -v mpicc >/dev/null || skip "no mpicc on this machine"
+  local program
+  program=$(compile mpi-client mpicc)
+  srun --ddp -N2 -n4 "$program" >out
+  grep -q '^4 of 4 ranks agree with RANK$' out
+  srun --ddp -N2 -n4 -m cyclic "$program" >out
+  grep -q '^4 of 4 ranks agree with RANK$' out
+}
+
+@test "a C program that only reads its environment" {
+  local program
+  program=$(compile environment-client)
+  srun --ddp -N2 -n4 --ntasks-per-node=2 "$program" | sort >out
+  [ "$(cut -d' ' -f1-3 out | paste -sd,)" = "0/4 0/2 0,1/4 1/2 0,2/4 0/2 1,3/4 1/2 1" ]
+  [ "$(cut -d' ' -f4 out | sort -u | wc -l)" -eq 1 ]
+  run srun -n1 "$program" # and it can fail
+  [ "$status" -ne 0 ]
+}

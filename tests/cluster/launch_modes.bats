@@ -1,0 +1,281 @@
+# The modes and orders of `srun --ddp` on a real SLURM of four nodes under two switches, with two GPUs
+# each. The GPUs are fakes: device files that SLURM hands out as if they were GPUs, which is all that is
+# needed to see what it tells the tasks.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup_file() {
+  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # seen by all nodes
+  export extra
+  chmod 755 "$extra"
+  mknod "$extra/fakegpu0" c 1 3 && mknod "$extra/fakegpu1" c 1 3 # like /dev/null
+  printf '%s\n' TaskPlugin=task/affinity TopologyPlugin=topology/tree GresTypes=gpu \
+    "NodeName=DEFAULT Gres=gpu:2" >"$extra/slurm.conf"
+  echo "Name=gpu File=$extra/fakegpu[0-1]" >"$extra/gres.conf"
+  printf '%s\n' 'SwitchName=s1 Nodes=node[1,3]' 'SwitchName=s2 Nodes=node[2,4]' \
+    'SwitchName=top Switches=s[1-2]' >"$extra/topology.conf"
+  cluster_up 4 --cpus-per-node 2 --slurm-conf-extra "$extra"
+  unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT "${!PET_@}"
+}
+
+teardown_file() {
+  cluster_down
+  rm -rf "$extra"
+}
+
+setup() {
+  cd "$work" || return
+  export RECORDS=$work/records
+  rm -rf "$RECORDS" && mkdir "$RECORDS"
+}
+
+teardown() {
+  scancel --user=root 2>/dev/null || true
+  wait_until 20 no_jobs_left
+  assert_nodes_in_service
+}
+
+no_jobs_left() { [[ -z $(squeue -h) ]]; }
+
+recorded() { # RANK NAME
+  grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
+}
+
+all_recorded() { # NAME: the values of all tasks, sorted
+  sed -n "s/^$1=//p" "$RECORDS"/task.* | sort | paste -sd' '
+}
+
+need_torch() {
+  /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
+}
+
+# What Debian's package has instead of a program of that name. Its PyTorch 1.13 stumbles over its own
+# defaults of --redirects and --tee under Python 3.11; for ranks below 9 these values mean the same.
+torchrun() {
+  echo "/usr/bin/python3 -m torch.distributed.run $(command -v torch-client)"
+}
+
+without_the_bug() {
+  export PET_REDIRECTS=9:1 PET_TEE=9:1
+}
+
+@test "torchrun with no options: one task per node, recognised by itself" {
+  need_torch
+  without_the_bug
+  # shellcheck disable=SC2046
+  PET_NPROC_PER_NODE=2 srun --ddp -N2 --ntasks-per-node=1 $(torchrun) >out 2>err
+  [ "$(grep -c 'of 4: gradient 1.5' out)" -eq 4 ]
+  grep -q '^ddp: torchrun: 2 agents on 2 nodes, 2 workers each; MASTER_ADDR=node1' err
+}
+
+@test "torchrun with the c10d rendezvous, in arbitrary order" {
+  need_torch
+  without_the_bug
+  printf 'node2\nnode1\n' >hosts
+  # shellcheck disable=SC2046
+  PET_NPROC_PER_NODE=2 SLURM_HOSTFILE=hosts srun --ddp=torchrun,rdzv=c10d -n2 $(torchrun) >out
+  [ "$(grep -c 'of 4: gradient 1.5' out)" -eq 4 ]
+}
+
+@test "torchrun by ddp-launch" {
+  need_torch
+  without_the_bug
+  # shellcheck disable=SC2046
+  PET_NPROC_PER_NODE=2 srun -N2 --ntasks-per-node=1 ddp-launch $(torchrun) >out
+  [ "$(grep -c 'of 4: gradient 1.5' out)" -eq 4 ]
+}
+
+@test "torchrun: a worker for each GPU, no ranks, none inherited" {
+  RANK=7 WORLD_SIZE=9 srun --ddp=torchrun -N2 --ntasks-per-node=1 --gpus-per-node=2 record-task
+  [ "$(all_recorded PET_NPROC_PER_NODE)" = "2 2" ]
+  [ "$(all_recorded PET_NODE_RANK)" = "0 1" ]
+  [ "$(all_recorded PET_NNODES)" = "2 2" ]
+  [ "$(all_recorded PET_RDZV_BACKEND)" = "static static" ]
+  [ -z "$(all_recorded RANK)$(all_recorded WORLD_SIZE)" ]
+}
+
+@test "torchrun with two tasks on a node is refused" {
+  run srun --ddp=torchrun -N2 -n4 record-task
+  [ "$status" -ne 0 ]
+  [[ $output == *"it needs one task per node, but 4 tasks run on 2 nodes; use srun --ntasks-per-node=1"* ]]
+  [ -z "$(ls "$RECORDS")" ]
+}
+
+@test "order=packed: a cyclic step is numbered node by node" {
+  srun --ddp=order=packed -N2 -n4 -m cyclic record-task 2>err
+  check-records "$RECORDS" 4
+  local rank
+  for rank in 0 1 2 3; do [ "$(recorded $rank NODE_RANK)" -eq $((rank / 2)) ]; done
+  grep -q 'note: RANK differs from .* ranks in MPI' err
+  srun --mpi=none --ddp=order=packed -N2 -n4 -m cyclic rendezvous >out 2>err
+  [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
+  run ! grep 'ranks in MPI' err
+}
+
+@test "order=packed needs no hint where arbitrary order does" {
+  [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
+  salloc -Q -n4 -w node1,node2 bash -c "srun --mpi=none --ddp=order=packed -n2 -m arbitrary -w node2,node1 record-task"
+  check-records "$RECORDS" 2
+  [ "$(recorded 0 SLURMD_NODENAME)" = node1 ]
+}
+
+@test "order=switch: neighbours in the ring share a switch" {
+  srun --ddp=order=switch -N4 -n8 record-task 2>err
+  check-records "$RECORDS" 8
+  local rank nodes=""
+  for rank in 0 2 4 6; do nodes+="$(recorded $rank SLURMD_NODENAME) "; done
+  [ "$nodes" = "node1 node3 node2 node4 " ]
+  [ "$(recorded 5 SLURM_DDP_SWITCHES)" = "top.s1=node[1,3];top.s2=node[2,4]" ]
+  run ! grep 'SLURM_TOPOLOGY_ADDR' err # what each node says of itself agrees
+  srun --ddp=order=switch -N4 -n4 rendezvous >out
+  [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
+}
+
+@test "order=switch by a map that is out of date: the nodes say so" {
+  mkdir bin
+  printf '#!/bin/sh\necho "SwitchName=s9 Level=0 LinkSpeed=1 Nodes=node[1-4]"\n' >bin/scontrol
+  chmod +x bin/scontrol
+  PATH=$work/bin:$PATH srun --ddp=order=switch -N4 -n4 true 2>err
+  rm -r bin
+  grep -q "note: scontrol says that this node is at 's9.node1', but SLURM_TOPOLOGY_ADDR says 'top.s1.node1'" err
+}
+
+@test "order=switch where scontrol hangs or prints nonsense: an error, soon, and no program runs" {
+  mkdir bin
+  printf '#!/bin/sh\nyes SwitchName=s Nodes=n\n' >bin/scontrol
+  chmod +x bin/scontrol
+  PATH=$work/bin:$PATH run timeout 30 srun --ddp=order=switch -N2 -n2 record-task
+  rm -r bin
+  [ "$status" -eq 1 ]
+  [[ $output == *"order=switch needs to know the switches"* ]]
+  [ -z "$(ls "$RECORDS")" ]
+}
+
+@test "GPUs: all of the node for each task" {
+  srun --ddp -N1 -n2 --gpus-per-node=2 record-task 2>err
+  [ "$(all_recorded CUDA_VISIBLE_DEVICES)" = "0,1 0,1" ]
+  [ "$(all_recorded LOCAL_RANK)" = "0 1" ]
+  [ "$(all_recorded DDP_LOCAL_DEVICE)" = "0 1" ]
+  [ -z "$(all_recorded JAX_LOCAL_DEVICE_IDS)" ]
+  run ! grep GPU err
+}
+
+@test "GPUs: one for each task is noted, and device numbers are right" {
+  srun --ddp -N1 -n2 --gpus-per-task=1 record-task 2>err
+  [ "$(all_recorded CUDA_VISIBLE_DEVICES)" = "0 1" ]
+  [ "$(all_recorded LOCAL_RANK)" = "0 1" ]
+  [ "$(all_recorded DDP_LOCAL_DEVICE)" = "0 0" ]
+  [ "$(all_recorded JAX_LOCAL_DEVICE_IDS)" = "0 0" ]
+  grep -q 'note: each task sees 1 of the 2 GPUs of its node' err
+  rm "$RECORDS"/*
+  srun --ddp=local_rank=device -N1 -n2 --gpus-per-node=2 --gpu-bind=single:1 record-task
+  [ "$(all_recorded LOCAL_RANK)" = "0 0" ]
+}
+
+@test "GPUs: gpus=shared shows all of the node to each task" {
+  srun --ddp=gpus=shared -N1 -n2 --gpus-per-task=1 record-task 2>err
+  [ "$(all_recorded CUDA_VISIBLE_DEVICES)" = "0,1 0,1" ]
+  [ "$(all_recorded DDP_LOCAL_DEVICE)" = "0 1" ]
+  run ! grep GPU err
+}
+
+@test "GPUs: fewer than tasks" {
+  srun --ddp -N1 -n2 --gpus-per-node=1 true 2>err
+  grep -q 'note: 2 tasks on this node share 1 GPU.*Duplicate GPU' err
+}
+
+@test "threads: the cores of the task, unless the user says otherwise" {
+  srun --ddp -N1 -n2 record-task # bound to one CPU each
+  [ "$(all_recorded own_cpus)" = "1 1" ]
+  [ "$(all_recorded OMP_NUM_THREADS)" = "1 1" ]
+  rm "$RECORDS"/*
+  srun --ddp -N1 -n1 -c2 record-task
+  [ "$(all_recorded OMP_NUM_THREADS)" = "$(lscpu -p=core | grep -v '^#' | sort -u | head -2 | wc -l)" ]
+  rm "$RECORDS"/*
+  OMP_NUM_THREADS=5 srun --ddp -N1 -n1 record-task
+  [ "$(all_recorded OMP_NUM_THREADS)" = 5 ]
+  rm "$RECORDS"/*
+  srun --ddp=threads=off -N1 -n1 record-task
+  [ -z "$(all_recorded OMP_NUM_THREADS)" ]
+}
+
+@test "threads: two tasks that are not bound share the cores" {
+  srun --ddp --cpu-bind=none -N1 -n2 record-task
+  [ "$(all_recorded OMP_NUM_THREADS)" = "1 1" ]
+}
+
+@test "JAX: one coordinator for all, at a port of its own" {
+  srun --ddp -N2 -n4 record-task
+  [ "$(all_recorded JAX_PROCESS_ID)" = "0 1 2 3" ]
+  [ "$(all_recorded JAX_NUM_PROCESSES)" = "4 4 4 4" ]
+  [ "$(sed -n 's/^JAX_COORDINATOR_ADDRESS=//p' "$RECORDS"/* | sort -u | wc -l)" -eq 1 ]
+  [ "$(recorded 0 JAX_COORDINATOR_ADDRESS)" = "$(recorded 0 MASTER_ADDR):$(($(recorded 0 MASTER_PORT) + 1))" ]
+}
+
+@test "TF_CONFIG: every worker is where its rank runs" {
+  srun --ddp=tf_config -N2 -n4 record-task
+  python3 - "$RECORDS" <<'PY'
+import json, pathlib, sys
+records = [dict(l.split("=", 1) for l in p.read_text().splitlines()) for p in pathlib.Path(sys.argv[1]).iterdir()]
+configs = [json.loads(r["TF_CONFIG"]) for r in records]
+workers = configs[0]["cluster"]["worker"]
+assert all(c["cluster"]["worker"] == workers for c in configs)
+assert len(set(workers)) == 4, workers
+for r, c in zip(records, configs):
+    assert c["task"] == {"type": "worker", "index": int(r["RANK"])}
+    host, port = workers[int(r["RANK"])].split(":")
+    assert host == r["SLURMD_NODENAME"], (host, r)
+    assert port != r["MASTER_PORT"]
+PY
+  run srun --ddp=tf_config -N2 -n4 -m cyclic record-task
+  [ "$status" -ne 0 ]
+  [[ $output == *"add order=packed"* ]]
+}
+
+@test "explain as JSON: a line for each task, and nothing runs" {
+  srun --ddp=explain=json -N2 -n4 record-task >out
+  [ -z "$(ls "$RECORDS")" ]
+  [ "$(jq -r .schema out | sort | uniq -c | tr -s ' ')" = " 4 slurm-ddp/plan/1" ]
+  [ "$(jq -r .rank out | sort | paste -sd' ')" = "0 1 2 3" ]
+  [ "$(jq -r '.variables[] | select(.source == "" or .rule == "") | .name' out)" = "" ]
+}
+
+@test "explain,verbose: the whole plan of every task, and what it was made from" {
+  srun --ddp=explain,verbose -N2 -n2 --gpus-per-node=2 record-task >out
+  [ -z "$(ls "$RECORDS")" ]
+  [ "$(grep -c '^VARIABLE ' out)" -eq 2 ]
+  [ "$(grep -c '  setting  *auto (--ddp)' out)" -eq 2 ]
+  [ "$(grep -c '  GPUs of the node  *CUDA_VISIBLE_DEVICES=0,1' out)" -eq 2 ]
+}
+
+# Puts lines before the plugin's own in plugstack.conf, or takes them away again.
+plugstack_first() { # [LINE]
+  rm -f "$state/plugstack.conf.d/a.conf"
+  [[ $# -eq 0 ]] || echo "$1" >"$state/plugstack.conf.d/a.conf"
+}
+
+@test "after a container plugin: ranks and rendezvous are ours, what the image defines stays" {
+  gcc -shared -fPIC -Wall -o pyxis_stand_in.so "$project_root/tests/cluster/programs/pyxis_stand_in.c"
+  plugstack_first "required $work/pyxis_stand_in.so"
+  local rc=0
+  srun --ddp -N2 -n4 bash -c 'env >"$RECORDS/task.$SLURM_PROCID"; [ ! -e /etc/passwd ]' || rc=$?
+  plugstack_first
+  [ "$rc" -eq 0 ] # and the task was in the "container"
+  [ "$(all_recorded RANK)" = "0 1 2 3" ]
+  [ "$(all_recorded MASTER_ADDR)" = "node1 node1 node1 node1" ] || [ "$cluster_mode" = plain ]
+  [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort -u)" -gt 1000 ]
+  [ "$(all_recorded OMP_NUM_THREADS)" = "7 7 7 7" ]
+}
+
+@test "a plugin built for another release: SLURM says so and runs without it" {
+  with-other-release "$build_dir/lib/slurm/ddp.so" other.so
+  local line=$state/plugstack.conf.d/ddp.conf
+  cp "$line" saved
+  echo "optional $work/other.so" >"$line"
+  run srun -N1 -n1 echo ran
+  cp saved "$line"
+  [ "$status" -eq 0 ]
+  [[ $output == *"ran"* ]]
+  [[ $output == *[Ii]"ncompatible"*"version"*"99.11"* ]]
+}

@@ -1,0 +1,171 @@
+// What a task may use of its node: GPUs and LOCAL_RANK, CPU cores and OMP_NUM_THREADS. The GPU
+// tables are those that SLURM 22.05 gives for the options named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fake_environment.h"
+#include "spank_plugin/launch/cpu_threads.h"
+#include "spank_plugin/launch/gpu_view.h"
+
+namespace ddp::launch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Settings asked(const std::string& spec) {
+  Settings settings;
+  apply(settings, parse_spec(spec, "test"), Origin::command_line);
+  return settings;
+}
+
+// Rank 3, the second of two tasks on its node.
+Variables second_task() {
+  return merged(two_by_two(), {{"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}});
+}
+
+Plan gpu_plan(const Variables& more, const std::string& spec = "", const NodeFacts& node = {}) {
+  return slurm_plan(merged(second_task(), more), asked(spec), node);
+}
+
+NodeFacts node_with(const std::string& devices) {
+  NodeFacts node;
+  node.gpus = {{"CUDA_VISIBLE_DEVICES", devices}};
+  return node;
+}
+
+const Variables kShared = {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"SLURM_GPUS_ON_NODE", "2"}};
+const Variables kMasked = {{"CUDA_VISIBLE_DEVICES", "1"}, {"SLURM_GPUS_ON_NODE", "2"}};
+
+TEST(CountDevices, OfAnyList) {
+  EXPECT_EQ(count_devices("0"), 1U);
+  EXPECT_EQ(count_devices("0,1,2"), 3U);
+  EXPECT_EQ(count_devices("GPU-8932f937-d72c,MIG-0a1b"), 2U);
+  EXPECT_EQ(count_devices(""), 0U);
+  EXPECT_EQ(count_devices("-1"), 0U);
+  EXPECT_EQ(count_devices("NoDevFiles"), 0U);
+  EXPECT_EQ(count_devices(std::string(100'000, ',')), 4096U) << "bounded";
+}
+
+TEST(Gpus, AllVisibleNothingToSay) {  // --gpus-per-node=2 -n2
+  const Plan plan = gpu_plan(kShared);
+  EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "1");
+  EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
+  EXPECT_EQ(plan.find("JAX_LOCAL_DEVICE_IDS"), nullptr);
+  EXPECT_EQ(plan.find("CUDA_VISIBLE_DEVICES"), nullptr);
+  EXPECT_THAT(plan.notes, IsEmpty());
+}
+
+TEST(Gpus, OfATaskWithAMask) {  // --gpus-per-task=1, --gpu-bind=single:1
+  const Plan plan = gpu_plan(kMasked);
+  EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "1") << "still the number on the node";
+  EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "0");
+  EXPECT_EQ(value_in(plan, "JAX_LOCAL_DEVICE_IDS"), "0");
+  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("sees 1 of the 2 GPUs")));
+}
+
+TEST(Gpus, UnmaskedOnRequest) {
+  const Plan plan = gpu_plan(kMasked, "gpus=shared", node_with("0,1"));
+  EXPECT_EQ(value_in(plan, "CUDA_VISIBLE_DEVICES"), "0,1");
+  EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
+  EXPECT_EQ(plan.find("JAX_LOCAL_DEVICE_IDS"), nullptr);
+  EXPECT_THAT(plan.notes, IsEmpty());
+  EXPECT_THAT(gpu_plan(kMasked, "gpus=shared").notes, ElementsAre(HasSubstr("not known here")));
+  EXPECT_EQ(gpu_plan(kShared, "gpus=shared", node_with("0,1")).find("CUDA_VISIBLE_DEVICES"),
+            nullptr);
+}
+
+TEST(Gpus, NotUnmaskedWhereTheDeviceFilesAreClosed) {
+  Facts facts = slurm_facts(merged(second_task(), kMasked), node_with("0,1"));
+  facts.task.hides_gpu_devices = true;
+  const Plan plan = make_plan(facts, asked("gpus=shared"), Inherited(lookup_in({}), facts.step.id));
+  EXPECT_EQ(plan.find("CUDA_VISIBLE_DEVICES"), nullptr);
+  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("device files are closed")));
+}
+
+TEST(Gpus, LocalRankAsDeviceOnRequest) {
+  EXPECT_EQ(value_in(gpu_plan(kMasked, "local_rank=device"), "LOCAL_RANK"), "0");
+  EXPECT_EQ(value_in(gpu_plan(kShared, "local_rank=device"), "LOCAL_RANK"), "1");
+  EXPECT_EQ(value_in(gpu_plan({}, "local_rank=device"), "LOCAL_RANK"), "1") << "no GPUs";
+}
+
+TEST(Gpus, WithoutAListMeansAllOfTheStep) {  // --gpus-per-task=1 --gpu-bind=none
+  const Plan plan = gpu_plan({{"SLURM_GPUS_ON_NODE", "2"}});
+  EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
+  EXPECT_THAT(plan.notes, IsEmpty());
+}
+
+TEST(Gpus, TooFewOrTooManyForTheTasks) {
+  EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0"}, {"SLURM_GPUS_ON_NODE", "1"}}).notes,
+              ElementsAre(HasSubstr("Duplicate GPU")));
+  EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}, {"SLURM_GPUS_ON_NODE", "4"}}).notes,
+              ElementsAre(HasSubstr("leave 2 of its 4 GPUs idle")));
+}
+
+TEST(Gpus, OfOtherVendors) {
+  EXPECT_EQ(value_in(gpu_plan({{"ROCR_VISIBLE_DEVICES", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
+  EXPECT_EQ(value_in(gpu_plan({{"ZE_AFFINITY_MASK", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
+}
+
+TEST(Threads, AreTheCoresOfTheTask) {
+  const struct {
+    CpuFacts cpus;
+    std::uint32_t of_step, tasks, ranks, threads;
+    const char* why;
+  } kCases[] = {
+      {{8, 8, 64}, 16, 2, 1, 8, "bound to its own half"},
+      {{16, 8, 64}, 32, 2, 1, 8, "two hardware threads are one core"},
+      {{16, 16, 64}, 16, 1, 1, 16, "the only task"},
+      {{16, 16, 64}, 16, 4, 1, 4, "confined but not bound: shared"},
+      {{64, 64, 64}, 16, 4, 1, 4, "not confined at all: only the step's part, shared"},
+      {{64, 32, 64}, 16, 1, 1, 8, "hardware threads of the step, as cores"},
+      {{2, 2, 2}, 4, 2, 1, 1, "SLURM believes in more CPUs than there are"},
+      {{1, 1, 64}, 16, 16, 1, 1, "one each"},
+      {{4, 4, 4}, 4, 9, 1, 1, "never less than one"},
+      {{64, 64, 64}, 0, 8, 1, 8, "unknown how many the step has: the whole node"},
+      {{16, 16, 64}, 16, 1, 4, 4, "shared by torchrun's workers"},
+      {{0, 0, 0}, 0, 1, 1, 1, "a kernel that tells nothing"},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_EQ(count_threads(c.cpus, c.of_step, c.tasks, c.ranks).threads, c.threads) << c.why;
+  }
+}
+
+Plan thread_plan(const std::string& spec, const Variables& more = {}) {
+  const Variables variables = merged(second_task(), more);
+  Facts facts = slurm_facts(variables);
+  facts.task.cpus = CpuFacts{4, 4, 8};
+  facts.task.cpus_on_node = 8;
+  return make_plan(facts, asked(spec), Inherited(lookup_in(variables), facts.step.id));
+}
+
+TEST(Threads, AreSetUnlessTheUserDid) {
+  EXPECT_EQ(value_in(thread_plan(""), "OMP_NUM_THREADS"), "4");
+  const Plan users = thread_plan("", {{"OMP_NUM_THREADS", "1"}});
+  EXPECT_TRUE(users.find("OMP_NUM_THREADS")->kept);
+  EXPECT_EQ(value_in(users, "OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(thread_plan("threads=off").find("OMP_NUM_THREADS"), nullptr);
+  EXPECT_EQ(value_in(thread_plan("threads=3", {{"OMP_NUM_THREADS", "1"}}), "OMP_NUM_THREADS"), "3")
+      << "the command line wins";
+  EXPECT_EQ(slurm_plan(second_task()).find("OMP_NUM_THREADS"), nullptr)
+      << "nobody asked the kernel";
+}
+
+TEST(Jax, MeetsAtASecondPort) {
+  const Plan reserved = gpu_plan({{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
+  EXPECT_EQ(value_in(reserved, "JAX_COORDINATOR_ADDRESS"), "p1:20087");
+  EXPECT_EQ(value_in(reserved, "JAX_NUM_PROCESSES"), "4");
+  EXPECT_EQ(value_in(reserved, "JAX_PROCESS_ID"), "3");
+  EXPECT_EQ(value_in(gpu_plan({}), "JAX_COORDINATOR_ADDRESS"), "p1:63368") << "61100 + 4536 / 2";
+  EXPECT_EQ(value_in(gpu_plan({{"SLURM_STEP_RESV_PORTS", "20086"}}), "JAX_COORDINATOR_ADDRESS"),
+            "p1:20086");
+  EXPECT_EQ(value_in(gpu_plan({{"MASTER_ADDR", "fd00::1"}, {"SLURM_STEP_RESV_PORTS", "1-2"}}),
+                     "JAX_COORDINATOR_ADDRESS"),
+            "[fd00::1]:2");
+  EXPECT_TRUE(
+      gpu_plan({{"JAX_COORDINATOR_ADDRESS", "mine:1"}}).find("JAX_COORDINATOR_ADDRESS")->kept);
+}
+
+}  // namespace
+}  // namespace ddp::launch

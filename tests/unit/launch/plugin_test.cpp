@@ -1,0 +1,185 @@
+// The built plugin, called as SLURM calls it: what it must never do to srun, slurmd and slurmstepd.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+
+#include "fake_slurm.h"
+#include "spank_plugin/launch/settings.h"
+
+namespace ddp::launch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A step that srun's side of the plugin has turned on.
+FakeSlurm planned_step(const Variables& more = {}) {
+  Settings settings;
+  apply(settings, parse_spec("master_addr=10.0.0.1,master_port=2222", "--ddp"),
+        Origin::command_line);
+  FakeSlurm slurm;
+  slurm.variables =
+      merged(merged(two_by_two(), {{variable::kSettings, encode_settings(settings)}}), more);
+  return slurm;
+}
+
+TEST(Plugin, DoesNothingInAnyContextUnlessAsked) {
+  for (const auto context :
+       {S_CTX_ERROR, S_CTX_LOCAL, S_CTX_REMOTE, S_CTX_ALLOCATOR, S_CTX_SLURMD, S_CTX_JOB_SCRIPT}) {
+    FakeSlurm slurm;
+    slurm.context = context;
+    slurm.variables = two_by_two();
+    const Transcript done = run_plugin(slurm);
+    EXPECT_EQ(done.status, 0) << done.text;
+    EXPECT_THAT(done.text, AllOf(HasSubstr("init: 0\n"), HasSubstr("init_post_opt: 0\n"),
+                                 Not(HasSubstr("set ")), Not(HasSubstr("error: "))))
+        << context;
+  }
+}
+
+TEST(Plugin, SetsTheVariablesOfATask) {
+  const Transcript done = run_plugin(planned_step({{"RANK", "77"}}));
+  EXPECT_TRUE(done.ended_well) << done.text;
+  for (const auto* line :
+       {"set RANK=2\n", "set WORLD_SIZE=4\n", "set LOCAL_RANK=0\n", "set MASTER_ADDR=10.0.0.1\n",
+        "set MASTER_PORT=2222\n", "task_init: 0\n"})
+    EXPECT_THAT(done.text, HasSubstr(line));
+}
+
+TEST(Plugin, TorchrunIsRecognisedByTheStepsCommand) {
+  FakeSlurm slurm = planned_step({{"SLURM_STEP_NUM_TASKS", "2"},
+                                  {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                                  {"SLURM_PROCID", "1"},
+                                  {"SLURM_GTIDS", "1"},
+                                  {"RANK", "77"}});
+  slurm.command = {"/opt/bin/torchrun", "train.py"};
+  const Transcript done = run_plugin(slurm);
+  EXPECT_THAT(done.text, AllOf(HasSubstr("set PET_NODE_RANK=1\n"), HasSubstr("unset RANK\n"),
+                               Not(HasSubstr("\nset RANK"))));
+}
+
+TEST(Plugin, BatchExternalAndInteractiveStepsAreLeftAlone) {
+  for (const std::uint32_t step :
+       {SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT, SLURM_INTERACTIVE_STEP, SLURM_PENDING_STEP}) {
+    FakeSlurm slurm = planned_step();
+    slurm.step_id = step;
+    EXPECT_THAT(run_plugin(slurm).text, Not(HasSubstr("set "))) << step;
+  }
+}
+
+TEST(Plugin, UserInitNeverFails) {  // that would drain the node
+  for (const Variables& wrong :
+       std::vector<Variables>{{{"SLURM_STEP_NODELIST", "p[1-"}},
+                              {{"SLURM_STEP_NUM_TASKS", "many"}},
+                              {{"SLURM_STEP_TASKS_PER_NODE", "2"}},
+                              {{variable::kSettings, "nonsense"}},
+                              {{variable::kSettings, "error: told by srun"}},
+                              {{"SLURM_STEP_RESV_PORTS", "1-"}, {variable::kSettings, "3/rank"}}}) {
+    const Transcript done = run_plugin(planned_step(wrong));
+    EXPECT_TRUE(done.ended_well) << done.text;
+    EXPECT_THAT(done.text, HasSubstr("user_init: 0\n"));
+    EXPECT_THAT(done.text, Not(HasSubstr("task_init: 0\n"))) << "the task must not run unplanned";
+    EXPECT_EQ(WEXITSTATUS(done.status), 1);
+  }
+}
+
+TEST(Plugin, AStepThatOnlyTheSiteWantedRunsUnplanned) {
+  const Transcript done = run_plugin(
+      planned_step({{variable::kSettings, "1/rank"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}}));
+  EXPECT_THAT(done.text,
+              AllOf(HasSubstr("log: ddp: no variable is set"), HasSubstr("task_init: 0\n")));
+}
+
+TEST(Plugin, SurvivesWhatSlurmMayAnswer) {
+  for (const auto result : {ESPANK_ERROR, ESPANK_BAD_ARG, ESPANK_NOSPACE, ESPANK_NOT_AVAIL}) {
+    FakeSlurm no_variables = planned_step();
+    no_variables.getenv_result = result;
+    FakeSlurm no_items = planned_step();
+    no_items.item_result = result;
+    for (const auto& slurm : {no_variables, no_items}) {
+      const Transcript done = run_plugin(slurm);
+      EXPECT_EQ(done.status, 0) << done.text;
+      EXPECT_THAT(done.text, Not(HasSubstr("set "))) << "what kind of step it is is not known";
+    }
+    FakeSlurm no_setting = planned_step();
+    no_setting.setenv_result = result;
+    const Transcript done = run_plugin(no_setting);
+    EXPECT_THAT(done.text, HasSubstr("error: ddp: SLURM does not set RANK"));
+    EXPECT_EQ(WEXITSTATUS(done.status), 1) << "a task without its rank must not run";
+  }
+}
+
+TEST(Plugin, ARefusedOptionFailsWhereTheUserSeesItOnly) {
+  FakeSlurm slurm;
+  slurm.refuses_option = true;
+  for (const auto context : {S_CTX_LOCAL, S_CTX_ALLOCATOR}) {
+    slurm.context = context;
+    EXPECT_THAT(run_plugin(slurm).text,
+                AllOf(HasSubstr("error: ddp: cannot register"), HasSubstr("init: -1\n")));
+  }
+  slurm.context = S_CTX_REMOTE;
+  EXPECT_THAT(run_plugin(slurm).text, HasSubstr("init: 0\n")) << "that would drain the node";
+}
+
+TEST(Plugin, AnotherReleaseIsToldApartAndLeftAlone) {
+  FakeSlurm slurm = planned_step();
+  slurm.release_major = "99";
+  slurm.release_minor = "11";
+  const Transcript task = run_plugin(slurm);
+  EXPECT_THAT(task.text,
+              AllOf(ContainsRegex("built for SLURM [0-9]+.[0-9]+, but this is SLURM 99.11"),
+                    Not(HasSubstr("set RANK")), HasSubstr("user_init: 0\n")));
+  slurm.context = S_CTX_LOCAL;
+  EXPECT_THAT(run_plugin(slurm, "auto").text,
+              AllOf(HasSubstr("but this is SLURM 99.11"), HasSubstr("init_post_opt: -1\n")));
+  EXPECT_THAT(run_plugin(slurm).text, Not(HasSubstr("error: "))) << "nobody asked for anything";
+  slurm.context = S_CTX_SLURMD;
+  EXPECT_THAT(run_plugin(slurm).text,
+              AllOf(HasSubstr("but this is SLURM 99.11"), HasSubstr("init: 0\n")));
+}
+
+TEST(Plugin, NoExceptionLeavesItWhenMemoryRunsOut) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer brings its own malloc";
+#endif
+  for (const auto context : {S_CTX_REMOTE, S_CTX_LOCAL, S_CTX_SLURMD}) {
+    FakeSlurm slurm = planned_step();
+    slurm.context = context;
+    slurm.plugin_arguments = {"default=auto", "nonsense=1"};
+    bool all_done = false;
+    unsigned failing = 1;
+    for (; !all_done && failing < 3000; ++failing) {
+      const Transcript done = run_plugin(slurm, "auto", failing);
+      // The C++ library's directory iterator ends a process that is out of memory. In task_init,
+      // after user_init, that is the task's own process; anywhere else it would be srun or
+      // slurmstepd.
+      const bool is_task = done.text.find("user_init: 0\n") != std::string::npos;
+      ASSERT_TRUE(done.ended_well || (is_task && WTERMSIG(done.status) == SIGABRT))
+          << "allocation " << failing << " failed: " << done.text;
+      all_done = done.text.find("allocations left: 0") == std::string::npos &&
+                 done.text.find("allocations left") != std::string::npos;
+    }
+    EXPECT_TRUE(all_done);
+    EXPECT_GT(failing, 10U) << "nothing was tested";
+  }
+}
+
+TEST(Plugin, OptionCallbacksTakeAnything) {
+  FakeSlurm slurm;
+  slurm.context = S_CTX_LOCAL;
+  EXPECT_THAT(run_plugin(slurm, "").text,
+              AllOf(HasSubstr("callback: 0\n"), HasSubstr("settings 3/auto ")));
+  EXPECT_THAT(run_plugin(slurm, "(null)").text, HasSubstr("callback: 0\n"));
+  const std::string long_spec(1'000'000, 'x');
+  EXPECT_THAT(run_plugin(slurm, long_spec.c_str()).text, HasSubstr("callback: -1\n"));
+  slurm.context = S_CTX_REMOTE;
+  EXPECT_THAT(run_plugin(slurm, "bogus").text, HasSubstr("callback: 0\n"))
+      << "srun has told already";
+}
+
+}  // namespace
+}  // namespace ddp::launch

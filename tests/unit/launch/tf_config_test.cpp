@@ -1,0 +1,68 @@
+// TF_CONFIG: every worker in the order of the ranks, or a reason why not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "fake_environment.h"
+#include "spank_plugin/launch/error.h"
+
+namespace ddp::launch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Settings with_tf_config(const std::string& more = "") {
+  Settings settings;
+  apply(settings, parse_spec("tf_config" + more, "test"), Origin::command_line);
+  return settings;
+}
+
+std::string problem_of(const Variables& variables) {
+  try {
+    slurm_plan(variables, with_tf_config());
+  } catch (const LaunchError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TfConfig, ListsAllWorkersByRank) {
+  const auto variables = merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
+  const auto json =
+      nlohmann::json::parse(value_in(slurm_plan(variables, with_tf_config()), "TF_CONFIG"));
+  EXPECT_THAT(json.at("cluster").at("worker").get<std::vector<std::string>>(),
+              ElementsAre("p1:20087", "p1:20088", "p2:20087", "p2:20088"));
+  EXPECT_EQ(json.at("task").at("type"), "worker");
+  EXPECT_EQ(json.at("task").at("index"), 2);
+  EXPECT_EQ(slurm_plan(variables).find("TF_CONFIG"), nullptr) << "only on request";
+}
+
+TEST(TfConfig, FollowsTheOrderOfRanks) {
+  const auto variables =
+      merged(two_by_two(),
+             {{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,3"}});
+  EXPECT_THAT(problem_of(variables), HasSubstr("add order=packed"));
+  const auto json = nlohmann::json::parse(
+      value_in(slurm_plan(variables, with_tf_config(",order=packed")), "TF_CONFIG"));
+  EXPECT_EQ(json.at("task").at("index"), 2);
+  EXPECT_EQ(json.at("cluster").at("worker").size(), 4U);
+}
+
+TEST(TfConfig, NeedsAPortForEachTaskOfANode) {
+  EXPECT_THAT(problem_of(merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20086-20087"}})),
+              HasSubstr("--resv-ports=3"));
+}
+
+TEST(TfConfig, OfTooManyRanksIsRefused) {
+  EXPECT_THAT(problem_of(merged(two_by_two(), {{"SLURM_STEP_NUM_TASKS", "8000"},
+                                               {"SLURM_STEP_NUM_NODES", "4000"},
+                                               {"SLURM_STEP_NODELIST", "long-name[0001-4000]"},
+                                               {"SLURM_STEP_TASKS_PER_NODE", "2(x4000)"},
+                                               {"SLURMD_NODENAME", "long-name0002"}})),
+              HasSubstr("longer than a variable can be"));
+}
+
+}  // namespace
+}  // namespace ddp::launch

@@ -1,0 +1,165 @@
+// torchrun with zero options: when the mode is chosen, and what torchrun is told.
+#include "spank_plugin/launch/torchrun_variables.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fake_environment.h"
+#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/render.h"
+
+namespace ddp::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Three nodes with one task each, seen by the second.
+Variables one_per_node() {
+  return {{"SLURM_JOB_ID", "100"},
+          {"SLURM_STEP_ID", "2"},
+          {"SLURM_STEP_NUM_TASKS", "3"},
+          {"SLURM_STEP_NUM_NODES", "3"},
+          {"SLURM_STEP_NODELIST", "p[1-3]"},
+          {"SLURM_STEP_TASKS_PER_NODE", "1(x3)"},
+          {"SLURM_PROCID", "1"},
+          {"SLURM_LOCALID", "0"},
+          {"SLURM_NODEID", "1"},
+          {"SLURM_GTIDS", "1"},
+          {"SLURMD_NODENAME", "p2"}};
+}
+
+Settings asked(const std::string& spec) {
+  Settings settings;
+  apply(settings, parse_spec(spec, "test"), Origin::command_line);
+  return settings;
+}
+
+Plan torchrun_plan(const Variables& more = {}, const std::string& spec = "torchrun") {
+  return slurm_plan(merged(one_per_node(), more), asked(spec));
+}
+
+TEST(IsTorchrun, ByProgramAndByModule) {
+  using Words = std::vector<std::string_view>;
+  for (const auto& command :
+       {Words{"torchrun", "train.py"}, Words{"/opt/venv/bin/torchrun"},
+        Words{"python3", "-m", "torch.distributed.run", "train.py"},
+        Words{"/usr/bin/python3.11", "-u", "-m", "torch.distributed.launch"}}) {
+    EXPECT_TRUE(is_torchrun(command)) << command.front();
+  }
+  for (const auto& command :
+       {Words{}, Words{"python", "train.py", "-m", "torch.distributed.run"}, Words{"python", "-m"},
+        Words{"bash", "-c", "torchrun"}, Words{"mytorchrun"}, Words{"./torchrun/train.py"},
+        Words{"accelerate", "launch"}, Words{"python", "-m", "mytorch"}}) {
+    EXPECT_FALSE(is_torchrun(command));
+  }
+}
+
+TEST(ChooseMode, AutomaticNeedsTheProgramAndOneTaskPerNode) {
+  const auto mode = [](const Variables& variables, bool starts_torchrun, const std::string& spec) {
+    StepFacts step = slurm_facts(variables).step;
+    step.starts_torchrun = starts_torchrun;
+    return choose_mode(step, asked(spec));
+  };
+  EXPECT_EQ(mode(one_per_node(), true, "auto"), Mode::torchrun);
+  EXPECT_EQ(mode(one_per_node(), true, ""), Mode::torchrun) << "bare --ddp";
+  EXPECT_EQ(mode(one_per_node(), false, "auto"), Mode::rank);
+  EXPECT_EQ(mode(two_by_two(), true, "auto"), Mode::rank);
+  EXPECT_EQ(mode(one_per_node(), true, "rank"), Mode::rank);
+  EXPECT_EQ(mode(one_per_node(), false, "torchrun"), Mode::torchrun);
+  try {
+    mode(two_by_two(), true, "torchrun");
+    FAIL() << "two tasks on a node are no agents";
+  } catch (const LaunchError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("4 tasks run on 2 nodes; use srun --ntasks-per-node=1"));
+  }
+}
+
+TEST(Torchrun, GetsItsOptionsFromVariables) {
+  const Plan plan = torchrun_plan({{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
+  EXPECT_EQ(value_in(plan, "PET_NNODES"), "3");
+  EXPECT_EQ(value_in(plan, "PET_NODE_RANK"), "1");
+  EXPECT_EQ(value_in(plan, "PET_RDZV_BACKEND"), "static");
+  EXPECT_EQ(value_in(plan, "PET_MASTER_ADDR"), "p1");
+  EXPECT_EQ(value_in(plan, "PET_MASTER_PORT"), "20086");
+  EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100.2");
+  for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "PET_RDZV_ENDPOINT",
+                           "JAX_COORDINATOR_ADDRESS", "PET_NPROC_PER_NODE", "OMP_NUM_THREADS"}) {
+    EXPECT_EQ(plan.find(name), nullptr) << name;
+  }
+  EXPECT_EQ(plan.mode, Mode::torchrun);
+  EXPECT_THAT(plan.notes, testing::ElementsAre(HasSubstr("one worker per node")));
+}
+
+TEST(Torchrun, TakesAwayTheRanksOfAnOuterStep) {
+  const Plan plan = torchrun_plan({{"RANK", "7"}, {"WORLD_SIZE", "9"}});
+  ASSERT_NE(plan.find("RANK"), nullptr);
+  EXPECT_TRUE(plan.find("RANK")->removed);
+  EXPECT_TRUE(plan.find("WORLD_SIZE")->removed);
+  EXPECT_EQ(plan.find("LOCAL_RANK"), nullptr) << "it was not there";
+  EXPECT_THAT(render_exports(plan), HasSubstr("unset RANK\n"));
+  EXPECT_THAT(render_table(plan), HasSubstr("(removed)"));
+}
+
+TEST(Torchrun, C10dOnlyWhereAgentsMayComeAndGo) {
+  const auto backend = [](const Variables& more, const std::string& spec = "torchrun") {
+    return value_in(torchrun_plan(more, spec), "PET_RDZV_BACKEND");
+  };
+  EXPECT_EQ(backend({{"PET_NNODES", "1:3"}}), "c10d");
+  EXPECT_EQ(backend({{"PET_MAX_RESTARTS", "3"}}), "c10d");
+  EXPECT_EQ(backend({{"PET_MAX_RESTARTS", "0"}}), "static");
+  EXPECT_EQ(backend({}, "torchrun,rdzv=c10d"), "c10d");
+  EXPECT_EQ(backend({{"PET_NNODES", "1:3"}}, "torchrun,rdzv=static"), "static");
+  EXPECT_EQ(backend({{"PET_RDZV_BACKEND", "etcd"}}), "etcd") << "the user's own";
+}
+
+TEST(Torchrun, C10dKnowsWhoHostsTheStore) {
+  const Plan second = torchrun_plan({{"SLURM_RESTART_COUNT", "4"}}, "torchrun,rdzv=c10d");
+  EXPECT_EQ(value_in(second, "PET_RDZV_ENDPOINT"), "p1:" + value_in(second, "MASTER_PORT"));
+  EXPECT_EQ(value_in(second, "PET_RDZV_CONF"), "is_host=0");
+  EXPECT_EQ(value_in(second, "PET_LOCAL_ADDR"), "p2");
+  EXPECT_EQ(value_in(second, "PET_RDZV_ID"), "100.2.4");
+  EXPECT_EQ(second.find("PET_MASTER_ADDR"), nullptr);
+  const Plan first = torchrun_plan({{"SLURM_PROCID", "0"},
+                                    {"SLURM_NODEID", "0"},
+                                    {"SLURM_GTIDS", "0"},
+                                    {"SLURMD_NODENAME", "p1"},
+                                    {"MASTER_ADDR", "fd00::1"},
+                                    {"MASTER_PORT", "5"}},
+                                   "torchrun,rdzv=c10d");
+  EXPECT_EQ(value_in(first, "PET_RDZV_CONF"), "is_host=1");
+  EXPECT_EQ(value_in(first, "PET_RDZV_ENDPOINT"), "[fd00::1]:5");
+}
+
+TEST(Torchrun, OneWorkerForEachGpuAndThreadsForEachWorker) {
+  Facts facts = slurm_facts(merged(one_per_node(), {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"},
+                                                    {"SLURM_GPUS_ON_NODE", "4"},
+                                                    {"SLURM_CPUS_ON_NODE", "16"}}));
+  facts.task.cpus = CpuFacts{16, 16, 64};
+  const Plan plan = make_plan(facts, asked("torchrun"), Inherited(lookup_in({}), facts.step.id));
+  EXPECT_EQ(value_in(plan, "PET_NPROC_PER_NODE"), "4");
+  EXPECT_EQ(value_in(plan, "OMP_NUM_THREADS"), "4");
+  const Plan users = make_plan(facts, asked("torchrun"),
+                               Inherited(lookup_in({{"PET_NPROC_PER_NODE", "2"}}), facts.step.id));
+  EXPECT_TRUE(users.find("PET_NPROC_PER_NODE")->kept);
+  EXPECT_EQ(value_in(users, "OMP_NUM_THREADS"), "8");
+}
+
+TEST(Torchrun, AgentsAreNumberedByRankSoThatTheFirstIsWhereMasterAddrIs) {
+  // Arbitrary order: rank 0 is on p3, whose SLURM_NODEID is 2.
+  const Plan plan = torchrun_plan({{"SLURM_DISTRIBUTION", "arbitrary"},
+                                   {"SLURM_DDP_HEAD", "p3"},
+                                   {"SLURM_PROCID", "0"},
+                                   {"SLURM_NODEID", "2"},
+                                   {"SLURM_GTIDS", "0"},
+                                   {"SLURMD_NODENAME", "p3"}});
+  EXPECT_EQ(value_in(plan, "PET_NODE_RANK"), "0");
+  EXPECT_EQ(value_in(plan, "PET_MASTER_ADDR"), "p3");
+}
+
+TEST(Torchrun, SummaryCountsAgents) {
+  EXPECT_THAT(render_summary(torchrun_plan({{"PET_NPROC_PER_NODE", "8"}})),
+              testing::StartsWith("torchrun: 3 agents on 3 nodes, 8 workers each; MASTER_ADDR=p1"));
+}
+
+}  // namespace
+}  // namespace ddp::launch
