@@ -244,7 +244,9 @@ TEST(CommandOutput, IsNothingBeyondItsLimits) {
   EXPECT_EQ(output_of({"sh", "-c", "echo x; exit 3"}, 5s, 1000), std::nullopt);
   EXPECT_EQ(output_of({"sh", "-c", "kill -9 $$"}, 5s, 1000), std::nullopt);
   EXPECT_EQ(output_of({"sleep", "1000"}, 50ms, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt);
+  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 20'000)->size(), 20'000U);
+  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 19'999), std::nullopt);
+  EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt) << "without end";
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
 }
 
