@@ -12,6 +12,7 @@ std::string ranks(int count) {
 
 std::vector<NamedLoss> named_losses(const Losses& losses) {
   std::vector<NamedLoss> named;
+  named.reserve(std::size(kPhaseNames) + 2);
   for (const auto& [phase, key, name, brief] : kPhaseNames) {
     named.push_back(
         {std::string(key), std::string(name), std::string(brief), losses.phases[index_of(phase)]});

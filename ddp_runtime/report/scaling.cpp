@@ -23,6 +23,7 @@ std::vector<ScalingPoint> group(std::vector<RunRecord> runs) {
     point.runs.push_back(std::move(run));
   }
   std::vector<ScalingPoint> points;
+  points.reserve(by_size.size());
   for (auto& [size, point] : by_size) points.push_back(std::move(point));
   return points;
 }

@@ -3,6 +3,8 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,57 +12,174 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/tools/bench/allreduce_bench.h"
+#include "ddp_runtime/tools/bench/memory_bench.h"
+#include "ddp_runtime/tools/bench/print_result.h"
 #include "ddp_runtime/tools/bench/step_bench.h"
+#include "ddp_runtime/tools/bench/timeline.h"
 #include "ddp_runtime/tools/validators.h"
 #include "slurm_ddp/version.h"
 
 namespace {
 
+namespace bench = ddp::bench;
+using nlohmann::json;
+
 constexpr const char* kExamples = R"(Examples:
   ddp-bench step --model mlp --width 1024 --layers 8
       What wrapping a model costs in a world of one.
   srun --ddp -N2 -n2 ddp-bench step --json step.json
-      A step of two ranks beside the same step without communication.
+      A step of two ranks beside Python's, and beside the same step without communication.
+  srun --ddp -N2 -n2 ddp-bench memory
+      How much memory that takes beside a plain loop.
   srun --ddp -N2 -n2 ddp-bench allreduce --mib 64
       Our all-reduce beside MPI's, Gloo's and a memcpy of the same bytes.)";
 
-void write_json(const std::string& file, const nlohmann::json& result) {
-  std::ofstream stream(file);
+constexpr double kMebibyte = 1048576;
+
+struct Options {
+  std::string json_file;
+  int threads = 0;
+  bool plain = false;
+  double bucket_mb = 0;
+  double segment_kib = 0;
+  bench::StepBenchOptions step;
+  bench::AllreduceBenchOptions allreduce;
+  bench::TimelineOptions timeline;
+  ddp::comm::WorldOptions world;
+};
+
+void add_model(CLI::App& command, Options& options) {
+  auto& model = options.step.model;
+  command.add_option("--model", model.name, "mlp or mnist-cnn")->capture_default_str();
+  command.add_option("--width", model.width, "Units or channels per layer")->capture_default_str();
+  command.add_option("--layers", model.layers, "Hidden layers of mlp")->capture_default_str();
+  command.add_option("--batch", options.step.batch, "Samples per rank")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  options.bucket_mb = static_cast<double>(options.step.buckets.bytes) / kMebibyte;
+  command.add_option("--bucket-mb", options.bucket_mb, "Bucket size in MiB")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command.add_option("--threads", options.threads,
+                     "Compute threads per rank; 0: as OMP_NUM_THREADS says");
+  command.add_option("--json", options.json_file, "Also write the result to this file");
+}
+
+CLI::App* add_step(CLI::App& app, Options& options) {
+  auto* command = app.add_subcommand("step", "Time of a training step");
+  add_model(*command, options);
+  auto& step = options.step;
+  command->add_option("--steps", step.steps, "Measured steps of each kind")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command->add_option("--block", step.block, "Steps of one kind before another takes its turn")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command->add_option("--link-gbit", step.link_gbit, "Rate of each node's link, to tell the limit")
+      ->check(ddp::tools::positive());
+  command->add_flag("!--no-python", step.with_python, "Leave out Python's DDP over Gloo");
+  command->add_option("--python", step.python.interpreter, "The Python that has PyTorch")
+      ->capture_default_str();
+  command
+      ->add_option("--python-ddp", step.python.ddp_arguments,
+                   "Keyword arguments of Python's DistributedDataParallel, as JSON")
+      ->capture_default_str();
+  return command;
+}
+
+CLI::App* add_memory(CLI::App& app, Options& options) {
+  auto* command = app.add_subcommand("memory", "Memory that training takes");
+  add_model(*command, options);
+  command->add_flag("--plain", options.plain, "Only the plain loop, in this process");
+  return command;
+}
+
+void add_segments(CLI::App& command, Options& options) {
+  auto& limits = options.world.group.limits;
+  options.segment_kib = static_cast<double>(limits.segment_bytes) / 1024;
+  command
+      .add_option("--segment-kib", options.segment_kib, "Messages travel in segments this large")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command.add_option("--window", limits.window, "Segments under way at once, per direction")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command.add_option("--json", options.json_file, "Also write the result to this file");
+}
+
+CLI::App* add_allreduce(CLI::App& app, Options& options) {
+  auto* command = app.add_subcommand("allreduce", "Speed of an all-reduce");
+  command->add_option("--mib", options.allreduce.mib, "MiB of float32 on each rank")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command->add_option("--rounds", options.allreduce.rounds, "Measured rounds of each")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  add_segments(*command, options);
+  return command;
+}
+
+CLI::App* add_timeline(CLI::App& app, Options& options) {
+  auto* command = app.add_subcommand("timeline", "Who sends what when in one all-reduce");
+  command->add_option("--schedule", options.timeline.schedule, "ring, doubling or chain")
+      ->capture_default_str();
+  command->add_option("--kib", options.timeline.kib, "KiB of float32 on each rank")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  add_segments(*command, options);
+  return command;
+}
+
+void complete(Options& options) {
+  auto& limits = options.world.group.limits;
+  limits.segment_bytes = static_cast<std::size_t>(options.segment_kib * 1024);
+  options.timeline.limits = limits;
+  auto& buckets = options.step.buckets;
+  buckets.bytes = static_cast<std::size_t>(options.bucket_mb * kMebibyte);
+  buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
+  if (options.threads > 0) torch::set_num_threads(options.threads);
+  auto& model = options.step.model;
+  if (model.name == "mlp") {
+    model.input = {model.width};
+  } else {
+    model.input = {1, 28, 28};
+    model.layers = 0;
+  }
+}
+
+// This program again, for the plain loop in a process of its own.
+bench::MemoryBenchOptions memory_options(const Options& options) {
+  const auto& model = options.step.model;
+  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe"),
+                                      "memory",
+                                      "--plain",
+                                      "--model=" + model.name,
+                                      fmt::format("--width={}", model.width),
+                                      fmt::format("--layers={}", model.layers),
+                                      fmt::format("--batch={}", options.step.batch),
+                                      fmt::format("--threads={}", torch::get_num_threads())};
+  return {model, options.step.batch, options.step.buckets, std::move(command)};
+}
+
+void report(ddp::comm::World& world, const Options& options, const json& result,
+            void (*print)(const json&)) {
+  if (!world.is_leader()) return;
+  print(result);
+  if (options.json_file.empty()) return;
+  std::ofstream stream(options.json_file);
   stream << result.dump(2) << "\n";
   stream.flush();
-  if (!stream) throw ddp::RuntimeError(fmt::format("cannot write {}", file));
+  if (!stream) throw ddp::RuntimeError(fmt::format("cannot write {}", options.json_file));
 }
 
-std::string milliseconds(const nlohmann::json& seconds) {
-  return fmt::format("p10 {:8.3f}   p50 {:8.3f}   p90 {:8.3f} ms",
-                     1e3 * seconds.at("p10").get<double>(), 1e3 * seconds.at("p50").get<double>(),
-                     1e3 * seconds.at("p90").get<double>());
-}
-
-void print_step(const nlohmann::json& result) {
-  const auto& plain = result.at("compared").at("plain_loop_without_communication");
-  fmt::print("{} parameters, {} ranks, batch {} each, {} steps, {} buckets\n",
-             result.at("parameters").get<std::int64_t>(), result.at("world_size").get<int>(),
-             result.at("batch").get<std::int64_t>(), result.at("steps").get<std::int64_t>(),
-             result.at("buckets").get<std::int64_t>());
-  fmt::print("ours                              {}\n", milliseconds(result.at("step_seconds")));
-  fmt::print("plain loop, no communication      {}\n", milliseconds(plain.at("step_seconds")));
-  fmt::print("ratio of medians                  {:.3f}\n",
-             plain.at("our_p50_over_its_p50").get<double>());
-}
-
-void print_rates(const std::string& name, const nlohmann::json& r) {
-  fmt::print("{:<22} {}   algbw {:7.2f}   busbw {:7.2f} GB/s\n", name,
-             milliseconds(r.at("seconds")), r.at("algbw_GBps").get<double>(),
-             r.at("busbw_GBps").get<double>());
-}
-
-void print_allreduce(const nlohmann::json& result) {
-  fmt::print("{} MiB of float32 over {} ranks, {} rounds in turns, slowest rank; GB = 1e9 bytes\n",
-             result.at("mib").get<double>(), result.at("world_size").get<int>(),
-             result.at("rounds").get<int>());
-  print_rates("ours", result);
-  for (const auto& [name, rates] : result.at("compared").items()) print_rates(name, rates);
+int print_plain_memory(const Options& options) {
+  try {
+    fmt::print("{}\n", bench::measure_plain_memory(options.step.model, options.step.batch).dump());
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ddp-bench: {}\n", error.what());
+    return 1;
+  }
 }
 
 }  // namespace
@@ -71,45 +190,13 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("ddp-bench {}", ddp::kVersion));
   app.set_config("--config", "", "Read options from a file (name=value lines)");
   app.require_subcommand(1);
-  std::string json_file;
-  int threads = 0;
-  ddp::bench::StepBenchOptions step_options;
-  step_options.model.width = 1024;
-  step_options.model.layers = 8;
-
-  auto* step = app.add_subcommand("step", "Time of a training step");
-  step->add_option("--model", step_options.model.name, "mlp or mnist-cnn")->capture_default_str();
-  step->add_option("--width", step_options.model.width, "Units or channels per layer")
-      ->capture_default_str();
-  step->add_option("--layers", step_options.model.layers, "Hidden layers of mlp")
-      ->capture_default_str();
-  step->add_option("--batch", step_options.batch, "Samples per rank")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
-  step->add_option("--steps", step_options.steps, "Measured steps of each kind")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
-  step->add_option("--threads", threads, "Compute threads per rank; 0: as OMP_NUM_THREADS says");
-  step->add_option("--json", json_file, "Also write the result to this file");
-
-  ddp::bench::AllreduceBenchOptions allreduce_options;
-  auto* allreduce = app.add_subcommand("allreduce", "Speed of an all-reduce");
-  allreduce->add_option("--mib", allreduce_options.mib, "MiB of float32 on each rank")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
-  allreduce->add_option("--rounds", allreduce_options.rounds, "Measured rounds of each")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
-  ddp::comm::WorldOptions world_options;
-  auto& limits = world_options.group.limits;
-  double segment_kib = static_cast<double>(limits.segment_bytes) / 1024;
-  allreduce->add_option("--segment-kib", segment_kib, "Messages travel in segments of this size")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
-  allreduce->add_option("--window", limits.window, "Segments under way at once, per direction")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
-  allreduce->add_option("--json", json_file, "Also write the result to this file");
+  Options options;
+  options.step.model.width = 1024;
+  options.step.model.layers = 8;
+  const auto* step = add_step(app, options);
+  const auto* memory = add_memory(app, options);
+  const auto* allreduce = add_allreduce(app, options);
+  add_timeline(app, options);
 
   const bool speaks = ddp::comm::rank_from_environment() == 0;
   try {
@@ -119,26 +206,19 @@ int main(int argc, char** argv) {
     if (speaks) fmt::print(stderr, "ddp-bench: {}; see --help\n", e.what());
     return 2;
   }
-  limits.segment_bytes = static_cast<std::size_t>(segment_kib * 1024);
-  return ddp::comm::run("ddp-bench", world_options, [&](ddp::comm::World& world) {
-    nlohmann::json result;
-    if (allreduce->parsed()) {
-      result = ddp::bench::run_allreduce_bench(world, allreduce_options);
-      if (world.is_leader()) print_allreduce(result);
-      if (world.is_leader() && !json_file.empty()) write_json(json_file, result);
-      return;
-    }
-    if (threads > 0) torch::set_num_threads(threads);
-    auto& model = step_options.model;
-    if (model.name == "mlp") {
-      model.input = {model.width};
+  complete(options);
+  if (options.plain) return print_plain_memory(options);
+  return ddp::comm::run("ddp-bench", options.world, [&](ddp::comm::World& world) {
+    if (step->parsed()) {
+      report(world, options, bench::run_step_bench(world, options.step), bench::print_step);
+    } else if (memory->parsed()) {
+      report(world, options, bench::run_memory_bench(world, memory_options(options)),
+             bench::print_memory);
+    } else if (allreduce->parsed()) {
+      report(world, options, bench::run_allreduce_bench(world, options.allreduce),
+             bench::print_allreduce);
     } else {
-      model.input = {1, 28, 28};
-      model.layers = 0;
+      report(world, options, bench::run_timeline(world, options.timeline), bench::print_timeline);
     }
-    result = ddp::bench::run_step_bench(world, step_options);
-    if (!world.is_leader()) return;
-    print_step(result);
-    if (!json_file.empty()) write_json(json_file, result);
   });
 }

@@ -23,7 +23,7 @@ struct Net : torch::nn::Module {
 int main() {
   return ddp::run("own-model", {}, [](ddp::World& world) {
     torch::manual_seed(1);
-    Net net;
+    Net net;  // any torch::nn::Module
     ddp::TrainOptions options;
     options.epochs = 20;
     options.batch = 64 / world.size();

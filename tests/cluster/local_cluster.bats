@@ -218,7 +218,7 @@ JOB
   srun -N2 --exclusive sleep 100 >/dev/null 2>&1 3>&- &
   local waiting=$!
   wait_until 10 bash -c '[ -n "$(squeue -h -t PD)" ]'
-  kill -9 "$(cat "$state/slurmctld.pid")" $(own_step_daemons)
+  own_step_daemons | xargs kill -9 "$(cat "$state/slurmctld.pid")"
   "$cluster" down 2>&1 </dev/null
   [ -z "$(traces)" ]
   [ -z "$(pgrep -fx '[^ ]*sleep 100')" ]

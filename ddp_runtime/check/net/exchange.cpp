@@ -61,7 +61,7 @@ std::uint64_t seed_of(const ExchangePlan& plan, bool from_first) {
 // each of which the receiver acknowledges.
 double warm_up(PairLink& link, std::span<std::byte> data, bool sender) {
   std::array<std::byte, 1> acknowledgement{};
-  const std::size_t length = std::max<std::size_t>(data.size() / (8 * kWarmUpPieces), 1);
+  const std::size_t length = std::max<std::size_t>(data.size() / 8 / kWarmUpPieces, 1);
   double best = 0;
   for (int i = 0; i < kWarmUpPieces; ++i) {
     const auto start = Clock::now();

@@ -129,6 +129,7 @@ ByRank Leader::gather(std::uint64_t id, std::vector<int>& waiting, const std::st
     std::erase_if(waiting, [&](int rank) { return answers.contains(rank) || !reachable(rank); });
     if (waiting.empty()) return answers;
     std::vector<pollfd> entries;
+    entries.reserve(waiting.size());
     for (const int rank : waiting) entries.push_back({channels_.at(rank)->fd(), POLLIN, 0});
     const int ready = poll(entries.data(), entries.size(), milliseconds_until(deadline));
     for (std::size_t i = 0; ready > 0 && i < entries.size(); ++i) {
@@ -143,7 +144,7 @@ ByRank Leader::ask(const ByRank& orders, const std::string& during,
   std::vector<int> waiting;
   for (const auto& [rank, order] : orders) waiting.push_back(rank);
   const std::uint64_t id = send_orders(orders, during);
-  const ByRank answers = gather(id, waiting, during, in(patience));
+  ByRank answers = gather(id, waiting, during, in(patience));
   if (waiting.empty()) return answers;
   ByRank pings;
   for (const int rank : waiting) pings[rank] = {{"do", "ping"}};

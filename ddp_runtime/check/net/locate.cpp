@@ -87,6 +87,7 @@ std::vector<Pair> slow_pairs_of_good_nodes(int nodes, std::span<const PairResult
                                            const PeerRule& rule) {
   const auto best = best_of_pairs(results);
   std::vector<double> speeds;
+  speeds.reserve(best.size());
   for (const auto& [pair, speed] : best) speeds.push_back(speed);
   const auto thresholds = peer_thresholds(speeds, rule);
   if (!thresholds) return {};

@@ -19,6 +19,7 @@ std::vector<NodeEntry> node_table(const Step& step, const std::map<int, Hello>& 
 
 std::vector<std::string> names_of(const std::vector<NodeEntry>& nodes) {
   std::vector<std::string> names;
+  names.reserve(nodes.size());
   for (const auto& node : nodes) names.push_back(node.name);
   return names;
 }

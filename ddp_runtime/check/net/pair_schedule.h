@@ -16,7 +16,7 @@ namespace ddp::check {
 struct Pair {
   int a = 0;
   int b = 0;
-  auto operator<=>(const Pair&) const = default;
+  auto operator<=>(const Pair&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 Pair make_pair_of(int one, int other) noexcept;

@@ -26,7 +26,7 @@ launch::Facts read_facts(const Environment& environment, const std::string& host
     case launch::Launcher::none:
       break;
   }
-  return launch::single_process(host_name, static_cast<std::uint32_t>(getpid()));
+  return launch::single_process(environment, host_name, static_cast<std::uint32_t>(getpid()));
 }
 
 std::vector<ExpectedNode> expected_nodes(const launch::StepFacts& step) {
@@ -40,16 +40,16 @@ std::vector<ExpectedNode> expected_nodes(const launch::StepFacts& step) {
 }
 
 std::string node_of(const launch::Facts& facts) {
-  const auto& [step, task, node] = facts;
+  const auto& task = facts.task;
   if (!task.node_name.empty() || !task.node_rank) return task.node_name;
-  return step.nodes.at(*task.node_rank);
+  return facts.step.nodes.at(*task.node_rank);
 }
 
 std::string leader_host(const Environment& environment, const launch::StepFacts& step) {
   const auto given = environment("MASTER_ADDR");
   if (given && !given->empty()) return *given;
   // A step of one node needs no name service.
-  return step.node_count == 1 ? "127.0.0.1" : launch::find_leader(step).host;
+  return step.node_count == 1 ? "127.0.0.1" : launch::find_leader(step, launch::Order::slurm).host;
 }
 
 std::uint16_t leader_port(const Environment& environment, const launch::StepFacts& step,

@@ -40,7 +40,8 @@ Finding judge_memory(const MemoryFacts& facts) {
     return finding;
   }
   const std::uint64_t wanted = std::max(1024 * kMiB, *facts.total_bytes / 20);
-  finding.value = static_cast<double>(*facts.available_bytes / kMiB);
+  const std::uint64_t available = *facts.available_bytes / kMiB;
+  finding.value = static_cast<double>(available);
   finding.expected = fmt::format("at least {} MiB", wanted / kMiB);
   finding.evidence = fmt::format("of {} MiB", *facts.total_bytes / kMiB);
   if (*facts.available_bytes >= wanted) return finding;

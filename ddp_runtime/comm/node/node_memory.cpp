@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <span>
 
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/zeroed_bytes.h"
 
 namespace ddp::comm {
 namespace {
@@ -23,10 +22,6 @@ std::string random_token() {
 
 bool all_agree(Group& group, bool mine) {
   return group.all_reduce_value<std::int64_t>(mine ? 1 : 0, ReduceOp::min) == 1;
-}
-
-void free_bytes(std::byte* memory) {
-  std::free(memory);
 }
 
 }  // namespace
@@ -54,9 +49,7 @@ std::shared_ptr<SharedRegion> NodeMemory::allocate(Group& group, std::size_t byt
 
 // Ranks that are threads lend each other their pointers: each copies the others' while all wait.
 std::shared_ptr<SharedRegion> NodeMemory::allocate_in_process(Group& group, std::size_t bytes) {
-  const std::shared_ptr<std::byte> own(
-      static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)), free_bytes);
-  std::memset(own.get(), 0, bytes);
+  const std::shared_ptr<std::byte> own = zeroed_bytes(bytes, kAlignment);
   auto address = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&own));
   std::vector<std::int64_t> addresses(static_cast<std::size_t>(group.size()));
   group.all_gather(buffer_of(address), buffer_of(std::span(addresses)), "addresses").wait();
@@ -66,6 +59,7 @@ std::shared_ptr<SharedRegion> NodeMemory::allocate_in_process(Group& group, std:
   region->mine = own.get();
   for (const int rank : map_.local()) {
     const auto peer = static_cast<std::intptr_t>(addresses[static_cast<std::size_t>(rank)]);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): another thread's pointer, sent as a number
     region->heap.push_back(*reinterpret_cast<const std::shared_ptr<std::byte>*>(peer));
     region->copies.push_back(region->heap.back().get());
   }

@@ -11,6 +11,7 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/tools/bench/gloo_peer.h"
+#include "ddp_runtime/tools/bench/statistics.h"
 
 namespace ddp::bench {
 namespace {
@@ -30,20 +31,12 @@ double timed(const std::function<void()>& run) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::vector<double> slowest(comm::Group& group, std::vector<double> seconds) {
-  group.all_reduce(comm::buffer_of(std::span(seconds)), comm::ReduceOp::max, "times").wait();
-  return seconds;
-}
-
 // algbw is what the caller sees, bytes over time; busbw what a ring would put on each link for it,
 // comparable between numbers of ranks.
 nlohmann::json rates(const std::vector<double>& seconds, double bytes, int ranks) {
-  const double p50 = profile::percentile(seconds, 0.5);
+  const double p50 = median(seconds);
   const double factor = 2.0 * (ranks - 1) / ranks;
-  return {{"seconds",
-           {{"p10", profile::percentile(seconds, 0.1)},
-            {"p50", p50},
-            {"p90", profile::percentile(seconds, 0.9)}}},
+  return {{"seconds", percentiles(seconds)},
           {"algbw_GBps", bytes / p50 / 1e9},
           {"busbw_GBps", bytes * factor / p50 / 1e9},
           {"factor", factor}};

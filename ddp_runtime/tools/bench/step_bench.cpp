@@ -2,104 +2,130 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/profile/step_recorder.h"
+#include "ddp_runtime/tools/bench/reducer_peer.h"
+#include "ddp_runtime/tools/bench/statistics.h"
+#include "ddp_runtime/tools/bench/training_loop.h"
 
 namespace ddp::bench {
 namespace {
 
+using nlohmann::json;
 using profile::Clock;
 
-// One model with its optimiser and what a step of it does.
+// Something that trains; one of those that take turns.
 struct Contender {
-  std::shared_ptr<models::Model> model;
-  std::unique_ptr<torch::optim::SGD> optimizer;
-  std::function<void()> step;
-  std::vector<double> seconds;  // of every measured step
+  std::string name;
+  std::function<std::vector<double>(std::int64_t)> run;  // that many steps; the seconds of each
+  std::vector<double> seconds;                           // of every measured step, block by block
 };
 
-Contender make_contender(const models::ModelOptions& options) {
-  torch::manual_seed(1);
-  Contender c;
-  c.model = models::make_model(options);
-  c.optimizer = std::make_unique<torch::optim::SGD>(c.model->parameters(),
-                                                    torch::optim::SGDOptions(0.01).momentum(0.9));
-  return c;
-}
-
-void run_block(Contender& contender, std::int64_t steps, bool measured) {
+std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& step) {
+  std::vector<double> seconds;
   for (std::int64_t i = 0; i < steps; ++i) {
     const auto begin = Clock::now();
-    contender.step();
-    if (measured) {
-      contender.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    step();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  return seconds;
+}
+
+// Whoever goes first in a round may find colder caches: everybody does so in turn.
+void take_turns(comm::Group& group, std::vector<Contender>& contenders, std::int64_t steps,
+                std::int64_t block) {
+  std::size_t round = 0;
+  for (std::int64_t done = -block; done < steps; done += block, ++round) {
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      Contender& contender = contenders[(round + i) % contenders.size()];
+      group.barrier("bench").wait();
+      const auto seconds = contender.run(block);
+      if (done < 0) continue;  // the first round warms up
+      contender.seconds.insert(contender.seconds.end(), seconds.begin(), seconds.end());
     }
   }
 }
 
-// A step is as slow as its slowest rank.
-std::vector<double> slowest(comm::Group& group, std::vector<double> seconds) {
-  group.all_reduce(comm::buffer_of(std::span(seconds)), comm::ReduceOp::max, "times").wait();
-  return seconds;
+json comparison(const std::vector<double>& ours, const std::vector<double>& theirs,
+                std::int64_t block) {
+  return {{"step_seconds", percentiles(theirs)},
+          {"our_p50_over_its_p50", median(ours) / median(theirs)},
+          {"ratio_per_round", percentiles(block_ratios(ours, theirs, block))}};
 }
 
-nlohmann::json percentiles(const std::vector<double>& seconds) {
-  return {{"p10", profile::percentile(seconds, 0.1)},
-          {"p50", profile::percentile(seconds, 0.5)},
-          {"p90", profile::percentile(seconds, 0.9)}};
+// No step can take less than its computation, nor than its bytes need on the wire.
+json limit(double compute, double bytes, int ranks, double link_gbit) {
+  const double sent = 2.0 * (ranks - 1) / ranks * bytes;
+  const double wire = 8 * sent / (link_gbit * 1e9);
+  return {{"link_gbit", link_gbit},
+          {"bytes_sent_per_rank", sent},
+          {"compute_seconds", compute},
+          {"wire_seconds", wire},
+          {"seconds", std::max(compute, wire)}};
 }
 
 }  // namespace
 
-nlohmann::json run_step_bench(comm::World& world, const StepBenchOptions& options) {
-  auto sizes = options.model.input;
-  sizes.insert(sizes.begin(), options.batch);
-  const auto inputs = torch::randn(sizes);
-  const auto targets = torch::randint(0, options.model.classes, {options.batch}, torch::kInt64);
-  const auto loss_of = [&](models::Model& model) {
-    return torch::nn::functional::cross_entropy(model.forward(inputs), targets);
-  };
-
-  Contender plain = make_contender(options.model);
-  plain.step = [&] {
-    // As torch 2's zero_grad() does by default: undefined gradients are the fastest.
-    for (auto& p : plain.model->parameters()) p.mutable_grad().reset();
-    loss_of(*plain.model).backward();
-    plain.optimizer->step();
-  };
-  Contender ours = make_contender(options.model);
-  DistributedDataParallel replica(*ours.model, world.group(), options.buckets);
-  ours.step = [&] {
-    auto step = replica.begin_step();
-    step.backward(loss_of(*ours.model));
-    step.apply(*ours.optimizer);
-  };
-
-  for (std::int64_t done = -options.block; done < options.steps; done += options.block) {
-    for (Contender* contender : {&plain, &ours}) {
-      world.group().barrier("bench").wait();
-      run_block(*contender, options.block, done >= 0);
-    }
+json run_step_bench(comm::World& world, const StepBenchOptions& options) {
+  comm::Group& group = world.group();
+  StartedPythonPeer python;
+  if (options.with_python) {
+    python = start_python_peer(group, options.model, options.batch, options.python);
   }
-  const auto plain_seconds = slowest(world.group(), plain.seconds);
-  const auto our_seconds = slowest(world.group(), ours.seconds);
-  const auto ratio =
-      profile::percentile(our_seconds, 0.5) / profile::percentile(plain_seconds, 0.5);
-  return {{"benchmark", "step"},
-          {"world_size", world.size()},
-          {"model", options.model.name},
-          {"parameters", models::parameter_count(*ours.model)},
-          {"batch", options.batch},
-          {"steps", our_seconds.size()},
-          {"buckets", replica.bucket_count()},
-          {"step_seconds", percentiles(our_seconds)},
-          {"compared",
-           {{"plain_loop_without_communication",
-             {{"step_seconds", percentiles(plain_seconds)}, {"our_p50_over_its_p50", ratio}}}}}};
+  TrainingLoop plain(options.model, options.batch);
+  TrainingLoop ours(options.model, options.batch);
+  DistributedDataParallel replica(ours.model(), group, {.buckets = options.buckets});
+
+  std::vector<Contender> contenders;
+  const auto add = [&](std::string name, std::function<std::vector<double>(std::int64_t)> run) {
+    contenders.push_back({std::move(name), std::move(run), {}});
+  };
+  add("ours", [&](std::int64_t n) { return time_steps(n, [&] { ours.step(replica); }); });
+  add("plain_loop_without_communication",
+      [&](std::int64_t n) { return time_steps(n, [&] { plain.step(); }); });
+  TrainingLoop theirs(options.model, options.batch);
+  const auto reducer = make_reducer_peer(group, theirs.model().parameters());
+  if (reducer) {
+    add("c10d_reducer_gloo",
+        [&](std::int64_t n) { return time_steps(n, [&] { theirs.step(*reducer); }); });
+  }
+  if (python.peer) {
+    add("python_ddp_gloo", [&](std::int64_t n) { return python.peer->run(n); });
+  }
+  take_turns(group, contenders, options.steps, options.block);
+
+  for (auto& contender : contenders) contender.seconds = slowest(group, contender.seconds);
+  const auto& our_seconds = contenders.front().seconds;
+  json result = {{"benchmark", "step"},
+                 {"world_size", world.size()},
+                 {"model", options.model.name},
+                 {"parameters", models::parameter_count(ours.model())},
+                 {"batch", options.batch},
+                 {"threads", torch::get_num_threads()},
+                 {"steps", our_seconds.size()},
+                 {"block", options.block},
+                 {"buckets", replica.bucket_count()},
+                 {"step_seconds", percentiles(our_seconds)}};
+  for (std::size_t i = 1; i < contenders.size(); ++i) {
+    result["compared"][contenders[i].name] =
+        comparison(our_seconds, contenders[i].seconds, options.block);
+  }
+  if (!python.version.empty()) result["compared"]["python_ddp_gloo"]["torch"] = python.version;
+  if (!python.missing.empty()) result["not_compared"]["python_ddp_gloo"] = python.missing;
+  if (options.link_gbit > 0) {
+    double bytes = 0;
+    for (const auto& span : replica.communication()) bytes += static_cast<double>(span.bytes);
+    auto bound = limit(median(contenders[1].seconds), bytes, world.size(), options.link_gbit);
+    bound["our_p50_over_it"] = median(our_seconds) / bound["seconds"].get<double>();
+    result["limit"] = std::move(bound);
+  }
+  return result;
 }
 
 }  // namespace ddp::bench

@@ -34,6 +34,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
 
 @test "wrong usage is 2" {
   for arguments in "" "frobnicate" "ls" "diff $ROOT" "verify --threads 0 $ROOT"; do
+    # shellcheck disable=SC2086  # several words
     run "$CKPT_BIN" $arguments
     [ "$status" -eq 2 ]
   done

@@ -40,8 +40,9 @@ choose_mode() {
       cannot_run "network namespaces do not work here (iproute2 missing, or forbidden in this container)"
       mode=netns ;;
     plain) mode=plain ;;
+    none) cannot_run "SLURM_DDP_CLUSTER_MODE=none says so" ;;
     "") if network_namespaces_work; then mode=netns; else mode=plain; fi ;;
-    *) usage_error "SLURM_DDP_CLUSTER_MODE must be netns or plain, not '$SLURM_DDP_CLUSTER_MODE'" ;;
+    *) usage_error "SLURM_DDP_CLUSTER_MODE must be netns, plain or none, not '$SLURM_DDP_CLUSTER_MODE'" ;;
   esac
   [[ $mode == netns ]] ||
     say "plain mode: several slurmd on this one host, which share its network, /tmp and /dev/shm"

@@ -1,0 +1,20 @@
+// What c10d/reducer.hpp needs of a header that Debian's libtorch-dev does not install: two names of
+// distributed autograd, which a data-parallel step never uses. On the include path only where the
+// real one is missing.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+
+namespace torch::distributed::autograd {
+
+class DistAutogradContext {
+ public:
+  using GradCallback = std::function<bool(at::Tensor&)>;
+};
+
+using ContextPtr = std::shared_ptr<DistAutogradContext>;
+
+}  // namespace torch::distributed::autograd

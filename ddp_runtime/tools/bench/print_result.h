@@ -1,0 +1,13 @@
+// What ddp-bench tells people; programs read the JSON instead.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace ddp::bench {
+
+void print_step(const nlohmann::json& result);
+void print_memory(const nlohmann::json& result);
+void print_allreduce(const nlohmann::json& result);
+void print_timeline(const nlohmann::json& result);
+
+}  // namespace ddp::bench

@@ -1,0 +1,50 @@
+// A transport that remembers when each message was posted and when it was complete.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ddp_runtime/comm/transport.h"
+#include "ddp_runtime/comm/work.h"
+
+namespace ddp::bench {
+
+struct RecordedMessage {
+  bool sent = false;  // or received
+  int peer = 0;
+  std::size_t bytes = 0;
+  comm::Clock::time_point posted;
+  comm::Clock::time_point completed;
+};
+
+class RecordingTransport final : public comm::Transport {
+ public:
+  explicit RecordingTransport(std::unique_ptr<comm::Transport> transport)
+      : transport_(std::move(transport)) {}
+
+  int rank() const noexcept override { return transport_->rank(); }
+  int size() const noexcept override { return transport_->size(); }
+  std::string_view name() const noexcept override { return transport_->name(); }
+  std::string node_key() const override { return transport_->node_key(); }
+  bool one_process() const noexcept override { return transport_->one_process(); }
+
+  comm::Ticket post_send(std::span<const std::byte> data, int peer, int tag) override;
+  comm::Ticket post_receive(std::span<std::byte> data, int peer, int tag) override;
+  bool poll(comm::Ticket ticket) override;
+  void idle(int calls) override { transport_->idle(calls); }
+  void abandon(comm::Ticket ticket) noexcept override { transport_->abandon(ticket); }
+
+  // In the order in which they were posted.
+  const std::vector<RecordedMessage>& messages() const noexcept { return messages_; }
+  void forget() { messages_.clear(); }
+
+ private:
+  comm::Ticket remember(comm::Ticket ticket, bool sent, int peer, std::size_t bytes);
+
+  std::unique_ptr<comm::Transport> transport_;
+  std::vector<RecordedMessage> messages_;
+  std::vector<std::size_t> message_of_;  // by ticket, which transports use again
+};
+
+}  // namespace ddp::bench

@@ -1,0 +1,27 @@
+// c10d::Reducer, the engine of Python's DistributedDataParallel, driven from C++: the same peer
+// without Python. Present where its headers and Gloo's are.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::bench {
+
+class ReducerPeer {
+ public:
+  virtual ~ReducerPeer() = default;
+  // In every step, before the model's forward and between forward and backward; when backward
+  // returns, the gradients are averaged.
+  virtual void before_forward() = 0;
+  virtual void before_backward() = 0;
+};
+
+// Collective. With the defaults of Python's DistributedDataParallel. Null where it is not built in.
+std::unique_ptr<ReducerPeer> make_reducer_peer(comm::Group& group,
+                                               const std::vector<torch::Tensor>& parameters);
+
+}  // namespace ddp::bench

@@ -1,0 +1,133 @@
+#!/usr/bin/env bats
+# The job scripts of jobscripts/ and ddp-check as jobs of a real SLURM: killed ranks, requeues, a bad
+# node, a cut link.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup_file() {
+  cluster_up 4
+  export OMP_NUM_THREADS=1
+}
+teardown_file() { cluster_down; }
+
+setup() {
+  cd "$work"
+  rm -rf ./*
+  scripts=$project_root/jobscripts
+}
+
+teardown() { [ -z "${link_of:-}" ] || unthrottle "$link_of"; }
+
+training=(--model mnist-cnn --data digits --batch 32 --lr 0.05)
+
+# Kills the training task of a node, as a crash would.
+kill_task_on() { # node
+  local pid
+  for pid in $(pgrep -x ddp-train); do
+    if tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "SLURMD_NODENAME=$1"; then
+      kill -KILL "$pid"
+      return
+    fi
+  done
+  return 1
+}
+
+checkpoint_appears_in() { compgen -G "$1/checkpoints/step-*" > /dev/null; }
+
+parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
+
+# Holds what leaves a node to a rate, on the node's own interface.
+throttle() { # node, rate
+  link_of=$1
+  "$cluster" exec "$1" -- tc qdisc add dev eth0 root tbf rate "$2" burst 64kb latency 50ms
+}
+unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
+
+@test "a killed rank is named and ends the job within seconds" {
+  RUN_DIR=$work/run sbatch --quiet --wait -o log "$scripts/train.sbatch" "${training[@]}" --epochs 1000 3>&- &
+  local job=$! begin
+  wait_until 60 checkpoint_appears_in run
+  kill_task_on node2
+  begin=$SECONDS
+  if wait "$job"; then false; fi
+  [ $((SECONDS - begin)) -lt 30 ]
+  grep -E '^ddp-train: rank 1 \(node2, process [0-9]+\) ended without a word' log
+  assert_nodes_in_service
+}
+
+@test "resume.sbatch puts a crashed job back into the queue, and it ends with the same bits" {
+  RUN_DIR=$work/whole sbatch --quiet --wait -o whole.log "$scripts/train.sbatch" "${training[@]}" --epochs 20
+  RUN_DIR=$work/run sbatch --quiet --wait -o log "$scripts/resume.sbatch" "${training[@]}" --epochs 20 \
+    --checkpoint-every 10 3>&- &
+  local job=$!
+  wait_until 60 checkpoint_appears_in run
+  kill_task_on node1
+  wait "$job"
+  grep -F 'back into the queue (restart 1 of 3)' log
+  grep -F 'resumed from' log
+  [ "$(parameters_of log)" = "$(parameters_of whole.log)" ]
+}
+
+@test "resume.sbatch does not try again what is wrong in itself" {
+  RUN_DIR=$work/run run ! sbatch --quiet --wait -o log "$scripts/resume.sbatch" --data mnist:/nowhere
+  [ "$(grep -c '^ddp-train: ' log)" -eq 1 ]
+  run ! grep -F 'back into the queue' log
+}
+
+@test "checked_train.sbatch leaves out a node with bad data and trains on the rest" {
+  CHECK_ARGS='--mib 8 --slow-warning 0.9 --slow-critical 0.9 --inject corrupt:node2' WANT_NODES=2 \
+    RUN_DIR=$work/run sbatch --quiet --wait -N3 -o log "$scripts/checked_train.sbatch" --epochs 3
+  grep -x 'training on 2 node(s) without node2' log
+  [ "$(cat run/checks/exclude.txt)" = node2 ]
+  python3 - <<'PY'
+import json
+record = json.load(open("run/report/run.json"))
+assert sorted(rank["node"] for rank in record["ranks"]) == ["node1", "node3"], record["ranks"]
+PY
+}
+
+@test "checked_train.sbatch does not train on fewer nodes than it must have" {
+  CHECK_ARGS='--mib 8 --slow-warning 0.9 --slow-critical 0.9 --inject corrupt:node2' WANT_NODES_STRICT=1 \
+    RUN_DIR=$work/run run ! sbatch --quiet --wait -N3 -o log "$scripts/checked_train.sbatch" --epochs 3
+  grep -F 'only 2 good node(s), 3 wanted; bad: node2' log
+  [ ! -e run/report ]
+}
+
+@test "scaling_sweep.sbatch keeps the batch per rank when asked for weak scaling" {
+  SCALING=weak GLOBAL_BATCH=32 REPEATS=1 RANKS='1 2' RUN_DIR=$work/sweep \
+    sbatch --quiet --wait -o log "$scripts/scaling_sweep.sbatch" --model mlp --data digits --epochs 2
+  python3 - <<'PY'
+import json
+for ranks in (1, 2):
+    record = json.load(open(f"sweep/ranks-{ranks}-repeat-1/run.json"))
+    assert (record["world_size"], record["global_batch"]) == (ranks, 32 * ranks), record
+PY
+  grep -q '<svg' sweep/scaling.html
+}
+
+@test "ddp-check finds nothing to blame on healthy nodes" {
+  run -0 --separate-stderr srun --ddp -N3 --ntasks-per-node=1 ddp-check net --slow-warning 0.9 --slow-critical 0.9 \
+    --exclude-file exclude.txt
+  [[ $output == *"ddp-check net OK - 3 nodes, 3 tasks"* ]]
+  [ ! -s exclude.txt ]
+}
+
+@test "ddp-check names the node whose link is held to a hundredth" {
+  [ "$cluster_mode" = netns ] || skip "plain mode: the nodes have no links of their own"
+  throttle node2 200mbit
+  run -2 srun --ddp --kill-on-bad-exit=0 -N4 --ntasks-per-node=1 ddp-check net --mib 8 --exclude-file exclude.txt
+  [ "$(cat exclude.txt)" = node2 ]
+}
+
+@test "ddp-check node works on every node, and says what is wrong with one" {
+  run srun --kill-on-bad-exit=0 -N3 --ntasks-per-node=1 ddp-check node
+  [ "$status" -le 1 ]
+  for node in node1 node2 node3; do grep -F "$node" <<< "$output"; done
+  [ "$cluster_mode" = netns ] || return 0
+  "$cluster" exec node3 -- mount -o remount,size=16m /dev/shm
+  run srun --kill-on-bad-exit=0 -N3 --ntasks-per-node=1 ddp-check node
+  "$cluster" exec node3 -- mount -o remount,size=1g /dev/shm
+  [ "$status" -eq 2 ]
+  [ "$(grep -o '^CRITICAL [^:]*' <<< "$output")" = 'CRITICAL node3 /dev/shm storage.shm' ]
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env bats
+# ddp-bench with its Python peers: both are measured, they are gone when it is, and where there is
+# no PyTorch it says so and measures the rest. Needs DDP_BENCH and MPIEXEC.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  cd "$BATS_TEST_TMPDIR" || exit 1
+  small=(--width 16 --layers 2 --batch 4 --steps 4 --block 2 --json result.json)
+}
+
+ranks() {
+  local n=$1
+  shift
+  timeout 100 "$MPIEXEC" --quiet -n "$n" "$DDP_BENCH" "$@"
+}
+
+has_torch() { /usr/bin/python3 -c 'import torch.distributed as d; exit(not d.is_gloo_available())'; }
+
+json() { /usr/bin/python3 -c "import json; d = json.load(open('result.json')); print($1)"; }
+
+# Processes that run the peer's script, started by process $1 or by one of its children.
+peers_of() {
+  local pid
+  for pid in $(pgrep -P "$1"); do
+    if tr '\0' ' ' < "/proc/$pid/cmdline" | grep -q python_ddp_peer.py; then echo "$pid"; fi
+    peers_of "$pid"
+  done
+}
+
+@test "two ranks beside their Python peers, for both models" {
+  has_torch || skip "python3-torch with Gloo is not installed"
+  for model in mlp mnist-cnn; do
+    ranks 2 step --model "$model" "${small[@]}"
+    [ "$(json "d['world_size'], 'python_ddp_gloo' in d['compared']")" = "2 True" ]
+    [ "$(json "all(s['p10'] > 0 for s in (d['step_seconds'], d['compared']['python_ddp_gloo']['step_seconds']))")" = True ]
+    [ "$(json "'not_compared' in d")" = False ]
+  done
+}
+
+@test "arguments reach Python's DistributedDataParallel, and its own words come back" {
+  has_torch || skip "python3-torch with Gloo is not installed"
+  run ! ranks 2 step "${small[@]}" --python-ddp '{"no_such_argument": 1}'
+  [[ $output == *"the Python peer failed"*no_such_argument* ]]
+  run -2 ranks 2 step "${small[@]}" --python-ddp '[1]'
+  [[ $output == *"no JSON object"* ]]
+}
+
+@test "without PyTorch the rest is measured and the reason is told" {
+  run -0 ranks 2 step "${small[@]}" --python "$PWD/no-such-python"
+  [[ $output == *"python_ddp_gloo is not compared: cannot start $PWD/no-such-python"* ]]
+  [ "$(json "'python_ddp_gloo' in d['compared'], len(d['compared']) > 0")" = "False True" ]
+  printf '#!/bin/sh\nread -r line\necho "{\\"error\\": \\"No module named torch\\"}"\n' > python
+  chmod +x python
+  run -0 ranks 2 step "${small[@]}" --python "$PWD/python"
+  [[ $output == *"not compared: No module named torch"* ]]
+}
+
+# Waits until N peers of process $1 have started, and a while more; then kills the last one's rank.
+kill_rank_with_peer() {
+  local n=$2 waited
+  for ((waited = 0; waited < 600; waited++)); do
+    mapfile -t peers < <(peers_of "$1")
+    [ "${#peers[@]}" -lt "$n" ] || break
+    sleep 0.1
+  done
+  [ "${#peers[@]}" -eq "$n" ]
+  sleep 3 # into the steps
+  kill -9 "$(ps -o ppid= -p "${peers[n - 1]}" | tr -d ' ')"
+}
+
+peers_are_gone() {
+  local waited list
+  list=$(IFS=, && echo "${peers[*]}")
+  for ((waited = 0; waited < 100; waited++)); do
+    ps -p "$list" > /dev/null || break
+    sleep 0.1
+  done
+  run ! ps -p "$list"
+}
+
+@test "a peer ends with its rank, even when that is killed" {
+  has_torch || skip "python3-torch with Gloo is not installed"
+  timeout 100 "$DDP_BENCH" step --width 64 --steps 100000 > out 2>&1 &
+  local job=$!
+  kill_rank_with_peer "$job" 1
+  run ! wait "$job"
+  peers_are_gone
+}
+
+@test "when one rank of two is killed, all peers end" {
+  has_torch || skip "python3-torch with Gloo is not installed"
+  timeout 100 "$MPIEXEC" --quiet -n 2 "$DDP_BENCH" step --width 64 --steps 100000 > out 2>&1 &
+  local job=$!
+  kill_rank_with_peer "$job" 2
+  run ! wait "$job"
+  peers_are_gone
+}
+
+@test "memory of ours beside a plain loop's" {
+  ranks 2 memory --width 256 --layers 4 --json result.json
+  [ "$(json "d['bytes']['after_step_3'] >= d['parameters_gradients_optimizer_bytes'] > 0")" = True ]
+  [ "$(json "d['compared']['plain_loop']['bytes']['peak'] > 0")" = True ]
+  [ "$(json "0 < d['largest_bucket_bytes'] <= 4 * d['parameters']")" = True ]
+}
+
+@test "a timeline has every message of the ring, from and to whom and how many bytes" {
+  ranks 3 timeline --schedule ring --kib 12 --segment-kib 2 --json result.json
+  # 2 (n - 1) steps, of a third in two segments, on each of three ranks
+  [ "$(json "len(d['messages'])")" = 24 ]
+  [ "$(json "{(m['from'], m['to']) for m in d['messages']} == {(0, 1), (1, 2), (2, 0)}")" = True ]
+  [ "$(json "sum(m['bytes'] for m in d['messages'] if m['from'] == 1)")" = 16384 ]
+  [ "$(json "all(0 <= m['posted'] < m['arrived'] for m in d['messages'])")" = True ]
+  run -2 ranks 2 timeline --schedule star
+  [[ $output == *"unknown schedule 'star'"* ]]
+  run -2 ranks 1 timeline
+  [[ $output == *"two ranks"* ]]
+}

@@ -1,0 +1,129 @@
+#!/usr/bin/env bats
+# Does what README.md says: every ```sh block in it is run, in a section's order, on the local cluster.
+# The second of the "two commands" is what runs this.
+
+bats_require_minimum_version 1.5.0
+load ../cluster/common
+
+setup_file() {
+  export OMP_NUM_THREADS=1
+  unset CMAKE_PREFIX_PATH
+}
+teardown_file() { cluster_down; }
+
+# The sh blocks of a section, one after the other.
+commands_of() { # heading
+  awk -v heading="## $1" '
+    /^## / { inside = ($0 == heading) }
+    /^```/ { code = inside && $0 == "```sh"; next }
+    code' "$project_root/README.md"
+}
+
+# Runs the blocks of a section in a folder of its own that looks like the checkout.
+run_section() { # heading
+  commands_of "$1" > commands
+  [ -s commands ]
+  run -0 bash -euo pipefail commands
+}
+
+# Brings up a cluster, once, for all tests that need one.
+on_cluster() {
+  [ -n "${SLURM_CONF:-}" ] || cluster_up 2
+  mkdir "$work/$BATS_TEST_NUMBER"
+  cd "$work/$BATS_TEST_NUMBER"
+  ln -s "$project_root"/{build,examples,jobscripts} .
+}
+
+@test "every section with commands is tested" {
+  run awk '/^## / { heading = substr($0, 4) } /^```sh/ { print heading }' "$project_root/README.md"
+  sections=$(sort -u <<< "$output")
+  [ "$sections" = "$(sort -u <<'TEXT'
+See it work: two commands
+Your own script
+Train without writing code
+Your own model
+Is a node bad?
+Installing on a cluster
+TEXT
+  )" ]
+}
+
+@test "every file that the README points to exists" {
+  sed '/^```/,/^```$/d' "$project_root/README.md" | grep -oE '\]\([^)#:]+' | cut -c3- | while read -r file; do
+    [ -e "$project_root/$file" ] || { echo "README.md points to $file"; false; }
+  done
+}
+
+@test "See it work: the quickstart" {
+  [ "$(commands_of 'See it work: two commands')" = $'./quickstart\n./run-tests' ]
+  cd "$project_root"
+  run -0 ./quickstart
+  [ "$(grep -c -E '^(accuracy|checkpoint|report) ' <<< "$output")" -eq 3 ]
+  [ -s quickstart-run/sweep/scaling.html ]
+  checkpoint=$(awk '$1 == "checkpoint" { print $2 }' <<< "$output")
+  /usr/bin/python3 - "$checkpoint" <<'PY'
+import h5py, sys
+names = []
+h5py.File(sys.argv[1] + "/model.h5", "r").visit(names.append)
+for layer in ("conv1", "conv2", "fc1", "fc2"):
+    for kind in ("weight", "bias"):
+        assert f"model/{layer}.{kind}" in names, (layer, kind, names)
+PY
+}
+
+@test "See it work: the same without SLURM" {
+  cd "$project_root"
+  # What `cluster up` answers where SLURM cannot run.
+  run -0 env SLURM_DDP_CLUSTER_MODE=none ./quickstart --out quickstart-run/without-slurm
+  [[ $output == *"SLURM cannot run on this machine"* ]]
+  [[ $output == *"resumed from"* ]]
+  [ "$(grep -c -E '^(accuracy|checkpoint|report) ' <<< "$output")" -eq 3 ]
+}
+
+@test "Your own script" {
+  on_cluster
+  run_section "Your own script"
+  [ "$(grep -oE 'rank [0-3] of 4 on node[12], leader node1:[0-9]+' <<< "$output" | sort -u | wc -l)" -eq 4 ]
+  grep -E 'MASTER_PORT +[0-9]+' <<< "$output"
+  [ "$(grep -cE '^rank [0-3] of 4$' <<< "$output")" -eq 4 ]
+}
+
+@test "Train without writing code" {
+  on_cluster
+  run_section "Train without writing code"
+  grep -E '^epoch 5/5 .* accuracy 0\.9' <<< "$output"
+  grep -F 'step-' <<< "$output"
+  [ -s report/run.json ]
+}
+
+@test "the program that the README shows is the one that is built" {
+  shown=$(awk '/^```cpp/ { code = 1; next } /^```/ { code = 0 } code' "$project_root/README.md")
+  [ -n "$shown" ]
+  [[ $(cat "$project_root/examples/own_model/main.cpp") == *"$shown"* ]]
+}
+
+@test "Your own model" {
+  on_cluster
+  run_section "Your own model"
+  accuracy=$(sed -n 's/^accuracy //p' <<< "$output")
+  awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9) }'
+}
+
+@test "Is a node bad?" {
+  on_cluster
+  # The check of a node says 1 where, for example, nothing keeps the clock right.
+  commands_of "Is a node bad?" | while read -r command; do
+    status=0
+    bash -c "$command" || status=$?
+    [ "$status" -le 1 ]
+  done
+}
+
+@test "Installing on a cluster" {
+  cd "$project_root"
+  export PREFIX=$BATS_TEST_TMPDIR/prefix
+  run -0 bash -euo pipefail -c "$(commands_of 'Installing on a cluster')"
+  [ -x "$PREFIX/bin/ddp-train" ]
+  [ -f "$PREFIX/lib/slurm/ddp.so" ] || compgen -G "$PREFIX/lib/*/slurm/ddp.so"
+  [ -f "$PREFIX/share/slurm-ddp/plugstack.conf.d/ddp.conf" ]
+}
