@@ -332,6 +332,8 @@ INSTANTIATE_TEST_SUITE_P(
         Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "SYS", "across CPUs"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "5", "across CPUs"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "PIX", ""},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_IB_TIMEOUT", "22", "minutes later"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_IB_TIMEOUT", "20", ""},
         Leftover{"single_ib", "10.1.0.20", "CUDA_LAUNCH_BLOCKING", "1", "no longer overlaps"},
         Leftover{"single_ib", "10.1.0.20", "TORCH_DISTRIBUTED_DEBUG", "DETAIL", "all ranks first"},
         Leftover{"single_ib", "10.1.0.20", "UCX_TLS", "tcp", "although there is RDMA"},
