@@ -240,6 +240,12 @@ TEST(Plan, APresetsImpossibleValuesAreLeftOut) {
               ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME==eth0 is left out, since no running"),
                           HasSubstr("NCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml is left out")));
   EXPECT_EQ(azure.find("NCCL_SOCKET_IFNAME"), nullptr);
+  Request kept = two_nodes("100.126.0.10");  // nobody asks for what is left out then
+  kept.preset = "azure-ndv5";
+  EXPECT_THAT(make_plan(read("dgx_h100"), kept,
+                        variables({{"NCCL_SOCKET_IFNAME", "=ibp24s0"}, {"NCCL_TOPO_FILE", "/x"}}))
+                  .warnings,
+              IsEmpty());
   const Plan oci = with_preset(read("roce_ipv6"), "2001:db8:0:1::50", "oci-roce");
   EXPECT_THAT(oci.warnings, IsEmpty());
   EXPECT_EQ(value_set(oci, "NCCL_IB_GID_INDEX"), "3");  // IPv6, and RoCE v2
