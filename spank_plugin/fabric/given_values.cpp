@@ -21,7 +21,7 @@ struct Suspect {
 };
 
 // NVIDIA's list of debugging variables, and what public job scripts keep copying.
-constexpr std::array<Suspect, 18> kSuspects{{
+constexpr std::array<Suspect, 19> kSuspects{{
     {"NCCL_DEBUG", When::one_of, "TRACE|trace",
      "it writes a line per call and slows training down"},
     {"NCCL_IB_DISABLE", When::not_zero, "", "all traffic between nodes goes over TCP"},
@@ -38,6 +38,8 @@ constexpr std::array<Suspect, 18> kSuspects{{
     {"NCCL_SOCKET_NTHREADS", When::always, "", "its threads take cores from data loading"},
     {"NCCL_NET_GDR_LEVEL", When::one_of, "SYS|sys|5",
      "GPU memory is read across CPUs, which is slower than through the host on many machines"},
+    {"NCCL_IB_TIMEOUT", When::one_of, "21|22|23|24",
+     "a node that died is noticed minutes later than by default"},
     {"NCCL_CHECKS_DISABLE", When::not_zero, "", "errors of the caller are no longer found"},
     {"NCCL_LAUNCH_MODE", When::always, "", "it is a debugging variable of old releases"},
     {"CUDA_LAUNCH_BLOCKING", When::not_zero, "",

@@ -42,7 +42,7 @@ Found from_site(const Node& node, std::vector<std::string>& warnings) {
                        (interface == nullptr ? "this node does not have" : "is not running here"));
     return std::nullopt;
   }
-  return LeaderInterface{interface->name, "the site's choice", node.site.path};
+  return LeaderInterface{interface->name, "is the site's choice", node.site.path};
 }
 
 Found from_kernel(const Node& node, const Request& request) {
@@ -88,7 +88,7 @@ Found without_leader(const Node& node) {
     }
   }
   if (candidates.size() == 1) {
-    return LeaderInterface{candidates.front()->name, "the only one on a network", kAddresses};
+    return LeaderInterface{candidates.front()->name, "is the only one on a network", kAddresses};
   }
   for (const auto& route : node.routes) {
     const NetworkInterface* interface = node.interface(route.interface);

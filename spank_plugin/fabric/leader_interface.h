@@ -11,7 +11,7 @@ namespace ddp::fabric {
 
 struct LeaderInterface {
   std::string name;
-  std::string rule;    // one phrase
+  std::string rule;    // completes "eth0 .."
   std::string source;  // what said so
 };
 

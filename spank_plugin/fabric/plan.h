@@ -1,7 +1,7 @@
 // The fabric plan of a task: which interface, which RDMA ports, and the few variables of NCCL,
 // Gloo, TensorPipe, Open MPI and UCX that say so, where the library would go wrong by itself.
 //
-// In slurmstepd: read_node once per node (user_init, before a container), make_plan once per task.
+// Both steps run as the user, and where the libraries will look: in a container, if there is one.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ struct Request {
   std::optional<std::string> preset;
   // ucx=bind: give each GPU its nearest RDMA port by UCX_NET_DEVICES.
   bool bind_ucx = false;
-  // The task's first GPU for that, as SLURM_STEP_GPUS has it: "3" (by PCI order),
-  // "GPU-<uuid>" or "0000:1b:00.0".
+  // The GPU that this task computes on, for that; not the first of a list that all tasks see. As
+  // SLURM_STEP_GPUS has it: "3" (by PCI order), "GPU-<uuid>" or "0000:1b:00.0".
   std::optional<std::string> gpu;
 };
 
@@ -53,7 +53,7 @@ using UserVariables = std::function<std::optional<std::string>(const std::string
 struct Plan {
   std::vector<Setting> settings;
   std::vector<std::string> notes;     // what was left alone, and why: for explain
-  std::vector<std::string> warnings;  // what will probably go wrong, and what to do
+  std::vector<std::string> warnings;  // node.problems, and what will probably go wrong
   std::string interface;              // that reaches the leader; empty if unknown
   std::string local_address;          // of this node on it; empty if unknown
   std::string summary;                // "fabric: 8 x mlx5 400 Gb/s InfiniBand, leader through ib0"

@@ -48,6 +48,7 @@ void apply_preset(const Node& node, const Request& request, PlanBuilder& builder
                       preset_names(node.site.presets));
   }
   for (const auto& [name, value] : preset->values) {
+    if (builder.is_decided(name)) continue;
     const std::string reason = why_impossible(node, name, value);
     if (reason.empty()) {
       builder.set(name, value, "preset " + preset->name, preset->source);

@@ -1,5 +1,7 @@
 #include "spank_plugin/fabric/text_file.h"
 
+#include <algorithm>
+
 #include "spank_plugin/fabric/open_file.h"
 
 namespace ddp::fabric {

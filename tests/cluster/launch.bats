@@ -81,6 +81,24 @@ of_components() {
   [ "$(recorded 1 MASTER_PORT)" = 29512 ]
 }
 
+@test "the interface that reaches the leader is told, unless the user or the site says otherwise" {
+  [ "$cluster_mode" = netns ] || skip "in plain mode all nodes are this host"
+  srun --ddp -N2 -n2 bash -c 'echo "$GLOO_SOCKET_IFNAME"' >out
+  [ "$(sort -u out)" = eth0 ]
+  GLOO_SOCKET_IFNAME=mine srun --ddp -N2 -n2 bash -c 'echo "$GLOO_SOCKET_IFNAME"' >out
+  [ "$(sort -u out)" = mine ]
+  srun --ddp=fabric=off -N2 -n2 bash -c 'echo "[$GLOO_SOCKET_IFNAME]"' >out
+  [ "$(sort -u out)" = "[]" ]
+  use_plugin_arguments fabric=off
+  srun --ddp -N2 -n2 bash -c 'echo "[$GLOO_SOCKET_IFNAME]"' >out
+  use_plugin_arguments
+  [ "$(sort -u out)" = "[]" ]
+  run srun --ddp=fabric=no-such -N2 -n2 record-task
+  [ "$status" -ne 0 ]
+  [[ $output == *"no-such"*"efa"* ]]
+  [ -z "$(ls "$RECORDS")" ]
+}
+
 @test "uneven nodes, and a note about them" {
   srun --ddp -N2 -n5 record-task 2>err
   check-records "$RECORDS" 5

@@ -240,6 +240,12 @@ TEST(Plan, APresetsImpossibleValuesAreLeftOut) {
               ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME==eth0 is left out, since no running"),
                           HasSubstr("NCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml is left out")));
   EXPECT_EQ(azure.find("NCCL_SOCKET_IFNAME"), nullptr);
+  Request kept = two_nodes("100.126.0.10");  // nobody asks for what is left out then
+  kept.preset = "azure-ndv5";
+  EXPECT_THAT(make_plan(read("dgx_h100"), kept,
+                        variables({{"NCCL_SOCKET_IFNAME", "=ibp24s0"}, {"NCCL_TOPO_FILE", "/x"}}))
+                  .warnings,
+              IsEmpty());
   const Plan oci = with_preset(read("roce_ipv6"), "2001:db8:0:1::50", "oci-roce");
   EXPECT_THAT(oci.warnings, IsEmpty());
   EXPECT_EQ(value_set(oci, "NCCL_IB_GID_INDEX"), "3");  // IPv6, and RoCE v2
@@ -332,6 +338,8 @@ INSTANTIATE_TEST_SUITE_P(
         Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "SYS", "across CPUs"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "5", "across CPUs"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "PIX", ""},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_IB_TIMEOUT", "22", "minutes later"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_IB_TIMEOUT", "20", ""},
         Leftover{"single_ib", "10.1.0.20", "CUDA_LAUNCH_BLOCKING", "1", "no longer overlaps"},
         Leftover{"single_ib", "10.1.0.20", "TORCH_DISTRIBUTED_DEBUG", "DETAIL", "all ranks first"},
         Leftover{"single_ib", "10.1.0.20", "UCX_TLS", "tcp", "although there is RDMA"},

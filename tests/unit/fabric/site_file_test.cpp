@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string>
+
 #include "spank_plugin/fabric/error.h"
 
 namespace ddp::fabric {
@@ -37,6 +40,20 @@ TEST(SiteFile, EveryKey) {
   EXPECT_EQ(site.presets[0].values[1],
             (std::pair<std::string, std::string>{"NCCL_NET", "AWS Libfabric"}));
   EXPECT_EQ(site.presets[1].source, kPath);
+}
+
+// People copy the example of the manual page.
+TEST(SiteFile, OfTheManualPageIsRight) {
+  std::ifstream page(SLURM_DDP_SOURCE_DIR "/docs/fabric.md");
+  std::string example;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("    ")) example += line + "\n";
+  }
+  const SiteFile site = parse_site_file(example, kPath);
+  EXPECT_EQ(site.preset, "rack7");
+  EXPECT_EQ(site.nccl_version, (NcclVersion{2, 18}));
+  ASSERT_EQ(site.presets.size(), 1U);
+  EXPECT_EQ(site.presets[0].values[0].second, "106");
 }
 
 TEST(SiteFile, OfNothingSaysNothing) {

@@ -17,9 +17,11 @@
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/command_output.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
+#include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/file_text.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/name_lookup.h"
+#include "spank_plugin/launch/host/node_facts.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/socket_table.h"
 
@@ -188,6 +190,50 @@ TEST_F(FileText, OfSomethingElseIsNothing) {
   EXPECT_EQ(read_text(path("file"), 100), std::nullopt) << "a pipe, which nobody writes to";
 }
 
+StepFacts two_nodes() {
+  StepFacts step;
+  step.launcher = Launcher::slurm;
+  step.node_count = 2;
+  step.task_count = 2;
+  step.nodes = {"127.0.0.1", "192.0.2.8"};
+  return step;
+}
+
+Settings with(const std::string& spec) {
+  Settings settings;
+  apply(settings, parse_spec(spec, "test"), Origin::command_line);
+  return settings;
+}
+
+NodeFacts node_facts(const Settings& settings) {
+  const Inherited nothing([](const std::string&) { return std::nullopt; }, "1.0");
+  return gather_node_facts(two_nodes(), settings, nothing, false);
+}
+
+TEST(NodeFactsTest, AGivenAddressIsLookedUpForTheFabricOnly) {
+  const NodeFacts given = node_facts(with("master_addr=192.0.2.7"));
+  EXPECT_EQ(given.leader_lookup, NameLookup::not_done) << "it is taken as it is";
+  EXPECT_EQ(given.leader_addresses, std::vector<std::string>{"192.0.2.7"});
+  EXPECT_TRUE(node_facts(with("master_addr=192.0.2.7,fabric=off")).leader_addresses.empty());
+}
+
+TEST(NodeFactsTest, ALoopbackLeaderIsReachedLikeAnotherNodeOfTheStep) {
+  const NodeFacts facts = node_facts(with("auto"));
+  EXPECT_EQ(facts.leader_lookup, NameLookup::only_loopback);
+  EXPECT_EQ(facts.peer_addresses, std::vector<std::string>{"192.0.2.8"});
+}
+
+TEST(FabricFacts, OffReadsNothingAndAnUnknownPresetIsAnError) {
+  const EnvLookup nothing = [](const std::string&) { return std::nullopt; };
+  const Inherited inherited(nothing, "1.0");
+  Facts facts;
+  facts.step = two_nodes();
+  facts.node.leader_addresses = {"127.0.0.1"};
+  EXPECT_TRUE(find_fabric_part(facts, with("fabric=off"), nothing, inherited).summary.empty());
+  EXPECT_FALSE(find_fabric_part(facts, with("auto"), nothing, inherited).summary.empty());
+  EXPECT_THROW(find_fabric_part(facts, with("fabric=no-such"), nothing, inherited), LaunchError);
+}
+
 TEST(CommandOutput, OfAProgramThatEndsWell) {
   EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two >&2"}, 5s, 1000), "one\n");
   EXPECT_EQ(output_of({"sh", "-c", "cat"}, 5s, 1000), "") << "no input";
@@ -198,7 +244,9 @@ TEST(CommandOutput, IsNothingBeyondItsLimits) {
   EXPECT_EQ(output_of({"sh", "-c", "echo x; exit 3"}, 5s, 1000), std::nullopt);
   EXPECT_EQ(output_of({"sh", "-c", "kill -9 $$"}, 5s, 1000), std::nullopt);
   EXPECT_EQ(output_of({"sleep", "1000"}, 50ms, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt);
+  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 20'000)->size(), 20'000U);
+  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 19'999), std::nullopt);
+  EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt) << "without end";
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
 }
 

@@ -223,6 +223,25 @@ TEST(Marker, TextFromElsewhereIsNoMarker) {
   EXPECT_EQ(parse_marker("100.0:A,B:1-2")->names, marker.names);
 }
 
+TEST(Plan, TakesInWhatTheFabricAsksFor) {
+  Facts facts = slurm_facts(two_by_two());
+  facts.fabric = {{{"GLOO_SOCKET_IFNAME", "ib0", "leads to the leader", "sysfs", false, false},
+                   {"NCCL_IB_HCA", "mine", "kept", "/etc/nccl.conf", true, false}},
+                  {"a warning"},
+                  {"a remark"},
+                  "fabric: leader through ib0"};
+  const Plan plan = make_plan(facts, {}, Inherited(lookup_in({}), facts.step.id));
+  EXPECT_EQ(value_in(plan, "GLOO_SOCKET_IFNAME"), "ib0");
+  EXPECT_THAT(value_in(plan, "SLURM_DDP_SET"),
+              AllOf(HasSubstr("GLOO_SOCKET_IFNAME"), Not(HasSubstr("NCCL_IB_HCA"))));
+  EXPECT_THAT(plan.notes, testing::ElementsAre("a warning"));
+  EXPECT_THAT(render_summary(plan), HasSubstr("; fabric: leader through ib0"));
+  EXPECT_THAT(render_table(plan),
+              AllOf(HasSubstr("note: a warning"), HasSubstr("left alone: a remark")));
+  EXPECT_THAT(render_exports(plan), Not(HasSubstr("NCCL_IB_HCA")));
+  EXPECT_EQ(nlohmann::json::parse(render_json(plan)).at("remarks").size(), 1U);
+}
+
 TEST(Render, SummaryNamesBothEndsOfTheRendezvous) {
   EXPECT_EQ(render_summary(slurm_plan(two_by_two())),
             "4 ranks on 2 nodes; MASTER_ADDR=p1 (host of rank 0, the step's first node), "
