@@ -48,4 +48,16 @@ constexpr std::string_view to_string(ElementType type) noexcept {
   return "?";
 }
 
+constexpr std::string_view to_string(ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::min:
+      return "minimum";
+    case ReduceOp::max:
+      return "maximum";
+  }
+  return "?";
+}
+
 }  // namespace ddp::comm

@@ -1,6 +1,7 @@
 // The two kinds of failure a run can have, told apart by who can mend it and who must speak of it.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -17,6 +18,21 @@ class UsageError : public std::runtime_error {
 class RuntimeError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// What a rank sees when another one is wrong.
+enum class Symptom : std::uint8_t { none, long_wait, wrong_length };
+
+// A collective cannot go on, and who is to blame is for all ranks to find out.
+class BrokenCollective : public RuntimeError {
+ public:
+  BrokenCollective(Symptom symptom, const std::string& text)
+      : RuntimeError(text), symptom_(symptom) {}
+
+  Symptom symptom() const noexcept { return symptom_; }
+
+ private:
+  Symptom symptom_;
 };
 
 // Another rank failed; what() carries that rank's own text. The rank that failed prints it, so the

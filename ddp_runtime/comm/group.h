@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/diagnosis/activity.h"
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {
@@ -26,6 +27,8 @@ class Group {
   virtual int size() const noexcept = 0;
   // "mpi", "threads" or "self", for messages and reports.
   virtual std::string_view backend() const noexcept = 0;
+  // What this rank does, for when the others ask why it does not come. The program adds its phase.
+  virtual ActivityLog& activity() noexcept = 0;
 
   // `label` names what is communicated ("bucket 3: fc2.weight ..") in errors; it is kept.
 
@@ -35,8 +38,11 @@ class Group {
   // the same collective. Lives as long as the pointer.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 
-  // In place: every rank ends with the element-wise `op` over all ranks.
-  virtual Work all_reduce(Buffer data, ReduceOp op, std::string label = {}) = 0;
+  // In place: every rank ends with the element-wise `op` over all ranks. `keep` is held until the
+  // operation is over: for memory whose owner may be unwound by an exception while others still
+  // send to it.
+  virtual Work all_reduce(Buffer data, ReduceOp op, std::string label = {},
+                          std::shared_ptr<const void> keep = {}) = 0;
   // Rank r ends with the reduced elements [r * output.count, (r + 1) * output.count) of `input`,
   // which is overwritten. input.count == size() * output.count.
   virtual Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label = {}) = 0;

@@ -67,22 +67,26 @@ void Link::begin(int tag, std::string what) {
   tag_ = tag;
   what_ = std::move(what);
   deadline_ = Clock::now() + limits_.timeout;
+  next_suspicion_ = Clock::now() + limits_.suspicious;
 }
 
-void Link::check(int to, int from) const {
+void Link::check(int to, int from) {
   failures_.throw_if_failed();
-  if (Clock::now() > deadline_) give_up(to, from);
+  const auto now = Clock::now();
+  if (now > deadline_)
+    throw BrokenCollective(Symptom::long_wait, complaint(to, from, limits_.timeout));
+  if (now > next_suspicion_) {
+    next_suspicion_ = now + limits_.suspicious;
+    failures_.suspect(complaint(to, from, limits_.suspicious));
+  }
 }
 
-void Link::give_up(int to, int from) const {
-  const auto seconds = std::chrono::duration<double>(limits_.timeout).count();
+std::string Link::complaint(int to, int from, std::chrono::milliseconds waited) const {
+  const auto seconds = std::chrono::duration<double>(waited).count();
   std::string peers;
   if (from >= 0) peers = fmt::format("rank {}", from);
   if (to >= 0 && to != from) peers += fmt::format("{}rank {}", peers.empty() ? "" : " and ", to);
-  throw RuntimeError(
-      fmt::format("rank {} waited {:.0f} s in {} for {}: stopped, unreachable, or it did not call "
-                  "that collective",
-                  rank(), seconds, what_, peers));
+  return fmt::format("rank {} waited {:.0f} s in {} for {}", rank(), seconds, what_, peers);
 }
 
 void Link::send(int peer, std::span<const std::byte> data) {

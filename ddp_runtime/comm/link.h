@@ -29,6 +29,8 @@ struct LinkLimits {
   std::size_t window = 64;
   // A collective that takes longer has lost a peer.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  // One that takes this long is looked into: have all ranks called the same one?
+  std::chrono::milliseconds suspicious = std::chrono::seconds(5);
 };
 
 class Link {
@@ -36,7 +38,7 @@ class Link {
   // Called for each piece of a message as it lands: byte offset and length within the message.
   using OnArrival = std::function<void(std::size_t offset, std::size_t length)>;
 
-  Link(Transport& transport, const FailureState& failures, LinkLimits limits)
+  Link(Transport& transport, FailureState& failures, LinkLimits limits)
       : transport_(transport), failures_(failures), limits_(limits) {}
 
   int rank() const noexcept { return transport_.rank(); }
@@ -64,21 +66,22 @@ class Link {
   // Passes a message on: pieces from one rank go to the next as they arrive.
   void relay(int from, int to, std::span<std::byte> data);
 
-  // Throws PeerFailure if a rank has failed, RuntimeError naming these ranks (or -1) if they have
-  // been waited for too long.
-  void check(int to, int from) const;
+  // Throws PeerFailure if a rank has failed, BrokenCollective naming these ranks (or -1) if they
+  // have been waited for too long.
+  void check(int to, int from);
 
  private:
   class Flight;
 
-  [[noreturn]] void give_up(int to, int from) const;
+  std::string complaint(int to, int from, std::chrono::milliseconds waited) const;
 
   Transport& transport_;
-  const FailureState& failures_;
+  FailureState& failures_;
   LinkLimits limits_;
   int tag_ = 0;
   std::string what_;
   Clock::time_point deadline_;
+  Clock::time_point next_suspicion_;
 };
 
 }  // namespace ddp::comm

@@ -20,6 +20,10 @@ void require(bool condition, const char* what) {
   if (!condition) throw std::invalid_argument(what);
 }
 
+std::string describe(const Buffer& data) {
+  return fmt::format("{} {}", data.count, to_string(data.type));
+}
+
 LinkLimits whole_elements(LinkLimits limits) {
   // Segments are reduced one by one, so each must hold whole elements of any type.
   limits.segment_bytes = (limits.segment_bytes + 7) / 8 * 8;
@@ -46,9 +50,11 @@ P2pGroup::~P2pGroup() {
   thread_.join();
 }
 
-Work P2pGroup::enqueue(Kind kind, std::string name, std::string label, std::function<void()> run) {
+Work P2pGroup::enqueue(Kind kind, std::string name, std::string label, std::string signature,
+                       std::function<void()> run) {
   failures_.throw_if_failed();
-  Operation operation{kind, std::move(name), std::move(label), std::move(run), Work::make_state()};
+  Operation operation{kind,           std::move(name),   std::move(label), std::move(signature),
+                      std::move(run), Work::make_state()};
   Work work(operation.state);
   {
     const std::lock_guard lock(mutex_);
@@ -76,26 +82,32 @@ void P2pGroup::execute(Operation& operation) {
   std::exception_ptr error;
   try {
     Work::begin(*operation.state);
-    begin_link(operation);
+    begin(operation);
     operation.run();
   } catch (const PeerFailure&) {
     error = std::current_exception();
+  } catch (const BrokenCollective& e) {
+    error = std::current_exception();
+    failures_.fail({.rank = rank(), .text = e.what(), .symptom = e.symptom()});
   } catch (const std::exception& e) {
     // From here on this rank's order of messages is broken: everything later must fail too.
     error = std::current_exception();
     failures_.fail({rank(), e.what()});
   }
+  activity_.end(error != nullptr);
   Work::finish(*operation.state, error);
 }
 
-void P2pGroup::begin_link(const Operation& operation) {
+void P2pGroup::begin(const Operation& operation) {
   const std::string label = operation.label.empty() ? "" : fmt::format(" ({})", operation.label);
   if (operation.kind == Kind::point_to_point) {
+    activity_.begin(std::nullopt, operation.name + label, operation.signature);
     link_.begin(kPointToPointTag, operation.name + label);
     return;
   }
-  link_.begin(static_cast<int>(sequence_ % kPointToPointTag),
-              fmt::format("{} #{}{}", operation.name, sequence_, label));
+  const std::string what = fmt::format("{} #{}{}", operation.name, sequence_, label);
+  activity_.begin(sequence_, what, operation.name + ": " + operation.signature);
+  link_.begin(static_cast<int>(sequence_ % kPointToPointTag), what);
   ++sequence_;
 }
 
@@ -141,48 +153,53 @@ void P2pGroup::reduce(const Located& place, Buffer data, ReduceOp op) {
   schedules::all_reduce(link_, everyone_, data, op, scratch_);
 }
 
-Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label) {
-  return enqueue(Kind::collective, "all_reduce", std::move(label),
-                 [=, this, place = locate(data)] { reduce(place, data, op); });
+Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
+                          std::shared_ptr<const void> keep) {
+  return enqueue(
+      Kind::collective, "all_reduce", std::move(label),
+      fmt::format("{} of {}", to_string(op), describe(data)),
+      [=, this, place = locate(data), keep = std::move(keep)] { reduce(place, data, op); });
 }
 
 Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) {
   require(
       input.type == output.type && input.count == output.count * static_cast<std::size_t>(size()),
       "reduce_scatter: input must hold size() times the elements of output, of one type");
-  return enqueue(Kind::collective, "reduce_scatter", std::move(label), [=, this] {
-    schedules::reduce_scatter(link_, everyone_, input, output, op, scratch_);
-  });
+  return enqueue(Kind::collective, "reduce_scatter", std::move(label),
+                 fmt::format("{} of {}", to_string(op), describe(input)), [=, this] {
+                   schedules::reduce_scatter(link_, everyone_, input, output, op, scratch_);
+                 });
 }
 
 Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label) {
   require(
       input.type == output.type && output.count == input.count * static_cast<std::size_t>(size()),
       "all_gather: output must hold size() times the elements of input, of one type");
-  return enqueue(Kind::collective, "all_gather", std::move(label),
+  return enqueue(Kind::collective, "all_gather", std::move(label), describe(input),
                  [=, this] { schedules::all_gather(link_, everyone_, input, output); });
 }
 
 Work P2pGroup::broadcast(Buffer data, int root, std::string label) {
   require(root >= 0 && root < size(), "broadcast: root is not a rank of the group");
   return enqueue(Kind::collective, "broadcast", std::move(label),
+                 fmt::format("{} from rank {}", describe(data), root),
                  [=, this] { schedules::broadcast(link_, everyone_, data, root); });
 }
 
 Work P2pGroup::send(Buffer data, int peer, std::string label) {
   require(peer >= 0 && peer < size() && peer != rank(), "send: peer is not another rank");
-  return enqueue(Kind::point_to_point, "send", std::move(label),
+  return enqueue(Kind::point_to_point, "send", std::move(label), describe(data),
                  [=, this] { link_.send(peer, data.span()); });
 }
 
 Work P2pGroup::receive(Buffer data, int peer, std::string label) {
   require(peer >= 0 && peer < size() && peer != rank(), "receive: peer is not another rank");
-  return enqueue(Kind::point_to_point, "receive", std::move(label),
+  return enqueue(Kind::point_to_point, "receive", std::move(label), describe(data),
                  [=, this] { link_.receive(peer, data.span()); });
 }
 
 Work P2pGroup::barrier(std::string label) {
-  return enqueue(Kind::collective, "barrier", std::move(label),
+  return enqueue(Kind::collective, "barrier", std::move(label), "nothing",
                  [this] { schedules::barrier(link_, everyone_); });
 }
 

@@ -41,9 +41,11 @@ class P2pGroup final : public Group {
   int rank() const noexcept override { return transport_->rank(); }
   int size() const noexcept override { return transport_->size(); }
   std::string_view backend() const noexcept override { return transport_->name(); }
+  ActivityLog& activity() noexcept override { return activity_; }
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
-  Work all_reduce(Buffer data, ReduceOp op, std::string label) override;
+  Work all_reduce(Buffer data, ReduceOp op, std::string label,
+                  std::shared_ptr<const void> keep) override;
   Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) override;
   Work all_gather(Buffer input, Buffer output, std::string label) override;
   Work broadcast(Buffer data, int root, std::string label) override;
@@ -59,6 +61,7 @@ class P2pGroup final : public Group {
     Kind kind = Kind::collective;
     std::string name;
     std::string label;
+    std::string signature;  // see OperationRecord
     std::function<void()> run;
     std::shared_ptr<Work::State> state;
   };
@@ -71,14 +74,16 @@ class P2pGroup final : public Group {
   Located locate(const Buffer& data);
   void reduce(const Located& place, Buffer data, ReduceOp op);
 
-  Work enqueue(Kind kind, std::string name, std::string label, std::function<void()> run);
+  Work enqueue(Kind kind, std::string name, std::string label, std::string signature,
+               std::function<void()> run);
   void communicate();
   void execute(Operation& operation);
-  void begin_link(const Operation& operation);
+  void begin(const Operation& operation);
 
   std::unique_ptr<Transport> transport_;
   FailureState& failures_;
   GroupOptions options_;
+  ActivityLog activity_;
   Link link_;
   Team everyone_;
   std::unique_ptr<NodeMemory> node_;                                 // from the first allocate() on

@@ -8,10 +8,20 @@
 #include <string>
 #include <string_view>
 
+#include "ddp_runtime/comm/errors.h"
+
 namespace ddp::comm {
 
 // A message under way. Valid until poll() has returned true for it once.
 using Ticket = std::uint32_t;
+
+[[noreturn]] inline void throw_wrong_length(int rank) {
+  throw BrokenCollective(
+      Symptom::wrong_length,
+      "rank " + std::to_string(rank) +
+          " and a peer disagree on the length of a message; all ranks must call the same "
+          "collectives with the same sizes");
+}
 
 class Transport {
  public:
@@ -31,7 +41,8 @@ class Transport {
   // tag arrive in order; a message must be received with exactly its length.
   virtual Ticket post_send(std::span<const std::byte> data, int peer, int tag) = 0;
   virtual Ticket post_receive(std::span<std::byte> data, int peer, int tag) = 0;
-  // Whether the message is complete; makes progress on all of them. Throws RuntimeError.
+  // Whether the message is complete; makes progress on all of them. Throws BrokenCollective if a
+  // message has another length than what is to receive it, RuntimeError otherwise.
   virtual bool poll(Ticket ticket) = 0;
   // Called when nothing moved, with the number of such calls in a row: the place to give the
   // processor to the ranks that compute.

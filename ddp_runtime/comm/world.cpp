@@ -84,7 +84,7 @@ World::World(const WorldOptions& options) {
                                              ? make_mpi_transport(failures_)
                                              : std::move(make_in_process_transports(1).front());
   group_ = std::make_unique<P2pGroup>(std::move(transport), failures_, options.group);
-  errors_ = std::make_unique<ErrorChannel>(*group_, failures_);
+  errors_ = std::make_unique<ErrorChannel>(*group_, failures_, options.failure_dump);
 }
 
 World::~World() {
@@ -100,11 +100,11 @@ World::~World() {
   if (failures_.failed() && mpi_) mpi_->abandon();
 }
 
-bool World::fail(const std::string& text) {
-  failures_.fail({rank(), text});
-  if (size() == 1) return true;
-  const auto verdict = errors_->verdict(std::chrono::seconds(3));
-  return !verdict || verdict->rank == rank();
+Failure World::fail(const std::string& text) {
+  const Failure own{.rank = rank(), .text = text};
+  failures_.fail(own);
+  // Rank 0 may first have to ask all ranks what they do.
+  return errors_->verdict(std::chrono::seconds(5)).value_or(own);
 }
 
 void World::end_stragglers(int exit_code) {
@@ -114,18 +114,26 @@ void World::end_stragglers(int exit_code) {
 
 namespace {
 
+// Each failure is printed once: by the rank that failed, and where that cannot or does not speak
+// for itself, by one of the others.
+void print_once(const std::string& program, World& world, const Failure& failure) {
+  const int speaker = failure.rank == 0 ? 1 : 0;
+  if (!failure.lost && world.rank() == failure.rank) {
+    print_failure(program, world.rank(), world.size(), failure.text.c_str());
+  } else if (failure.lost && world.rank() == speaker) {
+    fmt::print(stderr, "{}: {}\n", program, failure.text);
+  }
+}
+
 int end_after_failure(const std::string& program, World& world, const char* text, int exit_code) {
-  if (world.fail(text)) print_failure(program, world.rank(), world.size(), text);
+  print_once(program, world, world.fail(text));
   world.end_stragglers(exit_code);
   return exit_code;
 }
 
-// A rank that was lost cannot speak; one of the others does in its place.
 int end_after_peer(const std::string& program, World& world, const PeerFailure& failure) {
-  const int speaker = failure.rank() == 0 ? 1 : 0;
-  if (failure.lost() && world.rank() == speaker) {
-    fmt::print(stderr, "{}: {}\n", program, failure.what());
-  }
+  print_once(program, world,
+             {.rank = failure.rank(), .text = failure.what(), .lost = failure.lost()});
   world.end_stragglers(1);
   return 1;
 }

@@ -22,6 +22,8 @@ Backend parse_backend(const std::string& name);
 struct WorldOptions {
   Backend backend = Backend::automatic;
   GroupOptions group;
+  // Where rank 0 records what all ranks were doing when one failed (JSON); empty: nowhere.
+  std::string failure_dump;
 };
 
 class World {
@@ -39,9 +41,9 @@ class World {
   bool is_leader() const noexcept { return rank() == 0; }
   Group& group() noexcept { return *group_; }
 
-  // This rank failed: tells the others. Returns whether its failure was the first of all, so that
-  // its text is the one to print.
-  bool fail(const std::string& text);
+  // This rank failed: tells the others. Returns what all are told: this failure, or the one that
+  // came before or caused it.
+  Failure fail(const std::string& text);
   // Rank 0 after a failure: ends processes that are still there (stopped, or deaf) after a while.
   void end_stragglers(int exit_code);
 

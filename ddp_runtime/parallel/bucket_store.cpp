@@ -23,10 +23,8 @@ torch::Tensor window(const torch::Tensor& bucket, std::int64_t offset,
 }
 
 // The tensor keeps the memory alive.
-torch::Tensor bucket_in(comm::Group& group, std::int64_t elements,
+torch::Tensor tensor_on(const std::shared_ptr<std::byte>& memory, std::int64_t elements,
                         const torch::TensorOptions& options) {
-  const auto bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
-  auto memory = group.allocate(bytes);
   return torch::from_blob(
       memory.get(), {elements}, [memory](void*) {}, options);
 }
@@ -41,7 +39,9 @@ BucketStore::BucketStore(comm::Group& group, std::span<const torch::Tensor> para
     std::int64_t elements = 0;
     for (const std::size_t index : members) elements += parameters[index].numel();
     const auto options = parameters[members.front()].options().requires_grad(false);
-    buckets_.push_back(bucket_in(group, elements, options));
+    const auto bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
+    memory_.push_back(group.allocate(bytes));
+    buckets_.push_back(tensor_on(memory_.back(), elements, options));
     std::int64_t offset = 0;
     for (const std::size_t index : members) {
       gradients_[index] = window(buckets_.back(), offset, parameters[index]);

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -23,9 +24,12 @@ class BucketStore {
   // storage.
   const torch::Tensor& gradient(std::size_t index) const { return gradients_[index]; }
   const torch::Tensor& bucket(std::size_t index) const { return buckets_[index]; }
+  // Owns the bucket's memory.
+  const std::shared_ptr<std::byte>& memory(std::size_t index) const { return memory_[index]; }
   std::size_t size() const noexcept { return buckets_.size(); }
 
  private:
+  std::vector<std::shared_ptr<std::byte>> memory_;
   std::vector<torch::Tensor> buckets_;
   std::vector<torch::Tensor> gradients_;
 };

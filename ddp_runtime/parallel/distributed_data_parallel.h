@@ -15,11 +15,14 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/parallel/bucket_plan.h"
+#include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/reducer.h"
+#include "ddp_runtime/parallel/step_agreement.h"
 #include "ddp_runtime/profile/step_recorder.h"
 
 namespace ddp {
@@ -34,17 +37,33 @@ class GradientStep {
   // micro-batch the gradients are those of the mean over all ranks and micro-batches.
   void backward(const torch::Tensor& loss);
   bool complete() const noexcept { return done_ == micro_batches_; }
+  // False in an uneven step on a rank that has run out of data: call without_data() instead of
+  // backward().
+  bool has_data() const noexcept { return has_data_; }
+  // Takes part with zeros and gets the others' averaged gradients, so that this rank can apply the
+  // same update.
+  void without_data();
   // optimizer.step(); throws RuntimeError while micro-batches are missing, because the gradients
   // would differ from rank to rank.
   void apply(torch::optim::Optimizer& optimizer);
 
  private:
   friend class DistributedDataParallel;
-  GradientStep(DistributedDataParallel& replica, int micro_batches)
-      : replica_(&replica), micro_batches_(micro_batches) {}
+  GradientStep(DistributedDataParallel& replica, int micro_batches, int ranks, std::int64_t tag,
+               bool has_data)
+      : replica_(&replica),
+        micro_batches_(micro_batches),
+        ranks_(ranks),
+        tag_(tag),
+        has_data_(has_data) {}
+  void finish();
 
   DistributedDataParallel* replica_;
   int micro_batches_;
+  int ranks_;  // whose gradients are averaged
+  std::int64_t tag_;
+  bool has_data_;
+  bool finite_ = true;  // all losses of this step so far
   int done_ = 0;
 };
 
@@ -52,9 +71,29 @@ class DistributedDataParallel {
  public:
   // Collective. Throws RuntimeError, the same on all ranks, if the models differ. Parameters and
   // buffers take rank 0's values. `module` and `group` must outlive this.
-  DistributedDataParallel(torch::nn::Module& module, comm::Group& group, BucketLimits limits = {});
+  DistributedDataParallel(torch::nn::Module& module, comm::Group& group,
+                          const DataParallelOptions& options = {});
 
-  GradientStep begin_step(int micro_batches = 1);
+  // Collective if the module has buffers to broadcast. `tag` is any number that must be the same on
+  // all ranks in this step, such as the position in the data: if it is not, backward() throws.
+  GradientStep begin_step(int micro_batches = 1, std::int64_t tag = 0);
+
+  // For data that ends earlier on some ranks than on others:
+  //
+  //   while (auto step = replica.begin_uneven_step(loader.has_next())) {
+  //     if (step->has_data()) {
+  //       step->backward(loss_of(loader.next()));
+  //     } else {
+  //       step->without_data();
+  //     }
+  //     step->apply(optimizer);
+  //   }
+  //
+  // Collective. Gradients are averaged over the ranks that have data, or over all ranks. Nothing
+  // once no rank has any. Since all ranks apply every step, they end with the same model.
+  enum class DivideBy : std::uint8_t { ranks_with_data, all_ranks };
+  std::optional<GradientStep> begin_uneven_step(bool have_data, int micro_batches = 1,
+                                                DivideBy divide_by = DivideBy::ranks_with_data);
 
   comm::Group& group() noexcept { return group_; }
   torch::nn::Module& module() noexcept { return module_; }
@@ -73,9 +112,15 @@ class DistributedDataParallel {
  private:
   friend class GradientStep;
 
+  GradientStep begin(int micro_batches, int ranks, std::int64_t tag, bool has_data);
+
   torch::nn::Module& module_;
   comm::Group& group_;
+  DataParallelOptions options_;
+  std::vector<NamedTensor> buffers_;
   Reducer reducer_;
+  StepAgreement agreement_;
+  std::int64_t steps_ = 0;  // begun
   StepTimes times_;
 };
 

@@ -9,6 +9,7 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 #include "ddp_runtime/parallel/torch_compat.h"
+#include "ddp_runtime/parallel/used_parameters.h"
 
 namespace ddp {
 namespace {
@@ -18,13 +19,14 @@ std::vector<NamedTensor> trainable(std::vector<NamedTensor> parameters) {
   return parameters;
 }
 
-BucketPlan plan_for(const std::vector<NamedTensor>& parameters, const BucketLimits& limits) {
+BucketPlan plan_for(const std::vector<NamedTensor>& parameters,
+                    std::span<const std::size_t> ready_order, const BucketLimits& limits) {
   std::vector<GradientSize> sizes;
   sizes.reserve(parameters.size());
   for (const auto& p : parameters) {
     sizes.push_back({p.tensor.nbytes(), static_cast<int>(p.tensor.scalar_type())});
   }
-  return plan_buckets(sizes, reverse_order(sizes.size()), limits);
+  return plan_buckets(sizes, ready_order, limits);
 }
 
 std::vector<torch::Tensor> tensors_of(const std::vector<NamedTensor>& parameters) {
@@ -37,11 +39,13 @@ std::vector<torch::Tensor> tensors_of(const std::vector<NamedTensor>& parameters
 }  // namespace
 
 Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
-                 const BucketLimits& limits)
+                 const DataParallelOptions& options)
     : group_(group),
+      options_(options),
       parameters_(trainable(std::move(parameters))),
-      plan_(plan_for(parameters_, limits)),
-      order_(plan_) {
+      plan_(plan_for(parameters_, reverse_order(parameters_.size()), options.buckets)),
+      order_(plan_),
+      used_(parameters_.size()) {
   if (group_.size() == 1) return;
   store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
   hooks_.resize(parameters_.size());
@@ -63,66 +67,204 @@ void Reducer::add_hook(std::size_t index) {
 
 void Reducer::begin_step() {
   for (auto& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  std::fill(used_.begin(), used_.end(), std::uint8_t{0});
+  if (knowledge_ == Knowledge::order_recorded) rebuild();
 }
 
-void Reducer::arm() {
+void Reducer::begin_pass() {
   order_.reset();
   works_.clear();
+  gradients_left_ = gradients_of_;
   armed_ = true;
+}
+
+void Reducer::arm(const torch::Tensor& loss) {
+  if (!store_) return;
+  const std::lock_guard lock(mutex_);
+  begin_pass();
+  if (options_.static_graph) {
+    for (std::size_t i = 0; i < gradients_of_.size(); ++i) {
+      if (gradients_of_[i] == 0) settle_without_gradient(i);
+    }
+  } else if (options_.allow_unused) {
+    const auto graph = graph_of(loss);
+    for (std::size_t i = 0; i < hooks_.size(); ++i) {
+      if (!graph.contains(hooks_[i].accumulator.get())) settle_without_gradient(i);
+    }
+  }
+}
+
+void Reducer::arm_without_data() {
+  if (!store_) return;
+  const std::lock_guard lock(mutex_);
+  begin_pass();
+  settle_missing();
 }
 
 void Reducer::on_gradient(std::size_t index) {
   const std::lock_guard lock(mutex_);
-  torch::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   // A function may return no gradient for an input: the parameter took no part.
-  if (!gradient.defined()) return;
+  if (!parameters_[index].tensor.grad().defined()) return;
+  take_gradient(index);
+  if (armed_ && is_last_gradient(index)) mark_ready(index);
+}
+
+void Reducer::take_gradient(std::size_t index) {
+  used_[index] = 1;
+  torch::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   const torch::Tensor& window = store_->gradient(index);
-  if (!gradient.is_same(window)) {
-    const torch::NoGradGuard no_grad;
-    window.copy_(gradient);
-    gradient = window;
+  if (gradient.is_same(window)) return;
+  const torch::NoGradGuard no_grad;
+  window.copy_(gradient);
+  gradient = window;
+}
+
+// Whether this is the last gradient that the parameter gets in this pass.
+bool Reducer::is_last_gradient(std::size_t index) {
+  if (options_.static_graph) {
+    if (gradients_of_.empty()) {  // still learning: all is sent at the end
+      if (gradients_left_.empty()) gradients_left_.resize(parameters_.size());
+      ++gradients_left_[index];
+      if (gradients_left_[index] == 1 && knowledge_ == Knowledge::none)
+        ready_order_.push_back(index);
+      return false;
+    }
+    if (gradients_left_[index] > 0) return --gradients_left_[index] == 0;
+    throw RuntimeError(fmt::format(
+        "parameter '{}' got more gradients than in the first step; the graph is not static, so "
+        "static_graph must not be set",
+        parameters_[index].name));
   }
-  if (!armed_) return;
   if (order_.is_ready(index)) {
     throw RuntimeError(
         fmt::format("parameter '{}' got its gradient twice in one backward pass; a nested "
-                    "backward(), as in hand-made activation checkpointing, does that",
+                    "backward(), as in hand-made activation checkpointing, does that: use "
+                    "ddp::checkpointed(), or set static_graph",
                     parameters_[index].name));
   }
+  if (knowledge_ == Knowledge::none) ready_order_.push_back(index);
+  return true;
+}
+
+void Reducer::mark_ready(std::size_t index) {
   const auto [first, last] = order_.mark_ready(index);
   for (std::size_t bucket = first; bucket < last; ++bucket) launch(bucket);
 }
 
+// See Note [Unused parameters].
+void Reducer::settle_without_gradient(std::size_t index) {
+  if (used_[index] == 0) {
+    const torch::NoGradGuard no_grad;
+    store_->gradient(index).zero_();
+  }
+  mark_ready(index);
+}
+
+void Reducer::settle_missing() {
+  for (const std::size_t index : order_.missing()) settle_without_gradient(index);
+}
+
 void Reducer::launch(std::size_t bucket) {
-  works_.push_back(
-      group_.all_reduce(buffer_of(store_->bucket(bucket)), comm::ReduceOp::sum, label(bucket)));
+  works_.push_back(group_.all_reduce(buffer_of(store_->bucket(bucket)), comm::ReduceOp::sum,
+                                     label(bucket), store_->memory(bucket)));
+}
+
+// Whether this step asks which parameters anybody used.
+bool Reducer::tracks_use() const noexcept {
+  return options_.static_graph ? used_by_any_.empty() : options_.allow_unused;
+}
+
+void Reducer::launch_use_map() {
+  use_map_ = std::make_shared<std::vector<std::uint8_t>>(used_);
+  use_map_work_ = group_.all_reduce(comm::buffer_of(std::span(*use_map_)), comm::ReduceOp::max,
+                                    "map of used parameters", use_map_);
 }
 
 void Reducer::finish() {
   armed_ = false;
   spans_.clear();
   if (!store_) return;
-  require_all_ready();
+  if (options_.allow_unused || options_.static_graph) {
+    if (options_.static_graph && !gradients_of_.empty()) {
+      if (const auto missing = order_.missing(); !missing.empty()) throw_missing(missing);
+    }
+    settle_missing();
+  } else if (const auto missing = order_.missing(); !missing.empty()) {
+    throw_missing(missing);
+  }
+  const bool asks = tracks_use();
+  if (asks) launch_use_map();
   for (std::size_t bucket = 0; bucket < works_.size(); ++bucket) {
     works_[bucket].wait();
     const auto times = works_[bucket].times();
     spans_.push_back(
         {label(bucket), store_->bucket(bucket).nbytes(), {times.started, times.finished}});
   }
+  if (asks) {
+    use_map_work_.wait();
+    used_ = *use_map_;
+  }
+  publish_gradients();
+  learn_order();
 }
 
-void Reducer::require_all_ready() const {
-  const auto missing = order_.missing();
-  if (missing.empty()) return;
+// What a rank did not use itself it must update all the same if another one did.
+void Reducer::publish_gradients() {
+  if (options_.static_graph) {
+    if (used_by_any_.empty()) used_by_any_ = used_;
+  } else if (!options_.allow_unused) {
+    std::fill(used_.begin(), used_.end(), std::uint8_t{1});
+  }
+  const auto& used = options_.static_graph ? used_by_any_ : used_;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    torch::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    if (used[i] != 0) {
+      gradient = store_->gradient(i);
+    } else {
+      gradient.reset();
+    }
+  }
+}
+
+void Reducer::learn_order() {
+  // A rank that had no data in this pass has counted nothing, and goes on learning.
+  if (options_.static_graph && gradients_of_.empty()) gradients_of_ = gradients_left_;
+  if (knowledge_ != Knowledge::none) return;
+  // With parameters that come and go there is no one order.
+  const bool stable = options_.static_graph || !options_.allow_unused;
+  knowledge_ = options_.rebuild_buckets && stable ? Knowledge::order_recorded : Knowledge::complete;
+}
+
+// All ranks take rank 0's order: theirs may differ, and the buckets must not.
+void Reducer::rebuild() {
+  knowledge_ = Knowledge::complete;
+  std::vector<bool> seen(parameters_.size());
+  for (const std::size_t index : ready_order_) seen[index] = true;
+  for (const std::size_t index : reverse_order(parameters_.size())) {
+    if (!seen[index]) ready_order_.push_back(index);
+  }
+  std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
+  group_.broadcast(comm::buffer_of(std::span(order)), 0, "order of gradients").wait();
+  ready_order_.assign(order.begin(), order.end());
+  auto plan = plan_for(parameters_, ready_order_, options_.buckets);
+  if (plan.buckets == plan_.buckets) return;
+  plan_ = std::move(plan);
+  order_ = LaunchOrder(plan_);
+  store_.reset();  // before the new one is made, so that there are never two
+  store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
+}
+
+void Reducer::throw_missing(const std::vector<std::size_t>& missing) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < std::min<std::size_t>(missing.size(), 8); ++i) {
     names.push_back(parameters_[missing[i]].name);
   }
   throw RuntimeError(fmt::format(
-      "no gradient for {} of {} parameters ({}{}): they take no part in this loss; use every "
-      "parameter in forward, or freeze those with requires_grad_(false)",
+      "no gradient for {} of {} parameters ({}{}): they take no part in this loss{}; use every "
+      "parameter in forward, freeze those with requires_grad_(false), or set allow_unused",
       missing.size(), parameters_.size(), fmt::join(names, ", "),
-      missing.size() > names.size() ? ", ..." : ""));
+      missing.size() > names.size() ? ", ..." : "",
+      options_.static_graph ? ", although they did in the first step (static_graph)" : ""));
 }
 
 std::string Reducer::label(std::size_t bucket) const {

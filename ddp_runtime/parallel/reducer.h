@@ -12,6 +12,7 @@
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/bucket_store.h"
 #include "ddp_runtime/parallel/launch_order.h"
+#include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/profile/step_recorder.h"
 
@@ -29,34 +30,59 @@ namespace ddp {
 // The sum over ranks and micro-batches becomes an average because backward starts from
 // 1 / (ranks x micro-batches) instead of 1. That costs nothing, it keeps half-precision sums in
 // range, and it makes N ranks and N accumulated micro-batches compute the same numbers.
+//
+// Note [Unused parameters]
+// A parameter may take no part in a loss on this rank. Its window then counts as ready without a
+// hook: before backward if the graph does not reach it, at the end of backward otherwise (a
+// function may return no gradient). The window holds what earlier micro-batches of the step left
+// there, or zeros. A map of who used what, reduced after the last bucket, tells which gradients
+// nobody touched; those stay undefined, so that an optimiser with momentum or weight decay leaves
+// their parameters alone, as it would in one process.
 class Reducer {
  public:
   // Only parameters that require gradients take part.
-  Reducer(comm::Group& group, std::vector<NamedTensor> parameters, const BucketLimits& limits);
+  Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
+          const DataParallelOptions& options);
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
   ~Reducer();
 
-  // Forgets the gradients of the step before.
+  // Forgets the gradients of the step before. Collective in the step after the first one that
+  // reduced, when buckets are rebuilt.
   void begin_step();
-  // During the next backward, buckets are sent as soon as they are complete.
-  void arm();
+  // During the next backward, that of `loss`, buckets are sent as soon as they are complete.
+  void arm(const torch::Tensor& loss);
+  // Instead of arm() and backward on a rank that has no data: takes part with zeros.
+  void arm_without_data();
   // After that backward: waits until all gradients are reduced. Throws RuntimeError naming
-  // parameters that got no gradient.
+  // parameters that got no gradient, unless that is allowed.
   void finish();
 
   // The collectives of the last finished step.
   const std::vector<profile::CommunicationSpan>& communication() const noexcept { return spans_; }
   std::size_t bucket_count() const noexcept { return store_ ? store_->size() : 0; }
+  const BucketPlan& plan() const noexcept { return plan_; }
 
  private:
   void add_hook(std::size_t index);
   void on_gradient(std::size_t index);
+  void take_gradient(std::size_t index);
+  bool is_last_gradient(std::size_t index);
+  void mark_ready(std::size_t index);
+  void settle_without_gradient(std::size_t index);
+  void settle_missing();
   void launch(std::size_t bucket);
-  void require_all_ready() const;
+  void begin_pass();
+  void learn_order();
+  void rebuild();
+  bool tracks_use() const noexcept;
+  void launch_use_map();
+  void publish_gradients();
+  [[noreturn]] void throw_missing(const std::vector<std::size_t>& missing) const;
   std::string label(std::size_t bucket) const;
 
   comm::Group& group_;
+  DataParallelOptions options_;
   std::vector<NamedTensor> parameters_;
   BucketPlan plan_;
   LaunchOrder order_;
@@ -68,8 +94,19 @@ class Reducer {
   };
   std::vector<Hook> hooks_;
 
+  // How far the reducer has got to know the graph.
+  enum class Knowledge : std::uint8_t { none, order_recorded, complete };
+  Knowledge knowledge_ = Knowledge::none;
+  std::vector<std::size_t> ready_order_;    // as recorded in the first pass that reduced
+  std::vector<std::int32_t> gradients_of_;  // static graph: gradients per pass, learned
+  std::vector<std::int32_t> gradients_left_;
+
   std::mutex mutex_;  // hooks may run on a device's backward thread
   bool armed_ = false;
+  std::vector<std::uint8_t> used_;         // in this step, by this rank; after finish(), by anyone
+  std::vector<std::uint8_t> used_by_any_;  // static graph: learned
+  std::shared_ptr<std::vector<std::uint8_t>> use_map_;
+  comm::Work use_map_work_;
   std::vector<comm::Work> works_;
   std::vector<profile::CommunicationSpan> spans_;
 };

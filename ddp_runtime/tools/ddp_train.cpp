@@ -29,6 +29,8 @@ struct CommandLine {
   double bucket_mb = 25;
   double timeout_seconds = 600;
   int threads = 0;
+  bool deterministic = false;
+  std::string failure_dump;
   ddp::models::ModelOptions model;
   ddp::train::TrainOptions train;
 };
@@ -87,6 +89,15 @@ void add_run_options(CLI::App& app, CommandLine& c) {
   app.add_option("--bucket-mb", c.bucket_mb, "Gradients are reduced in buckets of this many MiB")
       ->check(ddp::tools::positive())
       ->capture_default_str();
+  app.add_flag(
+      "--deterministic", c.deterministic,
+      "Add gradients up in the order of the ranks: the same bits whatever the network, the "
+      "nodes and the bucket size are, and those of one rank that accumulates");
+  app.add_flag("--allow-unused", t.parallel.allow_unused,
+               "Parameters may take no part in some losses");
+  app.add_option("--failure-dump", c.failure_dump,
+                 "A file in which rank 0 records what all ranks were doing when one failed "
+                 "[failure.json in --report-dir]");
   app.add_option("--timeout", c.timeout_seconds, "Seconds after which a silent rank is given up")
       ->check(ddp::tools::positive())
       ->capture_default_str();
@@ -131,8 +142,9 @@ void add_model_options(CLI::App& app, CommandLine& c) {
 void interpret(CommandLine& c) {
   auto& t = c.train;
   t.precision = ddp::amp::parse_precision(c.precision);
-  t.buckets.bytes = static_cast<std::size_t>(c.bucket_mb * 1048576.0);
-  t.buckets.first_bytes = std::min(t.buckets.first_bytes, t.buckets.bytes);
+  auto& buckets = t.parallel.buckets;
+  buckets.bytes = static_cast<std::size_t>(c.bucket_mb * 1048576.0);
+  buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
   if (c.checkpoint_every == "epoch") return;
   t.checkpoint.every_epoch = false;
   const char* const end = c.checkpoint_every.data() + c.checkpoint_every.size();
@@ -207,6 +219,11 @@ int main(int argc, char** argv) {
     world_options.backend = ddp::comm::parse_backend(c.backend);
     world_options.group.limits.timeout =
         std::chrono::milliseconds(static_cast<std::int64_t>(c.timeout_seconds * 1000));
+    world_options.group.in_rank_order = c.deterministic;
+    world_options.failure_dump = c.failure_dump;
+    if (c.failure_dump.empty() && !c.train.report_directory.empty()) {
+      world_options.failure_dump = c.train.report_directory / "failure.json";
+    }
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
     if (speaks) fmt::print(stderr, "ddp-train: {}; see --help\n", e.what());

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ddp_runtime/amp/autocast.h"
-#include "ddp_runtime/parallel/bucket_plan.h"
+#include "ddp_runtime/parallel/options.h"
 
 namespace ddp::train {
 
@@ -35,7 +35,7 @@ struct TrainOptions {
   std::int64_t warmup_steps = 0;
   double clip_norm = 0;  // 0: no clipping
   amp::Precision precision = amp::Precision::fp32;
-  BucketLimits buckets;
+  DataParallelOptions parallel;
   std::uint64_t seed = 1;
   int loader_threads = 1;
   std::int64_t log_every_steps = 0;  // 0: a line at the end of each epoch only

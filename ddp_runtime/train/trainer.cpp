@@ -62,7 +62,7 @@ Trainer::Trainer(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
       options_(std::move(options)),
-      replica_(task_.module, group, options_.buckets),
+      replica_(task_.module, group, options_.parallel),
       optimizer_(make_optimizer(task_.module.parameters(), options_.optimizer)),
       learning_rate_{options_.optimizer.learning_rate,
                      options_.scale_learning_rate
@@ -135,7 +135,9 @@ torch::Tensor Trainer::loss_of(const data::Batch& batch) {
 // Returns this rank's loss.
 double Trainer::run_step(data::Prefetcher& batches) {
   set_learning_rate(*optimizer_, learning_rate_.at(position_.step));
-  auto step = replica_.begin_step(static_cast<int>(options_.micro_batches));
+  group_.activity().set_phase(
+      fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
+  auto step = replica_.begin_step(static_cast<int>(options_.micro_batches), position_.consumed);
   double loss_sum = 0;
   while (!step.complete()) {
     data::Batch batch;
@@ -235,6 +237,7 @@ void Trainer::save_after_step() {
 
 void Trainer::evaluate_now() {
   if (evaluated_step_ == position_.step) return;
+  group_.activity().set_phase(fmt::format("evaluation after step {}", position_.step));
   evaluation_ = evaluate(group_, task_.module, task_.forward, *task_.data.evaluation,
                          options_.batch, options_.precision);
   evaluated_step_ = position_.step;

@@ -37,12 +37,28 @@ class ChannelEnd {
     changed_.notify_all();
   }
 
+  // Suspicions of this rank ring the alarm; the last one is kept until it is taken.
+  void listen_for_suspicions() {
+    failures_.on_suspicion([this](const std::string& complaint) {
+      {
+        const std::lock_guard lock(mutex_);
+        suspicion_ = complaint;
+      }
+      alarm_.ring();
+    });
+  }
+  std::optional<std::string> take_suspicion() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(suspicion_, std::nullopt);
+  }
+
   FailureState& failures_;
   Alarm alarm_;  // rings when there is something to tell, or it is time to leave
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by the mutex:
   std::optional<Failure> verdict_;
+  std::optional<std::string> suspicion_;
   bool hub_gone_ = false;
   bool leaving_ = false;
 };

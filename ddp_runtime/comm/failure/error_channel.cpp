@@ -43,7 +43,7 @@ std::optional<Connection> reach_hub(const nlohmann::json& endpoint, int rank) {
 
 }  // namespace
 
-ErrorChannel::ErrorChannel(Group& group, FailureState& failures) {
+ErrorChannel::ErrorChannel(Group& group, FailureState& failures, std::string dump) {
   if (group.size() == 1) return;
   const bool is_hub = group.rank() == 0;
   nlohmann::json endpoint;
@@ -53,7 +53,8 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures) {
                 {"port", listener.port},
                 {"token", random_token()},
                 {"who", who_am_i()}};
-    end_ = std::make_unique<Hub>(failures, std::move(listener), endpoint.at("token"), group.size());
+    end_ = std::make_unique<Hub>(failures, group.activity(), std::move(listener),
+                                 endpoint.at("token"), group.size(), std::move(dump));
   }
   endpoint = nlohmann::json::parse(group.broadcast_text(endpoint.dump(), 0));
 
@@ -70,7 +71,7 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures) {
         fmt::join(endpoint.at("hosts").get<std::vector<std::string>>(), ", ")));
   }
   if (!is_hub) {
-    end_ = std::make_unique<Spoke>(failures, std::move(*connection), group.rank(),
+    end_ = std::make_unique<Spoke>(failures, group.activity(), std::move(*connection), group.rank(),
                                    endpoint.at("who").get<std::string>());
   }
 }

@@ -2,13 +2,16 @@
 //
 // Every rank keeps one TCP connection to rank 0, the hub, beside the data path. A rank that fails
 // sends its words; the hub passes the first failure to everybody. A connection that closes without
-// a goodbye belongs to a process that was killed, and the hub says so in its place. Nothing is
-// sent in normal operation and nobody polls: the threads sleep in poll(2).
+// a goodbye belongs to a process that was killed, and the hub says so in its place. When a rank
+// waits too long, the hub asks all of them what they do and names the cause; see
+// diagnosis/inquest.h. Nothing is sent in normal operation and nobody polls: the threads sleep in
+// poll(2).
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "ddp_runtime/comm/failure/channel_end.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
@@ -19,7 +22,8 @@ namespace ddp::comm {
 class ErrorChannel {
  public:
   // Collective over `group`. Throws RuntimeError on all ranks if one cannot reach rank 0.
-  ErrorChannel(Group& group, FailureState& failures);
+  // `dump`: on rank 0, a file for the record of a failure; empty for none.
+  ErrorChannel(Group& group, FailureState& failures, std::string dump = {});
   ErrorChannel(const ErrorChannel&) = delete;
   ErrorChannel& operator=(const ErrorChannel&) = delete;
   // Says goodbye. Rank 0 waits a few seconds for the goodbyes of the others.

@@ -21,6 +21,16 @@ void FailureState::on_first_failure(std::function<void(const Failure&)> observer
   observer_ = std::move(observer);
 }
 
+void FailureState::suspect(const std::string& complaint) {
+  const std::lock_guard lock(mutex_);
+  if (suspicion_observer_) suspicion_observer_(complaint);
+}
+
+void FailureState::on_suspicion(std::function<void(const std::string&)> observer) {
+  const std::lock_guard lock(mutex_);
+  suspicion_observer_ = std::move(observer);
+}
+
 std::optional<Failure> FailureState::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;

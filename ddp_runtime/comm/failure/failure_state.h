@@ -8,12 +8,16 @@
 #include <optional>
 #include <string>
 
+#include "ddp_runtime/comm/errors.h"
+
 namespace ddp::comm {
 
 struct Failure {
   int rank = -1;      // the rank that failed
   std::string text;   // its own words
   bool lost = false;  // it could not say so itself: the text is somebody else's about it
+  // Not the cause, perhaps: rank 0 asks all ranks before it says whose failure this is.
+  Symptom symptom = Symptom::none;
 };
 
 class FailureState {
@@ -25,6 +29,12 @@ class FailureState {
   // call back. Setting another (or none) waits for a call under way.
   void on_first_failure(std::function<void(const Failure&)> observer);
 
+  // A wait is getting long: whoever listens may find out, by asking the other ranks, that it is in
+  // vain. `complaint` says who waits for what.
+  void suspect(const std::string& complaint);
+  // Likewise for suspicions, which may come again and again.
+  void on_suspicion(std::function<void(const std::string&)> observer);
+
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   std::optional<Failure> failure() const;
   // Throws PeerFailure with the cause if there is one.
@@ -35,6 +45,7 @@ class FailureState {
   mutable std::mutex mutex_;
   std::optional<Failure> failure_;
   std::function<void(const Failure&)> observer_;
+  std::function<void(const std::string&)> suspicion_observer_;
 };
 
 }  // namespace ddp::comm

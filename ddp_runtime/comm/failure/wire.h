@@ -11,10 +11,16 @@
 namespace ddp::comm {
 
 enum class MessageKind : std::uint8_t {
-  hello = 1,    // text: the job's token, a space, and who speaks ("node2, process 4711")
-  welcome = 2,  // the hub's answer to the right token
-  failure = 3,  // rank: who failed; text: its words
-  goodbye = 4,  // an orderly end; a connection that closes without it has lost its process
+  hello = 1,      // text: the job's token, a space, and who speaks ("node2, process 4711")
+  welcome = 2,    // the hub's answer to the right token
+  failure = 3,    // rank: who failed; text: its words
+  goodbye = 4,    // an orderly end; a connection that closes without it has lost its process
+  timeout = 5,    // rank: who waited in vain; text: its words. The hub looks for the cause
+  suspicion = 6,  // likewise, but the wait goes on
+  question = 7,   // the hub asks what the rank is doing
+  account = 8,    // the answer: text: an Activity as JSON
+  broken = 9,     // like timeout: a message of the wrong length arrived
+  loss = 10,      // like failure, but the text is the hub's: the rank cannot or does not speak
 };
 
 struct Message {

@@ -101,12 +101,7 @@ class InProcessTransport final : public Transport {
     if (!found->second->done) return false;
     const bool differs = found->second->length_differs;
     mine_.erase(found);
-    if (differs) {
-      throw RuntimeError(
-          fmt::format("rank {} and a peer disagree on the length of a message; all ranks must "
-                      "call the same collectives with the same sizes",
-                      rank_));
-    }
+    if (differs) throw_wrong_length(rank_);
     return true;
   }
 

@@ -26,6 +26,12 @@ void check(int code, const char* what) {
   throw RuntimeError(fmt::format("{} failed: {}", what, text));
 }
 
+bool is_truncated(int code) {
+  int kind = MPI_SUCCESS;
+  if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
+  return kind == MPI_ERR_TRUNCATE;
+}
+
 // The same for processes that see one /dev/shm: one boot of one machine, and the same file system
 // there, which containers on one machine need not have.
 std::string shared_memory_key() {
@@ -58,7 +64,7 @@ class MpiTransport final : public Transport {
   bool one_process() const noexcept override { return false; }
 
   Ticket post_send(std::span<const std::byte> data, int peer, int tag) override {
-    const Ticket ticket = free_slot();
+    const Ticket ticket = free_slot(kSending);
     check(MPI_Isend(data.data(), count(data.size()), MPI_BYTE, peer, tag, communicator_,
                     &requests_[ticket]),
           "MPI_Isend");
@@ -66,7 +72,7 @@ class MpiTransport final : public Transport {
   }
 
   Ticket post_receive(std::span<std::byte> data, int peer, int tag) override {
-    const Ticket ticket = free_slot();
+    const Ticket ticket = free_slot(count(data.size()));
     check(MPI_Irecv(data.data(), count(data.size()), MPI_BYTE, peer, tag, communicator_,
                     &requests_[ticket]),
           "MPI_Irecv");
@@ -75,9 +81,18 @@ class MpiTransport final : public Transport {
 
   bool poll(Ticket ticket) override {
     int done = 0;
-    check(MPI_Test(&requests_[ticket], &done, MPI_STATUS_IGNORE), "a message");
-    if (done != 0) free_.push_back(ticket);
-    return done != 0;
+    MPI_Status status;
+    const int code = MPI_Test(&requests_[ticket], &done, &status);
+    if (code == MPI_SUCCESS && done == 0) return false;
+    int received = kSending;
+    if (code == MPI_SUCCESS && expected_[ticket] != kSending) {
+      MPI_Get_count(&status, MPI_BYTE, &received);
+    }
+    // MPI takes a message that is too long for an error, and one that is too short for granted.
+    if (is_truncated(code) || received != expected_[ticket]) throw_wrong_length(rank_);
+    check(code, "a message");
+    free_.push_back(ticket);
+    return true;
   }
 
   // Progress needs polling, and polling takes a core from the ranks that compute: soon after
@@ -101,21 +116,26 @@ class MpiTransport final : public Transport {
     return static_cast<int>(bytes);
   }
 
-  Ticket free_slot() {
+  Ticket free_slot(int expected) {
     if (free_.empty()) {
+      free_.push_back(static_cast<Ticket>(requests_.size()));
       requests_.push_back(MPI_REQUEST_NULL);
-      return static_cast<Ticket>(requests_.size() - 1);
+      expected_.push_back(kSending);
     }
     const Ticket ticket = free_.back();
     free_.pop_back();
+    expected_[ticket] = expected;
     return ticket;
   }
+
+  static constexpr int kSending = -1;
 
   const FailureState& failures_;
   MPI_Comm communicator_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
   std::vector<MPI_Request> requests_;
+  std::vector<int> expected_;  // by ticket: bytes to receive, or kSending
   std::vector<Ticket> free_;
 };
 

@@ -63,8 +63,8 @@ json run_memory_bench(comm::World& world, const MemoryBenchOptions& options) {
   const auto use = growth(
       [&] {
         loop = std::make_unique<TrainingLoop>(options.model, options.batch);
-        replica = std::make_unique<DistributedDataParallel>(loop->model(), world.group(),
-                                                            options.buckets);
+        replica = std::make_unique<DistributedDataParallel>(
+            loop->model(), world.group(), DataParallelOptions{.buckets = options.buckets});
       },
       [&] { loop->step(*replica); });
   const auto parameters = models::parameter_count(loop->model());

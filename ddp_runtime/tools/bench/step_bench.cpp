@@ -80,7 +80,7 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   }
   TrainingLoop plain(options.model, options.batch);
   TrainingLoop ours(options.model, options.batch);
-  DistributedDataParallel replica(ours.model(), group, options.buckets);
+  DistributedDataParallel replica(ours.model(), group, {.buckets = options.buckets});
 
   std::vector<Contender> contenders;
   const auto add = [&](std::string name, std::function<std::vector<double>(std::int64_t)> run) {

@@ -88,7 +88,7 @@ json run_timeline(comm::World& world, const TimelineOptions& options) {
   const Schedule schedule = schedule_of(options.schedule);
   comm::Group& group = world.group();
   if (group.backend() != "mpi") throw UsageError("a timeline needs two ranks under srun or mpirun");
-  const comm::FailureState failures;
+  comm::FailureState failures;
   RecordingTransport transport(comm::make_mpi_transport(failures));
   comm::Link link(transport, failures, options.limits);
   const auto everyone = comm::Team::all(world.rank(), world.size());

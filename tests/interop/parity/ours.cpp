@@ -66,7 +66,7 @@ void train(ddp::comm::World& world, int micro_batches, std::int64_t steps,
   Net net;
   initialise(net, world.rank());
   // Small enough that the model has several buckets.
-  ddp::DistributedDataParallel replica(net, world.group(), {256, 2048});
+  ddp::DistributedDataParallel replica(net, world.group(), {.buckets = {256, 2048}});
   torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   std::ofstream file(fmt::format("{}/ours-{}.f32", folder, world.rank()), std::ios::binary);
   for (std::int64_t s = 0; s < steps; ++s) {

@@ -109,7 +109,8 @@ TEST(ErrorChannel, AKilledProcessIsNamed) {
     _exit(0);
   }
   FailureState failures;
-  Hub hub(failures, std::move(listener), "secret", 2);
+  ActivityLog activity;
+  Hub hub(failures, activity, std::move(listener), "secret", 2);
   char answer = 0;
   ASSERT_EQ(read(ready[0], &answer, 1), 1);
   ASSERT_EQ(answer, 'y');
@@ -130,7 +131,8 @@ TEST(ErrorChannel, TheLossOfRankZeroIsNoticedByTheOthers) {
   auto outgoing = Connection::open({"127.0.0.1"}, listener.port, 3s);
   ASSERT_TRUE(outgoing);
   FailureState failures;
-  Spoke spoke(failures, std::move(*outgoing), 1, "node1, process 9");
+  ActivityLog activity;
+  Spoke spoke(failures, activity, std::move(*outgoing), 1, "node1, process 9");
   listener.socket.close();  // its backlog goes with it: the connection is reset
   const auto deadline = Clock::now() + 5s;
   while (!failures.failed() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
@@ -143,7 +145,8 @@ TEST(ErrorChannel, StrangersAreDroppedAndDisturbNobody) {
   Listener listener = listen_anywhere();
   const std::uint16_t port = listener.port;
   FailureState failures;
-  Hub hub(failures, std::move(listener), "secret", 2);
+  ActivityLog activity;
+  Hub hub(failures, activity, std::move(listener), "secret", 2);
 
   auto wrong_token = Connection::open({"127.0.0.1"}, port, 3s);
   ASSERT_TRUE(wrong_token);

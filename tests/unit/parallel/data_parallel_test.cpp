@@ -62,7 +62,7 @@ std::vector<torch::Tensor> train(int ranks, int micro_batches, int steps, const 
   std::vector<torch::Tensor> result;
   comm::run_ranks(ranks, [&](comm::Group& group) {
     auto net = make_seeded_net();
-    DistributedDataParallel replica(*net, group, limits);
+    DistributedDataParallel replica(*net, group, {.buckets = limits});
     auto optimizer = make_optimizer(net);
     for (int s = 0; s < steps; ++s) {
       auto step = replica.begin_step(micro_batches);
@@ -113,7 +113,7 @@ TEST_F(DataParallel, TheBucketSizeDoesNotChangeTheResult) {
 TEST_F(DataParallel, GradientsLieInTheBucketsAndSurviveZeroGrad) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_seeded_net();
-    DistributedDataParallel replica(*net, group, limits_);
+    DistributedDataParallel replica(*net, group, {.buckets = limits_});
     EXPECT_GT(replica.bucket_count(), 2U);
     auto optimizer = make_optimizer(net);
     for (int s = 0; s < 3; ++s) {
@@ -180,7 +180,7 @@ TEST_F(DataParallel, FrozenParametersTakeNoPart) {
     auto net = make_seeded_net();
     for (auto& p : net->ptr<torch::nn::LinearImpl>(0)->parameters()) p.requires_grad_(false);
     const auto before = values_of(net);
-    DistributedDataParallel replica(*net, group, limits_);
+    DistributedDataParallel replica(*net, group, {.buckets = limits_});
     auto optimizer = make_optimizer(net);
     auto step = replica.begin_step();
     step.backward(loss_of(net, data_.part(group.rank(), 2)));

@@ -1,0 +1,115 @@
+#include "ddp_runtime/comm/diagnosis/activity.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::comm {
+namespace {
+
+constexpr std::size_t kMostRecords = 256;
+constexpr std::size_t kLongestText = 512;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+std::string shortened(std::string text) {
+  if (text.size() > kLongestText) text.resize(kLongestText);
+  return text;
+}
+
+}  // namespace
+
+const OperationRecord* Activity::stuck_in() const noexcept {
+  if (recent.empty()) return nullptr;
+  const OperationRecord& last = recent.back();
+  return !last.seconds || last.failed ? &last : nullptr;
+}
+
+const OperationRecord* Activity::last_completed() const noexcept {
+  const auto found = std::find_if(recent.rbegin(), recent.rend(),
+                                  [](const OperationRecord& r) { return r.seconds && !r.failed; });
+  return found == recent.rend() ? nullptr : &*found;
+}
+
+nlohmann::json to_json(const Activity& activity) {
+  auto recent = nlohmann::json::array();
+  for (const auto& r : activity.recent) {
+    recent.push_back({{"number", r.number ? nlohmann::json(*r.number) : nlohmann::json()},
+                      {"what", r.what},
+                      {"signature", r.signature},
+                      {"begun_ago", r.begun_ago},
+                      {"seconds", r.seconds ? nlohmann::json(*r.seconds) : nlohmann::json()},
+                      {"failed", r.failed}});
+  }
+  return {{"collectives_begun", activity.collectives_begun},
+          {"phase", activity.phase},
+          {"phase_ago", activity.phase_ago},
+          {"recent", std::move(recent)}};
+}
+
+Activity activity_from_json(const nlohmann::json& json) {
+  try {
+    Activity activity;
+    activity.collectives_begun = json.at("collectives_begun").get<std::uint64_t>();
+    activity.phase = shortened(json.at("phase").get<std::string>());
+    activity.phase_ago = json.at("phase_ago").get<double>();
+    for (const auto& r : json.at("recent")) {
+      if (activity.recent.size() == kMostRecords) break;
+      OperationRecord record;
+      if (!r.at("number").is_null()) record.number = r.at("number").get<std::uint64_t>();
+      record.what = shortened(r.at("what").get<std::string>());
+      record.signature = shortened(r.at("signature").get<std::string>());
+      record.begun_ago = r.at("begun_ago").get<double>();
+      if (!r.at("seconds").is_null()) record.seconds = r.at("seconds").get<double>();
+      record.failed = r.at("failed").get<bool>();
+      activity.recent.push_back(std::move(record));
+    }
+    return activity;
+  } catch (const nlohmann::json::exception& e) {
+    throw RuntimeError(std::string("a rank's account of itself makes no sense: ") + e.what());
+  }
+}
+
+void ActivityLog::begin(std::optional<std::uint64_t> number, std::string what,
+                        std::string signature) {
+  const std::lock_guard lock(mutex_);
+  if (number) collectives_begun_ = *number + 1;
+  if (entries_.size() == kKept) entries_.pop_front();
+  // Bounded, so that an account always fits a message.
+  entries_.push_back({number, shortened(std::move(what)), shortened(std::move(signature)),
+                      Clock::now(), std::nullopt, false});
+}
+
+void ActivityLog::end(bool failed) {
+  const std::lock_guard lock(mutex_);
+  entries_.back().ended = Clock::now();
+  entries_.back().failed = failed;
+}
+
+void ActivityLog::set_phase(std::string phase) {
+  const std::lock_guard lock(mutex_);
+  phase_ = shortened(std::move(phase));
+  phase_since_ = Clock::now();
+}
+
+Activity ActivityLog::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  Activity activity;
+  activity.collectives_begun = collectives_begun_;
+  activity.phase = phase_;
+  activity.phase_ago = seconds_between(phase_since_, now);
+  for (const auto& e : entries_) {
+    OperationRecord record{e.number, e.what,  e.signature, seconds_between(e.begun, now),
+                           {},       e.failed};
+    if (e.ended) record.seconds = seconds_between(e.begun, *e.ended);
+    activity.recent.push_back(std::move(record));
+  }
+  return activity;
+}
+
+}  // namespace ddp::comm

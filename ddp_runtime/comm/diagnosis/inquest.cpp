@@ -1,0 +1,145 @@
+#include "ddp_runtime/comm/diagnosis/inquest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace ddp::comm {
+namespace {
+
+using Witnesses = std::vector<const Witness*>;
+
+std::string name_of(const Witness& witness) {
+  return fmt::format("rank {} ({})", witness.rank, witness.who);
+}
+
+// "rank 2 (node3, process 17)", "ranks 2 and 5", "ranks 0, 1, 2, 3 and 60 more".
+std::string names_of(const Witnesses& witnesses) {
+  constexpr std::size_t kMost = 8;
+  if (witnesses.size() == 1) return name_of(*witnesses.front());
+  std::string text = "ranks ";
+  const std::size_t shown = std::min(witnesses.size(), kMost);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const bool last = i + 1 == witnesses.size();
+    text += fmt::format("{}{}", i == 0 ? "" : last ? " and " : ", ", witnesses[i]->rank);
+  }
+  if (shown < witnesses.size()) text += fmt::format(" and {} more", witnesses.size() - shown);
+  return text;
+}
+
+std::string state_of(const Activity& activity, std::string_view subject) {
+  std::string text;
+  if (const auto* last = activity.last_completed()) {
+    text = fmt::format("{} last completed {} {:.0f} s ago", subject, last->what,
+                       last->begun_ago - last->seconds.value_or(0));
+  } else {
+    text = fmt::format("{} has completed no collective yet", subject);
+  }
+  if (!activity.phase.empty()) {
+    text += fmt::format(" and has been at '{}' for {:.0f} s", activity.phase, activity.phase_ago);
+  }
+  return text;
+}
+
+Failure blame(const Witness& culprit, std::string text) {
+  // It does not know, or cannot say: somebody else speaks for it.
+  return {culprit.rank, std::move(text), true};
+}
+
+std::optional<Failure> find_silent(std::span<const Witness> witnesses, const Failure& complaint) {
+  Witnesses silent;
+  for (const auto& w : witnesses) {
+    if (!w.activity) silent.push_back(&w);
+  }
+  if (silent.empty()) return std::nullopt;
+  return blame(*silent.front(),
+               fmt::format("{} {} not answer: stopped, or the machine hangs or is cut off; {}",
+                           names_of(silent), silent.size() == 1 ? "does" : "do", complaint.text));
+}
+
+// The ranks that have begun the fewest collectives and wait in none.
+std::optional<Failure> find_absent(std::span<const Witness> witnesses, const Failure& complaint) {
+  std::uint64_t most = 0;
+  std::uint64_t fewest = ~std::uint64_t{0};
+  for (const auto& w : witnesses) {
+    most = std::max(most, w.activity->collectives_begun);
+    fewest = std::min(fewest, w.activity->collectives_begun);
+  }
+  Witnesses absent;
+  for (const auto& w : witnesses) {
+    const bool behind = w.activity->collectives_begun == fewest && fewest < most;
+    if (behind && w.activity->stuck_in() == nullptr) absent.push_back(&w);
+  }
+  if (absent.empty()) return std::nullopt;
+  const Witness& first = *absent.front();
+  const std::string subject = absent.size() == 1 ? "it" : fmt::format("rank {}", first.rank);
+  return blame(first, fmt::format("{} did not come: {}; {}", names_of(absent),
+                                  state_of(*first.activity, subject), complaint.text));
+}
+
+}  // namespace
+
+std::optional<Failure> find_disagreement(std::span<const Witness> witnesses) {
+  // By number of the collective: what was called, and by whom.
+  std::map<std::uint64_t, std::map<std::string, Witnesses>> calls;
+  for (const auto& w : witnesses) {
+    const auto* call = w.activity ? w.activity->stuck_in() : nullptr;
+    if (call != nullptr && call->number) calls[*call->number][call->signature].push_back(&w);
+  }
+  for (const auto& [number, by_signature] : calls) {
+    if (by_signature.size() < 2) continue;
+    // The few are more likely to be wrong; among equals, those without rank 0.
+    auto groups = std::vector<Witnesses>();
+    for (const auto& [signature, ranks] : by_signature) groups.push_back(ranks);
+    std::sort(groups.begin(), groups.end(), [](const Witnesses& a, const Witnesses& b) {
+      if (a.size() != b.size()) return a.size() < b.size();
+      return a.front()->rank > b.front()->rank;
+    });
+    const Witnesses& few = groups.front();
+    const Witnesses& many = groups.back();
+    const auto call_of = [](const Witness* w) {
+      const auto* call = w->activity->stuck_in();
+      return fmt::format("{} [{}]", call->what, call->signature);
+    };
+    return blame(
+        *few.front(),
+        fmt::format("the ranks do not call the same collectives: {} called {}; {} called "
+                    "{}; all must run the same steps in the same order",
+                    names_of(few), call_of(few.front()), names_of(many), call_of(many.front())));
+  }
+  return std::nullopt;
+}
+
+Failure find_cause(std::span<const Witness> witnesses, const Failure& complaint) {
+  if (auto failure = find_disagreement(witnesses)) return *failure;
+  if (auto failure = find_silent(witnesses, complaint)) return *failure;
+  if (auto failure = find_absent(witnesses, complaint)) return *failure;
+  if (complaint.symptom == Symptom::wrong_length) return {complaint.rank, complaint.text, true};
+  return {complaint.rank,
+          complaint.text +
+              "; all ranks came, so the network between them does not deliver: check "
+              "it with ddp-check net",
+          true};
+}
+
+nlohmann::json failure_record(std::span<const Witness> witnesses, const Failure& failure) {
+  auto ranks = nlohmann::json::array();
+  for (const auto& w : witnesses) {
+    ranks.push_back({{"rank", w.rank},
+                     {"who", w.who},
+                     {"answered", w.activity.has_value()},
+                     {"activity", w.activity ? to_json(*w.activity) : nlohmann::json()}});
+  }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return {{"schema", "slurm-ddp/failure/1"},
+          {"unix_time", std::chrono::duration<double>(now).count()},
+          {"rank", failure.rank},
+          {"text", failure.text},
+          {"ranks", std::move(ranks)}};
+}
+
+}  // namespace ddp::comm

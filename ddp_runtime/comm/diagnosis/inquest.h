@@ -1,0 +1,35 @@
+#pragma once
+// Why a collective does not end, from what all ranks say of themselves. Pure.
+//
+// A rank that waits knows only whom it waits for, and that rank may be waiting itself: in a ring
+// everybody waits for a neighbour and only one of them is the cause. So rank 0 asks all.
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "ddp_runtime/comm/diagnosis/activity.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
+
+namespace ddp::comm {
+
+struct Witness {
+  int rank = 0;
+  std::string who;                   // "node2, process 4711"
+  std::optional<Activity> activity;  // nothing: it did not answer
+};
+
+// Two ranks that are in the collective of the same number but called different ones: waiting longer
+// cannot help. Nothing if there are none.
+std::optional<Failure> find_disagreement(std::span<const Witness> witnesses);
+
+// Who is to blame after a wait that took too long. `complaint` is what the waiting rank said. In
+// this order: ranks that called something else, ranks that do not answer, ranks that have begun
+// fewer collectives and are in none; if all are in the same one, the network.
+Failure find_cause(std::span<const Witness> witnesses, const Failure& complaint);
+
+// All that is known, for people and programs to look at afterwards: schema slurm-ddp/failure/1.
+nlohmann::json failure_record(std::span<const Witness> witnesses, const Failure& failure);
+
+}  // namespace ddp::comm

@@ -1,0 +1,118 @@
+#include "ddp_runtime/parallel/activation_checkpoint.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <memory>
+#include <mutex>
+
+#include "ddp_runtime/parallel/torch_compat.h"
+
+namespace ddp {
+namespace {
+
+torch::Tensor random_state() {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_random_state(const torch::Tensor& state) {
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+// What the function's result depends on besides its arguments.
+struct Surroundings {
+  torch::Tensor random = random_state();
+  bool autocast = torch_compat::autocast_enabled(torch::kCPU);
+  torch::ScalarType type = torch_compat::autocast_type(torch::kCPU);
+};
+
+// Puts the surroundings of forward back while it is repeated.
+class Restored {
+ public:
+  explicit Restored(const Surroundings& then) {
+    set_random_state(then.random);
+    torch_compat::set_autocast(torch::kCPU, then.autocast, then.type);
+  }
+  Restored(const Restored&) = delete;
+  Restored& operator=(const Restored&) = delete;
+  ~Restored() {
+    set_random_state(now_.random);
+    torch_compat::set_autocast(torch::kCPU, now_.autocast, now_.type);
+  }
+
+ private:
+  Surroundings now_;
+};
+
+struct Segment {
+  CheckpointedFunction function;
+  std::size_t input_count = 0;
+  Surroundings surroundings;
+};
+
+// A custom Function wants its extra arguments copyable into an IValue; a shared_ptr in a holder is.
+struct SegmentHolder : torch::CustomClassHolder {
+  explicit SegmentHolder(Segment s) : segment(std::move(s)) {}
+  Segment segment;
+};
+
+class Checkpoint : public torch::autograd::Function<Checkpoint> {
+ public:
+  // A TensorList, because a vector of tensors is not tracked.
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList tensors,
+                               const c10::intrusive_ptr<SegmentHolder>& holder) {
+    context->saved_data["segment"] = c10::IValue::make_capsule(holder);
+    context->save_for_backward(tensors.vec());
+    const torch::NoGradGuard no_grad;
+    const auto inputs = tensors.slice(0, holder->segment.input_count).vec();
+    return holder->segment.function(inputs);
+  }
+
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               const torch::autograd::tensor_list& outputs) {
+    const auto holder = c10::static_intrusive_pointer_cast<SegmentHolder>(
+        context->saved_data["segment"].toCapsule());
+    const Segment& segment = holder->segment;
+    const auto saved = context->get_saved_variables();
+    // The inputs become leaves of a graph of their own; the parameters are leaves already.
+    torch::autograd::variable_list leaves;
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      leaves.push_back(i < segment.input_count
+                           ? saved[i].detach().requires_grad_(saved[i].requires_grad())
+                           : saved[i]);
+    }
+    const Restored restored(segment.surroundings);
+    const torch::AutoGradMode with_grad(true);
+    const auto result = segment.function(
+        {leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(segment.input_count)});
+    torch::autograd::variable_list wanted;
+    for (const auto& leaf : leaves) {
+      if (leaf.requires_grad()) wanted.push_back(leaf);
+    }
+    const auto gradients = torch::autograd::grad({result}, wanted, {outputs[0]}, c10::nullopt,
+                                                 /*create_graph=*/false, /*allow_unused=*/true);
+    torch::autograd::tensor_list all;
+    std::size_t next = 0;
+    for (const auto& leaf : leaves) {
+      all.push_back(leaf.requires_grad() ? gradients[next++] : torch::Tensor());
+    }
+    all.emplace_back();  // for the segment
+    return all;
+  }
+};
+
+}  // namespace
+
+torch::Tensor checkpointed(const CheckpointedFunction& function,
+                           const std::vector<torch::Tensor>& inputs,
+                           const std::vector<torch::Tensor>& parameters) {
+  std::vector<torch::Tensor> tensors = inputs;
+  tensors.insert(tensors.end(), parameters.begin(), parameters.end());
+  return Checkpoint::apply(at::TensorList(tensors), c10::make_intrusive<SegmentHolder>(
+                                                        Segment{function, inputs.size(), {}}));
+}
+
+}  // namespace ddp

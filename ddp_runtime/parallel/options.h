@@ -1,0 +1,35 @@
+// What a user may choose about data parallelism.
+#pragma once
+
+#include "ddp_runtime/parallel/bucket_plan.h"
+
+namespace ddp {
+
+struct DataParallelOptions {
+  BucketLimits buckets;
+
+  // Some parameters take no part in some losses, on some or all ranks: their gradient is the mean
+  // over the ranks, with zero for those that did not use them, and stays undefined if nobody did.
+  // What counts is whether any micro-batch of the step used them. Without this, a parameter without
+  // gradient is an error that names it. Costs a walk through the graph and one small collective per
+  // step.
+  bool allow_unused = false;
+
+  // Every step has the same graph: which parameters are used and how often each gets a gradient in
+  // one backward pass is learned in the first step, which communicates at its end. Allows
+  // parameters that get several gradients in one pass (nested backward(), as in hand-made
+  // activation checkpointing) and unused ones at no cost per step.
+  bool static_graph = false;
+
+  // After the first step, fill the buckets in the order in which gradients really become ready.
+  bool rebuild_buckets = true;
+
+  // Before each step, buffers (such as running means) take rank 0's values.
+  bool broadcast_buffers = true;
+
+  // A loss that is not finite ends the run on all ranks, naming the rank. Reads the loss, which
+  // waits for a device.
+  bool check_loss = true;
+};
+
+}  // namespace ddp

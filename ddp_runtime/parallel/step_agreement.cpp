@@ -1,0 +1,72 @@
+#include "ddp_runtime/parallel/step_agreement.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp {
+namespace {
+
+// Mixes well enough that two different steps do not collide by accident (splitmix64).
+std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
+  hash += 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(value);
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9U;
+  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebU;
+  return hash ^ (hash >> 31);
+}
+
+std::int64_t word_of(const StepFacts& facts) {
+  const std::uint64_t hash = mix(mix(mix(0, facts.step), facts.micro_batches), facts.tag);
+  return static_cast<std::int64_t>(hash >> 1);  // so that its negative exists
+}
+
+std::string describe(const StepFacts& facts) {
+  return fmt::format("step {} with {} micro-batch{} (tag {})", facts.step, facts.micro_batches,
+                     facts.micro_batches == 1 ? "" : "es", facts.tag);
+}
+
+}  // namespace
+
+void StepAgreement::ask(const StepFacts& facts) {
+  facts_ = facts;
+  // The maximum of the words and of their negatives: equal in size only if all words are equal.
+  const std::int64_t word = word_of(facts);
+  *words_ = {word, -word, facts.loss_is_finite ? 0 : 1};
+  answer_ = group_.all_reduce(comm::buffer_of(std::span<std::int64_t>(*words_)),
+                              comm::ReduceOp::max, "step agreement", words_);
+  asked_ = true;
+}
+
+void StepAgreement::check() {
+  if (!asked_) return;
+  asked_ = false;
+  answer_.wait();
+  const auto [largest, negative_of_smallest, infinite] = *words_;
+  if (largest != -negative_of_smallest || infinite != 0) explain();
+}
+
+void StepAgreement::explain() {
+  const auto all = group_.all_gather_text(
+      fmt::format("{}{}", facts_.loss_is_finite ? "" : "!", describe(facts_)));
+  std::vector<int> infinite;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].front() == '!') infinite.push_back(static_cast<int>(rank));
+  }
+  if (!infinite.empty()) {
+    throw RuntimeError(fmt::format(
+        "the loss is not finite on rank{} {} in step {}: look at that rank's data, lower the "
+        "learning rate, or clip the gradients",
+        infinite.size() == 1 ? "" : "s", fmt::join(infinite, ", "), facts_.step));
+  }
+  std::size_t other = 1;
+  while (other < all.size() && all[other] == all[0]) ++other;
+  throw RuntimeError(
+      fmt::format("the ranks are not in the same step: rank 0 is in {}, rank {} in "
+                  "{}; has one of them left out a step?",
+                  all[0], other, other < all.size() ? all[other] : "none"));
+}
+
+}  // namespace ddp

@@ -1,0 +1,266 @@
+// Who is to blame, by tables of what ranks say of themselves; and the questions asked over TCP.
+#include "ddp_runtime/comm/diagnosis/inquest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/failure/connection.h"
+#include "ddp_runtime/comm/failure/error_channel.h"
+#include "ddp_runtime/comm/failure/hub.h"
+#include "ddp_runtime/comm/in_process/in_process_transport.h"
+#include "ddp_runtime/comm/p2p_group.h"
+
+namespace ddp::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+const std::string kBucket = "all_reduce: sum of 1024 float32";
+
+Witness waiting(int rank, std::uint64_t number, const std::string& signature = kBucket) {
+  Activity activity;
+  activity.collectives_begun = number + 1;
+  const auto what = signature.substr(0, signature.find(':')) + " #" + std::to_string(number);
+  activity.recent.push_back({number, what, signature, 30, std::nullopt, false});
+  return {rank, "node" + std::to_string(rank), activity};
+}
+
+Witness idle_after(int rank, std::uint64_t number, const std::string& phase = {}) {
+  Activity activity;
+  activity.collectives_begun = number + 1;
+  activity.phase = phase;
+  activity.phase_ago = 29;
+  const auto what = "all_reduce #" + std::to_string(number);
+  activity.recent.push_back({number, what, kBucket, 31, 1.0, false});
+  return {rank, "node" + std::to_string(rank), activity};
+}
+
+Witness silent(int rank) {
+  return {rank, "node" + std::to_string(rank), std::nullopt};
+}
+
+const Failure kComplaint{
+    .rank = 0, .text = "rank 0 waited 30 s in all_reduce #17 for rank 1", .symptom = Symptom::long_wait};
+
+TEST(Inquest, TheRankThatIsInNoCollectiveIsToBlameNotTheOneThatIsWaitedFor) {
+  // In a ring of four, 0 waits for 3, 3 for 2; 2 computes.
+  const std::vector<Witness> ranks{waiting(0, 17), waiting(1, 17), idle_after(2, 16, "forward"),
+                                   waiting(3, 17)};
+  const Failure failure = find_cause(ranks, kComplaint);
+  EXPECT_EQ(failure.rank, 2);
+  EXPECT_TRUE(failure.lost);
+  EXPECT_EQ(
+      failure.text,
+      "rank 2 (node2) did not come: it last completed all_reduce #16 30 s ago and has been at "
+      "'forward' for 29 s; rank 0 waited 30 s in all_reduce #17 for rank 1");
+}
+
+TEST(Inquest, ARankStillInAnEarlierCollectiveIsAVictimToo) {
+  const std::vector<Witness> ranks{waiting(0, 17), waiting(1, 16), idle_after(2, 15)};
+  EXPECT_EQ(find_cause(ranks, kComplaint).rank, 2);
+}
+
+TEST(Inquest, SeveralAreAllNamed) {
+  const std::vector<Witness> ranks{waiting(0, 17), idle_after(1, 16), waiting(2, 17),
+                                   idle_after(3, 16)};
+  EXPECT_THAT(find_cause(ranks, kComplaint).text,
+              StartsWith("ranks 1 and 3 did not come: rank 1 last completed all_reduce #16"));
+  std::vector<Witness> many{waiting(0, 17)};
+  for (int rank = 1; rank < 70; ++rank) many.push_back(idle_after(rank, 16));
+  EXPECT_THAT(find_cause(many, kComplaint).text,
+              StartsWith("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 61 more did not come"));
+}
+
+TEST(Inquest, ASilentRankIsStopped) {
+  const std::vector<Witness> ranks{waiting(0, 17), silent(1), idle_after(2, 16)};
+  const Failure failure = find_cause(ranks, kComplaint);
+  EXPECT_EQ(failure.rank, 1);
+  EXPECT_THAT(failure.text, StartsWith("rank 1 (node1) does not answer: stopped"));
+}
+
+TEST(Inquest, IfAllCameItIsTheNetwork) {
+  const std::vector<Witness> ranks{waiting(0, 17), waiting(1, 17)};
+  EXPECT_THAT(find_cause(ranks, kComplaint).text, HasSubstr("the network between them"));
+}
+
+TEST(Inquest, DifferentCallsOfOneNumberAreADisagreement) {
+  const std::vector<Witness> ranks{waiting(0, 17), waiting(1, 17, "broadcast: 8 uint8"),
+                                   waiting(2, 17)};
+  const auto failure = find_disagreement(ranks);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_THAT(failure->text, AllOf(HasSubstr("rank 1 (node1) called broadcast #17"),
+                                   HasSubstr("ranks 0 and 2 called all_reduce #17")));
+  EXPECT_EQ(find_cause(ranks, kComplaint).text, failure->text);
+}
+
+TEST(Inquest, OfTwoThatDifferTheOneThatIsNotRankZeroIsToBlame) {
+  const std::vector<Witness> ranks{waiting(0, 17), waiting(1, 17, "barrier: nothing")};
+  EXPECT_EQ(find_disagreement(ranks)->rank, 1);
+}
+
+TEST(Inquest, WaitingAtDifferentNumbersIsNoDisagreement) {
+  // A broadcast's root may be ahead of those that have not received yet.
+  const std::vector<Witness> ranks{waiting(0, 18, "barrier: nothing"), waiting(1, 17), silent(2),
+                                   idle_after(3, 16)};
+  EXPECT_FALSE(find_disagreement(ranks));
+}
+
+TEST(Activity, SurvivesTheWay) {
+  ActivityLog log;
+  log.set_phase("epoch 1: forward");
+  log.begin(std::nullopt, "send", "send: 1 uint8");
+  log.end(false);
+  log.begin(4, "all_reduce #4 (bucket 0)", kBucket);
+  const Activity copy = activity_from_json(nlohmann::json::parse(to_json(log.snapshot()).dump()));
+  EXPECT_EQ(copy.collectives_begun, 5U);
+  EXPECT_EQ(copy.phase, "epoch 1: forward");
+  ASSERT_EQ(copy.recent.size(), 2U);
+  EXPECT_EQ(copy.last_completed()->what, "send");
+  EXPECT_EQ(copy.stuck_in()->what, "all_reduce #4 (bucket 0)");
+  EXPECT_EQ(copy.stuck_in()->number, 4U);
+}
+
+TEST(Activity, AFailedOperationIsWhereTheRankIsStuck) {
+  ActivityLog log;
+  log.begin(0, "barrier #0", "barrier: nothing");
+  log.end(true);
+  EXPECT_EQ(log.snapshot().stuck_in()->what, "barrier #0");
+  EXPECT_EQ(log.snapshot().last_completed(), nullptr);
+}
+
+TEST(Activity, AlwaysFitsAMessage) {
+  ActivityLog log;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    log.begin(i, std::string(100'000, 'x'), std::string(100'000, 'y'));
+    log.end(false);
+  }
+  EXPECT_LT(to_json(log.snapshot()).dump().size(), kMaxText);
+}
+
+TEST(Activity, NonsenseIsRefused) {
+  for (const char* text :
+       {"[]", "{}", "null", R"({"collectives_begun": "many"})",
+        R"({"collectives_begun": 1, "phase": "", "phase_ago": 0, "recent": 7})"}) {
+    EXPECT_THROW(activity_from_json(nlohmann::json::parse(text)), RuntimeError) << text;
+  }
+}
+
+// Over TCP, each rank a thread with everything of its own.
+struct Rank {
+  Group& group;
+  FailureState& failures;
+  ErrorChannel& channel;
+};
+
+void with_channels(int ranks, const GroupOptions& options, const std::string& dump,
+                   const std::function<void(Rank)>& body) {
+  auto transports = make_in_process_transports(ranks);
+  std::vector<std::thread> threads;
+  for (auto& transport : transports) {
+    threads.emplace_back([&] {
+      FailureState failures;
+      P2pGroup group(std::move(transport), failures, options);
+      ErrorChannel channel(group, failures, dump);
+      body({group, failures, channel});
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+GroupOptions patience(std::chrono::milliseconds timeout, std::chrono::milliseconds suspicious) {
+  GroupOptions options;
+  options.limits.timeout = timeout;
+  options.limits.suspicious = suspicious;
+  return options;
+}
+
+TEST(ErrorChannel, AfterATimeOutTheRankThatDidNotComeIsNamedEverywhere) {
+  const auto dump = std::filesystem::path(testing::TempDir()) / "inquest-dump.json";
+  std::filesystem::remove(dump);
+  with_channels(4, patience(300ms, 10s), dump, [](Rank rank) {
+    rank.group.barrier("start").wait();
+    rank.group.activity().set_phase("step 5: forward");
+    if (rank.group.rank() != 2) {
+      EXPECT_THROW(rank.group.barrier("end").wait(), RuntimeError);
+    }
+    const auto verdict = rank.channel.verdict(10s);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->rank, 2);
+    EXPECT_THAT(verdict->text,
+                AllOf(StartsWith("rank 2 ("), HasSubstr("did not come"), HasSubstr("(start)"),
+                      HasSubstr("'step 5: forward'"), HasSubstr("(end)")));
+  });
+  const auto record = nlohmann::json::parse(std::ifstream(dump));
+  EXPECT_EQ(record.at("schema"), "slurm-ddp/failure/1");
+  EXPECT_EQ(record.at("rank"), 2);
+  ASSERT_EQ(record.at("ranks").size(), 4U);
+  for (const auto& rank : record.at("ranks")) EXPECT_EQ(rank.at("answered"), true);
+  EXPECT_THAT(record.at("ranks")[0].at("activity").at("recent").back().at("what"),
+              HasSubstr("(end)"));
+}
+
+TEST(ErrorChannel, ADisagreementIsFoundLongBeforeTheTimeOut) {
+  with_channels(3, patience(1h, 50ms), {}, [](Rank rank) {
+    float value = 1;
+    auto work = rank.group.rank() == 1 ? rank.group.barrier("lost count")
+                                       : rank.group.all_reduce(buffer_of(value), ReduceOp::sum);
+    EXPECT_THROW(work.wait(), RuntimeError);
+    const auto verdict = rank.channel.verdict(10s);
+    ASSERT_TRUE(verdict);
+    EXPECT_THAT(verdict->text, HasSubstr("do not call the same collectives"));
+    EXPECT_EQ(verdict->rank, 1);
+  });
+}
+
+TEST(ErrorChannel, CallsThatNeverMeetAreFoundBySuspicion) {
+  with_channels(2, patience(1h, 50ms), {}, [](Rank rank) {
+    // Both wait for the other's message.
+    float value = 1;
+    auto work = rank.group.broadcast(buffer_of(value), rank.group.rank() == 0 ? 1 : 0);
+    EXPECT_THROW(work.wait(), RuntimeError);
+    const auto verdict = rank.channel.verdict(10s);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->rank, 1);
+    EXPECT_THAT(verdict->text, HasSubstr("1 float32 from rank 0"));
+  });
+}
+
+TEST(ErrorChannel, ALongWaitIsNoFailure) {
+  with_channels(3, patience(1h, 20ms), {}, [](Rank rank) {
+    if (rank.group.rank() == 1) std::this_thread::sleep_for(300ms);
+    rank.group.barrier().wait();
+    EXPECT_FALSE(rank.failures.failed());
+  });
+}
+
+TEST(ErrorChannel, ARankThatDoesNotAnswerIsNamed) {
+  Listener listener = listen_anywhere();
+  auto mute = Connection::open({"127.0.0.1"}, listener.port, 3s);
+  ASSERT_TRUE(mute);
+  FailureState failures;
+  ActivityLog activity;
+  Hub hub(failures, activity, std::move(listener), "secret", 2);
+  mute->send({MessageKind::hello, 1, "secret nodeX, process 7"});
+  ASSERT_TRUE(mute->await(5s));
+  failures.fail(kComplaint);
+  const auto verdict = hub.verdict(10s);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->rank, 1);
+  EXPECT_THAT(verdict->text, StartsWith("rank 1 (nodeX, process 7) does not answer"));
+}
+
+}  // namespace
+}  // namespace ddp::comm
