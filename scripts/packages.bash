@@ -16,6 +16,7 @@ test_packages=(
   libgtest-dev libgmock-dev bats
   python3 python3-numpy python3-h5py
   clang-format clang-tidy cppcheck shellcheck strace e2fsprogs chromium
+  python3-torch libgloo-dev rpm man-db environment-modules
 )
 
 # Runs a command as root: as it is, or through sudo.

@@ -13,9 +13,11 @@
 
 namespace ddp {
 
+// The last bucket is complete only when backward is over, so nothing hides its way, and it should be
+// no larger than the network needs. PyTorch takes 25 MiB; docs/benchmarks.md has both measured.
 struct BucketLimits {
   std::size_t first_bytes = std::size_t{1} << 20;
-  std::size_t bytes = std::size_t{25} << 20;
+  std::size_t bytes = std::size_t{4} << 20;
 };
 
 struct GradientSize {

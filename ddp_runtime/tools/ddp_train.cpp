@@ -26,7 +26,7 @@ struct CommandLine {
   std::string precision = "fp32";
   std::string backend = "auto";
   std::string checkpoint_every = "epoch";
-  double bucket_mb = 25;
+  double bucket_mb = 4;
   double timeout_seconds = 600;
   int threads = 0;
   bool deterministic = false;
