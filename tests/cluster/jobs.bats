@@ -116,7 +116,8 @@ PY
 @test "ddp-check names the node whose link is held to a hundredth" {
   [ "$cluster_mode" = netns ] || skip "plain mode: the nodes have no links of their own"
   throttle node2 200mbit
-  run -2 srun --ddp --kill-on-bad-exit=0 -N4 --ntasks-per-node=1 ddp-check net --mib 8 --exclude-file exclude.txt
+  run -2 srun --ddp --kill-on-bad-exit=0 -N4 --ntasks-per-node=1 ddp-check net --mib 8 \
+    --slow-warning 0.9 --slow-critical 0.9 --exclude-file exclude.txt
   [ "$(cat exclude.txt)" = node2 ]
 }
 

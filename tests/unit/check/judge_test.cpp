@@ -150,9 +150,10 @@ TEST(JudgeNames, ANodeMayKnowItselfOtherwiseButNotAsLoopbackOnly) {
 }
 
 TEST(JudgeNames, ANodeThatDoesNotKnowItselfAlthoughOthersDo) {
-  const Resolutions resolutions{{"n1", {{"n1", {}}}},
-                                {"n2", {{"n1", {"10.0.0.1"}}}},
-                                {"n3", {{"n1", {"10.0.0.1"}}}}};
+  Resolutions resolutions;
+  resolutions["n1"]["n1"] = {};
+  resolutions["n2"]["n1"] = {"10.0.0.1"};
+  resolutions["n3"]["n1"] = {"10.0.0.1"};
   EXPECT_EQ(complaints(judge_names(resolutions)), "name.resolution n1/n1=WARNING");
   // A cluster whose node names are in no name service at all.
   const std::map<std::string, std::vector<std::string>> nobody{{"n1", {}}, {"n2", {}}};

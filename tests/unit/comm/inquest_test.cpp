@@ -51,8 +51,9 @@ Witness silent(int rank) {
   return {rank, "node" + std::to_string(rank), std::nullopt};
 }
 
-const Failure kComplaint{
-    .rank = 0, .text = "rank 0 waited 30 s in all_reduce #17 for rank 1", .symptom = Symptom::long_wait};
+const Failure kComplaint{.rank = 0,
+                         .text = "rank 0 waited 30 s in all_reduce #17 for rank 1",
+                         .symptom = Symptom::long_wait};
 
 TEST(Inquest, TheRankThatIsInNoCollectiveIsToBlameNotTheOneThatIsWaitedFor) {
   // In a ring of four, 0 waits for 3, 3 for 2; 2 computes.
