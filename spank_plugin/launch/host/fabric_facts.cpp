@@ -1,11 +1,25 @@
 #include "spank_plugin/launch/host/fabric_facts.h"
 
+#include <sstream>
+
 #include "spank_plugin/fabric/host/local_addresses.h"
 #include "spank_plugin/fabric/plan.h"
 #include "spank_plugin/launch/error.h"
 
 namespace ddp::launch {
 namespace {
+
+// The GPU that a task takes of those it sees: the only one, or, where all tasks of the node see all
+// of them, the one at its local rank. Empty if there are fewer.
+std::string own_gpu(const std::string& devices, std::uint32_t local_rank) {
+  if (devices.find(',') == std::string::npos) return devices;
+  std::istringstream list(devices);
+  std::string device;
+  for (std::uint32_t i = 0; i <= local_rank; ++i) {
+    if (!std::getline(list, device, ',')) return {};
+  }
+  return device;
+}
 
 fabric::Request request_for(const Facts& facts, const Settings& settings) {
   fabric::Request request;
@@ -18,19 +32,17 @@ fabric::Request request_for(const Facts& facts, const Settings& settings) {
   if (settings.fabric.value != "auto") request.preset = settings.fabric.value;
   request.bind_ucx = settings.ucx.value == UcxPolicy::bind;
   if (request.bind_ucx && !facts.task.gpus.empty()) {
-    const std::string& devices = facts.task.gpus.front().devices;
-    request.gpu = devices.substr(0, devices.find(','));
+    request.gpu = own_gpu(facts.task.gpus.front().devices, facts.task.local_rank);
   }
   return request;
 }
 
-FabricPart part_of(const fabric::Plan& plan, const fabric::Node& node) {
+FabricPart part_of(const fabric::Plan& plan) {
   FabricPart part{{}, plan.warnings, plan.notes, plan.summary};
   for (const auto& setting : plan.settings) {
     part.entries.push_back(
         {setting.name, setting.value, setting.rule, setting.source, setting.kept, false});
   }
-  part.warnings.insert(part.warnings.end(), node.problems.begin(), node.problems.end());
   return part;
 }
 
@@ -46,8 +58,7 @@ FabricPart find_fabric_part(const Facts& facts, const Settings& settings,
   try {
     return part_of(
         fabric::make_plan(node, request_for(facts, settings),
-                          [&](const std::string& name) { return inherited.from_user(name); }),
-        node);
+                          [&](const std::string& name) { return inherited.from_user(name); }));
   } catch (const fabric::FabricError& error) {
     throw LaunchError(error.what());
   }
