@@ -1,6 +1,8 @@
 #include "spank_plugin/launch/host/fabric_facts.h"
 
+#include <optional>
 #include <sstream>
+#include <string>
 
 #include "spank_plugin/fabric/host/local_addresses.h"
 #include "spank_plugin/fabric/plan.h"
@@ -10,13 +12,13 @@ namespace ddp::launch {
 namespace {
 
 // The GPU that a task takes of those it sees: the only one, or, where all tasks of the node see all
-// of them, the one at its local rank. Empty if there are fewer.
-std::string own_gpu(const std::string& devices, std::uint32_t local_rank) {
+// of them, the one at its local rank. Nothing if there are fewer.
+std::optional<std::string> own_gpu(const std::string& devices, std::uint32_t local_rank) {
   if (devices.find(',') == std::string::npos) return devices;
   std::istringstream list(devices);
   std::string device;
   for (std::uint32_t i = 0; i <= local_rank; ++i) {
-    if (!std::getline(list, device, ',')) return {};
+    if (!std::getline(list, device, ',')) return std::nullopt;
   }
   return device;
 }
