@@ -39,15 +39,18 @@ class BrokenCollective : public RuntimeError {
 // others end without repeating it, unless it was lost and could not.
 class PeerFailure : public RuntimeError {
  public:
-  PeerFailure(int rank, const std::string& text, bool lost)
-      : RuntimeError(text), rank_(rank), lost_(lost) {}
+  PeerFailure(int rank, const std::string& text, bool lost, bool users_mistake = false)
+      : RuntimeError(text), rank_(rank), lost_(lost), users_mistake_(users_mistake) {}
 
   int rank() const noexcept { return rank_; }
   bool lost() const noexcept { return lost_; }
+  // It was a UsageError there.
+  bool users_mistake() const noexcept { return users_mistake_; }
 
  private:
   int rank_;
   bool lost_;
+  bool users_mistake_;
 };
 
 }  // namespace ddp

@@ -100,8 +100,8 @@ World::~World() {
   if (failures_.failed() && mpi_) mpi_->abandon();
 }
 
-Failure World::fail(const std::string& text) {
-  const Failure own{.rank = rank(), .text = text};
+Failure World::fail(const std::string& text, bool users_mistake) {
+  const Failure own{.rank = rank(), .text = text, .users_mistake = users_mistake};
   failures_.fail(own);
   // Rank 0 may first have to ask all ranks what they do.
   return errors_->verdict(std::chrono::seconds(5)).value_or(own);
@@ -126,7 +126,7 @@ void print_once(const std::string& program, World& world, const Failure& failure
 }
 
 int end_after_failure(const std::string& program, World& world, const char* text, int exit_code) {
-  print_once(program, world, world.fail(text));
+  print_once(program, world, world.fail(text, exit_code == 2));
   world.end_stragglers(exit_code);
   return exit_code;
 }
@@ -134,8 +134,9 @@ int end_after_failure(const std::string& program, World& world, const char* text
 int end_after_peer(const std::string& program, World& world, const PeerFailure& failure) {
   print_once(program, world,
              {.rank = failure.rank(), .text = failure.what(), .lost = failure.lost()});
-  world.end_stragglers(1);
-  return 1;
+  const int exit_code = failure.users_mistake() ? 2 : 1;
+  world.end_stragglers(exit_code);
+  return exit_code;
 }
 
 int run_body(const std::string& program, const WorldOptions& options,

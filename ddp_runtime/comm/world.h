@@ -43,7 +43,7 @@ class World {
 
   // This rank failed: tells the others. Returns what all are told: this failure, or the one that
   // came before or caused it.
-  Failure fail(const std::string& text);
+  Failure fail(const std::string& text, bool users_mistake = false);
   // Rank 0 after a failure: ends processes that are still there (stopped, or deaf) after a while.
   void end_stragglers(int exit_code);
 

@@ -72,7 +72,7 @@ PY
   wait_for_failure "$job"
   grep -E '^ddp-train: rank 1 \(.*process [0-9]+\) ended without a word' killed.log
   run -0 ranks 2 --model mnist-cnn --epochs 6 --batch 32 --checkpoint-dir ck --checkpoint-every 7
-  [[ $output == *"resumed from ck/step-"* ]]
+  [[ $output == *"resumed from "*"/ck/step-"* ]]
   [ "$whole" = "$(parameters)" ]
 }
 
@@ -83,7 +83,8 @@ PY
   mapfile -t pids < <(rank_pids "$job")
   kill -STOP "${pids[1]}"
   wait_for_failure "$job"
-  grep -E '^ddp-train: rank 1 \(.*, process [0-9]+\) does not answer: stopped.*; rank 0 waited 2 s in all_reduce #[0-9]+ \(.*\) for rank 1' stopped.log
+  grep -E '^ddp-train: rank 1 \(.*, process [0-9]+\) does not answer: stopped.*; rank 0 waited 2 s in all_reduce #[0-9]+ \(.*\) for rank 1' stopped.log ||
+    { cat stopped.log; false; }
   for pid in "${pids[@]}"; do
     for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     run ! kill -0 "$pid"

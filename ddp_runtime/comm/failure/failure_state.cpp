@@ -39,7 +39,7 @@ std::optional<Failure> FailureState::failure() const {
 void FailureState::throw_if_failed() const {
   if (!failed()) return;
   const auto cause = failure();
-  throw PeerFailure(cause->rank, cause->text, cause->lost);
+  throw PeerFailure(cause->rank, cause->text, cause->lost, cause->users_mistake);
 }
 
 }  // namespace ddp::comm

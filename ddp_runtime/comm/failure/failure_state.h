@@ -18,6 +18,8 @@ struct Failure {
   bool lost = false;  // it could not say so itself: the text is somebody else's about it
   // Not the cause, perhaps: rank 0 asks all ranks before it says whose failure this is.
   Symptom symptom = Symptom::none;
+  // A UsageError: all ranks end with 2.
+  bool users_mistake = false;
 };
 
 class FailureState {

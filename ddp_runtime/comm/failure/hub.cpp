@@ -126,6 +126,9 @@ bool Hub::act_on(Spoke& spoke, const Message& message) {
     case MessageKind::failure:
       failures_.fail({.rank = spoke.rank, .text = message.text});
       return true;
+    case MessageKind::mistake:
+      failures_.fail({.rank = spoke.rank, .text = message.text, .users_mistake = true});
+      return true;
     case MessageKind::broken:
       begin_inquest({.rank = spoke.rank, .text = message.text, .symptom = Symptom::wrong_length});
       return true;
@@ -204,7 +207,9 @@ void Hub::rule(const Failure& failure) {
 }
 
 void Hub::tell_everyone(const Failure& failure) {
-  const auto kind = failure.lost ? MessageKind::loss : MessageKind::failure;
+  const auto kind = failure.lost            ? MessageKind::loss
+                    : failure.users_mistake ? MessageKind::mistake
+                                            : MessageKind::failure;
   for (auto& spoke : spokes_) spoke.connection.send({kind, failure.rank, failure.text});
 }
 

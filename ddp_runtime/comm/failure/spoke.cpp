@@ -11,8 +11,9 @@
 namespace ddp::comm {
 namespace {
 
-MessageKind kind_of(Symptom symptom) {
-  switch (symptom) {
+MessageKind kind_of(const Failure& failure) {
+  if (failure.users_mistake) return MessageKind::mistake;
+  switch (failure.symptom) {
     case Symptom::long_wait:
       return MessageKind::timeout;
     case Symptom::wrong_length:
@@ -68,7 +69,7 @@ void Spoke::tell_failure() {
   const auto failure = failures_.failure();
   if (told_ || !failure || failure->rank != rank_) return;
   told_ = true;
-  connection_.send({kind_of(failure->symptom), rank_, failure->text});
+  connection_.send({kind_of(*failure), rank_, failure->text});
   tell_account();
 }
 
@@ -85,10 +86,12 @@ void Spoke::tell_account() {
 void Spoke::act_on(const Message& message) {
   if (message.kind == MessageKind::question) return tell_account();
   const bool lost = message.kind == MessageKind::loss;
-  if (message.kind != MessageKind::failure && !lost) return;
+  const bool mistake = message.kind == MessageKind::mistake;
+  if (message.kind != MessageKind::failure && !lost && !mistake) return;
   // Before this rank's own operations fail for it: what it was doing.
   tell_account();
-  const Failure failure{.rank = message.rank, .text = message.text, .lost = lost};
+  const Failure failure{
+      .rank = message.rank, .text = message.text, .lost = lost, .users_mistake = mistake};
   set_verdict(failure);
   failures_.fail(failure);
 }

@@ -46,7 +46,7 @@ std::optional<Message> Decoder::next() {
   if (buffer_.size() < kHeader) return std::nullopt;
   const auto kind = static_cast<std::uint8_t>(buffer_[0]);
   const std::size_t length = read_u32(buffer_.data() + 5);
-  if (kind < 1 || kind > 10 || length > kMaxText) {
+  if (kind < 1 || kind > 11 || length > kMaxText) {
     throw RuntimeError("the error channel received bytes that are not its own");
   }
   if (buffer_.size() < kHeader + length) return std::nullopt;

@@ -21,6 +21,7 @@ enum class MessageKind : std::uint8_t {
   account = 8,    // the answer: text: an Activity as JSON
   broken = 9,     // like timeout: a message of the wrong length arrived
   loss = 10,      // like failure, but the text is the hub's: the rank cannot or does not speak
+  mistake = 11,   // like failure, and it is the user's
 };
 
 struct Message {

@@ -70,6 +70,23 @@ TEST(ErrorChannel, AFailureReachesAllRanksWithItsText) {
   }
 }
 
+TEST(ErrorChannel, AUsersMistakeIsOneEverywhere) {
+  for (const int culprit : {0, 1}) {
+    with_channels(3, [&](Rank rank) {
+      if (rank.group.rank() == culprit) {
+        rank.failures.fail({.rank = culprit, .text = "no such file", .users_mistake = true});
+        return;
+      }
+      try {
+        rank.group.barrier().wait();
+        ADD_FAILURE() << "rank " << rank.group.rank();
+      } catch (const PeerFailure& failure) {
+        EXPECT_TRUE(failure.users_mistake());
+      }
+    });
+  }
+}
+
 TEST(ErrorChannel, WhenAllFailAtOnceOneIsTheFirstForEverybody) {
   std::vector<int> verdicts(5, -1);
   with_channels(5, [&](Rank rank) {
