@@ -100,11 +100,10 @@ World::~World() {
   if (failures_.failed() && mpi_) mpi_->abandon();
 }
 
-Failure World::fail(const std::string& text, bool users_mistake) {
-  const Failure own{.rank = rank(), .text = text, .users_mistake = users_mistake};
-  failures_.fail(own);
+Failure World::fail(const Failure& failure) {
+  failures_.fail(failure);
   // Rank 0 may first have to ask all ranks what they do.
-  return errors_->verdict(std::chrono::seconds(5)).value_or(own);
+  return errors_->verdict(std::chrono::seconds(5)).value_or(failure);
 }
 
 void World::end_stragglers(int exit_code) {
@@ -126,14 +125,16 @@ void print_once(const std::string& program, World& world, const Failure& failure
 }
 
 int end_after_failure(const std::string& program, World& world, const char* text, int exit_code) {
-  print_once(program, world, world.fail(text, exit_code == 2));
+  print_once(program, world,
+             world.fail({.rank = world.rank(), .text = text, .users_mistake = exit_code == 2}));
   world.end_stragglers(exit_code);
   return exit_code;
 }
 
 int end_after_peer(const std::string& program, World& world, const PeerFailure& failure) {
+  // It may be this rank's own: what a later collective says after an earlier one waited in vain.
   print_once(program, world,
-             {.rank = failure.rank(), .text = failure.what(), .lost = failure.lost()});
+             world.fail({.rank = failure.rank(), .text = failure.what(), .lost = failure.lost()}));
   const int exit_code = failure.users_mistake() ? 2 : 1;
   world.end_stragglers(exit_code);
   return exit_code;

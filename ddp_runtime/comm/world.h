@@ -41,9 +41,9 @@ class World {
   bool is_leader() const noexcept { return rank() == 0; }
   Group& group() noexcept { return *group_; }
 
-  // This rank failed: tells the others. Returns what all are told: this failure, or the one that
-  // came before or caused it.
-  Failure fail(const std::string& text, bool users_mistake = false);
+  // This rank failed, or was told of a failure: tells the others if it is news. Returns what all
+  // are told: this failure, or the one that came before or caused it.
+  Failure fail(const Failure& failure);
   // Rank 0 after a failure: ends processes that are still there (stopped, or deaf) after a while.
   void end_stragglers(int exit_code);
 
