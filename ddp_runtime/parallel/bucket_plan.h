@@ -13,8 +13,8 @@
 
 namespace ddp {
 
-// The last bucket is complete only when backward is over, so nothing hides its way, and it should be
-// no larger than the network needs. PyTorch takes 25 MiB; docs/benchmarks.md has both measured.
+// The last bucket is complete only when backward is over, so nothing hides its way, and it should
+// be no larger than the network needs. PyTorch takes 25 MiB; docs/benchmarks.md has both measured.
 struct BucketLimits {
   std::size_t first_bytes = std::size_t{1} << 20;
   std::size_t bytes = std::size_t{4} << 20;
