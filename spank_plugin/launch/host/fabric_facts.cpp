@@ -1,7 +1,6 @@
 #include "spank_plugin/launch/host/fabric_facts.h"
 
 #include <optional>
-#include <sstream>
 #include <string>
 
 #include "spank_plugin/fabric/host/local_addresses.h"
@@ -15,12 +14,13 @@ namespace {
 // of them, the one at its local rank. Nothing if there are fewer.
 std::optional<std::string> own_gpu(const std::string& devices, std::uint32_t local_rank) {
   if (devices.find(',') == std::string::npos) return devices;
-  std::istringstream list(devices);
-  std::string device;
-  for (std::uint32_t i = 0; i <= local_rank; ++i) {
-    if (!std::getline(list, device, ',')) return std::nullopt;
+  std::size_t begin = 0;
+  for (std::uint32_t i = 0; i < local_rank; ++i) {
+    begin = devices.find(',', begin);
+    if (begin == std::string::npos) return std::nullopt;
+    ++begin;
   }
-  return device;
+  return devices.substr(begin, devices.find(',', begin) - begin);
 }
 
 fabric::Request request_for(const Facts& facts, const Settings& settings) {
