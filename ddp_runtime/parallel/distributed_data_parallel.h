@@ -2,8 +2,8 @@
 // batch, and all apply the same averaged gradients.
 //
 //   Net net;
-//   ddp::DistributedDataParallel replica(*net, world.group());   // same model, same values,
-//   everywhere for (auto& batch : loader) {
+//   ddp::DistributedDataParallel replica(*net, world.group());   // rank 0's values everywhere
+//   for (auto& batch : loader) {
 //     auto step = replica.begin_step();
 //     step.backward(loss(net->forward(batch.x), batch.y));       // returns with averaged gradients
 //     step.apply(optimizer);

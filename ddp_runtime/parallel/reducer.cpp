@@ -169,6 +169,11 @@ void Reducer::launch(std::size_t bucket) {
                                      label(bucket), store_->memory(bucket)));
 }
 
+// A static graph may lack gradients only until it is known.
+bool Reducer::may_miss_gradients() const noexcept {
+  return options_.static_graph ? gradients_of_.empty() : options_.allow_unused;
+}
+
 // Whether this step asks which parameters anybody used.
 bool Reducer::tracks_use() const noexcept {
   return options_.static_graph ? used_by_any_.empty() : options_.allow_unused;
@@ -184,14 +189,9 @@ void Reducer::finish() {
   armed_ = false;
   spans_.clear();
   if (!store_) return;
-  if (options_.allow_unused || options_.static_graph) {
-    if (options_.static_graph && !gradients_of_.empty()) {
-      if (const auto missing = order_.missing(); !missing.empty()) throw_missing(missing);
-    }
-    settle_missing();
-  } else if (const auto missing = order_.missing(); !missing.empty()) {
-    throw_missing(missing);
-  }
+  const auto missing = order_.missing();
+  if (!missing.empty() && !may_miss_gradients()) throw_missing(missing);
+  settle_missing();
   const bool asks = tracks_use();
   if (asks) launch_use_map();
   for (std::size_t bucket = 0; bucket < works_.size(); ++bucket) {

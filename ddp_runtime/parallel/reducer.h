@@ -71,6 +71,7 @@ class Reducer {
   void mark_ready(std::size_t index);
   void settle_without_gradient(std::size_t index);
   void settle_missing();
+  bool may_miss_gradients() const noexcept;
   void launch(std::size_t bucket);
   void begin_pass();
   void learn_order();

@@ -98,7 +98,10 @@ std::string ChildProcess::read_line() {
     }
     const ssize_t n = read(from_child_.get(), block.data(), block.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw_gone();
+    if (n <= 0) {
+      to_child_.close();  // the child's own end may close a moment later than its output
+      throw_gone();
+    }
     unread_.append(block.data(), static_cast<std::size_t>(n));
   }
 }
