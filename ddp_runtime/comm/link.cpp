@@ -97,24 +97,23 @@ void Link::receive(int peer, std::span<std::byte> data) {
   exchange(-1, {}, peer, data);
 }
 
-void Link::exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in,
-                    const OnArrival& on_arrival) {
+// `place(offset, length)` is the memory for that piece of the incoming message.
+template <class Place>
+void Link::exchange_at(int to, std::span<const std::byte> out, int from, std::size_t in_bytes,
+                       const Place& place, const OnArrival& on_arrival) {
   Flight sending(transport_, to >= 0 ? out.size() : 0, limits_.segment_bytes, limits_.window);
-  Flight receiving(transport_, from >= 0 ? in.size() : 0, limits_.segment_bytes, limits_.window);
+  Flight receiving(transport_, from >= 0 ? in_bytes : 0, limits_.segment_bytes, limits_.window);
   const auto post_receive = [&](std::size_t offset, std::size_t length) {
-    return transport_.post_receive(in.subspan(offset, length), from, tag_);
+    return transport_.post_receive(place(offset, length), from, tag_);
   };
   const auto post_send = [&](std::size_t offset, std::size_t length) {
     return transport_.post_send(out.subspan(offset, length), to, tag_);
   };
-  const auto arrived = [&](std::size_t offset, std::size_t length) {
-    if (on_arrival) on_arrival(offset, length);
-  };
   int idle_calls = 0;
   while (!sending.complete() || !receiving.complete()) {
-    bool moved = receiving.post_up_to(in.size(), post_receive);
+    bool moved = receiving.post_up_to(in_bytes, post_receive);
     moved |= sending.post_up_to(out.size(), post_send);
-    moved |= receiving.retire(arrived);
+    moved |= receiving.retire(on_arrival);
     moved |= sending.retire([](std::size_t, std::size_t) {});
     if (moved) {
       idle_calls = 0;
@@ -125,12 +124,41 @@ void Link::exchange(int to, std::span<const std::byte> out, int from, std::span<
   }
 }
 
+void Link::exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in) {
+  const auto place = [&](std::size_t offset, std::size_t length) {
+    return in.subspan(offset, length);
+  };
+  exchange_at(to, out, from, in.size(), place, [](std::size_t, std::size_t) {});
+}
+
+void Link::exchange(int to, std::span<const std::byte> out, int from, std::size_t in_bytes,
+                    std::vector<std::byte>& scratch, const OnPiece& on_piece) {
+  grow_slots(scratch, in_bytes);
+  const auto place = [&](std::size_t offset, std::size_t length) {
+    return slot(scratch, offset, length);
+  };
+  exchange_at(to, out, from, in_bytes, place, [&](std::size_t offset, std::size_t length) {
+    on_piece(offset, place(offset, length));
+  });
+}
+
+// Pieces are retired in order, so as many slots as there may be under way are enough.
+void Link::grow_slots(std::vector<std::byte>& scratch, std::size_t message) const {
+  const std::size_t needed = std::min(message, limits_.segment_bytes * limits_.window);
+  if (scratch.size() < needed) scratch.resize(needed);
+}
+
+std::span<std::byte> Link::slot(std::vector<std::byte>& scratch, std::size_t offset,
+                                std::size_t length) const {
+  const std::size_t number = offset / limits_.segment_bytes % limits_.window;
+  return std::span(scratch).subspan(number * limits_.segment_bytes, length);
+}
+
 void Link::chain(int before, int after, std::span<std::byte> data, std::vector<std::byte>& scratch,
                  const Combine& combine, const OnArrival& finished) {
   const std::size_t n = data.size();
-  const std::size_t segment = limits_.segment_bytes;
   const auto flight = [&](int peer) {
-    return Flight(transport_, peer >= 0 ? n : 0, segment, limits_.window);
+    return Flight(transport_, peer >= 0 ? n : 0, limits_.segment_bytes, limits_.window);
   };
   Flight sums_in = flight(before);
   Flight sums_out = flight(after);
@@ -141,11 +169,7 @@ void Link::chain(int before, int after, std::span<std::byte> data, std::vector<s
       return transport_.post_send(data.subspan(offset, length), peer, tag_);
     };
   };
-  // Sums are retired in order, so as many slots as there may be under way are enough.
-  scratch.resize(std::max(scratch.size(), before >= 0 ? segment * limits_.window : 0));
-  const auto slot = [&](std::size_t offset, std::size_t length) {
-    return std::span(scratch).subspan(offset / segment % limits_.window * segment, length);
-  };
+  if (before >= 0) grow_slots(scratch, n);
   const auto nothing = [](std::size_t, std::size_t) {};
   if (before < 0 && n > 0) combine(0, n, {});
   if (before < 0 && after < 0) return finished(0, n);
@@ -154,10 +178,10 @@ void Link::chain(int before, int after, std::span<std::byte> data, std::vector<s
   while (!sums_in.complete() || !sums_out.complete() || !results_in.complete() ||
          !results_out.complete()) {
     bool moved = sums_in.post_up_to(n, [&](std::size_t offset, std::size_t length) {
-      return transport_.post_receive(slot(offset, length), before, tag_);
+      return transport_.post_receive(slot(scratch, offset, length), before, tag_);
     });
     moved |= sums_in.retire([&](std::size_t offset, std::size_t length) {
-      combine(offset, length, slot(offset, length));
+      combine(offset, length, slot(scratch, offset, length));
       if (after < 0) finished(offset, length);
     });
     const std::size_t summed = before >= 0 ? sums_in.completed() : n;

@@ -25,8 +25,8 @@ struct LinkLimits {
   // already fills the wire, in both directions. See docs/collectives.md for the measurements.
   std::size_t segment_bytes = std::size_t{60} << 10;
   // Segments of one message that are under way at once, in each direction: enough bytes to fill the
-  // wire while a rank is busy adding up.
-  std::size_t window = 64;
+  // wire while a rank is busy adding up, few enough to stay in the cache until they are added.
+  std::size_t window = 16;
   // A collective that takes longer has lost a peer.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   // One that takes this long is looked into: have all ranks called the same one?
@@ -35,8 +35,12 @@ struct LinkLimits {
 
 class Link {
  public:
-  // Called for each piece of a message as it lands: byte offset and length within the message.
+  // Called for each piece of a message as it lands, in order: byte offset and length within the
+  // message.
   using OnArrival = std::function<void(std::size_t offset, std::size_t length)>;
+  // The same for a message that is used up piece by piece and stored nowhere. The piece may be
+  // changed.
+  using OnPiece = std::function<void(std::size_t offset, std::span<std::byte> piece)>;
 
   Link(Transport& transport, FailureState& failures, LinkLimits limits)
       : transport_(transport), failures_(failures), limits_(limits) {}
@@ -51,10 +55,13 @@ class Link {
 
   void send(int peer, std::span<const std::byte> data);
   void receive(int peer, std::span<std::byte> data);
-  // Sends `out` to one rank while `in` arrives from another. Pieces of `in` are given to
-  // `on_arrival` in order. An exchange with a peer of -1 leaves out that direction.
-  void exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in,
-                const OnArrival& on_arrival = {});
+  // Sends `out` to one rank while `in` arrives from another. An exchange with a peer of -1 leaves
+  // out that direction.
+  void exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in);
+  // The same, but the `in_bytes` that arrive are given to `on_piece`; of them `scratch`, which
+  // grows as needed, holds no more than are under way at once.
+  void exchange(int to, std::span<const std::byte> out, int from, std::size_t in_bytes,
+                std::vector<std::byte>& scratch, const OnPiece& on_piece);
   // The two passes of a chain, overlapped; see schedules/chain.h. From `before` (-1: I am the
   // first) partial sums arrive and combine(offset, length, incoming) makes them, with mine, into
   // `data`, from where they go to `after` (-1: I am the last); from there the finished pieces come
@@ -72,6 +79,13 @@ class Link {
 
  private:
   class Flight;
+
+  template <class Place>
+  void exchange_at(int to, std::span<const std::byte> out, int from, std::size_t in_bytes,
+                   const Place& place, const OnArrival& on_arrival);
+  void grow_slots(std::vector<std::byte>& scratch, std::size_t message) const;
+  std::span<std::byte> slot(std::vector<std::byte>& scratch, std::size_t offset,
+                            std::size_t length) const;
 
   std::string complaint(int to, int from, std::chrono::milliseconds waited) const;
 

@@ -37,8 +37,9 @@ class Transport {
   virtual std::string node_key() const = 0;
   virtual bool one_process() const noexcept = 0;
 
-  // The memory must stay valid until poll() says so. Messages from one rank to another with one
-  // tag arrive in order; a message must be received with exactly its length.
+  // The memory must stay valid until poll() says so. Who sends bulk cannot run far ahead: some of
+  // the sends are not complete before the receiver has posted its receive. Messages from one rank
+  // to another with one tag arrive in order; a message must be received with exactly its length.
   virtual Ticket post_send(std::span<const std::byte> data, int peer, int tag) = 0;
   virtual Ticket post_receive(std::span<std::byte> data, int peer, int tag) = 0;
   // Whether the message is complete; makes progress on all of them. Throws BrokenCollective if a

@@ -14,7 +14,8 @@
 namespace ddp {
 namespace {
 
-constexpr std::int64_t kMessageBytes = std::int64_t{32} << 20;
+// Below this, tensors travel together; from here on each by itself and in place, without a copy.
+constexpr std::int64_t kMessageBytes = std::int64_t{1} << 20;
 
 std::string describe(const NamedTensor& t) {
   return fmt::format("{} {} [{}] strides [{}]{}", t.name, c10::toString(t.tensor.scalar_type()),
@@ -61,16 +62,22 @@ std::vector<NamedTensor> defined_once(
 }
 
 void broadcast_together(comm::Group& group, std::span<const torch::Tensor> tensors) {
-  const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> flattened;
-  for (const auto& tensor : tensors) flattened.push_back(tensor.detach().reshape({-1}));
+  for (const auto& tensor : tensors) flattened.push_back(tensor.reshape({-1}));
   const auto flat = torch::cat(flattened);
   group.broadcast(buffer_of(flat), 0, "model state").wait();
   std::int64_t offset = 0;
   for (const auto& tensor : tensors) {
-    tensor.detach().copy_(flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
+    tensor.copy_(flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
     offset += tensor.numel();
   }
+}
+
+// Whether the tensor's memory is used in place is this rank's own affair: the message is the same.
+void broadcast_alone(comm::Group& group, const torch::Tensor& tensor) {
+  const auto whole = tensor.contiguous();
+  group.broadcast(buffer_of(whole), 0, "model state").wait();
+  if (!whole.is_same(tensor)) tensor.copy_(whole);
 }
 
 }  // namespace
@@ -105,13 +112,20 @@ void require_same_model(comm::Group& group, std::span<const NamedTensor> tensors
 
 void broadcast_from_leader(comm::Group& group, std::span<const NamedTensor> tensors) {
   if (group.size() == 1) return;
+  const torch::NoGradGuard no_grad;
   std::map<torch::ScalarType, std::vector<torch::Tensor>> pending;
   std::map<torch::ScalarType, std::int64_t> bytes;
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& named : tensors) {
+    const auto tensor = named.tensor.detach();
     if (tensor.numel() == 0) continue;
+    const auto size = static_cast<std::int64_t>(tensor.nbytes());
+    if (size >= kMessageBytes) {
+      broadcast_alone(group, tensor);
+      continue;
+    }
     const auto type = tensor.scalar_type();
     pending[type].push_back(tensor);
-    bytes[type] += static_cast<std::int64_t>(tensor.nbytes());
+    bytes[type] += size;
     if (bytes[type] < kMessageBytes) continue;
     broadcast_together(group, pending[type]);
     pending[type].clear();

@@ -24,7 +24,8 @@ std::vector<NamedTensor> named_buffers(const torch::nn::Module& module);
 // rank throws the same RuntimeError, which says what differs and on which rank.
 void require_same_model(comm::Group& group, std::span<const NamedTensor> tensors);
 
-// Copies rank 0's values to all ranks, many tensors in one message.
+// Collective, for the same tensors in the same order. Copies rank 0's values to all ranks: small
+// tensors together, large ones in place, so that it takes 1 MiB of memory whatever the model is.
 void broadcast_from_leader(comm::Group& group, std::span<const NamedTensor> tensors);
 
 }  // namespace ddp

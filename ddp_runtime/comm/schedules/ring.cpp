@@ -35,13 +35,10 @@ void ring_reduce(Link& link, const Team& team, Buffer data, const std::vector<st
   for (int step = 0; step < n - 1; ++step) {
     const Buffer outgoing = chunk(data, starts, modulo(me - step - 1, n));
     const Buffer target = chunk(data, starts, modulo(me - step - 2, n));
-    scratch.resize(std::max(scratch.size(), target.bytes()));
-    const std::span<std::byte> incoming(scratch.data(), target.bytes());
-    const std::size_t element = size_of(data.type);
-    link.exchange(right, outgoing.span(), left, incoming,
-                  [&](std::size_t offset, std::size_t length) {
-                    reduce_into(target.slice(offset / element, length / element),
-                                incoming.subspan(offset, length), op);
+    link.exchange(right, outgoing.span(), left, target.bytes(), scratch,
+                  [&](std::size_t offset, std::span<std::byte> piece) {
+                    const std::size_t element = size_of(data.type);
+                    reduce_into(target.slice(offset / element, piece.size() / element), piece, op);
                   });
   }
 }
