@@ -38,6 +38,10 @@ std::vector<GpuList> read_gpu_lists(const EnvLookup& environment) {
   return lists;
 }
 
+std::string read_gpu_numbers(const EnvLookup& environment) {
+  return environment("SLURM_STEP_GPUS").value_or("");
+}
+
 Launcher detect_launcher(const EnvLookup& environment) {
   // SLURM's PMIx plugin names its steps so; mpirun's runtime names its jobs by a number.
   const bool slurm_pmix = environment("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix.");

@@ -54,6 +54,7 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   planned.node =
       gather_node_facts(planned.step, planned.settings, inherited, !planned.step.has_components);
   planned.node.gpus = launch::read_gpu_lists(environment.lookup());
+  planned.node.gpu_numbers = launch::read_gpu_numbers(environment.lookup());
   for (const auto* name : {"MASTER_ADDR", "MASTER_PORT"}) {
     planned.rendezvous[name] = environment.get(name);
   }

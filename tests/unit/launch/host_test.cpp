@@ -234,6 +234,22 @@ TEST(FabricFacts, OffReadsNothingAndAnUnknownPresetIsAnError) {
   EXPECT_THROW(find_fabric_part(facts, with("fabric=no-such"), nothing, inherited), LaunchError);
 }
 
+TEST(FabricRequest, NamesTheGpuOfTheTaskButNoneForTorchrunsWorkers) {
+  Facts facts;
+  facts.step = two_nodes();
+  facts.step.tasks_per_node = TasksPerNode::parse("1(x2)");
+  facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", "0,1"}};
+  facts.task.gpu_numbers = "4,5";
+  EXPECT_EQ(fabric_request(facts, with("rank,ucx=bind")).gpu, "4");
+  EXPECT_TRUE(fabric_request(facts, with("rank,ucx=bind")).bind_ucx);
+  EXPECT_FALSE(fabric_request(facts, with("rank")).bind_ucx);
+  EXPECT_EQ(fabric_request(facts, with("torchrun,ucx=bind")).gpu, std::nullopt)
+      << "its two workers would share one port";
+  facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", "0"}};
+  facts.task.gpu_numbers = "5";
+  EXPECT_EQ(fabric_request(facts, with("torchrun,ucx=bind")).gpu, "5") << "of its only worker";
+}
+
 TEST(CommandOutput, OfAProgramThatEndsWell) {
   EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two >&2"}, 5s, 1000), "one\n");
   EXPECT_EQ(output_of({"sh", "-c", "cat"}, 5s, 1000), "") << "no input";
