@@ -80,7 +80,8 @@ struct NodeFacts {
   std::vector<std::string> peer_addresses = {};
   // Of the step on this node, before SLURM gave each task its own.
   std::vector<GpuList> gpus = {};
-  std::string gpu_numbers = {};  // SLURM_STEP_GPUS
+  std::string gpu_numbers = {};                        // SLURM_STEP_GPUS
+  std::optional<std::uint16_t> free_second_port = {};  // like free_port
 };
 
 // One variable of a plan, with its reason.

@@ -2,6 +2,7 @@
 // forked and before any container; each task then makes its own plan from them.
 #include <unistd.h>
 
+#include <cerrno>
 #include <string_view>
 #include <vector>
 
@@ -93,6 +94,7 @@ void fail_on_node(const PlannedStep& planned, const TaskEnvironment& environment
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return;  // nobody reads
     text.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -148,10 +150,8 @@ void start_planned(const PlannedStep& planned, const TaskEnvironment& environmen
   const launch::Inherited inherited(lookup, planned.step.id);
   launch::Facts facts = facts_of_task(planned, lookup);
   facts.fabric = find_fabric_part(facts, planned.settings, lookup, inherited);
-  const launch::Plan plan = make_plan(facts, planned.settings, inherited);
-  if (plan.rank == 0 && !planned.node.free_port) {
-    require_free_master_port(plan, planned.settings, inherited);
-  }
+  launch::Plan plan = make_plan(facts, planned.settings, inherited);
+  check_planned_ports(plan, facts, planned.settings, inherited);
   if (planned.settings.explain) {
     explain(plan, facts, planned.settings);
     end_task(0);

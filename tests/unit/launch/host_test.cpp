@@ -205,9 +205,12 @@ Settings with(const std::string& spec) {
   return settings;
 }
 
+Inherited nothing() {
+  return {[](const std::string&) { return std::nullopt; }, "1.0"};
+}
+
 NodeFacts node_facts(const Settings& settings) {
-  const Inherited nothing([](const std::string&) { return std::nullopt; }, "1.0");
-  return gather_node_facts(two_nodes(), settings, nothing, false);
+  return gather_node_facts(two_nodes(), settings, nothing(), false);
 }
 
 TEST(NodeFactsTest, AGivenAddressIsLookedUpForTheFabricOnly) {
@@ -221,6 +224,78 @@ TEST(NodeFactsTest, ALoopbackLeaderIsReachedLikeAnotherNodeOfTheStep) {
   const NodeFacts facts = node_facts(with("auto"));
   EXPECT_EQ(facts.leader_lookup, NameLookup::only_loopback);
   EXPECT_EQ(facts.peer_addresses, std::vector<std::string>{"192.0.2.8"});
+}
+
+StepFacts one_node(std::uint16_t master, std::uint16_t second) {
+  StepFacts step = two_nodes();
+  step.node_count = 1;
+  step.nodes.pop_back();
+  step.tasks_per_node = TasksPerNode::parse("2");
+  step.reserved_ports = std::to_string(master) + "," + std::to_string(second);
+  return step;
+}
+
+TEST(NodeFactsTest, AStepOfOneNodeTakesTwoDifferentFreePorts) {
+  const Listener taken(AF_INET);
+  std::uint16_t free = 0;
+  { free = Listener(AF_INET).port(); }
+  // Of the two one is taken: the other is MASTER_PORT, and none is left for JAX.
+  const auto step = one_node(taken.port(), free);
+  const NodeFacts facts = gather_node_facts(step, {}, nothing(), true);
+  EXPECT_EQ(facts.free_port, free);
+  EXPECT_EQ(facts.free_second_port, std::nullopt);
+  EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).free_port, std::nullopt);
+  Settings computed;
+  const auto base = static_cast<std::uint16_t>(taken.port() - 4);
+  computed.computed_ports = {{base, static_cast<std::uint16_t>(base + 7)}, Origin::site};
+  StepFacts without = step;
+  without.reserved_ports.clear();  // 8 ports: JAX's are the last four, of which the first is taken
+  EXPECT_GT(gather_node_facts(without, computed, nothing(), true).free_second_port, taken.port());
+}
+
+// A plan of rank 0 on this host, of two tasks on each of two nodes.
+struct Checked {
+  Facts facts;
+  Settings settings;
+  Plan plan;
+
+  explicit Checked(const std::string& ports, const std::string& spec) : settings(with(spec)) {
+    facts.step = two_nodes();
+    facts.step.task_count = 4;
+    facts.step.tasks_per_node = TasksPerNode::parse("2(x2)");
+    facts.step.reserved_ports = ports;
+    facts.task.local_task_count = 2;
+    facts.task.node_rank = 0;
+    plan = make_plan(facts, settings, nothing());
+  }
+  void check() { check_planned_ports(plan, facts, settings, nothing()); }
+  std::string error() {
+    try {
+      check();
+    } catch (const LaunchError& error) {
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST(PlannedPorts, AreLookedAtWhereTheyWillBeListenedOn) {
+  const Listener taken(AF_INET);
+  const std::string is_taken = "port " + std::to_string(taken.port()) + " is taken on this host";
+  const std::string port = std::to_string(taken.port());
+  EXPECT_TRUE(Checked(port + ",65535", "auto").error().starts_with(is_taken)) << "MASTER_PORT";
+  EXPECT_EQ(Checked(port + ",65535", "master_port=" + port).error(), "") << "the user's affair";
+  Checked jax("7," + port, "auto");
+  EXPECT_EQ(jax.error(), "") << "most programs do not use it";
+  ASSERT_FALSE(jax.plan.notes.empty());
+  EXPECT_TRUE(jax.plan.notes.back().starts_with(is_taken)) << jax.plan.notes.back();
+  EXPECT_TRUE(Checked("7," + port + ",65535", "tf_config").error().starts_with(is_taken))
+      << "asked for";
+  Checked other_rank("7," + port, "auto");
+  other_rank.plan.rank = 1;
+  const auto notes = other_rank.plan.notes.size();
+  other_rank.check();
+  EXPECT_EQ(other_rank.plan.notes.size(), notes) << "it will listen on neither";
 }
 
 TEST(FabricFacts, OffReadsNothingAndAnUnknownPresetIsAnError) {
