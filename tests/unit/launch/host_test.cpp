@@ -1,6 +1,7 @@
 // What is asked of the host: name service, ports, files. Real sockets and files, no network.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -338,7 +339,20 @@ TEST(CommandOutput, IsNothingBeyondItsLimits) {
   EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 20'000)->size(), 20'000U);
   EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 19'999), std::nullopt);
   EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt) << "without end";
+  EXPECT_EQ(output_of({"sh", "-c", "echo x; exec >&- sleep 1000"}, 50ms, 1000), std::nullopt)
+      << "it has closed its output, and stays";
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
+}
+
+// A site's `scontrol` may be a script around the real one.
+TEST(CommandOutput, EndsWhatAScriptHasStarted) {
+  std::array<int, 2> alive{};
+  ASSERT_EQ(pipe(alive.data()), 0);  // open until the last process that inherits it is gone
+  EXPECT_EQ(output_of({"sh", "-c", "sleep 1000; true"}, 100ms, 1000), std::nullopt);
+  close(alive[1]);
+  pollfd ended{alive[0], POLLIN, 0};
+  EXPECT_EQ(poll(&ended, 1, 5000), 1) << "sleep goes on";
+  close(alive[0]);
 }
 
 // A folder of its own, removed with all that is in it.
