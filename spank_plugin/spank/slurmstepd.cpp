@@ -113,9 +113,11 @@ void announce(const launch::Plan& plan, bool verbose) {
 void explain(const launch::Plan& plan, const launch::Facts& facts,
              const launch::Settings& settings) {
   std::string text;
+  const bool is_whole = plan.rank == 0 || settings.verbose;
   if (settings.explain == launch::ExplainFormat::json) {
-    text = render_json(plan) + "\n";
-  } else if (plan.rank == 0 || settings.verbose) {
+    // srun tears the lines of several tasks apart at 1 KiB: all of them are for a file each.
+    if (is_whole) text = render_json(plan) + "\n";
+  } else if (is_whole) {
     text = render_table(plan) + (settings.verbose ? render_facts(facts, settings) : "");
   } else {
     text = render_task_line(plan) + "\n";
