@@ -10,11 +10,11 @@
 #include <exception>
 
 #include "spank_plugin/ddp_launch/command_line.h"
+#include "spank_plugin/fabric/text_file.h"
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
-#include "spank_plugin/launch/host/file_text.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/node_facts.h"
 #include "spank_plugin/launch/hostfile.h"
@@ -47,7 +47,7 @@ std::optional<std::string> look_up(const std::string& name) {
   if (name != variable::kRankZeroHost) return from_process(name);
   if (auto told = from_process(name)) return told;
   const auto path = from_process("SLURM_HOSTFILE");
-  const auto text = path ? read_text(*path, kMaxHostfile) : std::nullopt;
+  const auto text = path ? fabric::read_text(*path, kMaxHostfile) : std::nullopt;
   return text ? first_host_of_hostfile(*text) : std::nullopt;
 }
 

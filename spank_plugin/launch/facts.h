@@ -63,7 +63,6 @@ struct TaskFacts {
   std::string gpu_numbers;         // the same by their numbers on the node, SLURM_STEP_GPUS
   std::uint32_t gpus_on_node = 0;  // of the step, SLURM_GPUS_ON_NODE; 0 unknown or none
   std::uint32_t cpus_on_node = 0;  // of the step, SLURM_CPUS_ON_NODE; 0 unknown
-  bool has_mpi_rank = false;       // PMIX_RANK or PMI_RANK: MPI numbers the tasks, too
   std::optional<CpuFacts> cpus;    // nothing if the caller did not ask the kernel
   bool hides_gpu_devices = false;  // device files of GPUs exist that this task may not open
 };

@@ -61,7 +61,6 @@ Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name) 
   task.local_task_count = open_mpi_number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
   task.node_name = host_name;
   task.gpus = read_gpu_lists(environment);
-  task.has_mpi_rank = true;
   if (task.rank >= step.task_count || task.local_rank >= task.local_task_count ||
       task.local_task_count > step.task_count) {
     throw LaunchError(

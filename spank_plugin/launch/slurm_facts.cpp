@@ -157,7 +157,6 @@ TaskFacts read_slurm_task(const EnvLookup& environment, const StepFacts& step) {
   task.gpu_numbers = read_gpu_numbers(environment);
   task.gpus_on_node = optional_number(environment, "SLURM_GPUS_ON_NODE", 0);
   task.cpus_on_node = optional_number(environment, "SLURM_CPUS_ON_NODE", 0);
-  task.has_mpi_rank = environment("PMIX_RANK") || environment("PMI_RANK");
   return task;
 }
 

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "spank_plugin/fabric/text_file.h"
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/command_output.h"
-#include "spank_plugin/launch/host/file_text.h"
 #include "spank_plugin/launch/hostfile.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/switch_map.h"
@@ -37,7 +37,7 @@ void forget_outer_step() {
 void tell_rank_zero_host() {
   constexpr std::size_t kMaxHostfile = 1U << 20U;
   const char* path = std::getenv("SLURM_HOSTFILE");
-  const auto text = path == nullptr ? std::nullopt : launch::read_text(path, kMaxHostfile);
+  const auto text = path == nullptr ? std::nullopt : fabric::read_text(path, kMaxHostfile);
   if (!text) return;
   try {
     const auto host = launch::first_host_of_hostfile(*text);

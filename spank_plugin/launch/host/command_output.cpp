@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,9 +15,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// In a process group of its own, so that whatever a script starts ends with it.
+// In a process group of its own, so that whatever a script starts ends with it; and ending with
+// this process, which may be interrupted.
 [[noreturn]] void become(char* const* arguments, int output) noexcept {
   setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int nothing = open("/dev/null", O_RDWR);
   dup2(nothing, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);  // the copy stays open in the program

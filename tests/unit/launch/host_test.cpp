@@ -3,12 +3,10 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -19,7 +17,6 @@
 #include "spank_plugin/launch/host/command_output.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
-#include "spank_plugin/launch/host/file_text.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/node_facts.h"
@@ -158,37 +155,6 @@ TEST(EphemeralPorts, CountsTheOverlap) {
   EXPECT_EQ(count_ephemeral({61000, 61009}, "1024 65535", "61000-61003,61009"), 5U);
   EXPECT_EQ(count_ephemeral({61000, 61009}, "nonsense", ""), 0U);
   EXPECT_THROW(count_ephemeral({61000, 61009}, "1024 65535", "x"), LaunchError);
-}
-
-// A folder that goes away with the test.
-class FileText : public testing::Test {
- public:
-  FileText() {
-    if (mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  }
-  ~FileText() override {
-    std::remove(path("file").c_str());
-    std::remove(folder_.c_str());
-  }
-
- protected:
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
- private:
-  std::string folder_ = testing::TempDir() + "ddp-launch-XXXXXX";
-};
-
-TEST_F(FileText, IsReadUpToTheLimit) {
-  std::ofstream(path("file")) << "node2\nnode1\n";
-  EXPECT_EQ(read_text(path("file"), 100), "node2\nnode1\n");
-  EXPECT_EQ(read_text(path("file"), 5), "node2");
-}
-
-TEST_F(FileText, OfSomethingElseIsNothing) {
-  EXPECT_EQ(read_text(path("missing"), 100), std::nullopt);
-  EXPECT_EQ(read_text(path(""), 100), std::nullopt) << "a folder";
-  ASSERT_EQ(mkfifo(path("file").c_str(), 0600), 0);
-  EXPECT_EQ(read_text(path("file"), 100), std::nullopt) << "a pipe, which nobody writes to";
 }
 
 StepFacts two_nodes() {
