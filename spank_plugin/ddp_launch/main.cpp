@@ -10,11 +10,11 @@
 #include <exception>
 
 #include "spank_plugin/ddp_launch/command_line.h"
+#include "spank_plugin/fabric/text_file.h"
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
-#include "spank_plugin/launch/host/file_text.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/node_facts.h"
 #include "spank_plugin/launch/hostfile.h"
@@ -47,7 +47,7 @@ std::optional<std::string> look_up(const std::string& name) {
   if (name != variable::kRankZeroHost) return from_process(name);
   if (auto told = from_process(name)) return told;
   const auto path = from_process("SLURM_HOSTFILE");
-  const auto text = path ? read_text(*path, kMaxHostfile) : std::nullopt;
+  const auto text = path ? fabric::read_text(*path, kMaxHostfile) : std::nullopt;
   return text ? first_host_of_hostfile(*text) : std::nullopt;
 }
 
@@ -93,16 +93,14 @@ Planned plan_this_task(const Settings& settings, const std::vector<std::string>&
   const std::vector<std::string_view> words(command.begin(), command.end());
   facts.step.starts_torchrun = is_torchrun(words);
   facts.task.cpus = read_cpu_mask();
-  facts.task.hides_gpu_devices = hides_gpu_devices();
+  if (settings.gpus.value == GpuPolicy::shared) facts.task.hides_gpu_devices = hides_gpu_devices();
   const Inherited inherited(look_up, facts.step.id);
   // Other tasks make their own plans at this very moment: only one alone may choose a port.
   const bool alone = facts.step.task_count == 1;
   facts.node = gather_node_facts(facts.step, settings, inherited, alone);
   facts.fabric = find_fabric_part(facts, settings, look_up, inherited);
   planned.plan = make_plan(facts, settings, inherited);
-  if (planned.plan.rank == 0 && !alone) {
-    require_free_master_port(planned.plan, settings, inherited);
-  }
+  check_planned_ports(planned.plan, facts, settings, inherited);
   if (facts.step.launcher == Launcher::none && from_process("SLURM_JOB_ID")) {
     planned.plan.notes.emplace_back(
         "this is no task of a SLURM step, so it is a world of one; srun starts one rank per task");

@@ -24,6 +24,9 @@ inline constexpr const char* kSwitchMap = "SLURM_DDP_SWITCHES";     // see switc
 // What a planned step tells the steps that are started from inside of it; see marker.h.
 inline constexpr const char* kMarker = "SLURM_DDP_SET";
 
+// SLURM's own: in a task what its step was started with, for srun an option.
+inline constexpr const char* kTasksPerNode = "SLURM_NTASKS_PER_NODE";
+
 // The user's own default for --ddp.
 inline constexpr const char* kUserSpec = "SLURM_DDP";
 

@@ -60,9 +60,9 @@ struct TaskFacts {
       ranks_on_node;               // SLURM_GTIDS, ascending by local rank; empty if unknown
   std::string switch_address;      // SLURM_TOPOLOGY_ADDR of this node; empty if unknown
   std::vector<GpuList> gpus;       // as this task sees them
+  std::string gpu_numbers;         // the same by their numbers on the node, SLURM_STEP_GPUS
   std::uint32_t gpus_on_node = 0;  // of the step, SLURM_GPUS_ON_NODE; 0 unknown or none
   std::uint32_t cpus_on_node = 0;  // of the step, SLURM_CPUS_ON_NODE; 0 unknown
-  bool has_mpi_rank = false;       // PMIX_RANK or PMI_RANK: MPI numbers the tasks, too
   std::optional<CpuFacts> cpus;    // nothing if the caller did not ask the kernel
   bool hides_gpu_devices = false;  // device files of GPUs exist that this task may not open
 };
@@ -79,6 +79,8 @@ struct NodeFacts {
   std::vector<std::string> peer_addresses = {};
   // Of the step on this node, before SLURM gave each task its own.
   std::vector<GpuList> gpus = {};
+  std::string gpu_numbers = {};                        // SLURM_STEP_GPUS
+  std::optional<std::uint16_t> free_second_port = {};  // like free_port
 };
 
 // One variable of a plan, with its reason.
@@ -108,6 +110,10 @@ struct Facts {
 
 // The variables that say which GPUs are visible, in the order in which they count.
 std::vector<GpuList> read_gpu_lists(const EnvLookup& environment);
+
+// SLURM_STEP_GPUS: the GPUs that SLURM gave, by their numbers on the node ("4,5"), whatever CUDA
+// calls them; empty if it did not say.
+std::string read_gpu_numbers(const EnvLookup& environment);
 
 // Who started this process, by the variables it sees. mpirun inside a SLURM step is mpirun's.
 Launcher detect_launcher(const EnvLookup& environment);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "spank_plugin/launch/text.h"
+
 namespace ddp::launch {
 namespace {
 
@@ -43,14 +45,32 @@ GpuView view_gpus(const TaskFacts& task, const NodeFacts& node) {
   return view;
 }
 
-std::vector<GpuList> unmasked_lists(const TaskFacts& task, const NodeFacts& node) {
+std::vector<GpuList> unmasked_lists(const TaskFacts& task, const NodeFacts& node,
+                                    GpuPolicy policy) {
   std::vector<GpuList> lists;
+  if (policy != GpuPolicy::shared || task.hides_gpu_devices) return lists;
   for (const auto& whole : node.gpus) {
     const GpuList* own = find_list(task.gpus, whole.variable);
     if (own != nullptr && count_devices(own->devices) < count_devices(whole.devices))
       lists.push_back(whole);
   }
   return lists;
+}
+
+std::optional<std::string> own_gpu(const TaskFacts& task, const NodeFacts& node, GpuPolicy policy) {
+  const bool is_unmasked = !unmasked_lists(task, node, policy).empty();
+  const auto& lists = is_unmasked ? node.gpus : task.gpus;
+  const std::string& numbers = is_unmasked ? node.gpu_numbers : task.gpu_numbers;
+  if (lists.empty() || count_devices(lists.front().devices) == 0) return std::nullopt;
+  const auto visible = split(lists.front().devices, ',');
+  const std::size_t place = task.local_rank % visible.size();
+  const std::string own(visible[place]);
+  const bool counts_what_is_seen = parse_decimal(own, kMaxDevices).has_value();
+  if (!counts_what_is_seen || numbers.empty()) return own;
+  // A device cgroup hides the other GPUs, and CUDA counts those that are left from 0.
+  const auto on_node = split(numbers, ',');
+  if (on_node.size() != visible.size()) return std::nullopt;
+  return std::string(on_node[place]);
 }
 
 std::vector<std::string> gpu_notes(const GpuView& view, const TaskFacts& task, GpuPolicy policy) {

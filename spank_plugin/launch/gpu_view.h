@@ -28,9 +28,14 @@ std::uint32_t count_devices(std::string_view devices) noexcept;
 
 GpuView view_gpus(const TaskFacts& task, const NodeFacts& node);
 
-// The lists that show a masked task all GPUs of the step on its node, for GpuPolicy::shared; only
-// those that differ from what the task has. Empty where nothing is masked or it is unknown.
-std::vector<GpuList> unmasked_lists(const TaskFacts& task, const NodeFacts& node);
+// The lists that show a masked task all GPUs of the step on its node; only those that differ from
+// what the task has. Empty unless the policy is shared and the device files are open, and where
+// nothing is masked or it is unknown.
+std::vector<GpuList> unmasked_lists(const TaskFacts& task, const NodeFacts& node, GpuPolicy policy);
+
+// The GPU that the task will compute on, by a name that means the same on the whole node: its
+// number in PCI order, "GPU-8f3a..." or "MIG-...". Nothing if that is not known for sure.
+std::optional<std::string> own_gpu(const TaskFacts& task, const NodeFacts& node, GpuPolicy policy);
 
 // What is legal but often a mistake, with the remedy.
 std::vector<std::string> gpu_notes(const GpuView& view, const TaskFacts& task, GpuPolicy policy);

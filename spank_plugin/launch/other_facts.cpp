@@ -38,6 +38,10 @@ std::vector<GpuList> read_gpu_lists(const EnvLookup& environment) {
   return lists;
 }
 
+std::string read_gpu_numbers(const EnvLookup& environment) {
+  return environment("SLURM_STEP_GPUS").value_or("");
+}
+
 Launcher detect_launcher(const EnvLookup& environment) {
   // SLURM's PMIx plugin names its steps so; mpirun's runtime names its jobs by a number.
   const bool slurm_pmix = environment("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix.");
@@ -57,7 +61,6 @@ Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name) 
   task.local_task_count = open_mpi_number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
   task.node_name = host_name;
   task.gpus = read_gpu_lists(environment);
-  task.has_mpi_rank = true;
   if (task.rank >= step.task_count || task.local_rank >= task.local_task_count ||
       task.local_task_count > step.task_count) {
     throw LaunchError(

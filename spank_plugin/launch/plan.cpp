@@ -39,14 +39,12 @@ void add_port(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
 void add_gpus(PlanBuilder& plan, Facts& facts, const Settings& settings) {
   auto& task = facts.task;
   auto& node = facts.node;
-  if (settings.gpus.value == GpuPolicy::shared && !task.hides_gpu_devices) {
-    for (const auto& list : unmasked_lists(task, node)) {
-      plan.set(list.variable, list.devices, "all GPUs of the step on this node (gpus=shared)",
-               std::string(origin_name(settings.gpus.origin)));
-      std::replace_if(
-          task.gpus.begin(), task.gpus.end(),
-          [&](const GpuList& own) { return own.variable == list.variable; }, list);
-    }
+  for (const auto& list : unmasked_lists(task, node, settings.gpus.value)) {
+    plan.set(list.variable, list.devices, "all GPUs of the step on this node (gpus=shared)",
+             std::string(origin_name(settings.gpus.origin)));
+    std::replace_if(
+        task.gpus.begin(), task.gpus.end(),
+        [&](const GpuList& own) { return own.variable == list.variable; }, list);
   }
   for (auto& text : gpu_notes(view_gpus(task, node), task, settings.gpus.value))
     plan.note(std::move(text));

@@ -19,6 +19,12 @@ void PlanBuilder::suggest(std::string name, std::string value, std::string rule,
   set_marked(std::move(name), std::move(value), std::move(rule), std::move(source));
 }
 
+void PlanBuilder::correct(const std::string& name, const std::string& value, std::string rule,
+                          std::string source) {
+  if (inherited_.from_user(name) == value) return;
+  set_marked(name, value, std::move(rule), std::move(source));
+}
+
 bool PlanBuilder::keep_if_users(const std::string& name) {
   const auto value = inherited_.from_user(name);
   if (!value) return false;

@@ -41,6 +41,11 @@ class PlanBuilder {
     return asked && set_asked();
   }
 
+  // A variable of the launcher's own that may be missing, or be about another step: set unless it
+  // has this value already.
+  void correct(const std::string& name, const std::string& value, std::string rule,
+               std::string source);
+
   // Shows the user's own value; false if there is none.
   bool keep_if_users(const std::string& name);
 

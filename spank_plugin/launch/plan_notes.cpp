@@ -51,11 +51,12 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
 }
 
 // Said by all tasks alike, also by those that keep their number.
-void note_mpi(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task, Order order) {
-  const bool renumbers = order == Order::by_switch ||
-                         (order == Order::packed && !counts_node_by_node(step, Order::slurm));
-  if (!task.has_mpi_rank || !renumbers) return;
-  plan.note("RANK differs from SLURM's numbers of the tasks, which are the ranks in MPI");
+void note_renumbering(PlanBuilder& plan, const StepFacts& step, Order order) {
+  if (order == Order::slurm || step.node_count == 1) return;
+  if (order == Order::packed && counts_node_by_node(step, Order::slurm)) return;
+  plan.note(
+      "RANK differs from SLURM's numbers of the tasks, which MPI, JAX and Lightning take for their "
+      "ranks");
 }
 
 // SLURM tells each task where its own node hangs: a map that says otherwise is out of date.
@@ -76,7 +77,7 @@ void add_notes(PlanBuilder& builder, const Plan& plan, const Facts& facts, Order
   if (plan.mode == Mode::rank && order == Order::slurm) {
     note_layout(builder, facts.step, facts.task);
   }
-  note_mpi(builder, facts.step, facts.task, order);
+  note_renumbering(builder, facts.step, order);
   note_switch(builder, facts, order);
   note_rendezvous(builder, plan, facts.step);
 }

@@ -64,8 +64,10 @@ RankNumbers number_task(const StepFacts& step, const TaskFacts& task, Order orde
 
 bool counts_node_by_node(const StepFacts& step, Order order) noexcept {
   if (order != Order::slurm || step.node_count == 1) return true;
-  return step.tasks_per_node && !step.has_components &&
-         (step.distribution.empty() || step.distribution.starts_with("block"));
+  if (!step.tasks_per_node || step.has_components || step.distribution.starts_with("arbitrary"))
+    return false;
+  return step.task_count == step.node_count || step.distribution.empty() ||
+         step.distribution.starts_with("block");
 }
 
 }  // namespace ddp::launch

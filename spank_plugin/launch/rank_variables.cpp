@@ -44,6 +44,15 @@ void add_local_rank(PlanBuilder& plan, const Facts& facts, const GpuView& gpus,
   }
 }
 
+// SLURM sets it only where --ntasks-per-node was given, perhaps to the job, for all its steps.
+// Lightning ends itself where it is missing or differs from its number of devices.
+void add_tasks_per_node(PlanBuilder& plan, const StepFacts& step) {
+  if (step.launcher != Launcher::slurm || !step.tasks_per_node->uniform()) return;
+  plan.correct(variable::kTasksPerNode, std::to_string(step.tasks_per_node->at(0)),
+               "tasks on each node of the step, where SLURM does not say it",
+               "SLURM_STEP_TASKS_PER_NODE");
+}
+
 std::string all_workers(const StepFacts& step, Order order,
                         const std::vector<std::uint16_t>& ports) {
   constexpr std::size_t kMaxList = 126'000;  // SLURM takes variables of less than 128 KiB
@@ -82,6 +91,7 @@ void add_ranks(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers
   add_local_rank(plan, facts, view_gpus(task, node), settings, from.local_rank);
   plan.set("LOCAL_WORLD_SIZE", std::to_string(task.local_task_count), "tasks on this node",
            from.local_size);
+  add_tasks_per_node(plan, step);
   if (!numbers.node_rank) {
     plan.note("NODE_RANK and GROUP_RANK are not set: mpirun does not number its hosts");
     return;
@@ -94,10 +104,16 @@ void add_ranks(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers
 void add_jax(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
              const Settings& settings) {
   const auto ports = service_ports(facts.step, settings, 1);
-  const std::string port = ports.empty() ? plan.value_of("MASTER_PORT") : std::to_string(ports[0]);
+  const auto& free = facts.node.free_second_port;
+  std::string port = plan.value_of("MASTER_PORT");
+  std::string rule = "MASTER_ADDR and MASTER_PORT: there is no second port";
+  if (!ports.empty()) {
+    port = std::to_string(free.value_or(ports[0]));
+    rule = "MASTER_ADDR and a second port";
+    if (free && *free != ports[0]) rule += ", the first that is free";
+  }
   plan.suggest("JAX_COORDINATOR_ADDRESS", endpoint(plan.value_of("MASTER_ADDR"), port),
-               ports.empty() ? "MASTER_ADDR and MASTER_PORT: there is no second port"
-                             : "MASTER_ADDR and a second port",
+               std::move(rule),
                facts.step.reserved_ports.empty() ? "MASTER_ADDR" : "SLURM_STEP_RESV_PORTS");
   plan.set("JAX_NUM_PROCESSES", std::to_string(facts.step.task_count), "same as WORLD_SIZE",
            "WORLD_SIZE");

@@ -102,6 +102,7 @@ std::string render_facts(const Facts& facts, const Settings& settings) {
   }
   for (const auto& list : node.gpus) add("GPUs of the node", list.variable + "=" + list.devices);
   for (const auto& list : task.gpus) add("GPUs of the task", list.variable + "=" + list.devices);
+  add("their numbers", task.gpu_numbers);
   return text;
 }
 

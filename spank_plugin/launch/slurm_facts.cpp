@@ -154,9 +154,9 @@ TaskFacts read_slurm_task(const EnvLookup& environment, const StepFacts& step) {
   check_task(step, task);
   task.switch_address = environment("SLURM_TOPOLOGY_ADDR").value_or("");
   task.gpus = read_gpu_lists(environment);
+  task.gpu_numbers = read_gpu_numbers(environment);
   task.gpus_on_node = optional_number(environment, "SLURM_GPUS_ON_NODE", 0);
   task.cpus_on_node = optional_number(environment, "SLURM_CPUS_ON_NODE", 0);
-  task.has_mpi_rank = environment("PMIX_RANK") || environment("PMI_RANK");
   return task;
 }
 

@@ -7,6 +7,9 @@
 
 namespace ddp::spank {
 
+// srun, before it reads its options from the environment.
+void srun_before_options();
+
 // srun, once per component of a step, after the options: decides what the step is asked to do and
 // passes it to the nodes. Throws launch::LaunchError for a mistake of the user's.
 void srun_after_options(PluginState& state);

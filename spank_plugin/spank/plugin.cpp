@@ -51,6 +51,8 @@ void init(spank_t spank, int count, char** arguments) {
   state().release_problem = find_release_problem(spank);
   switch (spank_context()) {
     case S_CTX_LOCAL:
+      srun_before_options();
+      return register_option(spank, option_callback);
     case S_CTX_ALLOCATOR:
     case S_CTX_REMOTE:
       return register_option(spank, option_callback);
@@ -76,13 +78,15 @@ void after_options() {
 }  // namespace ddp::spank
 
 using ddp::spank::guarded;
+using ddp::spank::kSuccess;
 
 extern "C" {
 
 int slurm_spank_init(spank_t spank, int count, char* arguments[]) {
   const int result = guarded([=] { ddp::spank::init(spank, count, arguments); });
-  // In slurmstepd and slurmd a failure would take the node out of service.
-  return spank_remote(spank) == 1 || spank_context() == S_CTX_SLURMD ? 0 : result;
+  // In slurmstepd, slurmd, prolog and epilog a failure would take the node out of service.
+  const bool is_command = spank_context() == S_CTX_LOCAL || spank_context() == S_CTX_ALLOCATOR;
+  return is_command ? result : kSuccess;
 }
 
 int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char* /*arguments*/[]) {
@@ -91,7 +95,7 @@ int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char* /*argument
 
 int slurm_spank_user_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {
   guarded([=] { ddp::spank::slurmstepd_user_init(ddp::spank::state(), spank); });
-  return 0;  // the tasks report what went wrong; an error here would drain the node
+  return kSuccess;  // the tasks report what went wrong; an error here would drain the node
 }
 
 int slurm_spank_task_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {

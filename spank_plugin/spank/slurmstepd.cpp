@@ -2,6 +2,7 @@
 // forked and before any container; each task then makes its own plan from them.
 #include <unistd.h>
 
+#include <cerrno>
 #include <string_view>
 #include <vector>
 
@@ -54,6 +55,7 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   planned.node =
       gather_node_facts(planned.step, planned.settings, inherited, !planned.step.has_components);
   planned.node.gpus = launch::read_gpu_lists(environment.lookup());
+  planned.node.gpu_numbers = launch::read_gpu_numbers(environment.lookup());
   for (const auto* name : {"MASTER_ADDR", "MASTER_PORT"}) {
     planned.rendezvous[name] = environment.get(name);
   }
@@ -92,6 +94,7 @@ void fail_on_node(const PlannedStep& planned, const TaskEnvironment& environment
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return;  // nobody reads
     text.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -110,9 +113,11 @@ void announce(const launch::Plan& plan, bool verbose) {
 void explain(const launch::Plan& plan, const launch::Facts& facts,
              const launch::Settings& settings) {
   std::string text;
+  const bool is_whole = plan.rank == 0 || settings.verbose;
   if (settings.explain == launch::ExplainFormat::json) {
-    text = render_json(plan) + "\n";
-  } else if (plan.rank == 0 || settings.verbose) {
+    // srun tears the lines of several tasks apart at 1 KiB: all of them are for a file each.
+    if (is_whole) text = render_json(plan) + "\n";
+  } else if (is_whole) {
     text = render_table(plan) + (settings.verbose ? render_facts(facts, settings) : "");
   } else {
     text = render_task_line(plan) + "\n";
@@ -147,10 +152,8 @@ void start_planned(const PlannedStep& planned, const TaskEnvironment& environmen
   const launch::Inherited inherited(lookup, planned.step.id);
   launch::Facts facts = facts_of_task(planned, lookup);
   facts.fabric = find_fabric_part(facts, planned.settings, lookup, inherited);
-  const launch::Plan plan = make_plan(facts, planned.settings, inherited);
-  if (plan.rank == 0 && !planned.node.free_port) {
-    require_free_master_port(plan, planned.settings, inherited);
-  }
+  launch::Plan plan = make_plan(facts, planned.settings, inherited);
+  check_planned_ports(plan, facts, planned.settings, inherited);
   if (planned.settings.explain) {
     explain(plan, facts, planned.settings);
     end_task(0);

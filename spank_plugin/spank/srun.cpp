@@ -1,11 +1,13 @@
 // S_CTX_LOCAL: the decisions that belong to the whole step are made here, once, before it starts.
+#include <algorithm>
 #include <cstdlib>
 
+#include "spank_plugin/fabric/text_file.h"
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/command_output.h"
-#include "spank_plugin/launch/host/file_text.h"
 #include "spank_plugin/launch/hostfile.h"
+#include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/switch_map.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
@@ -35,7 +37,7 @@ void forget_outer_step() {
 void tell_rank_zero_host() {
   constexpr std::size_t kMaxHostfile = 1U << 20U;
   const char* path = std::getenv("SLURM_HOSTFILE");
-  const auto text = path == nullptr ? std::nullopt : launch::read_text(path, kMaxHostfile);
+  const auto text = path == nullptr ? std::nullopt : fabric::read_text(path, kMaxHostfile);
   if (!text) return;
   try {
     const auto host = launch::first_host_of_hostfile(*text);
@@ -55,7 +57,22 @@ void tell_switches() {
   if (!map.empty()) tell_nodes(variable::kSwitchMap, map);
 }
 
+// True if a step around this srun, of the same job, told its tasks how many there are on a node.
+bool is_told_tasks_per_node() {
+  const char* text = std::getenv(variable::kMarker);
+  const char* job = std::getenv("SLURM_JOB_ID");
+  const auto marker = text == nullptr ? std::nullopt : launch::parse_marker(text);
+  if (!marker || job == nullptr || !marker->step.starts_with(std::string(job) + ".")) return false;
+  return std::find(marker->names.begin(), marker->names.end(), variable::kTasksPerNode) !=
+         marker->names.end();
+}
+
 }  // namespace
+
+void srun_before_options() {
+  // What is a fact about the outer step would be an option of the inner one.
+  if (is_told_tasks_per_node()) unsetenv(variable::kTasksPerNode);
+}
 
 void srun_after_options(PluginState& state) {
   ++state.components;

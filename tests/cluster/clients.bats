@@ -1,5 +1,6 @@
 # Real clients on a real SLURM of two nodes: programs that were not written for this project, as they
-# are, under `srun --ddp`.
+# are, under `srun --ddp`. JAX and Lightning are in no Debian package: SLURM_DDP_TEST_PYTHON names a
+# Python that has them, in a folder that the nodes see (not below /tmp).
 
 bats_require_minimum_version 1.5.0
 load common
@@ -23,6 +24,12 @@ no_jobs_left() { [[ -z $(squeue -h) ]]; }
 
 need_torch() {
   /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
+}
+
+# need_module NAME: of $python
+need_module() {
+  python=${SLURM_DDP_TEST_PYTHON:-/usr/bin/python3}
+  "$python" -c "import $1" 2>/dev/null || skip "no $1 in $python; see SLURM_DDP_TEST_PYTHON in clients.bats"
 }
 
 compile() { # PROGRAM [COMPILER]: prints its path
@@ -74,4 +81,23 @@ compile() { # PROGRAM [COMPILER]: prints its path
   [ "$(cut -d' ' -f4 out | sort -u | wc -l)" -eq 1 ]
   run srun -n1 "$program" # and it can fail
   [ "$status" -ne 0 ]
+}
+
+@test "JAX finds its coordinator, in any order of ranks" {
+  need_module jax
+  srun --ddp -N2 -n4 --ntasks-per-node=2 "$python" "$(command -v jax-client)" >out
+  [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
+  srun --ddp -N2 -n4 -m cyclic "$python" "$(command -v jax-client)" >out
+  [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
+  printf 'node2\nnode1\n' >hosts
+  SLURM_HOSTFILE=hosts srun --ddp -n2 "$python" "$(command -v jax-client)" >out
+  [ "$(grep -c 'of 2: sum 1' out)" -eq 2 ]
+}
+
+@test "Lightning accepts a step that was started with -n, and a smaller one than its job" {
+  need_module lightning_fabric.plugins.environments.slurm
+  srun --ddp -N2 -n2 "$python" "$(command -v lightning-client)" >out
+  [ "$(grep -c 'of 2 agrees' out)" -eq 2 ]
+  salloc -Q -N2 --ntasks-per-node=2 -J training srun --ddp -N2 -n2 "$python" "$(command -v lightning-client)" >out
+  [ "$(grep -c 'of 2 agrees' out)" -eq 2 ]
 }

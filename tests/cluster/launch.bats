@@ -407,6 +407,33 @@ release() {
   [ ! -e started ]
 }
 
+@test "a taken second port, which few programs use, is noted" {
+  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+  use_plugin_arguments port_base=62000 port_count=2
+  occupy 62000
+  # The second port of one of two steps after each other: their numbers differ by an odd one.
+  local both=0
+  in_job "-N2 -n2 -w node[1-2]" "
+    srun --ddp=master_port=29600 --resv-ports=0 record-task && srun --ddp=master_port=29600 --resv-ports=0 record-task" 2>err || both=$?
+  release
+  use_plugin_arguments
+  [ "$both" -eq 0 ]
+  [ "$(grep -c 'note: port 62000 is taken on this host (user 0 listens on it): if the program uses JAX' err)" -eq 1 ]
+}
+
+@test "TF_CONFIG, which somebody asked for, with a port that is taken: the task ends" {
+  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+  use_plugin_arguments port_base=62000 port_count=8
+  occupy 62000
+  # Four of the eight ports are the tasks'; with each step they move on by one.
+  run in_job "-N1 -n4 -w node1" "
+    for i in 1 2 3 4 5; do srun --ddp=tf_config,master_port=29600 --resv-ports=0 true || exit 1; done"
+  release
+  use_plugin_arguments
+  [ "$status" -ne 0 ]
+  [[ $output == *"port 62000 is taken on this host (user 0 listens on it)"*"leave out tf_config"* ]]
+}
+
 @test "a step of one node takes the next port instead" {
   [ "$cluster_mode" = netns ] || skip "needs a node of its own"
   use_plugin_arguments port_base=62000 port_count=2

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +13,13 @@
 namespace ddp::launch {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+// In a process group of its own, so that whatever a script starts ends with it; and ending with
+// this process, which may be interrupted.
 [[noreturn]] void become(char* const* arguments, int output) noexcept {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int nothing = open("/dev/null", O_RDWR);
   dup2(nothing, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);  // the copy stays open in the program
@@ -22,10 +29,7 @@ namespace {
 }
 
 // Until the end of the output. Nothing if a limit is reached first.
-std::optional<std::string> read_all(int fd, std::chrono::milliseconds limit,
-                                    std::size_t max_bytes) {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + limit;
+std::optional<std::string> read_all(int fd, Clock::time_point deadline, std::size_t max_bytes) {
   std::string text;
   std::array<char, 4096> block{};
   pollfd ready{fd, POLLIN, 0};
@@ -43,15 +47,21 @@ std::optional<std::string> read_all(int fd, std::chrono::milliseconds limit,
   }
 }
 
-// Whether the child ended well; it has closed its output, or is to be killed.
-bool reap(pid_t child, bool is_done) noexcept {
-  if (!is_done) kill(child, SIGKILL);
-  int status = 0;
-  pid_t ended = -1;
-  do {
-    ended = waitpid(child, &status, 0);
-  } while (ended < 0 && errno == EINTR);
-  return ended == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+// The status of the child once it has ended; nothing if it has not by the deadline.
+std::optional<int> wait_until(pid_t child, Clock::time_point deadline) noexcept {
+  constexpr useconds_t kPause = 1000;  // a program that has closed its output ends at once
+  for (int status = 0;;) {
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended == child) return status;
+    if ((ended < 0 && errno != EINTR) || Clock::now() >= deadline) return std::nullopt;
+    usleep(kPause);
+  }
+}
+
+void end(pid_t child) noexcept {
+  if (kill(-child, SIGKILL) != 0) kill(child, SIGKILL);  // it had not got to its own group yet
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
 }
 
 }  // namespace
@@ -65,12 +75,15 @@ std::optional<std::string> output_of(const std::vector<std::string>& arguments,
   pointers.push_back(nullptr);
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return std::nullopt;
+  const auto deadline = Clock::now() + limit;
   const pid_t child = fork();
   if (child == 0) become(pointers.data(), ends[1]);
   close(ends[1]);
-  auto text = child > 0 ? read_all(ends[0], limit, max_bytes) : std::nullopt;
+  auto text = child > 0 ? read_all(ends[0], deadline, max_bytes) : std::nullopt;
   close(ends[0]);
-  if (child > 0 && !reap(child, text.has_value())) return std::nullopt;
+  const auto status = text ? wait_until(child, deadline) : std::nullopt;
+  if (child > 0 && !status) end(child);
+  if (!status || !WIFEXITED(*status) || WEXITSTATUS(*status) != 0) return std::nullopt;
   return text;
 }
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "spank_plugin/launch/host/file_text.h"
+#include "spank_plugin/fabric/text_file.h"
 
 namespace ddp::launch {
 namespace {
@@ -41,7 +41,7 @@ std::optional<CpuFacts> read_cpu_mask(const std::string& cpu_root) noexcept {
       const std::string name = std::to_string(cpu);
       std::string file = cpu_root;
       file.append("/cpu").append(name).append("/topology/thread_siblings_list");
-      cores.insert(read_text(file, kMaxList).value_or(name));
+      cores.insert(fabric::read_text(file, kMaxList).value_or(name));
     }
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     return CpuFacts{static_cast<std::uint32_t>(cpus.size()),

@@ -1,43 +1,14 @@
 #include "spank_plugin/launch/host/fabric_facts.h"
 
-#include <optional>
 #include <string>
 
 #include "spank_plugin/fabric/host/local_addresses.h"
-#include "spank_plugin/fabric/plan.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/gpu_view.h"
+#include "spank_plugin/launch/torchrun_variables.h"
 
 namespace ddp::launch {
 namespace {
-
-// The GPU that a task takes of those it sees: the only one, or, where all tasks of the node see all
-// of them, the one at its local rank. Nothing if there are fewer.
-std::optional<std::string> own_gpu(const std::string& devices, std::uint32_t local_rank) {
-  if (devices.find(',') == std::string::npos) return devices;
-  std::size_t begin = 0;
-  for (std::uint32_t i = 0; i < local_rank; ++i) {
-    begin = devices.find(',', begin);
-    if (begin == std::string::npos) return std::nullopt;
-    ++begin;
-  }
-  return devices.substr(begin, devices.find(',', begin) - begin);
-}
-
-fabric::Request request_for(const Facts& facts, const Settings& settings) {
-  fabric::Request request;
-  request.node_count = facts.step.node_count;
-  request.leader_addresses = facts.node.leader_addresses;
-  request.peer_addresses = facts.node.peer_addresses;
-  const auto& addresses =
-      request.leader_addresses.empty() ? request.peer_addresses : request.leader_addresses;
-  if (!addresses.empty()) request.source_address = fabric::source_address_to(addresses.front());
-  if (settings.fabric.value != "auto") request.preset = settings.fabric.value;
-  request.bind_ucx = settings.ucx.value == UcxPolicy::bind;
-  if (request.bind_ucx && !facts.task.gpus.empty()) {
-    request.gpu = own_gpu(facts.task.gpus.front().devices, facts.task.local_rank);
-  }
-  return request;
-}
 
 FabricPart part_of(const fabric::Plan& plan) {
   FabricPart part{{}, plan.warnings, plan.notes, plan.summary};
@@ -50,6 +21,25 @@ FabricPart part_of(const fabric::Plan& plan) {
 
 }  // namespace
 
+fabric::Request fabric_request(const Facts& facts, const Settings& settings) {
+  fabric::Request request;
+  request.node_count = facts.step.node_count;
+  request.leader_addresses = facts.node.leader_addresses;
+  request.peer_addresses = facts.node.peer_addresses;
+  const auto& addresses =
+      request.leader_addresses.empty() ? request.peer_addresses : request.leader_addresses;
+  if (!addresses.empty()) request.source_address = fabric::source_address_to(addresses.front());
+  if (settings.fabric.value != "auto") request.preset = settings.fabric.value;
+  request.bind_ucx = settings.ucx.value == UcxPolicy::bind;
+  // torchrun's workers inherit what its agent has: no GPU is the agent's own, unless it has but
+  // one.
+  const bool is_agent = choose_mode(facts.step, settings) == Mode::torchrun;
+  if (!is_agent || view_gpus(facts.task, facts.node).visible == 1U) {
+    request.gpu = own_gpu(facts.task, facts.node, settings.gpus.value);
+  }
+  return request;
+}
+
 FabricPart find_fabric_part(const Facts& facts, const Settings& settings,
                             const EnvLookup& environment, const Inherited& inherited) {
   if (settings.fabric.value == "off") return {};
@@ -59,7 +49,7 @@ FabricPart find_fabric_part(const Facts& facts, const Settings& settings,
   const fabric::Node node = fabric::read_node(roots, fabric::local_addresses());
   try {
     return part_of(
-        fabric::make_plan(node, request_for(facts, settings),
+        fabric::make_plan(node, fabric_request(facts, settings),
                           [&](const std::string& name) { return inherited.from_user(name); }));
   } catch (const fabric::FabricError& error) {
     throw LaunchError(error.what());

@@ -1,11 +1,16 @@
 #pragma once
 // What the node's network asks for, as part of a plan: the fabric room's plan, made for this task.
 
+#include "spank_plugin/fabric/plan.h"
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/settings.h"
 
 namespace ddp::launch {
+
+// What the room next door must know of the step and of this task. Asks the kernel for the way to
+// the leader, and nothing else. Throws LaunchError like choose_mode.
+fabric::Request fabric_request(const Facts& facts, const Settings& settings);
 
 // Reads the node's network, which means sysfs and a few configuration files: to be called in the
 // task, as the user, so that whatever hangs there holds up nobody else; and in the container, if

@@ -44,27 +44,70 @@ void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& set
   facts.peer_addresses = look_up_name(other, kLookupLimit).addresses;
 }
 
+// Nothing if the text is no port, which the plan notes.
+std::optional<std::string> describe_if_taken(std::string_view text) {
+  const auto port = parse_decimal(text, 65'535);
+  if (!port || is_port_free(static_cast<std::uint16_t>(*port))) return std::nullopt;
+  return describe_taken_port(static_cast<std::uint16_t>(*port));
+}
+
+void require_free(std::string_view port, const std::string& remedy) {
+  const auto taken = describe_if_taken(port);
+  if (!taken) return;
+  throw LaunchError(*taken + "; start the step again, " + remedy +
+                    ", or let SLURM reserve ports for each step (MpiParams=ports=FIRST-LAST in "
+                    "slurm.conf)");
+}
+
+void note_if_taken(Plan& plan, const Inherited& inherited) {
+  const std::string name = "JAX_COORDINATOR_ADDRESS";
+  const PlanEntry* coordinator = plan.find(name);
+  if (coordinator == nullptr || inherited.gives(name)) return;
+  const std::string_view address = coordinator->value;
+  const auto port = address.substr(address.rfind(':') + 1);
+  if (port == plan.find("MASTER_PORT")->value) return;
+  const auto taken = describe_if_taken(port);
+  if (!taken) return;
+  plan.notes.push_back(*taken + ": if the program uses JAX, start the step again, or set " + name +
+                       "=HOST:PORT");
+}
+
+// The ports of a step that this node may choose for all of it.
+void choose_free_ports(NodeFacts& facts, const StepFacts& step, const Settings& settings,
+                       const Inherited& inherited) {
+  constexpr std::uint32_t kMaxCandidates = 64;
+  if (derives_port(settings, inherited)) {
+    facts.free_port = first_free_port(choose_port(step, settings).candidates);
+  }
+  if (inherited.gives("JAX_COORDINATOR_ADDRESS")) return;
+  auto ports = service_ports(step, settings, kMaxCandidates);
+  if (facts.free_port) std::erase(ports, *facts.free_port);
+  if (!ports.empty()) facts.free_second_port = first_free_port(ports);
+}
+
 }  // namespace
 
 NodeFacts gather_node_facts(const StepFacts& step, const Settings& settings,
                             const Inherited& inherited, bool may_choose_port) {
   NodeFacts facts;
   look_up_leader(facts, step, settings, inherited);
-  if (may_choose_port && step.node_count == 1 && derives_port(settings, inherited)) {
-    facts.free_port = first_free_port(choose_port(step, settings).candidates);
+  if (may_choose_port && step.node_count == 1) {
+    choose_free_ports(facts, step, settings, inherited);
   }
   return facts;
 }
 
-void require_free_master_port(const Plan& plan, const Settings& settings,
-                              const Inherited& inherited) {
-  if (!derives_port(settings, inherited)) return;
-  const auto port = parse_decimal(plan.find("MASTER_PORT")->value, 65'535);
-  if (!port || is_port_free(static_cast<std::uint16_t>(*port))) return;
-  throw LaunchError(
-      describe_taken_port(static_cast<std::uint16_t>(*port)) +
-      "; start the step again, choose another with --ddp=master_port=PORT, or let SLURM "
-      "reserve ports for each step (MpiParams=ports=FIRST-LAST in slurm.conf)");
+void check_planned_ports(Plan& plan, const Facts& facts, const Settings& settings,
+                         const Inherited& inherited) {
+  const bool leads = plan.rank == 0;
+  if (leads && !facts.node.free_port && derives_port(settings, inherited)) {
+    require_free(plan.find("MASTER_PORT")->value, "choose another with --ddp=master_port=PORT");
+  }
+  if (plan.find("TF_CONFIG") != nullptr && !inherited.gives("TF_CONFIG")) {
+    const auto ports = service_ports(facts.step, settings, facts.task.local_rank + 1);
+    require_free(std::to_string(ports.back()), "leave out tf_config and set TF_CONFIG yourself");
+  }
+  if (leads && !facts.node.free_second_port) note_if_taken(plan, inherited);
 }
 
 }  // namespace ddp::launch

@@ -16,9 +16,12 @@ namespace ddp::launch {
 NodeFacts gather_node_facts(const StepFacts& step, const Settings& settings,
                             const Inherited& inherited, bool may_choose_port);
 
-// For the task of rank 0: throws LaunchError if MASTER_PORT was derived and another program holds
-// it, naming the holder. All other ranks have the same port by now, so it cannot be changed.
-void require_free_master_port(const Plan& plan, const Settings& settings,
-                              const Inherited& inherited);
+// For a task with its plan: are the ports that its program will listen on free? All other ranks
+// have the same ports by now, so that none can be changed; one that somebody gave, or that the node
+// chose, is not looked at. Throws LaunchError, naming the holder, if MASTER_PORT is taken where
+// rank 0 runs, or the task's own port of TF_CONFIG. For JAX's port, which few programs use, a note
+// is added.
+void check_planned_ports(Plan& plan, const Facts& facts, const Settings& settings,
+                         const Inherited& inherited);
 
 }  // namespace ddp::launch

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "spank_plugin/fabric/text_file.h"
 #include "spank_plugin/launch/ephemeral_ports.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/host/file_text.h"
 #include "spank_plugin/launch/socket_table.h"
 
 namespace ddp::launch {
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMaxFile = 16U << 20U;  // a table of some 100,000 sockets
 
 std::string read_or_nothing(const char* path) {
-  return read_text(path, kMaxFile).value_or("");
+  return fabric::read_text(path, kMaxFile).value_or("");
 }
 
 // True if the family exists here and the port is taken in it.

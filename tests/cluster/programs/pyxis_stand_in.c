@@ -1,7 +1,8 @@
 // A stand-in for the container plugin pyxis, not pyxis itself: in each task it does to the
 // environment and to the view of the files what pyxis does, and nothing else. What the "image"
 // defines overwrites what the user set; enroot's hook for PyTorch images brings its own rendezvous;
-// and the task no longer sees the machine's /etc and /sys.
+// and the task no longer sees the machine's /etc and /sys, nor the program that the argument in
+// plugstack.conf names: scontrol, which images do not have.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdint.h>
@@ -12,8 +13,6 @@
 SPANK_PLUGIN(pyxis_stand_in, 1)
 
 int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
-  (void)count;
-  (void)arguments;
   static const char* const kImage[][2] = {{"NCCL_VERSION", "2.18"}, {"OMP_NUM_THREADS", "7"},
                                           {"RANK", "99"},           {"MASTER_ADDR", "image"},
                                           {"MASTER_PORT", "1"}};
@@ -21,5 +20,7 @@ int slurm_spank_task_init(spank_t spank, int count, char** arguments) {
     spank_setenv(spank, kImage[i][0], kImage[i][1], 1);
   if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", 0, MS_REC | MS_PRIVATE, 0) != 0) return -1;
   if (mount("none", "/etc", "tmpfs", 0, 0) != 0) return -1;
+  for (int i = 0; i < count; ++i)
+    if (mount("/dev/null", arguments[i], 0, MS_BIND, 0) != 0) return -1;
   return mount("none", "/sys", "tmpfs", 0, 0) == 0 ? 0 : -1;
 }

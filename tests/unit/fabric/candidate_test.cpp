@@ -51,6 +51,9 @@ INSTANTIATE_TEST_SUITE_P(
                     // By name only: virtual machines show their hosts' networks as physical.
                     Kind{"docker0", InterfaceKind::physical, false, true},
                     Kind{"cali12ab", InterfaceKind::physical, false, true},
+                    Kind{"cni0", InterfaceKind::physical, false, true},
+                    Kind{"tunl0", InterfaceKind::physical, false, true},
+                    Kind{"br-5f2c1a9b", InterfaceKind::physical, false, true},
                     Kind{"virbr0-nic", InterfaceKind::physical, false, true}));
 
 TEST(CandidateRule, NotWirelessAndNotPartOfABond) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "fake_environment.h"
 #include "spank_plugin/launch/cpu_threads.h"
 #include "spank_plugin/launch/gpu_view.h"
@@ -107,6 +109,60 @@ TEST(Gpus, OfOtherVendors) {
   EXPECT_EQ(value_in(gpu_plan({{"ROCR_VISIBLE_DEVICES", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
   EXPECT_EQ(value_in(gpu_plan({{"ZE_AFFINITY_MASK", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
 }
+
+struct OwnGpu {
+  const char* why;
+  const char* seen;     // CUDA_VISIBLE_DEVICES of the task
+  const char* numbers;  // SLURM_STEP_GPUS of the task
+  std::uint32_t local_rank;
+  const char* own;
+  GpuPolicy policy = GpuPolicy::keep;
+  const char* node_seen = "";  // both of the node, before SLURM bound the tasks
+  const char* node_numbers = "";
+  bool hides_gpu_devices = false;
+};
+
+void PrintTo(const OwnGpu& row, std::ostream* out) {
+  *out << row.why;
+}
+
+class OwnGpuOf : public testing::TestWithParam<OwnGpu> {};
+
+TEST_P(OwnGpuOf, ATaskByItsNumberOnTheNode) {
+  const OwnGpu& row = GetParam();
+  TaskFacts task;
+  task.local_rank = row.local_rank;
+  if (row.seen != nullptr) task.gpus = {{"CUDA_VISIBLE_DEVICES", row.seen}};
+  task.gpu_numbers = row.numbers;
+  task.hides_gpu_devices = row.hides_gpu_devices;
+  NodeFacts node;
+  node.gpus = {{"CUDA_VISIBLE_DEVICES", row.node_seen}};
+  node.gpu_numbers = row.node_numbers;
+  EXPECT_EQ(own_gpu(task, node, row.policy).value_or("unknown"), row.own);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, OwnGpuOf,
+    testing::Values(OwnGpu{"all see all", "0,1,2,3", "0,1,2,3", 2, "2"},
+                    OwnGpu{"one for each task", "5", "5", 1, "5"},
+                    OwnGpu{"one for each task behind a cgroup", "0", "5", 1, "5"},
+                    OwnGpu{"a part of the node behind a cgroup", "0,1,2,3", "4,5,6,7", 2, "6"},
+                    OwnGpu{"a part of the node without one", "4,5,6,7", "4,5,6,7", 2, "6"},
+                    OwnGpu{"more tasks than GPUs", "0,1", "4,5", 3, "5"},
+                    OwnGpu{"without SLURM", "2,3", "", 1, "3"},
+                    OwnGpu{"by name", "GPU-8f3a,GPU-0b1c", "4,5", 1, "GPU-0b1c"},
+                    OwnGpu{"a slice of a GPU", "MIG-8f3a", "0", 0, "MIG-8f3a"},
+                    OwnGpu{"fewer than SLURM gave", "0", "4,5", 0, "unknown"},
+                    OwnGpu{"none", "", "", 0, "unknown"},
+                    OwnGpu{"none, as NVIDIA says it", "-1", "", 0, "unknown"},
+                    OwnGpu{"no list", nullptr, "", 0, "unknown"},
+                    OwnGpu{"shown to all again", "1", "5", 1, "5", GpuPolicy::shared, "0,1", "4,5"},
+                    OwnGpu{"shown to all, of which it takes another", "0", "4", 1, "5",
+                           GpuPolicy::shared, "0,1", "4,5"},
+                    OwnGpu{"not shown, for the files are closed", "0", "4", 1, "4",
+                           GpuPolicy::shared, "0,1", "4,5", true},
+                    OwnGpu{"not asked to be shown", "0", "4", 1, "4", GpuPolicy::keep, "0,1",
+                           "4,5"}));
 
 TEST(Threads, AreTheCoresOfTheTask) {
   const struct {

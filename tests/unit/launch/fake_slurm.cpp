@@ -187,6 +187,7 @@ using EntryPoint = int (*)(spank_t, int, char**);
     call("slurm_spank_task_init");
   }
   if (const char* settings = getenv(variable::kSettings)) say("settings %s", settings);
+  if (const char* tasks = getenv(variable::kTasksPerNode)) say("tasks per node %s", tasks);
   say("allocations left: %u", allocations_left);
   _exit(0);
 }

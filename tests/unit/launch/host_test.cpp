@@ -1,13 +1,12 @@
 // What is asked of the host: name service, ports, files. Real sockets and files, no network.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -18,7 +17,6 @@
 #include "spank_plugin/launch/host/command_output.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
-#include "spank_plugin/launch/host/file_text.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/node_facts.h"
@@ -159,37 +157,6 @@ TEST(EphemeralPorts, CountsTheOverlap) {
   EXPECT_THROW(count_ephemeral({61000, 61009}, "1024 65535", "x"), LaunchError);
 }
 
-// A folder that goes away with the test.
-class FileText : public testing::Test {
- public:
-  FileText() {
-    if (mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  }
-  ~FileText() override {
-    std::remove(path("file").c_str());
-    std::remove(folder_.c_str());
-  }
-
- protected:
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
- private:
-  std::string folder_ = testing::TempDir() + "ddp-launch-XXXXXX";
-};
-
-TEST_F(FileText, IsReadUpToTheLimit) {
-  std::ofstream(path("file")) << "node2\nnode1\n";
-  EXPECT_EQ(read_text(path("file"), 100), "node2\nnode1\n");
-  EXPECT_EQ(read_text(path("file"), 5), "node2");
-}
-
-TEST_F(FileText, OfSomethingElseIsNothing) {
-  EXPECT_EQ(read_text(path("missing"), 100), std::nullopt);
-  EXPECT_EQ(read_text(path(""), 100), std::nullopt) << "a folder";
-  ASSERT_EQ(mkfifo(path("file").c_str(), 0600), 0);
-  EXPECT_EQ(read_text(path("file"), 100), std::nullopt) << "a pipe, which nobody writes to";
-}
-
 StepFacts two_nodes() {
   StepFacts step;
   step.launcher = Launcher::slurm;
@@ -205,9 +172,12 @@ Settings with(const std::string& spec) {
   return settings;
 }
 
+Inherited nothing() {
+  return {[](const std::string&) { return std::nullopt; }, "1.0"};
+}
+
 NodeFacts node_facts(const Settings& settings) {
-  const Inherited nothing([](const std::string&) { return std::nullopt; }, "1.0");
-  return gather_node_facts(two_nodes(), settings, nothing, false);
+  return gather_node_facts(two_nodes(), settings, nothing(), false);
 }
 
 TEST(NodeFactsTest, AGivenAddressIsLookedUpForTheFabricOnly) {
@@ -223,6 +193,78 @@ TEST(NodeFactsTest, ALoopbackLeaderIsReachedLikeAnotherNodeOfTheStep) {
   EXPECT_EQ(facts.peer_addresses, std::vector<std::string>{"192.0.2.8"});
 }
 
+StepFacts one_node(std::uint16_t master, std::uint16_t second) {
+  StepFacts step = two_nodes();
+  step.node_count = 1;
+  step.nodes.pop_back();
+  step.tasks_per_node = TasksPerNode::parse("2");
+  step.reserved_ports = std::to_string(master) + "," + std::to_string(second);
+  return step;
+}
+
+TEST(NodeFactsTest, AStepOfOneNodeTakesTwoDifferentFreePorts) {
+  const Listener taken(AF_INET);
+  std::uint16_t free = 0;
+  { free = Listener(AF_INET).port(); }
+  // Of the two one is taken: the other is MASTER_PORT, and none is left for JAX.
+  const auto step = one_node(taken.port(), free);
+  const NodeFacts facts = gather_node_facts(step, {}, nothing(), true);
+  EXPECT_EQ(facts.free_port, free);
+  EXPECT_EQ(facts.free_second_port, std::nullopt);
+  EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).free_port, std::nullopt);
+  Settings computed;
+  const auto base = static_cast<std::uint16_t>(taken.port() - 4);
+  computed.computed_ports = {{base, static_cast<std::uint16_t>(base + 7)}, Origin::site};
+  StepFacts without = step;
+  without.reserved_ports.clear();  // 8 ports: JAX's are the last four, of which the first is taken
+  EXPECT_GT(gather_node_facts(without, computed, nothing(), true).free_second_port, taken.port());
+}
+
+// A plan of rank 0 on this host, of two tasks on each of two nodes.
+struct Checked {
+  Facts facts;
+  Settings settings;
+  Plan plan;
+
+  explicit Checked(const std::string& ports, const std::string& spec) : settings(with(spec)) {
+    facts.step = two_nodes();
+    facts.step.task_count = 4;
+    facts.step.tasks_per_node = TasksPerNode::parse("2(x2)");
+    facts.step.reserved_ports = ports;
+    facts.task.local_task_count = 2;
+    facts.task.node_rank = 0;
+    plan = make_plan(facts, settings, nothing());
+  }
+  void check() { check_planned_ports(plan, facts, settings, nothing()); }
+  std::string error() {
+    try {
+      check();
+    } catch (const LaunchError& error) {
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST(PlannedPorts, AreLookedAtWhereTheyWillBeListenedOn) {
+  const Listener taken(AF_INET);
+  const std::string is_taken = "port " + std::to_string(taken.port()) + " is taken on this host";
+  const std::string port = std::to_string(taken.port());
+  EXPECT_TRUE(Checked(port + ",65535", "auto").error().starts_with(is_taken)) << "MASTER_PORT";
+  EXPECT_EQ(Checked(port + ",65535", "master_port=" + port).error(), "") << "the user's affair";
+  Checked jax("7," + port, "auto");
+  EXPECT_EQ(jax.error(), "") << "most programs do not use it";
+  ASSERT_FALSE(jax.plan.notes.empty());
+  EXPECT_TRUE(jax.plan.notes.back().starts_with(is_taken)) << jax.plan.notes.back();
+  EXPECT_TRUE(Checked("7," + port + ",65535", "tf_config").error().starts_with(is_taken))
+      << "asked for";
+  Checked other_rank("7," + port, "auto");
+  other_rank.plan.rank = 1;
+  const auto notes = other_rank.plan.notes.size();
+  other_rank.check();
+  EXPECT_EQ(other_rank.plan.notes.size(), notes) << "it will listen on neither";
+}
+
 TEST(FabricFacts, OffReadsNothingAndAnUnknownPresetIsAnError) {
   const EnvLookup nothing = [](const std::string&) { return std::nullopt; };
   const Inherited inherited(nothing, "1.0");
@@ -232,6 +274,22 @@ TEST(FabricFacts, OffReadsNothingAndAnUnknownPresetIsAnError) {
   EXPECT_TRUE(find_fabric_part(facts, with("fabric=off"), nothing, inherited).summary.empty());
   EXPECT_FALSE(find_fabric_part(facts, with("auto"), nothing, inherited).summary.empty());
   EXPECT_THROW(find_fabric_part(facts, with("fabric=no-such"), nothing, inherited), LaunchError);
+}
+
+TEST(FabricRequest, NamesTheGpuOfTheTaskButNoneForTorchrunsWorkers) {
+  Facts facts;
+  facts.step = two_nodes();
+  facts.step.tasks_per_node = TasksPerNode::parse("1(x2)");
+  facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", "0,1"}};
+  facts.task.gpu_numbers = "4,5";
+  EXPECT_EQ(fabric_request(facts, with("rank,ucx=bind")).gpu, "4");
+  EXPECT_TRUE(fabric_request(facts, with("rank,ucx=bind")).bind_ucx);
+  EXPECT_FALSE(fabric_request(facts, with("rank")).bind_ucx);
+  EXPECT_EQ(fabric_request(facts, with("torchrun,ucx=bind")).gpu, std::nullopt)
+      << "its two workers would share one port";
+  facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", "0"}};
+  facts.task.gpu_numbers = "5";
+  EXPECT_EQ(fabric_request(facts, with("torchrun,ucx=bind")).gpu, "5") << "of its only worker";
 }
 
 TEST(CommandOutput, OfAProgramThatEndsWell) {
@@ -247,7 +305,20 @@ TEST(CommandOutput, IsNothingBeyondItsLimits) {
   EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 20'000)->size(), 20'000U);
   EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 19'999), std::nullopt);
   EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt) << "without end";
+  EXPECT_EQ(output_of({"sh", "-c", "echo x; exec >&- sleep 1000"}, 50ms, 1000), std::nullopt)
+      << "it has closed its output, and stays";
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
+}
+
+// A site's `scontrol` may be a script around the real one.
+TEST(CommandOutput, EndsWhatAScriptHasStarted) {
+  std::array<int, 2> alive{};
+  ASSERT_EQ(pipe(alive.data()), 0);  // open until the last process that inherits it is gone
+  EXPECT_EQ(output_of({"sh", "-c", "sleep 1000; true"}, 100ms, 1000), std::nullopt);
+  close(alive[1]);
+  pollfd ended{alive[0], POLLIN, 0};
+  EXPECT_EQ(poll(&ended, 1, 5000), 1) << "sleep goes on";
+  close(alive[0]);
 }
 
 // A folder of its own, removed with all that is in it.

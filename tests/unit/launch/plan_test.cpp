@@ -121,6 +121,23 @@ TEST(Plan, KeepsTheUsersRendezvous) {
       << "an empty value is none";
 }
 
+TEST(Plan, RepairsTheTasksPerNodeThatFrameworksInsistOn) {
+  const auto planned = [](const Variables& more) { return slurm_plan(merged(two_by_two(), more)); };
+  const Plan missing = planned({});
+  EXPECT_EQ(value_in(missing, "SLURM_NTASKS_PER_NODE"), "2");
+  EXPECT_THAT(value_in(missing, "SLURM_DDP_SET"), HasSubstr("SLURM_NTASKS_PER_NODE"));
+  EXPECT_EQ(value_in(planned({{"SLURM_NTASKS_PER_NODE", "8"}}), "SLURM_NTASKS_PER_NODE"), "2")
+      << "the job's, not the step's";
+  EXPECT_EQ(planned({{"SLURM_NTASKS_PER_NODE", "2"}}).find("SLURM_NTASKS_PER_NODE"), nullptr)
+      << "right already";
+  EXPECT_EQ(
+      planned(
+          {{"SLURM_STEP_TASKS_PER_NODE", "1,3"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,2,3"}})
+          .find("SLURM_NTASKS_PER_NODE"),
+      nullptr)
+      << "there is no such number";
+}
+
 TEST(Plan, PrecedenceOfWhoAsks) {
   const Variables user = {{"MASTER_PORT", "1111"}};
   const auto port = [&](const Variables& more, const Settings& settings) {
@@ -272,15 +289,15 @@ TEST(Render, JsonHasEveryEntry) {
   EXPECT_EQ(json.at("rank"), 2);
   ASSERT_EQ(json.at("variables").size(), plan.entries.size());
   EXPECT_EQ(json.at("variables")[0].at("name"), "RANK");
-  EXPECT_EQ(json.at("variables")[6].at("kept"), true);
+  EXPECT_EQ(json.at("variables")[7].at("kept"), true);
   EXPECT_EQ(render_json(plan).find('\n'), std::string::npos);
 }
 
 TEST(Render, ExportsAreForAShell) {
   EXPECT_THAT(render_exports(slurm_plan(two_by_two())),
               AllOf(StartsWith("export RANK=2\n"), HasSubstr("export MASTER_ADDR=p1\n"),
-                    HasSubstr("export SLURM_DDP_SET=100.0:MASTER_ADDR,MASTER_PORT,JAX_"
-                              "COORDINATOR_ADDRESS:\n")));
+                    HasSubstr("export SLURM_DDP_SET=100.0:SLURM_NTASKS_PER_NODE,MASTER_ADDR,"
+                              "MASTER_PORT,JAX_COORDINATOR_ADDRESS:\n")));
 }
 
 TEST(OpenMpiPlan, HasNoNodeRankOnSeveralHosts) {

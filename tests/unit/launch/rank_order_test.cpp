@@ -67,16 +67,14 @@ TEST(Packed, NeedsNoHintWhereArbitraryOrderDoes) {
   EXPECT_EQ(value_in(plan, "RANK"), "2");
 }
 
-TEST(Packed, SaysSoWhereMpiNumbersDifferently) {
+TEST(Packed, SaysSoWhereSlurmNumbersDifferently) {
   const auto notes = [](std::uint32_t rank, const Variables& more) {
     return slurm_plan(merged(cyclic_task(rank), more), ordered("packed")).notes;
   };
-  EXPECT_THAT(notes(1, {{"PMIX_RANK", "1"}}), ElementsAre(HasSubstr("the ranks in MPI")));
-  EXPECT_THAT(notes(1, {}), ElementsAre());
-  EXPECT_THAT(notes(0, {{"PMIX_RANK", "0"}}), ElementsAre(HasSubstr("the ranks in MPI")))
-      << "rank 0 speaks for all";
-  EXPECT_THAT(slurm_plan(merged(two_by_two(), {{"PMIX_RANK", "2"}}), ordered("packed")).notes,
-              ElementsAre())
+  const auto said = ElementsAre(HasSubstr("RANK differs from SLURM's numbers"));
+  EXPECT_THAT(notes(1, {}), said);
+  EXPECT_THAT(notes(0, {}), said) << "rank 0 speaks for all";
+  EXPECT_THAT(slurm_plan(two_by_two(), ordered("packed")).notes, ElementsAre())
       << "block order is packed already";
 }
 
@@ -216,8 +214,9 @@ TEST(BySwitch, NotesANodeThatKnowsBetter) {
     return slurm_plan(merged(on_node(1), {{"SLURM_TOPOLOGY_ADDR", address}}), ordered("switch"))
         .notes;
   };
-  EXPECT_THAT(notes("top.right.s2.n2"), ElementsAre());
-  EXPECT_THAT(notes("top.left.s1.n2"), ElementsAre(HasSubstr("'top.left.s1.n2'")));
+  const auto renumbered = HasSubstr("RANK differs from SLURM's numbers");
+  EXPECT_THAT(notes("top.right.s2.n2"), ElementsAre(renumbered));
+  EXPECT_THAT(notes("top.left.s1.n2"), ElementsAre(renumbered, HasSubstr("'top.left.s1.n2'")));
 }
 
 }  // namespace

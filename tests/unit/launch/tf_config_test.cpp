@@ -50,6 +50,19 @@ TEST(TfConfig, FollowsTheOrderOfRanks) {
   EXPECT_EQ(json.at("cluster").at("worker").size(), 4U);
 }
 
+TEST(TfConfig, OneTaskPerNodeIsInOrderWhateverTheDistribution) {
+  // What SLURM says of `srun -n2` in an allocation of two nodes.
+  const Variables one_each = {{"SLURM_DISTRIBUTION", "cyclic"},
+                              {"SLURM_STEP_NUM_TASKS", "2"},
+                              {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                              {"SLURM_PROCID", "1"},
+                              {"SLURM_GTIDS", "1"}};
+  EXPECT_EQ(problem_of(merged(two_by_two(), one_each)), "");
+  EXPECT_THAT(problem_of(merged(two_by_two(), merged(one_each, {{"SLURM_DISTRIBUTION", "arbitrary"},
+                                                                {"SLURM_DDP_HEAD", "p1"}}))),
+              HasSubstr("add order=packed"));
+}
+
 TEST(TfConfig, NeedsAPortForEachTaskOfANode) {
   EXPECT_THAT(problem_of(merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20086-20087"}})),
               HasSubstr("--resv-ports=3"));

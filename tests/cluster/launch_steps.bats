@@ -1,0 +1,185 @@
+# `srun --ddp` in the kinds of steps that are not plain `srun -N2`: by hand at a terminal, in jobs of
+# several components, one after the other, inside one another. In each, rank 0 is where MASTER_ADDR
+# says, and nothing of one step reaches another.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup_file() {
+  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # seen by all nodes
+  export extra
+  chmod 755 "$extra"
+  echo "LaunchParameters=use_interactive_step" >"$extra/slurm.conf"
+  cluster_up 4 --slurm-conf-extra "$extra"
+  unset MASTER_ADDR MASTER_PORT SLURM_DDP SLURM_NTASKS_PER_NODE
+}
+
+teardown_file() {
+  cluster_down
+  rm -rf "$extra"
+}
+
+setup() {
+  cd "$work" || return
+  rm -rf ./*
+  export RECORDS=$work/records
+  mkdir "$RECORDS"
+}
+
+teardown() {
+  scancel --user=root 2>/dev/null || true
+  wait_until 20 no_jobs_left
+  assert_nodes_in_service
+}
+
+no_jobs_left() { [[ -z $(squeue -h) ]]; }
+
+recorded() { # RANK NAME
+  grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
+}
+
+all_recorded() { # NAME: the values of all tasks, sorted
+  sed -n "s/^$1=//p" "$RECORDS"/task.* | sort | paste -sd' '
+}
+
+# at_terminal COMMAND: runs it at a terminal of its own, and types what comes from standard input.
+at_terminal() {
+  command -v script >/dev/null || skip "no script(1) on this machine"
+  timeout -k 1 30 script -qec "$1" /dev/null
+}
+
+@test "salloc --ddp with an interactive step: the shell is no rank, its srun starts them" {
+  at_terminal "salloc -Q --ddp -N2 -n4 --ntasks-per-node=2" >out <<'TYPED'
+echo "step=$SLURM_STEP_ID rank=[$RANK$MASTER_ADDR$SLURM_DDP_SET]" >shell
+srun record-task </dev/null
+exit
+TYPED
+  [ "$(cat shell)" = "step=4294967290 rank=[]" ]
+  check-records "$RECORDS" 4
+}
+
+@test "srun --pty --ddp: a rank at a terminal" {
+  at_terminal "srun --ddp --pty -N1 -n1 bash" >out <<'TYPED'
+record-task </dev/null
+exit
+TYPED
+  check-records "$RECORDS" 1
+}
+
+@test "uneven cyclic and plane steps" {
+  srun --ddp -N3 -n5 -m cyclic record-task
+  check-records "$RECORDS" 5
+  rm "$RECORDS"/*
+  srun --ddp -N2 -n5 -m plane=3 record-task
+  check-records "$RECORDS" 5
+}
+
+@test "a hostfile in which a node comes once, and one twice" {
+  printf 'node4\nnode2\nnode4\n' >hosts
+  SLURM_HOSTFILE=hosts srun --ddp -n3 record-task
+  check-records "$RECORDS" 3
+  [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
+  [ "$(recorded 0 NODE_RANK)" = 1 ] # SLURM's number of the node; its list is sorted
+}
+
+@test "-r with several nodes, and -m cyclic" {
+  salloc -Q -N4 --ntasks-per-node=2 srun --ddp -r2 -N2 -n4 -m cyclic record-task
+  check-records "$RECORDS" 4
+  [ "$(recorded 0 SLURMD_NODENAME)" = node3 ]
+}
+
+@test "srun --multi-prog" {
+  echo '0-3 record-task' >programs.conf
+  srun --ddp -N2 -n4 --multi-prog programs.conf
+  check-records "$RECORDS" 4
+}
+
+@test "a batch job of two components: over both, and in the second alone" {
+  cat >job.sh <<'JOB'
+#!/bin/bash
+#SBATCH --ddp -N1 -n2 -w node4 -o job.out
+#SBATCH hetjob
+#SBATCH -N2 -n2 -w node[1-2]
+env | grep -E '^(RANK|MASTER_ADDR)=' && exit 9
+timeout -k 1 20 srun --het-group=0,1 record-task
+mv "$RECORDS" both && mkdir "$RECORDS"
+timeout -k 1 20 srun --het-group=1 --mpi=none record-task
+JOB
+  sbatch -W job.sh
+  check-records both 4
+  check-records "$RECORDS" 2
+  RECORDS=both
+  [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
+}
+
+@test "steps one after the other: ports of their own, and nothing left of the first" {
+  cat >job.sh <<'JOB'
+#!/bin/bash
+#SBATCH -N2 -n4 -o job.out
+srun --ddp --resv-ports=0 record-task
+mv "$RECORDS" first && mkdir "$RECORDS"
+srun env >between
+srun --ddp --resv-ports=0 -N1 -n2 record-task
+JOB
+  sbatch -W job.sh
+  check-records first 4
+  check-records "$RECORDS" 2
+  run ! grep -E '^(RANK|WORLD_SIZE|MASTER_ADDR|JAX_.*|OMP_NUM_THREADS|SLURM_DDP_(SET|SETTINGS|HEAD|COMPONENTS))=' between
+  [ "$(cat first/* "$RECORDS"/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 2 ]
+}
+
+@test "a step beside a running one, on the same CPUs" {
+  salloc -Q -N2 --ntasks-per-node=2 bash -c '
+    srun --ddp -N2 -n4 bash -c "record-task; until [ -e go ]; do sleep 0.1; done" &
+    until [ "$(ls "$RECORDS" | wc -l)" = 4 ]; do sleep 0.1; done
+    mv "$RECORDS" first && mkdir "$RECORDS"
+    srun --ddp --overlap -N1 -n2 -r1 record-task
+    touch go; wait'
+  check-records first 4
+  check-records "$RECORDS" 2
+  [ "$(cat first/* "$RECORDS"/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 2 ]
+}
+
+@test "a requeued element of an array gets another port than before, and than its neighbour" {
+  cat >job.sh <<'JOB'
+#!/bin/bash
+#SBATCH --ddp -N1 -n1 --requeue --array=1-2 -o job.%a.out
+export RECORDS=$RECORDS/$SLURM_ARRAY_TASK_ID.${SLURM_RESTART_COUNT:-0}
+mkdir -p "$RECORDS"
+srun --resv-ports=0 record-task
+[ -n "$SLURM_RESTART_COUNT" ] || { scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; sleep 60; }
+JOB
+  sbatch -Q job.sh
+  local run
+  for run in 1.0 2.0 1.1 2.1; do wait_until 60 compgen -G "$RECORDS/$run/task.*"; done
+  [ "$(cat "$RECORDS"/*/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 4 ]
+}
+
+@test "SLURM_NTASKS_PER_NODE is the step's, as Lightning insists; for srun inside it is no option" {
+  salloc -Q -N2 -n4 bash -c 'srun --ddp -N2 -n2 record-task'
+  [ "$(all_recorded SLURM_NTASKS_PER_NODE)" = "1 1" ]
+  rm "$RECORDS"/*
+  salloc -Q -N2 --ntasks-per-node=2 bash -c 'srun --ddp -N2 -n2 record-task'
+  [ "$(all_recorded SLURM_NTASKS_PER_NODE)" = "1 1" ] # not 2, the job's
+  rm "$RECORDS"/*
+  salloc -Q -N1 -n3 srun --ddp -n2 bash -c '[ $RANK = 1 ] || exit 0; srun --overlap -N1 -n1 env >inner 2>err'
+  run ! grep -E "^SLURM_NTASKS_PER_NODE=" inner
+  [ ! -s err ] # such as "can't honor --ntasks-per-node set to 2"
+}
+
+@test "nodes that lead their own names to 127.0.1.1 are told apart all the same" {
+  [ "$cluster_mode" = netns ] || skip "needs a hosts file per node"
+  local node
+  for node in node1 node2; do
+    { sed "/ $node\$/d" "$state/hosts"; echo "127.0.1.1 $node"; } >"hosts.$node"
+    "$cluster" exec $node -- mount --bind "$work/hosts.$node" /etc/hosts
+  done
+  local rc=0
+  srun --ddp -N2 -n4 -w 'node[1-2]' bash -c 'record-task; exec rendezvous' >out 2>err || rc=$?
+  for node in node1 node2; do "$cluster" exec $node -- umount /etc/hosts; done
+  [ "$rc" -eq 0 ]
+  [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
+  [ "$(all_recorded NODE_RANK)" = "0 0 1 1" ] || [ "$(all_recorded NODE_RANK)" = "0 0 0 1" ]
+  [ "$(all_recorded MASTER_ADDR)" = "node1 node1 node1 node1" ]
+  grep -q 'note: on its own host node1 leads to a loopback address only' err
+}
