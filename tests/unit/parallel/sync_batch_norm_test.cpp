@@ -33,7 +33,7 @@ torch::Tensor values(const std::vector<std::int64_t>& shape, double frequency,
 
 void initialise(torch::nn::Module& norm) {
   const torch::NoGradGuard no_grad;
-  for (auto& p : norm.parameters()) p.copy_(values({p.numel()}, 1.7) + 1.5);
+  for (auto& p : norm.parameters()) p.copy_(values(p.sizes().vec(), 1.7) + 1.5);
 }
 
 // What one forward and backward give.
@@ -318,6 +318,50 @@ TEST(SyncBatchNorm, InAModelRanksLearnWhatOneProcessLearns) {
       }
     }
   }
+}
+
+// A layer before the normalisation that some ranks leave out. It is registered last, so that its
+// buckets are the first: a rank that leaves it out sends them before backward, and thus before the
+// sums of the normalisation, the others after.
+struct OptionalStartImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x, bool with_start) {
+    if (with_start) x = start(x);
+    return norm(x);
+  }
+  SyncBatchNorm norm{register_module("norm", SyncBatchNorm(kChannels))};
+  torch::nn::Linear start{register_module("start", torch::nn::Linear(kChannels, kChannels))};
+};
+TORCH_MODULE(OptionalStart);
+
+TEST(SyncBatchNorm, BucketsMayOvertakeItOnSomeRanks) {
+  const auto weights = values({4, kChannels}, 1.1, torch::kFloat32);
+  const auto loss_of = [&](const torch::Tensor& y) { return (y * weights).pow(2).mean(); };
+  const auto input_of = [](int rank) {
+    return values({4, kChannels}, 0.7 + rank, torch::kFloat32);
+  };
+
+  OptionalStart alone;
+  initialise(*alone);
+  const auto whole = alone->norm(torch::cat({alone->start(input_of(0)), input_of(1)}));
+  ((loss_of(whole.narrow(0, 0, 4)) + loss_of(whole.narrow(0, 4, 4))) / 2).backward();
+
+  comm::run_ranks(2,
+                  [&](comm::Group& group) {
+                    OptionalStart net;
+                    initialise(*net);
+                    connect_sync_batch_norm(*net, group);
+                    DataParallelOptions options;
+                    options.buckets = {1, 1};
+                    options.allow_unused = true;
+                    DistributedDataParallel replica(*net, group, options);
+                    auto step = replica.begin_step();
+                    const int rank = group.rank();
+                    step.backward(loss_of(net->forward(input_of(rank), rank == 0)));
+                    for (const auto& p : alone->named_parameters()) {
+                      expect_close(net->named_parameters()[p.key()].grad(), p.value().grad(), 1e-5);
+                    }
+                  },
+                  {.limits = {.timeout = 5s}});
 }
 
 template <class Body>
