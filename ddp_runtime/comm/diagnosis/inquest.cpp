@@ -131,40 +131,47 @@ std::optional<Failure> find_elsewhere(std::span<const Witness> witnesses,
 
 std::optional<Failure> find_disagreement(std::span<const Witness> witnesses) {
   // By channel and number of the collective: what was called, and by whom.
+  struct Call {
+    const Witness* by;
+    const OperationRecord* what;
+  };
   using Place = std::pair<std::string, std::uint64_t>;
-  std::map<Place, std::map<std::string, Witnesses>> calls;
+  std::map<Place, std::map<std::string, std::vector<Call>>> calls;
   for (const auto& w : witnesses) {
     if (!w.activity) continue;
-    for (const auto* call : w.activity->stuck_in()) {
-      if (call->number) calls[{call->channel, *call->number}][call->signature].push_back(&w);
+    // Also what is over: a rank whose message was too short for another need not notice.
+    for (const auto& call : w.activity->recent) {
+      if (call.number) calls[{call.channel, *call.number}][call.signature].push_back({&w, &call});
     }
   }
   for (const auto& [place, by_signature] : calls) {
     if (by_signature.size() < 2) continue;
-    auto groups = std::vector<Witnesses>();
-    for (const auto& [signature, ranks] : by_signature) groups.push_back(ranks);
-    std::sort(groups.begin(), groups.end(), more_suspicious);
-    const Witnesses& few = groups.front();
-    const Witnesses& many = groups.back();
-    const auto call_of = [&channel = place.first](const Witness* w) {
-      const auto* call = w->activity->stuck_in(channel);
-      return fmt::format("{} [{}]", call->what, call->signature);
-    };
+    std::vector<std::pair<Witnesses, const OperationRecord*>> groups;
+    for (const auto& [signature, of_ranks] : by_signature) {
+      groups.push_back({{}, of_ranks.front().what});
+      for (const Call& call : of_ranks) groups.back().first.push_back(call.by);
+    }
+    std::sort(groups.begin(), groups.end(),
+              [](const auto& a, const auto& b) { return more_suspicious(a.first, b.first); });
+    const auto& [few, few_called] = groups.front();
+    const auto& [many, many_called] = groups.back();
     return blame(
         *few.front(),
-        fmt::format("the ranks do not call the same collectives: {} called {}; {} called "
-                    "{}; all must run the same steps in the same order",
-                    names_of(few), call_of(few.front()), names_of(many), call_of(many.front())));
+        fmt::format("the ranks do not call the same collectives: {} called {} [{}]; {} called "
+                    "{} [{}]; all must run the same steps in the same order",
+                    names_of(few), few_called->what, few_called->signature, names_of(many),
+                    many_called->what, many_called->signature));
   }
   return std::nullopt;
 }
 
 Failure find_cause(std::span<const Witness> witnesses, const Failure& complaint) {
   if (auto failure = find_disagreement(witnesses)) return *failure;
+  // Nobody is waited for: who is late or silent has nothing to do with it.
+  if (complaint.symptom == Symptom::wrong_length) return {complaint.rank, complaint.text, true};
   if (auto failure = find_silent(witnesses, complaint)) return *failure;
   if (auto failure = find_absent(witnesses, complaint)) return *failure;
   if (auto failure = find_elsewhere(witnesses, complaint)) return *failure;
-  if (complaint.symptom == Symptom::wrong_length) return {complaint.rank, complaint.text, true};
   return {complaint.rank,
           complaint.text +
               "; all ranks came, so the network between them does not deliver: check "

@@ -20,7 +20,7 @@ struct Witness {
   std::optional<Activity> activity;  // nothing: it did not answer
 };
 
-// Two ranks that are in the collective of the same number of a channel but called different ones:
+// Two ranks that called different collectives as the one of the same number of a channel:
 // waiting longer cannot help. Nothing if there are none.
 std::optional<Failure> find_disagreement(std::span<const Witness> witnesses);
 

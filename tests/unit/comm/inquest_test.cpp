@@ -112,6 +112,24 @@ TEST(Inquest, OfTwoThatDifferTheOneThatIsNotRankZeroIsToBlame) {
   EXPECT_EQ(find_disagreement(ranks)->rank, 1);
 }
 
+TEST(Inquest, ACallThatIsOverOnOneRankIsComparedToo) {
+  // Rank 1's shorter message was sent and forgotten; rank 0 found it too short.
+  auto sender = idle_after(1, 17);
+  sender.activity->recent.back().signature = "all_reduce: sum of 8 float32";
+  const auto failure = find_disagreement(std::vector<Witness>{waiting(0, 17), sender});
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_THAT(failure->text, HasSubstr("all_reduce #17 [all_reduce: sum of 8 float32]"));
+}
+
+TEST(Inquest, AWrongLengthIsNotTheFaultOfWhoIsLateOrSilent) {
+  const Failure complaint{.rank = 0, .text = "length", .symptom = Symptom::wrong_length};
+  const std::vector<Witness> ranks{waiting(0, 17), waiting(1, 17), idle_after(2, 16), silent(3)};
+  const auto failure = find_cause(ranks, complaint);
+  EXPECT_EQ(failure.rank, 0);
+  EXPECT_EQ(failure.text, "length");
+}
+
 TEST(Inquest, WaitingAtDifferentNumbersIsNoDisagreement) {
   // A broadcast's root may be ahead of those that have not received yet.
   const std::vector<Witness> ranks{waiting(0, 18, "barrier: nothing"), waiting(1, 17), silent(2),
