@@ -107,6 +107,16 @@ class Normalise : public torch::autograd::Function<Normalise> {
   }
 };
 
+// The module itself and all that are in it. A module that lives on the stack cannot be listed
+// together with them.
+template <class Visit>
+void for_each_module(torch::nn::Module& module, const Visit& visit) {
+  visit(std::string("the model"), module);
+  for (const auto& item : module.named_modules({}, /*include_self=*/false)) {
+    visit(item.key(), *item.value());
+  }
+}
+
 }  // namespace
 
 void SyncBatchNormImpl::connect(comm::Group& group, std::string name) {
@@ -174,26 +184,27 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
 }
 
 void connect_sync_batch_norm(torch::nn::Module& module, comm::Group& group) {
-  for (const auto& item : module.named_modules()) {
-    if (item.value()->as<torch::nn::BatchNorm1d>() != nullptr ||
-        item.value()->as<torch::nn::BatchNorm2d>() != nullptr ||
-        item.value()->as<torch::nn::BatchNorm3d>() != nullptr) {
+  std::vector<std::pair<std::string, SyncBatchNormImpl*>> layers;
+  for_each_module(module, [&](const std::string& name, torch::nn::Module& layer) {
+    if (layer.as<torch::nn::BatchNorm1d>() != nullptr ||
+        layer.as<torch::nn::BatchNorm2d>() != nullptr ||
+        layer.as<torch::nn::BatchNorm3d>() != nullptr) {
       throw UsageError(fmt::format(
-          "layer '{}' is a {}, which C++ cannot replace; declare it as ddp::SyncBatchNorm",
-          item.key(), item.value()->name()));
+          "layer '{}' is a {}, which C++ cannot replace; declare it as ddp::SyncBatchNorm", name,
+          layer.name()));
     }
-  }
-  for (const auto& item : module.named_modules()) {
-    if (auto* norm = item.value()->as<SyncBatchNorm>()) norm->connect(group, item.key());
-  }
+    if (auto* norm = layer.as<SyncBatchNorm>()) layers.emplace_back(name, norm);
+  });
+  for (const auto& [name, norm] : layers) norm->connect(group, name);
 }
 
-bool communicates_in_forward(const torch::nn::Module& module) {
-  for (const auto& child : module.modules()) {
-    const auto* norm = child->as<SyncBatchNorm>();
-    if (norm != nullptr && norm->communicates()) return true;
-  }
-  return false;
+bool communicates_in_forward(torch::nn::Module& module) {
+  bool any = false;
+  for_each_module(module, [&](const std::string&, torch::nn::Module& layer) {
+    const auto* norm = layer.as<SyncBatchNorm>();
+    any = any || (norm != nullptr && norm->communicates());
+  });
+  return any;
 }
 
 }  // namespace ddp

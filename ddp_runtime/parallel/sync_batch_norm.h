@@ -72,6 +72,6 @@ TORCH_MODULE(SyncBatchNorm);
 void connect_sync_batch_norm(torch::nn::Module& module, comm::Group& group);
 
 // Whether a layer of `module` communicates in forward(), so that all ranks must call it.
-bool communicates_in_forward(const torch::nn::Module& module);
+bool communicates_in_forward(torch::nn::Module& module);
 
 }  // namespace ddp
