@@ -26,10 +26,13 @@ std::string shortened(std::string text) {
 }  // namespace
 
 const OperationRecord* Activity::stuck_in(const std::string& channel) const noexcept {
-  const auto last =
-      std::find_if(recent.rbegin(), recent.rend(),
-                   [&](const OperationRecord& record) { return record.channel == channel; });
-  return last != recent.rend() && (!last->seconds || last->failed) ? &*last : nullptr;
+  const OperationRecord* stuck = nullptr;
+  for (auto record = recent.rbegin(); record != recent.rend(); ++record) {
+    if (record->channel != channel) continue;
+    if (record->seconds && !record->failed) break;
+    stuck = &*record;
+  }
+  return stuck;
 }
 
 std::vector<const OperationRecord*> Activity::stuck_in() const {

@@ -40,8 +40,8 @@ struct Activity {
   double phase_ago = 0;  // seconds since it said so
   std::vector<OperationRecord> recent;  // oldest first
 
-  // Of each channel the last operation, if it runs or has failed: what the rank waits in, or has
-  // waited in in vain.
+  // Of each channel the operation that runs, or that failed first of those that failed last: what
+  // the rank waits in, or has waited in in vain before all that was queued behind it failed too.
   std::vector<const OperationRecord*> stuck_in() const;
   const OperationRecord* stuck_in(const std::string& channel) const noexcept;
   std::uint64_t begun_in(const std::string& channel) const;

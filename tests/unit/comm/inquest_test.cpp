@@ -212,6 +212,14 @@ TEST(Activity, AFailedOperationIsWhereTheRankIsStuck) {
   EXPECT_EQ(snapshot.last_completed(), nullptr);
 }
 
+TEST(Activity, WhatFailedFirstIsWhereTheRankIsStuckNotWhatWasQueuedBehind) {
+  ActivityLog log;
+  log.end(log.begin(0, "bucket 0", kBucket), false);
+  log.end(log.begin(1, "bucket 1", kBucket), true);
+  log.end(log.begin(2, "bucket 2", kBucket), true);
+  EXPECT_EQ(log.snapshot().stuck_in(kMainChannel)->what, "bucket 1");
+}
+
 TEST(Activity, TheEndOfOneChannelsOperationIsNotTheOthers) {
   ActivityLog log;
   const auto bucket = log.begin(0, "bucket", kBucket);
