@@ -38,6 +38,22 @@ TEST(P2pGroup, RunsCollectivesInTheOrderTheyWereAskedFor) {
   });
 }
 
+TEST(P2pGroup, AThousandCollectivesOfAllSizesAreOverWhenTheBarrierBehindThemIs) {
+  run_ranks(4, [](Group& group) {
+    std::vector<std::vector<std::int64_t>> data;
+    for (std::size_t i = 0; i < 1000; ++i) data.emplace_back(i % 97, static_cast<std::int64_t>(i));
+    std::vector<Work> works;
+    for (auto& values : data) {
+      works.push_back(group.all_reduce(buffer_of(std::span(values)), ReduceOp::sum));
+    }
+    group.barrier().wait();
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      EXPECT_TRUE(works[i].done());
+      EXPECT_THAT(data[i], testing::Each(4 * static_cast<std::int64_t>(i)));
+    }
+  });
+}
+
 TEST(P2pGroup, TextsOfDifferentLengthsAreGathered) {
   run_ranks(4, [](Group& group) {
     const std::string mine(static_cast<std::size_t>(group.rank()) * 3, 'x');
