@@ -9,6 +9,7 @@
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/parallel/sync_batch_norm.h"
 #include "ddp_runtime/train/trainer.h"
 
 namespace ddp {

@@ -30,6 +30,12 @@ class Group {
   // What this rank does, for when the others ask why it does not come. The program adds its phase.
   virtual ActivityLog& activity() noexcept = 0;
 
+  // Another group of the same ranks, for collectives that have an order among themselves but none
+  // among this group's: in backward, a layer's own come between buckets that are sent when they
+  // happen to be full. The first call with a name is collective, in the same order on all ranks,
+  // and blocks; later ones give the same channel. Lives as long as this group.
+  virtual Group& channel(const std::string& name) = 0;
+
   // `label` names what is communicated ("bucket 3: fc2.weight ..") in errors; it is kept.
 
   // Zeroed memory for a buffer that is reduced again and again: where ranks share a machine, an

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "ddp_runtime/comm/errors.h"
@@ -33,13 +34,36 @@ LinkLimits whole_elements(LinkLimits limits) {
 }  // namespace
 
 P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
-                   const GroupOptions& options)
+                   const GroupOptions& options, Connect connect)
     : transport_(std::move(transport)),
       failures_(failures),
       options_(options),
+      connect_(std::move(connect)),
+      channel_(kMainChannel),
+      activity_(std::make_shared<ActivityLog>()),
       link_(*transport_, failures, whole_elements(options.limits)),
       everyone_(Team::all(transport_->rank(), transport_->size())),
       thread_([this] { communicate(); }) {}
+
+P2pGroup::P2pGroup(const P2pGroup& parent, std::string name)
+    : transport_(parent.connect_()),
+      failures_(parent.failures_),
+      options_(parent.options_),
+      channel_(std::move(name)),
+      activity_(parent.activity_),
+      link_(*transport_, failures_, whole_elements(options_.limits)),
+      everyone_(Team::all(transport_->rank(), transport_->size())),
+      thread_([this] { communicate(); }) {}
+
+Group& P2pGroup::channel(const std::string& name) {
+  const auto found = channels_.find(name);
+  if (found != channels_.end()) return *found->second;
+  if (!connect_) throw std::logic_error("this group was made without a way to open channels");
+  // Connecting has no time limit and does not notice failures; this has and does.
+  barrier(fmt::format("opening of channel {}", name)).wait();
+  std::unique_ptr<P2pGroup> opened(new P2pGroup(*this, name));
+  return *channels_.emplace(name, std::move(opened)).first->second;
+}
 
 P2pGroup::~P2pGroup() {
   {
@@ -80,9 +104,10 @@ void P2pGroup::communicate() {
 
 void P2pGroup::execute(Operation& operation) {
   std::exception_ptr error;
+  std::optional<ActivityLog::Handle> record;
   try {
     Work::begin(*operation.state);
-    begin(operation);
+    record = begin(operation);
     operation.run();
   } catch (const PeerFailure&) {
     error = std::current_exception();
@@ -94,21 +119,22 @@ void P2pGroup::execute(Operation& operation) {
     error = std::current_exception();
     failures_.fail({rank(), e.what()});
   }
-  activity_.end(error != nullptr);
+  if (record) activity_->end(*record, error != nullptr);
   Work::finish(*operation.state, error);
 }
 
-void P2pGroup::begin(const Operation& operation) {
+ActivityLog::Handle P2pGroup::begin(const Operation& operation) {
+  const std::string channel = channel_ == kMainChannel ? "" : channel_ + " ";
   const std::string label = operation.label.empty() ? "" : fmt::format(" ({})", operation.label);
   if (operation.kind == Kind::point_to_point) {
-    activity_.begin(std::nullopt, operation.name + label, operation.signature);
-    link_.begin(kPointToPointTag, operation.name + label);
-    return;
+    const std::string what = channel + operation.name + label;
+    link_.begin(kPointToPointTag, what);
+    return activity_->begin(std::nullopt, what, operation.signature, channel_);
   }
-  const std::string what = fmt::format("{} #{}{}", operation.name, sequence_, label);
-  activity_.begin(sequence_, what, operation.name + ": " + operation.signature);
-  link_.begin(static_cast<int>(sequence_ % kPointToPointTag), what);
-  ++sequence_;
+  const std::uint64_t number = sequence_++;
+  const std::string what = fmt::format("{}{} #{}{}", channel, operation.name, number, label);
+  link_.begin(static_cast<int>(number % kPointToPointTag), what);
+  return activity_->begin(number, what, operation.name + ": " + operation.signature, channel_);
 }
 
 std::shared_ptr<std::byte> P2pGroup::allocate(std::size_t bytes) {

@@ -30,18 +30,25 @@ struct GroupOptions {
   bool in_rank_order = false;
 };
 
+// Connects this rank with the others of its group. Collective, and may block for as long as a rank
+// does not come.
+using Connect = std::function<std::unique_ptr<Transport>()>;
+
 class P2pGroup final : public Group {
  public:
-  // `failures` outlives the group and is shared with whatever learns of failures.
+  // `failures` outlives the group and is shared with whatever learns of failures. `connect` makes
+  // the transports of channels, which there are none without.
   P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
-           const GroupOptions& options = {});
+           const GroupOptions& options = {}, Connect connect = {});
   // Finishes what is queued, unless the world has failed.
   ~P2pGroup() override;
 
   int rank() const noexcept override { return transport_->rank(); }
   int size() const noexcept override { return transport_->size(); }
   std::string_view backend() const noexcept override { return transport_->name(); }
-  ActivityLog& activity() noexcept override { return activity_; }
+  ActivityLog& activity() noexcept override { return *activity_; }
+
+  Group& channel(const std::string& name) override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   Work all_reduce(Buffer data, ReduceOp op, std::string label,
@@ -54,6 +61,9 @@ class P2pGroup final : public Group {
   Work barrier(std::string label) override;
 
  private:
+  // A channel of `parent`.
+  P2pGroup(const P2pGroup& parent, std::string name);
+
   // Collectives are numbered, the same on all ranks, so that a rank that skipped one cannot be
   // matched with another; messages between two ranks are not, since the others do not see them.
   enum class Kind : std::uint8_t { collective, point_to_point };
@@ -78,12 +88,14 @@ class P2pGroup final : public Group {
                std::function<void()> run);
   void communicate();
   void execute(Operation& operation);
-  void begin(const Operation& operation);
+  ActivityLog::Handle begin(const Operation& operation);
 
   std::unique_ptr<Transport> transport_;
   FailureState& failures_;
   GroupOptions options_;
-  ActivityLog activity_;
+  Connect connect_;
+  std::string channel_;                    // its name among the channels of a group
+  std::shared_ptr<ActivityLog> activity_;  // one for all channels: they make one rank's story
   Link link_;
   Team everyone_;
   std::unique_ptr<NodeMemory> node_;                                 // from the first allocate() on
@@ -95,7 +107,9 @@ class P2pGroup final : public Group {
   std::condition_variable wake_;
   std::deque<Operation> queue_;
   bool stopping_ = false;
-  std::thread thread_;  // last: it uses everything above
+  std::thread thread_;  // it uses everything above
+
+  std::map<std::string, std::unique_ptr<P2pGroup>> channels_;  // of the calling thread
 };
 
 }  // namespace ddp::comm

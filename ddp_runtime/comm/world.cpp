@@ -80,10 +80,12 @@ World::World(const WorldOptions& options) {
     mpi_ = std::make_unique<MpiEnvironment>();
     require_agreement(announced, mpi_->size());
   }
-  std::unique_ptr<Transport> transport = mpi_ && mpi_->size() > 1
-                                             ? make_mpi_transport(failures_)
-                                             : std::move(make_in_process_transports(1).front());
-  group_ = std::make_unique<P2pGroup>(std::move(transport), failures_, options.group);
+  const bool several = mpi_ && mpi_->size() > 1;
+  const Connect connect = [this, several] {
+    return several ? make_mpi_transport(failures_)
+                   : std::move(make_in_process_transports(1).front());
+  };
+  group_ = std::make_unique<P2pGroup>(connect(), failures_, options.group, connect);
   errors_ = std::make_unique<ErrorChannel>(*group_, failures_, options.failure_dump);
 }
 

@@ -6,6 +6,7 @@
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/sync_batch_norm.h"
 
 namespace ddp {
 namespace {
@@ -49,6 +50,12 @@ std::optional<GradientStep> DistributedDataParallel::begin_uneven_step(bool have
   const int with_data =
       group_.all_reduce_value<std::int32_t>(have_data ? 1 : 0, comm::ReduceOp::sum);
   if (with_data == 0) return std::nullopt;
+  if (with_data < group_.size() && communicates_in_forward(module_)) {
+    throw UsageError(fmt::format(
+        "{} of {} ranks have no data left, and the model has SyncBatchNorm layers, which need all "
+        "ranks in forward(); give every rank the same number of batches (an empty batch will do)",
+        group_.size() - with_data, group_.size()));
+  }
   return begin(micro_batches, divide_by == DivideBy::all_ranks ? group_.size() : with_data, 0,
                have_data);
 }

@@ -90,7 +90,8 @@ class DistributedDataParallel {
   //   }
   //
   // Collective. Gradients are averaged over the ranks that have data, or over all ranks. Nothing
-  // once no rank has any. Since all ranks apply every step, they end with the same model.
+  // once no rank has any. Since all ranks apply every step, they end with the same model. Throws
+  // UsageError, on all ranks, if one has no data and the model must be run by all: SyncBatchNorm.
   enum class DivideBy : std::uint8_t { ranks_with_data, all_ranks };
   std::optional<GradientStep> begin_uneven_step(bool have_data, int micro_batches = 1,
                                                 DivideBy divide_by = DivideBy::ranks_with_data);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "ddp_runtime/comm/errors.h"
@@ -10,6 +11,7 @@ namespace ddp::comm {
 namespace {
 
 constexpr std::size_t kMostRecords = 256;
+constexpr std::size_t kMostChannels = 64;
 constexpr std::size_t kLongestText = 512;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -23,10 +25,29 @@ std::string shortened(std::string text) {
 
 }  // namespace
 
-const OperationRecord* Activity::stuck_in() const noexcept {
-  if (recent.empty()) return nullptr;
-  const OperationRecord& last = recent.back();
-  return !last.seconds || last.failed ? &last : nullptr;
+const OperationRecord* Activity::stuck_in(const std::string& channel) const noexcept {
+  const OperationRecord* stuck = nullptr;
+  for (auto record = recent.rbegin(); record != recent.rend(); ++record) {
+    if (record->channel != channel) continue;
+    if (record->seconds && !record->failed) break;
+    stuck = &*record;
+  }
+  return stuck;
+}
+
+std::vector<const OperationRecord*> Activity::stuck_in() const {
+  std::set<std::string> channels;
+  for (const auto& record : recent) channels.insert(record.channel);
+  std::vector<const OperationRecord*> stuck;
+  for (const auto& channel : channels) {
+    if (const auto* record = stuck_in(channel)) stuck.push_back(record);
+  }
+  return stuck;
+}
+
+std::uint64_t Activity::begun_in(const std::string& channel) const {
+  const auto found = collectives_begun.find(channel);
+  return found == collectives_begun.end() ? 0 : found->second;
 }
 
 const OperationRecord* Activity::last_completed() const noexcept {
@@ -38,7 +59,8 @@ const OperationRecord* Activity::last_completed() const noexcept {
 nlohmann::json to_json(const Activity& activity) {
   auto recent = nlohmann::json::array();
   for (const auto& r : activity.recent) {
-    recent.push_back({{"number", r.number ? nlohmann::json(*r.number) : nlohmann::json()},
+    recent.push_back({{"channel", r.channel},
+                      {"number", r.number ? nlohmann::json(*r.number) : nlohmann::json()},
                       {"what", r.what},
                       {"signature", r.signature},
                       {"begun_ago", r.begun_ago},
@@ -54,12 +76,17 @@ nlohmann::json to_json(const Activity& activity) {
 Activity activity_from_json(const nlohmann::json& json) {
   try {
     Activity activity;
-    activity.collectives_begun = json.at("collectives_begun").get<std::uint64_t>();
+    const auto& all_begun = json.at("collectives_begun").get_ref<const nlohmann::json::object_t&>();
+    for (const auto& [channel, begun] : all_begun) {
+      if (activity.collectives_begun.size() == kMostChannels) break;
+      activity.collectives_begun[shortened(channel)] = begun.get<std::uint64_t>();
+    }
     activity.phase = shortened(json.at("phase").get<std::string>());
     activity.phase_ago = json.at("phase_ago").get<double>();
     for (const auto& r : json.at("recent")) {
       if (activity.recent.size() == kMostRecords) break;
       OperationRecord record;
+      record.channel = shortened(r.at("channel").get<std::string>());
       if (!r.at("number").is_null()) record.number = r.at("number").get<std::uint64_t>();
       record.what = shortened(r.at("what").get<std::string>());
       record.signature = shortened(r.at("signature").get<std::string>());
@@ -74,20 +101,29 @@ Activity activity_from_json(const nlohmann::json& json) {
   }
 }
 
-void ActivityLog::begin(std::optional<std::uint64_t> number, std::string what,
-                        std::string signature) {
+ActivityLog::Handle ActivityLog::begin(std::optional<std::uint64_t> number, std::string what,
+                                       std::string signature, const std::string& channel) {
   const std::lock_guard lock(mutex_);
-  if (number) collectives_begun_ = *number + 1;
-  if (entries_.size() == kKept) entries_.pop_front();
+  if (number) collectives_begun_[channel] = *number + 1;
+  if (entries_.size() >= kKept) {
+    // One that runs on, while another channel is busy, is the one that will be asked about.
+    const auto over = std::find_if(entries_.begin(), entries_.end(),
+                                   [](const Entry& entry) { return entry.ended.has_value(); });
+    if (over != entries_.end()) entries_.erase(over);
+  }
   // Bounded, so that an account always fits a message.
-  entries_.push_back({number, shortened(std::move(what)), shortened(std::move(signature)),
-                      Clock::now(), std::nullopt, false});
+  entries_.push_back({next_, shortened(channel), number, shortened(std::move(what)),
+                      shortened(std::move(signature)), Clock::now(), std::nullopt, false});
+  return next_++;
 }
 
-void ActivityLog::end(bool failed) {
+void ActivityLog::end(Handle handle, bool failed) {
   const std::lock_guard lock(mutex_);
-  entries_.back().ended = Clock::now();
-  entries_.back().failed = failed;
+  const auto entry = std::find_if(entries_.rbegin(), entries_.rend(),
+                                  [&](const Entry& e) { return e.handle == handle; });
+  if (entry == entries_.rend()) return;
+  entry->ended = Clock::now();
+  entry->failed = failed;
 }
 
 void ActivityLog::set_phase(std::string phase) {
@@ -104,8 +140,8 @@ Activity ActivityLog::snapshot() const {
   activity.phase = phase_;
   activity.phase_ago = seconds_between(phase_since_, now);
   for (const auto& e : entries_) {
-    OperationRecord record{e.number, e.what,  e.signature, seconds_between(e.begun, now),
-                           {},       e.failed};
+    OperationRecord record{e.channel, e.number, e.what, e.signature, seconds_between(e.begun, now),
+                           {},        e.failed};
     if (e.ended) record.seconds = seconds_between(e.begun, *e.ended);
     activity.recent.push_back(std::move(record));
   }

@@ -1,11 +1,12 @@
-#pragma once
 // What a rank is doing and did last, so that others can tell why it did not come. A flight
 // recorder: always on, a few strings, read only when something takes too long or has failed.
+#pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -16,10 +17,14 @@
 
 namespace ddp::comm {
 
+// The collectives of a group itself; others belong to one of its channels, see Group::channel.
+constexpr char kMainChannel[] = "main";
+
 // One operation as others see it.
 struct OperationRecord {
-  // Collectives are numbered from 0, the same on all ranks that call the same ones; nothing for
-  // messages between two ranks.
+  std::string channel = kMainChannel;
+  // Collectives of a channel are numbered from 0, the same on all ranks that call the same ones;
+  // nothing for messages between two ranks.
   std::optional<std::uint64_t> number;
   std::string what;       // "all_reduce #17 (bucket 3: fc2.weight to fc2.bias)"
   std::string signature;  // what must be the same on all ranks: "all_reduce: sum of 1024 float32"
@@ -30,13 +35,16 @@ struct OperationRecord {
 
 // A snapshot of one rank.
 struct Activity {
-  std::uint64_t collectives_begun = 0;
+  std::map<std::string, std::uint64_t> collectives_begun;  // by channel
   std::string phase;     // what the program says it is doing: "epoch 2, step 117: forward"
   double phase_ago = 0;  // seconds since it said so
   std::vector<OperationRecord> recent;  // oldest first
 
-  // The last operation if it runs or has failed: what the rank waits in, or has waited in in vain.
-  const OperationRecord* stuck_in() const noexcept;
+  // Of each channel the operation that runs, or that failed first of those that failed last: what
+  // the rank waits in, or has waited in in vain before all that was queued behind it failed too.
+  std::vector<const OperationRecord*> stuck_in() const;
+  const OperationRecord* stuck_in(const std::string& channel) const noexcept;
+  std::uint64_t begun_in(const std::string& channel) const;
   const OperationRecord* last_completed() const noexcept;
 };
 
@@ -47,13 +55,18 @@ Activity activity_from_json(const nlohmann::json& json);
 // Thread-safe.
 class ActivityLog {
  public:
-  void begin(std::optional<std::uint64_t> number, std::string what, std::string signature);
-  void end(bool failed);
+  // Returns what end() is to be told. At most one operation per channel runs at a time.
+  using Handle = std::uint64_t;
+  Handle begin(std::optional<std::uint64_t> number, std::string what, std::string signature,
+               const std::string& channel = kMainChannel);
+  void end(Handle handle, bool failed);
   void set_phase(std::string phase);
   Activity snapshot() const;
 
  private:
   struct Entry {
+    Handle handle = 0;
+    std::string channel;
     std::optional<std::uint64_t> number;
     std::string what;
     std::string signature;
@@ -65,7 +78,8 @@ class ActivityLog {
   static constexpr std::size_t kKept = 32;
 
   mutable std::mutex mutex_;
-  std::uint64_t collectives_begun_ = 0;
+  Handle next_ = 0;
+  std::map<std::string, std::uint64_t> collectives_begun_;
   std::string phase_;
   Clock::time_point phase_since_ = Clock::now();
   std::deque<Entry> entries_;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 namespace ddp::comm {
@@ -61,18 +62,37 @@ std::optional<Failure> find_silent(std::span<const Witness> witnesses, const Fai
                            names_of(silent), silent.size() == 1 ? "does" : "do", complaint.text));
 }
 
-// The ranks that have begun the fewest collectives and wait in none.
-std::optional<Failure> find_absent(std::span<const Witness> witnesses, const Failure& complaint) {
+// The ranks that have begun the fewest collectives of a channel and wait in none of it.
+Witnesses behind_in(const std::string& channel, std::span<const Witness> witnesses) {
   std::uint64_t most = 0;
   std::uint64_t fewest = ~std::uint64_t{0};
   for (const auto& w : witnesses) {
-    most = std::max(most, w.activity->collectives_begun);
-    fewest = std::min(fewest, w.activity->collectives_begun);
+    most = std::max(most, w.activity->begun_in(channel));
+    fewest = std::min(fewest, w.activity->begun_in(channel));
   }
-  Witnesses absent;
+  Witnesses behind;
   for (const auto& w : witnesses) {
-    const bool behind = w.activity->collectives_begun == fewest && fewest < most;
-    if (behind && w.activity->stuck_in() == nullptr) absent.push_back(&w);
+    const bool fewer = w.activity->begun_in(channel) == fewest && fewest < most;
+    if (fewer && w.activity->stuck_in(channel) == nullptr) behind.push_back(&w);
+  }
+  return behind;
+}
+
+std::set<std::string> channels_of(std::span<const Witness> witnesses) {
+  std::set<std::string> channels;
+  for (const auto& w : witnesses) {
+    for (const auto& [channel, begun] : w.activity->collectives_begun) channels.insert(channel);
+  }
+  return channels;
+}
+
+// The ranks that are behind in some channel and wait in none at all.
+std::optional<Failure> find_absent(std::span<const Witness> witnesses, const Failure& complaint) {
+  Witnesses absent;
+  for (const auto& channel : channels_of(witnesses)) {
+    absent = behind_in(channel, witnesses);
+    std::erase_if(absent, [](const Witness* w) { return !w->activity->stuck_in().empty(); });
+    if (!absent.empty()) break;
   }
   if (absent.empty()) return std::nullopt;
   const Witness& first = *absent.front();
@@ -81,44 +101,77 @@ std::optional<Failure> find_absent(std::span<const Witness> witnesses, const Fai
                                   state_of(*first.activity, subject), complaint.text));
 }
 
+// The few are more likely to be wrong; among equals, those without rank 0.
+bool more_suspicious(const Witnesses& a, const Witnesses& b) {
+  if (a.size() != b.size()) return a.size() < b.size();
+  return a.front()->rank > b.front()->rank;
+}
+
+// Ranks that wait for each other in different channels: one has left out a collective of one of
+// them, and waits where it came to next.
+std::optional<Failure> find_elsewhere(std::span<const Witness> witnesses,
+                                      const Failure& complaint) {
+  std::map<std::string, Witnesses> behind;
+  for (const auto& channel : channels_of(witnesses)) {
+    auto ranks = behind_in(channel, witnesses);
+    if (!ranks.empty()) behind[channel] = std::move(ranks);
+  }
+  const auto worst = std::min_element(
+      behind.begin(), behind.end(),
+      [](const auto& a, const auto& b) { return more_suspicious(a.second, b.second); });
+  if (worst == behind.end()) return std::nullopt;
+  const Witness& first = *worst->second.front();
+  return blame(first, fmt::format("{} left out a collective that the others wait in, and rank {} "
+                                  "waits in {}; all must run the same layers in the same order; {}",
+                                  names_of(worst->second), first.rank,
+                                  first.activity->stuck_in().front()->what, complaint.text));
+}
+
 }  // namespace
 
 std::optional<Failure> find_disagreement(std::span<const Witness> witnesses) {
-  // By number of the collective: what was called, and by whom.
-  std::map<std::uint64_t, std::map<std::string, Witnesses>> calls;
+  // By channel and number of the collective: what was called, and by whom.
+  struct Call {
+    const Witness* by;
+    const OperationRecord* what;
+  };
+  using Place = std::pair<std::string, std::uint64_t>;
+  std::map<Place, std::map<std::string, std::vector<Call>>> calls;
   for (const auto& w : witnesses) {
-    const auto* call = w.activity ? w.activity->stuck_in() : nullptr;
-    if (call != nullptr && call->number) calls[*call->number][call->signature].push_back(&w);
+    if (!w.activity) continue;
+    // Also what is over: a rank whose message was too short for another need not notice.
+    for (const auto& call : w.activity->recent) {
+      if (call.number) calls[{call.channel, *call.number}][call.signature].push_back({&w, &call});
+    }
   }
-  for (const auto& [number, by_signature] : calls) {
+  for (const auto& [place, by_signature] : calls) {
     if (by_signature.size() < 2) continue;
-    // The few are more likely to be wrong; among equals, those without rank 0.
-    auto groups = std::vector<Witnesses>();
-    for (const auto& [signature, ranks] : by_signature) groups.push_back(ranks);
-    std::sort(groups.begin(), groups.end(), [](const Witnesses& a, const Witnesses& b) {
-      if (a.size() != b.size()) return a.size() < b.size();
-      return a.front()->rank > b.front()->rank;
-    });
-    const Witnesses& few = groups.front();
-    const Witnesses& many = groups.back();
-    const auto call_of = [](const Witness* w) {
-      const auto* call = w->activity->stuck_in();
-      return fmt::format("{} [{}]", call->what, call->signature);
-    };
+    std::vector<std::pair<Witnesses, const OperationRecord*>> groups;
+    for (const auto& [signature, of_ranks] : by_signature) {
+      groups.push_back({{}, of_ranks.front().what});
+      for (const Call& call : of_ranks) groups.back().first.push_back(call.by);
+    }
+    std::sort(groups.begin(), groups.end(),
+              [](const auto& a, const auto& b) { return more_suspicious(a.first, b.first); });
+    const auto& [few, few_called] = groups.front();
+    const auto& [many, many_called] = groups.back();
     return blame(
         *few.front(),
-        fmt::format("the ranks do not call the same collectives: {} called {}; {} called "
-                    "{}; all must run the same steps in the same order",
-                    names_of(few), call_of(few.front()), names_of(many), call_of(many.front())));
+        fmt::format("the ranks do not call the same collectives: {} called {} [{}]; {} called "
+                    "{} [{}]; all must run the same steps in the same order",
+                    names_of(few), few_called->what, few_called->signature, names_of(many),
+                    many_called->what, many_called->signature));
   }
   return std::nullopt;
 }
 
 Failure find_cause(std::span<const Witness> witnesses, const Failure& complaint) {
   if (auto failure = find_disagreement(witnesses)) return *failure;
+  // Nobody is waited for: who is late or silent has nothing to do with it.
+  if (complaint.symptom == Symptom::wrong_length) return {complaint.rank, complaint.text, true};
   if (auto failure = find_silent(witnesses, complaint)) return *failure;
   if (auto failure = find_absent(witnesses, complaint)) return *failure;
-  if (complaint.symptom == Symptom::wrong_length) return {complaint.rank, complaint.text, true};
+  if (auto failure = find_elsewhere(witnesses, complaint)) return *failure;
   return {complaint.rank,
           complaint.text +
               "; all ranks came, so the network between them does not deliver: check "

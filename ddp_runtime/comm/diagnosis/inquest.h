@@ -1,8 +1,8 @@
-#pragma once
 // Why a collective does not end, from what all ranks say of themselves. Pure.
 //
 // A rank that waits knows only whom it waits for, and that rank may be waiting itself: in a ring
 // everybody waits for a neighbour and only one of them is the cause. So rank 0 asks all.
+#pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -20,13 +20,14 @@ struct Witness {
   std::optional<Activity> activity;  // nothing: it did not answer
 };
 
-// Two ranks that are in the collective of the same number but called different ones: waiting longer
-// cannot help. Nothing if there are none.
+// Two ranks that called different collectives as the one of the same number of a channel:
+// waiting longer cannot help. Nothing if there are none.
 std::optional<Failure> find_disagreement(std::span<const Witness> witnesses);
 
 // Who is to blame after a wait that took too long. `complaint` is what the waiting rank said. In
 // this order: ranks that called something else, ranks that do not answer, ranks that have begun
-// fewer collectives and are in none; if all are in the same one, the network.
+// fewer collectives and are in none, ranks that have begun fewer because they wait in another
+// channel; if all are in the same one, the network.
 Failure find_cause(std::span<const Witness> witnesses, const Failure& complaint);
 
 // All that is known, for people and programs to look at afterwards: schema slurm-ddp/failure/1.

@@ -1,9 +1,7 @@
 #include "ddp_runtime/comm/failure/error_channel.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
-#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,17 +12,10 @@
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/failure/spoke.h"
+#include "ddp_runtime/comm/random_token.h"
 
 namespace ddp::comm {
 namespace {
-
-std::string random_token() {
-  std::array<std::uint64_t, 2> words{};
-  if (getrandom(words.data(), sizeof words, 0) != static_cast<ssize_t>(sizeof words)) {
-    throw RuntimeError("the kernel gave no random numbers for the error channel's token");
-  }
-  return fmt::format("{:016x}{:016x}", words[0], words[1]);
-}
 
 std::optional<Connection> reach_hub(const nlohmann::json& endpoint, int rank) {
   const auto token = endpoint.at("token").get<std::string>();

@@ -149,4 +149,14 @@ std::vector<std::unique_ptr<Transport>> make_in_process_transports(
   return transports;
 }
 
+std::unique_ptr<Transport> InProcessNetwork::connect(int rank) {
+  const auto r = static_cast<std::size_t>(rank);
+  const std::lock_guard lock(mutex_);
+  const std::size_t call = calls_[r]++;
+  if (call == unclaimed_.size()) {
+    unclaimed_.push_back(make_in_process_transports(ranks_, node_of_));
+  }
+  return std::move(unclaimed_[call][r]);
+}
+
 }  // namespace ddp::comm

@@ -12,12 +12,13 @@ namespace ddp::comm {
 void run_ranks(int ranks, const std::function<void(Group&)>& body, GroupOptions options,
                const std::function<int(int)>& node_of) {
   FailureState failures;
-  auto transports = make_in_process_transports(ranks, node_of);
+  InProcessNetwork network(ranks, node_of);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
 
   const auto run_rank = [&](int rank) {
     const auto r = static_cast<std::size_t>(rank);
-    P2pGroup group(std::move(transports[r]), failures, options);
+    const auto connect = [&network, rank] { return network.connect(rank); };
+    P2pGroup group(connect(), failures, options, connect);
     try {
       body(group);
     } catch (const std::exception& e) {

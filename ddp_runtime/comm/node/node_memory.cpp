@@ -1,24 +1,18 @@
 #include "ddp_runtime/comm/node/node_memory.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <optional>
 #include <span>
 
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/random_token.h"
 #include "ddp_runtime/comm/zeroed_bytes.h"
 
 namespace ddp::comm {
 namespace {
 
 constexpr std::size_t kAlignment = 4096;
-
-std::string random_token() {
-  std::uint64_t word = 0;
-  if (getrandom(&word, sizeof word, 0) != static_cast<ssize_t>(sizeof word)) word = 0;
-  return fmt::format("{:016x}", word);
-}
 
 bool all_agree(Group& group, bool mine) {
   return group.all_reduce_value<std::int64_t>(mine ? 1 : 0, ReduceOp::min) == 1;

@@ -31,19 +31,19 @@ const std::string kBucket = "all_reduce: sum of 1024 float32";
 
 Witness waiting(int rank, std::uint64_t number, const std::string& signature = kBucket) {
   Activity activity;
-  activity.collectives_begun = number + 1;
+  activity.collectives_begun[kMainChannel] = number + 1;
   const auto what = signature.substr(0, signature.find(':')) + " #" + std::to_string(number);
-  activity.recent.push_back({number, what, signature, 30, std::nullopt, false});
+  activity.recent.push_back({kMainChannel, number, what, signature, 30, std::nullopt, false});
   return {rank, "node" + std::to_string(rank), activity};
 }
 
 Witness idle_after(int rank, std::uint64_t number, const std::string& phase = {}) {
   Activity activity;
-  activity.collectives_begun = number + 1;
+  activity.collectives_begun[kMainChannel] = number + 1;
   activity.phase = phase;
   activity.phase_ago = 29;
   const auto what = "all_reduce #" + std::to_string(number);
-  activity.recent.push_back({number, what, kBucket, 31, 1.0, false});
+  activity.recent.push_back({kMainChannel, number, what, kBucket, 31, 1.0, false});
   return {rank, "node" + std::to_string(rank), activity};
 }
 
@@ -112,6 +112,24 @@ TEST(Inquest, OfTwoThatDifferTheOneThatIsNotRankZeroIsToBlame) {
   EXPECT_EQ(find_disagreement(ranks)->rank, 1);
 }
 
+TEST(Inquest, ACallThatIsOverOnOneRankIsComparedToo) {
+  // Rank 1's shorter message was sent and forgotten; rank 0 found it too short.
+  auto sender = idle_after(1, 17);
+  sender.activity->recent.back().signature = "all_reduce: sum of 8 float32";
+  const auto failure = find_disagreement(std::vector<Witness>{waiting(0, 17), sender});
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_THAT(failure->text, HasSubstr("all_reduce #17 [all_reduce: sum of 8 float32]"));
+}
+
+TEST(Inquest, AWrongLengthIsNotTheFaultOfWhoIsLateOrSilent) {
+  const Failure complaint{.rank = 0, .text = "length", .symptom = Symptom::wrong_length};
+  const std::vector<Witness> ranks{waiting(0, 17), waiting(1, 17), idle_after(2, 16), silent(3)};
+  const auto failure = find_cause(ranks, complaint);
+  EXPECT_EQ(failure.rank, 0);
+  EXPECT_EQ(failure.text, "length");
+}
+
 TEST(Inquest, WaitingAtDifferentNumbersIsNoDisagreement) {
   // A broadcast's root may be ahead of those that have not received yet.
   const std::vector<Witness> ranks{waiting(0, 18, "barrier: nothing"), waiting(1, 17), silent(2),
@@ -119,34 +137,116 @@ TEST(Inquest, WaitingAtDifferentNumbersIsNoDisagreement) {
   EXPECT_FALSE(find_disagreement(ranks));
 }
 
+// The same rank also waits in a collective of a second channel.
+Witness also_waiting(Witness witness, std::uint64_t number,
+                     const std::string& signature = "all_gather: 9 float64") {
+  witness.activity->collectives_begun["norm"] = number + 1;
+  const auto what =
+      "norm " + signature.substr(0, signature.find(':')) + " #" + std::to_string(number);
+  witness.activity->recent.push_back({"norm", number, what, signature, 20, std::nullopt, false});
+  return witness;
+}
+
+Witness has_done(Witness witness, std::uint64_t number) {
+  witness.activity->collectives_begun["norm"] = number + 1;
+  witness.activity->recent.push_back(
+      {"norm", number, "norm all_gather #" + std::to_string(number), kBucket, 40, 1.0, false});
+  return witness;
+}
+
+TEST(Inquest, TheSameNumberInAnotherChannelIsNoDisagreement) {
+  const std::vector<Witness> ranks{waiting(0, 17), also_waiting(idle_after(1, 16), 17)};
+  EXPECT_FALSE(find_disagreement(ranks));
+}
+
+TEST(Inquest, AChannelsCollectivesAreComparedToo) {
+  const std::vector<Witness> ranks{also_waiting(waiting(0, 17), 4),
+                                   also_waiting(idle_after(1, 16), 4, "all_gather: 17 float64")};
+  const auto failure = find_disagreement(ranks);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_THAT(failure->text, HasSubstr("norm all_gather #4 [all_gather: 17 float64]"));
+}
+
+TEST(Inquest, ARankThatWaitsInAChannelIsNotTheOneThatComputes) {
+  // 0 waits for the others' bucket 17; 1 has not got there, because it waits for 2's statistics.
+  const std::vector<Witness> ranks{has_done(waiting(0, 17), 4), also_waiting(idle_after(1, 16), 5),
+                                   has_done(idle_after(2, 16, "backward"), 4)};
+  EXPECT_EQ(find_cause(ranks, kComplaint).rank, 2);
+}
+
+TEST(Inquest, ARankThatLeftOutACollectiveOfAChannelWaitsElsewhere) {
+  // 2 has no such layer: it is in the bucket that comes after it, where nobody else is.
+  const std::vector<Witness> ranks{also_waiting(idle_after(0, 16), 5),
+                                   also_waiting(idle_after(1, 16), 5), has_done(waiting(2, 17), 4)};
+  EXPECT_FALSE(find_disagreement(ranks));
+  const auto failure = find_cause(ranks, kComplaint);
+  EXPECT_EQ(failure.rank, 2);
+  EXPECT_THAT(failure.text, StartsWith("rank 2 (node2) left out a collective that the others wait "
+                                       "in, and rank 2 waits in all_reduce #17"));
+}
+
 TEST(Activity, SurvivesTheWay) {
   ActivityLog log;
   log.set_phase("epoch 1: forward");
-  log.begin(std::nullopt, "send", "send: 1 uint8");
-  log.end(false);
+  const auto send = log.begin(std::nullopt, "send", "send: 1 uint8");
+  log.end(send, false);
   log.begin(4, "all_reduce #4 (bucket 0)", kBucket);
   const Activity copy = activity_from_json(nlohmann::json::parse(to_json(log.snapshot()).dump()));
-  EXPECT_EQ(copy.collectives_begun, 5U);
+  EXPECT_EQ(copy.begun_in(kMainChannel), 5U);
+  EXPECT_EQ(copy.begun_in("norm"), 0U);
   EXPECT_EQ(copy.phase, "epoch 1: forward");
   ASSERT_EQ(copy.recent.size(), 2U);
   EXPECT_EQ(copy.last_completed()->what, "send");
-  EXPECT_EQ(copy.stuck_in()->what, "all_reduce #4 (bucket 0)");
-  EXPECT_EQ(copy.stuck_in()->number, 4U);
+  ASSERT_NE(copy.stuck_in(kMainChannel), nullptr);
+  EXPECT_EQ(copy.stuck_in(kMainChannel)->what, "all_reduce #4 (bucket 0)");
+  EXPECT_EQ(copy.stuck_in(kMainChannel)->number, 4U);
 }
 
 TEST(Activity, AFailedOperationIsWhereTheRankIsStuck) {
   ActivityLog log;
-  log.begin(0, "barrier #0", "barrier: nothing");
-  log.end(true);
-  EXPECT_EQ(log.snapshot().stuck_in()->what, "barrier #0");
-  EXPECT_EQ(log.snapshot().last_completed(), nullptr);
+  const auto barrier = log.begin(0, "barrier #0", "barrier: nothing");
+  log.end(barrier, true);
+  const auto snapshot = log.snapshot();
+  EXPECT_EQ(snapshot.stuck_in(kMainChannel)->what, "barrier #0");
+  EXPECT_EQ(snapshot.last_completed(), nullptr);
+}
+
+TEST(Activity, WhatFailedFirstIsWhereTheRankIsStuckNotWhatWasQueuedBehind) {
+  ActivityLog log;
+  log.end(log.begin(0, "bucket 0", kBucket), false);
+  log.end(log.begin(1, "bucket 1", kBucket), true);
+  log.end(log.begin(2, "bucket 2", kBucket), true);
+  EXPECT_EQ(log.snapshot().stuck_in(kMainChannel)->what, "bucket 1");
+}
+
+TEST(Activity, TheEndOfOneChannelsOperationIsNotTheOthers) {
+  ActivityLog log;
+  const auto bucket = log.begin(0, "bucket", kBucket);
+  const auto norm = log.begin(0, "norm", kBucket, "norm");
+  log.end(bucket, false);
+  const auto snapshot = log.snapshot();
+  ASSERT_EQ(snapshot.stuck_in().size(), 1U);
+  EXPECT_EQ(snapshot.stuck_in().front()->what, "norm");
+  EXPECT_EQ(snapshot.stuck_in().front()->channel, "norm");
+  log.end(norm, false);
+  EXPECT_TRUE(log.snapshot().stuck_in().empty());
+}
+
+TEST(Activity, WhatRunsOnIsRememberedWhileAnotherChannelIsBusy) {
+  ActivityLog log;
+  log.begin(0, "the bucket that hangs", kBucket);
+  for (std::uint64_t i = 0; i < 100; ++i) log.end(log.begin(i, "norm", kBucket, "norm"), false);
+  const auto snapshot = log.snapshot();
+  ASSERT_NE(snapshot.stuck_in(kMainChannel), nullptr);
+  EXPECT_EQ(snapshot.stuck_in(kMainChannel)->what, "the bucket that hangs");
+  EXPECT_LE(snapshot.recent.size(), 32U);
 }
 
 TEST(Activity, AlwaysFitsAMessage) {
   ActivityLog log;
   for (std::uint64_t i = 0; i < 1000; ++i) {
-    log.begin(i, std::string(100'000, 'x'), std::string(100'000, 'y'));
-    log.end(false);
+    log.end(log.begin(i, std::string(100'000, 'x'), std::string(100'000, 'y')), false);
   }
   EXPECT_LT(to_json(log.snapshot()).dump().size(), kMaxText);
 }
@@ -154,7 +254,9 @@ TEST(Activity, AlwaysFitsAMessage) {
 TEST(Activity, NonsenseIsRefused) {
   for (const char* text :
        {"[]", "{}", "null", R"({"collectives_begun": "many"})",
-        R"({"collectives_begun": 1, "phase": "", "phase_ago": 0, "recent": 7})"}) {
+        R"({"collectives_begun": 1, "phase": "", "phase_ago": 0, "recent": []})",
+        R"({"collectives_begun": {"main": "x"}, "phase": "", "phase_ago": 0, "recent": []})",
+        R"({"collectives_begun": {}, "phase": "", "phase_ago": 0, "recent": 7})"}) {
     EXPECT_THROW(activity_from_json(nlohmann::json::parse(text)), RuntimeError) << text;
   }
 }

@@ -38,6 +38,22 @@ TEST(P2pGroup, RunsCollectivesInTheOrderTheyWereAskedFor) {
   });
 }
 
+TEST(P2pGroup, AThousandCollectivesOfAllSizesAreOverWhenTheBarrierBehindThemIs) {
+  run_ranks(4, [](Group& group) {
+    std::vector<std::vector<std::int64_t>> data;
+    for (std::size_t i = 0; i < 1000; ++i) data.emplace_back(i % 97, static_cast<std::int64_t>(i));
+    std::vector<Work> works;
+    for (auto& values : data) {
+      works.push_back(group.all_reduce(buffer_of(std::span(values)), ReduceOp::sum));
+    }
+    group.barrier().wait();
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      EXPECT_TRUE(works[i].done());
+      EXPECT_THAT(data[i], testing::Each(4 * static_cast<std::int64_t>(i)));
+    }
+  });
+}
+
 TEST(P2pGroup, TextsOfDifferentLengthsAreGathered) {
   run_ranks(4, [](Group& group) {
     const std::string mine(static_cast<std::size_t>(group.rank()) * 3, 'x');
@@ -124,6 +140,69 @@ TEST(P2pGroup, WrongArgumentsAreRefusedAtTheCall) {
     EXPECT_THROW(group.broadcast(buffer_of(std::span(four)), 2), std::invalid_argument);
     EXPECT_THROW(group.send(buffer_of(std::span(four)), group.rank()), std::invalid_argument);
   });
+}
+
+// What would deadlock on one channel: ranks that ask for two collectives in different orders.
+TEST(P2pGroup, AChannelHasAnOrderOfItsOwn) {
+  for (const int ranks : {1, 2, 4}) {
+    run_ranks(ranks, [&](Group& group) {
+      Group& channel = group.channel("norm");
+      EXPECT_EQ(channel.rank(), group.rank());
+      EXPECT_EQ(channel.size(), ranks);
+      EXPECT_EQ(&group.channel("norm"), &channel);
+      for (int round = 0; round < 20; ++round) {
+        std::int64_t one = 1;
+        std::int64_t ten = 10;
+        const bool first = (round + group.rank()) % 2 == 0;
+        Work a = first ? group.all_reduce(buffer_of(one), ReduceOp::sum) : Work();
+        channel.all_reduce(buffer_of(ten), ReduceOp::sum).wait();
+        if (!first) a = group.all_reduce(buffer_of(one), ReduceOp::sum);
+        a.wait();
+        EXPECT_EQ(one, ranks);
+        EXPECT_EQ(ten, 10 * ranks);
+      }
+    });
+  }
+}
+
+TEST(P2pGroup, AChannelReducesInSharedMemoryOfItsOwn) {
+  run_ranks(3, [](Group& group) {
+    std::vector<std::shared_ptr<std::byte>> memory;
+    for (Group* g : {&group, &group.channel("norm")}) {
+      memory.push_back(g->allocate(1024));
+      auto* values = reinterpret_cast<float*>(memory.back().get());
+      std::fill(values, values + 256, 1.0F);
+      g->all_reduce(buffer_of(std::span(values, 256)), ReduceOp::sum).wait();
+      EXPECT_EQ(values[255], 3.0F);
+    }
+  });
+}
+
+TEST(P2pGroup, AFailureEndsTheWaitsInAChannelToo) {
+  const auto text = error_of([] {
+    run_ranks(3, [](Group& group) {
+      Group& channel = group.channel("norm");
+      if (group.rank() == 1) throw std::runtime_error("no more tea");
+      channel.barrier("statistics").wait();
+    });
+  });
+  EXPECT_EQ(text, "no more tea");
+}
+
+TEST(P2pGroup, AChannelIsNamedInWhatItsWaitsSay) {
+  const auto text = error_of([] {
+    run_ranks(2,
+              [](Group& group) {
+                Group& channel = group.channel("norm");
+                if (group.rank() == 1) {
+                  std::this_thread::sleep_for(400ms);
+                  return;
+                }
+                channel.barrier("statistics").wait();
+              },
+              {.limits = {.timeout = 100ms}});
+  });
+  EXPECT_THAT(text, HasSubstr("in norm barrier #0 (statistics) for rank 1"));
 }
 
 TEST(P2pGroup, TimesTellWhenACollectiveRan) {

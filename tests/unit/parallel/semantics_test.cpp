@@ -224,6 +224,41 @@ TEST(DataParallelSemantics, TiedWeightsAreReducedOnce) {
   });
 }
 
+// A layer in double precision after one in single precision: what cannot share a bucket.
+struct MixedImpl : torch::nn::Module {
+  MixedImpl() {
+    register_module("single", single);
+    register_module("twice", twice);
+    twice->to(torch::kFloat64);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return twice(torch::tanh(single(x)).to(torch::kFloat64));
+  }
+  torch::nn::Linear single{4, 3};
+  torch::nn::Linear twice{3, 2};
+};
+TORCH_MODULE(Mixed);
+
+TEST(DataParallelSemantics, GradientsOfDifferentTypesHaveBucketsOfTheirOwn) {
+  auto alone = seeded([] { return Mixed(); });
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto loss = loss_of(alone->forward(input_of(rank)));
+    loss.backward(torch::full_like(loss, 1.0 / 3));
+  }
+  const auto expected = gradients_of(*alone);
+  comm::run_ranks(3, [&](comm::Group& group) {
+    auto net = seeded([] { return Mixed(); });
+    DistributedDataParallel replica(*net, group);
+    EXPECT_EQ(replica.bucket_count(), 2U);
+    for (int i = 0; i < 2; ++i) {
+      auto step = replica.begin_step();
+      step.backward(loss_of(net->forward(input_of(group.rank()))));
+      expect_close(gradients_of(*net), expected);
+    }
+    EXPECT_EQ(net->twice->weight.grad().scalar_type(), torch::kFloat64);
+  });
+}
+
 TEST(DataParallelSemantics, FrozenParametersAreNotSent) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();
@@ -461,6 +496,132 @@ TEST(ActivationCheckpoint, WorksWithBucketsWithoutAStaticGraph) {
     expect_close(results[0], results[1]);
     expect_close(results[0], results[2]);
   });
+}
+
+// Checkpointed segments as models use them (pytorch/pytorch#69060): once, twice, with a branch that
+// nobody uses, with weights that two segments share, with a number of segments that changes.
+struct SegmentCase {
+  const char* name;
+  bool with_unused;
+  std::vector<int> times;  // how often the shared middle layer is used, by step
+  bool allow_unused;
+  bool static_graph;
+};
+
+class CheckpointedSegments : public testing::TestWithParam<SegmentCase> {};
+
+TEST_P(CheckpointedSegments, GiveTheGradientsOfOneProcessWithoutThem) {
+  const auto& c = GetParam();
+  const auto make = [&c] {
+    auto net = seeded([] { return Deep(); });
+    net->eval();  // threads share the random generator
+    if (c.with_unused) net->register_module("unused", torch::nn::Linear(2, 2));
+    return net;
+  };
+  std::vector<std::map<std::string, torch::Tensor>> expected;
+  auto alone = make();
+  for (const int times : c.times) {
+    for (auto& p : alone->parameters()) p.mutable_grad().reset();
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto loss = loss_of(alone->forward(input_of(rank), false, times));
+      loss.backward(torch::full_like(loss, 0.5));
+    }
+    expected.push_back(gradients_of(*alone));
+  }
+  comm::run_ranks(2, [&](comm::Group& group) {
+    auto net = make();
+    auto options = small_buckets();
+    options.allow_unused = c.allow_unused;
+    options.static_graph = c.static_graph;
+    DistributedDataParallel replica(*net, group, options);
+    for (std::size_t i = 0; i < c.times.size(); ++i) {
+      auto step = replica.begin_step();
+      step.backward(loss_of(net->forward(input_of(group.rank()), true, c.times[i])));
+      expect_close(gradients_of(*net), expected[i]);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Uses, CheckpointedSegments,
+    testing::Values(SegmentCase{"once", false, {1, 1, 1}, false, false},
+                    SegmentCase{"twice_with_shared_weights", false, {2, 2, 2}, false, false},
+                    SegmentCase{"dynamic", false, {1, 3, 2}, false, false},
+                    SegmentCase{"dynamic_and_sometimes_unused", false, {1, 0, 2}, true, false},
+                    SegmentCase{"beside_an_unused_layer", true, {2, 2, 2}, true, false},
+                    SegmentCase{"once_static", false, {1, 1, 1}, false, true},
+                    SegmentCase{"twice_static", false, {2, 2, 2}, false, true},
+                    SegmentCase{"unused_static", true, {2, 2, 2}, false, true}),
+    [](const auto& param_info) { return std::string(param_info.param.name); });
+
+// Activation checkpointing by hand: a function whose backward runs a backward of its own, which
+// gives the layer's parameters gradients at once, one for each use.
+class NestedBackward : public torch::autograd::Function<NestedBackward> {
+ public:
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               torch::nn::LinearImpl* layer) {
+    context->save_for_backward({x});
+    context->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
+    const torch::NoGradGuard no_grad;
+    return layer->forward(x);
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               const torch::autograd::tensor_list& gradients) {
+    const auto x = context->get_saved_variables()[0].detach().requires_grad_();
+    auto* layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
+    const torch::AutoGradMode with_grad(true);
+    layer->forward(x).backward(gradients[0]);
+    return {x.grad(), torch::Tensor()};
+  }
+};
+
+torch::Tensor nested_loss(Deep& net, const torch::Tensor& x) {
+  auto y = torch::tanh(net->one(x));
+  for (int i = 0; i < 2; ++i) y = torch::tanh(NestedBackward::apply(y, net->two.get()));
+  return loss_of(net->three(y));
+}
+
+TEST(NestedBackward, AParameterWithSeveralGradientsNeedsAStaticGraph) {
+  auto alone = seeded([] { return Deep(); });
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto loss = nested_loss(alone, input_of(rank));
+    loss.backward(torch::full_like(loss, 0.5));
+  }
+  const auto expected = gradients_of(*alone);
+  ASSERT_EQ(expected.size(), 6U);
+  comm::run_ranks(2, [&](comm::Group& group) {
+    auto net = seeded([] { return Deep(); });
+    auto options = small_buckets();
+    options.static_graph = true;
+    DistributedDataParallel replica(*net, group, options);
+    for (int i = 0; i < 3; ++i) {
+      auto step = replica.begin_step();
+      step.backward(nested_loss(net, input_of(group.rank())));
+      expect_close(gradients_of(*net), expected);
+    }
+  });
+  EXPECT_THAT(error_of([](comm::Group& group) {
+                auto net = seeded([] { return Deep(); });
+                DistributedDataParallel replica(*net, group, small_buckets());
+                auto step = replica.begin_step();
+                step.backward(nested_loss(net, input_of(group.rank())));
+              }),
+              AllOf(HasSubstr("parameter 'two."), HasSubstr("got its gradient twice"),
+                    HasSubstr("ddp::checkpointed()")));
+}
+
+TEST(StepAgreement, AnotherNumberOfMicroBatchesIsNamed) {
+  EXPECT_THAT(error_of([](comm::Group& group) {
+                auto net = make_branches();
+                DistributedDataParallel replica(*net, group);
+                const int micro_batches = group.rank() == 2 ? 2 : 1;
+                auto step = replica.begin_step(micro_batches);
+                for (int i = 0; i < micro_batches; ++i) {
+                  step.backward(loss_of(net->forward(input_of(0), "abc")));
+                }
+              }),
+              HasSubstr("rank 0 is in step 1 with 1 micro-batch (tag 0), rank 2 in step 1 with 2 "
+                        "micro-batches (tag 0)"));
 }
 
 }  // namespace

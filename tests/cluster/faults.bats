@@ -1,0 +1,66 @@
+#!/usr/bin/env bats
+# What goes wrong on one of three nodes of a real SLURM ends the job step on all of them, with one
+# sentence that names the rank and the cause. The same faults as in tests/ranks/faults.bats; here
+# the ranks share neither memory nor a network namespace, and SLURM starts and ends them.
+
+bats_require_minimum_version 1.5.0
+load common
+load ../ranks/faults
+
+setup_file() {
+  cluster_up 3
+  export OMP_NUM_THREADS=1
+}
+teardown_file() { cluster_down; }
+
+setup() {
+  cd "$work"
+  rm -rf ./*
+}
+
+step=(srun --ddp -N3 --ntasks-per-node=1)
+
+# ends FAULT RANK...: with --kill-on-bad-exit=0 SLURM leaves the other tasks to themselves.
+ends() {
+  local status=0
+  timeout -k 5 45 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" "$1" "$work" > out 2>&1 || status=$?
+  [ "$status" -ne 0 ] && [ "$status" -ne 124 ] || { cat out; return 1; }
+  check_fault "$1" "$work" "${@:2}"
+}
+
+@test "killed ranks" {
+  ends kill-in-backward 0 2
+  rm -f ./*
+  ends kill-in-norm 0 2
+}
+
+@test "a stopped rank is named after the time-out, and SLURM has no trouble ending it" {
+  ends stop-in-backward 2
+  run ! pgrep -f "fault_ranks stop-in-backward $work"
+  assert_nodes_in_service
+}
+
+@test "errors of one rank" {
+  for fault in throw-in-forward nan skip-step uneven-data; do
+    rm -f ./*
+    ends "$fault" 0 1 2
+  done
+}
+
+@test "models that differ" {
+  for fault in swapped-parameters extra-layer leave-out-norm; do
+    rm -f ./*
+    ends "$fault" 0 1 2
+  done
+}
+
+@test "three nodes learn what one process learns, SyncBatchNorm included" {
+  "${step[@]}" "$build_dir/tests/fault_ranks" none "$work"
+  mv parameters of-three
+  srun --ddp -N1 -n1 "$build_dir/tests/fault_ranks" none "$work"
+  python3 - <<'PY'
+three, one = ([float(line) for line in open(name)] for name in ("of-three", "parameters"))
+assert len(three) == len(one) == 143, (len(three), len(one))
+assert max(abs(a - b) / max(1, abs(b)) for a, b in zip(three, one)) < 1e-5
+PY
+}

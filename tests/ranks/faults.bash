@@ -1,0 +1,37 @@
+# What the program fault_ranks says of each of its faults, for the tests that run it under mpirun
+# and under srun, and how to check that all ranks ended.
+# shellcheck shell=bash
+
+# An extended regular expression for the one line that the job must print about fault $1.
+fault_text() {
+  local process='\(.*, process [0-9]+\)'
+  case $1 in
+    kill-*) echo "rank 1 $process ended without a word: it was killed or crashed;.*" ;;
+    stop-*) echo "rank 1 $process does not answer: stopped.*; rank [02] waited 4 s in .*" ;;
+    throw-in-forward) echo 'rank 1 on .*: bad sample 17' ;;
+    skip-step) echo 'rank . on .*: the ranks are not in the same step: rank 0 is in step 3 .*\(tag 3\), rank 1 in step 3 .*\(tag 4\);.*' ;;
+    swapped-parameters) echo "rank . on .*: the model of rank 1 is not that of rank 0: tensor 4 is 'left.weight .*' on rank 0 and 'right.weight .*' on rank 1.*" ;;
+    extra-layer) echo "rank . on .*: the model of rank 1 is not that of rank 0: .* 'extra.weight .*' on rank 1 \(11 and 13 tensors in all\).*" ;;
+    nan) echo 'rank . on .*: the loss is not finite on rank 1 in step 3: .*' ;;
+    uneven-data) echo "the ranks do not call the same collectives: rank 1 $process called barrier .*; ranks 0 and 2 called broadcast .*" ;;
+    leave-out-norm) echo "rank 1 $process left out a collective that the others wait in, and rank 1 waits in all_reduce #[0-9]+ \((step agreement|bucket .*)\); all must run the same layers in the same order; rank . waited 4 s in .*" ;;
+    short-message | long-message) echo 'rank 0 and a peer disagree on the length of a message; .*' ;;
+    *) return 1 ;;
+  esac
+}
+
+# check_fault FAULT FOLDER RANK...: the output in FOLDER/out says what it must, once; each RANK was
+# told and ended by itself with 1.
+check_fault() {
+  local fault=$1 folder=$2 rank
+  shift 2
+  if ! grep -qxE "fault_ranks: $(fault_text "$fault")" "$folder/out" ||
+    [ "$(grep -c '^fault_ranks: ' "$folder/out")" -ne 1 ]; then
+    cat "$folder/out"
+    return 1
+  fi
+  for rank in "$@"; do
+    [ -s "$folder/told.$rank" ] || { echo "rank $rank was told nothing"; return 1; }
+    [ "$(cat "$folder/exit.$rank")" = 1 ] || { echo "rank $rank did not end with 1"; return 1; }
+  done
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env bats
+# Three processes under mpirun, in one of which something goes wrong: all end within seconds, with
+# one sentence that names the rank and the cause.
+
+bats_require_minimum_version 1.5.0
+load faults
+
+setup() {
+  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
+  program=${SLURM_DDP_BUILD:-$here/build}/tests/fault_ranks
+  work=$BATS_TEST_TMPDIR
+  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+}
+
+# ranks N FAULT [mpirun's options]: within the time limit. mpirun itself would end the others as
+# soon as one fails; --enable-recovery keeps it from that, so that they have to do it themselves.
+ranks() {
+  local n=$1 fault=$2
+  shift 2
+  timeout -k 5 40 mpirun --quiet "$@" -n "$n" "$program" "$fault" "$work" > "$work/out" 2>&1
+}
+
+# all_end FAULT RANK...: three ranks end; each RANK by itself.
+all_end() {
+  local status=0
+  ranks 3 "$1" --enable-recovery || status=$?
+  [ "$status" -ne 124 ] && [ "$status" -ne 137 ] || { cat "$work/out"; return 1; }
+  check_fault "$1" "$work" "${@:2}"
+}
+
+@test "without a fault three ranks learn what one learns, SyncBatchNorm included" {
+  ranks 3 none
+  mv "$work/parameters" "$work/of-three"
+  ranks 1 none
+  python3 - "$work/of-three" "$work/parameters" <<'PY'
+import sys
+three, one = ([float(line) for line in open(name)] for name in sys.argv[1:])
+assert len(three) == len(one) == 143, (len(three), len(one))
+worst = max(abs(a - b) / max(1, abs(b)) for a, b in zip(three, one))
+assert worst < 1e-5, worst
+PY
+}
+
+@test "a rank killed in backward" { all_end kill-in-backward 0 2; }
+@test "a rank killed while the others wait for its sums in SyncBatchNorm" { all_end kill-in-norm 0 2; }
+@test "a rank stopped in backward is named after the time-out" { all_end stop-in-backward 2; }
+@test "a rank stopped while the others wait in SyncBatchNorm is named after the time-out" { all_end stop-in-norm 2; }
+@test "an exception in forward" { all_end throw-in-forward 0 1 2; }
+@test "a rank that skips a step" { all_end skip-step 0 1 2; }
+@test "two parameters swapped on one rank" { all_end swapped-parameters 0 1 2; }
+@test "an extra layer on one rank" { all_end extra-layer 0 1 2; }
+@test "a loss that is not a number on one rank" { all_end nan 0 1 2; }
+@test "data that ends early on one rank, without an uneven step" { all_end uneven-data 0 1 2; }
+@test "a SyncBatchNorm layer that one rank leaves out" { all_end leave-out-norm 0 1 2; }
+@test "a message shorter than its receiver expects" { all_end short-message 0 1 2; }
+@test "a message longer than its receiver expects" { all_end long-message 0 1 2; }
+
+@test "mpirun's own exit code tells that the job failed, and no stopped process stays behind" {
+  run ! ranks 3 throw-in-forward
+  run ! ranks 3 stop-in-backward
+  run ! pgrep -f "$program stop-in-backward $work"
+}
+
+@test "a failure leaves a record of what all ranks were doing" {
+  ranks 3 leave-out-norm --enable-recovery || true
+  python3 - "$work/failure.json" <<'PY'
+import json, sys
+record = json.load(open(sys.argv[1]))
+assert record["schema"] == "slurm-ddp/failure/1" and record["rank"] == 1, record
+begun = [rank["activity"]["collectives_begun"] for rank in record["ranks"]]
+assert [b["SyncBatchNorm"] for b in begun] == [5, 4, 5], begun
+PY
+}
