@@ -2,14 +2,20 @@
 #pragma once
 
 #include "ddp_runtime/amp/autocast.h"
+#include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/data/prefetch.h"
 #include "ddp_runtime/data/readers.h"
+#include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/parallel/activation_checkpoint.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
+#include "ddp_runtime/train/optimizer.h"
+#include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/trainer.h"
 
 namespace ddp {

@@ -11,7 +11,8 @@
 
 namespace ddp::data {
 
-// inputs: float [n, channels, height, width] or [n, features]; targets: int64 [n].
+// inputs: float [n, channels, height, width] or [n, features], targets: int64 [n]; of a text, token
+// numbers, int64 [n, context], and the token after each of them, int64 [n, context].
 struct Batch {
   torch::Tensor inputs;
   torch::Tensor targets;
@@ -21,6 +22,7 @@ struct Batch {
 struct SampleShape {
   std::vector<std::int64_t> input;  // without the batch dimension
   std::int64_t classes = 0;
+  bool tokens = false;  // a text
 };
 
 class Dataset {
@@ -34,6 +36,10 @@ class Dataset {
   virtual SampleShape shape() const = 0;
   // Samples `indices`, in that order. Called from several threads at once.
   virtual Batch get(std::span<const std::int64_t> indices) const = 0;
+  // The same samples as training sees them in epoch `epoch`: augmented, if they are.
+  virtual Batch draw(std::span<const std::int64_t> indices, std::int64_t /*epoch*/) const {
+    return get(indices);
+  }
 };
 
 struct DataPair {

@@ -32,20 +32,37 @@ fs::path bundled(const fs::path& relative) {
                   relative.string()));
 }
 
-}  // namespace
-
-DataPair open_data(const std::string& specification, const SyntheticShape& synthetic,
-                   std::uint64_t seed) {
+DataPair read(const std::string& specification, const DataOptions& options) {
   const std::size_t colon = specification.find(':');
   const std::string kind = specification.substr(0, colon);
   const std::string place = colon == std::string::npos ? "" : specification.substr(colon + 1);
-  if (kind == "digits" && place.empty()) return read_digits(bundled("digits/digits.csv.gz"));
-  if (kind == "mnist" && !place.empty()) return read_mnist(place);
-  if (kind == "synthetic" && place.empty()) {
-    return make_synthetic(synthetic.input, synthetic.classes, synthetic.samples, seed);
+  if (place.empty()) {
+    const auto& s = options.synthetic;
+    if (specification == "digits") return read_digits(bundled("digits/digits.csv.gz"));
+    if (specification == "synthetic") {
+      return make_synthetic(s.input, s.classes, s.samples, options.seed);
+    }
+  } else {
+    if (kind == "mnist") return read_mnist(place);
+    if (kind == "cifar10") return read_cifar10(place);
+    if (kind == "text") return read_text(place, options.context);
+    if (kind == "hdf5") return read_hdf5(place);
   }
   throw UsageError(
-      fmt::format("cannot read data '{}'; use digits, mnist:DIR or synthetic", specification));
+      fmt::format("cannot read data '{}'; use digits, mnist:DIR, cifar10:DIR, text:FILE, hdf5:FILE "
+                  "or synthetic",
+                  specification));
+}
+
+}  // namespace
+
+DataPair open_data(const std::string& specification, const DataOptions& options) {
+  auto data = read(specification, options);
+  if (options.augmentation.any()) {
+    data.train =
+        std::make_shared<const AugmentedImages>(data.train, options.augmentation, options.seed);
+  }
+  return data;
 }
 
 }  // namespace ddp::data

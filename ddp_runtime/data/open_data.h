@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "ddp_runtime/data/augmented_images.h"
 #include "ddp_runtime/data/dataset.h"
 
 namespace ddp::data {
@@ -14,8 +15,15 @@ struct SyntheticShape {
   std::int64_t samples = 10000;
 };
 
-// digits | mnist:DIR | synthetic. Throws UsageError naming what is wrong and what there is.
-DataPair open_data(const std::string& specification, const SyntheticShape& synthetic,
-                   std::uint64_t seed);
+struct DataOptions {
+  std::uint64_t seed = 1;      // of synthetic data and of augmentation
+  std::int64_t context = 128;  // bytes of one sample of a text
+  Augmentation augmentation;   // of training images
+  SyntheticShape synthetic;
+};
+
+// digits | mnist:DIR | cifar10:DIR | text:FILE | hdf5:FILE | synthetic. Throws UsageError naming
+// what is wrong and what there is, RuntimeError for damaged files.
+DataPair open_data(const std::string& specification, const DataOptions& options = {});
 
 }  // namespace ddp::data

@@ -3,18 +3,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "ddp_runtime/data/mix.h"
+
 namespace ddp::data {
 namespace {
 
 constexpr std::uint64_t kRounds = 6;
-
-// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-std::uint64_t mix(std::uint64_t x) noexcept {
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31U);
-}
 
 }  // namespace
 

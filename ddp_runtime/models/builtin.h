@@ -1,4 +1,4 @@
-// The constructors behind make_model().
+// The constructors behind make_model(). Each throws UsageError for what it cannot build.
 #pragma once
 
 #include "ddp_runtime/models/model.h"
@@ -11,5 +11,22 @@ std::shared_ptr<Model> make_mlp(const ModelOptions& options);
 // Two 3x3 convolutions (width and 2 x width channels, default 16) with ReLU and 2x2 pooling, then
 // two linear layers. For images with one or more channels, at least 4 x 4.
 std::shared_ptr<Model> make_mnist_cnn(const ModelOptions& options);
+
+// Three stages of two 3x3 convolutions with batch normalisation and ReLU (width, 2 x width and
+// 4 x width channels, default 32), each followed by 2x2 pooling; then the mean over the image and a
+// linear layer. For images of at least 8 x 8.
+std::shared_ptr<Model> make_cifar_cnn(const ModelOptions& options);
+
+// He et al., "Deep Residual Learning for Image Recognition" (2016), in torchvision's form and with
+// its parameter names: 18 layers of basic blocks, 50 of bottlenecks whose 3x3 convolution strides.
+// Images of 32 x 32 or smaller get the paper's CIFAR stem, one 3x3 convolution without pooling.
+// `width` is that of the first stage (default 64).
+std::shared_ptr<Model> make_resnet18(const ModelOptions& options);
+std::shared_ptr<Model> make_resnet50(const ModelOptions& options);
+
+// A decoder-only transformer as GPT-2 (Radford et al., 2019): pre-norm, causal attention, learned
+// positions, output tied to the token embedding. Default 4 layers of width 128 with 4 heads; the
+// context is that of the data.
+std::shared_ptr<Model> make_gpt(const ModelOptions& options);
 
 }  // namespace ddp::models

@@ -1,8 +1,5 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/models/builtin.h"
+#include "ddp_runtime/models/convolution.h"
 
 namespace ddp::models {
 namespace {
@@ -38,16 +35,9 @@ class MnistCnn final : public Model {
 }  // namespace
 
 std::shared_ptr<Model> make_mnist_cnn(const ModelOptions& options) {
-  if (options.layers > 0) {
-    throw UsageError("mnist-cnn has a fixed number of layers; leave out --layers");
-  }
+  require_no_layers(options);
+  require_images(options, 4);
   const auto& shape = options.input;
-  if (shape.size() != 3 || shape[1] < 4 || shape[2] < 4) {
-    throw UsageError(fmt::format(
-        "mnist-cnn works on images of at least 4 x 4 pixels, but the data has samples of shape "
-        "[{}]; use --model mlp",
-        fmt::join(shape, ", ")));
-  }
   return std::make_shared<MnistCnn>(shape[0], shape[1], shape[2],
                                     options.width > 0 ? options.width : 16, options.classes);
 }

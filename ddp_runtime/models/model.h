@@ -13,22 +13,29 @@ namespace ddp::models {
 
 class Model : public torch::nn::Module {
  public:
-  // inputs [n, ...] to scores (logits) [n, classes].
+  // inputs [n, ...] to scores (logits) [n, classes]; of a sequence model, token numbers
+  // [n, context] to scores [n, context, classes].
   virtual torch::Tensor forward(const torch::Tensor& inputs) = 0;
 };
 
 struct ModelOptions {
-  std::string name = "mlp";         // mlp | mnist-cnn
+  std::string name = "mlp";         // see model_names()
   std::vector<std::int64_t> input;  // shape of one sample
   std::int64_t classes = 10;
-  std::int64_t width = 0;   // 0: the model's own default
-  std::int64_t layers = 0;  // 0: the model's own default
+  std::int64_t width = 0;  // 0: the model's own default, here and below
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;               // gpt
+  bool tokens = false;                  // a sample is a sequence of token numbers
+  bool checkpoint_activations = false;  // gpt: backward computes each block again
 };
 
-// Throws UsageError for an unknown name or options the model cannot take.
+// Throws UsageError for an unknown name, options the model cannot take, or data it cannot use.
 std::shared_ptr<Model> make_model(const ModelOptions& options);
 
-// The number of values in all parameters.
+// "mlp, mnist-cnn, ... or gpt".
+std::string model_names();
+
+// The number of values in all parameters; shared ones count once.
 std::int64_t parameter_count(const torch::nn::Module& module);
 
 }  // namespace ddp::models

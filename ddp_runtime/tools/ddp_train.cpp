@@ -15,6 +15,7 @@
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/tools/validators.h"
+#include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/trainer.h"
 #include "slurm_ddp/version.h"
 
@@ -25,6 +26,9 @@ struct CommandLine {
   std::string data = "digits";
   std::string precision = "fp32";
   std::string backend = "auto";
+  std::string schedule = "constant";
+  std::string on_nan = "stop";
+  std::string augment = "none";
   std::string checkpoint_every = "epoch";
   double bucket_mb = 4;
   double timeout_seconds = 600;
@@ -32,6 +36,7 @@ struct CommandLine {
   bool deterministic = false;
   std::string failure_dump;
   ddp::models::ModelOptions model;
+  ddp::data::DataOptions data_options;
   ddp::train::TrainOptions train;
 };
 
@@ -41,7 +46,9 @@ constexpr const char* kExamples = R"(Examples:
   srun --ddp -N2 -n4 ddp-train --model mnist-cnn --data mnist:/data/mnist --scale-lr --warmup 100
       Four ranks on two nodes; --batch is per rank.
   srun --ddp -N2 -n4 ddp-train --checkpoint-dir ckpt --resume auto --report-dir report
-      Goes on from the newest whole checkpoint in ckpt if there is one. See also ddp-report.)";
+      Goes on from the newest whole checkpoint in ckpt if there is one. See also ddp-report.
+  srun --ddp -N2 -n4 ddp-train --config gpt.ini --data text:book.txt --dry-run
+      Takes one step to show that all fits. share/slurm-ddp/configs has a file for each model.)";
 
 void add_training_options(CLI::App& app, CommandLine& c) {
   auto& t = c.train;
@@ -74,10 +81,31 @@ void add_training_options(CLI::App& app, CommandLine& c) {
   app.add_option("--warmup", t.warmup_steps, "Steps over which the learning rate rises")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
+  app.add_option("--schedule", c.schedule,
+                 "Of the learning rate after the warm-up: constant, step or cosine")
+      ->capture_default_str();
+  app.add_option("--decay-every", t.decay_epochs, "Epochs, of --schedule step")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option("--decay-factor", t.decay_factor, "Of --schedule step")
+      ->check(ddp::tools::fraction())
+      ->capture_default_str();
   app.add_option("--clip", t.clip_norm, "Clip gradients to this global norm; 0: do not")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  app.add_option("--precision", c.precision, "fp32, or bf16 (autocast)")->capture_default_str();
+  app.add_option("--precision", c.precision, "fp32, or autocast with bf16 or fp16")
+      ->capture_default_str();
+  app.add_option("--loss-scale", t.loss_scale,
+                 "Where dynamic loss scaling starts; 0: at 65536 with fp16, none otherwise")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  app.add_option("--on-nan", c.on_nan,
+                 "If a loss or gradient is not finite: stop, or skip that step's update")
+      ->capture_default_str();
+  app.add_option("--patience", t.patience,
+                 "Stop after this many epochs without a better evaluation; 0: never")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
   app.add_option("--seed", t.seed, "Of initialisation, order of samples and dropout")
       ->capture_default_str();
 }
@@ -113,6 +141,8 @@ void add_run_options(CLI::App& app, CommandLine& c) {
   app.add_option("--keep-last", t.checkpoint.keep_last, "How many checkpoints to keep")
       ->check(ddp::tools::positive())
       ->capture_default_str();
+  app.add_flag("--keep-best", t.checkpoint.keep_best,
+               "Also keep the checkpoint with the best evaluation, in best/ there");
   app.add_option(
          "--resume", t.checkpoint.resume,
          "auto: from the newest whole checkpoint in --checkpoint-dir, if any; never; or the "
@@ -120,6 +150,8 @@ void add_run_options(CLI::App& app, CommandLine& c) {
       ->capture_default_str();
   app.add_option("--report-dir", t.report_directory,
                  "Where to write run.json, steps.csv and trace.json");
+  app.add_flag("--dry-run", t.dry_run,
+               "Build everything, take one step, evaluate a little, write nothing");
   app.add_option("--log-every", t.log_every_steps,
                  "Also a log line every so many steps; 0: one per epoch")
       ->check(ddp::tools::not_negative())
@@ -128,20 +160,49 @@ void add_run_options(CLI::App& app, CommandLine& c) {
 
 void add_model_options(CLI::App& app, CommandLine& c) {
   app.option_defaults()->group("Model and data");
-  app.add_option("--model", c.model.name, "mlp or mnist-cnn")->capture_default_str();
-  app.add_option("--data", c.data, "digits, mnist:DIR or synthetic")->capture_default_str();
+  app.add_option("--model", c.model.name, ddp::models::model_names())->capture_default_str();
+  app.add_option("--data", c.data,
+                 "digits, mnist:DIR, cifar10:DIR, text:FILE, hdf5:FILE (datasets x and y) or "
+                 "synthetic")
+      ->capture_default_str();
+  app.add_option("--augment", c.augment, "Of training images: none, crop, flip or crop+flip")
+      ->capture_default_str();
   app.add_option("--width", c.model.width, "Units or channels per layer; 0: the model's default")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  app.add_option("--layers", c.model.layers, "Hidden layers of mlp; 0: the model's default")
+  app.add_option("--layers", c.model.layers, "Of mlp and gpt; 0: the model's default")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
+  app.add_option("--heads", c.model.heads, "Attention heads of gpt; 0: the model's default")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  app.add_option("--context", c.data_options.context, "Bytes that gpt reads at once")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_flag("--checkpoint-activations", c.model.checkpoint_activations,
+               "gpt: keep no activations within a block, compute them again in backward");
+}
+
+// Something of the kind that the model is made for.
+ddp::data::SyntheticShape synthetic_shape(const ddp::models::ModelOptions& model) {
+  ddp::data::SyntheticShape shape;
+  if (model.name == "mlp" && model.width > 0) shape.input = {model.width};
+  if (model.name == "cifar-cnn" || model.name.starts_with("resnet")) shape.input = {3, 32, 32};
+  return shape;
 }
 
 // What CLI11 cannot check by itself.
 void interpret(CommandLine& c) {
   auto& t = c.train;
   t.precision = ddp::amp::parse_precision(c.precision);
+  t.schedule = ddp::train::parse_schedule(c.schedule);
+  t.on_nan = ddp::train::parse_on_nan(c.on_nan);
+  if (t.checkpoint.keep_best && t.checkpoint.directory.empty()) {
+    throw ddp::UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
+  }
+  c.data_options.augmentation = ddp::data::parse_augmentation(c.augment);
+  c.data_options.seed = t.seed;
+  c.data_options.synthetic = synthetic_shape(c.model);
   auto& buckets = t.parallel.buckets;
   buckets.bytes = static_cast<std::size_t>(c.bucket_mb * 1048576.0);
   buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
@@ -156,44 +217,77 @@ void interpret(CommandLine& c) {
   }
 }
 
-void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn::Module& model) {
-  const auto& t = c.train;
-  fmt::print("ddp-train {}: {} ({} parameters) on {}, {} rank{} over {}, global batch {}, {}, {}\n",
-             ddp::kVersion, c.model.name, ddp::models::parameter_count(model), c.data, world.size(),
-             world.size() == 1 ? "" : "s", world.group().backend(),
-             t.batch * t.micro_batches * world.size(), t.optimizer.name, c.precision);
+void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn::Module& model,
+                 const ddp::data::DataPair& data) {
+  const ddp::train::RunHeader header{fmt::format("ddp-train {}", ddp::kVersion),
+                                     c.model.name,
+                                     ddp::models::parameter_count(model),
+                                     data.name,
+                                     data.train->size(),
+                                     data.evaluation->size(),
+                                     world.size(),
+                                     std::string(world.group().backend()),
+                                     torch::get_num_threads()};
+  fmt::print("{}", ddp::train::run_table(header, c.train));
   std::fflush(stdout);
+}
+
+// The most that any rank of the run has used.
+double peak_memory_mib(const nlohmann::json& report) {
+  std::int64_t most = 0;
+  for (const auto& rank : report.at("ranks")) {
+    most = std::max(most, rank.at("peak_memory_bytes").get<std::int64_t>());
+  }
+  return static_cast<double>(most) / 1048576;
+}
+
+void print_dry_run(const ddp::train::RunResult& result) {
+  const double seconds = result.report.at("step_seconds").at("p50").get<double>();
+  fmt::print(
+      "dry run: one step took {:.3g} s, memory {:.0f} MiB per rank; the run would have {} steps "
+      "and "
+      "take about {}; the first step is slower than the others\n",
+      seconds, peak_memory_mib(result.report), result.planned_steps,
+      ddp::train::duration_text(seconds * static_cast<double>(result.planned_steps)));
 }
 
 void print_end(const ddp::train::RunResult& result) {
   fmt::print(
-      "done: {} steps, train loss {:.4f}, eval loss {:.4f}, accuracy {:.4f}, parameters {}\n",
+      "done: {} steps, train loss {:.4f}, eval loss {:.4f}, accuracy {:.4f}, memory {:.0f} MiB per "
+      "rank, parameters {}\n",
       result.step, result.train_loss, result.evaluation.loss, result.evaluation.accuracy,
-      result.report.at("parameters_crc32c").get<std::string>());
+      peak_memory_mib(result.report), result.report.at("parameters_crc32c").get<std::string>());
   if (!result.checkpoint.empty()) fmt::print("checkpoint: {}\n", result.checkpoint.string());
+  if (!result.best_checkpoint.empty()) {
+    fmt::print("best checkpoint: {}\n", result.best_checkpoint.string());
+  }
   if (!result.report_file.empty()) fmt::print("report: {}\n", result.report_file.string());
 }
 
 void train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
+  const auto data = ddp::data::open_data(c.data, c.data_options);
   auto model_options = c.model;
-  ddp::data::SyntheticShape synthetic;
-  if (c.model.name == "mlp" && c.model.width > 0) synthetic.input = {c.model.width};
-  const auto data = ddp::data::open_data(c.data, synthetic, c.train.seed);
   const auto shape = data.train->shape();
   model_options.input = shape.input;
   model_options.classes = shape.classes;
+  model_options.tokens = shape.tokens;
   torch::manual_seed(c.train.seed);
   const auto model = ddp::models::make_model(model_options);
-  if (world.is_leader()) print_start(c, world, *model);
 
   ddp::train::Trainer trainer(
       world.group(),
       {fmt::format("ddp-train {}", ddp::kVersion), c.text, c.model.name, *model,
        [&](const torch::Tensor& x) { return model->forward(x); }, data},
       c.train);
+  if (world.is_leader()) print_start(c, world, *model, data);
   const auto result = trainer.fit();
-  if (world.is_leader()) print_end(result);
+  if (!world.is_leader()) return;
+  if (c.train.dry_run) {
+    print_dry_run(result);
+  } else {
+    print_end(result);
+  }
 }
 
 }  // namespace

@@ -131,21 +131,26 @@ bool Checkpointer::due(std::int64_t step, bool end_of_epoch) const {
   return options_.every_epoch && end_of_epoch;
 }
 
-std::string Checkpointer::save_on_leader(const std::vector<NamedTensor>& arrays,
-                                         const Position& position) {
+ckpt::Saved Checkpointer::write(ckpt::CheckpointDirectory& directory,
+                                const std::vector<NamedTensor>& arrays,
+                                const Position& position) const {
+  std::vector<ckpt::ArrayView> views;
+  views.reserve(arrays.size());
+  for (const auto& array : arrays) views.push_back(array_view(array));
+  ckpt::CheckpointInfo info;
+  info.epoch = static_cast<std::uint64_t>(position.epoch);
+  info.world_size = static_cast<std::uint64_t>(group_.size());
+  info.run_id = owner_.text();
+  info.state = {{"position", position.to_json()}, {"run", run_}};
+  auto saved = directory.save(static_cast<std::uint64_t>(position.step), owner_, views, info);
+  for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
+  return saved;
+}
+
+std::string Checkpointer::write_newest(const std::vector<NamedTensor>& arrays,
+                                       const Position& position) {
   try {
-    std::vector<ckpt::ArrayView> views;
-    views.reserve(arrays.size());
-    for (const auto& array : arrays) views.push_back(array_view(array));
-    ckpt::CheckpointInfo info;
-    info.epoch = static_cast<std::uint64_t>(position.epoch);
-    info.world_size = static_cast<std::uint64_t>(group_.size());
-    info.run_id = owner_.text();
-    info.state = {{"position", position.to_json()}, {"run", run_}};
-    const auto saved =
-        directory_->save(static_cast<std::uint64_t>(position.step), owner_, views, info);
-    newest_ = saved.path;
-    for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
+    newest_ = write(*directory_, arrays, position).path;
   } catch (const ckpt::Error& e) {
     return e.what();
   }
@@ -158,12 +163,41 @@ std::string Checkpointer::save_on_leader(const std::vector<NamedTensor>& arrays,
   return {};
 }
 
+// The one before is removed only when the new one is safe. A step may be there already: a run that
+// was killed after its best step makes it again when resumed.
+std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
+                                     const Position& position) {
+  const auto folder = options_.directory / "best";
+  try {
+    ckpt::CheckpointDirectory directory(folder, {.if_exists = ckpt::IfExists::kReplace});
+    best_ = write(directory, arrays, position).path;
+    // Later steps belong to a run that was abandoned for an earlier checkpoint: theirs is the
+    // user's.
+    std::size_t later = 0;
+    for (const auto& candidate : directory.candidates()) {
+      later += candidate.step > static_cast<std::uint64_t>(position.step) ? 1 : 0;
+    }
+    ckpt::Retention(folder, owner_).apply({later + 1});
+  } catch (const ckpt::Error& e) {
+    return e.what();
+  }
+  return {};
+}
+
 void Checkpointer::save(const Position& position) {
+  save_with(&Checkpointer::write_newest, position);
+  last_saved_step_ = position.step;
+}
+
+void Checkpointer::save_best(const Position& position) {
+  if (enabled() && options_.keep_best) save_with(&Checkpointer::write_best, position);
+}
+
+void Checkpointer::save_with(Write how, const Position& position) {
   const auto arrays = state_.collect();
   std::string problem;
-  if (group_.rank() == 0) problem = save_on_leader(arrays, position);
+  if (group_.rank() == 0) problem = (this->*how)(arrays, position);
   problem = group_.broadcast_text(problem, 0);
-  last_saved_step_ = position.step;
   if (problem.empty()) {
     failures_ = 0;
     return;

@@ -31,15 +31,26 @@ class Checkpointer {
   // Collective. A save that fails leaves the older checkpoints as they are and training goes on
   // with a warning; after kFailuresInARow it throws RuntimeError on all ranks.
   void save(const Position& position);
+  // Collective. The same into <directory>/best, where it replaces the one before; does nothing
+  // unless options.keep_best.
+  void save_best(const Position& position);
 
   // The newest checkpoint that this run wrote or resumed from; empty if none. Rank 0 only.
   const std::filesystem::path& newest() const noexcept { return newest_; }
+  // The best one that this process wrote; empty if none. Rank 0 only.
+  const std::filesystem::path& best() const noexcept { return best_; }
 
  private:
   static constexpr int kFailuresInARow = 3;
 
   ckpt::Checkpoint load_on_leader();
-  std::string save_on_leader(const std::vector<NamedTensor>& arrays, const Position& position);
+  using Write = std::string (Checkpointer::*)(const std::vector<NamedTensor>&, const Position&);
+  // Has rank 0 write; counts and tells failures, which are returned as text.
+  void save_with(Write how, const Position& position);
+  std::string write_newest(const std::vector<NamedTensor>& arrays, const Position& position);
+  std::string write_best(const std::vector<NamedTensor>& arrays, const Position& position);
+  ckpt::Saved write(ckpt::CheckpointDirectory& directory, const std::vector<NamedTensor>& arrays,
+                    const Position& position) const;
 
   comm::Group& group_;
   TrainingState& state_;
@@ -49,6 +60,7 @@ class Checkpointer {
   std::optional<ckpt::CheckpointDirectory> directory_;  // none: nothing is saved
   std::optional<ckpt::Retention> retention_;
   std::filesystem::path newest_;
+  std::filesystem::path best_;
   std::int64_t last_saved_step_ = -1;
   int failures_ = 0;
 };

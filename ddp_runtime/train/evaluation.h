@@ -12,8 +12,11 @@
 
 namespace ddp::train {
 
-// inputs [n, ...] to scores [n, classes].
+// inputs [n, ...] to scores [n, classes], or [n, context, classes] of a text.
 using Forward = std::function<torch::Tensor(const torch::Tensor& inputs)>;
+
+// In nats per target, in float32 whatever the scores are: scores [..., classes], targets [...].
+torch::Tensor mean_cross_entropy(const torch::Tensor& scores, const torch::Tensor& targets);
 
 struct Evaluation {
   double loss = 0;      // mean cross-entropy in nats per target
@@ -21,8 +24,10 @@ struct Evaluation {
   std::int64_t targets = 0;
 };
 
-// Collective: every rank evaluates its share, all get the result over all samples.
+// Collective: every rank evaluates its share of the first `samples` of `data`, all get the result
+// over all of those.
 Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward& forward,
-                    const data::Dataset& data, std::int64_t batch, amp::Precision precision);
+                    const data::Dataset& data, std::int64_t samples, std::int64_t batch,
+                    amp::Precision precision);
 
 }  // namespace ddp::train

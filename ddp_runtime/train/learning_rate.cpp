@@ -1,10 +1,40 @@
 #include "ddp_runtime/train/learning_rate.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "ddp_runtime/comm/errors.h"
+
 namespace ddp::train {
 
-double LearningRate::at(std::int64_t step) const noexcept {
+Schedule parse_schedule(const std::string& name) {
+  if (name == "constant") return Schedule::constant;
+  if (name == "step") return Schedule::step;
+  if (name == "cosine") return Schedule::cosine;
+  throw UsageError(fmt::format("unknown schedule '{}'; use constant, step or cosine", name));
+}
+
+double LearningRate::decay(std::int64_t step, std::int64_t epoch) const noexcept {
+  switch (schedule) {
+    case Schedule::constant:
+      break;
+    case Schedule::step:
+      return std::pow(decay_factor, static_cast<double>(epoch / decay_epochs));
+    case Schedule::cosine: {
+      const auto steps = static_cast<double>(std::max<std::int64_t>(total_steps - warmup_steps, 1));
+      const double done = std::min(static_cast<double>(step - warmup_steps) / steps, 1.0);
+      return (1 + std::cos(std::numbers::pi * done)) / 2;
+    }
+  }
+  return 1;
+}
+
+double LearningRate::at(std::int64_t step, std::int64_t epoch) const noexcept {
   const double target = base * scale;
-  if (step >= warmup_steps) return target;
+  if (step >= warmup_steps) return target * decay(step, epoch);
   const double start = scale > 1 ? base : 0;
   return start +
          (target - start) * static_cast<double>(step + 1) / static_cast<double>(warmup_steps + 1);

@@ -2,18 +2,35 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace ddp::train {
 
+enum class Schedule : std::uint8_t { constant, step, cosine };
+
+// Throws UsageError naming the schedules there are.
+Schedule parse_schedule(const std::string& name);
+
 // The linear scaling rule with gradual warm-up (Goyal et al., "Accurate, Large Minibatch SGD",
 // 2017): a global batch k times as large takes a rate k times as large, reached by equal increments
-// over the warm-up from the unscaled rate. Without scaling the warm-up starts from 0.
+// over the warm-up from the unscaled rate. Without scaling the warm-up starts from 0. After it the
+// schedule decays the rate: `step` multiplies it by decay_factor every decay_epochs epochs,
+// `cosine` takes it to 0 at the end of the run (Loshchilov and Hutter, "SGDR", 2017, without
+// restarts).
 struct LearningRate {
   double base = 0.05;  // for one rank and one micro-batch
   double scale = 1;    // k
   std::int64_t warmup_steps = 0;
+  Schedule schedule = Schedule::constant;
+  std::int64_t decay_epochs = 30;  // step
+  double decay_factor = 0.1;
+  std::int64_t total_steps = 0;  // cosine: of the whole run
 
-  double at(std::int64_t step) const noexcept;
+  // Both counted from 0.
+  double at(std::int64_t step, std::int64_t epoch = 0) const noexcept;
+
+ private:
+  double decay(std::int64_t step, std::int64_t epoch) const noexcept;
 };
 
 }  // namespace ddp::train

@@ -2,25 +2,66 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <unordered_set>
+
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/parallel/replica.h"
 
 namespace ddp::train {
+namespace {
 
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<torch::Tensor> parameters,
+// Optimizer and its options of one kind, over both groups. An empty group is left out: the
+// optimisers of 1.13 refuse it.
+template <class Optimizer, class Options>
+std::unique_ptr<torch::optim::Optimizer> over(const DecayGroups& groups, const Options& options) {
+  std::vector<torch::optim::OptimizerParamGroup> parts;
+  const auto add = [&](const std::vector<torch::Tensor>& parameters, double weight_decay) {
+    if (parameters.empty()) return;
+    auto own = std::make_unique<Options>(options);
+    own->weight_decay(weight_decay);
+    parts.emplace_back(parameters, std::move(own));
+  };
+  add(groups.decayed, options.weight_decay());
+  add(groups.free, 0);
+  return std::make_unique<Optimizer>(std::move(parts), options);
+}
+
+}  // namespace
+
+DecayGroups decay_groups(const torch::nn::Module& module) {
+  std::unordered_set<const c10::TensorImpl*> embeddings;
+  for (const auto& part : module.modules()) {
+    if (const auto* embedding = part->as<torch::nn::Embedding>()) {
+      embeddings.insert(embedding->weight.unsafeGetTensorImpl());
+    }
+  }
+  DecayGroups groups;
+  for (const auto& [name, parameter] : named_parameters(module)) {
+    if (!parameter.requires_grad()) continue;
+    const bool decays =
+        parameter.dim() > 1 && !embeddings.contains(parameter.unsafeGetTensorImpl());
+    (decays ? groups.decayed : groups.free).push_back(parameter);
+  }
+  return groups;
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const torch::nn::Module& module,
                                                         const OptimizerOptions& options) {
+  using torch::optim::AdamOptions;
+  using torch::optim::AdamWOptions;
+  using torch::optim::SGDOptions;
+  const auto groups = decay_groups(module);
   const double lr = options.learning_rate;
   if (options.name == "sgd") {
-    return std::make_unique<torch::optim::SGD>(
-        std::move(parameters),
-        torch::optim::SGDOptions(lr).momentum(options.momentum).weight_decay(options.weight_decay));
+    return over<torch::optim::SGD>(
+        groups, SGDOptions(lr).momentum(options.momentum).weight_decay(options.weight_decay));
   }
   if (options.name == "adam") {
-    return std::make_unique<torch::optim::Adam>(
-        std::move(parameters), torch::optim::AdamOptions(lr).weight_decay(options.weight_decay));
+    return over<torch::optim::Adam>(groups, AdamOptions(lr).weight_decay(options.weight_decay));
   }
   if (options.name == "adamw") {
-    return std::make_unique<torch::optim::AdamW>(
-        std::move(parameters), torch::optim::AdamWOptions(lr).weight_decay(options.weight_decay));
+    return over<torch::optim::AdamW>(groups, AdamWOptions(lr).weight_decay(options.weight_decay));
   }
   throw UsageError(fmt::format("unknown optimizer '{}'; use sgd, adam or adamw", options.name));
 }

@@ -7,6 +7,7 @@
 
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/parallel/options.h"
+#include "ddp_runtime/train/learning_rate.h"
 
 namespace ddp::train {
 
@@ -22,8 +23,15 @@ struct CheckpointOptions {
   std::int64_t every_steps = 0;     // 0: not by steps
   bool every_epoch = true;
   std::int64_t keep_last = 3;
+  bool keep_best = false;       // also the best one, in `directory`/best
   std::string resume = "auto";  // auto | never | the folder of one checkpoint
 };
+
+// What to do in a step in which the loss or a gradient is not finite.
+enum class OnNan : std::uint8_t { stop, skip };
+
+// Throws UsageError naming what there is.
+OnNan parse_on_nan(const std::string& name);
 
 struct TrainOptions {
   std::int64_t epochs = 1;
@@ -33,8 +41,16 @@ struct TrainOptions {
   OptimizerOptions optimizer;
   bool scale_learning_rate = false;  // by ranks x micro-batches
   std::int64_t warmup_steps = 0;
-  double clip_norm = 0;  // 0: no clipping
+  Schedule schedule = Schedule::constant;
+  std::int64_t decay_epochs = 30;  // schedule step: how often,
+  double decay_factor = 0.1;       // and by what
+  double clip_norm = 0;            // 0: no clipping
   amp::Precision precision = amp::Precision::fp32;
+  // Where dynamic loss scaling starts; 0: at 65536 with fp16, not scaled otherwise.
+  double loss_scale = 0;
+  OnNan on_nan = OnNan::stop;
+  std::int64_t patience = 0;  // epochs without a better evaluation after which to stop; 0: never
+  bool dry_run = false;       // one step and a bit of evaluation; nothing is resumed or written
   DataParallelOptions parallel;
   std::uint64_t seed = 1;
   int loader_threads = 1;

@@ -1,6 +1,7 @@
 #include "ddp_runtime/train/run_report.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +28,13 @@ std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
   return name.data();
+}
+
+// The largest resident set so far.
+std::int64_t peak_memory_bytes() {
+  struct rusage usage {};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
 // An allow-list: the whole environment would carry people's secrets into a file that is mailed.
@@ -116,8 +124,10 @@ std::uint32_t parameters_crc32c(std::vector<NamedTensor> parameters) {
 json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
                      const std::vector<profile::StepRecord>& steps) {
   const auto summary = profile::summarise(steps, kWarmupSteps);
-  const json mine = {
-      {"rank", group.rank()}, {"node", host_name()}, {"step_seconds", seconds_of(summary)}};
+  const json mine = {{"rank", group.rank()},
+                     {"node", host_name()},
+                     {"peak_memory_bytes", peak_memory_bytes()},
+                     {"step_seconds", seconds_of(summary)}};
   json ranks = json::array();
   for (const auto& text : group.all_gather_text(mine.dump())) ranks.push_back(json::parse(text));
   if (group.rank() != 0) return nullptr;
@@ -149,7 +159,9 @@ json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome
           {"final",
            {{"train_loss", outcome.train_loss},
             {"eval_loss", evaluation ? json(evaluation->loss) : json(nullptr)},
-            {"eval_accuracy", evaluation ? json(evaluation->accuracy) : json(nullptr)}}},
+            {"eval_accuracy", evaluation ? json(evaluation->accuracy) : json(nullptr)},
+            {"best_eval_loss",
+             outcome.best_eval_loss ? json(*outcome.best_eval_loss) : json(nullptr)}}},
           {"parameters_crc32c", fmt::format("0x{:08x}", outcome.parameters_crc32c)},
           {"step_seconds", seconds},
           {"comm", communication(summary, group.size())},

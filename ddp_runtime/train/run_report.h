@@ -39,6 +39,7 @@ struct RunOutcome {
   double train_loss = 0;   // mean over the last epoch
   std::optional<Evaluation> evaluation;
   std::uint32_t parameters_crc32c = 0;
+  std::optional<double> best_eval_loss;  // at the end of an epoch, since the very start
 };
 
 // Of the float32 values of all parameters, in name order.

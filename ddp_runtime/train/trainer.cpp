@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/profile/chrome_trace.h"
-#include "ddp_runtime/train/optimizer.h"
 
 namespace ddp::train {
 namespace {
@@ -33,6 +33,17 @@ nlohmann::json describe(const TrainTask& task, const TrainOptions& options,
 
 double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+LearningRate learning_rate_of(const TrainOptions& options, int ranks) {
+  LearningRate rate;
+  rate.base = options.optimizer.learning_rate;
+  if (options.scale_learning_rate) rate.scale = static_cast<double>(ranks * options.micro_batches);
+  rate.warmup_steps = options.warmup_steps;
+  rate.schedule = options.schedule;
+  rate.decay_epochs = options.decay_epochs;
+  rate.decay_factor = options.decay_factor;
+  return rate;
 }
 
 // Ranks must not draw the same dropout masks, but each must draw its own again when repeated.
@@ -62,15 +73,10 @@ Trainer::Trainer(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
       options_(std::move(options)),
-      replica_(task_.module, group, options_.parallel),
-      optimizer_(make_optimizer(task_.module.parameters(), options_.optimizer)),
-      learning_rate_{options_.optimizer.learning_rate,
-                     options_.scale_learning_rate
-                         ? static_cast<double>(group.size() * options_.micro_batches)
-                         : 1.0,
-                     options_.warmup_steps},
+      step_(group, task_.module, task_.forward, options_, recorder_),
+      learning_rate_(learning_rate_of(options_, group.size())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
-      state_(group, task_.module, *optimizer_),
+      state_(group, task_.module, step_.optimizer()),
       checkpointer_(group, state_, options_.checkpoint, describe(task_, options_, sampler_)) {
   require_report_directory(group_, options_.report_directory);
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));
@@ -91,82 +97,73 @@ std::int64_t Trainer::planned_steps() const {
   return options_.steps > 0 ? std::min(options_.steps, planned) : planned;
 }
 
+// A dry run takes one step of those.
+std::int64_t Trainer::last_step() const {
+  return options_.dry_run ? std::min<std::int64_t>(planned_steps(), 1) : planned_steps();
+}
+
+bool Trainer::saves() const {
+  return checkpointer_.enabled() && !options_.dry_run;
+}
+
+void Trainer::resume() {
+  const auto resumed = checkpointer_.resume(generator_seed(options_.seed, group_.rank()));
+  if (!resumed) return;
+  position_ = *resumed;
+  auto* const scaler = step_.scaler();
+  if (scaler != nullptr && position_.loss_scale.scale > 0) scaler->restore(position_.loss_scale);
+}
+
 RunResult Trainer::fit() {
   started_unix_ = unix_now();
-  if (const auto resumed = checkpointer_.resume(generator_seed(options_.seed, group_.rank()))) {
-    position_ = *resumed;
-  }
+  if (!options_.dry_run) resume();
   first_step_ = position_.step;
+  learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_);
-  while (position_.epoch < options_.epochs && position_.step < planned_steps()) run_epoch();
+  while (position_.epoch < options_.epochs && position_.step < last_step() &&
+         !position_.best.exhausted(options_.patience)) {
+    run_epoch();
+  }
   return finish();
 }
 
 void Trainer::run_epoch() {
   sampler_.set_epoch(position_.epoch, position_.consumed);
-  const std::int64_t steps = std::min(sampler_.steps_left(), planned_steps() - position_.step);
+  const std::int64_t steps = std::min(sampler_.steps_left(), last_step() - position_.step);
   {
     data::Prefetcher batches(
         steps * options_.micro_batches,
         [this](std::int64_t number) {
-          return task_.data.train->get(
-              sampler_.indices(number / options_.micro_batches, number % options_.micro_batches));
+          return task_.data.train->draw(
+              sampler_.indices(number / options_.micro_batches, number % options_.micro_batches),
+              sampler_.epoch());
         },
         options_.loader_threads, kPrefetchedBatches);
     for (std::int64_t step = 0; step < steps; ++step) {
       recorder_.begin_step();
-      const double rate = learning_rate_.at(position_.step);
-      const double loss = run_step(batches);
+      run_step(batches, learning_rate_.at(position_.step, position_.epoch));
       position_.consumed = sampler_.consumed_after(step + 1);
-      ++position_.step;
-      losses_.push_back({position_.step, position_.epoch, loss, rate, 0});
       finish_step();
     }
   }
   if (epoch_done()) end_epoch();
 }
 
-torch::Tensor Trainer::loss_of(const data::Batch& batch) {
-  const amp::AutocastGuard autocast(torch::kCPU, options_.precision);
-  const auto scores = task_.forward(batch.inputs).to(torch::kFloat32);
-  return torch::nn::functional::cross_entropy(scores, batch.targets);
-}
-
-// Returns this rank's loss.
-double Trainer::run_step(data::Prefetcher& batches) {
-  set_learning_rate(*optimizer_, learning_rate_.at(position_.step));
+void Trainer::run_step(data::Prefetcher& batches, double learning_rate) {
   group_.activity().set_phase(
       fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
-  auto step = replica_.begin_step(static_cast<int>(options_.micro_batches), position_.consumed);
-  double loss_sum = 0;
-  while (!step.complete()) {
-    data::Batch batch;
-    {
-      const auto span = recorder_.measure(Phase::data);
-      batch = batches.next();
-    }
-    torch::Tensor loss;
-    {
-      const auto span = recorder_.measure(Phase::forward);
-      loss = loss_of(batch);
-      loss_sum += loss.item<double>();
-    }
-    step.backward(loss);
-    recorder_.add(Phase::backward, replica_.times().backward);
-    recorder_.add(Phase::exposed_comm, replica_.times().exposed);
+  const auto outcome = step_.run(batches, learning_rate, position_.consumed);
+  ++position_.step;
+  if (const auto* scaler = step_.scaler()) position_.loss_scale = scaler->state();
+  losses_.push_back({position_.step, position_.epoch, outcome.loss, learning_rate, 0});
+  if (!outcome.left_out.empty()) {
+    progress_->log(fmt::format("step {} updated nothing: {}", position_.step, outcome.left_out));
   }
-  recorder_.add_communication(replica_.communication(), replica_.times().backward);
-  const auto span = recorder_.measure(Phase::optimizer);
-  if (options_.clip_norm > 0) {
-    torch::nn::utils::clip_grad_norm_(task_.module.parameters(), options_.clip_norm);
-  }
-  step.apply(*optimizer_);
-  return loss_sum / static_cast<double>(options_.micro_batches);
 }
 
 void Trainer::finish_step() {
   // At the end of an epoch the checkpoint comes after the evaluation and belongs to the next epoch.
-  if (!epoch_done() && checkpointer_.due(position_.step, false)) {
+  if (!epoch_done() && saves() && checkpointer_.due(position_.step, false)) {
     const auto span = recorder_.measure(Phase::checkpoint);
     reduce_losses();
     checkpointer_.save(position_);
@@ -190,10 +187,12 @@ void Trainer::reduce_losses() {
   for (std::size_t i = reduced_losses_; i < losses_.size(); ++i) values.push_back(losses_[i].loss);
   group_.all_reduce(comm::buffer_of(std::span(values)), comm::ReduceOp::sum, "losses").wait();
   for (std::size_t i = 0; i < count; ++i) {
-    losses_[reduced_losses_ + i].loss = values[i] / group_.size();
-    position_.loss_sum += values[i] / group_.size();
+    const double mean = values[i] / group_.size();
+    losses_[reduced_losses_ + i].loss = mean;
+    if (!std::isfinite(mean)) continue;  // a step that was left out
+    position_.loss_sum += mean;
+    ++position_.loss_steps;
   }
-  position_.loss_steps += static_cast<std::int64_t>(count);
   reduced_losses_ = losses_.size();
   if (position_.loss_steps > 0) {
     epoch_loss_ = position_.loss_sum / static_cast<double>(position_.loss_steps);
@@ -222,8 +221,12 @@ void Trainer::end_epoch() {
                   "{:.0f} samples/s",
                   position_.epoch + 1, options_.epochs, position_.step, epoch_loss_,
                   evaluation_.loss, evaluation_.accuracy, progress_point().samples_per_second));
-  position_ = {position_.epoch + 1, 0, position_.step, 0, 0};
-  if (checkpointer_.due(position_.step, true)) save_after_step();
+  const bool best = position_.best.record(evaluation_.loss);
+  position_.begin_epoch(position_.epoch + 1);
+  if (saves()) {
+    if (best) checkpointer_.save_best(position_);
+    if (checkpointer_.due(position_.step, true)) save_after_step();
+  }
   recorder_.pause();
 }
 
@@ -238,8 +241,11 @@ void Trainer::save_after_step() {
 void Trainer::evaluate_now() {
   if (evaluated_step_ == position_.step) return;
   group_.activity().set_phase(fmt::format("evaluation after step {}", position_.step));
-  evaluation_ = evaluate(group_, task_.module, task_.forward, *task_.data.evaluation,
-                         options_.batch, options_.precision);
+  const auto& data = *task_.data.evaluation;
+  const std::int64_t samples =
+      options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
+  evaluation_ = evaluate(group_, task_.module, task_.forward, data, samples, options_.batch,
+                         options_.precision);
   evaluated_step_ = position_.step;
 }
 
@@ -247,8 +253,11 @@ RunResult Trainer::finish() {
   reduce_losses();
   evaluate_now();
   // A run that was told to stop within an epoch keeps its last steps, too.
-  if (checkpointer_.enabled() && position_.step > checkpointer_.last_saved_step()) {
-    save_after_step();
+  if (saves() && position_.step > checkpointer_.last_saved_step()) save_after_step();
+  const bool gave_up = position_.best.exhausted(options_.patience);
+  if (gave_up) {
+    progress_->log(fmt::format("stopped early: no better evaluation than {:.4f} for {} epochs",
+                               position_.best.loss.value_or(0), position_.best.epochs_since));
   }
   progress_.reset();
 
@@ -261,11 +270,20 @@ RunResult Trainer::finish() {
                        sampler_.layout().global_batch(),
                        options_.epochs,
                        started_unix_};
-  const RunOutcome outcome{position_.step - first_step_, epoch_loss_, evaluation_, crc};
+  const RunOutcome outcome{position_.step - first_step_, epoch_loss_, evaluation_, crc,
+                           position_.best.loss};
   const auto report = make_run_report(group_, facts, outcome, recorder_.steps());
-  RunResult result{position_.step,         evaluation_, epoch_loss_, crc,
-                   checkpointer_.newest(), {},          report};
-  if (group_.rank() == 0 && !options_.report_directory.empty()) {
+  RunResult result;
+  result.step = position_.step;
+  result.evaluation = evaluation_;
+  result.train_loss = epoch_loss_;
+  result.parameters_crc32c = crc;
+  result.planned_steps = learning_rate_.total_steps;
+  result.stopped_early = gave_up;
+  result.checkpoint = checkpointer_.newest();
+  result.best_checkpoint = checkpointer_.best();
+  result.report = report;
+  if (group_.rank() == 0 && !options_.report_directory.empty() && !options_.dry_run) {
     write_run_files(options_.report_directory, report, losses_,
                     profile::chrome_trace(recorder_.recent_events(), group_.rank()));
     result.report_file = options_.report_directory / "run.json";

@@ -13,7 +13,6 @@
 #include "ddp_runtime/data/dataset.h"
 #include "ddp_runtime/data/prefetch.h"
 #include "ddp_runtime/data/sampler.h"
-#include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/evaluation.h"
@@ -21,6 +20,7 @@
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/progress.h"
 #include "ddp_runtime/train/run_report.h"
+#include "ddp_runtime/train/training_step.h"
 
 namespace ddp::train {
 
@@ -38,10 +38,13 @@ struct RunResult {
   Evaluation evaluation;
   double train_loss = 0;
   std::uint32_t parameters_crc32c = 0;
+  std::int64_t planned_steps = 0;  // of the whole run, had it not stopped early or been a dry one
+  bool stopped_early = false;      // options.patience was exhausted
   // On rank 0 only:
-  std::filesystem::path checkpoint;   // the newest; empty if none
-  std::filesystem::path report_file;  // run.json; empty if none was asked for
-  nlohmann::json report;              // its contents
+  std::filesystem::path checkpoint;       // the newest; empty if none
+  std::filesystem::path best_checkpoint;  // with keep_best, if this process found a better one
+  std::filesystem::path report_file;      // run.json; empty if none was asked for
+  nlohmann::json report;                  // its contents
 };
 
 class Trainer {
@@ -53,9 +56,9 @@ class Trainer {
   RunResult fit();
 
  private:
+  void resume();
   void run_epoch();
-  double run_step(data::Prefetcher& batches);
-  torch::Tensor loss_of(const data::Batch& batch);
+  void run_step(data::Prefetcher& batches, double learning_rate);
   void finish_step();
   void reduce_losses();
   void evaluate_now();
@@ -63,19 +66,20 @@ class Trainer {
   void save_after_step();
   RunResult finish();
   bool epoch_done() const;
+  bool saves() const;
   std::int64_t planned_steps() const;
+  std::int64_t last_step() const;
   ProgressPoint progress_point() const;
 
   comm::Group& group_;
   TrainTask task_;
   TrainOptions options_;
-  DistributedDataParallel replica_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  profile::StepRecorder recorder_;
+  TrainingStep step_;
   LearningRate learning_rate_;
   data::DistributedSampler sampler_;
   TrainingState state_;
   Checkpointer checkpointer_;
-  profile::StepRecorder recorder_;
   std::unique_ptr<Progress> progress_;
 
   Position position_;

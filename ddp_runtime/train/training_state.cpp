@@ -58,14 +58,26 @@ constexpr std::string_view kOptimizer = "optim/";
 
 }  // namespace
 
+void Position::begin_epoch(std::int64_t number) {
+  epoch = number;
+  consumed = 0;
+  loss_sum = 0;
+  loss_steps = 0;
+}
+
 nlohmann::json Position::to_json() const {
   return {{"epoch", epoch},
           {"consumed", consumed},
           {"step", step},
           {"loss_sum", loss_sum},
-          {"loss_steps", loss_steps}};
+          {"loss_steps", loss_steps},
+          {"best_loss", best.loss ? nlohmann::json(*best.loss) : nlohmann::json(nullptr)},
+          {"epochs_since_best", best.epochs_since},
+          {"loss_scale", loss_scale.scale},
+          {"updates_since_scale_change", loss_scale.updates_since_change}};
 }
 
+// Checkpoints of the first release lack the best evaluation and the loss scale.
 Position Position::from_json(const nlohmann::json& json) {
   try {
     Position p;
@@ -74,6 +86,12 @@ Position Position::from_json(const nlohmann::json& json) {
     p.step = json.at("step").get<std::int64_t>();
     p.loss_sum = json.at("loss_sum").get<double>();
     p.loss_steps = json.at("loss_steps").get<std::int64_t>();
+    if (json.contains("best_loss") && !json.at("best_loss").is_null()) {
+      p.best.loss = json.at("best_loss").get<double>();
+    }
+    p.best.epochs_since = json.value("epochs_since_best", std::int64_t{0});
+    p.loss_scale.scale = json.value("loss_scale", 0.0F);
+    p.loss_scale.updates_since_change = json.value("updates_since_scale_change", std::int64_t{0});
     return p;
   } catch (const nlohmann::json::exception& e) {
     throw RuntimeError(fmt::format(

@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/best_evaluation.h"
 #include "ddp_runtime/train/optimizer_state.h"
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/checkpoint.h"
@@ -27,6 +29,10 @@ struct Position {
   std::int64_t step = 0;      // optimiser steps since the start
   double loss_sum = 0;        // over this epoch's steps so far
   std::int64_t loss_steps = 0;
+  BestEvaluation best;
+  amp::GradScaler::State loss_scale;  // a scale of 0: the run had none
+
+  void begin_epoch(std::int64_t number);
 
   nlohmann::json to_json() const;
   static Position from_json(const nlohmann::json& json);  // throws RuntimeError

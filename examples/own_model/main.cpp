@@ -34,7 +34,7 @@ int main() {
                           .model_name = "own",
                           .module = net,
                           .forward = [&](const torch::Tensor& x) { return net.forward(x); },
-                          .data = ddp::data::open_data("digits", {}, 1)},
+                          .data = ddp::data::open_data("digits")},
                          options);
     const auto result = trainer.fit();
     if (world.is_leader()) std::cout << "accuracy " << result.evaluation.accuracy << "\n";

@@ -102,7 +102,7 @@ refused() { # expected exit code, text, arguments...
 
 @test "wrong arguments are refused with one sentence" {
   refused 2 "not a folder" --data mnist:/nowhere
-  refused 2 "use digits, mnist:DIR or synthetic" --data cifar
+  refused 2 "use digits, mnist:DIR, cifar10:DIR, text:FILE, hdf5:FILE or synthetic" --data cifar
   refused 2 "larger than the 1618 training samples; use --batch 809 or less" --batch 5000
   refused 2 "unknown model 'vgg'" --model vgg
   refused 2 "unknown optimizer 'lion'" --optimizer lion

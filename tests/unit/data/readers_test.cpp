@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include <filesystem>
 #include <fstream>
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/data/open_data.h"
+#include "tests/unit/data/temporary_folder.h"
 
 namespace ddp::data {
 namespace {
@@ -19,25 +19,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 const fs::path kDigits = fs::path(SLURM_DDP_SOURCE_DIR) / "datasets/digits/digits.csv.gz";
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "ddp-data-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-void write(const fs::path& file, const std::string& bytes) {
-  std::ofstream(file, std::ios::binary) << bytes;
-}
 
 void write_gzipped(const fs::path& file, const std::string& bytes) {
   const gzFile stream = gzopen(file.c_str(), "wb");
@@ -67,16 +48,6 @@ void write_mnist(const fs::path& folder) {
   write(folder / "train-labels-idx1-ubyte", labels(30));
   write_gzipped(folder / "t10k-images-idx3-ubyte.gz", images(10));
   write_gzipped(folder / "t10k-labels-idx1-ubyte.gz", labels(10));
-}
-
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return {};
 }
 
 TEST(Digits, AreAllThereWithATenthHeldOut) {
@@ -179,12 +150,15 @@ TEST(Synthetic, IsTheSameEveryTimeAndDoesNotMoveTheModelsGenerator) {
 
 TEST(OpenData, NamesWhatThereIs) {
   const auto error = [](const char* specification) {
-    return error_of([&] { open_data(specification, {}, 1); });
+    return error_of([&] { open_data(specification); });
   };
-  for (const char* bad : {"", "digit", "digits:x", "mnist", "mnist:", "synthetic:3"}) {
-    EXPECT_THAT(error(bad), HasSubstr("use digits, mnist:DIR or synthetic")) << bad;
+  for (const char* bad : {"", "digit", "digits:x", "digits:", "mnist", "mnist:", "cifar10",
+                          "text:", "hdf5", "synthetic:3"}) {
+    EXPECT_THAT(error(bad), HasSubstr("use digits, mnist:DIR, cifar10:DIR, text:FILE, hdf5:FILE or "
+                                      "synthetic"))
+        << bad;
   }
-  EXPECT_EQ(open_data("digits", {}, 1).train->size(), 1618);
+  EXPECT_EQ(open_data("digits").train->size(), 1618);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/parallel/torch_compat.h"
 
 namespace ddp::amp {
 namespace {
@@ -69,8 +70,41 @@ TEST(AutocastGuard, ForgetsCastsOfParametersAtItsEnd) {
   EXPECT_EQ(forward(), 3);
 }
 
+// Activations that backward computes again are cast outside any guard.
+TEST(AutocastGuard, ForgetsCastsThatWereMadeBeforeIt) {
+  torch::nn::Linear layer(torch::nn::LinearOptions(1, 1).bias(false));
+  const auto set = [&](float value) {
+    const torch::NoGradGuard no_grad;
+    layer->weight.fill_(value);
+  };
+  set(1);
+  torch_compat::set_autocast(torch::kCPU, true, torch::kBFloat16);
+  layer(torch::ones({1, 1}));
+  torch_compat::set_autocast(torch::kCPU, false, torch::kBFloat16);
+  set(3);
+  const AutocastGuard guard(torch::kCPU, Precision::bf16);
+  EXPECT_EQ(layer(torch::ones({1, 1})).to(torch::kFloat32).item<float>(), 3);
+}
+
+TEST(RequirePrecision, AsksTheLibrary) {
+  require_precision(torch::kCPU, Precision::fp32);
+  require_precision(torch::kCPU, Precision::bf16);
+  bool multiplies = true;
+  try {
+    torch::mm(torch::ones({1, 1}, torch::kHalf), torch::ones({1, 1}, torch::kHalf));
+  } catch (const c10::Error&) {
+    multiplies = false;
+  }
+  if (multiplies) {
+    require_precision(torch::kCPU, Precision::fp16);
+  } else {
+    EXPECT_THROW(require_precision(torch::kCPU, Precision::fp16), UsageError);
+  }
+}
+
 TEST(ParsePrecision, NamesWhatThereIs) {
   EXPECT_EQ(parse_precision("bf16"), Precision::bf16);
+  EXPECT_EQ(parse_precision("fp16"), Precision::fp16);
   EXPECT_THROW(parse_precision("fp8"), UsageError);
 }
 

@@ -25,7 +25,8 @@ TEST(Evaluate, IsTheMeanOverAllSamplesForAnyNumberOfRanks) {
     comm::run_ranks(ranks, [&](comm::Group& group) {
       torch::nn::Linear unused(1, 1);
       const auto result = evaluate(
-          group, *unused, [](const torch::Tensor& x) { return x; }, data, 2, amp::Precision::fp32);
+          group, *unused, [](const torch::Tensor& x) { return x; }, data, n, 2,
+          amp::Precision::fp32);
       EXPECT_EQ(result.targets, n);
       EXPECT_DOUBLE_EQ(result.accuracy, 4.0 / 7);
       EXPECT_NEAR(result.loss, (4 * right + 3 * wrong) / 7, 1e-6);

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "ddp_runtime/comm/errors.h"
+
 namespace ddp::train {
 namespace {
 
@@ -23,6 +27,30 @@ TEST(LearningRate, WithoutScalingWarmsUpFromZero) {
   const LearningRate rate{0.2, 1, 1};
   EXPECT_DOUBLE_EQ(rate.at(0), 0.1);
   EXPECT_DOUBLE_EQ(rate.at(1), 0.2);
+}
+
+TEST(LearningRate, StepDecaysEverySoManyEpochs) {
+  LearningRate rate{1.0, 1, 0, Schedule::step, 3, 0.5};
+  EXPECT_DOUBLE_EQ(rate.at(100, 0), 1);
+  EXPECT_DOUBLE_EQ(rate.at(100, 2), 1);
+  EXPECT_DOUBLE_EQ(rate.at(100, 3), 0.5);
+  EXPECT_DOUBLE_EQ(rate.at(100, 8), 0.25);
+}
+
+TEST(LearningRate, CosineFallsToZeroFromTheEndOfTheWarmUp) {
+  LearningRate rate{0.1, 4, 10, Schedule::cosine, 30, 0.1, 110};
+  EXPECT_LT(rate.at(9), 0.4);
+  EXPECT_DOUBLE_EQ(rate.at(10), 0.4);
+  EXPECT_NEAR(rate.at(35), 0.4 * (1 + std::sqrt(0.5)) / 2, 1e-12);
+  EXPECT_NEAR(rate.at(60), 0.2, 1e-12);
+  EXPECT_GT(rate.at(109), 0);
+  EXPECT_NEAR(rate.at(110), 0, 1e-12);
+  EXPECT_NEAR(rate.at(500), 0, 1e-12) << "a resumed run may be longer than planned";
+}
+
+TEST(ParseSchedule, NamesWhatThereIs) {
+  EXPECT_EQ(parse_schedule("cosine"), Schedule::cosine);
+  EXPECT_THROW(parse_schedule("linear"), UsageError);
 }
 
 }  // namespace

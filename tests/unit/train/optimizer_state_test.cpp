@@ -23,11 +23,11 @@ class OptimizerStates : public testing::TestWithParam<const char*> {};
 TEST_P(OptimizerStates, ContinuesToTheBitInANewOptimiser) {
   torch::manual_seed(1);
   torch::nn::Linear original(3, 2);
-  auto optimizer = make_optimizer(original->parameters(), {GetParam(), 0.1, 0.9, 0.01});
+  auto optimizer = make_optimizer(*original, {GetParam(), 0.1, 0.9, 0.01});
   for (int i = 0; i < 3; ++i) step(original, *optimizer);
 
   torch::nn::Linear copy(3, 2);
-  auto other = make_optimizer(copy->parameters(), {GetParam(), 0.1, 0.9, 0.01});
+  auto other = make_optimizer(*copy, {GetParam(), 0.1, 0.9, 0.01});
   {
     const torch::NoGradGuard no_grad;
     copy->weight.copy_(original->weight);
@@ -52,13 +52,13 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerStates, testing::Values("sgd", "adam", "a
 
 TEST(OptimizerState, IsEmptyBeforeTheFirstStep) {
   torch::nn::Linear layer(3, 2);
-  const auto optimizer = make_optimizer(layer->parameters(), {});
+  const auto optimizer = make_optimizer(*layer, {});
   EXPECT_TRUE(OptimizerState(*optimizer, named_parameters(*layer)).tensors().empty());
 }
 
 TEST(OptimizerState, NamesThatDoNotFitAreRefused) {
   torch::nn::Linear layer(3, 2);
-  const auto optimizer = make_optimizer(layer->parameters(), {});
+  const auto optimizer = make_optimizer(*layer, {});
   OptimizerState state(*optimizer, named_parameters(*layer));
   const auto error = [&](const char* name) -> std::string {
     try {
@@ -74,8 +74,36 @@ TEST(OptimizerState, NamesThatDoNotFitAreRefused) {
   EXPECT_THAT(error("weight"), HasSubstr("no parameter"));
 }
 
+TEST(DecayGroups, SpareBiasesNormsAndEmbeddings) {
+  torch::nn::Sequential net(torch::nn::Embedding(5, 4), torch::nn::Conv2d(1, 2, 3),
+                            torch::nn::BatchNorm2d(2), torch::nn::Linear(4, 3));
+  net[1]->as<torch::nn::Conv2d>()->bias.requires_grad_(false);
+  const auto groups = decay_groups(*net);
+  ASSERT_EQ(groups.decayed.size(), 2U);
+  EXPECT_TRUE(groups.decayed[0].is_same(net[1]->as<torch::nn::Conv2d>()->weight));
+  EXPECT_TRUE(groups.decayed[1].is_same(net[3]->as<torch::nn::Linear>()->weight));
+  EXPECT_EQ(groups.free.size(), 4U) << "embedding, norm's weight and bias, linear's bias";
+}
+
+// Without a gradient's pull, decoupled decay alone shrinks what it applies to: by lr x decay.
+TEST(DecayGroups, ReachTheOptimizer) {
+  for (const char* name : {"sgd", "adam", "adamw"}) {
+    torch::nn::Linear layer(2, 2);
+    const auto weight = layer->weight.detach().clone();
+    const auto bias = layer->bias.detach().clone();
+    const auto optimizer = make_optimizer(*layer, {name, 0.1, 0, 0.5});
+    (layer(torch::ones({1, 2})).sum() * 0).backward();
+    optimizer->step();
+    EXPECT_TRUE(torch::equal(layer->bias, bias)) << name;
+    EXPECT_FALSE(torch::equal(layer->weight, weight)) << name;
+    if (std::string(name) != "adam") {
+      EXPECT_TRUE(torch::allclose(layer->weight, weight * 0.95)) << name;
+    }
+  }
+}
+
 TEST(MakeOptimizer, UnknownNamesAreRefused) {
-  EXPECT_THROW(make_optimizer({}, {"lion"}), UsageError);
+  EXPECT_THROW(make_optimizer(*torch::nn::Linear(1, 1), {"lion"}), UsageError);
 }
 
 }  // namespace

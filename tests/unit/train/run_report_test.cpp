@@ -32,7 +32,7 @@ TEST(RunReport, PartsSumToTheMeanAndRanksAreListed) {
     const std::vector<profile::StepRecord> steps(4, step(0.1 * (group.rank() + 1)));
     const auto report =
         make_run_report(group, {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0},
-                        {4, 0.5, Evaluation{0.4, 0.9, 100}, 0x1234}, steps);
+                        {4, 0.5, Evaluation{0.4, 0.9, 100}, 0x1234, 0.3}, steps);
     if (group.rank() != 0) {
       EXPECT_TRUE(report.is_null());
       return;
@@ -42,6 +42,8 @@ TEST(RunReport, PartsSumToTheMeanAndRanksAreListed) {
     EXPECT_EQ(report.at("nodes"), 1);
     EXPECT_EQ(report.at("parameters_crc32c"), "0x00001234");
     EXPECT_EQ(report.at("ranks").size(), 2U);
+    EXPECT_EQ(report.at("final").at("best_eval_loss"), 0.3);
+    EXPECT_GT(report.at("ranks").at(1).at("peak_memory_bytes").get<std::int64_t>(), 1 << 20);
     const auto& seconds = report.at("step_seconds");
     EXPECT_NEAR(seconds.at("mean").get<double>(), 0.15, 1e-9);
     EXPECT_NEAR(seconds.at("p50").get<double>(), 0.2, 1e-9) << "of the slowest rank";
@@ -61,7 +63,7 @@ TEST(RunReport, PartsSumToTheMeanAndRanksAreListed) {
 TEST(RunReport, ARunThatHadNothingToDoHasNoRates) {
   comm::run_ranks(1, [](comm::Group& group) {
     const auto report =
-        make_run_report(group, {"p", "c", "m", "d", 1, 8, 1, 0}, {0, 0, std::nullopt, 0}, {});
+        make_run_report(group, {"p", "c", "m", "d", 1, 8, 1, 0}, {0, 0, std::nullopt, 0, {}}, {});
     EXPECT_TRUE(report.at("samples_per_second").is_null());
     EXPECT_TRUE(report.at("comm").at("overlap_ratio").is_null());
     EXPECT_TRUE(report.at("final").at("eval_loss").is_null());

@@ -26,7 +26,7 @@ class Training : public testing::Test {
     torch::set_num_threads(1);
     std::string pattern = (fs::temp_directory_path() / "ddp-train-XXXXXX").string();
     folder_ = mkdtemp(pattern.data());
-    data_ = data::open_data("digits", {}, 1);
+    data_ = data::open_data("digits");
   }
   void TearDown() override { fs::remove_all(folder_); }
 

@@ -1,0 +1,137 @@
+// A decoder-only transformer. Tensor shapes: n samples, t positions, w width, h heads, d = w / h.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/models/builtin.h"
+#include "ddp_runtime/parallel/activation_checkpoint.h"
+
+namespace ddp::models {
+namespace {
+
+constexpr double kInitialSpread = 0.02;  // GPT-2's
+
+// GPT-2's initialisation. A residual stream sums 2 x layers branches, whose last projections start
+// smaller so that the sum does not grow with depth.
+torch::nn::Linear linear(std::int64_t in, std::int64_t out, double spread = kInitialSpread) {
+  torch::nn::Linear layer(in, out);
+  torch::nn::init::normal_(layer->weight, 0, spread);
+  torch::nn::init::zeros_(layer->bias);
+  return layer;
+}
+
+torch::nn::LayerNorm norm(std::int64_t width) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
+}
+
+class Block final : public torch::nn::Module {
+ public:
+  Block(std::int64_t width, std::int64_t heads, double branch_spread)
+      : heads_(heads),
+        norm1_(register_module("norm1", norm(width))),
+        qkv_(register_module("qkv", linear(width, 3 * width))),
+        projection_(register_module("projection", linear(width, width, branch_spread))),
+        norm2_(register_module("norm2", norm(width))),
+        expand_(register_module("expand", linear(width, 4 * width))),
+        contract_(register_module("contract", linear(4 * width, width, branch_spread))) {}
+
+  // x [n, t, w]; mask [t, t], added to the scores of attention.
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) {
+    const auto y = x + attention(norm1_(x), mask);
+    return y + contract_(torch::gelu(expand_(norm2_(y)), "tanh"));
+  }
+
+ private:
+  torch::Tensor attention(const torch::Tensor& x, const torch::Tensor& mask) {
+    const auto n = x.size(0);
+    const auto t = x.size(1);
+    const auto d = x.size(2) / heads_;
+    // [3, n * h, t, d]
+    const auto qkv =
+        qkv_(x).view({n, t, 3, heads_, d}).permute({2, 0, 3, 1, 4}).reshape({3, n * heads_, t, d});
+    const auto scores = torch::baddbmm(mask, qkv[0], qkv[1].transpose(1, 2), 1,
+                                       1 / std::sqrt(static_cast<double>(d)));
+    const auto mixed = torch::bmm(torch::softmax(scores, -1), qkv[2]);
+    return projection_(mixed.view({n, heads_, t, d}).transpose(1, 2).reshape({n, t, heads_ * d}));
+  }
+
+  std::int64_t heads_;
+  torch::nn::LayerNorm norm1_;
+  torch::nn::Linear qkv_;
+  torch::nn::Linear projection_;
+  torch::nn::LayerNorm norm2_;
+  torch::nn::Linear expand_;
+  torch::nn::Linear contract_;
+};
+
+struct Sizes {
+  std::int64_t context;
+  std::int64_t vocabulary;
+  std::int64_t width;
+  std::int64_t layers;
+  std::int64_t heads;
+};
+
+class Gpt final : public Model {
+ public:
+  Gpt(const Sizes& sizes, bool checkpoint_activations)
+      : checkpoint_activations_(checkpoint_activations),
+        tokens_(register_module("tokens", torch::nn::Embedding(sizes.vocabulary, sizes.width))),
+        positions_(register_module("positions", torch::nn::Embedding(sizes.context, sizes.width))) {
+    torch::nn::init::normal_(tokens_->weight, 0, kInitialSpread);
+    torch::nn::init::normal_(positions_->weight, 0, kInitialSpread);
+    const double branch_spread =
+        kInitialSpread / std::sqrt(2.0 * static_cast<double>(sizes.layers));
+    torch::nn::ModuleList list;
+    for (std::int64_t i = 0; i < sizes.layers; ++i) {
+      blocks_.push_back(std::make_shared<Block>(sizes.width, sizes.heads, branch_spread));
+      list->push_back(blocks_.back());
+    }
+    register_module("blocks", list);
+    norm_ = register_module("norm", norm(sizes.width));
+  }
+
+  // inputs: int64 [n, t] with t at most the context, to scores [n, t, vocabulary]. The output layer
+  // is the token embedding's own tensor: one parameter, one name, in a checkpoint, too.
+  torch::Tensor forward(const torch::Tensor& inputs) override {
+    const auto t = inputs.size(1);
+    const auto floats = tokens_->weight.options().requires_grad(false);
+    const auto mask = torch::full({t, t}, -std::numeric_limits<float>::infinity(), floats).triu(1);
+    auto x = tokens_(inputs) + positions_->weight.slice(0, 0, t);
+    for (const auto& block : blocks_) x = through(block, x, mask);
+    return torch::nn::functional::linear(norm_(x), tokens_->weight);
+  }
+
+ private:
+  torch::Tensor through(const std::shared_ptr<Block>& block, const torch::Tensor& x,
+                        const torch::Tensor& mask) const {
+    if (!checkpoint_activations_ || !torch::GradMode::is_enabled()) return block->forward(x, mask);
+    return checkpointed(
+        [block](const std::vector<torch::Tensor>& in) { return block->forward(in[0], in[1]); },
+        {x, mask}, block->parameters());
+  }
+
+  bool checkpoint_activations_;
+  torch::nn::Embedding tokens_;
+  torch::nn::Embedding positions_;
+  std::vector<std::shared_ptr<Block>> blocks_;
+  torch::nn::LayerNorm norm_{nullptr};
+};
+
+}  // namespace
+
+std::shared_ptr<Model> make_gpt(const ModelOptions& options) {
+  const Sizes sizes{options.input.at(0), options.classes, options.width > 0 ? options.width : 128,
+                    options.layers > 0 ? options.layers : 4, options.heads > 0 ? options.heads : 4};
+  if (sizes.width % sizes.heads != 0) {
+    throw UsageError(
+        fmt::format("gpt's width {} cannot be divided among {} heads; choose a --width that is a "
+                    "multiple of --heads",
+                    sizes.width, sizes.heads));
+  }
+  return std::make_shared<Gpt>(sizes, options.checkpoint_activations);
+}
+
+}  // namespace ddp::models

@@ -1,0 +1,110 @@
+#include "ddp_runtime/train/run_table.h"
+
+#include <fmt/format.h>
+
+namespace ddp::train {
+namespace {
+
+std::string plural(std::int64_t count, const std::string& thing) {
+  return fmt::format("{} {}{}", with_commas(count), thing, count == 1 ? "" : "s");
+}
+
+std::string batch(const RunHeader& header, const TrainOptions& o) {
+  return fmt::format("global batch {}: {} x {} {} x {}", o.batch * o.micro_batches * header.ranks,
+                     o.batch, o.micro_batches,
+                     o.micro_batches == 1 ? "micro-batch" : "micro-batches",
+                     plural(header.ranks, "rank"));
+}
+
+std::string length(const RunHeader& header, const TrainOptions& o) {
+  const std::int64_t steps = header.training_samples / (o.batch * o.micro_batches * header.ranks);
+  auto text = fmt::format("{} of {}", plural(o.epochs, "epoch"), plural(steps, "step"));
+  if (o.steps > 0) text += fmt::format(", at most {}", plural(o.steps, "step"));
+  if (o.patience > 0) {
+    text += fmt::format(", until {} bring no better evaluation", plural(o.patience, "epoch"));
+  }
+  return text;
+}
+
+std::string optimizer(const TrainOptions& o) {
+  auto text = o.optimizer.name;
+  if (o.optimizer.name == "sgd") text += fmt::format(", momentum {}", o.optimizer.momentum);
+  if (o.optimizer.weight_decay > 0) {
+    text += fmt::format(", weight decay {}", o.optimizer.weight_decay);
+  }
+  if (o.clip_norm > 0) text += fmt::format(", gradients clipped to norm {}", o.clip_norm);
+  return text;
+}
+
+std::string learning_rate(const RunHeader& header, const TrainOptions& o) {
+  auto text = fmt::format("{}", o.optimizer.learning_rate);
+  if (o.scale_learning_rate) text += fmt::format(" x {}", header.ranks * o.micro_batches);
+  if (o.warmup_steps > 0)
+    text += fmt::format(", after {} of warm-up", plural(o.warmup_steps, "step"));
+  if (o.schedule == Schedule::cosine) text += ", cosine to 0";
+  if (o.schedule == Schedule::step) {
+    text += fmt::format(", x {} every {}", o.decay_factor, plural(o.decay_epochs, "epoch"));
+  }
+  return text;
+}
+
+std::string precision(const TrainOptions& o) {
+  std::string text;
+  switch (o.precision) {
+    case amp::Precision::fp32:
+      text = "fp32";
+      break;
+    case amp::Precision::bf16:
+      text = "bf16 autocast";
+      break;
+    case amp::Precision::fp16:
+      text = "fp16 autocast, loss scaled";
+      break;
+  }
+  if (o.loss_scale > 0) text += fmt::format(", loss scale from {}", o.loss_scale);
+  if (o.on_nan == OnNan::skip) text += ", steps that are not finite are left out";
+  return text;
+}
+
+std::string checkpoints(const CheckpointOptions& o) {
+  const auto when = o.every_epoch ? "epoch" : plural(o.every_steps, "step");
+  return fmt::format("{}, every {}, the last {}{}", o.directory.string(), when, o.keep_last,
+                     o.keep_best ? " and the best" : "");
+}
+
+}  // namespace
+
+std::string with_commas(std::int64_t number) {
+  const auto digits = std::to_string(number);
+  const std::size_t first = number < 0 ? 1 : 0;
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string run_table(const RunHeader& header, const TrainOptions& o) {
+  std::string table = header.program + (o.dry_run ? ": a dry run of one step\n" : "\n");
+  const auto row = [&](const char* name, const std::string& value) {
+    table += fmt::format("  {:<14} {}\n", name, value);
+  };
+  row("model", fmt::format("{}, {} parameters", header.model, with_commas(header.parameters)));
+  row("data", fmt::format("{}, {} for training, {} for evaluation", header.data,
+                          plural(header.training_samples, "sample"),
+                          with_commas(header.evaluation_samples)));
+  row("ranks", fmt::format("{} over {}, {} each", header.ranks, header.backend,
+                           plural(header.threads, "thread")));
+  row("batch", batch(header, o));
+  row("length", length(header, o));
+  row("optimizer", optimizer(o));
+  row("learning rate", learning_rate(header, o));
+  row("precision", precision(o));
+  row("seed", std::to_string(o.seed));
+  if (!o.checkpoint.directory.empty()) row("checkpoints", checkpoints(o.checkpoint));
+  if (!o.report_directory.empty()) row("report", o.report_directory.string());
+  return table;
+}
+
+}  // namespace ddp::train

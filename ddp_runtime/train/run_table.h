@@ -1,0 +1,29 @@
+// What a run is about to do, as a table for people: a mistake in an option is cheapest to see here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ddp_runtime/train/options.h"
+
+namespace ddp::train {
+
+struct RunHeader {
+  std::string program;  // "ddp-train 0.1.0"
+  std::string model;
+  std::int64_t parameters = 0;
+  std::string data;
+  std::int64_t training_samples = 0;
+  std::int64_t evaluation_samples = 0;
+  int ranks = 1;
+  std::string backend;
+  int threads = 1;  // per rank
+};
+
+// One line per subject, names in one column; ends with a line break. What is off is left out.
+std::string run_table(const RunHeader& header, const TrainOptions& options);
+
+// "1,234,567".
+std::string with_commas(std::int64_t number);
+
+}  // namespace ddp::train

@@ -1,0 +1,170 @@
+#!/usr/bin/env bats
+# ddp-train with each of its models, readers and policies, as several processes: what a person types,
+# what is said, and every bad input refused with one sentence.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
+  train=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-train
+  work=$BATS_TEST_TMPDIR
+  cd "$work" || exit 1
+  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+}
+
+# ranks N ARGS...: a training of N ranks that must end within a minute.
+ranks() {
+  local n=$1
+  shift
+  timeout 60 mpirun --quiet -n "$n" "$train" "$@"
+}
+
+# Expected exit code, text, arguments: one sentence on two ranks.
+refused() {
+  local code=$1 text=$2
+  shift 2
+  run -"$code" ranks 2 "$@"
+  [ "$(grep -c '^ddp-train: ' <<< "$output")" -eq 1 ]
+  [[ $(grep '^ddp-train: ' <<< "$output") == *"$text"* ]]
+}
+
+# make_cifar DIR: six files of 40 images whose class decides the brightness of the upper half.
+make_cifar() {
+  mkdir -p "$1"
+  python3 - "$1" <<'PY'
+import random, sys
+random.seed(1)
+for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+    with open(f"{sys.argv[1]}/{name}", "wb") as file:
+        for i in range(40):
+            rows = bytes([25 * (i % 10)] * 512) + random.randbytes(512)
+            file.write(bytes([i % 10]) + rows * 3)
+PY
+}
+
+# make_text: a real text, this project's own guides, as the file $text.
+make_text() {
+  text=$work/book.txt
+  cat "$here"/docs/*.md "$here"/README.md > "$text"
+}
+
+eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; }
+
+@test "gpt learns a real text on two ranks, and as much in bf16" {
+  make_text
+  options=(--model gpt --data "text:$text" --width 48 --layers 2 --heads 2 --context 32 --batch 16
+    --epochs 10 --steps 200 --optimizer adamw --lr 0.01 --warmup 10 --schedule cosine --clip 1)
+  run -0 ranks 2 "${options[@]}"
+  full=$(eval_loss)
+  run -0 ranks 2 "${options[@]}" --precision bf16 --checkpoint-activations
+  half=$(eval_loss)
+  # Counting letters alone gives 3.5 nats per byte on this text.
+  run -0 python3 -c "assert $full < 3.4, $full; assert abs($half - $full) < 0.02 * $full, ($half, $full)"
+}
+
+@test "gpt's tied weights are one array in a checkpoint, and training goes on from it" {
+  make_text
+  options=(--model gpt --data "text:$text" --width 32 --layers 1 --heads 2 --context 32 --batch 4
+    --optimizer adamw --lr 0.001 --checkpoint-dir ck)
+  run -0 ranks 2 "${options[@]}" --steps 10
+  run -0 ranks 2 "${options[@]}" --steps 20
+  [[ $output == *"resumed from"* ]]
+  resumed=$(grep -o 'parameters 0x[0-9a-f]*$' <<< "$output")
+  run -0 ranks 2 "${options[@]}" --steps 20 --checkpoint-dir other
+  [ "$resumed" = "$(grep -o 'parameters 0x[0-9a-f]*$' <<< "$output")" ]
+  run -0 "$(dirname "$train")/ddp-ckpt" ls ck
+  run -0 /usr/bin/python3 - ck/step-00000020/model.h5 <<'PY'
+import h5py, sys
+names = []
+h5py.File(sys.argv[1]).visititems(lambda name, item: names.append((name, item.shape)) if hasattr(item, "shape") else None)
+assert [n for n, shape in names if n.startswith("model/") and shape == (256, 32)] == ["model/tokens.weight"], names
+PY
+}
+
+@test "the shipped configurations build and take a step" {
+  make_cifar cifar
+  make_text
+  /usr/bin/python3 -c "
+import h5py, numpy
+with h5py.File('images.h5', 'w') as f:
+    f['x'] = numpy.zeros((200, 3, 16, 16), 'uint8')
+    f['y'] = numpy.arange(200) % 5"
+  for model in mlp mnist-cnn cifar-cnn resnet18 resnet50 gpt; do
+    data=()
+    case $model in
+      cifar-cnn | resnet18) data=(--data cifar10:cifar --width 8) ;;
+      resnet50) data=(--data hdf5:images.h5 --width 8) ;;
+      gpt) data=(--data "text:$text") ;;
+    esac
+    run -0 ranks 2 --config "$here/configs/$model.ini" "${data[@]}" --batch 4 --dry-run
+    [[ $output == *": a dry run of one step"*"model"*"$model, "*"dry run: one step took"* ]]
+  done
+  [ "$(find "$here/configs" -name '*.ini' | wc -l)" -eq 6 ]
+}
+
+@test "a dry run writes nothing, and says how long the run would be" {
+  mkdir ck
+  run -0 ranks 2 --epochs 7 --batch 32 --checkpoint-dir ck --report-dir report --dry-run
+  [[ $output == *"the run would have 175 steps"* ]]
+  [ -z "$(find ck report -type f)" ]
+}
+
+@test "cifar-cnn learns from the binary version of CIFAR-10" {
+  make_cifar cifar
+  run -0 ranks 2 --config "$here/configs/cifar-cnn.ini" --data cifar10:cifar --width 8 --batch 10 \
+    --epochs 12 --warmup 10 --augment flip --report-dir report
+  accuracy=$(sed -n 's/^done: .* accuracy \([0-9.]*\),.*/\1/p' <<< "$output")
+  python3 -c "assert $accuracy > 0.8, $accuracy"
+  grep '"best_eval_loss"' report/run.json
+}
+
+@test "damaged and unfit data are refused" {
+  make_cifar cifar
+  make_text
+  printf x >> cifar/data_batch_4.bin
+  refused 1 "data_batch_4.bin has 122921 bytes" --model resnet18 --data cifar10:cifar
+  : > empty
+  refused 2 "empty holds 0 bytes" --model gpt --data text:empty
+  refused 2 "use --model gpt" --data "text:$text"
+  refused 2 "use --data text:FILE" --model gpt
+  refused 1 "is not a sound HDF5 file" --data "hdf5:$text"
+  /usr/bin/python3 -c "
+import h5py
+with h5py.File('link.h5', 'w') as f:
+    f['x'] = h5py.ExternalLink('/etc/passwd', '/x')
+    f['y'] = list(range(20))"
+  refused 2 "'x' in link.h5 is a link to elsewhere" --data hdf5:link.h5
+}
+
+@test "options that do not go together are refused" {
+  refused 2 "fp16 arithmetic does not exist on this device" --precision fp16
+  refused 2 "unknown schedule 'linear'" --schedule linear
+  refused 2 "--on-nan takes stop or skip" --on-nan ignore
+  refused 2 "use none, crop, flip or crop+flip" --augment rotate
+  refused 2 "leave out --heads" --heads 4
+  refused 2 "--keep-best needs a --checkpoint-dir" --keep-best
+  refused 2 "--patience: '-1' is not 0 or a number above" --patience -1
+}
+
+@test "a loss that is not a number stops all ranks, or is left out" {
+  /usr/bin/python3 -c "
+import h5py, numpy
+x = numpy.random.default_rng(1).random((200, 4), 'float32')
+x[33, 2] = numpy.nan
+with h5py.File('nan.h5', 'w') as f:
+    f['x'] = x
+    f['y'] = numpy.arange(200) % 2"
+  refused 1 "the loss is not finite on rank" --data hdf5:nan.h5 --batch 10
+  run -0 ranks 2 --data hdf5:nan.h5 --batch 10 --on-nan skip
+  [[ $output =~ step\ [0-9]\ updated\ nothing:\ the\ loss\ is\ not\ finite\ on\ rank\ [01] ]]
+  [[ $(eval_loss) =~ ^[0-9.]+$ ]]
+}
+
+@test "the start is a table" {
+  run -0 ranks 2 --epochs 1 --batch 16 --accumulate 2 --clip 1 --checkpoint-dir ck --keep-best
+  [[ $output == *"  ranks          2 over mpi, 1 thread each"* ]]
+  [[ $output == *"  batch          global batch 64: 16 x 2 micro-batches x 2 ranks"* ]]
+  [[ $output == *"  checkpoints    ck, every epoch, the last 3 and the best"* ]]
+  [[ $output == *"best checkpoint: "*"/ck/best/step-00000025"* ]]
+}

@@ -1,0 +1,113 @@
+// The sequence of loss scales, and that all ranks go through the same one.
+#include "ddp_runtime/amp/grad_scaler.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <mutex>
+#include <set>
+
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/parallel/distributed_data_parallel.h"
+
+namespace ddp::amp {
+namespace {
+
+// The scales after each of `finite`, starting from 8 and growing after three good steps.
+std::vector<float> scales(const std::vector<bool>& finite) {
+  GradScaler scaler({8, 2, 0.5, 3});
+  std::vector<float> result;
+  for (const bool f : finite) {
+    scaler.update(f);
+    result.push_back(scaler.scale());
+  }
+  return result;
+}
+
+// As _amp_update_scale_ in PyTorch: an overflow halves the scale and starts the count again; the
+// count starts again after growing.
+TEST(GradScaler, FollowsPyTorchsSequence) {
+  const bool o = false;
+  const bool g = true;
+  EXPECT_EQ(scales({g, g, g, g, g, g, g}), (std::vector<float>{8, 8, 16, 16, 16, 32, 32}));
+  EXPECT_EQ(scales({o, o, o}), (std::vector<float>{4, 2, 1}));
+  EXPECT_EQ(scales({g, g, o, g, g, g, o}), (std::vector<float>{8, 8, 4, 4, 4, 8, 4}));
+}
+
+TEST(GradScaler, StartsAndGrowsAsInPyTorch) {
+  GradScaler scaler;
+  EXPECT_EQ(scaler.scale(), 65536);
+  for (int i = 0; i < 1999; ++i) scaler.update(true);
+  EXPECT_EQ(scaler.scale(), 65536);
+  scaler.update(true);
+  EXPECT_EQ(scaler.scale(), 131072);
+  scaler.update(false);
+  EXPECT_EQ(scaler.scale(), 65536);
+}
+
+TEST(GradScaler, DoesNotGrowToInfinity) {
+  GradScaler scaler({std::numeric_limits<float>::max() / 1.5F, 2, 0.5, 1});
+  const float before = scaler.scale();
+  scaler.update(true);
+  EXPECT_EQ(scaler.scale(), before);
+}
+
+TEST(GradScaler, ContinuesItsCountAfterARestore) {
+  GradScaler scaler({8, 2, 0.5, 3});
+  scaler.update(true);
+  scaler.update(true);
+  GradScaler other({64, 2, 0.5, 3});
+  other.restore(scaler.state());
+  other.update(true);
+  EXPECT_EQ(other.scale(), 16);
+}
+
+TEST(UnscaleGradients, DividesAndFindsWhatIsNotFinite) {
+  const auto with_gradient = [](float value) {
+    auto p = torch::zeros({2}, torch::requires_grad());
+    p.mutable_grad() = torch::tensor({4.0F, value});
+    return p;
+  };
+  const auto unused = torch::zeros({2}, torch::requires_grad());
+  const auto fine = with_gradient(2);
+  EXPECT_TRUE(unscale_gradients({unused, fine}, 4));
+  EXPECT_EQ(fine.grad()[0].item<float>(), 1);
+  EXPECT_EQ(fine.grad()[1].item<float>(), 0.5F);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_FALSE(unscale_gradients({with_gradient(bad), with_gradient(1)}, 4)) << bad;
+    EXPECT_FALSE(unscale_gradients({with_gradient(1), with_gradient(bad)}, 1)) << bad;
+  }
+}
+
+// One rank's gradient overflows in step 1 of 3: all ranks find it, halve the scale and go on.
+TEST(GradScaler, AnOverflowOnOneRankBacksOffOnAll) {
+  std::mutex mutex;
+  std::set<std::pair<int, float>> scales_of_ranks;  // by step
+  comm::run_ranks(3, [&](comm::Group& group) {
+    torch::nn::Linear layer(1, 1);
+    DistributedDataParallel replica(*layer, group);
+    GradScaler scaler({1024, 2, 0.5, 2});
+    for (int i = 0; i < 4; ++i) {
+      // The derivative of the square root is infinite at 0, the value is not.
+      const bool overflow = i == 1 && group.rank() == 1;
+      auto loss = layer(torch::ones({1, 1})).sum();
+      if (overflow) loss = (loss - loss.detach()).abs().sqrt();
+      auto step = replica.begin_step();
+      step.backward(scaler.scale_loss(loss));
+      const bool finite = scaler.unscale(layer->parameters());
+      EXPECT_EQ(finite, i != 1) << "rank " << group.rank();
+      if (finite) {
+        EXPECT_FLOAT_EQ(layer->bias.grad().item<float>(), 1);
+      }
+      scaler.update(finite);
+      const std::lock_guard lock(mutex);
+      scales_of_ranks.insert({i, scaler.scale()});
+    }
+  });
+  const std::set<std::pair<int, float>> one_sequence{{0, 1024}, {1, 512}, {2, 512}, {3, 1024}};
+  EXPECT_EQ(scales_of_ranks, one_sequence);
+}
+
+}  // namespace
+}  // namespace ddp::amp

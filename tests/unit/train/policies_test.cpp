@@ -1,0 +1,339 @@
+// What a run does when things go wrong or stop getting better: overflow, losses that are not
+// finite, early stopping, dry runs, and a world size that changes in the middle of an epoch.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <mutex>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/data/tensor_dataset.h"
+#include "ddp_runtime/train/run_table.h"
+#include "ddp_runtime/train/trainer.h"
+
+namespace ddp::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// Two classes that a linear model can tell apart: by the sign of the first feature.
+struct Points {
+  torch::Tensor inputs;
+  torch::Tensor targets;
+};
+
+Points points(std::int64_t n) {
+  auto generator = torch::make_generator<torch::CPUGeneratorImpl>(7);
+  const auto inputs = torch::randn({n, 4}, generator);
+  return {inputs, inputs.select(1, 0).gt(0).to(torch::kInt64)};
+}
+
+// Counts how often training draws each sample.
+class Counting final : public data::Dataset {
+ public:
+  explicit Counting(const Points& p)
+      : data_(p.inputs, p.targets, 2), drawn_(static_cast<std::size_t>(p.inputs.size(0))) {}
+
+  std::int64_t size() const override { return data_.size(); }
+  data::SampleShape shape() const override { return data_.shape(); }
+  data::Batch get(std::span<const std::int64_t> indices) const override {
+    return data_.get(indices);
+  }
+  data::Batch draw(std::span<const std::int64_t> indices, std::int64_t /*epoch*/) const override {
+    for (const auto i : indices) ++drawn_[static_cast<std::size_t>(i)];
+    return get(indices);
+  }
+  std::vector<int> drawn() const { return {drawn_.begin(), drawn_.end()}; }
+
+ private:
+  data::TensorDataset data_;
+  mutable std::vector<std::atomic<int>> drawn_;
+};
+
+class Policies : public testing::Test {
+ protected:
+  void SetUp() override {
+    torch::set_num_threads(1);
+    std::string pattern = (fs::temp_directory_path() / "ddp-policies-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    use(points(64));
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void use(const Points& p) {
+    train_ = std::make_shared<Counting>(p);
+    const auto held_out = points(32);
+    evaluation_ = std::make_shared<data::TensorDataset>(held_out.inputs, held_out.targets, 2);
+  }
+
+  // What a test does to the scores in training, to make a loss or a gradient go wrong.
+  using Spoil = std::function<torch::Tensor(const torch::Tensor& scores)>;
+
+  // Rank 0's result; what is printed goes to `said_`, the ranks' parameters to `parameters_`. A
+  // throw on any rank comes out.
+  RunResult run(int ranks, const TrainOptions& o, const Spoil& spoil = {}) {
+    testing::internal::CaptureStdout();
+    try {
+      const auto result = train(ranks, o, spoil);
+      said_ = testing::internal::GetCapturedStdout();
+      return result;
+    } catch (...) {
+      said_ = testing::internal::GetCapturedStdout();
+      throw;
+    }
+  }
+
+  RunResult train(int ranks, const TrainOptions& o, const Spoil& spoil) {
+    RunResult result;
+    parameters_.assign(static_cast<std::size_t>(ranks), {});
+    std::mutex mutex;
+    comm::run_ranks(ranks, [&](comm::Group& group) {
+      torch::nn::Sequential net(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 2));
+      {
+        const torch::NoGradGuard no_grad;
+        for (auto& p : net->parameters()) p.fill_(0.5);
+      }
+      Trainer trainer(group,
+                      {"test",
+                       "test",
+                       "net",
+                       *net,
+                       [&](const torch::Tensor& x) {
+                         const auto scores = net->forward(x);
+                         return spoil && net->is_training() ? spoil(scores) : scores;
+                       },
+                       {"points", train_, evaluation_}},
+                      o);
+      const auto mine = trainer.fit();
+      const std::lock_guard lock(mutex);
+      auto& values = parameters_[static_cast<std::size_t>(group.rank())];
+      for (const auto& t : net->parameters()) values.push_back(t.detach().clone());
+      if (group.rank() != 0) return;
+      for (const auto& t : net->buffers()) values.push_back(t.clone());
+      result = mine;
+    });
+    return result;
+  }
+
+  bool all_ranks_agree() const {
+    return std::all_of(parameters_.begin(), parameters_.end(), [&](const auto& values) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        if (!torch::equal(values[i], parameters_[0][i])) return false;
+      }
+      return true;
+    });
+  }
+
+  template <class Call>
+  static std::string error_of(const Call& call) {
+    try {
+      call();
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+    return {};
+  }
+
+  fs::path folder_;
+  std::shared_ptr<Counting> train_;
+  std::shared_ptr<data::TensorDataset> evaluation_;
+  std::vector<std::vector<torch::Tensor>> parameters_;
+  std::string said_;
+};
+
+Points with_a_bad_sample(std::int64_t n) {
+  auto p = points(n);
+  p.inputs[5][2] = std::numeric_limits<float>::quiet_NaN();
+  return p;
+}
+
+TEST_F(Policies, ALossThatIsNotANumberStopsTheRunNamingStepAndRank) {
+  use(with_a_bad_sample(64));
+  TrainOptions o;
+  o.batch = 8;
+  EXPECT_THAT(error_of([&] { run(2, o); }),
+              testing::MatchesRegex("the loss is not finite on rank [01] in step [1-4]: .*"));
+}
+
+TEST_F(Policies, OrIsLeftOutAndDoesNoHarm) {
+  use(with_a_bad_sample(64));
+  TrainOptions o;
+  o.batch = 8;
+  o.epochs = 3;
+  o.on_nan = OnNan::skip;
+  o.optimizer.name = "adamw";
+  o.report_directory = folder_;
+  const auto result = run(2, o);
+  EXPECT_THAT(said_, testing::ContainsRegex(
+                         "step [0-9]+ updated nothing: the loss is not finite on rank [01]\n"));
+  EXPECT_EQ(result.step, 12);
+  EXPECT_TRUE(std::isfinite(result.train_loss));
+  EXPECT_TRUE(std::isfinite(result.evaluation.loss));
+  EXPECT_TRUE(all_ranks_agree());
+  for (const auto& value : parameters_[0]) {
+    EXPECT_TRUE(value.to(torch::kFloat32).isfinite().all().item<bool>()) << "running means, too";
+  }
+}
+
+// The derivative of the root at 0 is infinite, its value is not.
+TEST_F(Policies, AGradientThatIsNotFiniteIsLeftOutToo) {
+  TrainOptions o;
+  o.batch = 16;
+  o.on_nan = OnNan::skip;
+  std::atomic<int> calls = 0;
+  run(2, o, [&](const torch::Tensor& scores) {
+    if (calls++ > 0) return scores;
+    return scores + (scores - scores.detach()).abs().sqrt();
+  });
+  EXPECT_THAT(said_, HasSubstr("step 1 updated nothing: a gradient is not finite\n"));
+  EXPECT_TRUE(all_ranks_agree());
+  EXPECT_TRUE(parameters_[0][2].isfinite().all().item<bool>());
+}
+
+TEST_F(Policies, ARunThatCanNeverUpdateEnds) {
+  TrainOptions o;
+  o.batch = 2;
+  o.epochs = 4;
+  o.on_nan = OnNan::skip;
+  const auto text =
+      error_of([&] { run(2, o, [](const torch::Tensor& scores) { return scores / 0.0; }); });
+  EXPECT_THAT(text, HasSubstr("no update was possible in 50 steps, the last time because the loss "
+                              "is not finite on ranks 0, 1"));
+}
+
+double saved_loss_scale(const fs::path& checkpoint) {
+  std::ifstream file(checkpoint / "manifest.json");
+  return nlohmann::json::parse(file).at("state").at("position").at("loss_scale").get<double>();
+}
+
+TEST_F(Policies, LossScalingChangesNoBitAndGoesOnAfterAResume) {
+  TrainOptions o;
+  o.batch = 16;
+  const auto plain = run(2, o);
+  o.loss_scale = 1024;  // a power of two: exact
+  EXPECT_EQ(run(2, o).parameters_crc32c, plain.parameters_crc32c);
+
+  o.checkpoint.directory = folder_;
+  o.steps = 1;
+  std::atomic<int> calls = 0;
+  const auto overflowed = run(2, o, [&](const torch::Tensor& scores) {
+    if (calls++ == 0) scores.register_hook([](const torch::Tensor& g) { return g * 1e38; });
+    return scores;
+  });
+  EXPECT_THAT(said_, HasSubstr("step 1 updated nothing: the gradients overflowed with a loss scale "
+                               "of 1024, which is now 512\n"));
+  EXPECT_TRUE(all_ranks_agree());
+  EXPECT_EQ(saved_loss_scale(overflowed.checkpoint), 512);
+  o.steps = 2;
+  EXPECT_EQ(saved_loss_scale(run(2, o).checkpoint), 512) << "not where a new run starts";
+}
+
+TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
+  TrainOptions o;
+  o.batch = 32;
+  o.epochs = 50;
+  o.patience = 3;
+  o.optimizer.learning_rate = 30;  // soon as good as it gets, then back and forth
+  o.checkpoint.directory = folder_;
+  o.checkpoint.keep_last = 1;
+  o.checkpoint.keep_best = true;
+  const auto first = run(2, o);
+  EXPECT_TRUE(first.stopped_early);
+  EXPECT_LT(first.step, 50);
+  EXPECT_THAT(said_, HasSubstr("stopped early: no better evaluation than"));
+  // The best is three epochs before the end, and is alone in its folder.
+  const auto best = folder_ / "best";
+  EXPECT_EQ(first.best_checkpoint, best / fmt::format("step-{:08}", first.step - o.patience));
+  EXPECT_TRUE(fs::exists(first.best_checkpoint / "manifest.json"));
+  EXPECT_EQ(std::count_if(fs::directory_iterator(best), {},
+                          [](const auto& e) { return e.is_directory(); }),
+            1);
+  // Resumed, it has nothing left to do; nor has it forgotten what was best.
+  const auto again = run(2, o);
+  EXPECT_EQ(again.step, first.step);
+  EXPECT_EQ(again.parameters_crc32c, first.parameters_crc32c);
+}
+
+TEST_F(Policies, ADryRunTakesOneStepAndWritesNothing) {
+  TrainOptions o;
+  o.batch = 4;
+  o.epochs = 3;
+  o.dry_run = true;
+  o.checkpoint.directory = folder_;
+  o.report_directory = folder_;
+  const auto result = run(2, o);
+  EXPECT_EQ(result.step, 1);
+  EXPECT_EQ(result.planned_steps, 24);
+  EXPECT_EQ(result.evaluation.targets, 8) << "one batch per rank";
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+// 4 ranks for 3 steps, 3 for 2, 2 to the end of the epoch, with loader threads that read ahead.
+TEST_F(Policies, WhenTheWorldSizeChangesInAnEpochEverySampleIsUsedOnce) {
+  TrainOptions o;
+  o.batch = 2;
+  o.loader_threads = 3;
+  o.checkpoint.directory = folder_;
+  use(points(3 * 8 + 2 * 6 + 7 * 4));
+  o.steps = 3;
+  EXPECT_EQ(run(4, o).step, 3);
+  const auto drawn = train_->drawn();
+  EXPECT_EQ(std::count(drawn.begin(), drawn.end(), 1), 24);
+  EXPECT_EQ(std::count(drawn.begin(), drawn.end(), 0), 40);
+  o.steps = 5;
+  EXPECT_EQ(run(3, o).step, 5);
+  o.steps = 0;
+  EXPECT_EQ(run(2, o).step, 12);
+  EXPECT_EQ(train_->drawn(), std::vector<int>(64, 1));
+}
+
+TEST(BestEvaluation, CountsWhatIsNotBetter) {
+  BestEvaluation best;
+  EXPECT_FALSE(best.record(std::numeric_limits<double>::quiet_NaN()));
+  EXPECT_FALSE(best.loss.has_value());
+  EXPECT_TRUE(best.record(2));
+  EXPECT_EQ(best.epochs_since, 0);
+  EXPECT_FALSE(best.record(2)) << "as good is not better";
+  EXPECT_FALSE(best.exhausted(2));
+  EXPECT_FALSE(best.record(3));
+  EXPECT_TRUE(best.exhausted(2));
+  EXPECT_FALSE(best.exhausted(0));
+  EXPECT_TRUE(best.record(1));
+  EXPECT_FALSE(best.exhausted(2));
+}
+
+TEST(RunTable, TellsWhatWasAskedFor) {
+  TrainOptions o;
+  o.batch = 8;
+  o.micro_batches = 2;
+  o.epochs = 3;
+  o.scale_learning_rate = true;
+  o.warmup_steps = 1000;
+  o.schedule = Schedule::cosine;
+  o.clip_norm = 1;
+  const RunHeader header{"ddp-train 9", "gpt", 1234567, "text:book", 34000, 3700, 4, "mpi", 2};
+  const auto table = run_table(header, o);
+  for (const char* line :
+       {"ddp-train 9\n", "  model          gpt, 1,234,567 parameters\n",
+        "  data           text:book, 34,000 samples for training, 3,700 for evaluation\n",
+        "  ranks          4 over mpi, 2 threads each\n",
+        "  batch          global batch 64: 8 x 2 micro-batches x 4 ranks\n",
+        "  length         3 epochs of 531 steps\n",
+        "  learning rate  0.05 x 8, after 1,000 steps of warm-up, cosine to 0\n",
+        "  optimizer      sgd, momentum 0.9, gradients clipped to norm 1\n"}) {
+    EXPECT_THAT(table, HasSubstr(line));
+  }
+  EXPECT_THAT(table, testing::Not(HasSubstr("checkpoints"))) << "what is off is left out";
+  EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(with_commas(-1000), "-1,000");
+}
+
+}  // namespace
+}  // namespace ddp::train

@@ -1,0 +1,120 @@
+// The larger models end with the same metrics at 1, 2 and 4 ranks and one global batch.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/trainer.h"
+
+namespace ddp::train {
+namespace {
+
+RunResult run(int ranks, const models::ModelOptions& model_options, const data::DataPair& data,
+              const TrainOptions& o) {
+  torch::set_num_threads(1);
+  RunResult result;
+  std::mutex seeding;
+  comm::run_ranks(ranks, [&](comm::Group& group) {
+    std::shared_ptr<models::Model> model;
+    {
+      // Threads share one generator: models are built one after the other, alike.
+      const std::lock_guard lock(seeding);
+      torch::manual_seed(1);
+      model = models::make_model(model_options);
+    }
+    Trainer trainer(group,
+                    {"test", "test", model_options.name, *model,
+                     [&](const torch::Tensor& x) { return model->forward(x); }, data},
+                    o);
+    const auto mine = trainer.fit();
+    if (group.rank() == 0) result = mine;
+  });
+  return result;
+}
+
+// A small gpt on a real text: this project's guide to its runtime.
+class Language : public testing::Test {
+ protected:
+  Language() {
+    options_.batch = 16;
+    options_.epochs = 1;
+    options_.steps = 20;
+    options_.optimizer = {"adamw", 0.003, 0, 0.1};
+    options_.schedule = Schedule::cosine;
+    options_.warmup_steps = 4;
+    options_.clip_norm = 1;
+  }
+
+  RunResult train(int ranks) {
+    auto o = options_;
+    o.batch /= ranks;
+    data::DataOptions reading;
+    reading.context = 16;
+    const auto file = std::filesystem::path(SLURM_DDP_SOURCE_DIR) / "docs/runtime.md";
+    models::ModelOptions model;
+    model.name = "gpt";
+    model.input = {16};
+    model.classes = 256;
+    model.width = 32;
+    model.layers = 2;
+    model.heads = 2;
+    model.tokens = true;
+    model.checkpoint_activations = true;
+    return run(ranks, model, data::open_data("text:" + file.string(), reading), o);
+  }
+
+  TrainOptions options_;
+};
+
+TEST_F(Language, EndsAlikeAtAnyNumberOfRanks) {
+  const auto one = train(1);
+  EXPECT_LT(one.evaluation.loss, 4.2) << "better than the uniform guess of ln 256 = 5.5";
+  for (const int ranks : {2, 4}) {
+    const auto many = train(ranks);
+    EXPECT_NEAR(many.train_loss, one.train_loss, 1e-4) << ranks;
+    EXPECT_NEAR(many.evaluation.loss, one.evaluation.loss, 1e-4) << ranks;
+    EXPECT_EQ(many.evaluation.targets, one.evaluation.targets);
+  }
+}
+
+TEST_F(Language, LearnsAsMuchInBfloat16) {
+  const auto full = train(2);
+  options_.precision = amp::Precision::bf16;
+  const auto half = train(2);
+  EXPECT_NE(half.parameters_crc32c, full.parameters_crc32c);
+  EXPECT_NEAR(half.evaluation.loss, full.evaluation.loss, 0.02 * full.evaluation.loss);
+}
+
+// Batch normalisation takes its means over one rank's micro-batch. So W ranks do what one rank does
+// that accumulates W micro-batches, not what it does with one batch W times as large; and running
+// means are those of rank 0, which sees a W-th of the data, so evaluations differ a little.
+TEST(Images, ResidualNetworksEndAlikeAtAnyNumberOfRanks) {
+  data::DataOptions making;
+  making.synthetic = {{3, 16, 16}, 4, 300};
+  making.augmentation = {2, true};
+  const auto data = data::open_data("synthetic", making);
+  models::ModelOptions model;
+  model.name = "resnet18";
+  model.input = {3, 16, 16};
+  model.classes = 4;
+  model.width = 4;
+  TrainOptions o;
+  o.batch = 8;
+  o.epochs = 5;
+  o.optimizer.learning_rate = 0.005;
+  o.optimizer.weight_decay = 1e-4;
+  std::vector<RunResult> results;
+  for (const int ranks : {1, 2, 4}) {
+    o.micro_batches = 4 / ranks;
+    results.push_back(run(ranks, model, data, o));
+    EXPECT_EQ(results.back().step, 40);
+    EXPECT_NEAR(results.back().train_loss, results[0].train_loss, 1e-4) << ranks;
+    EXPECT_NEAR(results.back().evaluation.loss, results[0].evaluation.loss, 0.03) << ranks;
+  }
+}
+
+}  // namespace
+}  // namespace ddp::train
