@@ -82,7 +82,7 @@ void choose_free_ports(NodeFacts& facts, const StepFacts& step, const Settings& 
   if (inherited.gives("JAX_COORDINATOR_ADDRESS")) return;
   auto ports = service_ports(step, settings, kMaxCandidates);
   if (facts.free_port) std::erase(ports, *facts.free_port);
-  if (!ports.empty()) facts.free_second_port = first_free_port(ports);
+  facts.free_second_port = first_free_port(ports);
 }
 
 }  // namespace

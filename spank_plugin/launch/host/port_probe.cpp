@@ -46,9 +46,9 @@ bool is_port_free(std::uint16_t port) noexcept {
          !is_taken(AF_INET, reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
 }
 
-std::uint16_t first_free_port(std::span<const std::uint16_t> ports) noexcept {
+std::optional<std::uint16_t> first_free_port(std::span<const std::uint16_t> ports) noexcept {
   const auto free = std::find_if(ports.begin(), ports.end(), is_port_free);
-  return free == ports.end() ? ports.front() : *free;
+  return free == ports.end() ? std::nullopt : std::optional(*free);
 }
 
 std::string describe_taken_port(std::uint16_t port) {

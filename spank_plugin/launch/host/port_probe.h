@@ -14,8 +14,8 @@ namespace ddp::launch {
 // taken a moment later: this moves most failures to the first second, it does not exclude them.
 bool is_port_free(std::uint16_t port) noexcept;
 
-// The first free one; the first of all if none is.
-std::uint16_t first_free_port(std::span<const std::uint16_t> ports) noexcept;
+// The first free one; nothing if none is.
+std::optional<std::uint16_t> first_free_port(std::span<const std::uint16_t> ports) noexcept;
 
 // "port 23001 is taken on this host (user 1000 listens on it)".
 std::string describe_taken_port(std::uint16_t port);

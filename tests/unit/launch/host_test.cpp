@@ -114,7 +114,7 @@ TEST(PortProbe, TakesTheNextFreeOne) {
   { free = Listener(AF_INET).port(); }
   const std::array ports{first.port(), second.port(), free};
   EXPECT_EQ(first_free_port(ports), free);
-  EXPECT_EQ(first_free_port(std::span(ports).first(2)), first.port()) << "none is free";
+  EXPECT_EQ(first_free_port(std::span(ports).first(2)), std::nullopt) << "none is free";
 }
 
 TEST(PortProbe, NamesTheHolder) {
