@@ -70,7 +70,7 @@ Trainer::Trainer(comm::Group& group, TrainTask task, TrainOptions options)
                          : 1.0,
                      options_.warmup_steps},
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
-      state_(group, task_.module, *optimizer_),
+      state_(replica_, *optimizer_),
       checkpointer_(group, state_, options_.checkpoint, describe(task_, options_, sampler_)) {
   require_report_directory(group_, options_.report_directory);
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));
