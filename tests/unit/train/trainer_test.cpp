@@ -129,7 +129,8 @@ TEST_F(Training, AnInterruptedRunEndsWithTheSameBits) {
 }
 
 // Registered in another order than it is used in, so that the first step has other buckets than
-// those that come after it; and more than two ranks, so that the buckets decide about the bits.
+// those that come after it. More than two ranks, on nodes of their own, and buckets that are large
+// enough for a ring: then an element's place in its bucket decides in which order it is added up.
 struct BackwardsImpl : torch::nn::Module {
   BackwardsImpl() {
     register_module("last", last);
@@ -139,16 +140,16 @@ struct BackwardsImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     return last(torch::tanh(middle(torch::tanh(first(x.flatten(1))))));
   }
-  torch::nn::Linear first{64, 30};
-  torch::nn::Linear middle{30, 20};
-  torch::nn::Linear last{20, 10};
+  torch::nn::Linear first{64, 200};
+  torch::nn::Linear middle{200, 200};
+  torch::nn::Linear last{200, 10};
 };
 
 TEST_F(Training, AnInterruptedRunOfThreeRanksEndsWithTheSameBitsThoughBucketsWereRebuilt) {
   std::mutex seeding;
   const auto train = [&](const TrainOptions& o) {
     std::uint32_t bits = 0;
-    comm::run_ranks(3, [&](comm::Group& group) {
+    const auto body = [&](comm::Group& group) {
       std::shared_ptr<BackwardsImpl> net;
       {
         const std::lock_guard lock(seeding);
@@ -161,12 +162,13 @@ TEST_F(Training, AnInterruptedRunOfThreeRanksEndsWithTheSameBitsThoughBucketsWer
                       o);
       const auto mine = trainer.fit();
       if (group.rank() == 0) bits = mine.parameters_crc32c;
-    });
+    };
+    comm::run_ranks(3, body, {}, [](int rank) { return rank; });
     return bits;
   };
   auto o = options(3);
   o.epochs = 1;
-  o.parallel.buckets = {64, 2500};
+  o.parallel.buckets = {64, 50'000};
   const auto whole = train(o);
   for (const int interrupted_after : {1, 7}) {
     o.checkpoint.directory = folder_ / std::to_string(interrupted_after);
