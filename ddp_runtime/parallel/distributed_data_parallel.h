@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
@@ -99,6 +100,14 @@ class DistributedDataParallel {
   comm::Group& group() noexcept { return group_; }
   torch::nn::Module& module() noexcept { return module_; }
   std::size_t bucket_count() const noexcept { return reducer_.bucket_count(); }
+
+  // Which buckets there are follows from the order in which the first step's gradients became
+  // ready, and the bits of a sum over more than two ranks follow from the buckets: what a
+  // checkpoint must keep. See Reducer.
+  std::vector<std::int64_t> gradient_order() const { return reducer_.gradient_order(); }
+  void expect_gradient_order(std::span<const std::int64_t> order) {
+    reducer_.expect_gradient_order(order);
+  }
 
   // What the last complete step communicated, and when its last backward ran and its wait ended.
   struct StepTimes {

@@ -230,20 +230,40 @@ void Reducer::learn_order() {
   // A rank that had no data in this pass has counted nothing, and goes on learning.
   if (options_.static_graph && gradients_of_.empty()) gradients_of_ = gradients_left_;
   if (knowledge_ != Knowledge::none) return;
-  // With parameters that come and go there is no one order.
-  const bool stable = options_.static_graph || !options_.allow_unused;
-  knowledge_ = options_.rebuild_buckets && stable ? Knowledge::order_recorded : Knowledge::complete;
+  knowledge_ = follows_order() ? Knowledge::order_recorded : Knowledge::complete;
+}
+
+// With parameters that come and go there is no one order.
+bool Reducer::follows_order() const noexcept {
+  return options_.rebuild_buckets && (options_.static_graph || !options_.allow_unused);
+}
+
+std::vector<std::int64_t> Reducer::gradient_order() const {
+  if (!follows_order() || ready_order_.empty()) return {};
+  std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
+  std::vector<bool> seen(parameters_.size());
+  for (const std::size_t index : ready_order_) seen[index] = true;
+  for (const std::size_t index : reverse_order(parameters_.size())) {
+    if (!seen[index]) order.push_back(static_cast<std::int64_t>(index));
+  }
+  return order;
+}
+
+void Reducer::expect_gradient_order(std::span<const std::int64_t> order) {
+  if (!store_ || !follows_order() || order.size() != parameters_.size()) return;
+  std::vector<bool> seen(parameters_.size());
+  for (const std::int64_t index : order) {
+    if (index < 0 || index >= std::ssize(seen) || seen[static_cast<std::size_t>(index)]) return;
+    seen[static_cast<std::size_t>(index)] = true;
+  }
+  ready_order_.assign(order.begin(), order.end());
+  knowledge_ = Knowledge::order_recorded;
 }
 
 // All ranks take rank 0's order: theirs may differ, and the buckets must not.
 void Reducer::rebuild() {
   knowledge_ = Knowledge::complete;
-  std::vector<bool> seen(parameters_.size());
-  for (const std::size_t index : ready_order_) seen[index] = true;
-  for (const std::size_t index : reverse_order(parameters_.size())) {
-    if (!seen[index]) ready_order_.push_back(index);
-  }
-  std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
+  auto order = gradient_order();
   group_.broadcast(comm::buffer_of(std::span(order)), 0, "order of gradients").wait();
   ready_order_.assign(order.begin(), order.end());
   auto plan = plan_for(parameters_, ready_order_, options_.buckets);

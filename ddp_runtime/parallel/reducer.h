@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
@@ -58,6 +59,13 @@ class Reducer {
   // parameters that got no gradient, unless that is allowed.
   void finish();
 
+  // The order in which backward finishes the gradients, as indices of the parameters that require
+  // them; empty while unknown, or where there is no one order. Rank 0's is the one that counts.
+  std::vector<std::int64_t> gradient_order() const;
+  // Takes an order that was learned earlier, so that the next step has the buckets it had then: to
+  // be called on all ranks, before the first step. Nothing happens if it does not fit the model.
+  void expect_gradient_order(std::span<const std::int64_t> order);
+
   // The collectives of the last finished step.
   const std::vector<profile::CommunicationSpan>& communication() const noexcept { return spans_; }
   std::size_t bucket_count() const noexcept { return store_ ? store_->size() : 0; }
@@ -75,6 +83,7 @@ class Reducer {
   void launch(std::size_t bucket);
   void begin_pass();
   void learn_order();
+  bool follows_order() const noexcept;
   void rebuild();
   bool tracks_use() const noexcept;
   void launch_use_map();

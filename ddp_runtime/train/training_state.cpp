@@ -55,6 +55,7 @@ std::string generator_name(int rank) {
 }
 
 constexpr std::string_view kOptimizer = "optim/";
+constexpr char kGradientOrder[] = "ddp/gradient_order";
 
 }  // namespace
 
@@ -117,9 +118,11 @@ ckpt::ArrayView array_view(const NamedTensor& t) {
   return {view.name, view.dtype, view.shape, view.bytes};
 }
 
-TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
-                             torch::optim::Optimizer& optimizer)
-    : group_(group), module_(module), optimizer_state_(optimizer, named_parameters(module)) {}
+TrainingState::TrainingState(DistributedDataParallel& replica, torch::optim::Optimizer& optimizer)
+    : replica_(replica),
+      group_(replica.group()),
+      module_(replica.module()),
+      optimizer_state_(optimizer, named_parameters(module_)) {}
 
 std::vector<NamedTensor> TrainingState::model_tensors() const {
   auto tensors = named_parameters(module_);
@@ -144,6 +147,8 @@ std::vector<NamedTensor> TrainingState::collect() {
   for (int rank = 0; rank < group_.size(); ++rank) {
     arrays.push_back({generator_name(rank), all[rank]});
   }
+  const auto order = replica_.gradient_order();
+  if (!order.empty()) arrays.push_back({kGradientOrder, torch::tensor(order, torch::kInt64)});
   return arrays;
 }
 
@@ -166,6 +171,12 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   for (int rank = 0; rank < ranks; ++rank) {
     targets.push_back({generator_name(rank), loaded_generators_[rank]});
   }
+  torch::Tensor order = torch::empty({0}, torch::kInt64);
+  if (const auto* stored = checkpoint.find(kGradientOrder)) {
+    const std::vector<std::int64_t> shape(stored->shape.begin(), stored->shape.end());
+    order = torch::empty(shape, torch::kInt64);
+    targets.push_back({kGradientOrder, order});
+  }
   const auto optimizer_tensors = optimizer_state_.allocate(optimizer_names);
   for (const auto& [name, tensor] : optimizer_tensors) {
     targets.push_back({std::string(kOptimizer) + name, tensor});
@@ -178,6 +189,8 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
 
   for (std::size_t i = 0; i < model.size(); ++i) model[i].tensor.copy_(targets[i].tensor);
   optimizer_state_.commit(optimizer_tensors);
+  const auto* first = order.data_ptr<std::int64_t>();
+  loaded_order_.assign(first, first + order.numel());
 }
 
 void TrainingState::distribute(std::uint64_t seed) {
@@ -205,6 +218,12 @@ void TrainingState::distribute(std::uint64_t seed) {
     torch::manual_seed(seed);
   }
   loaded_generators_.reset();
+
+  auto length = static_cast<std::int64_t>(loaded_order_.size());
+  group_.broadcast(comm::buffer_of(length), 0, "length of the gradients' order").wait();
+  loaded_order_.resize(static_cast<std::size_t>(length));
+  group_.broadcast(comm::buffer_of(std::span(loaded_order_)), 0, "order of gradients").wait();
+  replica_.expect_gradient_order(loaded_order_);
 }
 
 }  // namespace ddp::train

@@ -3,6 +3,7 @@
 //   model/<name>              parameters and buffers, by the module's own names
 //   optim/<parameter>/<field> the optimiser's state
 //   rng/rank-<r>/cpu          the random number generator of each rank
+//   ddp/gradient_order        which gradients share a bucket follows from it; absent while unknown
 #pragma once
 
 #include <torch/torch.h>
@@ -14,6 +15,7 @@
 
 #include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/best_evaluation.h"
 #include "ddp_runtime/train/optimizer_state.h"
@@ -44,7 +46,7 @@ void set_cpu_generator_state(const torch::Tensor& state);
 
 class TrainingState {
  public:
-  TrainingState(comm::Group& group, torch::nn::Module& module, torch::optim::Optimizer& optimizer);
+  TrainingState(DistributedDataParallel& replica, torch::optim::Optimizer& optimizer);
 
   // Collective. On rank 0 the arrays to save, tensors that own or share the state; they must be
   // written before the next step. Empty on the others.
@@ -60,9 +62,11 @@ class TrainingState {
  private:
   std::vector<NamedTensor> model_tensors() const;
 
+  DistributedDataParallel& replica_;
   comm::Group& group_;
   torch::nn::Module& module_;
   OptimizerState optimizer_state_;
+  std::vector<std::int64_t> loaded_order_;  // likewise: see DistributedDataParallel::gradient_order
   torch::Tensor loaded_generators_;  // rank 0, between load() and distribute(): [ranks, bytes]
 };
 

@@ -36,6 +36,7 @@ class TrainingStep {
   // Throws RuntimeError, on all ranks, after kMostLeftOut steps in a row without an update.
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag);
 
+  DistributedDataParallel& replica() noexcept { return replica_; }
   torch::optim::Optimizer& optimizer() noexcept { return *optimizer_; }
   // Null without loss scaling.
   amp::GradScaler* scaler() noexcept { return scaler_ ? &*scaler_ : nullptr; }

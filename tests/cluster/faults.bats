@@ -24,7 +24,10 @@ step=(srun --ddp -N3 --ntasks-per-node=1)
 ends() {
   local status=0
   timeout -k 5 45 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" "$1" "$work" > out 2>&1 || status=$?
-  [ "$status" -ne 0 ] && [ "$status" -ne 124 ] || { cat out; return 1; }
+  if [ "$status" -eq 0 ] || [ "$status" -eq 124 ]; then
+    cat out
+    return 1
+  fi
   check_fault "$1" "$work" "${@:2}"
 }
 

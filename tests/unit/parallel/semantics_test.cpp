@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <mutex>
+#include <thread>
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
@@ -15,6 +16,7 @@
 namespace ddp {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -405,9 +407,21 @@ TEST(UnevenData, MayBeDividedByAllRanks) {
   });
 }
 
+std::string error_of(const std::function<void(comm::Group&)>& body);
+
+TEST(UnevenData, BackwardOnARankWithoutDataIsRefused) {
+  EXPECT_EQ(error_of([](comm::Group& group) {
+              auto net = make_branches();
+              DistributedDataParallel replica(*net, group);
+              auto step = replica.begin_uneven_step(group.rank() != 1);
+              step->backward(loss_of(net->forward(input_of(0), "abc")));
+            }),
+            "this rank has no data in this step; call without_data()");
+}
+
 std::string error_of(const std::function<void(comm::Group&)>& body) {
   try {
-    comm::run_ranks(3, body);
+    comm::run_ranks(3, body, {.limits = {.timeout = 10s}});
   } catch (const RuntimeError& e) {
     return e.what();
   }
@@ -571,13 +585,14 @@ class NestedBackward : public torch::autograd::Function<NestedBackward> {
     auto* layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
     const torch::AutoGradMode with_grad(true);
     layer->forward(x).backward(gradients[0]);
+    std::this_thread::sleep_for(10ms);  // in which a bucket that was sent too early is reduced
     return {x.grad(), torch::Tensor()};
   }
 };
 
-torch::Tensor nested_loss(Deep& net, const torch::Tensor& x) {
+torch::Tensor nested_loss(Deep& net, const torch::Tensor& x, int times = 2) {
   auto y = torch::tanh(net->one(x));
-  for (int i = 0; i < 2; ++i) y = torch::tanh(NestedBackward::apply(y, net->two.get()));
+  for (int i = 0; i < times; ++i) y = torch::tanh(NestedBackward::apply(y, net->two.get()));
   return loss_of(net->three(y));
 }
 
@@ -608,6 +623,31 @@ TEST(NestedBackward, AParameterWithSeveralGradientsNeedsAStaticGraph) {
               }),
               AllOf(HasSubstr("parameter 'two."), HasSubstr("got its gradient twice"),
                     HasSubstr("ddp::checkpointed()")));
+}
+
+TEST(NestedBackward, MoreGradientsThanInTheFirstStepAreNotStatic) {
+  EXPECT_THAT(error_of([](comm::Group& group) {
+                auto net = seeded([] { return Deep(); });
+                auto options = small_buckets();
+                options.static_graph = true;
+                DistributedDataParallel replica(*net, group, options);
+                for (const int times : {1, 2}) {
+                  auto step = replica.begin_step();
+                  step.backward(nested_loss(net, input_of(group.rank()), times));
+                }
+              }),
+              AllOf(HasSubstr("parameter 'two."), HasSubstr("the graph is not static")));
+}
+
+TEST(StepAgreement, AStepThatOneRankAloneBeganInVainIsFound) {
+  EXPECT_THAT(error_of([](comm::Group& group) {
+                auto net = make_branches();
+                DistributedDataParallel replica(*net, group);
+                if (group.rank() == 1) replica.begin_step();
+                auto step = replica.begin_step();
+                step.backward(loss_of(net->forward(input_of(0), "abc")));
+              }),
+              HasSubstr("rank 0 is in step 1 with 1 micro-batch (tag 0), rank 1 in step 2 with"));
 }
 
 TEST(StepAgreement, AnotherNumberOfMicroBatchesIsNamed) {
