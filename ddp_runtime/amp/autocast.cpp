@@ -44,18 +44,17 @@ void require_precision(torch::DeviceType device, Precision precision) {
   }
 }
 
-// The cache of cast parameters is valid within one forward pass only: it is cleared at the end, and
-// at the beginning, because backward may have filled it (recomputed activations cast again).
 AutocastGuard::AutocastGuard(torch::DeviceType device, Precision precision)
     : device_(device),
       was_enabled_(torch_compat::autocast_enabled(device)),
       previous_type_(torch_compat::autocast_type(device)) {
   torch_compat::set_autocast(device, precision != Precision::fp32,
                              type_of(precision, previous_type_));
-  if (at::autocast::increment_nesting() == 1) at::autocast::clear_cache();
+  at::autocast::increment_nesting();
 }
 
 AutocastGuard::~AutocastGuard() {
+  // The cache of cast parameters is valid within one forward pass only.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   torch_compat::set_autocast(device_, was_enabled_, previous_type_);
 }

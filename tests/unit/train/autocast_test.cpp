@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include "ddp_runtime/comm/errors.h"
-#include "ddp_runtime/parallel/torch_compat.h"
 
 namespace ddp::amp {
 namespace {
@@ -68,22 +67,6 @@ TEST(AutocastGuard, ForgetsCastsOfParametersAtItsEnd) {
     layer->weight.fill_(3);
   }
   EXPECT_EQ(forward(), 3);
-}
-
-// Activations that backward computes again are cast outside any guard.
-TEST(AutocastGuard, ForgetsCastsThatWereMadeBeforeIt) {
-  torch::nn::Linear layer(torch::nn::LinearOptions(1, 1).bias(false));
-  const auto set = [&](float value) {
-    const torch::NoGradGuard no_grad;
-    layer->weight.fill_(value);
-  };
-  set(1);
-  torch_compat::set_autocast(torch::kCPU, true, torch::kBFloat16);
-  layer(torch::ones({1, 1}));
-  torch_compat::set_autocast(torch::kCPU, false, torch::kBFloat16);
-  set(3);
-  const AutocastGuard guard(torch::kCPU, Precision::bf16);
-  EXPECT_EQ(layer(torch::ones({1, 1})).to(torch::kFloat32).item<float>(), 3);
 }
 
 TEST(RequirePrecision, AsksTheLibrary) {
