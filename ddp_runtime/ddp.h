@@ -13,6 +13,8 @@
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/activation_checkpoint.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/parallel/hooks/compression.h"
+#include "ddp_runtime/parallel/hooks/power_sgd.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 #include "ddp_runtime/train/optimizer.h"
 #include "ddp_runtime/train/run_table.h"

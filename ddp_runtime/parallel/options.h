@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ddp_runtime/parallel/bucket_plan.h"
+#include "ddp_runtime/parallel/comm_hook.h"
 
 namespace ddp {
 
@@ -30,6 +31,10 @@ struct DataParallelOptions {
   // A loss that is not finite ends the run on all ranks, naming the rank. Reads the loss, which
   // waits for a device.
   bool check_loss = true;
+
+  // How the gradients of a bucket travel; none: they are added up in full. See
+  // parallel/comm_hook.h, and parallel/hooks for those there are.
+  CommHook hook = {};
 };
 
 }  // namespace ddp

@@ -48,6 +48,7 @@ Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
       used_(parameters_.size()) {
   if (group_.size() == 1) return;
   store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
+  if (options_.hook) hook_.emplace(options_.hook);
   hooks_.resize(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) add_hook(i);
 }
@@ -74,6 +75,7 @@ void Reducer::begin_step() {
 void Reducer::begin_pass() {
   order_.reset();
   works_.clear();
+  if (hook_) hook_->reset();
   gradients_left_ = gradients_of_;
   armed_ = true;
 }
@@ -165,8 +167,31 @@ void Reducer::settle_missing() {
 }
 
 void Reducer::launch(std::size_t bucket) {
+  if (hook_) return hook_->start(bucket_for_hook(bucket));
   works_.push_back(group_.all_reduce(buffer_of(store_->bucket(bucket)), comm::ReduceOp::sum,
                                      label(bucket), store_->memory(bucket)));
+}
+
+GradientBucket Reducer::bucket_for_hook(std::size_t bucket) const {
+  std::vector<BucketMember> members;
+  for (const std::size_t index : plan_.buckets[bucket]) {
+    members.push_back({index, store_->gradient(index)});
+  }
+  return {group_, label(bucket), passes_, store_->bucket(bucket), std::move(members)};
+}
+
+void Reducer::wait_for_buckets() {
+  ++passes_;
+  if (hook_) {
+    spans_ = hook_->finish();
+    return;
+  }
+  for (std::size_t bucket = 0; bucket < works_.size(); ++bucket) {
+    works_[bucket].wait();
+    const auto times = works_[bucket].times();
+    spans_.push_back(
+        {label(bucket), store_->bucket(bucket).nbytes(), {times.started, times.finished}});
+  }
 }
 
 // A static graph may lack gradients only until it is known.
@@ -194,12 +219,7 @@ void Reducer::finish() {
   settle_missing();
   const bool asks = tracks_use();
   if (asks) launch_use_map();
-  for (std::size_t bucket = 0; bucket < works_.size(); ++bucket) {
-    works_[bucket].wait();
-    const auto times = works_[bucket].times();
-    spans_.push_back(
-        {label(bucket), store_->bucket(bucket).nbytes(), {times.started, times.finished}});
-  }
+  wait_for_buckets();
   if (asks) {
     use_map_work_.wait();
     used_ = *use_map_;

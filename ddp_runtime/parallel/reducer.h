@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/bucket_store.h"
+#include "ddp_runtime/parallel/hook_runner.h"
 #include "ddp_runtime/parallel/launch_order.h"
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/replica.h"
@@ -81,6 +83,8 @@ class Reducer {
   void settle_missing();
   bool may_miss_gradients() const noexcept;
   void launch(std::size_t bucket);
+  GradientBucket bucket_for_hook(std::size_t bucket) const;
+  void wait_for_buckets();
   void begin_pass();
   void learn_order();
   bool follows_order() const noexcept;
@@ -118,6 +122,8 @@ class Reducer {
   std::shared_ptr<std::vector<std::uint8_t>> use_map_;
   comm::Work use_map_work_;
   std::vector<comm::Work> works_;
+  std::optional<HookRunner> hook_;  // instead of works_
+  std::int64_t passes_ = 0;         // that reduced, before this one
   std::vector<profile::CommunicationSpan> spans_;
 };
 

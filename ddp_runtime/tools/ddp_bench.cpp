@@ -77,6 +77,8 @@ CLI::App* add_step(CLI::App& app, Options& options) {
       ->capture_default_str();
   command->add_option("--link-gbit", step.link_gbit, "Rate of each node's link, to tell the limit")
       ->check(ddp::tools::positive());
+  command->add_option("--comm-hook", step.hook,
+                      "Also ours with this hook: fp16, bf16, powersgd:RANK");
   command->add_flag("!--no-python", step.with_python, "Leave out Python's DDP over Gloo");
   command->add_option("--python", step.python.interpreter, "The Python that has PyTorch")
       ->capture_default_str();

@@ -14,6 +14,7 @@
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/tools/validators.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/trainer.h"
@@ -30,6 +31,7 @@ struct CommandLine {
   std::string on_nan = "stop";
   std::string augment = "none";
   std::string checkpoint_every = "epoch";
+  std::string comm_hook = "off";
   double bucket_mb = 4;
   double timeout_seconds = 600;
   int threads = 0;
@@ -117,6 +119,10 @@ void add_run_options(CLI::App& app, CommandLine& c) {
   app.add_option("--bucket-mb", c.bucket_mb, "Gradients are reduced in buckets of this many MiB")
       ->check(ddp::tools::positive())
       ->capture_default_str();
+  app.add_option("--comm-hook", c.comm_hook,
+                 "How gradients travel: off (in full), fp16 or bf16 (rounded), powersgd or "
+                 "powersgd:RANK (as thin matrices), noop (not at all, to measure)")
+      ->capture_default_str();
   app.add_flag(
       "--deterministic", c.deterministic,
       "Add gradients up in the order of the ranks: the same bits whatever the network, the "
@@ -197,6 +203,7 @@ void interpret(CommandLine& c) {
   t.precision = ddp::amp::parse_precision(c.precision);
   t.schedule = ddp::train::parse_schedule(c.schedule);
   t.on_nan = ddp::train::parse_on_nan(c.on_nan);
+  t.parallel.hook = ddp::hooks::by_name(c.comm_hook);
   if (t.checkpoint.keep_best && t.checkpoint.directory.empty()) {
     throw ddp::UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
   }

@@ -89,17 +89,26 @@ print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings'
   [[ $output == *"/tmp storage.tmp: "*": flushing 1 MiB failed: Input/output error; "* ]]
 }
 
-@test "a device that gives back other data" {
-  # The flush is held up, and meanwhile the file that has no name is changed behind its back.
+# change_behind_its_back: the check, whose flush is held up; meanwhile its file, which has no name, is
+# changed. Its status is the check's.
+change_behind_its_back() {
   with_faults fsync:delay_enter=600ms --dir "$work/dir" > out.txt &
   local job=$! file=''
-  for _ in $(seq 100); do
+  until [ -n "$file" ] && [ "$(stat --dereference --format %s "$file")" -eq 1048576 ]; do
+    kill -0 $job 2> /dev/null || break
     file=$(find /proc/[0-9]*/fd -lname "$work/dir/#*" 2> /dev/null | head -n 1)
-    [ -z "$file" ] || break
   done
-  printf wrong | dd of="$file" conv=notrunc bs=1 seek=5000 status=none
+  [ -z "$file" ] || printf wrong | dd of="$file" conv=notrunc bs=1 seek=5000 status=none || true
+  wait $job
+}
+
+@test "a device that gives back other data" {
+  # On a busy machine the change may come too late.
   local status=0
-  wait $job || status=$?
+  for _ in 1 2 3 4 5; do
+    change_behind_its_back && status=0 || status=$?
+    [ "$status" -ne 2 ] || break
+  done
   [ "$status" -eq 2 ]
   grep -q '/dir storage.dir: .*: what was read back differs from what was written; ' out.txt
 }

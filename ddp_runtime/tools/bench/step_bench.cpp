@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/tools/bench/reducer_peer.h"
 #include "ddp_runtime/tools/bench/statistics.h"
@@ -70,6 +71,12 @@ json limit(double compute, double bytes, int ranks, double link_gbit) {
           {"seconds", std::max(compute, wire)}};
 }
 
+double bytes_reduced(const DistributedDataParallel& replica) {
+  double bytes = 0;
+  for (const auto& span : replica.communication()) bytes += static_cast<double>(span.bytes);
+  return bytes;
+}
+
 }  // namespace
 
 json run_step_bench(comm::World& world, const StepBenchOptions& options) {
@@ -89,6 +96,13 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   add("ours", [&](std::int64_t n) { return time_steps(n, [&] { ours.step(replica); }); });
   add("plain_loop_without_communication",
       [&](std::int64_t n) { return time_steps(n, [&] { plain.step(); }); });
+  TrainingLoop hooked(options.model, options.batch);
+  DistributedDataParallel hooked_replica(
+      hooked.model(), group, {.buckets = options.buckets, .hook = hooks::by_name(options.hook)});
+  if (!options.hook.empty()) {
+    add("ours_with_hook",
+        [&](std::int64_t n) { return time_steps(n, [&] { hooked.step(hooked_replica); }); });
+  }
   TrainingLoop theirs(options.model, options.batch);
   const auto reducer = make_reducer_peer(group, theirs.model().parameters());
   if (reducer) {
@@ -116,12 +130,16 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
     result["compared"][contenders[i].name] =
         comparison(our_seconds, contenders[i].seconds, options.block);
   }
+  if (!options.hook.empty()) {
+    auto& with_hook = result["compared"]["ours_with_hook"];
+    with_hook["hook"] = options.hook;
+    with_hook["bytes_over_ours"] = bytes_reduced(hooked_replica) / bytes_reduced(replica);
+  }
   if (!python.version.empty()) result["compared"]["python_ddp_gloo"]["torch"] = python.version;
   if (!python.missing.empty()) result["not_compared"]["python_ddp_gloo"] = python.missing;
   if (options.link_gbit > 0) {
-    double bytes = 0;
-    for (const auto& span : replica.communication()) bytes += static_cast<double>(span.bytes);
-    auto bound = limit(median(contenders[1].seconds), bytes, world.size(), options.link_gbit);
+    auto bound = limit(median(contenders[1].seconds), bytes_reduced(replica), world.size(),
+                       options.link_gbit);
     bound["our_p50_over_it"] = median(our_seconds) / bound["seconds"].get<double>();
     result["limit"] = std::move(bound);
   }

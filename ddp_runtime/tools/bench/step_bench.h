@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/models/model.h"
@@ -20,6 +21,7 @@ struct StepBenchOptions {
   bool with_python = true;
   PythonPeerOptions python;
   BucketLimits buckets;
+  std::string hook = {};  // a communication hook to compare with: see hooks::by_name
 };
 
 // Collective. Runs blocks of a plain libtorch loop, of ours and of Python's DistributedDataParallel

@@ -1,0 +1,30 @@
+#include "ddp_runtime/parallel/comm_hook.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "ddp_runtime/parallel/tensor_buffer.h"
+
+namespace ddp {
+
+Sent GradientBucket::all_reduce(const torch::Tensor& data) {
+  // The tensor is held until the collective is over, whatever becomes of the hook.
+  auto work = group_.all_reduce(buffer_of(data), comm::ReduceOp::sum, name_,
+                                std::make_shared<torch::Tensor>(data));
+  bytes_ += data.nbytes();
+  works_.push_back(work);
+  return Sent(std::move(work));
+}
+
+profile::Interval GradientBucket::communication() const {
+  profile::Interval interval;
+  for (const auto& work : works_) {
+    const auto times = work.times();
+    if (interval.begin == interval.end) interval = {times.started, times.finished};
+    interval.begin = std::min(interval.begin, times.started);
+    interval.end = std::max(interval.end, times.finished);
+  }
+  return interval;
+}
+
+}  // namespace ddp

@@ -1,0 +1,67 @@
+#include "ddp_runtime/parallel/hooks/compression.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <memory>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/parallel/hooks/power_sgd.h"
+
+namespace ddp::hooks {
+namespace {
+
+HookTask in_type(GradientBucket& bucket, torch::ScalarType type) {
+  const auto rounded = bucket.tensor().to(type);
+  co_await bucket.all_reduce(rounded);
+  bucket.tensor().copy_(rounded);
+}
+
+[[noreturn]] void throw_unknown(std::string_view name) {
+  throw UsageError(fmt::format(
+      "--comm-hook takes fp16, bf16, powersgd, powersgd:RANK (1 to 64), noop or off, not '{}'",
+      name));
+}
+
+CommHook power_sgd(std::string_view name, std::string_view rank) {
+  PowerSgdOptions options;
+  if (!rank.empty()) {
+    const auto* const end = rank.data() + rank.size();
+    const auto [rest, error] = std::from_chars(rank.data(), end, options.rank);
+    if (error != std::errc() || rest != end || options.rank < 1 || options.rank > 64) {
+      throw_unknown(name);
+    }
+  }
+  return [state = std::make_shared<PowerSgd>(options)](GradientBucket& bucket) {
+    return state->reduce(bucket);
+  };
+}
+
+}  // namespace
+
+HookTask fp16(GradientBucket& bucket) {
+  return in_type(bucket, torch::kHalf);
+}
+
+HookTask bf16(GradientBucket& bucket) {
+  return in_type(bucket, torch::kBFloat16);
+}
+
+HookTask none(GradientBucket&) {
+  co_return;
+}
+
+CommHook by_name(std::string_view name) {
+  constexpr std::string_view kPowerSgd = "powersgd";
+  if (name.empty() || name == "off") return {};
+  if (name == "fp16") return fp16;
+  if (name == "bf16") return bf16;
+  if (name == "noop") return none;
+  if (name == kPowerSgd) return power_sgd(name, {});
+  if (name.starts_with("powersgd:") && name.size() > kPowerSgd.size() + 1) {
+    return power_sgd(name, name.substr(kPowerSgd.size() + 1));
+  }
+  throw_unknown(name);
+}
+
+}  // namespace ddp::hooks

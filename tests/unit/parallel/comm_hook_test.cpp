@@ -1,0 +1,238 @@
+// Other ways for gradients to travel, among ranks that are threads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <mutex>
+#include <vector>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/parallel/hooks/compression.h"
+#include "ddp_runtime/parallel/hooks/power_sgd.h"
+
+namespace ddp {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kRanks = 3;
+
+// Large enough for PowerSGD to compress the weight at rank 1 and 2.
+constexpr std::int64_t kIn = 12;
+constexpr std::int64_t kOut = 10;
+
+// What ranks did, side by side: gradients[pass][rank] is that of the weight.
+struct Run {
+  std::vector<std::vector<torch::Tensor>> gradients;
+  std::vector<torch::Tensor> biases;  // of the last pass, by rank
+  std::size_t bytes = 0;              // in the last pass
+};
+
+// The loss is the inner product of the weight and `wanted(pass, rank)`, so that this is its
+// gradient, and of the bias and the rank's number.
+using Wanted = std::function<torch::Tensor(int pass, int rank)>;
+
+Run run(int passes, const CommHook& hook, const Wanted& wanted, BucketLimits limits = {}) {
+  Run run;
+  run.gradients.assign(static_cast<std::size_t>(passes), std::vector<torch::Tensor>(kRanks));
+  run.biases.resize(kRanks);
+  comm::run_ranks(kRanks, [&](comm::Group& group) {
+    torch::nn::Linear layer(kIn, kOut);
+    DistributedDataParallel replica(*layer, group, {.buckets = limits, .hook = hook});
+    const auto rank = static_cast<std::size_t>(group.rank());
+    for (int pass = 0; pass < passes; ++pass) {
+      auto step = replica.begin_step();
+      step.backward((layer->weight * wanted(pass, group.rank())).sum() +
+                    layer->bias.sum() * static_cast<double>(group.rank()));
+      run.gradients[static_cast<std::size_t>(pass)][rank] = layer->weight.grad().clone();
+    }
+    run.biases[rank] = layer->bias.grad().clone();
+    if (rank != 0) return;
+    for (const auto& span : replica.communication()) run.bytes += span.bytes;
+  });
+  return run;
+}
+
+torch::Tensor seeded(int seed, const std::function<torch::Tensor()>& make) {
+  static std::mutex mutex;  // the generator is shared by all threads
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(static_cast<std::uint64_t>(seed));
+  return make();
+}
+
+torch::Tensor full_rank(int pass, int rank) {
+  return seeded(100 * pass + rank, [] { return torch::randn({kOut, kIn}); });
+}
+
+torch::Tensor mean_of(const Wanted& wanted, int pass) {
+  auto sum = torch::zeros({kOut, kIn});
+  for (int rank = 0; rank < kRanks; ++rank) sum += wanted(pass, rank);
+  return sum / kRanks;
+}
+
+double relative_error(const torch::Tensor& is, const torch::Tensor& should_be) {
+  return ((is - should_be).norm() / should_be.norm()).item<double>();
+}
+
+void expect_same_bits(const std::vector<torch::Tensor>& of_ranks) {
+  for (const auto& one : of_ranks) EXPECT_TRUE(torch::equal(one, of_ranks.front()));
+}
+
+constexpr std::size_t kFullBytes = 4 * (kIn * kOut + kOut);
+
+TEST(CommHook, OfTheUserDecidesWhatAllUse) {
+  const CommHook doubled = [](GradientBucket& bucket) -> HookTask {
+    co_await bucket.all_reduce(bucket.tensor());
+    bucket.tensor().mul_(2);
+  };
+  const auto result = run(2, doubled, full_rank);
+  for (const int pass : {0, 1}) {
+    EXPECT_LT(relative_error(result.gradients[pass][1], 2 * mean_of(full_rank, pass)), 1e-6);
+  }
+  EXPECT_EQ(result.bytes, kFullBytes);
+}
+
+TEST(CommHook, SeesTheBucketsMembersAndPass) {
+  std::mutex mutex;
+  std::vector<std::int64_t> passes;
+  const CommHook look = [&](GradientBucket& bucket) -> HookTask {
+    {
+      const std::lock_guard lock(mutex);
+      if (bucket.group().rank() == 0) passes.push_back(bucket.pass());
+      EXPECT_EQ(bucket.members().size(), 2U);
+      EXPECT_THAT(bucket.name(), HasSubstr("bias"));
+      for (const auto& member : bucket.members()) {
+        const bool weight = member.parameter == 0;
+        EXPECT_EQ(member.gradient.sizes(),
+                  weight ? torch::IntArrayRef({kOut, kIn}) : torch::IntArrayRef({kOut}));
+      }
+    }
+    co_await bucket.all_reduce(bucket.tensor());
+  };
+  run(3, look, full_rank);
+  EXPECT_EQ(passes, (std::vector<std::int64_t>{0, 1, 2}));
+}
+
+// Buckets of different hooks wait in turns: with a bucket for each parameter, two collectives each.
+TEST(CommHook, MayCommunicateSeveralTimesForEachOfSeveralBuckets) {
+  const CommHook twice = [](GradientBucket& bucket) -> HookTask {
+    const auto copy = bucket.tensor().clone();
+    const auto first = bucket.all_reduce(copy);
+    co_await bucket.all_reduce(bucket.tensor());
+    co_await first;
+    bucket.tensor().add_(copy);
+  };
+  const auto result = run(2, twice, full_rank, {.first_bytes = 1, .bytes = 1});
+  EXPECT_LT(relative_error(result.gradients[1][2], 2 * mean_of(full_rank, 1)), 1e-6);
+  EXPECT_EQ(result.bytes, 2 * kFullBytes);
+}
+
+TEST(CommHook, ErrorsEndAllRanksWithTheirText) {
+  for (const int awaits : {0, 1}) {
+    const CommHook fails = [awaits](GradientBucket& bucket) -> HookTask {
+      if (awaits > 0) co_await bucket.all_reduce(bucket.tensor());
+      if (bucket.group().rank() == 1) throw RuntimeError("no more of this");
+      co_await bucket.all_reduce(bucket.tensor());
+    };
+    try {
+      run(1, fails, full_rank);
+      FAIL() << "nothing was thrown";
+    } catch (const std::exception& error) {
+      EXPECT_THAT(error.what(), HasSubstr("no more of this"));
+    }
+  }
+}
+
+TEST(CommHook, SixteenBitsAreHalfTheBytesAndNearlyTheAverage) {
+  struct Case {
+    HookTask (*hook)(GradientBucket&);
+    double bound;
+  };
+  for (const auto& [hook, bound] : {Case{hooks::fp16, 2e-3}, Case{hooks::bf16, 1.5e-2}}) {
+    const auto result = run(1, hook, full_rank);
+    const double error = relative_error(result.gradients[0][0], mean_of(full_rank, 0));
+    EXPECT_LT(error, bound);
+    EXPECT_GT(error, 1e-5);  // it has been rounded
+    EXPECT_EQ(result.bytes, kFullBytes / 2);
+    expect_same_bits(result.gradients[0]);
+  }
+}
+
+TEST(CommHook, NoneLeavesEachRankItsShare) {
+  const auto result = run(1, hooks::none, full_rank);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_LT(relative_error(result.gradients[0][static_cast<std::size_t>(rank)],
+                             full_rank(0, rank) / kRanks),
+              1e-6);
+  }
+  EXPECT_EQ(result.bytes, 0U);
+}
+
+CommHook power_sgd(const hooks::PowerSgdOptions& options, int ranks = kRanks) {
+  auto states = std::make_shared<std::vector<hooks::PowerSgd>>();
+  for (int rank = 0; rank < ranks; ++rank) states->emplace_back(options);
+  return [states](GradientBucket& bucket) {
+    return (*states)[static_cast<std::size_t>(bucket.group().rank())].reduce(bucket);
+  };
+}
+
+// One column times one row, the same column on all ranks: so is their average.
+torch::Tensor rank_one(int pass, int rank) {
+  const auto column = seeded(pass, [] { return torch::randn({kOut, 1}); });
+  return column.mm(seeded(50 + rank, [] { return torch::randn({1, kIn}); }));
+}
+
+TEST(PowerSgd, KeepsAnAverageOfLowRankWhole) {
+  const auto result = run(3, power_sgd({.rank = 1, .full_passes = 0}), rank_one);
+  for (const int pass : {0, 1, 2}) {
+    const auto& of_ranks = result.gradients[static_cast<std::size_t>(pass)];
+    expect_same_bits(of_ranks);
+    EXPECT_LT(relative_error(of_ranks[0], mean_of(rank_one, pass)), 1e-4);
+  }
+  EXPECT_EQ(result.bytes, 4 * (kIn + kOut + kOut));  // P, Q and the bias
+}
+
+TEST(PowerSgd, SendsVectorsAsTheyAre) {
+  const auto result = run(2, power_sgd({.rank = 1, .full_passes = 0}), full_rank);
+  for (const auto& bias : result.biases) EXPECT_TRUE(torch::allclose(bias, torch::ones({kOut})));
+}
+
+TEST(PowerSgd, BeginsWithFullPasses) {
+  const auto result = run(3, power_sgd({.rank = 1, .full_passes = 2}), full_rank);
+  EXPECT_LT(relative_error(result.gradients[1][0], mean_of(full_rank, 1)), 1e-6);
+  EXPECT_GT(relative_error(result.gradients[2][0], mean_of(full_rank, 2)), 0.1);
+}
+
+// Nothing is lost, only late: over many passes of one gradient the sum of what was used differs
+// from the sum of the gradients by what is still held back.
+TEST(PowerSgd, HoldsBackWhatItDoesNotSend) {
+  constexpr int kPasses = 60;
+  const Wanted constant = [](int, int rank) { return full_rank(0, rank); };
+  const auto result = run(kPasses, power_sgd({.rank = 1, .full_passes = 0}), constant);
+  auto used = torch::zeros({kOut, kIn});
+  for (const auto& of_ranks : result.gradients) used += of_ranks[0];
+  EXPECT_GT(relative_error(result.gradients[0][0], mean_of(constant, 0)), 0.3);
+  EXPECT_LT(relative_error(used / kPasses, mean_of(constant, 0)), 0.15);
+}
+
+TEST(PowerSgd, KeepsWhatHardlyBecomesSmaller) {
+  const auto result = run(1, power_sgd({.rank = 4, .full_passes = 0}), full_rank);
+  EXPECT_LT(relative_error(result.gradients[0][0], mean_of(full_rank, 0)), 1e-6);
+  EXPECT_EQ(result.bytes, kFullBytes);
+}
+
+TEST(CommHook, IsFoundByItsName) {
+  for (const char* name : {"", "off"}) EXPECT_FALSE(hooks::by_name(name));
+  for (const char* name : {"fp16", "bf16", "noop", "powersgd", "powersgd:1", "powersgd:64"}) {
+    EXPECT_TRUE(hooks::by_name(name)) << name;
+  }
+  for (const char* name : {"fp8", "powersgd:", "powersgd:0", "powersgd:65", "powersgd:2x", "BF16",
+                           "powersgd:99999999999"}) {
+    EXPECT_THROW(hooks::by_name(name), UsageError) << name;
+  }
+}
+
+}  // namespace
+}  // namespace ddp
