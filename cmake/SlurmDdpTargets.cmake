@@ -77,6 +77,8 @@ function(slurm_ddp_unit_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main slurm_ddp_build_flags)
   target_compile_definitions(${name} PRIVATE SLURM_DDP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  # A test compiles more often than it runs.
+  target_compile_options(${name} PRIVATE -O1)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 120)
 endfunction()

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
@@ -126,7 +128,17 @@ void print_once(const std::string& program, World& world, const Failure& failure
   }
 }
 
-int end_after_failure(const std::string& program, World& world, const char* text, int exit_code) {
+// PyTorch's errors end in some twenty lines of stack frames, which help nobody who made a mistake;
+// PyTorch's own variable asks for them.
+std::string without_stack_frames(std::string text) {
+  const char* const wanted = std::getenv("TORCH_SHOW_CPP_STACKTRACES");
+  if (wanted != nullptr && std::string_view(wanted) == "1") return text;
+  const auto frames = text.find("\nException raised from ");
+  return frames == std::string::npos ? text : text.substr(0, frames);
+}
+
+int end_after_failure(const std::string& program, World& world, const std::string& text,
+                      int exit_code) {
   print_once(program, world,
              world.fail({.rank = world.rank(), .text = text, .users_mistake = exit_code == 2}));
   world.end_stragglers(exit_code);
@@ -153,7 +165,7 @@ int run_body(const std::string& program, const WorldOptions& options,
   } catch (const UsageError& error) {
     return end_after_failure(program, world, error.what(), 2);
   } catch (const std::exception& error) {
-    return end_after_failure(program, world, error.what(), 1);
+    return end_after_failure(program, world, without_stack_frames(error.what()), 1);
   }
 }
 

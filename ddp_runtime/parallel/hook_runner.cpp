@@ -6,7 +6,8 @@ namespace ddp {
 
 void HookRunner::start(GradientBucket bucket) {
   const torch::NoGradGuard no_grad;
-  Running& running = running_.emplace_back(Running{std::move(bucket), std::nullopt});
+  running_.push_back({std::move(bucket), std::nullopt});
+  Running& running = running_.back();
   running.task.emplace(hook_(running.bucket));
   running.task->check();
 }

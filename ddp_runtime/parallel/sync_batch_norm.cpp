@@ -7,6 +7,7 @@
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/parallel/batch_statistics.h"
+#include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 
 namespace ddp {
@@ -106,16 +107,6 @@ class Normalise : public torch::autograd::Function<Normalise> {
     return all_gradients;
   }
 };
-
-// The module itself and all that are in it. A module that lives on the stack cannot be listed
-// together with them.
-template <class Visit>
-void for_each_module(torch::nn::Module& module, const Visit& visit) {
-  visit(std::string("the model"), module);
-  for (const auto& item : module.named_modules({}, /*include_self=*/false)) {
-    visit(item.key(), *item.value());
-  }
-}
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/replica.h"
 
 namespace ddp::train {
@@ -31,11 +32,11 @@ std::unique_ptr<torch::optim::Optimizer> over(const DecayGroups& groups, const O
 
 DecayGroups decay_groups(const torch::nn::Module& module) {
   std::unordered_set<const c10::TensorImpl*> embeddings;
-  for (const auto& part : module.modules()) {
-    if (const auto* embedding = part->as<torch::nn::Embedding>()) {
+  for_each_module(module, [&](const std::string&, const torch::nn::Module& part) {
+    if (const auto* embedding = part.as<torch::nn::Embedding>()) {
       embeddings.insert(embedding->weight.unsafeGetTensorImpl());
     }
-  }
+  });
   DecayGroups groups;
   for (const auto& [name, parameter] : named_parameters(module)) {
     if (!parameter.requires_grad()) continue;

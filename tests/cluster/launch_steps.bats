@@ -24,6 +24,7 @@ setup() {
   rm -rf ./*
   export RECORDS=$work/records
   mkdir "$RECORDS"
+  unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT
 }
 
 teardown() {

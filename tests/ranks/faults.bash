@@ -9,6 +9,7 @@ fault_text() {
     kill-*) echo "rank 1 $process ended without a word: it was killed or crashed;.*" ;;
     stop-*) echo "rank 1 $process does not answer: stopped.*; rank [02] waited 4 s in .*" ;;
     throw-in-forward) echo 'rank 1 on .*: bad sample 17' ;;
+    wrong-shape) echo 'rank 1 on .*: mat1 and mat2 shapes cannot be multiplied \(4x5 and 6x8\)' ;;
     skip-step) echo 'rank . on .*: the ranks are not in the same step: rank 0 is in step 3 .*\(tag 3\), rank 1 in step 3 .*\(tag 4\);.*' ;;
     swapped-parameters) echo "rank . on .*: the model of rank 1 is not that of rank 0: tensor 4 is 'left.weight .*' on rank 0 and 'right.weight .*' on rank 1.*" ;;
     extra-layer) echo "rank . on .*: the model of rank 1 is not that of rank 0: .* 'extra.weight .*' on rank 1 \(11 and 13 tensors in all\).*" ;;
@@ -26,6 +27,7 @@ check_fault() {
   local fault=$1 folder=$2 rank
   shift 2
   if ! grep -qxE "fault_ranks: $(fault_text "$fault")" "$folder/out" ||
+    grep -q '^frame #' "$folder/out" ||
     [ "$(grep -c '^fault_ranks: ' "$folder/out")" -ne 1 ]; then
     cat "$folder/out"
     return 1

@@ -51,6 +51,7 @@ PY
 @test "a rank stopped in backward is named after the time-out" { all_end stop-in-backward 2; }
 @test "a rank stopped while the others wait in SyncBatchNorm is named after the time-out" { all_end stop-in-norm 2; }
 @test "an exception in forward" { all_end throw-in-forward 0 1 2; }
+@test "an error of PyTorch's, without its stack frames" { all_end wrong-shape 0 1 2; }
 @test "a rank that skips a step" { all_end skip-step 0 1 2; }
 @test "two parameters swapped on one rank" { all_end swapped-parameters 0 1 2; }
 @test "an extra layer on one rank" { all_end extra-layer 0 1 2; }

@@ -110,6 +110,24 @@ with h5py.File('images.h5', 'w') as f:
   [ -z "$(find ck report -type f)" ]
 }
 
+@test "gradients that travel rounded or as thin matrices train as well" {
+  local options=(--model mlp --data digits --epochs 30 --batch 32 --schedule cosine --report-dir report)
+  local hook accuracy bytes full_accuracy full_bytes
+  report() { python3 -c "import json; r = json.load(open('report/run.json')); print(r$1)"; }
+  for hook in off bf16 fp16 powersgd:2; do
+    run -0 ranks 2 "${options[@]}" --comm-hook "$hook"
+    accuracy=$(report "['final']['eval_accuracy']")
+    bytes=$(report "['comm']['bytes_per_step']")
+    if [ "$hook" = off ]; then
+      full_accuracy=$accuracy full_bytes=$bytes
+      python3 -c "assert $accuracy > 0.93"
+      continue
+    fi
+    echo "$hook: accuracy $accuracy, bytes $bytes; in full $full_accuracy, $full_bytes"
+    python3 -c "assert $accuracy > $full_accuracy - 0.006 and $bytes < 0.6 * $full_bytes"
+  done
+}
+
 @test "cifar-cnn learns from the binary version of CIFAR-10" {
   make_cifar cifar
   run -0 ranks 2 --config "$here/configs/cifar-cnn.ini" --data cifar10:cifar --width 8 --batch 10 \

@@ -84,6 +84,7 @@ torch::Tensor data_of(const Now& now) {
 
 torch::Tensor loss_of(Net& net, const Now& now) {
   if (now.happens("throw-in-forward")) throw std::runtime_error("bad sample 17");
+  if (now.happens("wrong-shape")) net.first->forward(torch::zeros({4, 5}));
   Sabotage sabotage;
   sabotage.leave_out_norm = now.happens("leave-out-norm");
   if (now.happens("kill-in-backward")) sabotage.signal_before_first = SIGKILL;

@@ -85,6 +85,15 @@ TEST(DecayGroups, SpareBiasesNormsAndEmbeddings) {
   EXPECT_EQ(groups.free.size(), 4U) << "embedding, norm's weight and bias, linear's bias";
 }
 
+TEST(DecayGroups, OfAModelOnTheStack) {
+  struct Net : torch::nn::Module {
+    torch::nn::Linear layer{register_module("layer", torch::nn::Linear(2, 2))};
+  } net;
+  const auto groups = decay_groups(net);
+  EXPECT_EQ(groups.decayed.size(), 1U);
+  EXPECT_EQ(groups.free.size(), 1U);
+}
+
 // Without a gradient's pull, decoupled decay alone shrinks what it applies to: by lr x decay.
 TEST(DecayGroups, ReachTheOptimizer) {
   for (const char* name : {"sgd", "adam", "adamw"}) {
