@@ -43,14 +43,19 @@ all_recorded() { # NAME: the values of all tasks, sorted
   sed -n "s/^$1=//p" "$RECORDS"/task.* | sort | paste -sd' '
 }
 
-# at_terminal COMMAND: runs it at a terminal of its own, and types what comes from standard input.
+# at_terminal COMMAND: runs it at a terminal of its own, and types what comes from standard input
+# once the shell there has prompted: srun throws away what was typed before it took the terminal.
 at_terminal() {
   command -v script >/dev/null || skip "no script(1) on this machine"
-  timeout -k 1 30 script -qec "$1" /dev/null
+  : >terminal
+  { wait_until 60 prompted && cat; } |
+    HOME=$work SHELL=/bin/bash timeout -k 1 90 script -qefc "$1" /dev/null >terminal
 }
 
+prompted() { grep -q '# $' terminal; } # root's, of a bash without start-up files
+
 @test "salloc --ddp with an interactive step: the shell is no rank, its srun starts them" {
-  at_terminal "salloc -Q --ddp -N2 -n4 --ntasks-per-node=2" >out <<'TYPED'
+  at_terminal "salloc -Q --ddp -N2 -n4 --ntasks-per-node=2" <<'TYPED'
 echo "step=$SLURM_STEP_ID rank=[$RANK$MASTER_ADDR$SLURM_DDP_SET]" >shell
 srun record-task </dev/null
 exit
@@ -60,7 +65,7 @@ TYPED
 }
 
 @test "srun --pty --ddp: a rank at a terminal" {
-  at_terminal "srun --ddp --pty -N1 -n1 bash" >out <<'TYPED'
+  at_terminal "srun --ddp --pty -N1 -n1 bash" <<'TYPED'
 record-task </dev/null
 exit
 TYPED
