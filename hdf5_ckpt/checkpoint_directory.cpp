@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxListed = 5;
+constexpr std::size_t kMaxSkippedListed = 5;
 
 fs::path draft_folder(const fs::path& root, const SaveId& id) {
   return root / owned_folder_name(kBuilding, id.step, id.owner);
@@ -80,7 +80,7 @@ std::optional<Loaded> newest_that(const std::vector<Candidate>& candidates, cons
     }
   }
   if (candidates.empty()) return std::nullopt;
-  const std::size_t listed = std::min(skipped.size(), kMaxListed);
+  const std::size_t listed = std::min(skipped.size(), kMaxSkippedListed);
   throw Error(fmt::format(
       "none of the {} checkpoints in '{}' is whole: {}; to start afresh all the same, move them "
       "away or choose another directory",

@@ -36,6 +36,11 @@ class Group {
   // and blocks; later ones give the same channel. Lives as long as this group.
   virtual Group& channel(const std::string& name) = 0;
 
+  // A hash of the collectives that this rank has called here so far: what, of which type, how long,
+  // in which order. Where it differs between ranks they no longer do the same, and what they
+  // receive may be of the right length and still be something else.
+  virtual std::uint64_t call_history() const = 0;
+
   // `label` names what is communicated ("bucket 3: fc2.weight ..") in errors; it is kept.
 
   // Zeroed memory for a buffer that is reduced again and again: where ranks share a machine, an

@@ -25,6 +25,12 @@ std::string describe(const Buffer& data) {
   return fmt::format("{} {}", data.count, to_string(data.type));
 }
 
+// FNV-1a, continued.
+std::uint64_t hash_on(std::uint64_t hash, std::string_view text) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return (hash ^ 0xffU) * 0x100000001b3U;  // ends the text
+}
+
 LinkLimits whole_elements(LinkLimits limits) {
   // Segments are reduced one by one, so each must hold whole elements of any type.
   limits.segment_bytes = (limits.segment_bytes + 7) / 8 * 8;
@@ -65,6 +71,11 @@ Group& P2pGroup::channel(const std::string& name) {
   return *channels_.emplace(name, std::move(opened)).first->second;
 }
 
+std::uint64_t P2pGroup::call_history() const {
+  const std::lock_guard lock(mutex_);
+  return call_history_;
+}
+
 P2pGroup::~P2pGroup() {
   {
     const std::lock_guard lock(mutex_);
@@ -82,6 +93,9 @@ Work P2pGroup::enqueue(Kind kind, std::string name, std::string label, std::stri
   Work work(operation.state);
   {
     const std::lock_guard lock(mutex_);
+    if (kind == Kind::collective) {
+      call_history_ = hash_on(hash_on(call_history_, operation.name), operation.signature);
+    }
     queue_.push_back(std::move(operation));
   }
   wake_.notify_one();

@@ -49,6 +49,7 @@ class P2pGroup final : public Group {
   ActivityLog& activity() noexcept override { return *activity_; }
 
   Group& channel(const std::string& name) override;
+  std::uint64_t call_history() const override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   Work all_reduce(Buffer data, ReduceOp op, std::string label,
@@ -103,9 +104,10 @@ class P2pGroup final : public Group {
   schedules::Scratch scratch_;
   std::uint64_t sequence_ = 0;  // of the next collective
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Operation> queue_;
+  std::uint64_t call_history_ = 0;
   bool stopping_ = false;
   std::thread thread_;  // it uses everything above
 

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "ddp_runtime/comm/diagnosis/inquest.h"
 #include "ddp_runtime/comm/errors.h"
 
 namespace ddp {
@@ -18,8 +21,8 @@ std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
   return hash ^ (hash >> 31);
 }
 
-std::int64_t word_of(const StepFacts& facts) {
-  const std::uint64_t hash = mix(mix(mix(0, facts.step), facts.micro_batches), facts.tag);
+std::int64_t word_of(const StepFacts& facts, std::uint64_t history) {
+  const std::uint64_t hash = mix(mix(mix(history, facts.step), facts.micro_batches), facts.tag);
   return static_cast<std::int64_t>(hash >> 1);  // so that its negative exists
 }
 
@@ -32,8 +35,9 @@ std::string describe(const StepFacts& facts) {
 
 void StepAgreement::ask(const StepFacts& facts) {
   facts_ = facts;
+  history_ = group_.call_history();
   // The maximum of the words and of their negatives: equal in size only if all words are equal.
-  const std::int64_t word = word_of(facts);
+  const std::int64_t word = word_of(facts, history_);
   *words_ = {word, -word, facts.loss_is_finite ? 0 : 1};
   answer_ = group_.all_reduce(comm::buffer_of(std::span<std::int64_t>(*words_)),
                               comm::ReduceOp::max, "step agreement", words_);
@@ -61,12 +65,28 @@ void StepAgreement::explain() {
         "learning rate, or clip the gradients",
         infinite.size() == 1 ? "" : "s", fmt::join(infinite, ", "), facts_.step));
   }
+  if (std::all_of(all.begin(), all.end(), [&](const auto& text) { return text == all[0]; })) {
+    explain_histories();
+  }
   std::size_t other = 1;
   while (other < all.size() && all[other] == all[0]) ++other;
   throw RuntimeError(
       fmt::format("the ranks are not in the same step: rank 0 is in {}, rank {} in "
                   "{}; has one of them left out a step?",
-                  all[0], other, other < all.size() ? all[other] : "none"));
+                  all[0], other, all[other]));
+}
+
+void StepAgreement::explain_histories() {
+  std::vector<comm::Witness> witnesses;
+  for (const auto& text : group_.all_gather_text(to_json(group_.activity().snapshot()).dump())) {
+    witnesses.push_back({static_cast<int>(witnesses.size()), "",
+                         comm::activity_from_json(nlohmann::json::parse(text))});
+  }
+  if (const auto found = comm::find_disagreement(witnesses)) throw RuntimeError(found->text);
+  throw RuntimeError(fmt::format(
+      "the ranks have called different collectives before step {}, too long ago to say which: all "
+      "must run the same steps in the same order",
+      facts_.step));
 }
 
 }  // namespace ddp

@@ -1,6 +1,7 @@
 // Whether all ranks are doing the same step, asked in every step with one tiny collective that
 // travels while backward runs. Finds what no collective notices by itself: a rank that left out a
-// step, another number of micro-batches, another loss scale, a loss that is not a number.
+// step, another number of micro-batches, another loss scale, a loss that is not a number, another
+// collective of the same length.
 #pragma once
 
 #include <array>
@@ -26,14 +27,16 @@ class StepAgreement {
   // Starts the question; the facts must not change until check().
   void ask(const StepFacts& facts);
   // Waits for the answer. Throws RuntimeError, on all ranks, naming the ranks that differ from
-  // rank 0 or whose loss is not finite.
+  // rank 0 or whose loss is not finite, or what they called instead of the others' collectives.
   void check();
 
  private:
   [[noreturn]] void explain();
+  [[noreturn]] void explain_histories();
 
   comm::Group& group_;
   StepFacts facts_;
+  std::uint64_t history_ = 0;  // of the group's collectives before the question
   using Words = std::array<std::int64_t, 3>;
   std::shared_ptr<Words> words_ = std::make_shared<Words>();
   comm::Work answer_;

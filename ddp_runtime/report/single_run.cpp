@@ -11,7 +11,7 @@ namespace ddp::report {
 namespace {
 
 // Ranks that a page shows; of more ranks those with the longest steps.
-constexpr std::size_t kMostRanks = 64;
+constexpr std::size_t kMostRanksShown = 64;
 
 std::string number(const std::optional<double>& value, Show show) {
   return text_of(cell_of(value), show);
@@ -20,11 +20,11 @@ std::string number(const std::optional<double>& value, Show show) {
 std::vector<const RankRecord*> ranks_to_show(const RunRecord& run) {
   std::vector<const RankRecord*> ranks;
   for (const auto& rank : run.ranks) ranks.push_back(&rank);
-  if (ranks.size() > kMostRanks) {
+  if (ranks.size() > kMostRanksShown) {
     std::sort(ranks.begin(), ranks.end(), [](const RankRecord* a, const RankRecord* b) {
       return a->step.mean.value_or(0) > b->step.mean.value_or(0);
     });
-    ranks.resize(kMostRanks);
+    ranks.resize(kMostRanksShown);
   }
   std::sort(ranks.begin(), ranks.end(),
             [](const RankRecord* a, const RankRecord* b) { return a->rank < b->rank; });

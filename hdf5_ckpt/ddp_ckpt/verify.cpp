@@ -39,7 +39,7 @@ json verify_one(const fs::path& path, const Output& output) {
   return result;
 }
 
-void print_for_people(const json& result) {
+void print_verified(const json& result) {
   if (result["whole"].get<bool>())
     fmt::print("whole: '{}', {} arrays, {}\n", result["path"].get<std::string>(),
                result["arrays"].get<std::size_t>(),
@@ -56,7 +56,7 @@ int run_verify(const fs::path& path, const Output& output) {
   for (const fs::path& checkpoint : checkpoints_at(path)) {
     results.push_back(verify_one(checkpoint, output));
     all_whole = all_whole && results.back()["whole"].get<bool>();
-    if (!output.json) print_for_people(results.back());
+    if (!output.json) print_verified(results.back());
   }
   if (output.json) fmt::print("{}\n", json{{"whole", all_whole}, {"checkpoints", results}}.dump(1));
   return all_whole ? 0 : 1;

@@ -9,8 +9,6 @@
 namespace ddp::launch {
 namespace {
 
-constexpr int kUsageError = 2;
-
 constexpr const char* kDescription =
     R"(ddp-launch [--ddp SPEC] [--] COMMAND [ARGUMENTS]     ddp-launch explain [--format FORMAT]
 

@@ -6,6 +6,8 @@
 
 namespace ddp::launch {
 
+constexpr int kUsageError = 2;  // exit code of a mistake on the command line
+
 struct CommandLine {
   enum class Action { run, explain };
   enum class Format { table, json, exports };

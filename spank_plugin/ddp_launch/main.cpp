@@ -26,7 +26,6 @@ namespace ddp::launch {
 namespace {
 
 constexpr int kWorkFailed = 1;
-constexpr int kUsageError = 2;
 
 std::string host_name() {
   std::array<char, 256> name{};

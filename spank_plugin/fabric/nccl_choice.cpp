@@ -7,8 +7,8 @@
 namespace ddp::fabric {
 namespace {
 
-constexpr std::size_t kMostInterfaces = 16;  // NCCL's MAX_IFS
-constexpr std::size_t kMostPorts = 32;       // NCCL's MAX_IB_DEVS
+constexpr std::size_t kMostNcclInterfaces = 16;  // NCCL's MAX_IFS
+constexpr std::size_t kMostPorts = 32;           // NCCL's MAX_IB_DEVS
 
 // A value of NCCL_SOCKET_IFNAME or NCCL_IB_HCA: [^][=]entry,entry..
 struct Pattern {
@@ -58,7 +58,7 @@ bool takes_port(const Pattern& pattern, const InfinibandPort& port) {
 
 // In the order of the addresses, each interface once.
 std::vector<std::string> find_interfaces(const Node& node, std::string_view value) {
-  const Pattern pattern = parse_pattern(value, kMostInterfaces);
+  const Pattern pattern = parse_pattern(value, kMostNcclInterfaces);
   std::vector<std::string> found;
   for (const auto& entry : node.addresses) {
     const NetworkInterface* interface = node.interface(entry.interface);
@@ -66,7 +66,7 @@ std::vector<std::string> find_interfaces(const Node& node, std::string_view valu
     if (entry.address.is_v6 && entry.address.is_loopback()) continue;
     if (!takes_interface(pattern, entry.interface)) continue;
     if (std::find(found.begin(), found.end(), entry.interface) != found.end()) continue;
-    if (found.size() == kMostInterfaces) break;
+    if (found.size() == kMostNcclInterfaces) break;
     found.push_back(entry.interface);
   }
   return found;

@@ -1,6 +1,7 @@
 // One connection between the leader and a task: JSON messages, each behind its length.
 #pragma once
 
+#include <chrono>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,6 +10,9 @@
 #include "ddp_runtime/check/net/tcp.h"
 
 namespace ddp::check {
+
+// How long one message may take to leave.
+constexpr std::chrono::seconds kSendPatience{5};
 
 class ControlChannel {
  public:

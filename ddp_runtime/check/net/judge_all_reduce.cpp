@@ -4,12 +4,11 @@
 
 #include <algorithm>
 
+#include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/net/threshold.h"
 
 namespace ddp::check {
 namespace {
-
-constexpr double kGB = 1e9;
 
 Finding wrong_data(const AllReduceResult& result) {
   const Mismatch& mismatch = result.mismatch;

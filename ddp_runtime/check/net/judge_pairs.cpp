@@ -4,10 +4,11 @@
 
 #include <algorithm>
 
+#include "ddp_runtime/check/byte_units.h"
+
 namespace ddp::check {
 namespace {
 
-constexpr double kGB = 1e9;
 // More than one TCP stream of one core can be counted on to carry, so that a fast link does not
 // accuse the processor of being a bad cable.
 constexpr double kOneStream = 1.25 * kGB;

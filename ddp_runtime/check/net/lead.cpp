@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/net/judge_all_reduce.h"
 #include "ddp_runtime/check/net/judge_membership.h"
 #include "ddp_runtime/check/net/judge_names.h"
@@ -14,7 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kGB = 1e9;
 constexpr double kMicrosecond = 1e-6;
 // Names that every node resolves; more would be a burden for the name servers.
 constexpr std::size_t kMostNames = 64;

@@ -9,7 +9,6 @@
 namespace ddp::check {
 namespace {
 
-constexpr std::chrono::seconds kSendPatience{5};
 // Strangers may connect to any port; only so many may sit there without having said hello.
 constexpr std::size_t kMostStrangers = 64;
 

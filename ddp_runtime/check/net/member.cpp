@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::chrono::seconds kOneAttempt{3};
 constexpr std::chrono::milliseconds kBetweenAttempts{100};
-constexpr std::chrono::seconds kSendPatience{5};
 constexpr std::chrono::milliseconds kWorkerPatience{2000};
 
 using nlohmann::json;

@@ -5,10 +5,10 @@
 
 #include <string>
 
+#include "ddp_runtime/check/byte_units.h"
+
 namespace ddp::check {
 namespace {
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 std::optional<Limit> read_limit(__rlimit_resource resource) noexcept {
   rlimit value{};

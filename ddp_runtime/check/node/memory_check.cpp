@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "ddp_runtime/check/byte_units.h"
+
 namespace ddp::check {
 namespace {
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 // "MemTotal:       24651180 kB"
 std::optional<std::uint64_t> bytes_of(std::string_view text, std::string_view key) {

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/node/clock_check.h"
 #include "ddp_runtime/check/node/host_name_check.h"
 #include "ddp_runtime/check/node/infiniband_check.h"
@@ -24,8 +25,6 @@
 
 namespace ddp::check {
 namespace {
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 std::string read_meminfo() {
   std::ifstream file("/proc/meminfo");

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/within.h"
 #include "ddp_runtime/comm/failure/file_descriptor.h"
 
@@ -19,7 +20,6 @@ namespace {
 using comm::FileDescriptor;
 
 constexpr std::size_t kProbeBytes = std::size_t{1} << 20;
-constexpr double kMiB = 1024.0 * 1024.0;
 
 // O_TMPFILE where the file system has it, a file that is unlinked at once elsewhere.
 FileDescriptor open_nameless(const std::string& directory) {
@@ -100,8 +100,9 @@ Finding judge_storage(const StorageFacts& facts, const StorageRule& rule) {
                   .unit = "MiB free",
                   .rule = rule.why};
   finding.expected = fmt::format("at least {:.0f} MiB free, and writable",
-                                 static_cast<double>(rule.warn_below) / kMiB);
-  if (facts.sizes_known) finding.value = static_cast<double>(facts.free_bytes) / kMiB;
+                                 static_cast<double>(rule.warn_below) / static_cast<double>(kMiB));
+  if (facts.sizes_known)
+    finding.value = static_cast<double>(facts.free_bytes) / static_cast<double>(kMiB);
   if (!facts.error.empty()) {
     finding.severity = Severity::critical;
     finding.evidence = facts.error;
@@ -118,8 +119,8 @@ Finding judge_storage(const StorageFacts& facts, const StorageRule& rule) {
   if (facts.free_bytes >= rule.warn_below) return finding;
   finding.severity =
       facts.free_bytes < rule.critical_below ? Severity::critical : Severity::warning;
-  finding.evidence =
-      fmt::format("of {:.0f} MiB in all", static_cast<double>(facts.total_bytes) / kMiB);
+  finding.evidence = fmt::format(
+      "of {:.0f} MiB in all", static_cast<double>(facts.total_bytes) / static_cast<double>(kMiB));
   finding.action = "free some space, or make it larger";
   return finding;
 }

@@ -15,6 +15,7 @@ namespace {
 using Witnesses = std::vector<const Witness*>;
 
 std::string name_of(const Witness& witness) {
+  if (witness.who.empty()) return fmt::format("rank {}", witness.rank);
   return fmt::format("rank {} ({})", witness.rank, witness.who);
 }
 

@@ -16,7 +16,7 @@ namespace ddp::comm {
 
 struct Witness {
   int rank = 0;
-  std::string who;                   // "node2, process 4711"
+  std::string who;                   // "node2, process 4711"; may be empty
   std::optional<Activity> activity;  // nothing: it did not answer
 };
 

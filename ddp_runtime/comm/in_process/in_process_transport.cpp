@@ -16,7 +16,7 @@ namespace ddp::comm {
 namespace {
 
 // A posted send or receive that has not met its counterpart, or has and is waiting to be polled.
-struct Message {
+struct Parcel {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   std::size_t bytes = 0;
@@ -31,12 +31,12 @@ using Route = std::tuple<int, int, int>;  // sender, receiver, tag
 struct Exchange {
   std::mutex mutex;
   std::condition_variable moved;
-  std::map<Route, std::list<std::shared_ptr<Message>>> waiting_sends;
-  std::map<Route, std::list<std::shared_ptr<Message>>> waiting_receives;
+  std::map<Route, std::list<std::shared_ptr<Parcel>>> waiting_sends;
+  std::map<Route, std::list<std::shared_ptr<Parcel>>> waiting_receives;
 };
 
-std::shared_ptr<Message> take_first(std::map<Route, std::list<std::shared_ptr<Message>>>& waiting,
-                                    const Route& route) {
+std::shared_ptr<Parcel> take_first(std::map<Route, std::list<std::shared_ptr<Parcel>>>& waiting,
+                                   const Route& route) {
   const auto found = waiting.find(route);
   if (found == waiting.end()) return nullptr;
   auto message = found->second.front();
@@ -45,7 +45,7 @@ std::shared_ptr<Message> take_first(std::map<Route, std::list<std::shared_ptr<Me
   return message;
 }
 
-void complete(Message& send, Message& receive) {
+void complete(Parcel& send, Parcel& receive) {
   if (send.bytes == receive.bytes) {
     std::memcpy(receive.to, send.from, send.bytes);
   } else {
@@ -66,7 +66,7 @@ class InProcessTransport final : public Transport {
   bool one_process() const noexcept override { return true; }
 
   Ticket post_send(std::span<const std::byte> data, int peer, int tag) override {
-    auto message = std::make_shared<Message>();
+    auto message = std::make_shared<Parcel>();
     message->from = data.data();
     message->bytes = data.size();
     const Route route{rank_, peer, tag};
@@ -81,7 +81,7 @@ class InProcessTransport final : public Transport {
   }
 
   Ticket post_receive(std::span<std::byte> data, int peer, int tag) override {
-    auto message = std::make_shared<Message>();
+    auto message = std::make_shared<Parcel>();
     message->to = data.data();
     message->bytes = data.size();
     const Route route{peer, rank_, tag};
@@ -122,7 +122,7 @@ class InProcessTransport final : public Transport {
   }
 
  private:
-  Ticket remember(std::shared_ptr<Message> message) {
+  Ticket remember(std::shared_ptr<Parcel> message) {
     mine_.emplace(next_, std::move(message));
     return next_++;
   }
@@ -131,7 +131,7 @@ class InProcessTransport final : public Transport {
   int size_;
   int node_;
   std::shared_ptr<Exchange> exchange_;
-  std::map<Ticket, std::shared_ptr<Message>> mine_;  // guarded by the exchange's mutex
+  std::map<Ticket, std::shared_ptr<Parcel>> mine_;  // guarded by the exchange's mutex
   Ticket next_ = 0;
 };
 

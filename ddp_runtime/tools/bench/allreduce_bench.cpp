@@ -18,7 +18,7 @@ namespace {
 
 using profile::Clock;
 
-struct Contender {
+struct AllReduceContender {
   std::string name;
   std::function<void()> prepare;  // not timed
   std::function<void()> run;
@@ -55,7 +55,7 @@ nlohmann::json run_allreduce_bench(comm::World& world, const AllreduceBenchOptio
   std::vector<float> own(count, 1);
   std::vector<float> source(count, 1);
 
-  std::vector<Contender> contenders;
+  std::vector<AllReduceContender> contenders;
   const auto add = [&](std::string name, std::function<void()> prepare, std::function<void()> run) {
     contenders.push_back({std::move(name), std::move(prepare), std::move(run), {}});
   };

@@ -21,6 +21,8 @@
 namespace ddp::launch {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 bool is_loopback(const addrinfo& address) {
   if (address.ai_family == AF_INET) {
     sockaddr_in v4{};
@@ -69,7 +71,6 @@ NameAnswer decode(std::string_view message) {
 }
 
 NameAnswer wait_for_answer(int answer_end, std::chrono::milliseconds limit) {
-  using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + limit;
   pollfd ready{answer_end, POLLIN, 0};
   for (;;) {

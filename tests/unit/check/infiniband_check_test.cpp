@@ -8,8 +8,8 @@
 namespace ddp::check {
 namespace {
 
-fabric::InfinibandPort port(const std::string& device, double rate = 400,
-                            const std::string& layer = "InfiniBand") {
+fabric::InfinibandPort hca(const std::string& device, double rate = 400,
+                           const std::string& layer = "InfiniBand") {
   fabric::InfinibandPort result;
   result.device = device;
   result.port = 1;
@@ -22,7 +22,7 @@ fabric::InfinibandPort port(const std::string& device, double rate = 400,
   return result;
 }
 
-std::string complaints(const std::vector<fabric::InfinibandPort>& ports) {
+std::string complaints_of_hcas(const std::vector<fabric::InfinibandPort>& ports) {
   std::string text;
   for (const auto& finding : judge_infiniband(ports)) {
     if (finding.severity == Severity::ok) continue;
@@ -33,53 +33,55 @@ std::string complaints(const std::vector<fabric::InfinibandPort>& ports) {
 }
 
 TEST(InfinibandCheck, HealthyNodes) {
-  EXPECT_EQ(complaints({}), "");
+  EXPECT_EQ(complaints_of_hcas({}), "");
   EXPECT_TRUE(judge_infiniband({}).empty());
-  EXPECT_EQ(complaints({port("m0"), port("m1")}), "");
+  EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1")}), "");
   // Slower RoCE ports beside an InfiniBand fabric are storage.
-  EXPECT_EQ(complaints({port("m0"), port("m1"), port("s0", 100, "Ethernet")}), "");
+  EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1"), hca("s0", 100, "Ethernet")}), "");
 }
 
 TEST(InfinibandCheck, PortThatIsNotActive) {
-  auto down = port("m1");
+  auto down = hca("m1");
   down.state = "DOWN";
   down.phys_state = "Polling";
-  EXPECT_EQ(complaints({port("m0"), down}), "infiniband.state m1:1=WARNING");
-  EXPECT_EQ(complaints({down}), "infiniband.state m1:1=CRITICAL");  // it is all the node has
-  auto waiting = port("m2");
+  EXPECT_EQ(complaints_of_hcas({hca("m0"), down}), "infiniband.state m1:1=WARNING");
+  EXPECT_EQ(complaints_of_hcas({down}),
+            "infiniband.state m1:1=CRITICAL");  // it is all the node has
+  auto waiting = hca("m2");
   waiting.state = "INIT";
-  EXPECT_EQ(complaints({port("m0"), waiting}), "infiniband.state m2:1=CRITICAL");
+  EXPECT_EQ(complaints_of_hcas({hca("m0"), waiting}), "infiniband.state m2:1=CRITICAL");
 }
 
 TEST(InfinibandCheck, StateThatIsHiddenIsUnknown) {
-  auto hidden = port("m0");
+  auto hidden = hca("m0");
   hidden.state.clear();
-  EXPECT_EQ(complaints({hidden}), "infiniband.state m0:1=UNKNOWN");
+  EXPECT_EQ(complaints_of_hcas({hidden}), "infiniband.state m0:1=UNKNOWN");
 }
 
 TEST(InfinibandCheck, SlowPortAmongFastOnes) {
-  EXPECT_EQ(complaints({port("m0"), port("m1"), port("m2", 200)}), "infiniband.rate m2:1=CRITICAL");
-  EXPECT_EQ(complaints({port("m0"), port("m1", 200)}), "infiniband.rate m1:1=WARNING");
-  EXPECT_EQ(complaints({port("m0"), port("m1"), port("m2", 200), port("m3", 200)}),
+  EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1"), hca("m2", 200)}),
+            "infiniband.rate m2:1=CRITICAL");
+  EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1", 200)}), "infiniband.rate m1:1=WARNING");
+  EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1"), hca("m2", 200), hca("m3", 200)}),
             "infiniband.rate m2:1=WARNING, infiniband.rate m3:1=WARNING");
 }
 
 TEST(InfinibandCheck, RateThatIsHiddenIsUnknown) {
-  auto hidden = port("m0");
+  auto hidden = hca("m0");
   hidden.rate_gbps.reset();
-  EXPECT_EQ(complaints({hidden, port("m1")}), "infiniband.rate m0:1=UNKNOWN");
+  EXPECT_EQ(complaints_of_hcas({hidden, hca("m1")}), "infiniband.rate m0:1=UNKNOWN");
 }
 
 TEST(InfinibandCheck, NoSubnetManager) {
-  auto lost = port("m0");
+  auto lost = hca("m0");
   lost.lid = 0;
-  EXPECT_EQ(complaints({lost}), "infiniband.lid m0:1=WARNING");
+  EXPECT_EQ(complaints_of_hcas({lost}), "infiniband.lid m0:1=WARNING");
   lost.lid = 26;
   lost.sm_lid = 0;
-  EXPECT_EQ(complaints({lost}), "infiniband.lid m0:1=WARNING");
-  auto roce = port("r0", 100, "Ethernet");
+  EXPECT_EQ(complaints_of_hcas({lost}), "infiniband.lid m0:1=WARNING");
+  auto roce = hca("r0", 100, "Ethernet");
   roce.lid = 0;
-  EXPECT_EQ(complaints({roce}), "");
+  EXPECT_EQ(complaints_of_hcas({roce}), "");
 }
 
 }  // namespace

@@ -262,14 +262,14 @@ TEST(Activity, NonsenseIsRefused) {
 }
 
 // Over TCP, each rank a thread with everything of its own.
-struct Rank {
+struct WatchedRank {
   Group& group;
   FailureState& failures;
   ErrorChannel& channel;
 };
 
 void with_channels(int ranks, const GroupOptions& options, const std::string& dump,
-                   const std::function<void(Rank)>& body) {
+                   const std::function<void(WatchedRank)>& body) {
   auto transports = make_in_process_transports(ranks);
   std::vector<std::thread> threads;
   for (auto& transport : transports) {
@@ -293,7 +293,7 @@ GroupOptions patience(std::chrono::milliseconds timeout, std::chrono::millisecon
 TEST(ErrorChannel, AfterATimeOutTheRankThatDidNotComeIsNamedEverywhere) {
   const auto dump = std::filesystem::path(testing::TempDir()) / "inquest-dump.json";
   std::filesystem::remove(dump);
-  with_channels(4, patience(300ms, 10s), dump, [](Rank rank) {
+  with_channels(4, patience(300ms, 10s), dump, [](WatchedRank rank) {
     rank.group.barrier("start").wait();
     rank.group.activity().set_phase("step 5: forward");
     if (rank.group.rank() != 2) {
@@ -316,7 +316,7 @@ TEST(ErrorChannel, AfterATimeOutTheRankThatDidNotComeIsNamedEverywhere) {
 }
 
 TEST(ErrorChannel, ADisagreementIsFoundLongBeforeTheTimeOut) {
-  with_channels(3, patience(1h, 50ms), {}, [](Rank rank) {
+  with_channels(3, patience(1h, 50ms), {}, [](WatchedRank rank) {
     float value = 1;
     auto work = rank.group.rank() == 1 ? rank.group.barrier("lost count")
                                        : rank.group.all_reduce(buffer_of(value), ReduceOp::sum);
@@ -329,7 +329,7 @@ TEST(ErrorChannel, ADisagreementIsFoundLongBeforeTheTimeOut) {
 }
 
 TEST(ErrorChannel, CallsThatNeverMeetAreFoundBySuspicion) {
-  with_channels(2, patience(1h, 50ms), {}, [](Rank rank) {
+  with_channels(2, patience(1h, 50ms), {}, [](WatchedRank rank) {
     // Both wait for the other's message.
     float value = 1;
     auto work = rank.group.broadcast(buffer_of(value), rank.group.rank() == 0 ? 1 : 0);
@@ -342,7 +342,7 @@ TEST(ErrorChannel, CallsThatNeverMeetAreFoundBySuspicion) {
 }
 
 TEST(ErrorChannel, ALongWaitIsNoFailure) {
-  with_channels(3, patience(1h, 20ms), {}, [](Rank rank) {
+  with_channels(3, patience(1h, 20ms), {}, [](WatchedRank rank) {
     if (rank.group.rank() == 1) std::this_thread::sleep_for(300ms);
     rank.group.barrier().wait();
     EXPECT_FALSE(rank.failures.failed());

@@ -8,7 +8,7 @@
 namespace ddp::fabric {
 namespace {
 
-constexpr std::string_view kNode = R"(
+constexpr std::string_view kGpuNode = R"(
   sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:1b:00.0/class = 0x030200
   sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:1b:00.0/numa_node = 1
   sys/devices/pci0000:00/0000:03:00.0/class = 0x120000
@@ -25,7 +25,7 @@ constexpr std::string_view kNode = R"(
 )";
 
 TEST(Gpu, OfBothVendorsInPciOrder) {
-  const test::FakeSysfs fake(kNode);
+  const test::FakeSysfs fake(kGpuNode);
   const auto gpus = read_gpus(fake.root());
   ASSERT_EQ(gpus.size(), 2U);  // 05:00.0 is a switch with NVIDIA's driver
   EXPECT_EQ(gpus[0].bus_address, "0000:03:00.0");

@@ -10,7 +10,7 @@
 namespace ddp::fabric {
 namespace {
 
-constexpr std::string_view kNode = R"(
+constexpr std::string_view kInfinibandNode = R"(
   devices/pci/0000:17:00.0/numa_node = 0
   class/infiniband/mlx5_0/device -> ../../../devices/pci/0000:17:00.0
   class/infiniband/mlx5_0/board_id = MT_0000000838
@@ -37,14 +37,14 @@ constexpr std::string_view kNode = R"(
 )";
 
 TEST(InfinibandPort, AllPortsByDeviceAndNumber) {
-  const test::FakeSysfs fake(kNode);
+  const test::FakeSysfs fake(kInfinibandNode);
   std::string names;
   for (const auto& port : read_infiniband_ports(fake.root())) names += name_of(port) + " ";
   EXPECT_EQ(names, "efa_0:1 mlx5_0:1 mlx5_1:1 mlx5_1:2 ");
 }
 
 TEST(InfinibandPort, AttributesOfAnActivePort) {
-  const test::FakeSysfs fake(kNode);
+  const test::FakeSysfs fake(kInfinibandNode);
   const InfinibandPort port = read_infiniband_ports(fake.root()).at(1);
   EXPECT_EQ(port.link_layer, "InfiniBand");
   EXPECT_TRUE(port.active());
@@ -62,7 +62,7 @@ TEST(InfinibandPort, AttributesOfAnActivePort) {
 }
 
 TEST(InfinibandPort, GidsOfARocePortInNumericOrder) {
-  const test::FakeSysfs fake(kNode);
+  const test::FakeSysfs fake(kInfinibandNode);
   const InfinibandPort port = read_infiniband_ports(fake.root()).at(3);
   EXPECT_FALSE(port.active());
   EXPECT_EQ(port.rate_gbps, 2.5);
@@ -88,7 +88,7 @@ TEST(InfinibandPort, AGidTableEndsWithALongRunOfUnusedEntries) {
 }
 
 TEST(InfinibandPort, WhatIsHiddenIsAbsent) {
-  const test::FakeSysfs fake(kNode);
+  const test::FakeSysfs fake(kInfinibandNode);
   const InfinibandPort port = read_infiniband_ports(fake.root()).at(2);
   EXPECT_EQ(port.state, "");
   EXPECT_FALSE(port.active());

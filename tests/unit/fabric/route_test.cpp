@@ -8,7 +8,7 @@
 namespace ddp::fabric {
 namespace {
 
-constexpr std::string_view kV4 =
+constexpr std::string_view kRoutesV4 =
     "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT           "
     "   \n"
     "eth0\t00000000\t0102A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0                              \n"
@@ -18,7 +18,7 @@ constexpr std::string_view kV4 =
     "eth9\t0005A8C0\t00000000\t0000\t0\t0\t0\t00FFFFFF\t0\t0\t0                              \n"
     "*\t0006A8C0\t00000000\t0201\t0\t0\t0\t00FFFFFF\t0\t0\t0                              \n";
 
-constexpr std::string_view kV6 =
+constexpr std::string_view kRoutesV6 =
     "20010db8000000000000000000000000 40 00000000000000000000000000000000 00 "
     "00000000000000000000000000000000 00000100 00000001 00000000 00000001     eth0\n"
     "fe800000000000000000000000000000 40 00000000000000000000000000000000 00 "
@@ -34,7 +34,7 @@ std::string interface_to(const std::vector<Route>& routes, std::string_view addr
 }
 
 TEST(Route, LongestPrefixThenLowestMetric) {
-  const auto routes = parse_ipv4_routes(kV4);
+  const auto routes = parse_ipv4_routes(kRoutesV4);
   EXPECT_EQ(routes.size(), 4U);  // one is down, one rejects
   EXPECT_EQ(interface_to(routes, "192.168.2.77"), "eth0");
   EXPECT_EQ(interface_to(routes, "192.168.3.77"), "ib0");
@@ -44,7 +44,7 @@ TEST(Route, LongestPrefixThenLowestMetric) {
 }
 
 TEST(Route, IPv6LeavesOutWhatIsLocalOrRejects) {
-  const auto routes = parse_ipv6_routes(kV6);
+  const auto routes = parse_ipv6_routes(kRoutesV6);
   ASSERT_EQ(routes.size(), 2U);
   EXPECT_EQ(interface_to(routes, "2001:db8::77"), "eth0");
   EXPECT_EQ(interface_to(routes, "2001:db9::77"), "none");
@@ -59,7 +59,7 @@ TEST(Route, DamagedLinesAreSkipped) {
     EXPECT_TRUE(parse_ipv4_routes(text).empty()) << text;
     EXPECT_TRUE(parse_ipv6_routes(text).empty()) << text;
   }
-  std::string wide(kV6);
+  std::string wide(kRoutesV6);
   wide.replace(33, 2, "81");  // 129 bits
   EXPECT_EQ(parse_ipv6_routes(wide).size(), 1U);
 }

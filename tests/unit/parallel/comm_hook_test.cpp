@@ -146,11 +146,11 @@ TEST(CommHook, ErrorsEndAllRanksWithTheirText) {
 }
 
 TEST(CommHook, SixteenBitsAreHalfTheBytesAndNearlyTheAverage) {
-  struct Case {
+  struct Example {
     HookTask (*hook)(GradientBucket&);
     double bound;
   };
-  for (const auto& [hook, bound] : {Case{hooks::fp16, 2e-3}, Case{hooks::bf16, 1.5e-2}}) {
+  for (const auto& [hook, bound] : {Example{hooks::fp16, 2e-3}, Example{hooks::bf16, 1.5e-2}}) {
     const auto result = run(1, hook, full_rank);
     const double error = relative_error(result.gradients[0][0], mean_of(full_rank, 0));
     EXPECT_LT(error, bound);

@@ -650,6 +650,34 @@ TEST(StepAgreement, AStepThatOneRankAloneBeganInVainIsFound) {
               HasSubstr("rank 0 is in step 1 with 1 micro-batch (tag 0), rank 1 in step 2 with"));
 }
 
+// Of the same length, so that no message is too short: only the values would have been wrong.
+TEST(StepAgreement, AnotherCollectiveOfTheSameLengthIsNamed) {
+  EXPECT_THAT(error_of([](comm::Group& group) {
+                auto net = make_branches();
+                DistributedDataParallel replica(*net, group);
+                group.all_reduce_value(
+                    1.0F, group.rank() == 1 ? comm::ReduceOp::max : comm::ReduceOp::sum);
+                auto step = replica.begin_step();
+                step.backward(loss_of(net->forward(input_of(0), "abc")));
+              }),
+              AllOf(HasSubstr("rank 1 called all_reduce #"), HasSubstr("maximum of 1 float32"),
+                    HasSubstr("sum of 1 float32")));
+}
+
+// The recorders hold the last collectives only.
+TEST(StepAgreement, AnotherCollectiveOfLongAgoIsFound) {
+  EXPECT_THAT(error_of([](comm::Group& group) {
+                auto net = make_branches();
+                DistributedDataParallel replica(*net, group);
+                group.all_reduce_value(
+                    1.0F, group.rank() == 1 ? comm::ReduceOp::max : comm::ReduceOp::sum);
+                for (int i = 0; i < 100; ++i) group.barrier().wait();
+                auto step = replica.begin_step();
+                step.backward(loss_of(net->forward(input_of(0), "abc")));
+              }),
+              HasSubstr("different collectives before step 1"));
+}
+
 TEST(StepAgreement, AnotherNumberOfMicroBatchesIsNamed) {
   EXPECT_THAT(error_of([](comm::Group& group) {
                 auto net = make_branches();

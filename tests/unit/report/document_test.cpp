@@ -22,8 +22,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-const std::vector<double> kOne{0, 0.25, 0.625, 0, 0.125, 0, 0};
-const std::vector<double> kFour{0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.03125};
+const std::vector<double> kOneRank{0, 0.25, 0.625, 0, 0.125, 0, 0};
+const std::vector<double> kFourRanks{0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.03125};
 
 Document sweep(const std::vector<nlohmann::json>& runs) {
   std::vector<RunRecord> records;
@@ -31,8 +31,8 @@ Document sweep(const std::vector<nlohmann::json>& runs) {
   return sweep_document(analyse(records), "ddp-report test");
 }
 
-Document strong() {
-  return sweep({run_json(1, 64, kOne), run_json(4, 64, kFour)});
+Document strong_document() {
+  return sweep({run_json(1, 64, kOneRank), run_json(4, 64, kFourRanks)});
 }
 
 const Section& section(const Document& document, const std::string& id) {
@@ -43,7 +43,7 @@ const Section& section(const Document& document, const std::string& id) {
 }
 
 TEST(SweepDocument, TheVerdictHasTheFigureAndTheReason) {
-  const Document document = strong();
+  const Document document = strong_document();
   EXPECT_EQ(document.title, "Scaling of mlp on digits");
   EXPECT_EQ(document.verdict,
             "Strong scaling from 1 to 4 ranks: 50.0 % efficiency. Biggest loss: exposed "
@@ -61,40 +61,40 @@ TEST(SweepDocument, TheVerdictHasTheFigureAndTheReason) {
 }
 
 TEST(SweepDocument, SpreadIsToldWhereThereIsOne) {
-  auto slower = run_json(4, 64, kFour);
+  auto slower = run_json(4, 64, kFourRanks);
   slower["samples_per_second"] = 120;
-  const Document document = sweep({run_json(1, 64, kOne), run_json(4, 64, kFour), slower});
+  const Document document = sweep({run_json(1, 64, kOneRank), run_json(4, 64, kFourRanks), slower});
   EXPECT_THAT(document.verdict, HasSubstr("46.9 % efficiency (46.9 % to 50.0 % in 2 runs)"));
   EXPECT_THAT(document.cautions, IsEmpty());
 }
 
 TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
-  auto other = run_json(4, 64, kFour);
+  auto other = run_json(4, 64, kFourRanks);
   other["model"] = "cnn";
   EXPECT_THAT(
-      sweep({run_json(1, 64, kOne), other}).cautions,
+      sweep({run_json(1, 64, kOneRank), other}).cautions,
       Contains("The runs differ in model (cnn, mlp), so they do not compare like with like."));
   // One rank alone uses no backend.
   EXPECT_THAT(
-      strong().cautions,
+      strong_document().cautions,
       testing::ElementsAre("Every number of ranks was run once, so the spread is not known."));
-  EXPECT_THAT(sweep({run_json(1, 64, kOne), run_json(4, 100, kFour)}).cautions,
+  EXPECT_THAT(sweep({run_json(1, 64, kOneRank), run_json(4, 100, kFourRanks)}).cautions,
               Contains(HasSubstr("Neither the global batch nor the batch per rank")));
-  auto gap = run_json(4, 64, kFour);
+  auto gap = run_json(4, 64, kFourRanks);
   gap["step_seconds"]["mean"] = 0.7;
-  EXPECT_THAT(sweep({run_json(1, 64, kOne), gap}).cautions,
+  EXPECT_THAT(sweep({run_json(1, 64, kOneRank), gap}).cautions,
               Contains(HasSubstr("With 4 ranks the parts of a step do not sum")));
 }
 
 TEST(SweepDocument, OneWorldSizeSaysNothingAboutScaling) {
-  const Document document = sweep({run_json(2, 64, kOne)});
+  const Document document = sweep({run_json(2, 64, kOneRank)});
   EXPECT_EQ(document.verdict, "One world size only, 2 ranks: nothing can be said about scaling.");
   EXPECT_TRUE(section(document, "loss").table.rows.empty());
   EXPECT_THAT(section(document, "loss").paragraphs.front(), HasSubstr("Not known"));
 }
 
 TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
-  const Document document = strong();
+  const Document document = strong_document();
   for (const auto& chart : section(document, "step").charts) {
     for (const auto& bar : std::get<BarChart>(chart).bars) {
       double sum = 0;
@@ -112,16 +112,17 @@ TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
 
 // A bar of a step whose parts are less than the step shows the rest.
 TEST(SweepDocument, TheRestOfAStepIsDrawn) {
-  auto gap = run_json(4, 64, kFour);
+  auto gap = run_json(4, 64, kFourRanks);
   gap["step_seconds"]["mean"] = 0.7;
-  const Document document = sweep({run_json(1, 64, kOne), gap});
+  const Document document = sweep({run_json(1, 64, kOneRank), gap});
   const auto& bars = std::get<BarChart>(section(document, "step").charts[0]).bars;
   EXPECT_EQ(bars[1].segments.back().kind, "unaccounted");
   EXPECT_NEAR(bars[1].segments.back().value, 0.2, 1e-12);
 }
 
 TEST(RunDocument, ShowsEachRank) {
-  const Document document = run_document(run_of(run_json(3, 64, kFour), "dir"), "ddp-report test");
+  const Document document =
+      run_document(run_of(run_json(3, 64, kFourRanks), "dir"), "ddp-report test");
   EXPECT_EQ(document.verdict,
             "mlp on digits with 3 ranks on 1 node: 128 samples per second. Most of a step's 500 ms "
             "goes to backward: 31.2 %.");
@@ -129,7 +130,7 @@ TEST(RunDocument, ShowsEachRank) {
 }
 
 TEST(RunDocument, OfManyRanksTheSlowest) {
-  auto run = run_json(200, 64, kFour);
+  auto run = run_json(200, 64, kFourRanks);
   run["ranks"][150]["step_seconds"]["mean"] = 0.9;
   const Document document = run_document(run_of(run), "ddp-report test");
   const auto& rows = section(document, "ranks").table.rows;
@@ -139,10 +140,10 @@ TEST(RunDocument, OfManyRanksTheSlowest) {
 }
 
 TEST(CompareDocument, ListsWhatDiffersAndByHowMuch) {
-  auto b = run_json(2, 64, kFour);
+  auto b = run_json(2, 64, kFourRanks);
   b["environment"]["OMP_NUM_THREADS"] = "4";
   const Document document =
-      compare_document(run_of(run_json(2, 64, kOne), "a"), run_of(b, "b"), "ddp-report test");
+      compare_document(run_of(run_json(2, 64, kOneRank), "a"), run_of(b, "b"), "ddp-report test");
   EXPECT_EQ(document.verdict, "B does 128 samples per second, A 64.0: 2.00 times as many.");
   const auto& rows = section(document, "differences").table.rows;
   EXPECT_THAT(rows, Contains(std::vector<Cell>{"samples_per_second", 64.0, 128.0, 1.0}));
@@ -153,7 +154,7 @@ TEST(CompareDocument, ListsWhatDiffersAndByHowMuch) {
 }
 
 TEST(CompareDocument, ARunIsEqualToItself) {
-  const RunRecord run = run_of(run_json(2, 64, kOne));
+  const RunRecord run = run_of(run_json(2, 64, kOneRank));
   const Document document = compare_document(run, run, "ddp-report test");
   EXPECT_TRUE(section(document, "differences").table.rows.empty());
   EXPECT_THAT(document.cautions, IsEmpty());
@@ -179,22 +180,22 @@ TEST(Render, MarkdownGolden) {
 }
 
 TEST(Render, JsonHasValuesNotTexts) {
-  const auto json = to_json(strong());
-  EXPECT_EQ(json["schema"], "slurm-ddp/report/1");
-  EXPECT_EQ(json["kind"], "sweep");
-  const auto& scaling = json["sections"][0]["table"];
+  const auto written = to_json(strong_document());
+  EXPECT_EQ(written["schema"], "slurm-ddp/report/1");
+  EXPECT_EQ(written["kind"], "sweep");
+  const auto& scaling = written["sections"][0]["table"];
   EXPECT_EQ(
       scaling["columns"][5],
       (nlohmann::json{{"key", "efficiency"}, {"heading", "efficiency"}, {"unit", "fraction"}}));
   EXPECT_EQ(scaling["rows"][1]["efficiency"], 0.5);
   EXPECT_EQ(scaling["rows"][1]["step_p50"], 0.5);
-  EXPECT_EQ(json["sections"][4]["table"]["rows"][0]["overlap_ratio"], nullptr);
+  EXPECT_EQ(written["sections"][4]["table"]["rows"][0]["overlap_ratio"], nullptr);
 }
 
 constexpr const char* kHostile = "</title><script>alert(1)</script>\"'&|\n![x](http)";
 
 TEST(Render, ForeignStringsAreTextEverywhere) {
-  auto run = run_json(2, 64, kFour);
+  auto run = run_json(2, 64, kFourRanks);
   for (const char* key :
        {"model", "data", "program", "command", "backend", "device", "parameters_crc32c"}) {
     run[key] = kHostile;
@@ -204,7 +205,7 @@ TEST(Render, ForeignStringsAreTextEverywhere) {
   const RunRecord record = run_of(run, kHostile);
   for (const Document& document :
        {run_document(record, "p"), sweep_document(analyse({record}), "p"),
-        compare_document(record, run_of(run_json(2, 64, kOne)), "p")}) {
+        compare_document(record, run_of(run_json(2, 64, kOneRank)), "p")}) {
     const std::string html = to_html(document);
     EXPECT_THAT(html, Not(HasSubstr("<script")));
     EXPECT_THAT(html, HasSubstr("&lt;script&gt;"));
@@ -216,7 +217,7 @@ TEST(Render, ForeignStringsAreTextEverywhere) {
 }
 
 TEST(Render, HtmlNeedsNothingFromOutside) {
-  const std::string html = to_html(strong());
+  const std::string html = to_html(strong_document());
   for (const char* foreign : {"http", "src=", "@import", "url(", "<script", "<link"}) {
     EXPECT_THAT(html, Not(HasSubstr(foreign)));
   }
@@ -228,7 +229,7 @@ TEST(Render, HtmlNeedsNothingFromOutside) {
 TEST(Render, ImpossibleFiguresStillRender) {
   const double nan = std::nan("");
   const double infinity = std::numeric_limits<double>::infinity();
-  RunRecord broken = run_of(run_json(4, 64, kFour));
+  RunRecord broken = run_of(run_json(4, 64, kFourRanks));
   broken.samples_per_second = nan;
   broken.step.mean = infinity;
   broken.step.parts[0] = nan;
@@ -238,7 +239,7 @@ TEST(Render, ImpossibleFiguresStillRender) {
   RunRecord empty;
   empty.world_size = 8;
   for (const auto& runs : std::vector<std::vector<RunRecord>>{
-           {broken}, {empty}, {run_of(run_json(1, 64, kOne)), broken}, {broken, empty}}) {
+           {broken}, {empty}, {run_of(run_json(1, 64, kOneRank)), broken}, {broken, empty}}) {
     const Document document = sweep_document(analyse(runs), "p");
     const std::string html = to_html(document);
     EXPECT_THAT(html, HasSubstr("</html>"));

@@ -82,9 +82,9 @@ TEST(Scaling, TheBaseIsTheSmallestWorldSize) {
 }
 
 RunRecord with_throughput(int world_size, std::optional<double> samples, const char* source) {
-  auto json = run_json(world_size, 64, kOne);
-  json["samples_per_second"] = samples ? nlohmann::json(*samples) : nlohmann::json();
-  return run_of(json, source);
+  auto run = run_json(world_size, 64, kOne);
+  run["samples_per_second"] = samples ? nlohmann::json(*samples) : nlohmann::json();
+  return run_of(run, source);
 }
 
 TEST(Scaling, OfSeveralRunsTheMiddleOneCounts) {
