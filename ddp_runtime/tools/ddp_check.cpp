@@ -52,6 +52,8 @@ struct NetArguments {
   std::uint64_t seed = 1;
   check::PairRules rules;
   double min_busbw = 0;
+  double expect_gbps = 0;
+  int rounds = 0;
   std::vector<std::string> inject;
   std::string pretend_nodes;
 };
@@ -112,6 +114,14 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
   net.add_option("--min-busbw", arguments.min_busbw,
                  "GB/s of bus bandwidth that the all-reduce must reach")
       ->check(CLI::Range(1e-6, 1e6));
+  net.add_option(
+         "--expect-gbps", arguments.expect_gbps,
+         "Gb/s that the link of every node carries, where the kernel does not say; lets two "
+         "and three nodes be judged")
+      ->check(CLI::Range(1e-3, 1e4));
+  net.add_option("--rounds", arguments.rounds,
+                 "Rounds of disjoint pairs [all pairs up to 8 nodes, 3 random rounds beyond]")
+      ->check(CLI::Range(1, 100'000));
   net.add_option("--seed", arguments.seed, "Of the random rounds among more than 8 nodes")
       ->capture_default_str();
 }
@@ -196,6 +206,10 @@ check::NetOptions net_options(const NetArguments& arguments) {
   options.mpi = !arguments.no_mpi;
   options.seed = arguments.seed;
   options.rules = arguments.rules;
+  options.rounds = arguments.rounds;
+  if (arguments.expect_gbps > 0) {
+    options.link_bytes_per_second = arguments.expect_gbps * 1e9 / 8;
+  }
   if (arguments.min_busbw > 0) options.fewest_bus_bytes_per_second = arguments.min_busbw * 1e9;
   return options;
 }

@@ -30,9 +30,32 @@ json pairs_json(const std::vector<PairResult>& results, const std::vector<std::s
                     {"a_to_b_GBps", r.a_to_b / kGB},
                     {"b_to_a_GBps", r.b_to_a / kGB},
                     {"latency_us", r.latency_seconds / kMicrosecond},
+                    {"sent_again", r.sent_again},
                     {"wrong_bytes_at_a", r.wrong_at_a},
                     {"wrong_bytes_at_b", r.wrong_at_b},
                     {"failure", r.failure}});
+  }
+  return list;
+}
+
+json in_gigabytes(const std::vector<double>& speeds) {
+  json list = json::array();
+  for (const double speed : speeds) list.push_back(speed / kGB);
+  return list;
+}
+
+json retrials_json(const std::vector<Retrial>& retrials, const std::vector<std::string>& names,
+                   const PeerRule& rule) {
+  json list = json::array();
+  for (const auto& r : retrials) {
+    const int a = r.node.value_or(r.link.a);
+    list.push_back({{"node", names[static_cast<std::size_t>(a)]},
+                    {"peer", r.node ? "" : names[static_cast<std::size_t>(r.link.b)]},
+                    {"send_GBps", in_gigabytes(r.send)},
+                    {"receive_GBps", in_gigabytes(r.receive)},
+                    {"reference_GBps", in_gigabytes(r.references)},
+                    {"sent_again", r.sent_again},
+                    {"cleared", opinion(r, rule) == Opinion::cleared}});
   }
   return list;
 }
@@ -68,6 +91,7 @@ class Programme {
   Finding no_pair() const;
   void add_figures(const std::string& kind, const std::vector<PairResult>& results);
   std::string good_news() const;
+  std::optional<double> link_rate(int rank, Stage stage) const;
   void mpi_not_run(const std::string& why);
 
   Leader& leader_;
@@ -126,25 +150,32 @@ void Programme::ask_names() {
 void Programme::measure_pairs(Stage stage, const std::string& kind) {
   PairStage pairs(leader_, nodes_,
                   {stage, options_.bytes, options_.pair_limit, options_.grace,
-                   options_.seed + (stage == Stage::mpi ? 1'000'000U : 0U), options_.rules.peers});
+                   options_.seed + (stage == Stage::mpi ? 1'000'000U : 0U), options_.rules.peers,
+                   options_.rounds});
   pairs.run(options_.progress);
   PairsMeasured measured;
   measured.kind = kind;
   measured.nodes = verdict_.nodes;
   measured.results = pairs.results();
+  measured.retrials = pairs.retrials();
   for (const auto& node : nodes_) {
     const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front());
     measured.accused.push_back(!answers);
-    // The rate is that of the TCP connection's interface; MPI may use another one.
-    measured.link_rate.push_back(
-        answers && stage == Stage::tcp
-            ? leader_.present().at(node.ranks.front()).link_bytes_per_second
-            : std::nullopt);
+    measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), stage) : std::nullopt);
   }
   verdict_.findings.add(judge_pairs(measured, options_.rules));
   verdict_.measurements[kind] = pairs_json(pairs.results(), verdict_.nodes);
+  verdict_.measurements[kind + "_retrials"] =
+      retrials_json(pairs.retrials(), verdict_.nodes, options_.rules.peers);
   add_figures(kind, pairs.results());
   mpi_broken_ = pairs.broken();
+}
+
+// What the user said, else the rate of the TCP connection's interface; MPI may use another one.
+std::optional<double> Programme::link_rate(int rank, Stage stage) const {
+  if (options_.link_bytes_per_second) return options_.link_bytes_per_second;
+  if (stage == Stage::mpi) return std::nullopt;
+  return leader_.present().at(rank).link_bytes_per_second;
 }
 
 void Programme::add_figures(const std::string& kind, const std::vector<PairResult>& results) {
@@ -247,7 +278,10 @@ std::string Programme::good_news() const {
   std::string text =
       fmt::format("{} nodes, {} tasks{}", nodes_.size(), leader_.present().size(), measured_);
   if (nodes_.size() < kFewestPeers) {
-    text += fmt::format("; {} nodes are too few to compare with each other", nodes_.size());
+    text += fmt::format(
+        "; {} nodes are too few to compare with each other: reachability and data were checked, "
+        "who is slow can be told from {} nodes on, or with --expect-gbps",
+        nodes_.size(), kFewestPeers);
   }
   return text;
 }

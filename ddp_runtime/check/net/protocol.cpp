@@ -78,6 +78,7 @@ ExchangeOrder exchange_order_from(const nlohmann::json& message) {
 nlohmann::json to_message(const ExchangeResult& result) {
   return {{"received_per_second", result.received_per_second},
           {"wrong_bytes", result.wrong_bytes},
+          {"sent_again", result.sent_again},
           {"latency_seconds", result.latency_seconds}};
 }
 
@@ -85,6 +86,7 @@ ExchangeResult exchange_result_from(const nlohmann::json& message) {
   ExchangeResult result;
   message.at("received_per_second").get_to(result.received_per_second);
   message.at("wrong_bytes").get_to(result.wrong_bytes);
+  message.at("sent_again").get_to(result.sent_again);
   message.at("latency_seconds").get_to(result.latency_seconds);
   return result;
 }
