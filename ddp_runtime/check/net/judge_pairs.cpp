@@ -173,11 +173,15 @@ std::vector<double> present(const std::vector<std::optional<double>>& values) {
   return result;
 }
 
-std::size_t exchanges_of(const PairsMeasured& measured, int node) {
-  return static_cast<std::size_t>(
-      std::count_if(measured.results.begin(), measured.results.end(), [node](const PairResult& r) {
-        return r.measured() && (r.pair.a == node || r.pair.b == node);
-      }));
+// How many exchanges of each node worked.
+std::vector<int> count_exchanges(const PairsMeasured& measured) {
+  std::vector<int> counts(measured.nodes.size(), 0);
+  for (const auto& result : measured.results) {
+    if (!result.measured()) continue;
+    ++counts[at(result.pair.a)];
+    ++counts[at(result.pair.b)];
+  }
+  return counts;
 }
 
 // The retrial of a node; nothing if it was not suspected or could not be measured again.
@@ -212,7 +216,9 @@ std::vector<Finding> judge_direction(const PairsMeasured& measured, Direction di
                                      const PairRules& rules) {
   const auto nodes = static_cast<int>(measured.nodes.size());
   const auto best = best_speeds(nodes, measured.results, direction);
-  const auto thresholds = peer_thresholds(present(best), rules.peers);
+  const auto speeds = present(best);
+  const auto thresholds = peer_thresholds(speeds, rules.peers);
+  const auto exchanges = count_exchanges(measured);
   std::vector<Finding> findings;
   for (int node = 0; node < nodes; ++node) {
     const auto& speed = best[at(node)];
@@ -233,14 +239,13 @@ std::vector<Finding> judge_direction(const PairsMeasured& measured, Direction di
       finding.expected = fmt::format("at least {:.3g} GB/s", thresholds->warning / kGB);
       finding.rule =
           "median - max(3.5 * 1.4826 * MAD, part of the median) of the nodes' best speeds";
-      finding.evidence =
-          fmt::format("best of {} exchanges; the median of {} nodes is {:.3g} GB/s",
-                      exchanges_of(measured, node), present(best).size(), thresholds->median / kGB);
+      finding.evidence = fmt::format("best of {} exchanges; the median of {} nodes is {:.3g} GB/s",
+                                     exchanges[at(node)], speeds.size(), thresholds->median / kGB);
       if (finding.severity != Severity::ok)
         finding.action = "exclude the node and check its network";
     } else {
       finding.rule = fmt::format("not compared: {} nodes are too few to outvote one, {} are needed",
-                                 present(best).size(), kFewestPeers);
+                                 speeds.size(), kFewestPeers);
     }
     findings.push_back(std::move(finding));
   }

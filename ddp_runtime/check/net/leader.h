@@ -50,7 +50,8 @@ class Leader {
   // `during` is what the lost ones are said to have been lost in.
   ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience);
 
-  // The same order for all that can be reached.
+  // The same order for all that can be reached, for what they do together: when one of them is lost
+  // the others are not waited for, since they cannot finish.
   ByRank ask_all(const nlohmann::json& order, const std::string& during,
                  std::chrono::milliseconds patience);
 
@@ -66,8 +67,11 @@ class Leader {
   void lose(int rank, const std::string& during, const std::string& why);
   std::uint64_t send_orders(const ByRank& orders, const std::string& during);
   // Answers to `id`; ranks that answered or were lost leave `waiting`.
+  enum class Manner : std::uint8_t { each_alone, together };
+  ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience,
+             Manner manner);
   ByRank gather(std::uint64_t id, std::vector<int>& waiting, const std::string& during,
-                Deadline deadline);
+                Deadline deadline, Manner manner);
   void read_answers(int rank, std::uint64_t id, const std::string& during, ByRank& answers);
 
   Listener listener_;
