@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,9 +17,12 @@
 #include "ddp_runtime/check/net/run_net.h"
 #include "ddp_runtime/check/net/simulate.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
+#include "ddp_runtime/check/operations.h"
 #include "ddp_runtime/check/verdict.h"
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/report/check_page.h"
+#include "ddp_runtime/tools/drain_nodes.h"
 #include "ddp_runtime/tools/output_file.h"
 #include "slurm_ddp/version.h"
 
@@ -35,6 +39,9 @@ std::string program_name() {
 struct Outputs {
   std::string json;
   std::string exclude;
+  std::string directory;
+  int wanted = 0;
+  bool act = false;
 };
 
 struct NodeArguments {
@@ -70,10 +77,29 @@ void add_outputs(CLI::App& command, Outputs& outputs) {
       ->type_name("FILE");
 }
 
+void add_net_outputs(CLI::App& net, Outputs& outputs) {
+  net.add_option("--out", outputs.directory,
+                 "Write verdict.json, events.jsonl, report.md, report.html, exclude.txt and "
+                 "good_hostlist.txt to this directory")
+      ->type_name("DIR");
+  net.add_option(
+         "--want", outputs.wanted,
+         "Nodes the job needs: of more good ones the rest are spares, fewer are CRITICAL for "
+         "whoever reads good_hostlist.txt, which then stays empty")
+      ->check(CLI::Range(1, 100'000));
+}
+
+void add_act(CLI::App& command, Outputs& outputs) {
+  command.add_flag("--act", outputs.act,
+                   "Drain the bad nodes with scontrol, instead of only saying how; nodes that "
+                   "somebody else gave a reason are left alone");
+}
+
 void add_node(CLI::App& app, NodeArguments& arguments, Outputs& outputs) {
   CLI::App& node = *app.add_subcommand(
       "node", "Check this machine: interfaces, InfiniBand ports, limits, storage, name, clock");
   add_outputs(node, outputs);
+  add_act(node, outputs);
   node.add_option("--name", arguments.node, "What to call this node [its host name]");
   node.add_option("--dir", arguments.directories,
                   "Also check that this directory has room and can be written to; may be repeated")
@@ -132,6 +158,8 @@ void add_net(CLI::App& app, NetArguments& arguments, Outputs& outputs) {
   CLI::App& net = *app.add_subcommand(
       "net", "Check the network between the tasks of a job step; start it with srun or mpirun");
   add_outputs(net, outputs);
+  add_net_outputs(net, outputs);
+  add_act(net, outputs);
   add_net_limits(net, arguments);
   add_net_rules(net, arguments);
   net.add_option("--inject", arguments.inject,
@@ -188,23 +216,67 @@ int run_simulate(const SimulateArguments& arguments) {
   return 0;
 }
 
+std::string text_of(const nlohmann::json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// The files of --out. exclude.txt is for `sbatch --exclude`, good_hostlist.txt for `srun
+// --nodelist`.
+constexpr std::array kFilesOfDirectory{"verdict.json", "events.jsonl", "report.md",
+                                       "report.html",  "exclude.txt",  "good_hostlist.txt"};
+
+void write_directory(const check::Verdict& verdict, const nlohmann::json& json, double now,
+                     const Outputs& outputs) {
+  const auto choice = check::choose_nodes(verdict, outputs.wanted);
+  const std::array<std::string, kFilesOfDirectory.size()> contents{
+      text_of(json, 2),
+      check::events_of(verdict, now),
+      check::markdown_of(verdict, choice),
+      report::check_page(json),
+      check::compress_hostlist(choice.leave_out) + (choice.leave_out.empty() ? "" : "\n"),
+      choice.enough() ? check::compress_hostlist(choice.use) + "\n" : ""};
+  std::filesystem::create_directories(outputs.directory);
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    tools::write_file(outputs.directory + "/" + kFilesOfDirectory[i], contents[i]);
+  }
+}
+
+// Says how to take the bad nodes out of service, or does it.
+void drain(const check::Verdict& verdict, const Outputs& outputs) {
+  const auto drains = check::drains_of(verdict);
+  if (drains.empty()) return;
+  if (outputs.act) {
+    fmt::print(stderr, "{}", tools::drain_nodes(drains));
+    return;
+  }
+  for (const auto& one : drains) {
+    fmt::print(stderr, "ddp-check: to drain it: {}\n", check::scontrol_line(one));
+  }
+}
+
 void publish(const check::Verdict& verdict, const Outputs& outputs) {
-  const std::string text = check::text_of(verdict);
+  std::string text = check::text_of(verdict);
+  if (outputs.wanted > 0) {
+    text += check::sentence_of(check::choose_nodes(verdict, outputs.wanted)) + "\n";
+  }
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const auto json = check::json_of(verdict, program_name(), now);
   if (!outputs.exclude.empty()) tools::write_file(outputs.exclude, check::exclude_list(verdict));
-  if (!outputs.json.empty()) {
-    const auto json = check::json_of(verdict, program_name(), now);
-    const auto replace = nlohmann::json::error_handler_t::replace;
-    tools::write_file(outputs.json, json.dump(2, ' ', false, replace) + "\n");
-  }
+  if (!outputs.json.empty()) tools::write_file(outputs.json, text_of(json, 2));
+  if (!outputs.directory.empty()) write_directory(verdict, json, now, outputs);
+  drain(verdict, outputs);
 }
 
 // What an earlier run wrote must not pass for this one's result if this one ends early.
 void remove_outdated(const Outputs& outputs) {
-  for (const auto& file : {outputs.json, outputs.exclude}) {
+  std::vector<std::string> files{outputs.json, outputs.exclude};
+  if (!outputs.directory.empty()) {
+    for (const char* name : kFilesOfDirectory) files.push_back(outputs.directory + "/" + name);
+  }
+  for (const auto& file : files) {
     if (!file.empty() && std::filesystem::is_regular_file(file)) std::filesystem::remove(file);
   }
 }

@@ -216,7 +216,10 @@ void Programme::measure_mpi() {
 bool Programme::join_world() {
   options_.progress("MPI is started");
   const json order{{"do", "join_world"}, {"limit_ms", options_.pair_limit.count()}};
-  const ByRank answers = leader_.ask_all(order, "the start of MPI", options_.join_limit);
+  ByRank answers = leader_.ask_all({{"do", "start_mpi"}}, "the start of MPI", options_.join_limit);
+  if (leader_.all_reachable() && answers.size() == leader_.present().size()) {
+    answers = leader_.ask_all(order, "the start of MPI", options_.join_limit);
+  }
   std::string first_error;
   for (const auto& [rank, answer] : answers) {
     if (answer.contains("error") && first_error.empty()) first_error = answer.at("error");

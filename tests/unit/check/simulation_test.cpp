@@ -67,7 +67,7 @@ TEST(Locator, FourRoundsAreExactInNinetyNineOfAHundred) {
     Simulation simulation;
     simulation.bad = bad;
     simulation.rounds = 4;
-    simulation.trials = 50;
+    simulation.trials = 100;
     simulation.retrials = false;  // which would hide what the rounds miss
     simulation.seed = static_cast<std::uint64_t>(bad);
     const SimulationResult result = simulate(simulation, {});
