@@ -135,7 +135,8 @@ std::vector<Drain> drains_of(const Verdict& verdict) {
     const auto why = std::find_if(all.begin(), all.end(), [&node](const Finding& finding) {
       return finding.severity == Severity::critical && finding.node == node && finding.peer.empty();
     });
-    drains.push_back({node, fmt::format("{}{} {}", kReasonPrefix, why->check, why->device)});
+    drains.push_back({node, fmt::format("{}{}{}{}", kReasonPrefix, why->check,
+                                        why->device.empty() ? "" : " ", why->device)});
   }
   return drains;
 }

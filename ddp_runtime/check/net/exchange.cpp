@@ -124,7 +124,8 @@ void send_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result)
   std::array<std::byte, 1> acknowledgement{};
   link.receive(acknowledgement);  // everything has arrived and is checked
   result.sent_again =
-      static_cast<double>(link.sent_again() - again_before) / static_cast<double>(amount);
+      static_cast<double>(link.sent_again() - again_before) / static_cast<double>(amount) +
+      plan.faults.drop;
 }
 
 void receive_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {

@@ -252,11 +252,22 @@ std::vector<Finding> judge_direction(const PairsMeasured& measured, Direction di
   return findings;
 }
 
+// Whether an end of the link is slow with everybody: then the link says nothing of its own.
+bool ends_at_slow_node(const PairsMeasured& measured, const Pair& link, const PeerRule& rule) {
+  return std::any_of(measured.retrials.begin(), measured.retrials.end(), [&](const Retrial& r) {
+    return r.node && (*r.node == link.a || *r.node == link.b) &&
+           opinion(r, rule) == Opinion::convicted;
+  });
+}
+
 std::vector<Finding> judge_slow_links(const PairsMeasured& measured, const PairRules& rules) {
   std::vector<Finding> findings;
   for (const Retrial& retrial : measured.retrials) {
     const bool bad = !retrial.node && opinion(retrial, rules.peers) == Opinion::convicted;
-    if (!bad || least_sent_again(retrial) >= kLossy) continue;
+    if (!bad || least_sent_again(retrial) >= kLossy ||
+        ends_at_slow_node(measured, retrial.link, rules.peers)) {
+      continue;
+    }
     const PeerThresholds thresholds = thresholds_of(retrial.references, rules.peers);
     findings.push_back(
         {.check = measured.kind + ".link",
@@ -279,6 +290,7 @@ std::vector<Finding> judge_slow_links(const PairsMeasured& measured, const PairR
 // Packets that get lost: again and again between the same two nodes.
 std::vector<Finding> judge_loss(const PairsMeasured& measured, const PeerRule& rule) {
   const auto lossy = [&](const PairResult& result) {
+    if (ends_at_slow_node(measured, result.pair, rule)) return false;
     return std::any_of(measured.retrials.begin(), measured.retrials.end(), [&](const Retrial& r) {
       return !r.node && r.link == result.pair && result.sent_again >= kLossy &&
              opinion(r, rule) == Opinion::convicted && least_sent_again(r) >= kLossy;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ddp_runtime/check/net/judge_all_reduce.h"
+#include "ddp_runtime/check/net/judge_drift.h"
 #include "ddp_runtime/check/net/judge_membership.h"
 #include "ddp_runtime/check/net/judge_names.h"
 #include "ddp_runtime/check/net/pair_stage.h"
@@ -72,9 +73,12 @@ class Programme {
       verdict_.findings.add(no_pair());
     } else {
       ask_names();
+      probe_paths();
       measure_pairs(Stage::tcp, "tcp");
       if (options_.mpi) measure_mpi();
     }
+    compare_clocks();
+    verdict_.findings.add(judge_drift(leader_.present()));
     verdict_.findings.add(judge_lost(leader_.lost()));
     verdict_.good_news = good_news();
     return std::move(verdict_);
@@ -83,6 +87,9 @@ class Programme {
  private:
   void call_roll();
   void ask_names();
+  void probe_paths();
+  void probe_round(const Round& round, std::vector<PathResult>& results);
+  void compare_clocks();
   void measure_pairs(Stage stage, const std::string& kind);
   void measure_mpi();
   bool join_world();
@@ -100,6 +107,7 @@ class Programme {
   Verdict verdict_;
   std::string measured_;  // in words
   std::string mpi_broken_;
+  std::uint64_t probes_ = 0;  // so far
 };
 
 void Programme::call_roll() {
@@ -145,6 +153,74 @@ void Programme::ask_names() {
         answer.at("addresses").get<std::map<std::string, std::vector<std::string>>>();
   }
   verdict_.findings.add(judge_names(resolutions));
+}
+
+void Programme::probe_round(const Round& round, std::vector<PathResult>& results) {
+  const auto& tasks = leader_.present();
+  const auto speaker = [this](int node) {
+    return nodes_[static_cast<std::size_t>(node)].ranks.front();
+  };
+  ByRank orders;
+  std::vector<PathResult> open;
+  const auto order = [&](int own, int other, int mtu_out, int mtu_in) {
+    const Hello& peer = tasks.at(speaker(other));
+    orders[speaker(own)] = {
+        {"do", "probe_path"},      {"host", address_for(tasks.at(speaker(own)), peer)},
+        {"port", peer.probe_port}, {"mtu_out", mtu_out},
+        {"mtu_in", mtu_in},        {"token", options_.seed ^ ++probes_}};
+  };
+  for (const Pair& pair : round) {
+    if (nodes_[static_cast<std::size_t>(pair.a)].ranks.empty() ||
+        nodes_[static_cast<std::size_t>(pair.b)].ranks.empty()) {
+      continue;
+    }
+    const auto& a = tasks.at(speaker(pair.a)).mtu;
+    const auto& b = tasks.at(speaker(pair.b)).mtu;
+    if (!a || !b) continue;
+    order(pair.a, pair.b, *a, *b);
+    order(pair.b, pair.a, *b, *a);
+    orders[speaker(pair.b)]["token"] = orders[speaker(pair.a)]["token"];
+    open.push_back({pair, *a, *b, 0, 0});
+  }
+  const ByRank answers = leader_.ask(orders, "the probe of packet sizes", kNamePatience);
+  for (auto& result : open) {
+    const auto a = answers.find(speaker(result.pair.a));
+    const auto b = answers.find(speaker(result.pair.b));
+    if (a == answers.end() || b == answers.end()) continue;
+    result.arrived_at_a = a->second.value("arrived", 0);
+    result.arrived_at_b = b->second.value("arrived", 0);
+    results.push_back(result);
+  }
+}
+
+// In the rounds of the pairs; where something got lost, once more.
+void Programme::probe_paths() {
+  options_.progress("packet sizes");
+  std::vector<PathResult> results;
+  const auto rounds = plan_rounds(static_cast<int>(nodes_.size()), options_.seed);
+  for (const auto& round : rounds) probe_round(round, results);
+  for (auto& result : results) {
+    if (result.arrived_at_a >= result.mtu_b && result.arrived_at_b >= result.mtu_a) continue;
+    std::vector<PathResult> again;
+    probe_round({result.pair}, again);
+    if (again.empty()) continue;
+    result.arrived_at_a = std::max(result.arrived_at_a, again.front().arrived_at_a);
+    result.arrived_at_b = std::max(result.arrived_at_b, again.front().arrived_at_b);
+  }
+  if (!results.empty()) verdict_.findings.add(judge_paths(verdict_.nodes, results));
+}
+
+void Programme::compare_clocks() {
+  ClockOffsets offsets;
+  offsets.first = leader_.clock_offsets();
+  const json order{{"do", "clock"}};
+  for (const auto& [rank, answer] : leader_.ask_all(order, "the end", options_.grace)) {
+    if (!answer.contains("unix_time")) continue;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    offsets.last[rank] =
+        answer.at("unix_time").get<double>() - std::chrono::duration<double>(now).count();
+  }
+  verdict_.findings.add(judge_clocks(offsets, leader_.present()));
 }
 
 void Programme::measure_pairs(Stage stage, const std::string& kind) {

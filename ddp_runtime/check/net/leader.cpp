@@ -63,6 +63,8 @@ bool Leader::greet(Channel& channel) {
       return true;
     }
     channel->send({{"welcome", hello.rank}}, in(kSendPatience));
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    clock_offsets_[hello.rank] = hello.unix_time - std::chrono::duration<double>(now).count();
     present_.emplace(hello.rank, hello);
     channels_.emplace(hello.rank, std::move(channel));
   } catch (const NetError&) {

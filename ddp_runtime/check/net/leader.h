@@ -39,6 +39,8 @@ class Leader {
   void roll_call(int expected, Deadline deadline, const Progress& progress);
 
   const std::map<int, Hello>& present() const noexcept { return present_; }
+  // Seconds that each task's clock was ahead of this one when it reported.
+  const std::map<int, double>& clock_offsets() const noexcept { return clock_offsets_; }
   // Why tasks that came were sent away again, in words.
   const std::vector<std::string>& refusals() const noexcept { return refusals_; }
   const std::vector<LostTask>& lost() const noexcept { return lost_; }
@@ -80,6 +82,7 @@ class Leader {
   std::chrono::milliseconds grace_;
   std::uint64_t last_id_ = 0;
   std::map<int, Hello> present_;
+  std::map<int, double> clock_offsets_;
   std::map<int, Channel> channels_;  // of those not lost
   std::vector<std::string> refusals_;
   std::vector<LostTask> lost_;

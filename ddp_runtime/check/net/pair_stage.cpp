@@ -18,14 +18,12 @@ const char* name_of(Stage stage) {
   return stage == Stage::tcp ? "TCP" : "MPI";
 }
 
-// Where `caller` reaches `called`. Tasks on the leader's node may know themselves by a loopback
-// address; others reach them where they reached the leader.
+}  // namespace
+
 std::string address_for(const Hello& caller, const Hello& called) {
   if (!is_loopback(called.address) || is_loopback(caller.address)) return called.address;
   return caller.leader_address;
 }
-
-}  // namespace
 
 PairStage::PairStage(Leader& leader, const std::vector<NodeEntry>& nodes,
                      const PairStageOptions& options)

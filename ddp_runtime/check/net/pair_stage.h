@@ -27,6 +27,10 @@ struct PairStageOptions {
   int rounds = 0;                   // of the tournament; 0 leaves it to plan_rounds
 };
 
+// Where `caller` reaches `called`. Tasks on the leader's node may know themselves by a loopback
+// address; others reach them where they reached the leader.
+std::string address_for(const Hello& caller, const Hello& called);
+
 class PairStage {
  public:
   PairStage(Leader& leader, const std::vector<NodeEntry>& nodes, const PairStageOptions& options);

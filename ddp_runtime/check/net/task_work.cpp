@@ -1,5 +1,6 @@
 #include "ddp_runtime/check/net/task_work.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <span>
@@ -16,6 +17,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 32;
 constexpr std::chrono::milliseconds kResolvePatience{2000};
+constexpr std::chrono::milliseconds kProbePatience{1000};  // only where something is lost
 
 std::chrono::milliseconds limit_of(const json& order) {
   return std::chrono::milliseconds(order.at("limit_ms").get<std::int64_t>());
@@ -37,8 +39,13 @@ void merge(Mismatch& all, const Mismatch& one) {
 
 }  // namespace
 
-TaskWork::TaskWork(Listener data, int rank, const Faults& faults)
-    : data_(std::move(data)), rank_(rank), faults_(faults) {}
+double unix_time(const Faults& faults) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count() + faults.skew;
+}
+
+TaskWork::TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults)
+    : data_(std::move(data)), probe_(std::move(probe)), rank_(rank), faults_(faults) {}
 
 TaskWork::~TaskWork() {
   // Leaving MPI needs all ranks. Where one of them hangs the process ends with _Exit instead, and
@@ -52,6 +59,8 @@ json TaskWork::perform(const json& order) {
   const std::string what = order.at("do");
   if (what == "resolve") return resolve_names(order);
   if (what == "exchange") return exchange_data(exchange_order_from(order));
+  if (what == "probe_path") return probe_path(order);
+  if (what == "clock") return {{"unix_time", unix_time(faults_) + faults_.jump}};
   if (what == "start_mpi") return start_mpi();
   if (what == "join_world") return join_world(order);
   if (what == "all_reduce") return reduce(all_reduce_order_from(order));
@@ -67,6 +76,17 @@ json TaskWork::resolve_names(const json& order) const {
     addresses[name] = resolve(name, left).addresses;
   }
   return {{"addresses", addresses}};
+}
+
+json TaskWork::probe_path(const json& order) const {
+  const auto token = order.at("token").get<std::uint64_t>();
+  const auto limited = [this](int bytes) {
+    return faults_.mtu > 0 ? std::min(bytes, faults_.mtu) : bytes;
+  };
+  probe_.send(order.at("host"), order.at("port"), limited(order.at("mtu_out")), token);
+  const int arrived = probe_.receive(order.at("mtu_in"), token,
+                                     Clock::now() + std::chrono::milliseconds(kProbePatience));
+  return {{"arrived", limited(arrived)}};
 }
 
 // Apart from join_world, so that no task sends before MPI has started on all of them: Open MPI 4.1
@@ -108,7 +128,9 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
   const ExchangePlan plan{order.first, order.bytes, order.exchange, faults_};
   if (order.stage == Stage::mpi) {
     failed_ = true;  // until it has worked
-    const auto result = exchange(*link_by_group(group_of(world_), order.peer_rank), plan);
+    ExchangePlan over_mpi = plan;
+    over_mpi.faults.drop = 0;  // only TCP tells what it sent twice
+    const auto result = exchange(*link_by_group(group_of(world_), order.peer_rank), over_mpi);
     failed_ = false;
     return to_message(result);
   }

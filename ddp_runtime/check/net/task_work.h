@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ddp_runtime/check/net/inject.h"
+#include "ddp_runtime/check/net/path_probe.h"
 #include "ddp_runtime/check/net/protocol.h"
 #include "ddp_runtime/check/net/tcp.h"
 #include "ddp_runtime/comm/mpi/mpi_environment.h"
@@ -14,9 +15,12 @@
 
 namespace ddp::check {
 
+// Seconds since 1970 by this node's clock, with what is put in.
+double unix_time(const Faults& faults);
+
 class TaskWork {
  public:
-  TaskWork(Listener data, int rank, const Faults& faults);
+  TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults);
   TaskWork(const TaskWork&) = delete;
   TaskWork& operator=(const TaskWork&) = delete;
   ~TaskWork();
@@ -29,6 +33,7 @@ class TaskWork {
 
  private:
   nlohmann::json resolve_names(const nlohmann::json& order) const;
+  nlohmann::json probe_path(const nlohmann::json& order) const;
   nlohmann::json start_mpi();
   nlohmann::json join_world(const nlohmann::json& order);
   nlohmann::json leave_world();
@@ -36,6 +41,7 @@ class TaskWork {
   nlohmann::json reduce(const AllReduceOrder& order);
 
   Listener data_;
+  PathProbe probe_;
   int rank_;
   Faults faults_;
   std::atomic<bool> in_world_{false};
