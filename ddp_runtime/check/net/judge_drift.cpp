@@ -121,6 +121,10 @@ std::vector<Finding> judge_clocks(const ClockOffsets& offsets,
   return findings;
 }
 
+bool all_arrived(const PathResult& result) noexcept {
+  return result.arrived_at_a >= result.mtu_b && result.arrived_at_b >= result.mtu_a;
+}
+
 std::vector<Finding> judge_paths(const std::vector<std::string>& nodes,
                                  std::span<const PathResult> results) {
   std::vector<Pair> bad;
@@ -129,8 +133,7 @@ std::vector<Finding> judge_paths(const std::vector<std::string>& nodes,
   const auto name = [&nodes](int node) { return nodes[static_cast<std::size_t>(node)]; };
   for (const auto& r : results) {
     const bool silent = r.arrived_at_a == 0 && r.arrived_at_b == 0;
-    const bool whole = r.arrived_at_a >= r.mtu_b && r.arrived_at_b >= r.mtu_a;
-    if (whole) {
+    if (all_arrived(r)) {
       good.push_back(r.pair);
       continue;
     }

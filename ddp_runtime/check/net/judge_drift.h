@@ -32,6 +32,7 @@ struct PathResult {
   int arrived_at_a = 0;  // bytes of the largest; 0 if none
   int arrived_at_b = 0;
 };
+bool all_arrived(const PathResult& result) noexcept;
 std::vector<Finding> judge_paths(const std::vector<std::string>& nodes,
                                  std::span<const PathResult> results);
 

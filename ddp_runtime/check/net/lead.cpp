@@ -196,17 +196,23 @@ void Programme::probe_round(const Round& round, std::vector<PathResult>& results
 // In the rounds of the pairs; where something got lost, once more.
 void Programme::probe_paths() {
   options_.progress("packet sizes");
-  std::vector<PathResult> results;
   const auto rounds = plan_rounds(static_cast<int>(nodes_.size()), options_.seed);
-  for (const auto& round : rounds) probe_round(round, results);
-  for (auto& result : results) {
-    if (result.arrived_at_a >= result.mtu_b && result.arrived_at_b >= result.mtu_a) continue;
-    std::vector<PathResult> again;
-    probe_round({result.pair}, again);
-    if (again.empty()) continue;
-    result.arrived_at_a = std::max(result.arrived_at_a, again.front().arrived_at_a);
-    result.arrived_at_b = std::max(result.arrived_at_b, again.front().arrived_at_b);
+  std::map<Pair, PathResult> best;
+  for (Round round : rounds) {
+    for (int attempt = 0; attempt < 2 && !round.empty(); ++attempt) {
+      std::vector<PathResult> results;
+      probe_round(round, results);
+      round.clear();
+      for (const auto& result : results) {
+        PathResult& kept = best.emplace(result.pair, result).first->second;
+        kept.arrived_at_a = std::max(kept.arrived_at_a, result.arrived_at_a);
+        kept.arrived_at_b = std::max(kept.arrived_at_b, result.arrived_at_b);
+        if (!all_arrived(kept)) round.push_back(result.pair);
+      }
+    }
   }
+  std::vector<PathResult> results;
+  for (const auto& [pair, result] : best) results.push_back(result);
   if (!results.empty()) verdict_.findings.add(judge_paths(verdict_.nodes, results));
 }
 

@@ -17,14 +17,15 @@
 namespace ddp::check {
 namespace {
 
-constexpr int kHeaders = 28;           // of IPv4 and UDP; those of IPv6 are 20 bytes more
+constexpr int kHeaders = 28;           // of IPv4 and UDP
+constexpr int kHeaders6 = 48;          // of IPv6 and UDP
 constexpr int kMostDatagram = 65'507;  // that UDP can carry
 constexpr int kCopies = 3;
 // MTUs that occur: tunnels, IPv6's least, Ethernet, InfiniBand, jumbo frames.
 constexpr std::array kSizes{1280, 1400, 1500, 2044, 4092, 9000};
 
-std::size_t payload_of(int mtu) {
-  return static_cast<std::size_t>(std::clamp(mtu - kHeaders, 16, kMostDatagram));
+std::size_t payload_of(int mtu, int headers) {
+  return static_cast<std::size_t>(std::clamp(mtu - headers, 16, kMostDatagram));
 }
 
 std::set<int> sizes_up_to(int mtu) {
@@ -45,6 +46,13 @@ std::uint16_t bind_any(int socket, int family) {
   }
   return ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(any).sin6_port
                                   : reinterpret_cast<sockaddr_in&>(any).sin_port);
+}
+
+bool is_ipv6(const addrinfo& address) {
+  if (address.ai_family != AF_INET6) return false;
+  sockaddr_in6 six{};
+  std::memcpy(&six, address.ai_addr, std::min<std::size_t>(address.ai_addrlen, sizeof six));
+  return !IN6_IS_ADDR_V4MAPPED(&six.sin6_addr);
 }
 
 }  // namespace
@@ -80,9 +88,10 @@ void PathProbe::send(const std::string& host, std::uint16_t port, int mtu,
   addrinfo* found = nullptr;
   if (getaddrinfo(host.c_str(), fmt::format("{}", port).c_str(), &hints, &found) != 0) return;
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  const int headers = is_ipv6(*found) ? kHeaders6 : kHeaders;
   for (int copy = 0; copy < kCopies; ++copy) {
     for (const int bytes : sizes_up_to(mtu)) {
-      std::vector<std::byte> packet(payload_of(bytes));
+      std::vector<std::byte> packet(payload_of(bytes, headers));
       std::memcpy(packet.data(), &token, sizeof token);
       std::memcpy(packet.data() + sizeof token, &bytes, sizeof bytes);
       sendto(socket_.get(), packet.data(), packet.size(), MSG_NOSIGNAL, found->ai_addr,
@@ -101,7 +110,7 @@ int PathProbe::receive(int mtu, std::uint64_t token, Deadline deadline) const {
     if (n < static_cast<ssize_t>(sizeof its_token + sizeof bytes)) continue;
     std::memcpy(&its_token, packet.data(), sizeof its_token);
     std::memcpy(&bytes, packet.data() + sizeof its_token, sizeof bytes);
-    if (its_token == token && payload_of(bytes) == static_cast<std::size_t>(n)) {
+    if (its_token == token && bytes <= mtu) {
       largest = std::max(largest, bytes);
     }
   }

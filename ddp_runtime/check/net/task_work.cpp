@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 32;
 constexpr std::chrono::milliseconds kResolvePatience{2000};
-constexpr std::chrono::milliseconds kProbePatience{1000};  // only where something is lost
+constexpr std::chrono::milliseconds kProbePatience{500};  // only where something is lost
 
 std::chrono::milliseconds limit_of(const json& order) {
   return std::chrono::milliseconds(order.at("limit_ms").get<std::int64_t>());
