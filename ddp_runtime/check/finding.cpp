@@ -2,18 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <tuple>
 #include <utility>
 
 namespace ddp::check {
-namespace {
-
-auto subject_of(const Finding& finding) {
-  return std::tie(finding.check, finding.node, finding.peer, finding.device);
-}
-
-}  // namespace
-
 std::string_view name_of(Severity severity) noexcept {
   constexpr std::array<std::string_view, 4> kNames{"OK", "WARNING", "UNKNOWN", "CRITICAL"};
   return kNames[static_cast<std::size_t>(severity)];
@@ -25,13 +16,12 @@ int exit_code_of(Severity severity) noexcept {
 }
 
 void Findings::add(Finding finding) {
-  const auto same = std::find_if(
-      findings_.begin(), findings_.end(),
-      [&finding](const Finding& other) { return subject_of(other) == subject_of(finding); });
-  if (same == findings_.end()) {
+  const auto [place, is_new] = places_.emplace(
+      std::array{finding.check, finding.node, finding.peer, finding.device}, findings_.size());
+  if (is_new) {
     findings_.push_back(std::move(finding));
-  } else if (finding.severity > same->severity) {
-    *same = std::move(finding);
+  } else if (Finding& same = findings_[place->second]; finding.severity > same.severity) {
+    same = std::move(finding);
   }
 }
 

@@ -2,7 +2,9 @@
 // shown or written is made from them.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -48,6 +50,8 @@ class Findings {
 
  private:
   std::vector<Finding> findings_;
+  // Place of the finding about check, node, peer and device.
+  std::map<std::array<std::string, 4>, std::size_t> places_;
 };
 
 }  // namespace ddp::check

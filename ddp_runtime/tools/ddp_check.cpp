@@ -1,9 +1,11 @@
 // ddp-check: names the bad node before the job starts. `node` looks at this machine only, `net` at
 // the network between the tasks of a job step.
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,10 +15,14 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/run_net.h"
+#include "ddp_runtime/check/net/simulate.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
+#include "ddp_runtime/check/operations.h"
 #include "ddp_runtime/check/verdict.h"
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/report/check_page.h"
+#include "ddp_runtime/tools/drain_nodes.h"
 #include "ddp_runtime/tools/output_file.h"
 #include "slurm_ddp/version.h"
 
@@ -33,6 +39,9 @@ std::string program_name() {
 struct Outputs {
   std::string json;
   std::string exclude;
+  std::string directory;
+  int wanted = 0;
+  bool act = false;
 };
 
 struct NodeArguments {
@@ -52,6 +61,8 @@ struct NetArguments {
   std::uint64_t seed = 1;
   check::PairRules rules;
   double min_busbw = 0;
+  double expect_gbps = 0;
+  int rounds = 0;
   std::vector<std::string> inject;
   std::string pretend_nodes;
 };
@@ -66,10 +77,29 @@ void add_outputs(CLI::App& command, Outputs& outputs) {
       ->type_name("FILE");
 }
 
+void add_net_outputs(CLI::App& net, Outputs& outputs) {
+  net.add_option("--out", outputs.directory,
+                 "Write verdict.json, events.jsonl, report.md, report.html, exclude.txt and "
+                 "good_hostlist.txt to this directory")
+      ->type_name("DIR");
+  net.add_option(
+         "--want", outputs.wanted,
+         "Nodes the job needs: of more good ones the rest are spares, fewer are CRITICAL for "
+         "whoever reads good_hostlist.txt, which then stays empty")
+      ->check(CLI::Range(1, 100'000));
+}
+
+void add_act(CLI::App& command, Outputs& outputs) {
+  command.add_flag("--act", outputs.act,
+                   "Drain the bad nodes with scontrol, instead of only saying how; nodes that "
+                   "somebody else gave a reason are left alone");
+}
+
 void add_node(CLI::App& app, NodeArguments& arguments, Outputs& outputs) {
   CLI::App& node = *app.add_subcommand(
       "node", "Check this machine: interfaces, InfiniBand ports, limits, storage, name, clock");
   add_outputs(node, outputs);
+  add_act(node, outputs);
   node.add_option("--name", arguments.node, "What to call this node [its host name]");
   node.add_option("--dir", arguments.directories,
                   "Also check that this directory has room and can be written to; may be repeated")
@@ -112,6 +142,14 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
   net.add_option("--min-busbw", arguments.min_busbw,
                  "GB/s of bus bandwidth that the all-reduce must reach")
       ->check(CLI::Range(1e-6, 1e6));
+  net.add_option(
+         "--expect-gbps", arguments.expect_gbps,
+         "Gb/s that the link of every node carries, where the kernel does not say; lets two "
+         "and three nodes be judged")
+      ->check(CLI::Range(1e-3, 1e4));
+  net.add_option("--rounds", arguments.rounds,
+                 "Rounds of disjoint pairs [all pairs up to 8 nodes, 3 random rounds beyond]")
+      ->check(CLI::Range(1, 100'000));
   net.add_option("--seed", arguments.seed, "Of the random rounds among more than 8 nodes")
       ->capture_default_str();
 }
@@ -120,11 +158,14 @@ void add_net(CLI::App& app, NetArguments& arguments, Outputs& outputs) {
   CLI::App& net = *app.add_subcommand(
       "net", "Check the network between the tasks of a job step; start it with srun or mpirun");
   add_outputs(net, outputs);
+  add_net_outputs(net, outputs);
+  add_act(net, outputs);
   add_net_limits(net, arguments);
   add_net_rules(net, arguments);
   net.add_option("--inject", arguments.inject,
                  "Put in a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
-                 "corrupt:NODE, missing:NODE; several with commas")
+                 "corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, skew:NODE:SECONDS, "
+                 "jump:NODE:SECONDS; several with commas")
       ->type_name("FAULT")
       ->take_all();
   net.add_option("--pretend-nodes", arguments.pretend_nodes,
@@ -132,23 +173,111 @@ void add_net(CLI::App& app, NetArguments& arguments, Outputs& outputs) {
       ->type_name("LIST");
 }
 
+struct SimulateArguments {
+  check::Simulation simulation;
+  check::PairRules rules;
+};
+
+void add_simulate(CLI::App& app, SimulateArguments& arguments) {
+  CLI::App& command = *app.add_subcommand(
+      "simulate", "How often the locator of `net` names exactly the bad nodes of simulated fleets");
+  auto& simulation = arguments.simulation;
+  const auto option = [&command](const char* name, auto& value, const char* text) {
+    return command.add_option(name, value, text)->capture_default_str();
+  };
+  option("--nodes", simulation.nodes, "Nodes of a fleet")->check(CLI::Range(4, 100'000));
+  option("--bad", simulation.bad, "Bad nodes among them")->check(CLI::Range(0, 50'000));
+  option("--bad-speed", simulation.bad_speed, "Their speed, as a part of a good node's")
+      ->check(CLI::Range(0.001, 0.999));
+  option("--rounds", simulation.rounds, "Random rounds of disjoint pairs")
+      ->check(CLI::Range(1, 1000));
+  option("--noise", simulation.noise, "Standard deviation of a measurement")
+      ->check(CLI::Range(0.0, 0.5));
+  option("--congested", simulation.congested, "Part of the exchanges slowed by other traffic")
+      ->check(CLI::Range(0.0, 0.9));
+  option("--trials", simulation.trials, "Fleets")->check(CLI::Range(1, 1'000'000));
+  option("--seed", simulation.seed, "Of the random numbers");
+  command.add_flag("!--no-retrials", simulation.retrials, "Judge by the rounds alone");
+}
+
+int run_simulate(const SimulateArguments& arguments) {
+  if (2 * arguments.simulation.bad >= arguments.simulation.nodes) {
+    throw UsageError("--bad must be less than half of --nodes: a majority has to be good");
+  }
+  const auto result = check::simulate(arguments.simulation, arguments.rules);
+  const auto percent = [&result](int count) { return 100.0 * count / result.trials; };
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  fmt::print(
+      "{} fleets of {} nodes with {} bad: exact {:.1f} %, false alarms {:.1f} %, missed {:.1f} %; "
+      "locator at most {:.3f} s, {} MB in all\n",
+      result.trials, arguments.simulation.nodes, arguments.simulation.bad, percent(result.exact),
+      percent(result.false_alarms), percent(result.missed), result.slowest_seconds,
+      usage.ru_maxrss / 1000);
+  return 0;
+}
+
+std::string text_of(const nlohmann::json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// The files of --out. exclude.txt is for `sbatch --exclude`, good_hostlist.txt for `srun
+// --nodelist`.
+constexpr std::array kFilesOfDirectory{"verdict.json", "events.jsonl", "report.md",
+                                       "report.html",  "exclude.txt",  "good_hostlist.txt"};
+
+void write_directory(const check::Verdict& verdict, const nlohmann::json& json, double now,
+                     const Outputs& outputs) {
+  const auto choice = check::choose_nodes(verdict, outputs.wanted);
+  const std::array<std::string, kFilesOfDirectory.size()> contents{
+      text_of(json, 2),
+      check::events_of(verdict, now),
+      check::markdown_of(verdict, choice),
+      report::check_page(json),
+      check::compress_hostlist(choice.leave_out) + (choice.leave_out.empty() ? "" : "\n"),
+      choice.enough() ? check::compress_hostlist(choice.use) + "\n" : ""};
+  std::filesystem::create_directories(outputs.directory);
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    tools::write_file(outputs.directory + "/" + kFilesOfDirectory[i], contents[i]);
+  }
+}
+
+// Says how to take the bad nodes out of service, or does it.
+void drain(const check::Verdict& verdict, const Outputs& outputs) {
+  const auto drains = check::drains_of(verdict);
+  if (drains.empty()) return;
+  if (outputs.act) {
+    fmt::print(stderr, "{}", tools::drain_nodes(drains));
+    return;
+  }
+  for (const auto& one : drains) {
+    fmt::print(stderr, "ddp-check: to drain it: {}\n", check::scontrol_line(one));
+  }
+}
+
 void publish(const check::Verdict& verdict, const Outputs& outputs) {
-  const std::string text = check::text_of(verdict);
+  std::string text = check::text_of(verdict);
+  if (outputs.wanted > 0) {
+    text += check::sentence_of(check::choose_nodes(verdict, outputs.wanted)) + "\n";
+  }
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
   const double now =
       std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const auto json = check::json_of(verdict, program_name(), now);
   if (!outputs.exclude.empty()) tools::write_file(outputs.exclude, check::exclude_list(verdict));
-  if (!outputs.json.empty()) {
-    const auto json = check::json_of(verdict, program_name(), now);
-    const auto replace = nlohmann::json::error_handler_t::replace;
-    tools::write_file(outputs.json, json.dump(2, ' ', false, replace) + "\n");
-  }
+  if (!outputs.json.empty()) tools::write_file(outputs.json, text_of(json, 2));
+  if (!outputs.directory.empty()) write_directory(verdict, json, now, outputs);
+  drain(verdict, outputs);
 }
 
 // What an earlier run wrote must not pass for this one's result if this one ends early.
 void remove_outdated(const Outputs& outputs) {
-  for (const auto& file : {outputs.json, outputs.exclude}) {
+  std::vector<std::string> files{outputs.json, outputs.exclude};
+  if (!outputs.directory.empty()) {
+    for (const char* name : kFilesOfDirectory) files.push_back(outputs.directory + "/" + name);
+  }
+  for (const auto& file : files) {
     if (!file.empty() && std::filesystem::is_regular_file(file)) std::filesystem::remove(file);
   }
 }
@@ -196,6 +325,10 @@ check::NetOptions net_options(const NetArguments& arguments) {
   options.mpi = !arguments.no_mpi;
   options.seed = arguments.seed;
   options.rules = arguments.rules;
+  options.rounds = arguments.rounds;
+  if (arguments.expect_gbps > 0) {
+    options.link_bytes_per_second = arguments.expect_gbps * 1e9 / 8;
+  }
   if (arguments.min_busbw > 0) options.fewest_bus_bytes_per_second = arguments.min_busbw * 1e9;
   return options;
 }
@@ -253,6 +386,8 @@ int run(int argc, char** argv) {
   NetArguments net;
   add_node(app, node, outputs);
   add_net(app, net, outputs);
+  SimulateArguments simulation;
+  add_simulate(app, simulation);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
@@ -260,6 +395,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return complain(fmt::format("{}; see ddp-check --help", error.what()));
   }
+  if (app.got_subcommand("simulate")) return run_simulate(simulation);
   return app.got_subcommand("node") ? run_node(node, outputs) : run_net(net, outputs);
 }
 

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
+#include <limits>
 #include <thread>
 #include <vector>
 
 #include "ddp_runtime/check/net/pattern.h"
 #include "ddp_runtime/check/net/threshold.h"
+#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
@@ -19,6 +22,9 @@ constexpr std::size_t kSegment = std::size_t{4} << 20;
 constexpr int kRoundTrips = 40;
 constexpr int kWarmUpRoundTrips = 8;
 constexpr int kWarmUpPieces = 4;
+constexpr double kMostSeconds = 1.0;
+// Less would fit into the buffers and the bursts that shaped links allow.
+constexpr std::size_t kFewestBytes = std::size_t{4} << 20;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -57,12 +63,17 @@ std::uint64_t seed_of(const ExchangePlan& plan, bool from_first) {
   return pattern_word(plan.seed, from_first ? 0 : 1);
 }
 
-// Opens buffers and windows, and tells what speed is natural here: that of the best of some pieces,
-// each of which the receiver acknowledges.
-double warm_up(PairLink& link, std::span<std::byte> data, bool sender) {
+struct NaturalSpeed {  // bytes per second
+  double best = 0;
+  double worst = std::numeric_limits<double>::infinity();  // without the bursts of a shaped link
+};
+
+// Opens buffers and windows, and tells what speed is natural here, by some pieces each of which the
+// receiver acknowledges.
+NaturalSpeed warm_up(PairLink& link, std::span<std::byte> data, bool sender) {
   std::array<std::byte, 1> acknowledgement{};
   const std::size_t length = std::max<std::size_t>(data.size() / 8 / kWarmUpPieces, 1);
-  double best = 0;
+  NaturalSpeed natural;
   for (int i = 0; i < kWarmUpPieces; ++i) {
     const auto start = Clock::now();
     if (sender) {
@@ -72,30 +83,61 @@ double warm_up(PairLink& link, std::span<std::byte> data, bool sender) {
       link.receive(data.first(length));
       link.send(acknowledgement);
     }
-    best = std::max(best, static_cast<double>(length) / seconds_since(start));
+    const double speed = static_cast<double>(length) / seconds_since(start);
+    natural.best = std::max(natural.best, speed);
+    natural.worst = std::min(natural.worst, speed);
   }
-  return best;
+  return natural;
 }
 
-void send_data(PairLink& link, const ExchangePlan& plan) {
+// The sender decides how much is measured, because a link may be slow in one direction only.
+std::size_t send_amount(PairLink& link, std::size_t most, double per_second) {
+  const auto enough =
+      static_cast<std::uint64_t>(std::min(kMostSeconds * per_second, static_cast<double>(most)));
+  const std::uint64_t amount =
+      std::min<std::uint64_t>(most, std::max<std::uint64_t>(enough, kFewestBytes));
+  std::array<std::byte, sizeof amount> word{};
+  std::memcpy(word.data(), &amount, sizeof amount);
+  link.send(word);
+  return amount;
+}
+
+std::size_t receive_amount(PairLink& link, std::size_t most) {
+  std::uint64_t amount = 0;
+  std::array<std::byte, sizeof amount> word{};
+  link.receive(word);
+  std::memcpy(&amount, word.data(), sizeof amount);
+  if (amount == 0 || amount > most) {
+    throw RuntimeError("the other end announced an impossible amount of data");
+  }
+  return amount;
+}
+
+void send_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {
   std::vector<std::byte> data(plan.bytes);
   fill_pattern(data, seed_of(plan, plan.first));
-  const double natural = warm_up(link, data, true);
-  in_segments(data, Pace(plan.faults.speed, natural),
+  const NaturalSpeed natural = warm_up(link, data, true);
+  const std::size_t amount = send_amount(link, data.size(), natural.worst);
+  const std::int64_t again_before = link.sent_again();
+  in_segments(std::span(data).first(amount), Pace(plan.faults.speed, natural.best),
               [&link](std::span<std::byte> segment) { link.send(segment); });
   std::array<std::byte, 1> acknowledgement{};
   link.receive(acknowledgement);  // everything has arrived and is checked
+  result.sent_again =
+      static_cast<double>(link.sent_again() - again_before) / static_cast<double>(amount) +
+      plan.faults.drop;
 }
 
 void receive_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {
   std::vector<std::byte> data(plan.bytes);
-  const double natural = warm_up(link, data, false);
+  const NaturalSpeed natural = warm_up(link, data, false);
+  const std::span<std::byte> measured = std::span(data).first(receive_amount(link, data.size()));
   const auto start = Clock::now();
-  in_segments(data, Pace(plan.faults.speed, natural),
+  in_segments(measured, Pace(plan.faults.speed, natural.best),
               [&link](std::span<std::byte> segment) { link.receive(segment); });
-  result.received_per_second = static_cast<double>(data.size()) / seconds_since(start);
-  if (plan.faults.corrupt) data[data.size() / 2] ^= std::byte{0x10};
-  result.wrong_bytes = count_wrong(data, seed_of(plan, !plan.first));
+  result.received_per_second = static_cast<double>(measured.size()) / seconds_since(start);
+  if (plan.faults.corrupt) measured[measured.size() / 2] ^= std::byte{0x10};
+  result.wrong_bytes = count_wrong(measured, seed_of(plan, !plan.first));
   std::array<std::byte, 1> acknowledgement{};
   link.send(acknowledgement);
 }
@@ -119,11 +161,11 @@ ExchangeResult exchange(PairLink& link, const ExchangePlan& plan) {
   ExchangeResult result;
   result.latency_seconds = measure_latency(link, plan.first);
   if (plan.first) {
-    send_data(link, plan);
+    send_data(link, plan, result);
     receive_data(link, plan, result);
   } else {
     receive_data(link, plan, result);
-    send_data(link, plan);
+    send_data(link, plan, result);
   }
   return result;
 }

@@ -19,11 +19,15 @@ class PairLink {
   virtual ~PairLink() = default;
   virtual void send(std::span<std::byte> data) = 0;
   virtual void receive(std::span<std::byte> data) = 0;
+  // Bytes this end had to send again so far; 0 where the transport does not tell.
+  virtual std::int64_t sent_again() const { return 0; }
 };
 
 struct ExchangePlan {
-  bool first = false;      // one end begins, the other answers
-  std::size_t bytes = 0;   // measured, in each direction, after an eighth as a warm-up
+  bool first = false;  // one end begins, the other answers
+  // In each direction, after an eighth as a warm-up. A slow link carries less, for about a second:
+  // more would tell nothing new.
+  std::size_t bytes = 0;
   std::uint64_t seed = 0;  // of the bytes, the same at both ends
   Faults faults;           // of this end
 };
@@ -32,6 +36,7 @@ struct ExchangeResult {
   double received_per_second = 0;  // bytes, in this end's receiving direction
   std::int64_t wrong_bytes = 0;    // that arrived changed
   double latency_seconds = 0;      // one way: half the median round trip
+  double sent_again = 0;           // part of what this end sent that it had to send twice
 };
 
 ExchangeResult exchange(PairLink& link, const ExchangePlan& plan);

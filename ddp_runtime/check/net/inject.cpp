@@ -24,19 +24,43 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 [[noreturn]] void refuse(std::string_view text) {
   throw UsageError(fmt::format(
       "--inject '{}' is not understood; use slow:NODE:FACTOR with a factor between 0 and 1, "
-      "hang:NODE, hang:NODE:mpi, corrupt:NODE or missing:NODE",
+      "hang:NODE, hang:NODE:mpi, corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, "
+      "skew:NODE:SECONDS or jump:NODE:SECONDS",
       text));
+}
+
+double number_in(std::string_view text, std::string_view part, double least, double most) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+  const bool whole = error == std::errc() && end == part.data() + part.size();
+  if (!whole || !(value > least && value < most)) refuse(text);
+  return value;
+}
+
+// "KIND:NODE:NUMBER"
+Faults parse_measured(std::string_view text, std::string_view kind, std::string_view number) {
+  constexpr double kDay = 86'400;
+  Faults faults;
+  if (kind == "slow") {
+    faults.speed = number_in(text, number, 0, 1);
+  } else if (kind == "drop") {
+    faults.drop = number_in(text, number, 0, 1);
+  } else if (kind == "mtu") {
+    faults.mtu = static_cast<int>(number_in(text, number, 67, 65'536));
+  } else if (kind == "skew") {
+    faults.skew = number_in(text, number, -kDay, kDay);
+  } else if (kind == "jump") {
+    faults.jump = number_in(text, number, -kDay, kDay);
+  } else {
+    refuse(text);
+  }
+  return faults;
 }
 
 Faults parse_faults(std::string_view text, const std::vector<std::string_view>& parts) {
   const std::string_view kind = parts[0];
   Faults faults;
-  if (kind == "slow" && parts.size() == 3) {
-    const auto [end, error] =
-        std::from_chars(parts[2].data(), parts[2].data() + parts[2].size(), faults.speed);
-    const bool whole = error == std::errc() && end == parts[2].data() + parts[2].size();
-    if (!whole || !(faults.speed > 0 && faults.speed < 1)) refuse(text);
-  } else if (kind == "hang" && parts.size() == 2) {
+  if (kind == "hang" && parts.size() == 2) {
     faults.hang = Stage::tcp;
   } else if (kind == "hang" && parts.size() == 3 && parts[2] == "mpi") {
     faults.hang = Stage::mpi;
@@ -44,6 +68,8 @@ Faults parse_faults(std::string_view text, const std::vector<std::string_view>& 
     faults.corrupt = true;
   } else if (kind == "missing" && parts.size() == 2) {
     faults.missing = true;
+  } else if (parts.size() == 3) {
+    return parse_measured(text, kind, parts[2]);
   } else {
     refuse(text);
   }
@@ -72,6 +98,10 @@ Faults faults_of(const std::string& node, std::span<const Injection> injections)
     all.corrupt = all.corrupt || faults.corrupt;
     all.missing = all.missing || faults.missing;
     if (faults.hang) all.hang = faults.hang;
+    all.drop = std::max(all.drop, faults.drop);
+    if (faults.mtu > 0) all.mtu = faults.mtu;
+    all.skew += faults.skew;
+    all.jump += faults.jump;
   }
   return all;
 }

@@ -17,6 +17,10 @@ struct Faults {
   bool corrupt = false;  // one byte of everything it receives changes before it is verified
   bool missing = false;  // it never reports
   std::optional<Stage> hang = {};  // it stops answering when this stage begins
+  double drop = 0;                 // part of what it sends over TCP that counts as sent twice
+  int mtu = 0;                     // larger packets from and to it vanish; 0 for none
+  double skew = 0;                 // seconds that its clock is ahead
+  double jump = 0;                 // seconds that its clock jumps during the check
 };
 
 struct Injection {
@@ -25,8 +29,8 @@ struct Injection {
 };
 
 // "slow:NODE:FACTOR" with a factor between 0 and 1, "hang:NODE" (in the TCP tests) or
-// "hang:NODE:mpi", "corrupt:NODE", "missing:NODE"; several may be joined by commas. Throws
-// UsageError.
+// "hang:NODE:mpi", "corrupt:NODE", "missing:NODE", "drop:NODE:PART", "mtu:NODE:BYTES",
+// "skew:NODE:SECONDS", "jump:NODE:SECONDS"; several may be joined by commas. Throws UsageError.
 std::vector<Injection> parse_injections(const std::vector<std::string>& texts);
 
 // All that is put into one node.

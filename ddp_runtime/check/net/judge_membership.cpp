@@ -94,13 +94,25 @@ std::vector<Finding> judge_loopback(const Step& step, const std::map<int, Hello>
            .action = "set MASTER_ADDR to a name or address of rank 0's node"}};
 }
 
+// The first node whose interface has this MTU.
+std::string first_with(const std::map<int, Hello>& present, const std::string& mtu) {
+  for (const auto& [rank, hello] : present) {
+    if (hello.mtu && fmt::format("{}", *hello.mtu) == mtu && !is_loopback(hello.address)) {
+      return hello.node;
+    }
+  }
+  return {};
+}
+
 std::vector<Finding> judge_mtu(const std::map<int, Hello>& present) {
   std::map<std::string, int> counts;
   for (const auto& [rank, hello] : present) {
-    if (hello.mtu) ++counts[fmt::format("{}", *hello.mtu)];
+    if (hello.mtu && !is_loopback(hello.address)) ++counts[fmt::format("{}", *hello.mtu)];
   }
   if (counts.size() < 2) return {};
   const auto [agreed, count] = majority(counts);
+  int tasks = 0;
+  for (const auto& [mtu, number] : counts) tasks += number;
   std::vector<Finding> findings;
   for (const auto& [rank, hello] : present) {
     // The leader's node talks to itself over loopback.
@@ -118,6 +130,11 @@ std::vector<Finding> judge_mtu(const std::map<int, Hello>& present) {
          .rule = "the interfaces of all nodes have the same MTU",
          .evidence = fmt::format("{} of {} tasks have {}", count, present.size(), agreed),
          .action = "make the MTUs agree; large packets may get lost"});
+    if (2 * count > tasks) continue;
+    // Nobody can say which of them is right.
+    findings.back().peer = findings.back().node;
+    findings.back().node = first_with(present, agreed);
+    return {findings.back()};
   }
   return findings;
 }

@@ -174,18 +174,52 @@ std::vector<double> present(const std::vector<std::optional<double>>& values) {
   return result;
 }
 
-std::size_t exchanges_of(const PairsMeasured& measured, int node) {
-  return static_cast<std::size_t>(
-      std::count_if(measured.results.begin(), measured.results.end(), [node](const PairResult& r) {
-        return r.measured() && (r.pair.a == node || r.pair.b == node);
-      }));
+// How many exchanges of each node worked.
+std::vector<int> count_exchanges(const PairsMeasured& measured) {
+  std::vector<int> counts(measured.nodes.size(), 0);
+  for (const auto& result : measured.results) {
+    if (!result.measured()) continue;
+    ++counts[at(result.pair.a)];
+    ++counts[at(result.pair.b)];
+  }
+  return counts;
+}
+
+// The retrial of a node; nothing if it was not suspected or could not be measured again.
+const Retrial* retrial_of(const PairsMeasured& measured, int node) {
+  const auto found =
+      std::find_if(measured.retrials.begin(), measured.retrials.end(), [node](const Retrial& r) {
+        return r.node == node && !r.send.empty() && !r.references.empty();
+      });
+  return found == measured.retrials.end() ? nullptr : &*found;
+}
+
+void tell_retrial(const Retrial& retrial, Direction direction, const PeerRule& rule,
+                  Finding& finding) {
+  const auto& speeds = direction == Direction::send ? retrial.send : retrial.receive;
+  const PeerThresholds thresholds = thresholds_of(retrial.references, rule);
+  finding.severity = opinion(retrial, rule) == Opinion::cleared
+                         ? Severity::ok
+                         : severity_of(retrial, direction, rule);
+  finding.value = *std::max_element(speeds.begin(), speeds.end()) / kGB;
+  finding.expected = fmt::format("at least {:.3g} GB/s", thresholds.warning / kGB);
+  finding.rule =
+      "measured again alone, in turn with good pairs: best against their median less "
+      "max(3.5 * 1.4826 * MAD, part of the median)";
+  finding.evidence = fmt::format(
+      "best of {} with the rest of the network quiet; good pairs in between reach "
+      "{:.3g} GB/s",
+      speeds.size(), thresholds.median / kGB);
+  if (finding.severity != Severity::ok) finding.action = "exclude the node and check its network";
 }
 
 std::vector<Finding> judge_direction(const PairsMeasured& measured, Direction direction,
                                      const PairRules& rules) {
   const auto nodes = static_cast<int>(measured.nodes.size());
   const auto best = best_speeds(nodes, measured.results, direction);
-  const auto thresholds = peer_thresholds(present(best), rules.peers);
+  const auto speeds = present(best);
+  const auto thresholds = peer_thresholds(speeds, rules.peers);
+  const auto exchanges = count_exchanges(measured);
   std::vector<Finding> findings;
   for (int node = 0; node < nodes; ++node) {
     const auto& speed = best[at(node)];
@@ -199,42 +233,81 @@ std::vector<Finding> judge_direction(const PairsMeasured& measured, Direction di
       finding.rule = "every node is measured";
       finding.evidence = "no exchange with it worked";
       finding.action = "see the other findings about this node";
+    } else if (const Retrial* retrial = retrial_of(measured, node); retrial && thresholds) {
+      tell_retrial(*retrial, direction, rules.peers, finding);
     } else if (finding.value = *speed / kGB; thresholds) {
       finding.severity = judge_by_peers(*speed, *thresholds);
       finding.expected = fmt::format("at least {:.3g} GB/s", thresholds->warning / kGB);
       finding.rule =
           "median - max(3.5 * 1.4826 * MAD, part of the median) of the nodes' best speeds";
-      finding.evidence =
-          fmt::format("best of {} exchanges; the median of {} nodes is {:.3g} GB/s",
-                      exchanges_of(measured, node), present(best).size(), thresholds->median / kGB);
+      finding.evidence = fmt::format("best of {} exchanges; the median of {} nodes is {:.3g} GB/s",
+                                     exchanges[at(node)], speeds.size(), thresholds->median / kGB);
       if (finding.severity != Severity::ok)
         finding.action = "exclude the node and check its network";
     } else {
       finding.rule = fmt::format("not compared: {} nodes are too few to outvote one, {} are needed",
-                                 present(best).size(), kFewestPeers);
+                                 speeds.size(), kFewestPeers);
     }
     findings.push_back(std::move(finding));
   }
   return findings;
 }
 
+// Whether an end of the link is slow with everybody: then the link says nothing of its own.
+bool ends_at_slow_node(const PairsMeasured& measured, const Pair& link, const PeerRule& rule) {
+  return std::any_of(measured.retrials.begin(), measured.retrials.end(), [&](const Retrial& r) {
+    return r.node && (*r.node == link.a || *r.node == link.b) &&
+           opinion(r, rule) == Opinion::convicted;
+  });
+}
+
 std::vector<Finding> judge_slow_links(const PairsMeasured& measured, const PairRules& rules) {
   std::vector<Finding> findings;
-  const auto nodes = static_cast<int>(measured.nodes.size());
-  for (const Pair& link : slow_links(nodes, measured.results, rules.peers)) {
-    const auto last = std::find_if(measured.results.rbegin(), measured.results.rend(),
-                                   [&link](const PairResult& r) { return r.pair == link; });
-    findings.push_back({.check = measured.kind + ".link",
-                        .severity = Severity::warning,
-                        .node = measured.nodes[at(link.a)],
-                        .peer = measured.nodes[at(link.b)],
-                        .value = std::min(last->a_to_b, last->b_to_a) / kGB,
-                        .unit = "GB/s",
-                        .rule = "a pair is as fast as the other pairs, measured twice",
-                        .evidence = "both nodes are fast with others",
-                        .action = "check the path between the two: switches, routes, cables"});
+  for (const Retrial& retrial : measured.retrials) {
+    const bool bad = !retrial.node && opinion(retrial, rules.peers) == Opinion::convicted;
+    if (!bad || least_sent_again(retrial) >= kLossy ||
+        ends_at_slow_node(measured, retrial.link, rules.peers)) {
+      continue;
+    }
+    const PeerThresholds thresholds = thresholds_of(retrial.references, rules.peers);
+    findings.push_back(
+        {.check = measured.kind + ".link",
+         .severity = Severity::warning,
+         .node = measured.nodes[at(retrial.link.a)],
+         .peer = measured.nodes[at(retrial.link.b)],
+         .value = std::min(*std::max_element(retrial.send.begin(), retrial.send.end()),
+                           *std::max_element(retrial.receive.begin(), retrial.receive.end())) /
+                  kGB,
+         .unit = "GB/s",
+         .expected = fmt::format("at least {:.3g} GB/s", thresholds.warning / kGB),
+         .rule = "a pair is as fast as other pairs measured in turn with it",
+         .evidence = fmt::format("best of {} measurements alone; both nodes are fast with others",
+                                 retrial.send.size()),
+         .action = "check the path between the two: switches, routes, cables"});
   }
   return findings;
+}
+
+// Packets that get lost: again and again between the same two nodes.
+std::vector<Finding> judge_loss(const PairsMeasured& measured, const PeerRule& rule) {
+  const auto lossy = [&](const PairResult& result) {
+    if (ends_at_slow_node(measured, result.pair, rule)) return false;
+    return std::any_of(measured.retrials.begin(), measured.retrials.end(), [&](const Retrial& r) {
+      return !r.node && r.link == result.pair && result.sent_again >= kLossy &&
+             opinion(r, rule) == Opinion::convicted && least_sent_again(r) >= kLossy;
+    });
+  };
+  double worst = 0;
+  for (const auto& result : measured.results) {
+    if (lossy(result)) worst = std::max(worst, result.sent_again);
+  }
+  const Charge charge{"loss", fmt::format("{:.2g} % of the data sent twice", 100 * worst),
+                      fmt::format("less than {:g} %", 100 * kLossy),
+                      "what TCP has to send again was lost on the way, every time it was measured",
+                      "check cables, transceivers and the error counters of the ports on the path"};
+  return charge_pairs(measured, charge, lossy, [&](const PairResult& result) {
+    return result.measured() && !lossy(result);
+  });
 }
 
 }  // namespace
@@ -249,6 +322,7 @@ std::vector<Finding> judge_pairs(const PairsMeasured& measured, const PairRules&
   append(judge_direction(measured, Direction::send, rules));
   append(judge_direction(measured, Direction::receive, rules));
   append(judge_slow_links(measured, rules));
+  append(judge_loss(measured, rules.peers));
   return findings;
 }
 

@@ -8,6 +8,7 @@
 
 #include "ddp_runtime/check/finding.h"
 #include "ddp_runtime/check/net/locate.h"
+#include "ddp_runtime/check/net/retrial.h"
 #include "ddp_runtime/check/net/threshold.h"
 
 namespace ddp::check {
@@ -23,6 +24,7 @@ struct PairsMeasured {
   std::vector<bool> accused;                     // nodes that are named already: not "unmeasured"
   std::vector<std::optional<double>> link_rate;  // bytes per second a node's link can carry
   std::vector<PairResult> results;
+  std::vector<Retrial> retrials = {};  // of who seemed slow or lossy
 };
 
 // For each kind of wrong the smallest explanation: a node, a link, or the whole network. A speed is

@@ -6,6 +6,7 @@
 
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/net/judge_all_reduce.h"
+#include "ddp_runtime/check/net/judge_drift.h"
 #include "ddp_runtime/check/net/judge_membership.h"
 #include "ddp_runtime/check/net/judge_names.h"
 #include "ddp_runtime/check/net/pair_stage.h"
@@ -30,9 +31,32 @@ json pairs_json(const std::vector<PairResult>& results, const std::vector<std::s
                     {"a_to_b_GBps", r.a_to_b / kGB},
                     {"b_to_a_GBps", r.b_to_a / kGB},
                     {"latency_us", r.latency_seconds / kMicrosecond},
+                    {"sent_again", r.sent_again},
                     {"wrong_bytes_at_a", r.wrong_at_a},
                     {"wrong_bytes_at_b", r.wrong_at_b},
                     {"failure", r.failure}});
+  }
+  return list;
+}
+
+json in_gigabytes(const std::vector<double>& speeds) {
+  json list = json::array();
+  for (const double speed : speeds) list.push_back(speed / kGB);
+  return list;
+}
+
+json retrials_json(const std::vector<Retrial>& retrials, const std::vector<std::string>& names,
+                   const PeerRule& rule) {
+  json list = json::array();
+  for (const auto& r : retrials) {
+    const int a = r.node.value_or(r.link.a);
+    list.push_back({{"node", names[static_cast<std::size_t>(a)]},
+                    {"peer", r.node ? "" : names[static_cast<std::size_t>(r.link.b)]},
+                    {"send_GBps", in_gigabytes(r.send)},
+                    {"receive_GBps", in_gigabytes(r.receive)},
+                    {"reference_GBps", in_gigabytes(r.references)},
+                    {"sent_again", r.sent_again},
+                    {"cleared", opinion(r, rule) == Opinion::cleared}});
   }
   return list;
 }
@@ -49,9 +73,12 @@ class Programme {
       verdict_.findings.add(no_pair());
     } else {
       ask_names();
+      probe_paths();
       measure_pairs(Stage::tcp, "tcp");
       if (options_.mpi) measure_mpi();
     }
+    compare_clocks();
+    verdict_.findings.add(judge_drift(leader_.present()));
     verdict_.findings.add(judge_lost(leader_.lost()));
     verdict_.good_news = good_news();
     return std::move(verdict_);
@@ -60,6 +87,9 @@ class Programme {
  private:
   void call_roll();
   void ask_names();
+  void probe_paths();
+  void probe_round(const Round& round, std::vector<PathResult>& results);
+  void compare_clocks();
   void measure_pairs(Stage stage, const std::string& kind);
   void measure_mpi();
   bool join_world();
@@ -68,6 +98,7 @@ class Programme {
   Finding no_pair() const;
   void add_figures(const std::string& kind, const std::vector<PairResult>& results);
   std::string good_news() const;
+  std::optional<double> link_rate(int rank, Stage stage) const;
   void mpi_not_run(const std::string& why);
 
   Leader& leader_;
@@ -76,6 +107,7 @@ class Programme {
   Verdict verdict_;
   std::string measured_;  // in words
   std::string mpi_broken_;
+  std::uint64_t probes_ = 0;  // so far
 };
 
 void Programme::call_roll() {
@@ -123,28 +155,109 @@ void Programme::ask_names() {
   verdict_.findings.add(judge_names(resolutions));
 }
 
+void Programme::probe_round(const Round& round, std::vector<PathResult>& results) {
+  const auto& tasks = leader_.present();
+  const auto speaker = [this](int node) {
+    return nodes_[static_cast<std::size_t>(node)].ranks.front();
+  };
+  ByRank orders;
+  std::vector<PathResult> open;
+  const auto order = [&](int own, int other, int mtu_out, int mtu_in) {
+    const Hello& peer = tasks.at(speaker(other));
+    orders[speaker(own)] = {
+        {"do", "probe_path"},      {"host", address_for(tasks.at(speaker(own)), peer)},
+        {"port", peer.probe_port}, {"mtu_out", mtu_out},
+        {"mtu_in", mtu_in},        {"token", options_.seed ^ ++probes_}};
+  };
+  for (const Pair& pair : round) {
+    if (nodes_[static_cast<std::size_t>(pair.a)].ranks.empty() ||
+        nodes_[static_cast<std::size_t>(pair.b)].ranks.empty()) {
+      continue;
+    }
+    const auto& a = tasks.at(speaker(pair.a)).mtu;
+    const auto& b = tasks.at(speaker(pair.b)).mtu;
+    if (!a || !b) continue;
+    order(pair.a, pair.b, *a, *b);
+    order(pair.b, pair.a, *b, *a);
+    orders[speaker(pair.b)]["token"] = orders[speaker(pair.a)]["token"];
+    open.push_back({pair, *a, *b, 0, 0});
+  }
+  const ByRank answers = leader_.ask(orders, "the probe of packet sizes", kNamePatience);
+  for (auto& result : open) {
+    const auto a = answers.find(speaker(result.pair.a));
+    const auto b = answers.find(speaker(result.pair.b));
+    if (a == answers.end() || b == answers.end()) continue;
+    result.arrived_at_a = a->second.value("arrived", 0);
+    result.arrived_at_b = b->second.value("arrived", 0);
+    results.push_back(result);
+  }
+}
+
+// In the rounds of the pairs; where something got lost, once more.
+void Programme::probe_paths() {
+  options_.progress("packet sizes");
+  const auto rounds = plan_rounds(static_cast<int>(nodes_.size()), options_.seed);
+  std::map<Pair, PathResult> best;
+  for (Round round : rounds) {
+    for (int attempt = 0; attempt < 2 && !round.empty(); ++attempt) {
+      std::vector<PathResult> results;
+      probe_round(round, results);
+      round.clear();
+      for (const auto& result : results) {
+        PathResult& kept = best.emplace(result.pair, result).first->second;
+        kept.arrived_at_a = std::max(kept.arrived_at_a, result.arrived_at_a);
+        kept.arrived_at_b = std::max(kept.arrived_at_b, result.arrived_at_b);
+        if (!all_arrived(kept)) round.push_back(result.pair);
+      }
+    }
+  }
+  std::vector<PathResult> results;
+  for (const auto& [pair, result] : best) results.push_back(result);
+  if (!results.empty()) verdict_.findings.add(judge_paths(verdict_.nodes, results));
+}
+
+void Programme::compare_clocks() {
+  ClockOffsets offsets;
+  offsets.first = leader_.clock_offsets();
+  const json order{{"do", "clock"}};
+  for (const auto& [rank, answer] : leader_.ask_all(order, "the end", options_.grace)) {
+    if (!answer.contains("unix_time")) continue;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    offsets.last[rank] =
+        answer.at("unix_time").get<double>() - std::chrono::duration<double>(now).count();
+  }
+  verdict_.findings.add(judge_clocks(offsets, leader_.present()));
+}
+
 void Programme::measure_pairs(Stage stage, const std::string& kind) {
   PairStage pairs(leader_, nodes_,
                   {stage, options_.bytes, options_.pair_limit, options_.grace,
-                   options_.seed + (stage == Stage::mpi ? 1'000'000U : 0U), options_.rules.peers});
+                   options_.seed + (stage == Stage::mpi ? 1'000'000U : 0U), options_.rules.peers,
+                   options_.rounds});
   pairs.run(options_.progress);
   PairsMeasured measured;
   measured.kind = kind;
   measured.nodes = verdict_.nodes;
   measured.results = pairs.results();
+  measured.retrials = pairs.retrials();
   for (const auto& node : nodes_) {
     const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front());
     measured.accused.push_back(!answers);
-    // The rate is that of the TCP connection's interface; MPI may use another one.
-    measured.link_rate.push_back(
-        answers && stage == Stage::tcp
-            ? leader_.present().at(node.ranks.front()).link_bytes_per_second
-            : std::nullopt);
+    measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), stage) : std::nullopt);
   }
   verdict_.findings.add(judge_pairs(measured, options_.rules));
   verdict_.measurements[kind] = pairs_json(pairs.results(), verdict_.nodes);
+  verdict_.measurements[kind + "_retrials"] =
+      retrials_json(pairs.retrials(), verdict_.nodes, options_.rules.peers);
   add_figures(kind, pairs.results());
   mpi_broken_ = pairs.broken();
+}
+
+// What the user said, else the rate of the TCP connection's interface; MPI may use another one.
+std::optional<double> Programme::link_rate(int rank, Stage stage) const {
+  if (options_.link_bytes_per_second) return options_.link_bytes_per_second;
+  if (stage == Stage::mpi) return std::nullopt;
+  return leader_.present().at(rank).link_bytes_per_second;
 }
 
 void Programme::add_figures(const std::string& kind, const std::vector<PairResult>& results) {
@@ -185,7 +298,10 @@ void Programme::measure_mpi() {
 bool Programme::join_world() {
   options_.progress("MPI is started");
   const json order{{"do", "join_world"}, {"limit_ms", options_.pair_limit.count()}};
-  const ByRank answers = leader_.ask_all(order, "the start of MPI", options_.join_limit);
+  ByRank answers = leader_.ask_all({{"do", "start_mpi"}}, "the start of MPI", options_.join_limit);
+  if (leader_.all_reachable() && answers.size() == leader_.present().size()) {
+    answers = leader_.ask_all(order, "the start of MPI", options_.join_limit);
+  }
   std::string first_error;
   for (const auto& [rank, answer] : answers) {
     if (answer.contains("error") && first_error.empty()) first_error = answer.at("error");
@@ -247,7 +363,10 @@ std::string Programme::good_news() const {
   std::string text =
       fmt::format("{} nodes, {} tasks{}", nodes_.size(), leader_.present().size(), measured_);
   if (nodes_.size() < kFewestPeers) {
-    text += fmt::format("; {} nodes are too few to compare with each other", nodes_.size());
+    text += fmt::format(
+        "; {} nodes are too few to compare with each other: reachability and data were checked, "
+        "who is slow can be told from {} nodes on, or with --expect-gbps",
+        nodes_.size(), kFewestPeers);
   }
   return text;
 }

@@ -62,6 +62,8 @@ bool Leader::greet(Channel& channel) {
       return true;
     }
     channel->send({{"welcome", hello.rank}}, in(kSendPatience));
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    clock_offsets_[hello.rank] = hello.unix_time - std::chrono::duration<double>(now).count();
     present_.emplace(hello.rank, hello);
     channels_.emplace(hello.rank, std::move(channel));
   } catch (const NetError&) {
@@ -122,9 +124,13 @@ void Leader::read_answers(int rank, std::uint64_t id, const std::string& during,
 }
 
 ByRank Leader::gather(std::uint64_t id, std::vector<int>& waiting, const std::string& during,
-                      Deadline deadline) {
+                      Deadline deadline, Manner manner) {
   ByRank answers;
+  const std::size_t lost_before = lost_.size();
   while (true) {
+    if (manner == Manner::together && lost_.size() > lost_before) {
+      deadline = std::min(deadline, in(std::chrono::milliseconds(0)));
+    }
     std::erase_if(waiting, [&](int rank) { return answers.contains(rank) || !reachable(rank); });
     if (waiting.empty()) return answers;
     std::vector<pollfd> entries;
@@ -140,14 +146,19 @@ ByRank Leader::gather(std::uint64_t id, std::vector<int>& waiting, const std::st
 
 ByRank Leader::ask(const ByRank& orders, const std::string& during,
                    std::chrono::milliseconds patience) {
+  return ask(orders, during, patience, Manner::each_alone);
+}
+
+ByRank Leader::ask(const ByRank& orders, const std::string& during,
+                   std::chrono::milliseconds patience, Manner manner) {
   std::vector<int> waiting;
   for (const auto& [rank, order] : orders) waiting.push_back(rank);
   const std::uint64_t id = send_orders(orders, during);
-  ByRank answers = gather(id, waiting, during, in(patience));
+  ByRank answers = gather(id, waiting, during, in(patience), manner);
   if (waiting.empty()) return answers;
   ByRank pings;
   for (const int rank : waiting) pings[rank] = {{"do", "ping"}};
-  gather(send_orders(pings, during), waiting, during, in(grace_));
+  gather(send_orders(pings, during), waiting, during, in(grace_), Manner::each_alone);
   for (const int rank : waiting) lose(rank, during, "it stopped answering");
   return answers;
 }
@@ -156,7 +167,7 @@ ByRank Leader::ask_all(const nlohmann::json& order, const std::string& during,
                        std::chrono::milliseconds patience) {
   ByRank orders;
   for (const auto& [rank, channel] : channels_) orders[rank] = order;
-  return ask(orders, during, patience);
+  return ask(orders, during, patience, Manner::together);
 }
 
 void Leader::dismiss(const nlohmann::json& verdict) {

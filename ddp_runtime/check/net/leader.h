@@ -39,6 +39,8 @@ class Leader {
   void roll_call(int expected, Deadline deadline, const Progress& progress);
 
   const std::map<int, Hello>& present() const noexcept { return present_; }
+  // Seconds that each task's clock was ahead of this one when it reported.
+  const std::map<int, double>& clock_offsets() const noexcept { return clock_offsets_; }
   // Why tasks that came were sent away again, in words.
   const std::vector<std::string>& refusals() const noexcept { return refusals_; }
   const std::vector<LostTask>& lost() const noexcept { return lost_; }
@@ -50,7 +52,8 @@ class Leader {
   // `during` is what the lost ones are said to have been lost in.
   ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience);
 
-  // The same order for all that can be reached.
+  // The same order for all that can be reached, for what they do together: when one of them is lost
+  // the others are not waited for, since they cannot finish.
   ByRank ask_all(const nlohmann::json& order, const std::string& during,
                  std::chrono::milliseconds patience);
 
@@ -66,8 +69,11 @@ class Leader {
   void lose(int rank, const std::string& during, const std::string& why);
   std::uint64_t send_orders(const ByRank& orders, const std::string& during);
   // Answers to `id`; ranks that answered or were lost leave `waiting`.
+  enum class Manner : std::uint8_t { each_alone, together };
+  ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience,
+             Manner manner);
   ByRank gather(std::uint64_t id, std::vector<int>& waiting, const std::string& during,
-                Deadline deadline);
+                Deadline deadline, Manner manner);
   void read_answers(int rank, std::uint64_t id, const std::string& during, ByRank& answers);
 
   Listener listener_;
@@ -76,6 +82,7 @@ class Leader {
   std::chrono::milliseconds grace_;
   std::uint64_t last_id_ = 0;
   std::map<int, Hello> present_;
+  std::map<int, double> clock_offsets_;
   std::map<int, Channel> channels_;  // of those not lost
   std::vector<std::string> refusals_;
   std::vector<LostTask> lost_;

@@ -83,24 +83,6 @@ std::map<Pair, double> best_of_pairs(std::span<const PairResult> results) {
   return best;
 }
 
-std::vector<Pair> slow_pairs_of_good_nodes(int nodes, std::span<const PairResult> results,
-                                           const PeerRule& rule) {
-  const auto best = best_of_pairs(results);
-  std::vector<double> speeds;
-  speeds.reserve(best.size());
-  for (const auto& [pair, speed] : best) speeds.push_back(speed);
-  const auto thresholds = peer_thresholds(speeds, rule);
-  if (!thresholds) return {};
-  const auto slow = slow_nodes(nodes, results, rule);
-  std::vector<Pair> pairs;
-  for (const auto& [pair, speed] : best) {
-    if (speed < thresholds->critical && !slow[at(pair.a)] && !slow[at(pair.b)]) {
-      pairs.push_back(pair);
-    }
-  }
-  return pairs;
-}
-
 }  // namespace
 
 std::vector<std::optional<double>> best_speeds(int nodes, std::span<const PairResult> results,
@@ -158,46 +140,45 @@ std::vector<bool> slow_nodes(int nodes, std::span<const PairResult> results, con
   return slow;
 }
 
-Round confirmation_round(int nodes, std::span<const PairResult> results, const PeerRule& rule) {
+std::vector<Pair> slow_pairs(int nodes, std::span<const PairResult> results, const PeerRule& rule) {
+  const auto best = best_of_pairs(results);
+  std::vector<double> speeds;
+  speeds.reserve(best.size());
+  for (const auto& [pair, speed] : best) speeds.push_back(speed);
+  const auto thresholds = peer_thresholds(speeds, rule);
+  if (!thresholds) return {};
   const auto slow = slow_nodes(nodes, results, rule);
-  std::vector<Pair> met;
-  std::vector<bool> busy(at(nodes), true);
-  for (const auto& result : results) {
-    met.push_back(result.pair);
-    if (!result.measured()) continue;
-    busy[at(result.pair.a)] = busy[at(result.pair.b)] = false;  // it answers
-  }
-  const auto partners_so_far = partners(nodes, met);
-  Round round;
-  const auto add = [&](int one, int other) {
-    round.push_back(make_pair_of(one, other));
-    busy[at(one)] = busy[at(other)] = true;
-  };
-  for (int node = 0; node < nodes; ++node) {
-    if (!slow[at(node)] || busy[at(node)]) continue;
-    int partner = -1;
-    for (int other = 0; other < nodes; ++other) {
-      if (slow[at(other)] || busy[at(other)] || other == node) continue;
-      const bool is_new = !partners_so_far[at(node)].contains(other);
-      if (partner < 0 || is_new) partner = other;
-      if (is_new) break;
+  std::vector<Pair> pairs;
+  for (const auto& [pair, speed] : best) {
+    if (speed < thresholds->critical && !slow[at(pair.a)] && !slow[at(pair.b)]) {
+      pairs.push_back(pair);
     }
-    if (partner >= 0) add(node, partner);
   }
-  for (const auto& pair : slow_pairs_of_good_nodes(nodes, results, rule)) {
-    if (!busy[at(pair.a)] && !busy[at(pair.b)]) add(pair.a, pair.b);
-  }
-  return round;
+  return pairs;
 }
 
-std::vector<Pair> slow_links(int nodes, std::span<const PairResult> results, const PeerRule& rule) {
-  std::vector<Pair> links = slow_pairs_of_good_nodes(nodes, results, rule);
-  std::erase_if(links, [results](const Pair& pair) {
-    return std::count_if(results.begin(), results.end(), [&pair](const PairResult& result) {
-             return result.pair == pair && result.measured();
-           }) < 2;
-  });
-  return links;
+std::vector<Pair> lossy_pairs(std::span<const PairResult> results) {
+  std::set<Pair> pairs;
+  for (const auto& result : results) {
+    if (result.measured() && result.sent_again >= kLossy) pairs.insert(result.pair);
+  }
+  return {pairs.begin(), pairs.end()};
+}
+
+std::vector<int> fastest_first(int nodes, std::span<const PairResult> results) {
+  const auto send = best_speeds(nodes, results, Direction::send);
+  const auto receive = best_speeds(nodes, results, Direction::receive);
+  std::vector<std::pair<double, int>> speeds;
+  for (int node = 0; node < nodes; ++node) {
+    if (send[at(node)] && receive[at(node)]) {
+      speeds.emplace_back(-std::min(*send[at(node)], *receive[at(node)]), node);
+    }
+  }
+  std::sort(speeds.begin(), speeds.end());
+  std::vector<int> order;
+  order.reserve(speeds.size());
+  for (const auto& [speed, node] : speeds) order.push_back(node);
+  return order;
 }
 
 }  // namespace ddp::check

@@ -20,6 +20,7 @@ struct PairResult {
   double latency_seconds = 0;   // one way; 0 if not measured
   std::int64_t wrong_at_a = 0;  // bytes that arrived changed
   std::int64_t wrong_at_b = 0;
+  double sent_again = 0;     // part of the data that one of them had to send twice, the larger one
   std::string failure = {};  // why the exchange did not finish; empty if it did
 
   bool measured() const { return failure.empty() && a_to_b > 0 && b_to_a > 0; }
@@ -46,12 +47,18 @@ struct Explanation {
 Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> good,
                     const std::vector<bool>& suspected = {});
 
-// The pairs to measure once more, in an otherwise quiet network: each slow node with a good one it
-// has not met, if there is one, and each slow pair of two good nodes. Every node appears once.
-Round confirmation_round(int nodes, std::span<const PairResult> results, const PeerRule& rule);
+// Pairs of good nodes whose best exchange is slow beside those of the other pairs.
+std::vector<Pair> slow_pairs(int nodes, std::span<const PairResult> results, const PeerRule& rule);
 
-// Pairs of good nodes that were slow each of the two or more times they were measured.
-std::vector<Pair> slow_links(int nodes, std::span<const PairResult> results, const PeerRule& rule);
+// Part of the data sent twice from which on a pair counts as lossy. TCP's own probes at the end of
+// a burst stay far below.
+inline constexpr double kLossy = 0.001;
+
+// Pairs that lost packets in one of their exchanges.
+std::vector<Pair> lossy_pairs(std::span<const PairResult> results);
+
+// The nodes by their speed in their slower direction, fastest first; without those not measured.
+std::vector<int> fastest_first(int nodes, std::span<const PairResult> results);
 
 // For each node whether it sends or receives slower than its peers; false where there are too few
 // peers or no measurement.

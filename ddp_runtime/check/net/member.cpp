@@ -1,10 +1,14 @@
 #include "ddp_runtime/check/net/member.h"
 
 #include <fmt/format.h>
+#include <gnu/libc-version.h>
 #include <poll.h>
+#include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -34,6 +38,7 @@ std::unique_ptr<ControlChannel> report_to(const std::string& host, const MemberO
   hello.leader_address = remote_address(socket.get());
   describe_link(hello);
   auto channel = std::make_unique<ControlChannel>(std::move(socket));
+  hello.unix_time = unix_time(options.faults);
   channel->send(to_message(hello), deadline);
   const auto answer = channel->receive(deadline);
   if (!answer) {
@@ -70,7 +75,20 @@ std::unique_ptr<ControlChannel> find_leader(const MemberOptions& options, Hello 
                              options.leader_port, last));
 }
 
-Hello make_hello(const MemberOptions& options, std::uint16_t data_port) {
+// What should be the same on all nodes.
+std::map<std::string, std::string> own_facts() {
+  std::map<std::string, std::string> facts;
+  utsname names{};
+  if (uname(&names) == 0) facts["kernel"] = fmt::format("{} {}", names.release, names.machine);
+  facts["cpus"] = fmt::format("{}", sysconf(_SC_NPROCESSORS_ONLN));
+  const double pages = static_cast<double>(sysconf(_SC_PHYS_PAGES));
+  const double gibibytes = pages * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 0x1p30;
+  facts["memory_GiB"] = fmt::format("{:.0f}", gibibytes);
+  facts["libc"] = gnu_get_libc_version();
+  return facts;
+}
+
+Hello make_hello(const MemberOptions& options, std::uint16_t data_port, std::uint16_t probe_port) {
   Hello hello;
   hello.program = options.program;
   hello.identity = options.step.identity;
@@ -78,6 +96,8 @@ Hello make_hello(const MemberOptions& options, std::uint16_t data_port) {
   hello.node = options.step.node;
   hello.host = options.host;
   hello.data_port = data_port;
+  hello.probe_port = probe_port;
+  hello.facts = own_facts();
   hello.leader_addresses = resolve(options.step.leader_host, std::chrono::seconds(2)).addresses;
   return hello;
 }
@@ -139,9 +159,11 @@ int obey(const std::shared_ptr<ControlChannel>& channel, const std::shared_ptr<T
 MemberOutcome report_and_obey(const MemberOptions& options) {
   MemberOutcome outcome;
   Listener data = listen_on(0);
-  const Hello hello = make_hello(options, data.port);
+  PathProbe probe;
+  const Hello hello = make_hello(options, data.port, probe.port());
   const std::shared_ptr<ControlChannel> channel = find_leader(options, hello);
-  const auto work = std::make_shared<TaskWork>(std::move(data), options.step.rank, options.faults);
+  const auto work = std::make_shared<TaskWork>(std::move(data), std::move(probe), options.step.rank,
+                                               options.faults);
   Worker worker;
   try {
     outcome.exit_code = obey(channel, work, worker, options);

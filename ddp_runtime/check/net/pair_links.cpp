@@ -1,5 +1,9 @@
 #include "ddp_runtime/check/net/pair_links.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <array>
 #include <cstring>
 #include <span>
@@ -17,6 +21,12 @@ class TcpLink final : public PairLink {
       : socket_(std::move(socket)), deadline_(deadline) {}
   void send(std::span<std::byte> data) override { send_all(socket_.get(), data, deadline_); }
   void receive(std::span<std::byte> data) override { receive_all(socket_.get(), data, deadline_); }
+  std::int64_t sent_again() const override {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+    return std::int64_t{info.tcpi_total_retrans} * info.tcpi_snd_mss;
+  }
 
  private:
   FileDescriptor socket_;

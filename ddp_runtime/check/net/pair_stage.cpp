@@ -2,23 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "ddp_runtime/check/resolve.h"
 
 namespace ddp::check {
 namespace {
 
+// So many suspects are measured one by one; more take their turn side by side, because the time for
+// it must not grow with the number of nodes.
+constexpr std::size_t kMostAlone = 8;
+
 const char* name_of(Stage stage) {
   return stage == Stage::tcp ? "TCP" : "MPI";
 }
 
-// Where `caller` reaches `called`. Tasks on the leader's node may know themselves by a loopback
-// address; others reach them where they reached the leader.
+}  // namespace
+
 std::string address_for(const Hello& caller, const Hello& called) {
   if (!is_loopback(called.address) || is_loopback(caller.address)) return called.address;
   return caller.leader_address;
 }
-
-}  // namespace
 
 PairStage::PairStage(Leader& leader, const std::vector<NodeEntry>& nodes,
                      const PairStageOptions& options)
@@ -26,19 +31,65 @@ PairStage::PairStage(Leader& leader, const std::vector<NodeEntry>& nodes,
 
 void PairStage::run(const Leader::Progress& progress) {
   const auto count = static_cast<int>(nodes_.size());
-  const auto rounds = plan_rounds(count, options_.seed);
+  const auto rounds = options_.rounds > 0 ? random_rounds(count, options_.rounds, options_.seed)
+                                          : plan_rounds(count, options_.seed);
   for (std::size_t r = 0; r < rounds.size() && broken_.empty(); ++r) {
     const std::string during =
         fmt::format("{} round {} of {}", name_of(options_.stage), r + 1, rounds.size());
     progress(fmt::format("{}: {} pairs at once", during, rounds[r].size()));
-    run_round(rounds[r], during);
+    for (auto& result : run_round(rounds[r], during)) results_.push_back(std::move(result));
   }
-  if (!broken_.empty()) return;
-  const Round confirmation = confirmation_round(count, results_, options_.rule);
-  if (confirmation.empty()) return;
-  const std::string during = fmt::format("{} confirmation", name_of(options_.stage));
-  progress(fmt::format("{}: {} pairs once more", during, confirmation.size()));
-  run_round(confirmation, during);
+  if (broken_.empty()) retry(progress);
+}
+
+void PairStage::retry(const Leader::Progress& progress) {
+  const auto count = static_cast<int>(nodes_.size());
+  retrials_ = suspects(count, results_, options_.rule);
+  const std::vector<int> trusted = trusted_nodes(count, results_, retrials_);
+  for (int number = 0; number < kMostAttempts && broken_.empty(); ++number) {
+    std::vector<std::size_t> open;
+    for (std::size_t i = 0; i < retrials_.size(); ++i) {
+      if (opinion(retrials_[i], options_.rule) == Opinion::open) open.push_back(i);
+    }
+    if (open.empty()) return;
+    const std::string during = fmt::format("{} retrial {}", name_of(options_.stage), number + 1);
+    progress(fmt::format("{}: {} suspects", during, open.size()));
+    attempt(number, trusted, std::move(open), during);
+  }
+}
+
+// The reference first, then the suspects: alone if they are few, else in rounds of disjoint pairs.
+void PairStage::attempt(int number, const std::vector<int>& trusted, std::vector<std::size_t> open,
+                        const std::string& during) {
+  const auto reference = reference_for(trusted, retrials_, number);
+  if (!reference) return;
+  for (const auto& result : run_round({*reference}, during)) {
+    if (!result.measured()) continue;
+    for (const std::size_t i : open) {
+      retrials_[i].references.push_back(result.a_to_b);
+      retrials_[i].references.push_back(result.b_to_a);
+    }
+  }
+  const bool alone = open.size() <= kMostAlone;
+  while (!open.empty() && broken_.empty()) {
+    Round round;
+    std::vector<std::size_t> judged;
+    std::set<int> busy;
+    std::erase_if(open, [&](std::size_t i) {
+      if (alone && !round.empty()) return false;
+      const auto pair = pair_for(retrials_[i], trusted, number);
+      if (!pair || !can_take_part(pair->a) || !can_take_part(pair->b)) return true;
+      if (busy.contains(pair->a) || busy.contains(pair->b)) return false;
+      busy.insert({pair->a, pair->b});
+      round.push_back(*pair);
+      judged.push_back(i);
+      return true;
+    });
+    for (const auto& result : run_round(round, during)) {
+      const auto place = std::find(round.begin(), round.end(), result.pair) - round.begin();
+      if (result.measured()) retrials_[judged[static_cast<std::size_t>(place)]].add(result);
+    }
+  }
 }
 
 bool PairStage::can_take_part(int node) const {
@@ -63,7 +114,7 @@ ExchangeOrder PairStage::order_for(int node, int partner, bool first,
   return order;
 }
 
-void PairStage::run_round(const Round& round, const std::string& during) {
+std::vector<PairResult> PairStage::run_round(const Round& round, const std::string& during) {
   ByRank orders;
   std::vector<Pair> playing;
   for (const Pair& pair : round) {
@@ -77,14 +128,16 @@ void PairStage::run_round(const Round& round, const std::string& during) {
     playing.push_back(pair);
   }
   const ByRank answers = leader_.ask(orders, during, options_.limit + options_.grace);
+  std::vector<PairResult> results;
   for (const Pair& pair : playing) {
     const auto result = result_of(pair, answers);
-    if (result) results_.push_back(*result);
+    if (result) results.push_back(*result);
     if (options_.stage == Stage::mpi && broken_.empty()) {
       if (result && !result->failure.empty()) broken_ = result->failure;
       if (!result) broken_ = "a task was lost during " + during;
     }
   }
+  return results;
 }
 
 // What the two ends say went wrong; empty if nothing did.
@@ -128,6 +181,7 @@ std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& a
     result.wrong_at_a = at_a.wrong_bytes;
     result.wrong_at_b = at_b.wrong_bytes;
     result.latency_seconds = at_a.latency_seconds;
+    result.sent_again = std::max(at_a.sent_again, at_b.sent_again);
   } catch (const nlohmann::json::exception&) {
     result.failure = "an answer could not be understood";
   }

@@ -1,5 +1,5 @@
-// Runs rounds of exchanges between the nodes, over TCP or MPI, and the confirmation of what they
-// make look slow.
+// Runs rounds of exchanges between the nodes, over TCP or MPI, and the retrials of what they make
+// look slow or lossy.
 #pragma once
 
 #include <chrono>
@@ -13,6 +13,7 @@
 #include "ddp_runtime/check/net/leader.h"
 #include "ddp_runtime/check/net/locate.h"
 #include "ddp_runtime/check/net/node_table.h"
+#include "ddp_runtime/check/net/retrial.h"
 
 namespace ddp::check {
 
@@ -23,22 +24,32 @@ struct PairStageOptions {
   std::chrono::milliseconds grace;  // for order and answer, on top of the limit
   std::uint64_t seed = 0;           // of the plan, and first number of the exchanges
   PeerRule rule;                    // of what looks slow
+  int rounds = 0;                   // of the tournament; 0 leaves it to plan_rounds
 };
+
+// Where `caller` reaches `called`. Tasks on the leader's node may know themselves by a loopback
+// address; others reach them where they reached the leader.
+std::string address_for(const Hello& caller, const Hello& called);
 
 class PairStage {
  public:
   PairStage(Leader& leader, const std::vector<NodeEntry>& nodes, const PairStageOptions& options);
 
-  // All planned rounds, then one confirmation round if something looks slow. Nodes that are lost
-  // on the way are left out of later rounds.
+  // All planned rounds, then the retrials of suspects. Nodes that are lost on the way are left out
+  // of later rounds.
   void run(const Leader::Progress& progress);
 
+  // Of the rounds.
   const std::vector<PairResult>& results() const noexcept { return results_; }
+  const std::vector<Retrial>& retrials() const noexcept { return retrials_; }
   // Why the stage ended before its time; empty if it did not. After an error MPI cannot go on.
   const std::string& broken() const noexcept { return broken_; }
 
  private:
-  void run_round(const Round& round, const std::string& during);
+  std::vector<PairResult> run_round(const Round& round, const std::string& during);
+  void retry(const Leader::Progress& progress);
+  void attempt(int number, const std::vector<int>& trusted, std::vector<std::size_t> open,
+               const std::string& during);
   bool can_take_part(int node) const;
   ExchangeOrder order_for(int node, int partner, bool first, std::uint64_t exchange) const;
   std::optional<PairResult> result_of(const Pair& pair, const ByRank& answers);
@@ -49,6 +60,7 @@ class PairStage {
   PairStageOptions options_;
   std::uint64_t next_exchange_;
   std::vector<PairResult> results_;
+  std::vector<Retrial> retrials_;
   std::string broken_;
 };
 

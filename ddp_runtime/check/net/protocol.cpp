@@ -29,7 +29,10 @@ nlohmann::json to_message(const Hello& hello) {
           {"leader_addresses", hello.leader_addresses},
           {"interface", hello.interface},
           {"link_bytes_per_second", or_null(hello.link_bytes_per_second)},
-          {"mtu", or_null(hello.mtu)}};
+          {"mtu", or_null(hello.mtu)},
+          {"probe_port", hello.probe_port},
+          {"unix_time", hello.unix_time},
+          {"facts", hello.facts}};
 }
 
 Hello hello_from(const nlohmann::json& message) {
@@ -47,6 +50,9 @@ Hello hello_from(const nlohmann::json& message) {
   message.at("interface").get_to(hello.interface);
   hello.link_bytes_per_second = optional_at<double>(message, "link_bytes_per_second");
   hello.mtu = optional_at<int>(message, "mtu");
+  message.at("probe_port").get_to(hello.probe_port);
+  message.at("unix_time").get_to(hello.unix_time);
+  message.at("facts").get_to(hello.facts);
   return hello;
 }
 
@@ -78,6 +84,7 @@ ExchangeOrder exchange_order_from(const nlohmann::json& message) {
 nlohmann::json to_message(const ExchangeResult& result) {
   return {{"received_per_second", result.received_per_second},
           {"wrong_bytes", result.wrong_bytes},
+          {"sent_again", result.sent_again},
           {"latency_seconds", result.latency_seconds}};
 }
 
@@ -85,6 +92,7 @@ ExchangeResult exchange_result_from(const nlohmann::json& message) {
   ExchangeResult result;
   message.at("received_per_second").get_to(result.received_per_second);
   message.at("wrong_bytes").get_to(result.wrong_bytes);
+  message.at("sent_again").get_to(result.sent_again);
   message.at("latency_seconds").get_to(result.latency_seconds);
   return result;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -28,6 +29,9 @@ struct Hello {
   std::string interface;                        // that carries `address`; empty if unknown
   std::optional<double> link_bytes_per_second;  // its rate if it is a wire's
   std::optional<int> mtu;
+  std::uint16_t probe_port = 0;              // of UDP, where its path tests listen
+  double unix_time = 0;                      // seconds, by its own clock
+  std::map<std::string, std::string> facts;  // that should be the same on all nodes
 };
 nlohmann::json to_message(const Hello& hello);
 Hello hello_from(const nlohmann::json& message);

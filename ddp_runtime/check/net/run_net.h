@@ -31,7 +31,9 @@ struct NetOptions {
   std::chrono::milliseconds grace{3'000};
   bool mpi = true;
   std::uint64_t seed = 1;  // of the plan of rounds
+  int rounds = 0;          // of pairs; 0: all pairs of up to 8 nodes, three rounds of more
   PairRules rules;
+  std::optional<double> link_bytes_per_second;        // what each node's link can carry, if known
   std::optional<double> fewest_bus_bytes_per_second;  // an all-reduce must reach it
   // Called on rank 0 only. The verdict is made public before anybody is told to end.
   std::function<void(const std::string& line)> progress = [](const std::string&) {};

@@ -1,5 +1,6 @@
 #include "ddp_runtime/check/net/task_work.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <span>
@@ -16,6 +17,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 32;
 constexpr std::chrono::milliseconds kResolvePatience{2000};
+constexpr std::chrono::milliseconds kProbePatience{500};  // only where something is lost
 
 std::chrono::milliseconds limit_of(const json& order) {
   return std::chrono::milliseconds(order.at("limit_ms").get<std::int64_t>());
@@ -37,19 +39,29 @@ void merge(Mismatch& all, const Mismatch& one) {
 
 }  // namespace
 
-TaskWork::TaskWork(Listener data, int rank, const Faults& faults)
-    : data_(std::move(data)), rank_(rank), faults_(faults) {}
+double unix_time(const Faults& faults) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count() + faults.skew;
+}
+
+TaskWork::TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults)
+    : data_(std::move(data)), probe_(std::move(probe)), rank_(rank), faults_(faults) {}
 
 TaskWork::~TaskWork() {
   // Leaving MPI needs all ranks. Where one of them hangs the process ends with _Exit instead, and
   // the world must not be taken apart before that.
-  if (in_world()) static_cast<void>(world_.release());
+  if (!in_world()) return;
+  static_cast<void>(world_.release());
+  if (mpi_) mpi_->abandon();
 }
 
 json TaskWork::perform(const json& order) {
   const std::string what = order.at("do");
   if (what == "resolve") return resolve_names(order);
   if (what == "exchange") return exchange_data(exchange_order_from(order));
+  if (what == "probe_path") return probe_path(order);
+  if (what == "clock") return {{"unix_time", unix_time(faults_) + faults_.jump}};
+  if (what == "start_mpi") return start_mpi();
   if (what == "join_world") return join_world(order);
   if (what == "all_reduce") return reduce(all_reduce_order_from(order));
   if (what == "leave_world") return leave_world();
@@ -66,14 +78,33 @@ json TaskWork::resolve_names(const json& order) const {
   return {{"addresses", addresses}};
 }
 
+json TaskWork::probe_path(const json& order) const {
+  const auto token = order.at("token").get<std::uint64_t>();
+  const auto limited = [this](int bytes) {
+    return faults_.mtu > 0 ? std::min(bytes, faults_.mtu) : bytes;
+  };
+  probe_.send(order.at("host"), order.at("port"), limited(order.at("mtu_out")), token);
+  const int arrived = probe_.receive(order.at("mtu_in"), token,
+                                     Clock::now() + std::chrono::milliseconds(kProbePatience));
+  return {{"arrived", limited(arrived)}};
+}
+
+// Apart from join_world, so that no task sends before MPI has started on all of them: Open MPI 4.1
+// over TCP was seen to crash where a message arrives during MPI_Init.
+json TaskWork::start_mpi() {
+  in_world_.store(true);
+  mpi_ = std::make_unique<comm::MpiEnvironment>();
+  return json::object();
+}
+
 json TaskWork::join_world(const json& order) {
   comm::WorldOptions options;
   options.group.limits.timeout = limit_of(order);
-  in_world_.store(true);
   try {
     world_ = std::make_unique<comm::World>(options);
   } catch (...) {
-    in_world_.store(false);  // its own destructors have left MPI
+    mpi_.reset();
+    in_world_.store(false);
     throw;
   }
   if (world_->rank() != rank_) {
@@ -83,7 +114,9 @@ json TaskWork::join_world(const json& order) {
 }
 
 json TaskWork::leave_world() {
+  if (failed_) mpi_->abandon();  // MPI_Finalize would wait for ranks that are gone
   world_.reset();
+  mpi_.reset();
   in_world_.store(false);
   return json::object();
 }
@@ -94,7 +127,12 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
   }
   const ExchangePlan plan{order.first, order.bytes, order.exchange, faults_};
   if (order.stage == Stage::mpi) {
-    return to_message(exchange(*link_by_group(group_of(world_), order.peer_rank), plan));
+    failed_ = true;  // until it has worked
+    ExchangePlan over_mpi = plan;
+    over_mpi.faults.drop = 0;  // only TCP tells what it sent twice
+    const auto result = exchange(*link_by_group(group_of(world_), order.peer_rank), over_mpi);
+    failed_ = false;
+    return to_message(result);
   }
   const Deadline deadline = Clock::now() + std::chrono::milliseconds(order.limit_ms);
   const auto link = order.first ? call_peer(order.host, order.port, order.exchange, deadline)
@@ -110,6 +148,7 @@ json TaskWork::reduce(const AllReduceOrder& order) {
   const ExactSum sum(order.seed, group.size());
   std::vector<float> data(order.elements);
   AllReduceResult result;
+  failed_ = true;                                // until it has worked
   for (int i = 0; i <= order.iterations; ++i) {  // the first one warms up
     sum.fill(group.rank(), data);
     group.barrier("ddp-check all-reduce").wait();
@@ -120,6 +159,7 @@ json TaskWork::reduce(const AllReduceOrder& order) {
     if (faults_.corrupt) data[data.size() / 2] += 1.0F;
     merge(result.mismatch, compare(sum, data));
   }
+  failed_ = false;
   return to_message(result);
 }
 

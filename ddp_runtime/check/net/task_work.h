@@ -1,5 +1,5 @@
 // What a task does when the leader orders it to: resolve names, exchange data with another task,
-// join the MPI world, reduce with everybody, leave the world. All on one thread.
+// start MPI, join its world, reduce with everybody, leave the world. All on one thread.
 #pragma once
 
 #include <atomic>
@@ -7,15 +7,20 @@
 #include <nlohmann/json.hpp>
 
 #include "ddp_runtime/check/net/inject.h"
+#include "ddp_runtime/check/net/path_probe.h"
 #include "ddp_runtime/check/net/protocol.h"
 #include "ddp_runtime/check/net/tcp.h"
+#include "ddp_runtime/comm/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/world.h"
 
 namespace ddp::check {
 
+// Seconds since 1970 by this node's clock, with what is put in.
+double unix_time(const Faults& faults);
+
 class TaskWork {
  public:
-  TaskWork(Listener data, int rank, const Faults& faults);
+  TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults);
   TaskWork(const TaskWork&) = delete;
   TaskWork& operator=(const TaskWork&) = delete;
   ~TaskWork();
@@ -28,15 +33,20 @@ class TaskWork {
 
  private:
   nlohmann::json resolve_names(const nlohmann::json& order) const;
+  nlohmann::json probe_path(const nlohmann::json& order) const;
+  nlohmann::json start_mpi();
   nlohmann::json join_world(const nlohmann::json& order);
   nlohmann::json leave_world();
   nlohmann::json exchange_data(const ExchangeOrder& order);
   nlohmann::json reduce(const AllReduceOrder& order);
 
   Listener data_;
+  PathProbe probe_;
   int rank_;
   Faults faults_;
   std::atomic<bool> in_world_{false};
+  bool failed_ = false;  // an exchange or a reduction, after which MPI cannot be ended in order
+  std::unique_ptr<comm::MpiEnvironment> mpi_;
   std::unique_ptr<comm::World> world_;
 };
 

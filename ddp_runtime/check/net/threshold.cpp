@@ -20,16 +20,21 @@ double median(std::span<const double> values) {
   return (*middle + *std::max_element(sorted.begin(), middle)) / 2;
 }
 
-std::optional<PeerThresholds> peer_thresholds(std::span<const double> values,
-                                              const PeerRule& rule) {
-  if (values.size() < kFewestPeers) return std::nullopt;
+PeerThresholds thresholds_of(std::span<const double> values, const PeerRule& rule) {
   const double middle = median(values);
   std::vector<double> deviations;
+  deviations.reserve(values.size());
   for (const double value : values) deviations.push_back(std::abs(value - middle));
   // 1.4826 makes the MAD of normally distributed values their standard deviation.
   const double spread = std::min(3.5 * 1.4826 * median(deviations), kWidest * middle);
-  return PeerThresholds{middle, middle - std::max(spread, rule.warning * middle),
-                        middle - std::max(spread, rule.critical * middle)};
+  return {middle, middle - std::max(spread, rule.warning * middle),
+          middle - std::max(spread, rule.critical * middle)};
+}
+
+std::optional<PeerThresholds> peer_thresholds(std::span<const double> values,
+                                              const PeerRule& rule) {
+  if (values.size() < kFewestPeers) return std::nullopt;
+  return thresholds_of(values, rule);
 }
 
 Severity judge_by_peers(double value, const PeerThresholds& thresholds) noexcept {

@@ -33,6 +33,9 @@ struct PeerThresholds {
   double critical = 0;  // below: CRITICAL
 };
 
+// Of one value at least.
+PeerThresholds thresholds_of(std::span<const double> values, const PeerRule& rule);
+
 // Nothing for fewer than four values: two cannot outvote one.
 std::optional<PeerThresholds> peer_thresholds(std::span<const double> values, const PeerRule& rule);
 

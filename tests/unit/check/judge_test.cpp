@@ -292,14 +292,55 @@ TEST(JudgePairs, OneStreamIsNotExpectedToFillAFastLink) {
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
 }
 
+// Speeds of a retrial: `times` measurements at one speed, with references at 1 GB/s.
+Retrial retrial_of(std::optional<int> node, const Pair& link, double speed, int times) {
+  Retrial retrial;
+  retrial.node = node;
+  retrial.link = link;
+  retrial.send.assign(static_cast<std::size_t>(times), speed);
+  retrial.receive = retrial.send;
+  retrial.sent_again.assign(retrial.send.size(), 0);
+  retrial.references.assign(2 * retrial.send.size(), 1e9);
+  return retrial;
+}
+
 TEST(JudgePairs, ASlowLinkThatWasConfirmed) {
   auto measured = fleet(6);
-  PairResult again = measured.results[0];
-  again.a_to_b = 0.3e9;
+  const Pair link = measured.results[0].pair;
   measured.results[0].a_to_b = 0.3e9;
-  EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
-  measured.results.push_back(again);
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "");  // not yet
+  measured.retrials = {retrial_of(std::nullopt, link, 0.3e9, 5)};
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.link n1/n6=WARNING");
+  measured.retrials = {retrial_of(std::nullopt, link, 0.95e9, 1)};
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
+}
+
+TEST(JudgePairs, ANodeThatWasSlowOnceAndNotWhenTriedAlone) {
+  auto measured = fleet(6);
+  change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.5e9; });
+  measured.retrials = {retrial_of(2, {}, 0.97e9, 2)};
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
+  measured.retrials = {retrial_of(2, {}, 0.85e9, 5)};
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.send n3=WARNING, tcp.receive n3=WARNING");
+  measured.retrials[0].receive.back() = 1e9;  // only what it sends
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.send n3=WARNING");
+}
+
+// Loss accuses the link; a node only if all its links lose.
+TEST(JudgePairs, LostPackets) {
+  auto measured = fleet(5);
+  const auto lose = [&measured](PairResult& result) {
+    result.sent_again = 0.02;
+    measured.retrials.push_back(retrial_of(std::nullopt, result.pair, 1e9, 5));
+    measured.retrials.back().sent_again.assign(5, 0.02);
+  };
+  lose(measured.results[0]);
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.loss n2/n5=CRITICAL");
+  measured.retrials[0].sent_again[3] = 0;  // once it did not
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
+  measured = fleet(5);
+  change_pairs_of(measured, 3, lose);
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.loss n4=CRITICAL");
 }
 
 TEST(JudgePairs, SummaryIsOfWhatWorked) {

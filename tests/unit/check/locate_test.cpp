@@ -1,5 +1,6 @@
 // Thresholds and the search for the bad node, in hand-made cases.
 #include "ddp_runtime/check/net/locate.h"
+#include "ddp_runtime/check/net/retrial.h"
 
 #include <gtest/gtest.h>
 
@@ -90,8 +91,8 @@ std::set<int> slow_set(int nodes, const std::vector<PairResult>& results) {
 TEST(Locate, AHealthyFleetHasNoSlowNodesAndNoSlowLinks) {
   const auto results = fleet(8, {});
   EXPECT_TRUE(slow_set(8, results).empty());
-  EXPECT_TRUE(slow_links(8, results, {}).empty());
-  EXPECT_TRUE(confirmation_round(8, results, {}).empty());
+  EXPECT_TRUE(slow_pairs(8, results, {}).empty());
+  EXPECT_TRUE(suspects(8, results, {}).empty());
 }
 
 TEST(Locate, SlowNodesNotTheirPartners) {
@@ -124,48 +125,24 @@ TEST(Locate, AFailedExchangeIsNoMeasurement) {
   EXPECT_TRUE(slow_set(4, results).empty());  // three values are left: too few to vote
 }
 
-TEST(Locate, ASlowLinkNeedsASecondMeasurement) {
+TEST(Locate, ASlowPairOfGoodNodesIsSuspected) {
   auto results = fleet(6, {});
   for (auto& result : results) {
     if (result.pair == Pair{1, 4}) result.b_to_a = 30;
   }
   EXPECT_TRUE(slow_set(6, results).empty());
-  EXPECT_TRUE(slow_links(6, results, {}).empty());
-  EXPECT_EQ(confirmation_round(6, results, {}), (Round{{1, 4}}));
-  auto cleared = results;
-  cleared.push_back(exchange(1, 4, 100, 100));
-  EXPECT_TRUE(slow_links(6, cleared, {}).empty());
-  auto confirmed = results;
-  confirmed.push_back(exchange(1, 4, 100, 31));
-  EXPECT_EQ(slow_links(6, confirmed, {}), (std::vector<Pair>{{1, 4}}));
+  EXPECT_EQ(slow_pairs(6, results, {}), (std::vector<Pair>{{1, 4}}));
+  results.push_back(exchange(1, 4, 100, 100));  // its best counts
+  EXPECT_TRUE(slow_pairs(6, results, {}).empty());
 }
 
-TEST(Locate, SuspectsAreConfirmedAgainstGoodNodesTheyHaveNotMet) {
-  for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    std::vector<PairResult> results;
-    for (const auto& round : random_rounds(10, 3, seed)) {
-      for (const auto& [a, b] : round) {
-        const double speed = a == 6 || b == 6 ? 50 : 100;
-        results.push_back(exchange(a, b, speed, speed));
-      }
-    }
-    const Round round = confirmation_round(10, results, {});
-    ASSERT_EQ(round.size(), 1U);
-    EXPECT_TRUE(round[0].a == 6 || round[0].b == 6);
-    for (const auto& result : results) EXPECT_NE(result.pair, round[0]);
-  }
-}
-
-TEST(Locate, ConfirmationLeavesOutWhoDoesNotAnswer) {
-  std::vector<PairResult> results;
-  for (auto& result : fleet(6, {{0, 50.0}})) {
-    if (result.pair.a == 1 || result.pair.b == 1) result.failure = "no answer";
-    if (result.pair != Pair{0, 1}) results.push_back(result);  // so 1 is new to node 0
-  }
-  const Round round = confirmation_round(6, results, {});
-  ASSERT_EQ(round.size(), 1U);
-  EXPECT_EQ(round[0].a, 0);
-  EXPECT_NE(round[0].b, 1);
+TEST(Locate, LossIsSeenWhateverTheSpeed) {
+  auto results = fleet(6, {});
+  results[3].sent_again = 0.05;
+  results[4].sent_again = 0.0001;
+  EXPECT_EQ(lossy_pairs(results), (std::vector<Pair>{results[3].pair}));
+  results[3].failure = "ended";
+  EXPECT_TRUE(lossy_pairs(results).empty());
 }
 
 struct ExplainCase {

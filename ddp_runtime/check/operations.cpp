@@ -1,0 +1,190 @@
+#include "ddp_runtime/check/operations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <string_view>
+
+namespace ddp::check {
+namespace {
+
+struct NumberedName {
+  std::string_view prefix;
+  std::string_view digits;
+  std::uint64_t number = 0;
+};
+
+// Nothing for a name that does not end in a number of at most 9 digits.
+std::optional<NumberedName> numbered(std::string_view name) {
+  const std::size_t end = name.find_last_not_of("0123456789");
+  const std::size_t begin = end == std::string_view::npos ? 0 : end + 1;
+  NumberedName result{name.substr(0, begin), name.substr(begin), 0};
+  if (result.digits.empty() || result.digits.size() > 9) return std::nullopt;
+  std::from_chars(result.digits.data(), result.digits.data() + result.digits.size(), result.number);
+  return result;
+}
+
+bool follows(const NumberedName& one, const NumberedName& next) {
+  const bool padded = one.digits.starts_with('0') || next.digits.starts_with('0');
+  return one.prefix == next.prefix && next.number == one.number + 1 &&
+         (!padded || one.digits.size() == next.digits.size());
+}
+
+// "1-3,7" of names[begin, end), which share a prefix.
+std::string ranges(const std::vector<NumberedName>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size();) {
+    std::size_t last = i;
+    while (last + 1 < names.size() && follows(names[last], names[last + 1])) ++last;
+    text += text.empty() ? "" : ",";
+    text += names[i].digits;
+    if (last > i) text += fmt::format("-{}", names[last].digits);
+    i = last + 1;
+  }
+  return text;
+}
+
+// Links that are bad whichever end is to blame.
+std::vector<std::pair<std::string, std::string>> bad_links(const Verdict& verdict) {
+  std::vector<std::pair<std::string, std::string>> links;
+  for (const auto& finding : verdict.findings.all()) {
+    if (finding.severity == Severity::critical && !finding.peer.empty()) {
+      links.emplace_back(finding.node, finding.peer);
+    }
+  }
+  return links;
+}
+
+std::string in_cell(const std::string& text) {
+  std::string safe;
+  for (const char c : text) {
+    if (c == '|') safe.push_back('\\');
+    safe.push_back(c == '\n' ? ' ' : c);
+  }
+  return safe;
+}
+
+// For a shell; quotes and control characters have no business in these texts.
+std::string quoted(std::string text) {
+  std::erase_if(text, [](char c) { return c == '\'' || static_cast<unsigned char>(c) < 0x20; });
+  return fmt::format("'{}'", text);
+}
+
+}  // namespace
+
+std::string compress_hostlist(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size();) {
+    text += text.empty() ? "" : ",";
+    std::vector<NumberedName> group;
+    for (std::size_t j = i; j < names.size(); ++j) {
+      const auto name = numbered(names[j]);
+      if (!name || (!group.empty() && name->prefix != group.front().prefix)) break;
+      group.push_back(*name);
+    }
+    if (group.size() < 2) {
+      text += names[i++];
+      continue;
+    }
+    text += fmt::format("{}[{}]", group.front().prefix, ranges(group));
+    i += group.size();
+  }
+  return text;
+}
+
+NodeChoice choose_nodes(const Verdict& verdict, int wanted) {
+  NodeChoice choice;
+  choice.wanted = wanted;
+  choice.given = static_cast<int>(verdict.nodes.size());
+  const auto bad = bad_nodes(verdict);
+  std::set<std::string> out(bad.begin(), bad.end());
+  for (const auto& [one, other] : bad_links(verdict)) {
+    const bool enough = static_cast<int>(verdict.nodes.size() - out.size()) > wanted;
+    if (!out.contains(one) && !out.contains(other) && enough && wanted > 0) out.insert(other);
+  }
+  for (const auto& node : verdict.nodes) {
+    if (out.contains(node)) {
+      choice.leave_out.push_back(node);
+    } else if (wanted == 0 || static_cast<int>(choice.use.size()) < wanted) {
+      choice.use.push_back(node);
+    } else {
+      choice.spare.push_back(node);
+    }
+  }
+  return choice;
+}
+
+std::string sentence_of(const NodeChoice& choice) {
+  std::string text = choice.wanted > 0 ? fmt::format("{} nodes wanted, ", choice.wanted) : "";
+  text += fmt::format("{} given, {} left out", choice.given, choice.leave_out.size());
+  if (!choice.leave_out.empty()) {
+    text += fmt::format(" ({})", compress_hostlist(choice.leave_out));
+  }
+  if (!choice.enough()) return text + fmt::format(": only {} are left", choice.use.size());
+  return text +
+         fmt::format(": run on these {}: {}", choice.use.size(), compress_hostlist(choice.use));
+}
+
+std::vector<Drain> drains_of(const Verdict& verdict) {
+  std::vector<Drain> drains;
+  for (const auto& node : bad_nodes(verdict)) {
+    const auto& all = verdict.findings.all();
+    const auto why = std::find_if(all.begin(), all.end(), [&node](const Finding& finding) {
+      return finding.severity == Severity::critical && finding.node == node && finding.peer.empty();
+    });
+    drains.push_back({node, fmt::format("{}{}{}{}", kReasonPrefix, why->check,
+                                        why->device.empty() ? "" : " ", why->device)});
+  }
+  return drains;
+}
+
+std::string scontrol_line(const Drain& drain) {
+  return fmt::format("scontrol update nodename={} state=drain reason={}", quoted(drain.node),
+                     quoted(drain.reason));
+}
+
+std::string events_of(const Verdict& verdict, double unix_time) {
+  std::string text;
+  const auto add = [&](nlohmann::json event) {
+    event["schema"] = "slurm-ddp/check-event/1";
+    event["unix_time"] = unix_time;
+    text += event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  };
+  const auto report = json_of(verdict, "", unix_time);
+  for (auto finding : report.at("findings")) {
+    finding["event"] = "finding";
+    add(std::move(finding));
+  }
+  for (const auto& [kind, list] : verdict.measurements.items()) {
+    if (!list.is_array()) continue;
+    for (auto measurement : list) {
+      measurement["event"] = kind;
+      add(std::move(measurement));
+    }
+  }
+  return text;
+}
+
+std::string markdown_of(const Verdict& verdict, const NodeChoice& choice) {
+  std::string text = fmt::format("# {}\n\n{}.\n", verdict_line(verdict), sentence_of(choice));
+  text += "\n## Findings\n\n";
+  std::string rows;
+  for (const auto& finding : verdict.findings.all()) {
+    if (finding.severity == Severity::ok) continue;
+    rows += fmt::format("| {} | {} |\n", name_of(finding.severity), in_cell(line_of(finding)));
+  }
+  text += rows.empty() ? "Nothing.\n" : "| severity | what |\n|---|---|\n" + rows;
+  text += "\n## What to do\n\n";
+  const auto drains = drains_of(verdict);
+  for (const auto& drain : drains) text += fmt::format("    {}\n", scontrol_line(drain));
+  if (drains.empty()) text += "Nothing to drain.\n";
+  text += fmt::format("\n## Checked and in order\n\n{} findings are OK.\n",
+                      std::count_if(verdict.findings.all().begin(), verdict.findings.all().end(),
+                                    [](const Finding& f) { return f.severity == Severity::ok; }));
+  return text;
+}
+
+}  // namespace ddp::check

@@ -1,0 +1,100 @@
+// Nodes that differ: facts, clocks, packet sizes; and the probe of packet sizes itself.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/judge_drift.h"
+#include "ddp_runtime/check/net/path_probe.h"
+
+namespace ddp::check {
+namespace {
+
+std::map<int, Hello> tasks(const std::vector<std::string>& kernels) {
+  std::map<int, Hello> present;
+  int rank = 0;
+  for (const auto& kernel : kernels) {
+    Hello hello;
+    hello.node = std::string("n") + static_cast<char>('1' + rank);
+    hello.facts["kernel"] = kernel;
+    present[rank++] = hello;
+  }
+  return present;
+}
+
+// "check node/peer" of all that is not OK.
+std::string complaints(const std::vector<Finding>& findings) {
+  std::string text;
+  for (const auto& finding : findings) {
+    if (finding.severity == Severity::ok) continue;
+    text += (text.empty() ? "" : ", ") + finding.check + " " + finding.node;
+    if (!finding.peer.empty()) text += "/" + finding.peer;
+    if (finding.severity == Severity::unknown) text += "?";
+  }
+  return text;
+}
+
+TEST(Drift, TheMajorityIsRightAndTwoAreNone) {
+  EXPECT_EQ(complaints(judge_drift(tasks({"6.1", "6.1", "6.1"}))), "");
+  EXPECT_EQ(complaints(judge_drift(tasks({"6.1", "5.9", "6.1"}))), "drift.kernel n2");
+  EXPECT_EQ(complaints(judge_drift(tasks({"6.1", "5.9"}))), "drift.kernel n2/n1");
+  EXPECT_EQ(complaints(judge_drift({})), "");
+}
+
+TEST(Clocks, AreComparedWithTheMedianNotWithTheLeader) {
+  const auto present = tasks({"", "", ""});
+  EXPECT_EQ(complaints(judge_clocks({{{0, 0.0}, {1, 0.3}, {2, -0.2}}, {}}, present)), "");
+  // The leader's own clock is an hour late.
+  EXPECT_EQ(complaints(judge_clocks({{{0, 0.0}, {1, 3600}, {2, 3600.1}}, {}}, present)),
+            "clock.offset n1");
+}
+
+TEST(Clocks, AJumpIsSeen) {
+  const auto present = tasks({"", "", ""});
+  const ClockOffsets offsets{{{0, 0.0}, {1, 0.1}, {2, 0.0}}, {{0, 0.0}, {1, -59.0}}};
+  EXPECT_EQ(complaints(judge_clocks(offsets, present)), "clock.jump n2");
+}
+
+std::vector<PathResult> paths(int nodes, int small) {
+  std::vector<PathResult> results;
+  for (const auto& round : all_rounds(nodes)) {
+    for (const auto& pair : round) {
+      const bool cut = pair.a == small || pair.b == small;
+      results.push_back({pair, 9000, 9000, cut ? 1500 : 9000, cut ? 1500 : 9000});
+    }
+  }
+  return results;
+}
+
+TEST(Paths, ThatCarryLessNameTheNodeOrTheLink) {
+  const std::vector<std::string> nodes{"n1", "n2", "n3", "n4"};
+  EXPECT_EQ(complaints(judge_paths(nodes, paths(4, -1))), "");
+  EXPECT_EQ(complaints(judge_paths(nodes, paths(4, 2))), "net.path_mtu n3");
+  auto one = paths(4, -1);
+  one[0].arrived_at_b = 1500;  // in one direction only
+  EXPECT_EQ(complaints(judge_paths(nodes, one)), "net.path_mtu n1/n4");
+}
+
+TEST(Paths, WithoutAnyDatagramAreUnknown) {
+  const std::vector<std::string> nodes{"n1", "n2"};
+  EXPECT_EQ(complaints(judge_paths(nodes, std::vector<PathResult>{{{0, 1}, 1500, 1500, 0, 0}})),
+            "net.path_mtu ?");
+  EXPECT_EQ(complaints(judge_paths(nodes, {})), "net.path_mtu ?");
+}
+
+TEST(PathProbe, TellsTheLargestThatArrives) {
+  const PathProbe one;
+  const PathProbe other;
+  const auto soon = [] { return Clock::now() + std::chrono::milliseconds(200); };
+  one.send("127.0.0.1", other.port(), 9000, 77);
+  EXPECT_EQ(other.receive(9000, 77, Clock::now() + std::chrono::seconds(20)), 9000);
+  EXPECT_EQ(other.receive(9000, 78, soon()), 0);  // what was left of the other probe
+  one.send("127.0.0.1", other.port(), 1400, 79);
+  EXPECT_EQ(other.receive(1500, 79, soon()), 1400);
+  EXPECT_EQ(other.receive(1500, 80, soon()), 0);
+  one.send("127.0.0.1", other.port(), 65'536, 81);  // loopback's
+  EXPECT_EQ(other.receive(65'536, 81, Clock::now() + std::chrono::seconds(20)), 65'536);
+}
+
+}  // namespace
+}  // namespace ddp::check

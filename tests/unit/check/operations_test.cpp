@@ -1,0 +1,124 @@
+// What is made of a verdict: host lists, the choice of nodes, reasons to drain, events, Markdown.
+#include "ddp_runtime/check/operations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "spank_plugin/launch/hostlist.h"
+
+namespace ddp::check {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Finding about(const std::string& node, const std::string& peer, Severity severity) {
+  Finding finding;
+  finding.check = "tcp.send";
+  finding.severity = severity;
+  finding.node = node;
+  finding.peer = peer;
+  finding.evidence = "a | b";
+  return finding;
+}
+
+Verdict four_nodes() {
+  Verdict verdict;
+  verdict.command = "net";
+  verdict.nodes = {"n1", "n2", "n3", "n4"};
+  verdict.findings.add(about("n1", "", Severity::ok));
+  return verdict;
+}
+
+TEST(Hostlist, IsWhatSlurmWrites) {
+  EXPECT_EQ(compress_hostlist({}), "");
+  EXPECT_EQ(compress_hostlist({"n1"}), "n1");
+  EXPECT_EQ(compress_hostlist({"n1", "n2", "n3", "n7"}), "n[1-3,7]");
+  EXPECT_EQ(compress_hostlist({"n09", "n10", "n11"}), "n[09-11]");
+  EXPECT_EQ(compress_hostlist({"n9", "n10"}), "n[9-10]");
+  EXPECT_EQ(compress_hostlist({"n09", "n010"}), "n[09,010]");
+  EXPECT_EQ(compress_hostlist({"login", "r1n1", "r1n2", "r2n1"}), "login,r1n[1-2],r2n1");
+}
+
+TEST(Hostlist, ReadsBackTheSame) {
+  const std::vector<std::vector<std::string>> lists{{"a1", "a2", "b", "c08", "c09", "c10", "c12"},
+                                                    {"n3", "n1", "n2"},
+                                                    {"n99999999999", "n100000000000"}};
+  for (const auto& names : lists) {
+    EXPECT_EQ(launch::expand_hostlist(compress_hostlist(names)), names);
+  }
+}
+
+TEST(NodeChoice, SparesReplaceBadNodes) {
+  Verdict verdict = four_nodes();
+  verdict.findings.add(about("n2", "", Severity::critical));
+  NodeChoice choice = choose_nodes(verdict, 2);
+  EXPECT_TRUE(choice.enough());
+  EXPECT_THAT(choice.use, ElementsAre("n1", "n3"));
+  EXPECT_THAT(choice.spare, ElementsAre("n4"));
+  EXPECT_EQ(sentence_of(choice),
+            "2 nodes wanted, 4 given, 1 left out (n2): run on these 2: n[1,3]");
+  choice = choose_nodes(verdict, 4);
+  EXPECT_FALSE(choice.enough());
+  EXPECT_EQ(sentence_of(choice), "4 nodes wanted, 4 given, 1 left out (n2): only 3 are left");
+  EXPECT_THAT(choose_nodes(verdict, 0).use, ElementsAre("n1", "n3", "n4"));
+}
+
+TEST(NodeChoice, AWarningIsNoReasonToStayAtHome) {
+  Verdict verdict = four_nodes();
+  verdict.findings.add(about("n2", "", Severity::warning));
+  EXPECT_THAT(choose_nodes(verdict, 4).leave_out, IsEmpty());
+}
+
+// Neither end of a bad link is known to be bad; but not both need be there.
+TEST(NodeChoice, OfABadLinkOneEndIsLeftOutIfThereAreSpares) {
+  Verdict verdict = four_nodes();
+  verdict.findings.add(about("n1", "n3", Severity::critical));
+  EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n2", "n4"));
+  EXPECT_THAT(choose_nodes(verdict, 4).use, ElementsAre("n1", "n2", "n3", "n4"));
+}
+
+TEST(Drains, HaveTheCheckInTheirReasonAndNothingForAShell) {
+  Verdict verdict = four_nodes();
+  verdict.findings.add(about("n2", "", Severity::critical));
+  verdict.findings.add(about("n1", "n3", Severity::critical));
+  const auto drains = drains_of(verdict);
+  ASSERT_EQ(drains.size(), 1U);
+  EXPECT_EQ(scontrol_line(drains[0]),
+            "scontrol update nodename='n2' state=drain reason='ddp-check:tcp.send'");
+  EXPECT_EQ(scontrol_line({"n'; rm -rf /\n", "x"}),
+            "scontrol update nodename='n; rm -rf /' state=drain reason='x'");
+}
+
+TEST(Events, AreOneObjectALine) {
+  Verdict verdict = four_nodes();
+  verdict.measurements["tcp"] = {{{"a", "n1"}, {"b", "n2\n"}}};
+  std::istringstream lines(events_of(verdict, 12.5));
+  std::vector<nlohmann::json> events;
+  for (std::string line; std::getline(lines, line);) events.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].at("event"), "finding");
+  EXPECT_EQ(events[0].at("subject").at("node"), "n1");
+  EXPECT_EQ(events[1].at("event"), "tcp");
+  EXPECT_EQ(events[1].at("unix_time"), 12.5);
+}
+
+TEST(Markdown, HasItsHeadingsEvenWhenAllIsWell) {
+  Verdict verdict = four_nodes();
+  for (const char* heading :
+       {"\n## Findings\n", "\n## What to do\n", "\n## Checked and in order\n"}) {
+    EXPECT_THAT(markdown_of(verdict, choose_nodes(verdict, 0)), HasSubstr(heading));
+  }
+  verdict.findings.add(about("n2", "", Severity::critical));
+  const std::string text = markdown_of(verdict, choose_nodes(verdict, 0));
+  EXPECT_THAT(text, HasSubstr("| CRITICAL | CRITICAL n2 tcp.send"));
+  EXPECT_THAT(text, HasSubstr("a \\| b"));
+}
+
+}  // namespace
+}  // namespace ddp::check
