@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <fstream>
 #include <limits>
 
 #include "hdf5_ckpt/error.h"
@@ -19,6 +20,17 @@ namespace ddp::ckpt {
 namespace {
 
 constexpr std::size_t kMaxWord = 64;
+
+// A zombie, which nobody has waited for yet, does nothing any more.
+bool has_ended(pid_t pid) {
+  if (::kill(pid, 0) != 0) return errno == ESRCH;
+  std::ifstream status(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(status, text);
+  // "4242 (name, which may hold anything) Z ..."
+  const auto name_end = text.rfind(") ");
+  return name_end != std::string::npos && name_end + 2 < text.size() && text[name_end + 2] == 'Z';
+}
 
 bool is_word(std::string_view text, std::string_view extra) {
   const auto allowed = [extra](char c) {
@@ -81,8 +93,7 @@ OwnerIsDead dead_relatives_of(OwnerTag own) {
   return [own = std::move(own)](const OwnerTag& other) {
     if (other.job != own.job || other == own) return false;
     if (other.restart < own.restart) return true;
-    return other.restart == own.restart && other.host == own.host && ::kill(other.pid, 0) != 0 &&
-           errno == ESRCH;
+    return other.restart == own.restart && other.host == own.host && has_ended(other.pid);
   };
 }
 

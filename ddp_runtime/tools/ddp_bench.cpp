@@ -12,6 +12,7 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/tools/bench/allreduce_bench.h"
+#include "ddp_runtime/tools/bench/ckpt_bench.h"
 #include "ddp_runtime/tools/bench/memory_bench.h"
 #include "ddp_runtime/tools/bench/print_result.h"
 #include "ddp_runtime/tools/bench/step_bench.h"
@@ -32,7 +33,9 @@ constexpr const char* kExamples = R"(Examples:
   srun --ddp -N2 -n2 ddp-bench memory
       How much memory that takes beside a plain loop.
   srun --ddp -N2 -n2 ddp-bench allreduce --mib 64
-      Our all-reduce beside MPI's, Gloo's and a memcpy of the same bytes.)";
+      Our all-reduce beside MPI's, Gloo's and a memcpy of the same bytes.
+  ddp-bench ckpt --mib 1024 --dir /scratch/me
+      A checkpoint beside the bare disk, torch.save, h5py and the safetensors layout.)";
 
 constexpr double kMebibyte = 1048576;
 
@@ -45,6 +48,7 @@ struct Options {
   bench::StepBenchOptions step;
   bench::AllreduceBenchOptions allreduce;
   bench::TimelineOptions timeline;
+  bench::CkptBenchOptions ckpt;
   ddp::comm::WorldOptions world;
 };
 
@@ -132,6 +136,23 @@ CLI::App* add_timeline(CLI::App& app, Options& options) {
   return command;
 }
 
+CLI::App* add_ckpt(CLI::App& app, Options& options) {
+  auto* command = app.add_subcommand("ckpt", "Speed of checkpoints, on one process");
+  auto& ckpt = options.ckpt;
+  command->add_option("--mib", ckpt.mib, "MiB of float32 in the checkpoint")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command->add_option("--dir", ckpt.directory, "On the disk that is to be measured")
+      ->capture_default_str();
+  command->add_option("--rounds", ckpt.rounds, "Times that each writes")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command->add_flag("!--no-python", ckpt.with_python, "Leave out torch.save, h5py and safetensors");
+  command->add_option("--python", ckpt.python, "The Python that has them")->capture_default_str();
+  command->add_option("--json", options.json_file, "Also write the result to this file");
+  return command;
+}
+
 void complete(Options& options) {
   auto& limits = options.world.group.limits;
   limits.segment_bytes = static_cast<std::size_t>(options.segment_kib * 1024);
@@ -198,6 +219,7 @@ int main(int argc, char** argv) {
   const auto* step = add_step(app, options);
   const auto* memory = add_memory(app, options);
   const auto* allreduce = add_allreduce(app, options);
+  const auto* ckpt = add_ckpt(app, options);
   add_timeline(app, options);
 
   const bool speaks = ddp::comm::rank_from_environment() == 0;
@@ -219,6 +241,9 @@ int main(int argc, char** argv) {
     } else if (allreduce->parsed()) {
       report(world, options, bench::run_allreduce_bench(world, options.allreduce),
              bench::print_allreduce);
+    } else if (ckpt->parsed()) {
+      if (world.size() > 1) throw ddp::UsageError("ddp-bench ckpt measures one process; start one");
+      report(world, options, bench::run_ckpt_bench(options.ckpt), bench::print_ckpt);
     } else {
       report(world, options, bench::run_timeline(world, options.timeline), bench::print_timeline);
     }

@@ -33,6 +33,8 @@ struct CommandLine {
   std::string checkpoint_every = "epoch";
   std::string comm_hook = "off";
   double bucket_mb = 4;
+  double checkpoint_copy_mb = 8192;
+  double checkpoint_share_mb = 64;
   double timeout_seconds = 600;
   int threads = 0;
   bool deterministic = false;
@@ -144,6 +146,17 @@ void add_run_options(CLI::App& app, CommandLine& c) {
   app.add_option("--checkpoint-dir", t.checkpoint.directory, "Where to save; none: no checkpoints");
   app.add_option("--checkpoint-every", c.checkpoint_every, "A number of steps, or 'epoch'")
       ->capture_default_str();
+  app.add_option(
+         "--checkpoint-copy-mb", c.checkpoint_copy_mb,
+         "Memory per rank for a copy of the state, which is written while training goes on; "
+         "state that needs more is written before the next step")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  app.add_option(
+         "--checkpoint-share-mb", c.checkpoint_share_mb,
+         "Ranks share the writing of a checkpoint if each gets at least this many MiB of it")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
   app.add_option("--keep-last", t.checkpoint.keep_last, "How many checkpoints to keep")
       ->check(ddp::tools::positive())
       ->capture_default_str();
@@ -210,6 +223,8 @@ void interpret(CommandLine& c) {
   c.data_options.augmentation = ddp::data::parse_augmentation(c.augment);
   c.data_options.seed = t.seed;
   c.data_options.synthetic = synthetic_shape(c.model);
+  t.checkpoint.copy_bytes = static_cast<std::uint64_t>(c.checkpoint_copy_mb * 1048576.0);
+  t.checkpoint.bytes_per_writer = static_cast<std::uint64_t>(c.checkpoint_share_mb * 1048576.0);
   auto& buckets = t.parallel.buckets;
   buckets.bytes = static_cast<std::size_t>(c.bucket_mb * 1048576.0);
   buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
@@ -271,7 +286,17 @@ void print_end(const ddp::train::RunResult& result) {
   if (!result.report_file.empty()) fmt::print("report: {}\n", result.report_file.string());
 }
 
-void train(const CommandLine& c, ddp::comm::World& world) {
+// What sysexits.h calls EX_TEMPFAIL: try again. jobscripts/preemptible.sbatch does.
+constexpr int kInterrupted = 75;
+
+void print_interrupted(const ddp::train::RunResult& result) {
+  fmt::print("stopped at step {} of {}, because {}; checkpoint: {}; the same command goes on\n",
+             result.step, result.planned_steps, result.interrupted,
+             result.checkpoint.empty() ? "none" : result.checkpoint.string());
+}
+
+// The exit code.
+int train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
   const auto data = ddp::data::open_data(c.data, c.data_options);
   auto model_options = c.model;
@@ -289,12 +314,16 @@ void train(const CommandLine& c, ddp::comm::World& world) {
       c.train);
   if (world.is_leader()) print_start(c, world, *model, data);
   const auto result = trainer.fit();
-  if (!world.is_leader()) return;
-  if (c.train.dry_run) {
+  const int exit_code = result.interrupted.empty() ? 0 : kInterrupted;
+  if (!world.is_leader()) return exit_code;
+  if (!result.interrupted.empty()) {
+    print_interrupted(result);
+  } else if (c.train.dry_run) {
     print_dry_run(result);
   } else {
     print_end(result);
   }
+  return exit_code;
 }
 
 }  // namespace
@@ -333,6 +362,8 @@ int main(int argc, char** argv) {
     if (speaks) fmt::print(stderr, "ddp-train: {}\n", e.what());
     return 2;
   }
-  return ddp::comm::run("ddp-train", world_options,
-                        [&](ddp::comm::World& world) { train(c, world); });
+  int exit_code = 0;
+  const int failure = ddp::comm::run("ddp-train", world_options,
+                                     [&](ddp::comm::World& world) { exit_code = train(c, world); });
+  return failure != 0 ? failure : exit_code;
 }

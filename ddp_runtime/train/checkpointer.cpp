@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include "ddp_runtime/comm/errors.h"
+#include "hdf5_ckpt/crc32c.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::train {
@@ -44,7 +46,62 @@ std::string why_not_writable(const fs::path& directory) {
   return {};
 }
 
+std::vector<ckpt::ArrayView> views_of(const std::vector<NamedTensor>& arrays) {
+  std::vector<ckpt::ArrayView> views;
+  views.reserve(arrays.size());
+  for (const auto& array : arrays) views.push_back(array_view(array));
+  return views;
+}
+
+std::uint64_t bytes_of(const std::vector<NamedTensor>& arrays) {
+  std::uint64_t bytes = 0;
+  for (const auto& array : arrays) bytes += array.tensor.nbytes();
+  return bytes;
+}
+
+// The part of the arrays that one of `writers` writes: the largest first, each to who has least.
+// All ranks have the same list, so that all come to the same parts. What is not replicated is rank
+// 0's.
+std::vector<NamedTensor> part_of(const TrainingState& state, std::vector<NamedTensor> arrays,
+                                 int writer, int writers) {
+  std::stable_sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) {
+    return a.tensor.nbytes() > b.tensor.nbytes();
+  });
+  std::vector<std::uint64_t> load(static_cast<std::size_t>(writers));
+  std::vector<NamedTensor> part;
+  for (auto& array : arrays) {
+    const auto least =
+        state.is_replicated(array.name) ? std::min_element(load.begin(), load.end()) : load.begin();
+    *least += array.tensor.nbytes();
+    if (least - load.begin() == writer) part.push_back(std::move(array));
+  }
+  return part;
+}
+
+std::string shard_name(int writer, int writers) {
+  if (writers == 1) return "model.h5";
+  return fmt::format("rank-{:05}-of-{:05}.h5", writer, writers);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Slower than most disks: a run that knows nothing better stops in time.
+constexpr double kGuessedBytesPerSecond = 100e6;
+
 }  // namespace
+
+struct Checkpointer::Job {
+  ckpt::SaveId id;
+  ckpt::CheckpointInfo info;
+  std::string problem;      // of this rank's part
+  ckpt::FileRecord record;  // this rank's part
+  bool wrote = false;       // there is a record
+  bool committing = false;  // rank 0's second part is under way
+  std::filesystem::path path;
+  std::vector<std::string> notes;
+};
 
 Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointOptions options,
                            nlohmann::json run)
@@ -52,7 +109,8 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
       state_(state),
       options_(std::move(options)),
       run_(std::move(run)),
-      owner_(this_owner()) {
+      owner_(this_owner()),
+      saver_({.budget_bytes = options_.copy_bytes}) {
   if (options_.directory.empty()) return;
   directory_.emplace(options_.directory);
   retention_.emplace(options_.directory, owner_);
@@ -131,73 +189,170 @@ bool Checkpointer::due(std::int64_t step, bool end_of_epoch) const {
   return options_.every_epoch && end_of_epoch;
 }
 
-ckpt::Saved Checkpointer::write(ckpt::CheckpointDirectory& directory,
-                                const std::vector<NamedTensor>& arrays,
-                                const Position& position) const {
-  std::vector<ckpt::ArrayView> views;
-  views.reserve(arrays.size());
-  for (const auto& array : arrays) views.push_back(array_view(array));
+ckpt::CheckpointInfo Checkpointer::info_of(const Position& position) const {
   ckpt::CheckpointInfo info;
   info.epoch = static_cast<std::uint64_t>(position.epoch);
   info.world_size = static_cast<std::uint64_t>(group_.size());
   info.run_id = owner_.text();
   info.state = {{"position", position.to_json()}, {"run", run_}};
-  auto saved = directory.save(static_cast<std::uint64_t>(position.step), owner_, views, info);
-  for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
-  return saved;
+  return info;
 }
 
-std::string Checkpointer::write_newest(const std::vector<NamedTensor>& arrays,
-                                       const Position& position) {
-  try {
-    newest_ = write(*directory_, arrays, position).path;
-  } catch (const ckpt::Error& e) {
-    return e.what();
-  }
-  try {
-    const auto report = retention_->apply({static_cast<std::size_t>(options_.keep_last)});
-    for (const auto& note : report.notes) fmt::print("checkpoint: {}\n", note);
-  } catch (const ckpt::Error& e) {
-    fmt::print(stderr, "warning: old checkpoints were not removed: {}\n", e.what());
-  }
-  return {};
+int Checkpointer::writers_of(const std::vector<NamedTensor>& arrays) const {
+  const std::uint64_t share = std::max<std::uint64_t>(1, options_.bytes_per_writer);
+  const std::uint64_t most = std::min<std::uint64_t>(arrays.size(), bytes_of(arrays) / share);
+  return static_cast<int>(
+      std::clamp<std::uint64_t>(most, 1, static_cast<std::uint64_t>(group_.size())));
 }
 
-// The one before is removed only when the new one is safe. A step may be there already: a run that
-// was killed after its best step makes it again when resumed.
-std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
-                                     const Position& position) {
-  const auto folder = options_.directory / "best";
-  try {
-    ckpt::CheckpointDirectory directory(folder, {.if_exists = ckpt::IfExists::kReplace});
-    best_ = write(directory, arrays, position).path;
-    // Later steps belong to a run that was abandoned for an earlier checkpoint: theirs is the
-    // user's.
-    std::size_t later = 0;
-    for (const auto& candidate : directory.candidates()) {
-      later += candidate.step > static_cast<std::uint64_t>(position.step) ? 1 : 0;
-    }
-    ckpt::Retention(folder, owner_).apply({later + 1});
-  } catch (const ckpt::Error& e) {
-    return e.what();
+// Parts of different lists would make a checkpoint with holes.
+void Checkpointer::require_same_arrays(const std::vector<NamedTensor>& arrays) {
+  std::string list;
+  for (const auto& view : views_of(arrays)) {
+    list += fmt::format("{} {} {}\n", view.name, ckpt::dtype_name(view.dtype),
+                        ckpt::shape_text(view.shape));
   }
-  return {};
+  const auto mine = static_cast<std::int64_t>(ckpt::crc32c(std::as_bytes(std::span(list))));
+  const auto largest = group_.all_reduce_value(mine, comm::ReduceOp::max);
+  const auto smallest = -group_.all_reduce_value(-mine, comm::ReduceOp::max);
+  if (largest == smallest) return;
+  throw RuntimeError(fmt::format(
+      "ranks disagree on what a checkpoint is to hold: rank {} has {} arrays (list {:08x}); build "
+      "the same model and optimiser on every rank",
+      group_.rank(), arrays.size(), static_cast<std::uint32_t>(mine)));
 }
 
 void Checkpointer::save(const Position& position) {
-  save_with(&Checkpointer::write_newest, position);
-  last_saved_step_ = position.step;
-}
-
-void Checkpointer::save_best(const Position& position) {
-  if (enabled() && options_.keep_best) save_with(&Checkpointer::write_best, position);
-}
-
-void Checkpointer::save_with(Write how, const Position& position) {
+  settle();
+  save_began_ = std::chrono::steady_clock::now();
   const auto arrays = state_.collect();
+  require_same_arrays(arrays);
+  if (longest_save_ == 0) {
+    longest_save_ = static_cast<double>(bytes_of(arrays)) / kGuessedBytesPerSecond;
+  }
+  job_ = std::make_shared<Job>();
+  job_->info = info_of(position);
+  std::string id;
+  if (group_.rank() == 0) {
+    try {
+      id = directory_->begin(static_cast<std::uint64_t>(position.step), owner_).to_json().dump();
+    } catch (const ckpt::Error& e) {
+      job_->problem = e.what();
+    }
+  }
+  id = group_.broadcast_text(id, 0);
+  last_saved_step_ = position.step;
+  if (id.empty()) {  // nothing was begun
+    if (group_.rank() == 0) count(job_->problem, position.step);
+    job_.reset();
+    return;
+  }
+  job_->id = ckpt::SaveId::from_json(nlohmann::json::parse(id));
+  shards_in_flight_ = true;
+  start_writing(arrays);
+}
+
+void Checkpointer::start_writing(const std::vector<NamedTensor>& arrays) {
+  const int writers = writers_of(arrays);
+  if (group_.rank() >= writers) return;
+  const auto part = part_of(state_, arrays, group_.rank(), writers);
+  const nlohmann::json attributes = {{"epoch", job_->info.epoch},
+                                     {"world_size", job_->info.world_size}};
+  const auto write =
+      [job = job_, directory = &*directory_, attributes,
+       name = shard_name(group_.rank(), writers)](std::span<const ckpt::ArrayView> views) {
+        try {
+          job->record = directory->write_shard(job->id, name, views, attributes);
+          job->wrote = true;
+        } catch (const ckpt::Error& e) {
+          job->problem = e.what();
+        }
+      };
+  const auto views = views_of(part);
+  try {
+    saver_.start(views, write);
+  } catch (const ckpt::Error&) {
+    write(views);  // there is no memory for a copy
+  }
+}
+
+void Checkpointer::poll(bool anyone_writing) {
+  if (shards_in_flight_ && !anyone_writing) finish_shards();
+  if (job_ && job_->committing && saver_.idle()) harvest();
+}
+
+void Checkpointer::settle() {
+  saver_.wait();
+  if (shards_in_flight_) finish_shards();
+  saver_.wait();
+  harvest();
+}
+
+void Checkpointer::finish_shards() {
+  saver_.wait();
+  shards_in_flight_ = false;
+  nlohmann::json mine = {{"problem", job_->problem}};
+  if (job_->wrote) mine["record"] = ckpt::record_to_json(job_->record);
+  const auto all = group_.all_gather_text(mine.dump());
+  if (group_.rank() != 0) {
+    job_.reset();
+    return;
+  }
+  std::vector<ckpt::FileRecord> records;
   std::string problem;
-  if (group_.rank() == 0) problem = (this->*how)(arrays, position);
-  problem = group_.broadcast_text(problem, 0);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto theirs = nlohmann::json::parse(all[rank]);
+    if (theirs.contains("record")) records.push_back(ckpt::record_from_json(theirs["record"]));
+    const auto text = theirs.at("problem").get<std::string>();
+    if (text.empty() || !problem.empty()) continue;
+    problem = group_.size() > 1 ? fmt::format("rank {}: {}", rank, text) : text;
+  }
+  if (problem.empty()) {
+    commit_on_leader(std::move(records));
+    return;
+  }
+  directory_->abandon(job_->id);
+  job_->problem = problem;
+  job_->committing = true;
+  harvest();
+}
+
+// The thread has the retention to itself while it runs: nothing else uses it.
+void Checkpointer::commit_on_leader(std::vector<ckpt::FileRecord> records) {
+  job_->committing = true;
+  const auto work = [job = job_, directory = &*directory_, retention = &*retention_,
+                     keep = static_cast<std::size_t>(options_.keep_last),
+                     records = std::move(records)](std::span<const ckpt::ArrayView>) {
+    try {
+      auto saved = directory->commit(job->id, records, job->info);
+      job->path = saved.path;
+      job->notes = std::move(saved.notes);
+    } catch (const ckpt::Error& e) {
+      job->problem = e.what();
+      return;
+    }
+    try {
+      for (auto& note : retention->apply({keep}).notes) job->notes.push_back(std::move(note));
+    } catch (const ckpt::Error& e) {
+      job->notes.push_back(fmt::format("old checkpoints were not removed: {}", e.what()));
+    }
+  };
+  saver_.start({}, work);
+}
+
+// Rank 0: what has become of the save that was committed.
+void Checkpointer::harvest() {
+  if (!job_ || !job_->committing) return;
+  saver_.wait();
+  const auto job = std::move(job_);
+  job_.reset();
+  for (const auto& note : job->notes) fmt::print("checkpoint: {}\n", note);
+  if (!job->path.empty()) newest_ = job->path;
+  if (job->problem.empty()) longest_save_ = std::max(longest_save_, seconds_since(save_began_));
+  count(job->problem, static_cast<std::int64_t>(job->id.step));
+}
+
+void Checkpointer::count(const std::string& problem, std::int64_t step) {
   if (problem.empty()) {
     failures_ = 0;
     return;
@@ -207,10 +362,36 @@ void Checkpointer::save_with(Write how, const Position& position) {
     throw RuntimeError(
         fmt::format("{} checkpoints in a row could not be saved: {}", failures_, problem));
   }
-  if (group_.rank() == 0) {
-    fmt::print(stderr, "warning: the checkpoint of step {} was not saved, training goes on: {}\n",
-               position.step, problem);
+  fmt::print(stderr, "warning: the checkpoint of step {} was not saved, training goes on: {}\n",
+             step, problem);
+}
+
+// The one before is removed only when the new one is safe. A step may be there already: a run that
+// was killed after its best step makes it again when resumed.
+std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
+                                     const Position& position) {
+  const auto folder = options_.directory / "best";
+  try {
+    ckpt::CheckpointDirectory directory(folder, {.if_exists = ckpt::IfExists::kReplace});
+    const auto step = static_cast<std::uint64_t>(position.step);
+    const auto saved = directory.save(step, owner_, views_of(arrays), info_of(position));
+    for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
+    best_ = saved.path;
+    // Later steps belong to a run that was abandoned for an earlier checkpoint: theirs is the
+    // user's.
+    std::size_t later = 0;
+    for (const auto& candidate : directory.candidates()) later += candidate.step > step ? 1 : 0;
+    ckpt::Retention(folder, owner_).apply({later + 1});
+  } catch (const ckpt::Error& e) {
+    return e.what();
   }
+  return {};
+}
+
+void Checkpointer::save_best(const Position& position) {
+  if (!enabled() || !options_.keep_best) return;
+  const auto arrays = state_.collect();
+  if (group_.rank() == 0) count(write_best(arrays, position), position.step);
 }
 
 }  // namespace ddp::train

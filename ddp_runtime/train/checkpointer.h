@@ -1,13 +1,24 @@
 // When a run saves, what happens when a save fails, and where a run resumes.
+//
+// Note [Saving beside training]
+// A save has two parts, and training goes on beside both. First the ranks that share the writing
+// each copy their part of the state and write the copy to a file, on a thread of their own. When
+// StepBoundary says that none writes any more, finish_shards() sends rank 0 what each has written;
+// rank 0 then commits, reads back and removes old checkpoints, on its thread again. A rank's error
+// abandons that one save on all.
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/training_state.h"
+#include "hdf5_ckpt/async_saver.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/retention.h"
 
@@ -28,14 +39,26 @@ class Checkpointer {
   std::int64_t last_saved_step() const noexcept { return last_saved_step_; }
   // Whether a save is due after this step.
   bool due(std::int64_t step, bool end_of_epoch) const;
-  // Collective. A save that fails leaves the older checkpoints as they are and training goes on
-  // with a warning; after kFailuresInARow it throws RuntimeError on all ranks.
+  // Collective. Returns when the state may change: see Note [Saving beside training]. Waits for the
+  // save before, if that is still at work. A save that fails leaves the older checkpoints as they
+  // are and training goes on with a warning; after kFailuresInARow it throws RuntimeError.
   void save(const Position& position);
-  // Collective. The same into <directory>/best, where it replaces the one before; does nothing
-  // unless options.keep_best.
+  // Whether this rank still writes for a save. Not collective.
+  bool writing() const noexcept { return !saver_.idle(); }
+  // Collective, with what StepBoundary says of all ranks' writing(): takes a save that is written
+  // one step further. Throws as save() does.
+  void poll(bool anyone_writing);
+  // Collective. Returns when nothing is in flight. Throws as save() does.
+  void settle();
+  // Collective. The same into <directory>/best, where it replaces the one before, and durable on
+  // return; does nothing unless options.keep_best.
   void save_best(const Position& position);
 
-  // The newest checkpoint that this run wrote or resumed from; empty if none. Rank 0 only.
+  // How long the slowest save of this run has taken until it was durable, and before the first one
+  // a guess from the size of the state. On all ranks alike only by chance.
+  double longest_save_seconds() const noexcept { return longest_save_; }
+
+  // The newest checkpoint that this run wrote or resumed from; empty if none. Rank 0 only, settled.
   const std::filesystem::path& newest() const noexcept { return newest_; }
   // The best one that this process wrote; empty if none. Rank 0 only.
   const std::filesystem::path& best() const noexcept { return best_; }
@@ -43,14 +66,19 @@ class Checkpointer {
  private:
   static constexpr int kFailuresInARow = 3;
 
+  // What the thread of a save works on; it sees nothing else of this.
+  struct Job;
+
   ckpt::Checkpoint load_on_leader();
-  using Write = std::string (Checkpointer::*)(const std::vector<NamedTensor>&, const Position&);
-  // Has rank 0 write; counts and tells failures, which are returned as text.
-  void save_with(Write how, const Position& position);
-  std::string write_newest(const std::vector<NamedTensor>& arrays, const Position& position);
+  int writers_of(const std::vector<NamedTensor>& arrays) const;
+  void require_same_arrays(const std::vector<NamedTensor>& arrays);
+  void start_writing(const std::vector<NamedTensor>& arrays);
+  void finish_shards();
+  void commit_on_leader(std::vector<ckpt::FileRecord> records);
+  void harvest();
+  void count(const std::string& problem, std::int64_t step);
+  ckpt::CheckpointInfo info_of(const Position& position) const;
   std::string write_best(const std::vector<NamedTensor>& arrays, const Position& position);
-  ckpt::Saved write(ckpt::CheckpointDirectory& directory, const std::vector<NamedTensor>& arrays,
-                    const Position& position) const;
 
   comm::Group& group_;
   TrainingState& state_;
@@ -63,6 +91,11 @@ class Checkpointer {
   std::filesystem::path best_;
   std::int64_t last_saved_step_ = -1;
   int failures_ = 0;
+  double longest_save_ = 0;
+  std::chrono::steady_clock::time_point save_began_;
+  bool shards_in_flight_ = false;  // on all ranks alike
+  std::shared_ptr<Job> job_;       // of the save in flight, on ranks that have a part in it
+  ckpt::AsyncSaver saver_;         // last: its thread ends first
 };
 
 }  // namespace ddp::train

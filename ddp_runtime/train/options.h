@@ -25,6 +25,11 @@ struct CheckpointOptions {
   std::int64_t keep_last = 3;
   bool keep_best = false;       // also the best one, in `directory`/best
   std::string resume = "auto";  // auto | never | the folder of one checkpoint
+  // Memory per rank for a copy of the state, which is written while training goes on. State that
+  // needs more is written before the next step.
+  std::uint64_t copy_bytes = 8ULL << 30;
+  // Ranks share the writing if each gets at least this much of it.
+  std::uint64_t bytes_per_writer = 64ULL << 20;
 };
 
 // What to do in a step in which the loss or a gradient is not finite.

@@ -114,17 +114,35 @@ void Trainer::resume() {
   if (scaler != nullptr && position_.loss_scale.scale > 0) scaler->restore(position_.loss_scale);
 }
 
+// From here on a signal to stop means a checkpoint first.
+void Trainer::begin_agreement() {
+  boundary_->begin(checkpointer_.writing(),
+                   lead_seconds(longest_step_, checkpointer_.longest_save_seconds()));
+}
+
+void Trainer::end_agreement() {
+  const auto agreed = boundary_->end();
+  interrupted_ = agreed.stop;
+  checkpointer_.poll(agreed.writing);
+}
+
+bool Trainer::goes_on() const {
+  return interrupted_.empty() && position_.epoch < options_.epochs &&
+         position_.step < last_step() && !position_.best.exhausted(options_.patience);
+}
+
 RunResult Trainer::fit() {
   started_unix_ = unix_now();
+  if (saves()) {
+    boundary_.emplace(group_);
+    if (group_.rank() == 0) boundary_->set_deadline(job_deadline());
+  }
   if (!options_.dry_run) resume();
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_);
-  while (position_.epoch < options_.epochs && position_.step < last_step() &&
-         !position_.best.exhausted(options_.patience)) {
-    run_epoch();
-  }
-  return finish();
+  while (goes_on()) run_epoch();
+  return interrupted_.empty() ? finish() : finish_interrupted();
 }
 
 void Trainer::run_epoch() {
@@ -139,14 +157,16 @@ void Trainer::run_epoch() {
               sampler_.epoch());
         },
         options_.loader_threads, kPrefetchedBatches);
-    for (std::int64_t step = 0; step < steps; ++step) {
+    for (std::int64_t step = 0; step < steps && interrupted_.empty(); ++step) {
       recorder_.begin_step();
+      if (boundary_) begin_agreement();
       run_step(batches, learning_rate_.at(position_.step, position_.epoch));
       position_.consumed = sampler_.consumed_after(step + 1);
+      if (boundary_) end_agreement();
       finish_step();
     }
   }
-  if (epoch_done()) end_epoch();
+  if (epoch_done() && interrupted_.empty()) end_epoch();
 }
 
 void Trainer::run_step(data::Prefetcher& batches, double learning_rate) {
@@ -163,13 +183,15 @@ void Trainer::run_step(data::Prefetcher& batches, double learning_rate) {
 
 void Trainer::finish_step() {
   // At the end of an epoch the checkpoint comes after the evaluation and belongs to the next epoch.
-  if (!epoch_done() && saves() && checkpointer_.due(position_.step, false)) {
+  if (!epoch_done() && saves() && interrupted_.empty() &&
+      checkpointer_.due(position_.step, false)) {
     const auto span = recorder_.measure(Phase::checkpoint);
     reduce_losses();
     checkpointer_.save(position_);
   }
   recorder_.end_step();
   losses_.back().seconds = recorder_.steps().back().total();
+  longest_step_ = std::max(longest_step_, losses_.back().seconds);
   if (options_.log_every_steps > 0 && position_.step % options_.log_every_steps == 0) {
     reduce_losses();
     const auto point = progress_point();
@@ -249,11 +271,27 @@ void Trainer::evaluate_now() {
   evaluated_step_ = position_.step;
 }
 
+// The next run evaluates and reports; of this one's time there may be little left.
+RunResult Trainer::finish_interrupted() {
+  reduce_losses();
+  if (position_.step > checkpointer_.last_saved_step()) save_after_step();
+  checkpointer_.settle();
+  progress_.reset();
+  RunResult result;
+  result.step = position_.step;
+  result.train_loss = epoch_loss_;
+  result.planned_steps = learning_rate_.total_steps;
+  result.interrupted = interrupted_;
+  result.checkpoint = checkpointer_.newest();
+  return result;
+}
+
 RunResult Trainer::finish() {
   reduce_losses();
   evaluate_now();
   // A run that was told to stop within an epoch keeps its last steps, too.
   if (saves() && position_.step > checkpointer_.last_saved_step()) save_after_step();
+  if (saves()) checkpointer_.settle();
   const bool gave_up = position_.best.exhausted(options_.patience);
   if (gave_up) {
     progress_->log(fmt::format("stopped early: no better evaluation than {:.4f} for {} epochs",

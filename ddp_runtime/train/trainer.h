@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/progress.h"
 #include "ddp_runtime/train/run_report.h"
+#include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/training_step.h"
 
 namespace ddp::train {
@@ -40,6 +42,9 @@ struct RunResult {
   std::uint32_t parameters_crc32c = 0;
   std::int64_t planned_steps = 0;  // of the whole run, had it not stopped early or been a dry one
   bool stopped_early = false;      // options.patience was exhausted
+  // Why the run saved and stopped before its end: it is to be resumed. Then there is no evaluation
+  // and no report. Empty: it came to its end.
+  std::string interrupted;
   // On rank 0 only:
   std::filesystem::path checkpoint;       // the newest; empty if none
   std::filesystem::path best_checkpoint;  // with keep_best, if this process found a better one
@@ -67,6 +72,10 @@ class Trainer {
   RunResult finish();
   bool epoch_done() const;
   bool saves() const;
+  void begin_agreement();
+  void end_agreement();
+  bool goes_on() const;
+  RunResult finish_interrupted();
   std::int64_t planned_steps() const;
   std::int64_t last_step() const;
   ProgressPoint progress_point() const;
@@ -80,6 +89,9 @@ class Trainer {
   data::DistributedSampler sampler_;
   TrainingState state_;
   Checkpointer checkpointer_;
+  std::optional<StepBoundary> boundary_;  // none: nothing is saved, and signals do what they do
+  std::string interrupted_;               // see RunResult
+  double longest_step_ = 0;
   std::unique_ptr<Progress> progress_;
 
   Position position_;

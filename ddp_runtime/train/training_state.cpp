@@ -122,7 +122,15 @@ TrainingState::TrainingState(DistributedDataParallel& replica, torch::optim::Opt
     : replica_(replica),
       group_(replica.group()),
       module_(replica.module()),
-      optimizer_state_(optimizer, named_parameters(module_)) {}
+      optimizer_state_(optimizer, named_parameters(module_)) {
+  for (const auto& parameter : named_parameters(module_)) {
+    parameters_.insert("model/" + parameter.name);
+  }
+}
+
+bool TrainingState::is_replicated(const std::string& array) const {
+  return array.starts_with(kOptimizer) || parameters_.contains(array);
+}
 
 std::vector<NamedTensor> TrainingState::model_tensors() const {
   auto tensors = named_parameters(module_);
@@ -135,8 +143,6 @@ std::vector<NamedTensor> TrainingState::collect() {
   const auto mine = cpu_generator_state();
   auto all = torch::empty({group_.size(), mine.numel()}, torch::kUInt8);
   group_.all_gather(buffer_of(mine), buffer_of(all), "generator states").wait();
-  if (group_.rank() != 0) return {};
-
   std::vector<NamedTensor> arrays;
   for (const auto& [name, tensor] : model_tensors()) {
     arrays.push_back({"model/" + name, tensor.contiguous()});

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "ddp_runtime/amp/grad_scaler.h"
@@ -48,9 +49,13 @@ class TrainingState {
  public:
   TrainingState(DistributedDataParallel& replica, torch::optim::Optimizer& optimizer);
 
-  // Collective. On rank 0 the arrays to save, tensors that own or share the state; they must be
-  // written before the next step. Empty on the others.
+  // Collective. The arrays to save, the same on every rank: tensors that own or share the state;
+  // they must be written, or copied, before the next step.
   std::vector<NamedTensor> collect();
+
+  // Whether every rank has the same bytes of this array between two steps, so that any may save it.
+  // Buffers (the statistics of BatchNorm) are each rank's own; rank 0's are those that count.
+  bool is_replicated(const std::string& array) const;
 
   // Rank 0: reads a checkpoint into the model and the optimiser. Throws what Checkpoint::read_into
   // throws, and UsageError if the optimiser does not fit.
@@ -66,6 +71,7 @@ class TrainingState {
   comm::Group& group_;
   torch::nn::Module& module_;
   OptimizerState optimizer_state_;
+  std::unordered_set<std::string> parameters_;  // as arrays are named
   std::vector<std::int64_t> loaded_order_;  // likewise: see DistributedDataParallel::gradient_order
   torch::Tensor loaded_generators_;  // rank 0, between load() and distribute(): [ranks, bytes]
 };

@@ -48,6 +48,31 @@ void print_rates(const std::string& name, const json& r) {
 
 }  // namespace
 
+void print_ckpt(const json& result) {
+  const auto number = [&](const char* key) { return result.at(key).get<double>(); };
+  fmt::print("{:.0f} MiB in {} arrays, {} rounds; times until durable\n", number("bytes") / 1048576,
+             result.at("arrays").get<int>(), result.at("rounds").get<int>());
+  for (const auto& [name, peer] : result.at("compared").items()) {
+    const auto& spread = peer.at("of_raw_per_round");
+    fmt::print("{:<24} {:6.3f} s   {:5.2f} GB/s   {:.2f} of raw (per round {:.2f} to {:.2f})\n",
+               name, peer.at("seconds").at("p50").get<double>(), peer.at("GBps").get<double>(),
+               peer.at("of_raw").get<double>(), spread.at("p10").get<double>(),
+               spread.at("p90").get<double>());
+  }
+  if (result.contains("missing"))
+    fmt::print("without Python: {}\n", result.at("missing").get<std::string>());
+  if (result.contains("speedup_over_torch_save")) {
+    fmt::print("{:.2f} times as fast as torch.save\n", number("speedup_over_torch_save"));
+  }
+  fmt::print("asynchronous: training stands for {:.4f} s, {:.2f} times the bare copy\n",
+             result.at("stall_seconds").at("p50").get<double>(), number("stall_over_copy"));
+  fmt::print("extra memory: {:.3f} times the state\n", number("extra_memory_over_state"));
+  fmt::print("load with verification: {:.3f} s, {:.2f} of a raw read\n",
+             result.at("load_seconds").at("p50").get<double>(), number("load_of_raw_read"));
+  fmt::print("{} arrays of 64 bytes: {:.3f} s\n", result.at("tiny_arrays").get<int>(),
+             result.at("tiny_seconds").at("p50").get<double>());
+}
+
 void print_step(const json& result) {
   fmt::print("{} parameters, {} ranks, batch {} each, {} steps in turns of {}, {} buckets\n",
              result.at("parameters").get<std::int64_t>(), result.at("world_size").get<int>(),

@@ -40,3 +40,40 @@ cut_power() {
   run "$CKPT_BIN" verify "$AFTER/ckpt/step-00000002"
   [ "$status" -eq 1 ]
 }
+
+# The power goes in the moment of the K-th such call of a save: of the file system, what is on the
+# disk by then is left. The checkpoint before is whole, the new one is whole or not there.
+cut_at() { # call, number; status 1 when there is no such call any more
+  local image=$BATS_TEST_TMPDIR/image
+  cp --sparse=always "$image" "$image-now"
+  mount -o loop,commit=300 "$image-now" "$DISK"
+  strace -f -o "$BATS_TEST_TMPDIR/trace" -e "trace=$1" -e "inject=$1:signal=SIGKILL:when=$2" \
+    "$CKPT_FIXTURE" save "$DISK/ckpt" 2 || true
+  cp --sparse=always "$image-now" "$image-after"
+  umount "$DISK"
+  grep -q 'killed by SIGKILL' "$BATS_TEST_TMPDIR/trace" || return 1
+  mount -o loop "$image-after" "$AFTER"
+  "$CKPT_BIN" verify "$AFTER/ckpt/step-00000001"
+  [ ! -e "$AFTER/ckpt/step-00000002" ] || "$CKPT_BIN" verify "$AFTER/ckpt/step-00000002"
+  umount "$AFTER"
+}
+
+@test "the power goes at any fsync, rename or reservation of a save: one is whole, none is torn" {
+  strace -o /dev/null true || skip "strace may not trace here"
+  "$CKPT_FIXTURE" save "$DISK/ckpt" 1
+  umount "$DISK"
+  local call number points=0
+  for call in fallocate fsync renameat2 rename; do
+    for ((number = 1; number < 50; ++number)); do
+      run cut_at "$call" "$number"
+      [ "$status" -eq 0 ] || break
+      points=$((points + 1))
+    done
+    echo "$call $number: $output"
+    ! mountpoint -q "$AFTER"  # else it was the verification that failed
+  done
+  echo "fault matrix: power cut at a call of a save: $points points" >&3
+  local row
+  row=$(grep '^| power cut at a call of a save |' "$BATS_TEST_DIRNAME/../../../docs/checkpoint.md")
+  [ "$points" -ge "$(cut -d'|' -f3 <<< "$row")" ]
+}

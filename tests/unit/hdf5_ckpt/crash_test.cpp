@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "fault_matrix.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/retention.h"
@@ -91,7 +92,8 @@ TEST(Crash, KilledAtAnyMomentNothingAcknowledgedIsLost) {
   const auto one_save = time_of_a_save();
   std::uint64_t acknowledged = 0;
   int with_leftovers = 0;
-  for (int round = 0; round < 40; ++round) {
+  const int rounds = test::long_tests() ? 1000 : 40;
+  for (int round = 0; round < rounds; ++round) {
     const auto delay = one_save * (random() % 300) / 100;
     acknowledged = run_and_kill(root.path(), scratch.path(), acknowledged, round % 4 != 0, delay);
     const auto loaded = CheckpointDirectory(root.path()).newest_verified();
@@ -114,6 +116,8 @@ TEST(Crash, KilledAtAnyMomentNothingAcknowledgedIsLost) {
     acknowledged = step;
   }
   EXPECT_GE(acknowledged, 30U);
+  test::expect_in_fault_matrix("SIGKILL at a random moment of saving and deleting",
+                               static_cast<std::size_t>(rounds));
   EXPECT_GT(with_leftovers, 0) << "all kills came at harmless moments";
 }
 

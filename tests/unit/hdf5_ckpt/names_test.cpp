@@ -124,6 +124,21 @@ TEST(Owners, OnlyRelativesCanBeDead) {
   EXPECT_FALSE(is_dead(with([&](OwnerTag& t) { t.pid = gone, t.job = "78", t.restart = 0; })));
 }
 
+TEST(Owners, AProcessThatNobodyHasWaitedForIsDead) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended = {};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  OwnerTag own = OwnerTag::of_this_process("1", 0);
+  OwnerTag zombie = own;
+  zombie.pid = child;
+  EXPECT_TRUE(dead_relatives_of(own)(zombie));
+  OwnerTag parent = own;
+  parent.pid = ::getppid();
+  EXPECT_FALSE(dead_relatives_of(own)(parent));
+  ::waitpid(child, nullptr, 0);
+}
+
 TEST(Leftovers, AreKnownByTheirNames) {
   const OwnerTag tag{"1", 0, "n", 5};
   for (const std::string_view kind : {kBuilding, kDeleting})

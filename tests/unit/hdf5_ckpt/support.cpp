@@ -105,12 +105,8 @@ std::vector<std::byte> file_bytes(const fs::path& path) {
 
 void put_file_bytes(const fs::path& path, std::span<const std::byte> bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  const std::string text = [&] {
-    std::string result;
-    for (const std::byte b : bytes) result.push_back(std::to_integer<char>(b));
-    return result;
-  }();
-  file << text;
+  file.write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
 }
 
 std::vector<std::string> names_in(const fs::path& folder) {

@@ -1,0 +1,67 @@
+#include "ddp_runtime/train/job_deadline.h"
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+namespace ddp::train {
+namespace {
+
+// The number that `text` starts with, and removes it; nothing if there is none.
+std::optional<std::int64_t> take_number(std::string_view& text) noexcept {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0 || number > 1000000) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+std::string output_of(const std::string& command) {
+  struct Close {
+    void operator()(std::FILE* pipe) const noexcept { pclose(pipe); }
+  };
+  const std::unique_ptr<std::FILE, Close> pipe(popen(command.c_str(), "re"));
+  std::array<char, 128> line{};
+  if (!pipe || std::fgets(line.data(), line.size(), pipe.get()) == nullptr) return {};
+  return line.data();
+}
+
+}  // namespace
+
+std::optional<std::chrono::seconds> parse_time_left(std::string_view text) noexcept {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+  std::int64_t days = 0;
+  auto number = take_number(text);
+  if (!number) return std::nullopt;
+  if (text.starts_with('-')) {
+    text.remove_prefix(1);
+    days = *number;
+    number = take_number(text);
+    if (!number) return std::nullopt;
+  }
+  std::int64_t seconds = *number;
+  for (int colons = 0; text.starts_with(':'); ++colons) {
+    text.remove_prefix(1);
+    number = take_number(text);
+    if (!number || colons == 2) return std::nullopt;
+    seconds = seconds * 60 + *number;
+  }
+  if (!text.empty()) return std::nullopt;
+  return std::chrono::seconds(days * 86400 + seconds);
+}
+
+std::optional<Deadline> job_deadline() {
+  const char* const job = std::getenv("SLURM_JOB_ID");
+  if (job == nullptr) return std::nullopt;
+  // It becomes part of a command.
+  const std::string id(job);
+  if (id.empty() || id.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  const auto left = parse_time_left(output_of("squeue -h -j " + id + " -o %L 2>/dev/null"));
+  if (!left) return std::nullopt;
+  return std::chrono::steady_clock::now() + *left;
+}
+
+}  // namespace ddp::train

@@ -1,0 +1,20 @@
+// When SLURM will end this job.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string_view>
+
+namespace ddp::train {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// What `squeue -o %L` prints: "59", "12:30", "1:00:00", "2-03:00:00". Nothing for anything else
+// ("UNLIMITED", "NOT_SET", "INVALID").
+std::optional<std::chrono::seconds> parse_time_left(std::string_view text) noexcept;
+
+// Asks squeue, which knows the limit also after an administrator has changed it. Nothing outside of
+// a job, without a limit, or where there is no squeue. May take as long as SLURM's controller does.
+std::optional<Deadline> job_deadline();
+
+}  // namespace ddp::train

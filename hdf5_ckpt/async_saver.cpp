@@ -1,0 +1,60 @@
+// The thread of one save ends with it: a thread that waits for the next would cost nothing less.
+
+#include "hdf5_ckpt/async_saver.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+namespace ddp::ckpt {
+namespace {
+
+// Signals are for the program's own threads: a save must not be interrupted by them.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_ = {};
+};
+
+}  // namespace
+
+void AsyncSaver::start(std::span<const ArrayView> arrays, Write write) {
+  wait();
+  if (Snapshot::bytes_for(arrays) > options_.budget_bytes) {
+    write(arrays);
+    return;
+  }
+  snapshot_.take(arrays, options_.copy_threads);
+  const SignalsBlocked blocked;  // the thread inherits it
+  running_ = true;
+  try {
+    thread_ = std::jthread([this, write = std::move(write)] {
+      try {
+        write(snapshot_.views());
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+      running_ = false;
+    });
+  } catch (...) {
+    running_ = false;
+    throw;
+  }
+}
+
+void AsyncSaver::wait() {
+  if (thread_.joinable()) thread_.join();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+}  // namespace ddp::ckpt

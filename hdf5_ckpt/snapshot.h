@@ -1,0 +1,43 @@
+#pragma once
+// A copy of arrays in memory of its own, kept and reused from save to save, so that training may
+// change the originals while the copy is written.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hdf5_ckpt/array.h"
+
+namespace ddp::ckpt {
+
+class Snapshot {
+ public:
+  Snapshot() = default;
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+  ~Snapshot();
+
+  // Copies all arrays with `threads` threads; what it held before is gone. Every copy starts at an
+  // address that O_DIRECT takes. Grows, and is then as slow as fresh pages are, only if more bytes
+  // are needed than ever before. Throws Error if there is no memory; then it holds nothing.
+  void take(std::span<const ArrayView> arrays, unsigned threads);
+
+  // Of the copies; valid until the next take().
+  const std::vector<ArrayView>& views() const noexcept { return views_; }
+
+  // Bytes that take() would need for these arrays.
+  static std::uint64_t bytes_for(std::span<const ArrayView> arrays) noexcept;
+
+  // Bytes of memory held.
+  std::uint64_t capacity() const noexcept { return capacity_; }
+
+ private:
+  void reserve(std::uint64_t bytes);
+  void release() noexcept;
+
+  std::byte* memory_ = nullptr;
+  std::uint64_t capacity_ = 0;
+  std::vector<ArrayView> views_;
+};
+
+}  // namespace ddp::ckpt

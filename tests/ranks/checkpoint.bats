@@ -1,0 +1,146 @@
+#!/usr/bin/env bats
+# Checkpoints of ddp-train as several processes: signals at any moment, a full disk, ranks that die or
+# stand still while they save. A run that is resumed ends with the bits of one that was not disturbed.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
+  bin=${SLURM_DDP_BUILD:-$here/build}/bin
+  train=$bin/ddp-train
+  cd "$BATS_TEST_TMPDIR" || exit 1
+  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+}
+
+teardown() {
+  mountpoint -q disk && umount disk
+  return 0
+}
+
+# ranks N ARGS...: a training of N ranks that must end within a minute.
+ranks() {
+  local n=$1
+  shift
+  timeout 60 mpirun --quiet -n "$n" "$train" "$@"
+}
+
+# The processes of the training that background job $1 runs, in the order of their start.
+rank_pids() {
+  local pid
+  for pid in $(pgrep -P "$1"); do
+    if [ "$(cat "/proc/$pid/comm")" = ddp-train ]; then echo "$pid"; else rank_pids "$pid"; fi
+  done
+}
+
+parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
+
+model=(--model mnist-cnn --epochs 3 --batch 32)
+shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05)
+
+@test "a signal to any rank: all stop after one step, the checkpoint is whole, the end is the same" {
+  run -0 ranks 2 "${model[@]}"
+  whole=$(parameters)
+  local number=0 signal stopped=0
+  local signals=(USR1 TERM USR2)
+  [ -z "${SLURM_DDP_LONG_TESTS:-}" ] || signals+=(USR1 TERM USR2 USR1 TERM USR2 USR1 TERM USR2)
+  for signal in "${signals[@]}"; do
+    number=$((number + 1))
+    rm -rf ck
+    ranks 2 "${model[@]}" --checkpoint-dir ck --checkpoint-every 2 > "log$number" 2>&1 3>&- &
+    job=$!
+    until [ "$(rank_pids "$job" | wc -l)" -eq 2 ] && compgen -G 'ck/step-*' > /dev/null; do sleep 0.01; done
+    sleep "0.0$((number * 17 % 10))"
+    # To one of the ranks, in turn; a second one in the middle of the save changes nothing.
+    rank_pids "$job" | sed -n "$((number % 2 + 1))p" | xargs kill "-$signal"
+    rank_pids "$job" | xargs -r kill "-$signal" || true
+    status=0
+    wait "$job" || status=$?
+    [ "$status" -eq 75 ] || { echo "status $status" && cat "log$number" && false; }
+    grep -F "because SIG$signal was received" "log$number"
+    run -0 "$bin/ddp-ckpt" verify ck
+    run -0 compgen -G 'ck/step-*'
+    run ! compgen -G 'ck/.tmp-*'
+    step=$(grep -o 'stopped at step [0-9]*' "log$number" | tail -n 1 | grep -o '[0-9]*$')
+    [ -d "ck/step-$(printf %08d "$step")" ]
+    run -0 ranks 2 "${model[@]}" --checkpoint-dir ck
+    [ "$whole" = "$(parameters)" ]
+    stopped=$((stopped + 1))
+  done
+  echo "fault matrix: signal to a rank in training: $stopped points" >&3
+}
+
+@test "ranks share the writing, and any number of ranks reads it" {
+  big=("${shared[@]}" --batch 16)
+  run -0 ranks 2 "${big[@]}" --steps 4
+  whole=$(parameters)
+  run -0 ranks 2 "${big[@]}" --steps 2 --checkpoint-dir ck
+  run -0 ls ck/step-00000002
+  [[ $output == *rank-00000-of-00002.h5*rank-00001-of-00002.h5* ]]
+    run -0 "$bin/ddp-ckpt" verify ck
+  cp -r ck three
+  run -0 ranks 2 "${big[@]}" --steps 4 --checkpoint-dir ck
+  [ "$whole" = "$(parameters)" ]
+  run -0 ranks 3 "${big[@]}" --steps 3 --checkpoint-dir three
+  [[ $output == *"(step 2, made by 2 ranks)"* ]]
+  run -0 "$train" "${big[@]}" --steps 4 --checkpoint-dir three
+  [[ $output == *"(step 3, made by 3 ranks)"* ]]
+}
+
+@test "a rank that is killed while it saves, in any stage: the checkpoint before is whole and loads" {
+  strace -o /dev/null true || skip "strace may not trace here"
+  run -0 ranks 2 "${shared[@]}" --steps 1 --checkpoint-dir base
+  local points=0 rank call stage
+  # Rank 0 alone publishes.
+  local stages=(0/fsync:2 0/renameat2:1 1/pwrite64:6)
+  [ -z "${SLURM_DDP_LONG_TESTS:-}" ] || stages+=(0/fallocate:1 0/pwrite64:6 0/fsync:{1,3,4} 1/fallocate:1 1/fsync:{1,2})
+  for stage in "${stages[@]}"; do
+    rank=${stage%/*}
+    call=${stage#*/}
+    rm -rf ck && cp -r base ck
+    cat > struck <<SH
+#!/bin/bash
+[ "\$OMPI_COMM_WORLD_RANK" = $rank ] || exec "\$@"
+exec strace -f -o trace -e trace=${call%:*} -e inject=${call%:*}:signal=SIGKILL:when=${call#*:} "\$@"
+SH
+    chmod +x struck
+    run timeout 60 mpirun --quiet -n 2 ./struck "$train" "${shared[@]}" --steps 2 \
+      --checkpoint-dir ck --timeout 10
+    [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+    grep -q 'killed by SIGKILL' trace
+    run -0 "$bin/ddp-ckpt" verify ck/step-00000001
+    [ ! -e ck/step-00000002 ] || "$bin/ddp-ckpt" verify ck/step-00000002
+    points=$((points + 1))
+  done
+  run -0 ranks 2 "${shared[@]}" --steps 2 --checkpoint-dir ck
+  run ! compgen -G 'ck/.tmp-*'
+  echo "fault matrix: rank killed in a stage of a shared save: $points points" >&3
+}
+
+@test "a rank that stands still while others save is named, and the checkpoint before loads" {
+  ranks 2 --model mnist-cnn --epochs 1000 --checkpoint-dir ck --checkpoint-every 1 --timeout 2 > log 2>&1 3>&- &
+  job=$!
+  until [ "$(compgen -G 'ck/step-*' | wc -l)" -ge 2 ]; do sleep 0.02; done
+  kill -STOP "$(rank_pids "$job" | tail -n 1)"
+  if wait "$job"; then false; fi
+  grep -E 'does not answer: stopped' log
+  run -0 ranks 2 --model mnist-cnn --steps 1 --checkpoint-dir ck
+  [[ $output == *"resumed from"* ]]
+}
+
+@test "64 MiB of disk, a model of 40 MiB, keep-last 3: training goes on, says why, and the last one loads" {
+  mkdir disk
+  mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
+  run --separate-stderr ranks 1 --model mlp --width 1850 --layers 4 --batch 16 --steps 3 --momentum 0 \
+    --checkpoint-dir disk/ck --checkpoint-every 1 --keep-last 3
+  echo "$output" && echo "$stderr"
+  [ "$status" -eq 0 ]
+  [[ $output == *"done: 3 steps"* ]]
+  [ "$(grep -c '^warning: the checkpoint of step [23] was not saved, training goes on: .*No space left on device' <<< "$stderr")" -eq 2 ]
+  run -0 "$bin/ddp-ckpt" verify disk/ck
+  [[ $output == *step-00000001* ]]
+  size=$(stat -c %s disk/ck/step-00000001/model.h5)
+  [ "$size" -gt $((38 << 20)) ] && [ "$size" -lt $((44 << 20)) ]
+  run ranks 1 --model mlp --width 1850 --layers 4 --batch 16 --steps 2 --momentum 0 --checkpoint-dir disk/ck
+  [[ $output == *"resumed from "*"/disk/ck/step-00000001"* ]]
+}

@@ -1,0 +1,55 @@
+// What ranks agree on between two steps, and when a run stops for the end of its time.
+#include "ddp_runtime/train/step_boundary.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+
+namespace ddp::train {
+namespace {
+
+TEST(TimeLeft, IsReadAsSqueuePrintsIt) {
+  const auto seconds = [](const char* text) {
+    const auto left = parse_time_left(text);
+    return left ? left->count() : -1;
+  };
+  EXPECT_EQ(seconds("0:59\n"), 59);
+  EXPECT_EQ(seconds("12:30"), 750);
+  EXPECT_EQ(seconds("1:00:00"), 3600);
+  EXPECT_EQ(seconds("2-03:00:01 "), 2 * 86400 + 3 * 3600 + 1);
+  for (const char* none : {"", "UNLIMITED", "NOT_SET", "INVALID", "-1:00", "1:2:3:4", "1-", "1:x",
+                           "99999999999999999999", "slurm_load_jobs error"}) {
+    EXPECT_EQ(seconds(none), -1) << none;
+  }
+}
+
+TEST(LeadTime, CoversAStepThatHasJustBegunAndASlowSave) {
+  EXPECT_GT(lead_seconds(3, 20), 3 + 20);
+  EXPECT_GT(lead_seconds(3, 40) - lead_seconds(3, 20), 20);
+  EXPECT_GT(lead_seconds(0, 0), 0);
+}
+
+TEST(StepBoundary, AllLearnWhatAnyRankSays) {
+  comm::run_ranks(3, [](comm::Group& group) {
+    StepBoundary boundary(group);
+    const auto agree = [&](bool writing) {
+      boundary.begin(writing, 100);
+      return boundary.end();
+    };
+    EXPECT_FALSE(agree(false).writing);
+    EXPECT_TRUE(agree(group.rank() == 2).writing);
+    EXPECT_EQ(agree(false).stop, "");
+    const auto now = std::chrono::steady_clock::now();
+    if (group.rank() == 0) boundary.set_deadline(now + std::chrono::hours(1));
+    EXPECT_EQ(agree(false).stop, "");
+    if (group.rank() == 0) boundary.set_deadline(now + std::chrono::seconds(50));
+    EXPECT_EQ(agree(false).stop, "the job's time is nearly up");
+    if (group.rank() == 1) raise(SIGUSR2);
+    // Threads share one process and with it the signal; the others see it now or a step later.
+    EXPECT_EQ((agree(false), agree(false)).stop, "SIGUSR2 was received");
+  });
+}
+
+}  // namespace
+}  // namespace ddp::train
