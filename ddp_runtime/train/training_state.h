@@ -46,7 +46,9 @@ void set_cpu_generator_state(const torch::Tensor& state);
 
 class TrainingState {
  public:
-  TrainingState(DistributedDataParallel& replica, torch::optim::Optimizer& optimizer);
+  // `replica`, which may be null, has an order of gradients to keep. All must outlive this.
+  TrainingState(comm::Group& group, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+                DistributedDataParallel* replica);
 
   // Collective. On rank 0 the arrays to save, tensors that own or share the state; they must be
   // written before the next step. Empty on the others.
@@ -62,9 +64,9 @@ class TrainingState {
  private:
   std::vector<NamedTensor> model_tensors() const;
 
-  DistributedDataParallel& replica_;
   comm::Group& group_;
   torch::nn::Module& module_;
+  DistributedDataParallel* replica_;
   OptimizerState optimizer_state_;
   std::vector<std::int64_t> loaded_order_;  // likewise: see DistributedDataParallel::gradient_order
   torch::Tensor loaded_generators_;  // rank 0, between load() and distribute(): [ranks, bytes]
