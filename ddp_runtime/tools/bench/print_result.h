@@ -8,6 +8,7 @@ namespace ddp::bench {
 void print_step(const nlohmann::json& result);
 void print_memory(const nlohmann::json& result);
 void print_allreduce(const nlohmann::json& result);
+void print_async(const nlohmann::json& result);
 void print_timeline(const nlohmann::json& result);
 
 }  // namespace ddp::bench
