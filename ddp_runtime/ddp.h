@@ -15,6 +15,7 @@
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/parallel/hooks/power_sgd.h"
+#include "ddp_runtime/parallel/stale_synchronous.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 #include "ddp_runtime/train/optimizer.h"
 #include "ddp_runtime/train/run_table.h"

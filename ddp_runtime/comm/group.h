@@ -12,6 +12,7 @@
 
 #include "ddp_runtime/comm/buffer.h"
 #include "ddp_runtime/comm/diagnosis/activity.h"
+#include "ddp_runtime/comm/private_line.h"
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {
@@ -35,6 +36,10 @@ class Group {
   // happen to be full. The first call with a name is collective, in the same order on all ranks,
   // and blocks; later ones give the same channel. Lives as long as this group.
   virtual Group& channel(const std::string& name) = 0;
+  // A way between the same ranks for messages of the caller's own, sent by a thread of the caller's
+  // own. Collective, in the same order on all ranks, and blocks; each call opens another one. Lives
+  // as long as this group, and the caller's thread must end before it.
+  virtual PrivateLine& private_line(const std::string& name) = 0;
 
   // A hash of the collectives that this rank has called here so far: what, of which type, how long,
   // in which order. Where it differs between ranks they no longer do the same, and what they

@@ -51,8 +51,8 @@ P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
       everyone_(Team::all(transport_->rank(), transport_->size())),
       thread_([this] { communicate(); }) {}
 
-P2pGroup::P2pGroup(const P2pGroup& parent, std::string name)
-    : transport_(parent.connect_()),
+P2pGroup::P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport, std::string name)
+    : transport_(std::move(transport)),
       failures_(parent.failures_),
       options_(parent.options_),
       channel_(std::move(name)),
@@ -64,11 +64,23 @@ P2pGroup::P2pGroup(const P2pGroup& parent, std::string name)
 Group& P2pGroup::channel(const std::string& name) {
   const auto found = channels_.find(name);
   if (found != channels_.end()) return *found->second;
+  auto transport = connect_again(fmt::format("channel {}", name));
+  std::unique_ptr<P2pGroup> opened(new P2pGroup(*this, std::move(transport), name));
+  return *channels_.emplace(name, std::move(opened)).first->second;
+}
+
+PrivateLine& P2pGroup::private_line(const std::string& name) {
+  auto transport = connect_again(fmt::format("line {}", name));
+  private_lines_.push_back(std::make_unique<PrivateLine>(
+      PrivateLine{std::move(transport), &failures_, options_.limits, nullptr}));
+  return *private_lines_.back();
+}
+
+std::unique_ptr<Transport> P2pGroup::connect_again(const std::string& what) {
   if (!connect_) throw std::logic_error("this group was made without a way to open channels");
   // Connecting has no time limit and does not notice failures; this has and does.
-  barrier(fmt::format("opening of channel {}", name)).wait();
-  std::unique_ptr<P2pGroup> opened(new P2pGroup(*this, name));
-  return *channels_.emplace(name, std::move(opened)).first->second;
+  barrier(fmt::format("opening of {}", what)).wait();
+  return connect_();
 }
 
 std::uint64_t P2pGroup::call_history() const {

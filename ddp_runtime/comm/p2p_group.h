@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/group.h"
@@ -50,6 +51,7 @@ class P2pGroup final : public Group {
 
   Group& channel(const std::string& name) override;
   std::uint64_t call_history() const override;
+  PrivateLine& private_line(const std::string& name) override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   Work all_reduce(Buffer data, ReduceOp op, std::string label,
@@ -63,7 +65,7 @@ class P2pGroup final : public Group {
 
  private:
   // A channel of `parent`.
-  P2pGroup(const P2pGroup& parent, std::string name);
+  P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport, std::string name);
 
   // Collectives are numbered, the same on all ranks, so that a rank that skipped one cannot be
   // matched with another; messages between two ranks are not, since the others do not see them.
@@ -87,6 +89,7 @@ class P2pGroup final : public Group {
 
   Work enqueue(Kind kind, std::string name, std::string label, std::string signature,
                std::function<void()> run);
+  std::unique_ptr<Transport> connect_again(const std::string& what);
   void communicate();
   void execute(Operation& operation);
   ActivityLog::Handle begin(const Operation& operation);
@@ -111,7 +114,9 @@ class P2pGroup final : public Group {
   bool stopping_ = false;
   std::thread thread_;  // it uses everything above
 
-  std::map<std::string, std::unique_ptr<P2pGroup>> channels_;  // of the calling thread
+  // Of the calling thread.
+  std::map<std::string, std::unique_ptr<P2pGroup>> channels_;
+  std::vector<std::unique_ptr<PrivateLine>> private_lines_;
 };
 
 }  // namespace ddp::comm

@@ -54,16 +54,18 @@ StepSummary summarise(const std::vector<StepRecord>& steps, std::size_t warmup) 
   if (summary.steps == 0) return summary;
   const double share = 1.0 / static_cast<double>(summary.steps);
   std::vector<double> totals;
+  std::size_t bytes = 0;  // added up whole, so that equal steps have a whole mean
   for (std::size_t i = skipped; i < steps.size(); ++i) {
     const StepRecord& step = steps[i];
     totals.push_back(step.total());
     summary.mean += share * step.total();
     summary.other_mean += share * step.other();
     for (std::size_t p = 0; p < kPhases; ++p) summary.phase_means[p] += share * step.seconds[p];
-    summary.communication_bytes += share * static_cast<double>(step.communication_bytes);
+    bytes += step.communication_bytes;
     summary.communication_seconds += share * step.communication_seconds;
     summary.hidden_seconds += share * step.hidden_seconds;
   }
+  summary.communication_bytes = static_cast<double>(bytes) / static_cast<double>(summary.steps);
   summary.p50 = percentile(totals, 0.5);
   summary.p95 = percentile(totals, 0.95);
   return summary;

@@ -12,6 +12,7 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/tools/bench/allreduce_bench.h"
+#include "ddp_runtime/tools/bench/async_bench.h"
 #include "ddp_runtime/tools/bench/ckpt_bench.h"
 #include "ddp_runtime/tools/bench/memory_bench.h"
 #include "ddp_runtime/tools/bench/print_result.h"
@@ -44,19 +45,30 @@ struct Options {
   int threads = 0;
   bool plain = false;
   double bucket_mb = 0;
+  std::int64_t context = 128;
   double segment_kib = 0;
   bench::StepBenchOptions step;
   bench::AllreduceBenchOptions allreduce;
   bench::TimelineOptions timeline;
   bench::CkptBenchOptions ckpt;
+  bench::AsyncBenchOptions async;
   ddp::comm::WorldOptions world;
 };
 
 void add_model(CLI::App& command, Options& options) {
   auto& model = options.step.model;
-  command.add_option("--model", model.name, "mlp or mnist-cnn")->capture_default_str();
-  command.add_option("--width", model.width, "Units or channels per layer")->capture_default_str();
-  command.add_option("--layers", model.layers, "Hidden layers of mlp")->capture_default_str();
+  command.add_option("--model", model.name, "mlp, mnist-cnn, resnet18 or gpt")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--width", model.width,
+          "Units or channels per layer; 0: 1024 of mlp, 256 of gpt, the model's default otherwise")
+      ->capture_default_str();
+  command.add_option("--layers", model.layers, "Hidden layers of mlp (0: 8), blocks of gpt (0: 4)")
+      ->capture_default_str();
+  command.add_option("--context", options.context, "Tokens that gpt reads at once")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
   command.add_option("--batch", options.step.batch, "Samples per rank")
       ->check(ddp::tools::positive())
       ->capture_default_str();
@@ -125,6 +137,33 @@ CLI::App* add_allreduce(CLI::App& app, Options& options) {
   return command;
 }
 
+CLI::App* add_async(CLI::App& app, Options& options) {
+  auto* command =
+      app.add_subcommand("async", "Training on digits with stragglers, synchronous and stale");
+  auto& async = options.async;
+  command->add_option("--staleness", async.staleness, "The bounds to compare")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  command->add_option("--epochs", async.epochs, "Passes over the data, of each run")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command->add_option("--batch", async.batch, "Samples per rank")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command->add_option("--lr", async.learning_rate, "Learning rate")->capture_default_str();
+  command->add_option("--momentum", async.momentum, "Of sgd")
+      ->check(ddp::tools::fraction())
+      ->capture_default_str();
+  command->add_option("--sleep-ms", async.sleep_ms, "How long a rank is held up in a slow step")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  command->add_option("--sleep-every", async.sleep_every, "One step of so many is slow, by chance")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command->add_option("--json", options.json_file, "Also write the result to this file");
+  return command;
+}
+
 CLI::App* add_timeline(CLI::App& app, Options& options) {
   auto* command = app.add_subcommand("timeline", "Who sends what when in one all-reduce");
   command->add_option("--schedule", options.timeline.schedule, "ring, doubling or chain")
@@ -153,6 +192,29 @@ CLI::App* add_ckpt(CLI::App& app, Options& options) {
   return command;
 }
 
+// Sizes that were not given, and samples that the model is made for.
+void shape(ddp::models::ModelOptions& model, std::int64_t context) {
+  const auto or_default = [](std::int64_t& size, std::int64_t value) {
+    if (size == 0) size = value;
+  };
+  if (model.name == "mlp") {
+    or_default(model.width, 1024);
+    or_default(model.layers, 8);
+    model.input = {model.width};
+  } else if (model.name == "gpt") {
+    or_default(model.width, 256);
+    or_default(model.layers, 4);
+    or_default(model.heads, 4);
+    model.input = {context};
+    model.classes = 256;
+    model.tokens = true;
+  } else if (model.name == "mnist-cnn") {
+    model.input = {1, 28, 28};
+  } else {
+    model.input = {3, 32, 32};
+  }
+}
+
 void complete(Options& options) {
   auto& limits = options.world.group.limits;
   limits.segment_bytes = static_cast<std::size_t>(options.segment_kib * 1024);
@@ -162,12 +224,7 @@ void complete(Options& options) {
   buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
   if (options.threads > 0) torch::set_num_threads(options.threads);
   auto& model = options.step.model;
-  if (model.name == "mlp") {
-    model.input = {model.width};
-  } else {
-    model.input = {1, 28, 28};
-    model.layers = 0;
-  }
+  shape(model, options.context);
 }
 
 // This program again, for the plain loop in a process of its own.
@@ -214,12 +271,11 @@ int main(int argc, char** argv) {
   app.set_config("--config", "", "Read options from a file (name=value lines)");
   app.require_subcommand(1);
   Options options;
-  options.step.model.width = 1024;
-  options.step.model.layers = 8;
   const auto* step = add_step(app, options);
   const auto* memory = add_memory(app, options);
   const auto* allreduce = add_allreduce(app, options);
   const auto* ckpt = add_ckpt(app, options);
+  const auto* async = add_async(app, options);
   add_timeline(app, options);
 
   const bool speaks = ddp::comm::rank_from_environment() == 0;
@@ -244,6 +300,8 @@ int main(int argc, char** argv) {
     } else if (ckpt->parsed()) {
       if (world.size() > 1) throw ddp::UsageError("ddp-bench ckpt measures one process; start one");
       report(world, options, bench::run_ckpt_bench(options.ckpt), bench::print_ckpt);
+    } else if (async->parsed()) {
+      report(world, options, bench::run_async_bench(world, options.async), bench::print_async);
     } else {
       report(world, options, bench::run_timeline(world, options.timeline), bench::print_timeline);
     }

@@ -129,6 +129,10 @@ void add_run_options(CLI::App& app, CommandLine& c) {
       "--deterministic", c.deterministic,
       "Add gradients up in the order of the ranks: the same bits whatever the network, the "
       "nodes and the bucket size are, and those of one rank that accumulates");
+  app.add_option("--staleness", t.staleness,
+                 "Asynchronous: a rank waits only while it is this many steps ahead of the slowest "
+                 "one; its gradients are applied when they come (sgd only) [off: synchronous]")
+      ->check(ddp::tools::not_negative());
   app.add_flag("--allow-unused", t.parallel.allow_unused,
                "Parameters may take no part in some losses");
   app.add_option("--failure-dump", c.failure_dump,
@@ -217,6 +221,10 @@ void interpret(CommandLine& c) {
   t.schedule = ddp::train::parse_schedule(c.schedule);
   t.on_nan = ddp::train::parse_on_nan(c.on_nan);
   t.parallel.hook = ddp::hooks::by_name(c.comm_hook);
+  if (c.deterministic && t.staleness.value_or(0) > 0) {
+    throw ddp::UsageError(
+        "--deterministic needs --staleness 0: with more, gradients are applied when they come");
+  }
   if (t.checkpoint.keep_best && t.checkpoint.directory.empty()) {
     throw ddp::UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "ddp_runtime/amp/autocast.h"
@@ -39,6 +40,9 @@ enum class OnNan : std::uint8_t { stop, skip };
 OnNan parse_on_nan(const std::string& name);
 
 struct TrainOptions {
+  // Asynchronous: so many steps may a rank be ahead of the slowest one. Nothing: synchronous. See
+  // docs/async.md.
+  std::optional<std::int64_t> staleness;
   std::int64_t epochs = 1;
   std::int64_t steps = 0;          // of all epochs together; 0: no limit
   std::int64_t batch = 64;         // samples of one micro-batch on one rank

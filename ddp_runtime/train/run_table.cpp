@@ -98,6 +98,10 @@ std::string run_table(const RunHeader& header, const TrainOptions& o) {
                            plural(header.threads, "thread")));
   row("batch", batch(header, o));
   row("length", length(header, o));
+  if (o.staleness) {
+    row("asynchronous",
+        fmt::format("no rank more than {} ahead of the slowest", plural(*o.staleness, "step")));
+  }
   row("optimizer", optimizer(o));
   row("learning rate", learning_rate(header, o));
   row("precision", precision(o));

@@ -73,10 +73,10 @@ Trainer::Trainer(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
       options_(std::move(options)),
-      step_(group, task_.module, task_.forward, options_, recorder_),
+      step_(make_training_step(group, task_.module, task_.forward, options_, recorder_)),
       learning_rate_(learning_rate_of(options_, group.size())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
-      state_(step_.replica(), step_.optimizer()),
+      state_(group, task_.module, step_->optimizer(), step_->replica()),
       checkpointer_(group, state_, options_.checkpoint, describe(task_, options_, sampler_)) {
   require_report_directory(group_, options_.report_directory);
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));
@@ -110,7 +110,7 @@ void Trainer::resume() {
   const auto resumed = checkpointer_.resume(generator_seed(options_.seed, group_.rank()));
   if (!resumed) return;
   position_ = *resumed;
-  auto* const scaler = step_.scaler();
+  auto* const scaler = step_->scaler();
   if (scaler != nullptr && position_.loss_scale.scale > 0) scaler->restore(position_.loss_scale);
 }
 
@@ -172,9 +172,9 @@ void Trainer::run_epoch() {
 void Trainer::run_step(data::Prefetcher& batches, double learning_rate) {
   group_.activity().set_phase(
       fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
-  const auto outcome = step_.run(batches, learning_rate, position_.consumed);
+  const auto outcome = step_->run(batches, learning_rate, position_.consumed);
   ++position_.step;
-  if (const auto* scaler = step_.scaler()) position_.loss_scale = scaler->state();
+  if (const auto* scaler = step_->scaler()) position_.loss_scale = scaler->state();
   losses_.push_back({position_.step, position_.epoch, outcome.loss, learning_rate, 0});
   if (!outcome.left_out.empty()) {
     progress_->log(fmt::format("step {} updated nothing: {}", position_.step, outcome.left_out));
@@ -186,6 +186,7 @@ void Trainer::finish_step() {
   if (!epoch_done() && saves() && interrupted_.empty() &&
       checkpointer_.due(position_.step, false)) {
     const auto span = recorder_.measure(Phase::checkpoint);
+    step_->settle();
     reduce_losses();
     checkpointer_.save(position_);
   }
@@ -193,7 +194,7 @@ void Trainer::finish_step() {
   losses_.back().seconds = recorder_.steps().back().total();
   longest_step_ = std::max(longest_step_, losses_.back().seconds);
   if (options_.log_every_steps > 0 && position_.step % options_.log_every_steps == 0) {
-    reduce_losses();
+    if (step_->synchronous()) reduce_losses();
     const auto point = progress_point();
     progress_->log(progress_line(point, progress_->seconds_left(point)));
   }
@@ -262,6 +263,7 @@ void Trainer::save_after_step() {
 
 void Trainer::evaluate_now() {
   if (evaluated_step_ == position_.step) return;
+  step_->settle();
   group_.activity().set_phase(fmt::format("evaluation after step {}", position_.step));
   const auto& data = *task_.data.evaluation;
   const std::int64_t samples =
@@ -310,7 +312,9 @@ RunResult Trainer::finish() {
                        started_unix_};
   const RunOutcome outcome{position_.step - first_step_, epoch_loss_, evaluation_, crc,
                            position_.best.loss};
-  const auto report = make_run_report(group_, facts, outcome, recorder_.steps());
+  auto report = make_run_report(group_, facts, outcome, recorder_.steps());
+  const auto asynchronous = step_->finish();
+  if (!report.is_null() && !asynchronous.is_null()) report["asynchronous"] = asynchronous;
   RunResult result;
   result.step = position_.step;
   result.evaluation = evaluation_;

@@ -84,7 +84,7 @@ class Trainer {
   TrainTask task_;
   TrainOptions options_;
   profile::StepRecorder recorder_;
-  TrainingStep step_;
+  std::unique_ptr<TrainingStep> step_;
   LearningRate learning_rate_;
   data::DistributedSampler sampler_;
   TrainingState state_;

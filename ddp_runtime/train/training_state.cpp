@@ -118,10 +118,11 @@ ckpt::ArrayView array_view(const NamedTensor& t) {
   return {view.name, view.dtype, view.shape, view.bytes};
 }
 
-TrainingState::TrainingState(DistributedDataParallel& replica, torch::optim::Optimizer& optimizer)
-    : replica_(replica),
-      group_(replica.group()),
-      module_(replica.module()),
+TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
+                             torch::optim::Optimizer& optimizer, DistributedDataParallel* replica)
+    : group_(group),
+      module_(module),
+      replica_(replica),
       optimizer_state_(optimizer, named_parameters(module_)) {
   for (const auto& parameter : named_parameters(module_)) {
     parameters_.insert("model/" + parameter.name);
@@ -153,7 +154,7 @@ std::vector<NamedTensor> TrainingState::collect() {
   for (int rank = 0; rank < group_.size(); ++rank) {
     arrays.push_back({generator_name(rank), all[rank]});
   }
-  const auto order = replica_.gradient_order();
+  const auto order = replica_ != nullptr ? replica_->gradient_order() : loaded_order_;
   if (!order.empty()) arrays.push_back({kGradientOrder, torch::tensor(order, torch::kInt64)});
   return arrays;
 }
@@ -229,7 +230,7 @@ void TrainingState::distribute(std::uint64_t seed) {
   group_.broadcast(comm::buffer_of(length), 0, "length of the gradients' order").wait();
   loaded_order_.resize(static_cast<std::size_t>(length));
   group_.broadcast(comm::buffer_of(std::span(loaded_order_)), 0, "order of gradients").wait();
-  replica_.expect_gradient_order(loaded_order_);
+  if (replica_ != nullptr) replica_->expect_gradient_order(loaded_order_);
 }
 
 }  // namespace ddp::train

@@ -47,7 +47,9 @@ void set_cpu_generator_state(const torch::Tensor& state);
 
 class TrainingState {
  public:
-  TrainingState(DistributedDataParallel& replica, torch::optim::Optimizer& optimizer);
+  // `replica`, which may be null, has an order of gradients to keep. All must outlive this.
+  TrainingState(comm::Group& group, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
+                DistributedDataParallel* replica);
 
   // Collective. The arrays to save, the same on every rank: tensors that own or share the state;
   // they must be written, or copied, before the next step.
@@ -67,9 +69,9 @@ class TrainingState {
  private:
   std::vector<NamedTensor> model_tensors() const;
 
-  DistributedDataParallel& replica_;
   comm::Group& group_;
   torch::nn::Module& module_;
+  DistributedDataParallel* replica_;
   OptimizerState optimizer_state_;
   std::unordered_set<std::string> parameters_;  // as arrays are named
   std::vector<std::int64_t> loaded_order_;  // likewise: see DistributedDataParallel::gradient_order

@@ -1,39 +1,12 @@
 #include "ddp_runtime/train/training_step.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <bit>
-#include <cmath>
 
 #include "ddp_runtime/comm/errors.h"
-#include "ddp_runtime/train/optimizer.h"
+#include "ddp_runtime/train/asynchronous_step.h"
+#include "ddp_runtime/train/synchronous_step.h"
 
 namespace ddp::train {
-namespace {
-
-using profile::Phase;
-
-DataParallelOptions parallel_options(const TrainOptions& options) {
-  auto parallel = options.parallel;
-  if (options.on_nan == OnNan::skip) parallel.check_loss = false;  // LossWatch looks
-  return parallel;
-}
-
-std::optional<amp::GradScaler> make_scaler(const TrainOptions& options) {
-  if (options.loss_scale == 0 && options.precision != amp::Precision::fp16) return std::nullopt;
-  amp::GradScalerOptions scaling;
-  if (options.loss_scale > 0) scaling.initial_scale = static_cast<float>(options.loss_scale);
-  return amp::GradScaler(scaling);
-}
-
-// A fact for the ranks to agree on besides the position: the loss scale. See Note [Loss scale].
-std::int64_t with_scale(std::int64_t tag, const std::optional<amp::GradScaler>& scaler) {
-  if (!scaler) return tag;
-  return tag ^ (static_cast<std::int64_t>(std::bit_cast<std::int32_t>(scaler->scale())) << 32);
-}
-
-}  // namespace
 
 OnNan parse_on_nan(const std::string& name) {
   if (name == "stop") return OnNan::stop;
@@ -41,105 +14,14 @@ OnNan parse_on_nan(const std::string& name) {
   throw UsageError(fmt::format("--on-nan takes stop or skip, not '{}'", name));
 }
 
-TrainingStep::TrainingStep(comm::Group& group, torch::nn::Module& module, const Forward& forward,
-                           const TrainOptions& options, profile::StepRecorder& recorder)
-    : group_(group),
-      module_(module),
-      forward_(forward),
-      options_(options),
-      recorder_(recorder),
-      replica_(module, group, parallel_options(options)),
-      optimizer_(make_optimizer(module, options.optimizer)),
-      scaler_(make_scaler(options)) {
-  amp::require_precision(torch::kCPU, options_.precision);
-  if (options_.on_nan == OnNan::skip) watch_.emplace(group_);
-}
-
-StepOutcome TrainingStep::run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) {
-  set_learning_rate(*optimizer_, learning_rate);
-  const auto micro_batches = static_cast<int>(options_.micro_batches);
-  auto step = replica_.begin_step(micro_batches, with_scale(tag, scaler_));
-  finite_ = true;
-  buffers_before_.clear();
-  if (watch_) {
-    for (const auto& buffer : module_.buffers()) buffers_before_.push_back(buffer.clone());
+std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
+                                                 const Forward& forward,
+                                                 const TrainOptions& options,
+                                                 profile::StepRecorder& recorder) {
+  if (options.staleness) {
+    return std::make_unique<AsynchronousStep>(group, module, forward, options, recorder);
   }
-  StepOutcome outcome;
-  for (int micro = 1; micro <= micro_batches; ++micro) {
-    outcome.loss += run_micro_batch(step, batches, micro == micro_batches) / micro_batches;
-  }
-  recorder_.add_communication(replica_.communication(), replica_.times().backward);
-  const auto span = recorder_.measure(Phase::optimizer);
-  finish(step, outcome);
-  return outcome;
-}
-
-double TrainingStep::run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last) {
-  data::Batch batch;
-  {
-    const auto span = recorder_.measure(Phase::data);
-    batch = batches.next();
-  }
-  torch::Tensor loss;
-  double value = 0;
-  {
-    const auto span = recorder_.measure(Phase::forward);
-    loss = loss_of(batch);
-    value = loss.item<double>();
-  }
-  finite_ = finite_ && std::isfinite(value);
-  if (watch_ && last) watch_->ask(finite_);
-  step.backward(scaler_ ? scaler_->scale_loss(loss) : loss);
-  recorder_.add(Phase::backward, replica_.times().backward);
-  recorder_.add(Phase::exposed_comm, replica_.times().exposed);
-  return value;
-}
-
-torch::Tensor TrainingStep::loss_of(const data::Batch& batch) const {
-  const amp::AutocastGuard autocast(torch::kCPU, options_.precision);
-  return mean_cross_entropy(forward_(batch.inputs), batch.targets);
-}
-
-// The gradients were averaged, and the question was put to all ranks: each finds the same.
-std::string TrainingStep::why_leave_out() {
-  const auto ranks = watch_ ? watch_->answer() : std::vector<int>{};
-  bool finite = ranks.empty();
-  if (scaler_) {
-    const float scale = scaler_->scale();
-    finite = scaler_->unscale(module_.parameters()) && finite;
-    scaler_->update(finite);
-    if (!finite && ranks.empty()) {
-      return fmt::format("the gradients overflowed with a loss scale of {}, which is now {}", scale,
-                         scaler_->scale());
-    }
-  } else if (watch_ && finite) {
-    finite = amp::unscale_gradients(module_.parameters(), 1);
-  }
-  if (!ranks.empty()) {
-    return fmt::format("the loss is not finite on rank{} {}", ranks.size() == 1 ? "" : "s",
-                       fmt::join(ranks, ", "));
-  }
-  return finite ? "" : "a gradient is not finite";
-}
-
-void TrainingStep::finish(GradientStep& step, StepOutcome& outcome) {
-  outcome.left_out = why_leave_out();
-  if (outcome.left_out.empty()) {
-    left_out_in_a_row_ = 0;
-    if (options_.clip_norm > 0) {
-      torch::nn::utils::clip_grad_norm_(module_.parameters(), options_.clip_norm);
-    }
-    step.apply(*optimizer_);
-    return;
-  }
-  const torch::NoGradGuard no_grad;
-  const auto buffers = module_.buffers();
-  for (std::size_t i = 0; i < buffers_before_.size(); ++i) buffers[i].copy_(buffers_before_[i]);
-  if (++left_out_in_a_row_ < kMostLeftOut) return;
-  throw RuntimeError(
-      fmt::format("no update was possible in {} steps, the last time because {}; look at the data, "
-                  "or lower the learning rate",
-                  left_out_in_a_row_, outcome.left_out));
+  return std::make_unique<SynchronousStep>(group, module, forward, options, recorder);
 }
 
 }  // namespace ddp::train

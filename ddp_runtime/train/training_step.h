@@ -1,13 +1,12 @@
-// One optimiser step: micro-batches forward and backward, gradients averaged over the ranks, then
-// the update, or a reason to leave it out.
+// One optimiser step of this rank: micro-batches forward and backward, then the update, or a reason
+// to leave it out. Synchronous or not is for the step to know; the trainer's loop is the same.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <memory>
-#include <optional>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/group.h"
@@ -15,7 +14,6 @@
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/evaluation.h"
-#include "ddp_runtime/train/loss_watch.h"
 #include "ddp_runtime/train/options.h"
 
 namespace ddp::train {
@@ -27,41 +25,36 @@ struct StepOutcome {
 
 class TrainingStep {
  public:
-  // Collective. Throws UsageError or RuntimeError, on all ranks, if options or models do not fit.
-  // All but the options must outlive this.
-  TrainingStep(comm::Group& group, torch::nn::Module& module, const Forward& forward,
-               const TrainOptions& options, profile::StepRecorder& recorder);
+  virtual ~TrainingStep() = default;
+  TrainingStep() = default;
+  TrainingStep(const TrainingStep&) = delete;
+  TrainingStep& operator=(const TrainingStep&) = delete;
 
-  // Collective. Takes the step's micro-batches from `batches`. `tag` must be the same on all ranks.
-  // Throws RuntimeError, on all ranks, after kMostLeftOut steps in a row without an update.
-  StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag);
+  // Takes the step's micro-batches from `batches`. `tag` must be the same on all ranks. Throws
+  // RuntimeError after kMostLeftOut steps in a row without an update.
+  virtual StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) = 0;
+  // Whether run() ends with the same model on all ranks, so that they may meet in any step.
+  virtual bool synchronous() const noexcept = 0;
+  // Collective, after equally many steps on all ranks: the model, and the optimiser, are the same
+  // on all ranks from here to the next step.
+  virtual void settle() = 0;
+  // Collective, after the last step and settle(): what the report says of it, if anything.
+  virtual nlohmann::json finish() = 0;
 
-  DistributedDataParallel& replica() noexcept { return replica_; }
-  torch::optim::Optimizer& optimizer() noexcept { return *optimizer_; }
-  // Null without loss scaling.
-  amp::GradScaler* scaler() noexcept { return scaler_ ? &*scaler_ : nullptr; }
+  // What holds the optimiser's state for checkpoints.
+  virtual torch::optim::Optimizer& optimizer() noexcept = 0;
+  // Null if there is none.
+  virtual DistributedDataParallel* replica() noexcept = 0;
+  virtual amp::GradScaler* scaler() noexcept = 0;
 
   static constexpr int kMostLeftOut = 50;
-
- private:
-  double run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last);
-  torch::Tensor loss_of(const data::Batch& batch) const;
-  std::string why_leave_out();
-  void finish(GradientStep& step, StepOutcome& outcome);
-
-  comm::Group& group_;
-  torch::nn::Module& module_;
-  const Forward& forward_;
-  TrainOptions options_;
-  profile::StepRecorder& recorder_;
-  DistributedDataParallel replica_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  std::optional<amp::GradScaler> scaler_;
-  std::optional<LossWatch> watch_;  // if steps whose loss is not finite are left out
-
-  bool finite_ = true;                         // this rank's losses of this step
-  std::vector<torch::Tensor> buffers_before_;  // what forward did to running means can be undone
-  int left_out_in_a_row_ = 0;
 };
+
+// Collective. Throws UsageError or RuntimeError, on all ranks, if options or models do not fit. All
+// but the options must outlive the step.
+std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
+                                                 const Forward& forward,
+                                                 const TrainOptions& options,
+                                                 profile::StepRecorder& recorder);
 
 }  // namespace ddp::train

@@ -121,4 +121,24 @@ void print_timeline(const json& result) {
   }
 }
 
+void print_async(const json& result) {
+  fmt::print("training on {} ranks, each held up for {} ms in one step of {}\n",
+             result["world_size"].get<int>(), result["sleep_ms"].get<double>(),
+             result["sleep_every"].get<int>());
+  const double synchronous = result["runs"][0]["seconds"].back().get<double>();
+  for (const auto& run : result["runs"]) {
+    const double seconds = run["seconds"].back().get<double>();
+    const std::string name = run["staleness"].is_null()
+                                 ? "synchronous"
+                                 : fmt::format("staleness {}", run["staleness"].get<int>());
+    fmt::print("  {:<14} {} steps in {:.2f} s, {:.2f} of synchronous; eval loss {:.4f}", name,
+               run["losses"].size(), seconds, seconds / synchronous,
+               run["eval_loss"].get<double>());
+    if (run.contains("largest_lead")) {
+      fmt::print(", at most {} steps ahead", run["largest_lead"].get<int>());
+    }
+    fmt::print("\n");
+  }
+}
+
 }  // namespace ddp::bench

@@ -9,6 +9,7 @@ void print_step(const nlohmann::json& result);
 void print_memory(const nlohmann::json& result);
 void print_allreduce(const nlohmann::json& result);
 void print_ckpt(const nlohmann::json& result);
+void print_async(const nlohmann::json& result);
 void print_timeline(const nlohmann::json& result);
 
 }  // namespace ddp::bench

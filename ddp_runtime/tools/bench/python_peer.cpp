@@ -95,6 +95,8 @@ StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptio
                               {"input", model.input},
                               {"width", model.width},
                               {"layers", model.layers},
+                              {"heads", model.heads},
+                              {"tokens", model.tokens},
                               {"classes", model.classes},
                               {"batch", batch},
                               {"ddp_arguments", parse_ddp_arguments(options.ddp_arguments)}};
@@ -106,7 +108,10 @@ StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptio
   }
   const int port = group.all_reduce_value<std::int32_t>(answer.at("port"), comm::ReduceOp::max);
   ask_or_throw(*child, {{"leader", leader}, {"port", port}});
-  return {std::make_unique<PythonPeer>(std::move(child)), {}, answer.at("version")};
+  return {std::make_unique<PythonPeer>(std::move(child)),
+          {},
+          answer.at("version"),
+          answer.at("parameters")};
 }
 
 }  // namespace ddp::bench

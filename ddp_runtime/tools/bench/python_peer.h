@@ -34,6 +34,7 @@ struct StartedPythonPeer {
   std::unique_ptr<PythonPeer> peer;  // on all ranks or on none
   std::string missing;               // why there is none
   std::string version;               // of PyTorch
+  std::int64_t parameters = 0;       // of its model
 };
 
 // Collective. Starts a process beside each rank, with the same model, batch and number of compute

@@ -1,5 +1,6 @@
 #include "ddp_runtime/tools/bench/step_bench.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/profile/step_recorder.h"
@@ -77,6 +79,13 @@ double bytes_reduced(const DistributedDataParallel& replica) {
   return bytes;
 }
 
+void require_same_size(const StartedPythonPeer& python, TrainingLoop& ours) {
+  const auto parameters = models::parameter_count(ours.model());
+  if (!python.peer || python.parameters == parameters) return;
+  throw RuntimeError(fmt::format("Python's model has {} parameters, ours {}: not the same model",
+                                 python.parameters, parameters));
+}
+
 }  // namespace
 
 json run_step_bench(comm::World& world, const StepBenchOptions& options) {
@@ -87,6 +96,7 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   }
   TrainingLoop plain(options.model, options.batch);
   TrainingLoop ours(options.model, options.batch);
+  require_same_size(python, ours);
   DistributedDataParallel replica(ours.model(), group, {.buckets = options.buckets});
 
   std::vector<Contender> contenders;

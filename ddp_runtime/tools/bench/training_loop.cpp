@@ -15,12 +15,18 @@ TrainingLoop::TrainingLoop(const models::ModelOptions& options, std::int64_t bat
       optimizer_(model_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)) {
   auto sizes = options.input;
   sizes.insert(sizes.begin(), batch);
-  inputs_ = torch::randn(sizes);
-  targets_ = torch::randint(0, options.classes, {batch}, torch::kInt64);
+  if (options.tokens) {
+    inputs_ = torch::randint(0, options.classes, sizes, torch::kInt64);
+    targets_ = torch::randint(0, options.classes, sizes, torch::kInt64);
+  } else {
+    inputs_ = torch::randn(sizes);
+    targets_ = torch::randint(0, options.classes, {batch}, torch::kInt64);
+  }
 }
 
 torch::Tensor TrainingLoop::loss() {
-  return torch::nn::functional::cross_entropy(model_->forward(inputs_), targets_);
+  const auto scores = model_->forward(inputs_);
+  return torch::nn::functional::cross_entropy(scores.flatten(0, -2), targets_.flatten());
 }
 
 // As torch 2's zero_grad() does by default: undefined gradients are the fastest.

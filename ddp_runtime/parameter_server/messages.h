@@ -1,0 +1,30 @@
+// What workers and servers send each other. Between one worker and one server there is one exchange
+// at a time, so that lengths are known before a message comes:
+//
+//   worker to server   Request      then, of a push with a gradient, its part for that shard
+//   server to worker   Answer, and the shard's values; nothing after a farewell
+#pragma once
+
+#include <cstdint>
+
+namespace ddp::parameter_server {
+
+inline constexpr int kRequestTag = 0;
+inline constexpr int kGradientTag = 1;
+inline constexpr int kAnswerTag = 2;
+inline constexpr int kValuesTag = 3;
+
+enum class Asks : std::int64_t { push_and_pull, push_nothing_and_pull, pull, farewell };
+
+struct Request {
+  Asks asks = Asks::pull;
+  std::int64_t step = 0;   // of a push: its number, from 1
+  std::int64_t needs = 0;  // answer when every rank has done so many steps
+  double learning_rate = 0;
+};
+
+struct Answer {
+  std::int64_t slowest = 0;  // steps that every rank has done
+};
+
+}  // namespace ddp::parameter_server

@@ -1,0 +1,50 @@
+// SGD with momentum, taken apart so that gradients can come one by one. Pure.
+//
+// Note [Momentum among many]
+// Step t of synchronous training with the gradients g_1 .. g_N (each already a share of the mean)
+// is
+//
+//   v = m v + d p + g_1 + .. + g_N       p = p - lr v      (d: weight decay, of the p before)
+//
+// and is linear in the gradients: the same as
+//
+//   tick:  v = m v + d p                 p = p - lr v
+//   add:   v = v + g_k                   p = p - lr g_k    for each k, in any order, at any time
+//
+// A server that is not synchronous applies each gradient when it comes (add), and the part that
+// belongs to the step rather than to a gradient (tick) once per step of the slowest rank. So there
+// is one velocity, of the parameters, not one per worker; it fades once per step of all ranks, not
+// once per gradient, which would be N times too fast; and when no rank is ahead of another the
+// result is that of synchronous training but for rounding. Adam divides by a root of averaged
+// squares: it cannot be taken apart like this, and one gradient's square is not the square of the
+// mean.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace ddp::parameter_server {
+
+class MomentumSgd {
+ public:
+  // `values` and `velocity` have the same length; weight decay applies to the first `decayed`.
+  MomentumSgd(std::vector<float> values, std::vector<float> velocity, double momentum,
+              double weight_decay, std::size_t decayed);
+
+  void tick(double learning_rate);
+  // `gradient` is as long as values().
+  void add(std::span<const float> gradient, double learning_rate);
+
+  std::span<const float> values() const noexcept { return values_; }
+  std::span<const float> velocity() const noexcept { return velocity_; }
+
+ private:
+  std::vector<float> values_;
+  std::vector<float> velocity_;
+  float momentum_;
+  float weight_decay_;
+  std::size_t decayed_;
+};
+
+}  // namespace ddp::parameter_server

@@ -1,0 +1,18 @@
+// How a parameter server updates, and how far its workers may part.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ddp::parameter_server {
+
+struct ServerOptions {
+  // A rank begins its step t + 1 only when every rank has done t - staleness steps: so far may it
+  // be ahead of the slowest one. 0: all do the same step at the same time.
+  std::int64_t staleness = 0;
+  double momentum = 0;  // see Note [Momentum among many]
+  double weight_decay = 0;
+  std::size_t decayed = 0;  // weight decay applies to the elements before this one
+};
+
+}  // namespace ddp::parameter_server

@@ -1,0 +1,75 @@
+// The thread that a rank's server runs on: answers the workers of all ranks for this rank's shard,
+// and carries this rank's own exchanges to the other servers. It alone touches the shard and the
+// network, so neither needs a lock.
+//
+// Note [One answer at a time]
+// A worker's push and its next read are one request. So when the last gradient of a step comes, all
+// who wait for it have asked already; they are answered from the same values, before any of them
+// can push again.
+#pragma once
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/work.h"
+#include "ddp_runtime/parameter_server/exchange.h"
+#include "ddp_runtime/parameter_server/messages.h"
+#include "ddp_runtime/parameter_server/shard.h"
+
+namespace ddp::parameter_server {
+
+class Service {
+ public:
+  // `length`: of every rank's shard, in elements. The desk and the line's group must outlive this.
+  Service(comm::PrivateLine& line, Shard shard, std::size_t length, ExchangeDesk& desk);
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+  // Ends at once: after farewells nobody needs this server, and without them all is lost anyway.
+  ~Service();
+
+ private:
+  struct Client;
+  struct Memory;
+
+  void run();
+  bool progress();
+  void wait_for_news(int idle_calls);
+  void check_time();
+  std::string whom_we_wait_for() const;
+
+  // This rank as a server.
+  void listen_to(Client& client);
+  bool serve(Client& client);
+  void understand(Client& client);
+  void push(Client& client);
+  bool answer_whose_turn_it_is();
+  void answer(Client& client);
+
+  // This rank as a worker.
+  bool take_exchange();
+  void ask(Client& server);
+  void push_to_own_shard();
+  bool finish_exchange();
+
+  bool arrived(std::vector<comm::Ticket>& tickets);
+  bool finished() const;
+  bool all_gone() const;
+  int rank() const noexcept { return line_.transport->rank(); }
+
+  comm::PrivateLine& line_;
+  Shard shard_;
+  std::size_t length_;
+  ExchangeDesk& desk_;
+  std::shared_ptr<Memory> memory_;  // all that messages are sent from and arrive in
+  std::vector<Client>& clients_;    // the other ranks; in `memory_`
+  std::optional<Exchange> own_;     // under way
+  bool own_answered_ = false;       // by this rank's own shard
+  bool said_farewell_ = false;
+  comm::Clock::time_point began_;
+  comm::Clock::time_point next_suspicion_;
+  std::thread thread_;  // it uses everything above
+};
+
+}  // namespace ddp::parameter_server

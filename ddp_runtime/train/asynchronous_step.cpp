@@ -1,0 +1,168 @@
+#include "ddp_runtime/train/asynchronous_step.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/train/optimizer.h"
+
+namespace ddp::train {
+namespace {
+
+using profile::Phase;
+
+constexpr std::string_view kMomentum = "/momentum_buffer";
+
+void refuse(bool asked_for, const std::string& what, const char* why) {
+  if (!asked_for) return;
+  throw UsageError(
+      fmt::format("--staleness and {} do not go together: {}; leave out one of them", what, why));
+}
+
+// What needs the gradients of all ranks at once does not exist where each is applied by itself.
+const TrainOptions& require_possible(const TrainOptions& o) {
+  refuse(o.optimizer.name != "sgd", fmt::format("--optimizer {}", o.optimizer.name),
+         "gradients are applied one by one, and only SGD's update of their sum is the sum of their "
+         "updates");
+  refuse(o.clip_norm > 0, "--clip", "there is no gradient of all ranks to take the norm of");
+  refuse(o.loss_scale > 0 || o.precision == amp::Precision::fp16, "loss scaling",
+         "ranks in different steps have no common scale");
+  refuse(static_cast<bool>(o.parallel.hook), "--comm-hook",
+         "gradients travel to servers, not through buckets that are reduced");
+  refuse(o.parallel.static_graph, "static_graph", "nothing is learned from the graph");
+  return o;
+}
+
+StaleSynchronousOptions stale_options(const TrainOptions& o) {
+  return {.staleness = *o.staleness,
+          .momentum = o.optimizer.momentum,
+          .weight_decay = o.optimizer.weight_decay,
+          .allow_unused = o.parallel.allow_unused};
+}
+
+}  // namespace
+
+AsynchronousStep::AsynchronousStep(comm::Group& group, torch::nn::Module& module,
+                                   const Forward& forward, const TrainOptions& options,
+                                   profile::StepRecorder& recorder)
+    : group_(group),
+      module_(module),
+      forward_(forward),
+      options_(require_possible(options)),
+      recorder_(recorder),
+      optimizer_(make_optimizer(module, options.optimizer)),
+      optimizer_state_(*optimizer_, named_parameters(module)),
+      replica_(module, group, stale_options(options), decay_groups(module).decayed) {
+  amp::require_precision(torch::kCPU, options_.precision);
+}
+
+// From the checkpoint, if there was one.
+void AsynchronousStep::take_momentum() {
+  for (const auto& saved : optimizer_state_.tensors()) {
+    for (const auto& momentum : replica_.momentum()) {
+      if (saved.name == momentum.name + std::string(kMomentum)) momentum.tensor.copy_(saved.tensor);
+    }
+  }
+}
+
+StepOutcome AsynchronousStep::run(data::Prefetcher& batches, double learning_rate,
+                                  std::int64_t /*tag*/) {
+  if (steps_++ == 0) take_momentum();
+  buffers_before_.clear();
+  if (options_.on_nan == OnNan::skip) {
+    for (const auto& buffer : module_.buffers()) buffers_before_.push_back(buffer.clone());
+  }
+  StepOutcome outcome;
+  for (std::int64_t micro = 0; micro < options_.micro_batches; ++micro) {
+    outcome.loss += run_micro_batch(batches) / static_cast<double>(options_.micro_batches);
+  }
+  const auto why = why_leave_out(outcome.loss);
+  if (why.empty()) {
+    left_out_in_a_row_ = 0;
+  } else {
+    leave_out(why, steps_);
+  }
+  hand_in(why, learning_rate);
+  return outcome;
+}
+
+double AsynchronousStep::run_micro_batch(data::Prefetcher& batches) {
+  data::Batch batch;
+  {
+    const auto span = recorder_.measure(Phase::data);
+    batch = batches.next();
+  }
+  torch::Tensor loss;
+  {
+    const auto span = recorder_.measure(Phase::forward);
+    const amp::AutocastGuard autocast(torch::kCPU, options_.precision);
+    loss = mean_cross_entropy(forward_(batch.inputs), batch.targets);
+  }
+  const auto span = recorder_.measure(Phase::backward);
+  replica_.backward(loss, static_cast<int>(options_.micro_batches));
+  return loss.item<double>();
+}
+
+std::string AsynchronousStep::why_leave_out(double loss) const {
+  if (!std::isfinite(loss)) return "the loss is not finite";
+  if (options_.on_nan == OnNan::stop) return {};
+  const bool finite = amp::unscale_gradients(module_.parameters(), 1);
+  return finite ? "" : "a gradient is not finite";
+}
+
+void AsynchronousStep::leave_out(const std::string& why, std::int64_t step) {
+  if (options_.on_nan == OnNan::stop) {
+    throw RuntimeError(fmt::format(
+        "{} on rank {} in its step {}: look at that rank's data, or lower the learning rate", why,
+        group_.rank(), step));
+  }
+  if (++left_out_in_a_row_ >= kMostLeftOut) {
+    throw RuntimeError(fmt::format(
+        "rank {} had no update in {} steps, the last time because {}; look at the data, "
+        "or lower the learning rate",
+        group_.rank(), left_out_in_a_row_, why));
+  }
+  // Each rank speaks for itself: nobody waits to hear of it.
+  fmt::print(stderr, "warning: rank {} had no update in its step {}: {}\n", group_.rank(), step,
+             why);
+  const torch::NoGradGuard no_grad;
+  const auto buffers = module_.buffers();
+  for (std::size_t i = 0; i < buffers_before_.size(); ++i) buffers[i].copy_(buffers_before_[i]);
+}
+
+void AsynchronousStep::hand_in(const std::string& left_out, double learning_rate) {
+  const auto begin = profile::Clock::now();
+  if (left_out.empty()) {
+    replica_.step(learning_rate);
+  } else {
+    replica_.step_without_update();
+  }
+  const profile::Interval time{begin, profile::Clock::now()};
+  recorder_.add(Phase::exposed_comm, time);
+  recorder_.add_communication({{"push and pull", replica_.bytes_per_step(), time}}, {});
+}
+
+void AsynchronousStep::settle() {
+  replica_.settle();
+  if (steps_ == 0) return;
+  const torch::NoGradGuard no_grad;
+  std::vector<std::string> names;
+  for (const auto& momentum : replica_.momentum()) {
+    names.push_back(momentum.name + std::string(kMomentum));
+  }
+  const auto saved = optimizer_state_.allocate(names);
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    saved[i].tensor.copy_(replica_.momentum()[i].tensor);
+  }
+}
+
+nlohmann::json AsynchronousStep::finish() {
+  replica_.close();
+  const auto lead = replica_.lead();
+  const auto largest = group_.all_reduce_value(lead.largest, comm::ReduceOp::max);
+  const double mean = group_.all_reduce_value(lead.mean, comm::ReduceOp::sum) / group_.size();
+  return {{"staleness", *options_.staleness}, {"largest_lead", largest}, {"mean_lead", mean}};
+}
+
+}  // namespace ddp::train

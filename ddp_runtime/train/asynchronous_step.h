@@ -1,0 +1,55 @@
+// A step that a rank does without waiting for the others, as long as it is not too far ahead: its
+// gradients go to servers, which every rank is one of. See docs/async.md.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/parallel/stale_synchronous.h"
+#include "ddp_runtime/train/optimizer_state.h"
+#include "ddp_runtime/train/training_step.h"
+
+namespace ddp::train {
+
+class AsynchronousStep final : public TrainingStep {
+ public:
+  // See make_training_step(). options.staleness is set.
+  AsynchronousStep(comm::Group& group, torch::nn::Module& module, const Forward& forward,
+                   const TrainOptions& options, profile::StepRecorder& recorder);
+
+  StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
+  bool synchronous() const noexcept override { return false; }
+  void settle() override;
+  nlohmann::json finish() override;
+
+  // It never steps: it holds the servers' momentum for checkpoints.
+  torch::optim::Optimizer& optimizer() noexcept override { return *optimizer_; }
+  DistributedDataParallel* replica() noexcept override { return nullptr; }
+  amp::GradScaler* scaler() noexcept override { return nullptr; }
+
+ private:
+  void take_momentum();
+  double run_micro_batch(data::Prefetcher& batches);
+  // Why this rank has nothing to hand in; empty if it has.
+  std::string why_leave_out(double loss) const;
+  void leave_out(const std::string& why, std::int64_t step);
+  void hand_in(const std::string& left_out, double learning_rate);
+
+  comm::Group& group_;
+  torch::nn::Module& module_;
+  const Forward& forward_;
+  TrainOptions options_;
+  profile::StepRecorder& recorder_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  OptimizerState optimizer_state_;
+  StaleSynchronous replica_;
+
+  std::int64_t steps_ = 0;
+  std::vector<torch::Tensor> buffers_before_;  // what forward did to running means can be undone
+  int left_out_in_a_row_ = 0;
+};
+
+}  // namespace ddp::train

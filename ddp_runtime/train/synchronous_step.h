@@ -1,0 +1,53 @@
+// A step that all ranks do together: gradients averaged over the ranks, then the same update by
+// each.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/train/loss_watch.h"
+#include "ddp_runtime/train/training_step.h"
+
+namespace ddp::train {
+
+class SynchronousStep final : public TrainingStep {
+ public:
+  // See make_training_step().
+  SynchronousStep(comm::Group& group, torch::nn::Module& module, const Forward& forward,
+                  const TrainOptions& options, profile::StepRecorder& recorder);
+
+  StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
+  bool synchronous() const noexcept override { return true; }
+  void settle() override {}
+  nlohmann::json finish() override { return nullptr; }
+
+  torch::optim::Optimizer& optimizer() noexcept override { return *optimizer_; }
+  DistributedDataParallel* replica() noexcept override { return &replica_; }
+  amp::GradScaler* scaler() noexcept override { return scaler_ ? &*scaler_ : nullptr; }
+
+ private:
+  double run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last);
+  torch::Tensor loss_of(const data::Batch& batch) const;
+  std::string why_leave_out();
+  void finish(GradientStep& step, StepOutcome& outcome);
+
+  comm::Group& group_;
+  torch::nn::Module& module_;
+  const Forward& forward_;
+  TrainOptions options_;
+  profile::StepRecorder& recorder_;
+  DistributedDataParallel replica_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::optional<amp::GradScaler> scaler_;
+  std::optional<LossWatch> watch_;  // if steps whose loss is not finite are left out
+
+  bool finite_ = true;                         // this rank's losses of this step
+  std::vector<torch::Tensor> buffers_before_;  // what forward did to running means can be undone
+  int left_out_in_a_row_ = 0;
+};
+
+}  // namespace ddp::train

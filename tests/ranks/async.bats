@@ -1,0 +1,143 @@
+#!/usr/bin/env bats
+# ddp-train --staleness as several processes: what it learns, that it goes on from checkpoints, what
+# is refused, and how it ends when a rank is gone.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
+  train=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-train
+  cd "$BATS_TEST_TMPDIR" || exit 1
+  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+}
+
+ranks() {
+  local n=$1
+  shift
+  timeout 60 mpirun --quiet -n "$n" "$train" "$@"
+}
+
+parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
+
+# steps.csv of both runs: the same losses but for rounding.
+same_losses() {
+  python3 - "$1/steps.csv" "$2/steps.csv" <<'PY'
+import csv, sys
+a, b = ([float(row["loss"]) for row in csv.DictReader(open(name))] for name in sys.argv[1:])
+assert len(a) == len(b) > 40, (len(a), len(b))
+worst = max(abs(x - y) for x, y in zip(a, b))
+assert worst < 1e-3, worst
+PY
+}
+
+@test "without staleness it is synchronous training but for rounding, the same bits each time" {
+  for n in 2 3; do
+    options=(--epochs 3 --batch 32 --weight-decay 1e-3 --warmup 10 --scale-lr --lr 0.02)
+    run -0 ranks "$n" "${options[@]}" --report-dir "sync-$n"
+    run -0 ranks "$n" "${options[@]}" --report-dir "stale-$n" --staleness 0
+    bits=$(parameters)
+    same_losses "sync-$n" "stale-$n"
+    run -0 ranks "$n" "${options[@]}" --staleness 0
+    [ "$(parameters)" = "$bits" ]
+  done
+  # Told apart in the report, and no rank was ever ahead.
+  python3 -c "
+import json
+assert 'asynchronous' not in json.load(open('sync-2/run.json'))
+assert json.load(open('stale-2/run.json'))['asynchronous']['largest_lead'] == 0"
+}
+
+@test "with staleness it learns digits, and no rank is ahead by more" {
+  run -0 ranks 4 --model mlp --epochs 25 --batch 16 --staleness 3 --report-dir report
+  [[ $output == *"no rank more than 3 steps ahead of the slowest"* ]]
+  python3 -c "
+import json
+r = json.load(open('report/run.json'))
+assert r['final']['eval_accuracy'] > 0.9, r['final']
+assert 0 <= r['asynchronous']['mean_lead'] <= r['asynchronous']['largest_lead'] <= 3, r['asynchronous']
+b = r['comm']['bytes_per_step']
+assert b == int(b) and b > r['parameters'] * 4, b"
+}
+
+@test "it goes on from a checkpoint within an epoch to the bit, and from a synchronous one" {
+  options=(--epochs 3 --batch 32 --staleness 0)
+  run -0 ranks 2 "${options[@]}"
+  whole=$(parameters)
+  run -0 ranks 2 "${options[@]}" --steps 30 --checkpoint-dir ck
+  run -0 ranks 2 "${options[@]}" --checkpoint-dir ck
+  [[ $output == *"resumed from"*"step-00000030"* ]]
+  [ "$(parameters)" = "$whole" ]
+  # One went on from the other after two epochs: momentum came along.
+  run -0 ranks 2 --epochs 3 --batch 32 --report-dir sync
+  run -0 ranks 2 --epochs 3 --batch 32 --steps 50 --checkpoint-dir mixed
+  run -0 ranks 2 "${options[@]}" --checkpoint-dir mixed --report-dir mixed-report
+  python3 -c "
+import json
+a, b = (json.load(open(f'{d}/run.json'))['final']['eval_loss'] for d in ('sync', 'mixed-report'))
+assert abs(a - b) < 1e-3, (a, b)"
+}
+
+@test "what needs all gradients at once is refused" {
+  refused() {
+    local text=$1
+    shift
+    run -2 ranks 2 --staleness 2 "$@"
+    [ "$(grep -c '^ddp-train: ' <<< "$output")" -eq 1 ]
+    [[ $(grep '^ddp-train: ' <<< "$output") == *"$text"* ]]
+  }
+  refused "--optimizer adamw do not go together: gradients are applied one by one" --optimizer adamw
+  refused "--clip do not go together" --clip 1
+  refused "--comm-hook do not go together" --comm-hook bf16
+  refused "loss scaling do not go together" --loss-scale 1024
+  refused "--deterministic needs --staleness 0" --deterministic
+  refused "'-1' is not 0 or a number above" --staleness -1
+}
+
+@test "a loss that is not a number ends all ranks, or only that update is left out" {
+  /usr/bin/python3 -c "
+import h5py, numpy
+x = numpy.random.default_rng(1).random((200, 4), 'float32')
+x[33, 2] = numpy.nan
+with h5py.File('nan.h5', 'w') as f:
+    f['x'] = x
+    f['y'] = numpy.arange(200) % 2"
+  run -1 ranks 2 --data hdf5:nan.h5 --batch 10 --staleness 2
+  [ "$(grep -c 'the loss is not finite on rank [01] in its step [0-9]: look at' <<< "$output")" -eq 1 ]
+  run -0 ranks 2 --data hdf5:nan.h5 --batch 10 --staleness 2 --on-nan skip
+  [ "$(grep -c 'warning: rank [01] had no update in its step [0-9]: the loss is not finite' <<< "$output")" -eq 1 ]
+  [[ $output =~ eval\ loss\ [0-9.]+, ]]
+}
+
+# disturbed SIGNAL OPTIONS...: three ranks train without end; rank 1 gets a signal. $status, $output.
+disturbed() {
+  local signal=$1 job victim
+  shift
+  OMPI_MCA_orte_enable_recovery=1 timeout -k 5 40 mpirun --quiet --enable-recovery -n 3 "$train" \
+    --epochs 100000 --batch 4 --staleness 2 --log-every 50 "$@" > out 2>&1 &
+  job=$!
+  for _ in $(seq 200); do
+    grep -q 'step 50/' out && break
+    sleep 0.1
+  done
+  grep -q 'step 50/' out
+  for victim in $(pgrep -P "$(pgrep -P "$job" -f mpirun || echo "$job")" -f ddp-train); do
+    grep -qz '^OMPI_COMM_WORLD_RANK=1$' "/proc/$victim/environ" && kill "-$signal" "$victim"
+  done
+  status=0
+  wait "$job" || status=$?
+}
+
+@test "a rank that is killed ends all of them, and is named" {
+  disturbed KILL
+  cat out
+  [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]
+  grep -E '^ddp-train: rank 1 \(.*\) ended without a word' out
+}
+
+@test "a rank that stops is named after the time-out" {
+  disturbed STOP --timeout 3
+  cat out
+  [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]
+  grep -E '^ddp-train: rank 1 \(.*\) does not answer: stopped.*; rank [02] waited 3 s after step [0-9]+ for rank 1, which has done [0-9]+ steps' out
+}

@@ -1,0 +1,86 @@
+#include "ddp_runtime/parameter_server/shard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ddp::parameter_server {
+namespace {
+
+using testing::ElementsAre;
+using Floats = std::vector<float>;
+
+Shard shard(int ranks, std::int64_t staleness, double momentum = 0) {
+  return {MomentumSgd({0}, {0}, momentum, 0, 0), ranks, staleness};
+}
+
+std::vector<int> answerable(Shard& shard) {
+  std::vector<int> ranks;
+  while (const auto rank = shard.take_answerable()) ranks.push_back(*rank);
+  return ranks;
+}
+
+TEST(Shard, AReadWaitsForTheSlowest) {
+  auto s = shard(3, 1);
+  s.push(1, Floats{1}, 1);
+  s.ask(1, 0);
+  EXPECT_THAT(answerable(s), ElementsAre(1)) << "one step ahead of ranks 0 and 2";
+  s.push(1, Floats{1}, 1);
+  s.ask(1, 1);
+  s.push(2, Floats{1}, 1);
+  s.ask(2, 0);
+  EXPECT_THAT(answerable(s), ElementsAre(2)) << "rank 1 is two ahead of rank 0";
+  EXPECT_EQ(s.clocks().slowest_rank(), 0);
+  s.push(0, Floats{1}, 1);
+  s.ask(0, 0);
+  EXPECT_THAT(answerable(s), ElementsAre(0, 1));
+  EXPECT_THAT(answerable(s), ElementsAre()) << "each read is answered once";
+}
+
+TEST(Shard, WithStalenessAGradientIsAppliedWhenItComes) {
+  auto s = shard(2, 3);
+  s.push(1, Floats{1}, 1);
+  s.push(1, Floats{2}, 1);
+  EXPECT_EQ(s.values()[0], -3);
+}
+
+// Beside 2^24 a 1 is lost, but not twice a 1: the order of additions shows.
+TEST(Shard, WithoutStalenessGradientsAreAppliedTogetherInTheOrderOfTheRanks) {
+  const Floats gradients[] = {{-1}, {-1}, {-16777216}};
+  for (const auto& order : {std::vector{0, 1, 2}, std::vector{2, 1, 0}, std::vector{1, 2, 0}}) {
+    auto s = shard(3, 0);
+    for (const int rank : order) {
+      EXPECT_EQ(s.values()[0], 0) << "nobody sees a part of a step";
+      s.push(rank, gradients[rank], 1);
+    }
+    EXPECT_EQ(s.values()[0], 16777218);
+  }
+}
+
+// Momentum fades once per step of all ranks, not once per gradient: m = 1/2, gradients of 1.
+TEST(Shard, MomentumFadesOncePerStepOfAllRanks) {
+  auto s = shard(2, 2, 0.5);
+  s.push(0, Floats{1}, 1);
+  s.push(0, Floats{1}, 1);
+  EXPECT_EQ(s.velocity()[0], 2) << "rank 1 has done none: still the first step";
+  s.push(1, Floats{1}, 1);
+  EXPECT_EQ(s.velocity()[0], 3);
+  s.push(1, Floats{1}, 1);
+  EXPECT_EQ(s.velocity()[0], 2.5F) << "3 / 2 and the new one";
+  EXPECT_EQ(s.values()[0], -4 - 1.5F);
+}
+
+TEST(Shard, AStepWithoutAnyGradientLeavesAllAsItIs) {
+  auto s = shard(2, 0, 0.5);
+  s.push(0, Floats{1}, 1);
+  s.push(1, Floats{1}, 1);
+  s.push(0, {}, 1);
+  s.push(1, {}, 1);
+  EXPECT_EQ(s.velocity()[0], 2);
+  EXPECT_EQ(s.clocks().slowest(), 2);
+  s.push(0, {}, 1);
+  s.push(1, Floats{1}, 1);
+  EXPECT_EQ(s.velocity()[0], 2) << "2 / 2 and 1";
+}
+
+}  // namespace
+}  // namespace ddp::parameter_server
