@@ -21,7 +21,7 @@ class AsynchronousStep final : public TrainingStep {
                    const TrainOptions& options, profile::StepRecorder& recorder);
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
-  bool synchronous() const noexcept override { return false; }
+  std::int64_t max_lead() const noexcept override { return *options_.staleness + 1; }
   void settle() override;
   nlohmann::json finish() override;
 

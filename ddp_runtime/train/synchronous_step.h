@@ -21,7 +21,7 @@ class SynchronousStep final : public TrainingStep {
                   const TrainOptions& options, profile::StepRecorder& recorder);
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
-  bool synchronous() const noexcept override { return true; }
+  std::int64_t max_lead() const noexcept override { return 0; }
   void settle() override {}
   nlohmann::json finish() override { return nullptr; }
 

@@ -116,11 +116,19 @@ void Trainer::resume() {
 
 // From here on a signal to stop means a checkpoint first.
 void Trainer::begin_agreement() {
+  if (!boundary_ || asked_at_step_) return;
+  asked_at_step_ = position_.step;
   boundary_->begin(checkpointer_.writing(),
                    lead_seconds(longest_step_, checkpointer_.longest_save_seconds()));
 }
 
-void Trainer::end_agreement() {
+// Only when the slowest rank can have asked, too: one that is ahead must not wait for it. No later
+// than before a save, of whose writing the answer would not know.
+void Trainer::end_agreement(bool last_of_epoch) {
+  if (!asked_at_step_) return;
+  const bool all_asked = position_.step - *asked_at_step_ > step_->max_lead();
+  if (!all_asked && !last_of_epoch && !checkpointer_.due(position_.step, false)) return;
+  asked_at_step_.reset();
   const auto agreed = boundary_->end();
   interrupted_ = agreed.stop;
   checkpointer_.poll(agreed.writing);
@@ -159,10 +167,10 @@ void Trainer::run_epoch() {
         options_.loader_threads, kPrefetchedBatches);
     for (std::int64_t step = 0; step < steps && interrupted_.empty(); ++step) {
       recorder_.begin_step();
-      if (boundary_) begin_agreement();
+      begin_agreement();
       run_step(batches, learning_rate_.at(position_.step, position_.epoch));
       position_.consumed = sampler_.consumed_after(step + 1);
-      if (boundary_) end_agreement();
+      end_agreement(step + 1 == steps);
       finish_step();
     }
   }
@@ -194,7 +202,7 @@ void Trainer::finish_step() {
   losses_.back().seconds = recorder_.steps().back().total();
   longest_step_ = std::max(longest_step_, losses_.back().seconds);
   if (options_.log_every_steps > 0 && position_.step % options_.log_every_steps == 0) {
-    if (step_->synchronous()) reduce_losses();
+    if (step_->max_lead() == 0) reduce_losses();
     const auto point = progress_point();
     progress_->log(progress_line(point, progress_->seconds_left(point)));
   }
@@ -275,6 +283,7 @@ void Trainer::evaluate_now() {
 
 // The next run evaluates and reports; of this one's time there may be little left.
 RunResult Trainer::finish_interrupted() {
+  step_->settle();
   reduce_losses();
   if (position_.step > checkpointer_.last_saved_step()) save_after_step();
   checkpointer_.settle();

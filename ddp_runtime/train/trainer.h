@@ -73,7 +73,7 @@ class Trainer {
   bool epoch_done() const;
   bool saves() const;
   void begin_agreement();
-  void end_agreement();
+  void end_agreement(bool last_of_epoch);
   bool goes_on() const;
   RunResult finish_interrupted();
   std::int64_t planned_steps() const;
@@ -90,7 +90,8 @@ class Trainer {
   TrainingState state_;
   Checkpointer checkpointer_;
   std::optional<StepBoundary> boundary_;  // none: nothing is saved, and signals do what they do
-  std::string interrupted_;               // see RunResult
+  std::optional<std::int64_t> asked_at_step_;  // that the answer of boundary_ is awaited since
+  std::string interrupted_;                    // see RunResult
   double longest_step_ = 0;
   std::unique_ptr<Progress> progress_;
 

@@ -33,8 +33,9 @@ class TrainingStep {
   // Takes the step's micro-batches from `batches`. `tag` must be the same on all ranks. Throws
   // RuntimeError after kMostLeftOut steps in a row without an update.
   virtual StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) = 0;
-  // Whether run() ends with the same model on all ranks, so that they may meet in any step.
-  virtual bool synchronous() const noexcept = 0;
+  // How many steps a rank may have begun that another has not. 0: run() ends with the same model on
+  // all ranks, which may meet in any step.
+  virtual std::int64_t max_lead() const noexcept = 0;
   // Collective, after equally many steps on all ranks: the model, and the optimiser, are the same
   // on all ranks from here to the next step.
   virtual void settle() = 0;
