@@ -10,8 +10,8 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/data/positioned_file.h"
 #include "ddp_runtime/data/readers.h"
-#include "hdf5_ckpt/detail/hdf5_handle.h"
 #include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/hdf5_handle.h"
 
 namespace ddp::data {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 // The element types as HDF5 sees them, chosen so that h5py shows them as what they are.
 
-#include "hdf5_ckpt/detail/hdf5_handle.h"
 #include "hdf5_ckpt/dtype.h"
+#include "hdf5_ckpt/hdf5_handle.h"
 
 namespace ddp::ckpt {
 

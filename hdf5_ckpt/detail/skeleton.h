@@ -10,8 +10,8 @@
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/detail/aligned_buffer.h"
-#include "hdf5_ckpt/detail/hdf5_handle.h"
 #include "hdf5_ckpt/detail/unique_fd.h"
+#include "hdf5_ckpt/hdf5_handle.h"
 
 namespace ddp::ckpt {
 

@@ -25,27 +25,39 @@ same_losses() {
   python3 - "$1/steps.csv" "$2/steps.csv" <<'PY'
 import csv, sys
 a, b = ([float(row["loss"]) for row in csv.DictReader(open(name))] for name in sys.argv[1:])
-assert len(a) == len(b) > 40, (len(a), len(b))
+assert len(a) == len(b) > 30, (len(a), len(b))
 worst = max(abs(x - y) for x, y in zip(a, b))
 assert worst < 1e-3, worst
 PY
 }
 
-@test "without staleness it is synchronous training but for rounding, the same bits each time" {
-  for n in 2 3; do
-    options=(--epochs 3 --batch 32 --weight-decay 1e-3 --warmup 10 --scale-lr --lr 0.02)
-    run -0 ranks "$n" "${options[@]}" --report-dir "sync-$n"
-    run -0 ranks "$n" "${options[@]}" --report-dir "stale-$n" --staleness 0
-    bits=$(parameters)
-    same_losses "sync-$n" "stale-$n"
-    run -0 ranks "$n" "${options[@]}" --staleness 0
-    [ "$(parameters)" = "$bits" ]
-  done
+@test "without staleness it is synchronous training but for rounding, to the bit from a checkpoint too" {
+  options=(--epochs 2 --batch 32 --weight-decay 1e-3 --warmup 10 --scale-lr --lr 0.02)
+  run -0 ranks 3 "${options[@]}" --report-dir sync
+  run -0 ranks 3 "${options[@]}" --report-dir stale --staleness 0
+  whole=$(parameters)
+  same_losses sync stale
   # Told apart in the report, and no rank was ever ahead.
   python3 -c "
 import json
-assert 'asynchronous' not in json.load(open('sync-2/run.json'))
-assert json.load(open('stale-2/run.json'))['asynchronous']['largest_lead'] == 0"
+assert 'asynchronous' not in json.load(open('sync/run.json'))
+assert json.load(open('stale/run.json'))['asynchronous']['largest_lead'] == 0"
+  # Interrupted within an epoch.
+  run -0 ranks 3 "${options[@]}" --staleness 0 --steps 20 --checkpoint-dir ck
+  run -0 ranks 3 "${options[@]}" --staleness 0 --checkpoint-dir ck
+  [[ $output == *"resumed from"*"step-00000020"* ]]
+  [ "$(parameters)" = "$whole" ]
+}
+
+@test "it goes on from a checkpoint of a synchronous run, momentum included" {
+  options=(--epochs 2 --batch 32)
+  run -0 ranks 2 "${options[@]}" --report-dir sync
+  run -0 ranks 2 "${options[@]}" --steps 25 --checkpoint-dir mixed
+  run -0 ranks 2 "${options[@]}" --staleness 0 --checkpoint-dir mixed --report-dir mixed-report
+  python3 -c "
+import json
+a, b = (json.load(open(f'{d}/run.json'))['final']['eval_loss'] for d in ('sync', 'mixed-report'))
+assert abs(a - b) < 1e-3, (a, b)"
 }
 
 @test "with staleness it learns digits, and no rank is ahead by more" {
@@ -60,24 +72,6 @@ b = r['comm']['bytes_per_step']
 assert b == int(b) and b > r['parameters'] * 4, b"
 }
 
-@test "it goes on from a checkpoint within an epoch to the bit, and from a synchronous one" {
-  options=(--epochs 3 --batch 32 --staleness 0)
-  run -0 ranks 2 "${options[@]}"
-  whole=$(parameters)
-  run -0 ranks 2 "${options[@]}" --steps 30 --checkpoint-dir ck
-  run -0 ranks 2 "${options[@]}" --checkpoint-dir ck
-  [[ $output == *"resumed from"*"step-00000030"* ]]
-  [ "$(parameters)" = "$whole" ]
-  # One went on from the other after two epochs: momentum came along.
-  run -0 ranks 2 --epochs 3 --batch 32 --report-dir sync
-  run -0 ranks 2 --epochs 3 --batch 32 --steps 50 --checkpoint-dir mixed
-  run -0 ranks 2 "${options[@]}" --checkpoint-dir mixed --report-dir mixed-report
-  python3 -c "
-import json
-a, b = (json.load(open(f'{d}/run.json'))['final']['eval_loss'] for d in ('sync', 'mixed-report'))
-assert abs(a - b) < 1e-3, (a, b)"
-}
-
 @test "what needs all gradients at once is refused" {
   refused() {
     local text=$1
@@ -87,9 +81,6 @@ assert abs(a - b) < 1e-3, (a, b)"
     [[ $(grep '^ddp-train: ' <<< "$output") == *"$text"* ]]
   }
   refused "--optimizer adamw do not go together: gradients are applied one by one" --optimizer adamw
-  refused "--clip do not go together" --clip 1
-  refused "--comm-hook do not go together" --comm-hook bf16
-  refused "loss scaling do not go together" --loss-scale 1024
   refused "--deterministic needs --staleness 0" --deterministic
   refused "'-1' is not 0 or a number above" --staleness -1
 }
@@ -139,5 +130,5 @@ disturbed() {
   disturbed STOP --timeout 3
   cat out
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]
-  grep -E '^ddp-train: rank 1 \(.*\) does not answer: stopped.*; rank [02] waited 3 s after step [0-9]+ for rank 1, which has done [0-9]+ steps' out
+  grep -E '^ddp-train: rank 1 \(.*\) does not answer: stopped.*; rank [02] waited 3 s after step [0-9]+ for (rank 1, which has done [0-9]+ steps|an answer of the server of rank 1)' out
 }

@@ -1,6 +1,6 @@
 // The process-wide lock and the error stack of libhdf5.
 
-#include "hdf5_ckpt/detail/hdf5_handle.h"
+#include "hdf5_ckpt/hdf5_handle.h"
 
 #include <fmt/format.h>
 

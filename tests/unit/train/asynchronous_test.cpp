@@ -1,0 +1,176 @@
+// Training on the parameter server, ranks as threads: beside synchronous training, and what it
+// refuses.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/parallel/stale_synchronous.h"
+#include "ddp_runtime/parallel/sync_batch_norm.h"
+#include "ddp_runtime/train/trainer.h"
+
+namespace ddp::train {
+namespace {
+
+using testing::HasSubstr;
+
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return {};
+}
+
+torch::nn::Sequential small_net() {
+  torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(64, 16),
+                            torch::nn::BatchNorm1d(16), torch::nn::ReLU(),
+                            torch::nn::Linear(16, 10));
+  const torch::NoGradGuard no_grad;
+  double start = 0;
+  for (auto& p : net->parameters()) {
+    p.copy_(torch::sin(torch::arange(p.numel(), torch::kFloat32) + start++).view(p.sizes()) / 4);
+  }
+  return net;
+}
+
+class Asynchronous : public testing::Test {
+ protected:
+  Asynchronous() : data_(data::open_data("digits")) {
+    torch::set_num_threads(1);
+    options_.epochs = 2;
+    options_.batch = 32;
+    options_.optimizer.weight_decay = 0.01;
+    options_.warmup_steps = 5;
+  }
+
+  // Every rank's parameters and buffers, flat.
+  std::vector<torch::Tensor> train(int ranks) {
+    std::vector<torch::Tensor> ends(static_cast<std::size_t>(ranks));
+    comm::run_ranks(ranks, [&](comm::Group& group) {
+      auto net = small_net();
+      Trainer trainer(group,
+                      {"test", "test", "net", *net,
+                       [&](const torch::Tensor& x) { return net->forward(x); }, data_},
+                      options_);
+      const auto result = trainer.fit();
+      if (group.rank() == 0) result_ = result;
+      std::vector<torch::Tensor> parts;
+      for (const auto& p : net->parameters()) parts.push_back(p.detach().flatten());
+      for (const auto& b : net->buffers()) parts.push_back(b.to(torch::kFloat32).flatten());
+      ends[static_cast<std::size_t>(group.rank())] = torch::cat(parts);
+    });
+    return ends;
+  }
+
+  TrainOptions options_;
+  data::DataPair data_;
+  RunResult result_;
+};
+
+// Momentum, weight decay of matrices only, accumulation, a rate that changes, running means.
+TEST_F(Asynchronous, WithoutStalenessTheModelIsThatOfSynchronousTrainingButForRounding) {
+  options_.micro_batches = 2;
+  for (const int ranks : {1, 3}) {
+    options_.staleness.reset();
+    const auto synchronous = train(ranks);
+    options_.staleness = 0;
+    const auto stale = train(ranks);
+    for (const auto& end : stale) EXPECT_TRUE(torch::equal(end, stale[0])) << "settled";
+    EXPECT_TRUE(torch::allclose(stale[0], synchronous[0], 1e-3, 1e-4))
+        << ranks << " ranks differ by " << (stale[0] - synchronous[0]).abs().max();
+    EXPECT_EQ(result_.report.at("asynchronous").at("largest_lead"), 0);
+  }
+}
+
+TEST_F(Asynchronous, WithStalenessAllRanksEndWithOneModelThatHasLearnt) {
+  options_.epochs = 10;
+  options_.staleness = 4;
+  const auto ends = train(4);
+  for (const auto& end : ends) EXPECT_TRUE(torch::equal(end, ends[0]));
+  EXPECT_GT(result_.evaluation.accuracy, 0.85);
+  EXPECT_LE(result_.report.at("asynchronous").at("largest_lead"), 4);
+}
+
+TEST_F(Asynchronous, WhatNeedsAllGradientsAtOnceIsRefused) {
+  struct Case {
+    const char* text;
+    void (*ask)(TrainOptions&);
+  };
+  for (const auto& [text, ask] : std::vector<Case>{
+           {"--optimizer adam do not go together", [](auto& o) { o.optimizer.name = "adam"; }},
+           {"--clip do not go together", [](auto& o) { o.clip_norm = 1; }},
+           {"loss scaling do not go together", [](auto& o) { o.loss_scale = 8; }},
+           {"loss scaling do not", [](auto& o) { o.precision = amp::Precision::fp16; }},
+           {"static_graph do not go together", [](auto& o) { o.parallel.static_graph = true; }},
+           {"--comm-hook do not go together",
+            [](auto& o) { o.parallel.hook = [](GradientBucket&) -> HookTask { co_return; }; }}}) {
+    auto saved = options_;
+    options_.staleness = 1;
+    ask(options_);
+    EXPECT_THAT(error_of([&] { train(2); }), HasSubstr(text));
+    options_ = saved;
+  }
+}
+
+TEST(StaleSynchronous, RefusesModelsThatItCannotTrain) {
+  comm::run_ranks(2, [](comm::Group& group) {
+    torch::nn::Sequential norm(torch::nn::Linear(4, 4), SyncBatchNorm(4));
+    connect_sync_batch_norm(*norm, group);
+    EXPECT_THAT(error_of([&] { StaleSynchronous(*norm, group, {}); }),
+                HasSubstr("SyncBatchNorm makes all ranks wait"));
+    torch::nn::Linear precise(2, 2);
+    precise->to(torch::kFloat64);
+    EXPECT_THAT(error_of([&] { StaleSynchronous(*precise, group, {}); }),
+                HasSubstr("the parameter server keeps float32 in host memory, and weight is"));
+  });
+}
+
+TEST(StaleSynchronous, AParameterWithoutGradientIsNamedUnlessThatIsAllowed) {
+  comm::run_ranks(1, [](comm::Group& group) {
+    torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
+    const auto unused = net[1]->as<torch::nn::Linear>()->weight.detach().clone();
+    const auto half = [&] { return net[0]->as<torch::nn::Linear>()->forward(torch::ones({1, 2})); };
+    {
+      StaleSynchronous replica(*net, group, {});
+      replica.backward(half().sum());
+      EXPECT_THAT(error_of([&] { replica.step(0.1); }), HasSubstr("1.weight got no gradient"));
+    }
+    StaleSynchronous replica(*net, group, {.allow_unused = true});
+    replica.backward(half().sum());
+    replica.step(0.1);
+    replica.settle();
+    replica.close();
+    EXPECT_TRUE(torch::equal(net[1]->as<torch::nn::Linear>()->weight, unused));
+  });
+}
+
+// Each rank sees other data, so that running means part; settled they are rank 0's.
+TEST(StaleSynchronous, SettlesBuffersToo) {
+  comm::run_ranks(3, [](comm::Group& group) {
+    torch::nn::BatchNorm1d norm(2);
+    StaleSynchronous replica(*norm, group, {.staleness = 2});
+    for (int step = 0; step < 3; ++step) {
+      const auto x = torch::arange(8, torch::kFloat32).view({4, 2}) * (group.rank() + 1);
+      replica.backward(norm(x).pow(2).mean());
+      replica.step(0.1);
+    }
+    const double before = norm->running_mean[0].item<double>();
+    replica.settle();
+    replica.close();
+    const double mine = norm->running_mean[0].item<double>();
+    double of_leader = group.rank() == 0 ? before : 0;
+    of_leader = group.all_reduce_value(of_leader, comm::ReduceOp::sum);
+    EXPECT_EQ(mine, of_leader);
+    EXPECT_EQ(group.rank() == 0, before == of_leader) << "they had parted";
+  });
+}
+
+}  // namespace
+}  // namespace ddp::train
