@@ -19,6 +19,7 @@
 #include "ddp_runtime/check/node/processor_check.h"
 #include "ddp_runtime/check/node/storage_check.h"
 #include "ddp_runtime/check/resolve.h"
+#include "ddp_runtime/comm/errors.h"
 #include "spank_plugin/fabric/infiniband_port.h"
 #include "spank_plugin/fabric/network_interface.h"
 
@@ -55,8 +56,8 @@ std::vector<Finding> guarded(const std::string& name, const Check& check) {
   } catch (const std::exception& error) {
     return {Finding{.check = name,
                     .severity = Severity::unknown,
-                    .evidence = fmt::format("the check itself failed: {}", error.what()),
-                    .action = "report this with the command line"}};
+                    .evidence = fmt::format("the check could not be made: {}", error.what()),
+                    .action = "run it on the node itself, with the permissions it needs"}};
   }
 }
 
@@ -80,11 +81,19 @@ std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) 
   return findings;
 }
 
+// Without it a node would seem to have no interfaces, which is another fault.
+void require_readable(const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(folder, error);
+  if (error) throw RuntimeError(fmt::format("cannot read {}: {}", folder.string(), error.message()));
+}
+
 std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& options,
                                                         const Environment& environment) {
   return {
       {"interface",
        [&options] {
+         require_readable(options.sys / "class/net");
          return judge_interfaces(fabric::read_network_interfaces(options.sys), options.interfaces);
        }},
       {"infiniband",
