@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "ddp_runtime/check/node/clock_check.h"
+#include "ddp_runtime/check/node/counters_check.h"
 #include "ddp_runtime/check/node/host_name_check.h"
 #include "ddp_runtime/check/node/infiniband_check.h"
 #include "ddp_runtime/check/node/limits_check.h"
@@ -85,7 +86,8 @@ std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) 
 void require_readable(const std::filesystem::path& folder) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(folder, error);
-  if (error) throw RuntimeError(fmt::format("cannot read {}: {}", folder.string(), error.message()));
+  if (error)
+    throw RuntimeError(fmt::format("cannot read {}: {}", folder.string(), error.message()));
 }
 
 std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& options,
@@ -123,6 +125,11 @@ NodeOutcome run_node_checks(const NodeOptions& options, const Environment& envir
     findings.insert(findings.end(), more.begin(), more.end());
   };
   for (const auto& [name, check] : quick_checks(options, environment)) append(guarded(name, check));
+  if (!options.counters_file.empty()) {
+    append(guarded("counters", [&options] {
+      return compare_with_kept_counters(options.counters_file, read_counters(options.sys));
+    }));
+  }
   append(guarded("storage", [&] { return slow_checks(options, outcome.left_behind); }));
   for (auto& finding : findings) finding.node = options.node;
 
