@@ -47,6 +47,7 @@ struct Outputs {
 struct NodeArguments {
   std::string node;
   std::vector<std::string> directories;
+  std::string counters;
   int mtu = 0;
   double speed_gbps = 0;
 };
@@ -105,6 +106,10 @@ void add_node(CLI::App& app, NodeArguments& arguments, Outputs& outputs) {
                   "Also check that this directory has room and can be written to; may be repeated")
       ->type_name("PATH")
       ->take_all();
+  node.add_option(
+          "--counters", arguments.counters,
+          "Compare error counters with those kept in this file, and keep the new ones there")
+      ->type_name("FILE");
   node.add_option("--expect-mtu", arguments.mtu, "MTU that every wired interface must have")
       ->check(CLI::Range(68, 65536));
   node.add_option("--min-speed", arguments.speed_gbps,
@@ -296,6 +301,7 @@ int run_node(const NodeArguments& arguments, const Outputs& outputs) {
   remove_outdated(outputs);
   options.node = arguments.node.empty() ? check::host_name() : arguments.node;
   options.directories = arguments.directories;
+  options.counters_file = arguments.counters;
   if (arguments.mtu > 0) options.interfaces.mtu = arguments.mtu;
   if (arguments.speed_gbps > 0) {
     options.interfaces.speed_mbps = static_cast<int>(arguments.speed_gbps * 1000);

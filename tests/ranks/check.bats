@@ -260,3 +260,69 @@ time.sleep(60)" > port.txt &
   [[ $output == *"ddp-check: cannot write /nonexistent/net.json"* ]]
   [ ! -s exclude.txt ] # written new, and nobody was bad
 }
+
+@test "packets that vanish, lost data and wrong clocks are told by kind" {
+  run -2 net 4 --no-mpi --inject mtu:n3:1400,skew:n2:-30,jump:n4:12,drop:n1:0.02
+  [ "$(findings net.path_mtu)" = "n3 WARNING" ]
+  [ "$(findings clock.offset)" = $'n1 OK\nn2 WARNING\nn3 OK\nn4 OK' ]
+  [ "$(findings clock.jump)" = "n4 WARNING" ]
+  [ "$(findings tcp.loss)" = "n1 CRITICAL" ]
+  [ "$(cat exclude.txt)" = n1 ]
+}
+
+@test "what a fleet of two cannot tell is said, and a known link rate tells it" {
+  run -0 net 2 --no-mpi
+  [[ $(verdict) == *"who is slow can be told from 4 nodes on, or with --expect-gbps"* ]]
+  run -2 net 2 --no-mpi --inject slow:n2:0.01 --expect-gbps 8
+  [ "$(findings tcp.link_rate)" = "n1 n2 CRITICAL" ]
+  run -2 net 3 --no-mpi --inject slow:n2:0.01 --expect-gbps 8
+  [ "$(findings tcp.link_rate)" = "n2 CRITICAL" ]
+}
+
+@test "the files of --out, with spares for a bad node" {
+  run -2 net 4 --no-mpi --out out --want 3 --inject corrupt:n2
+  [ "$(cd out && echo *)" = "events.jsonl exclude.txt good_hostlist.txt report.html report.md verdict.json" ]
+  [ "$(cat out/exclude.txt)" = n2 ]
+  [ "$(cat out/good_hostlist.txt)" = 'n[1,3-4]' ]
+  grep -q "scontrol update nodename='n2' state=drain reason='ddp-check:tcp.data'" out/report.md
+  python3 - <<'PY'
+import json, xml.etree.ElementTree as xml
+events = [json.loads(line) for line in open("out/events.jsonl")]
+assert len([e for e in events if e["event"] == "tcp"]) == 6, events
+page = open("out/report.html").read()
+xml.fromstring(page.removeprefix("<!DOCTYPE html>\n"))
+assert "http" not in page.replace("http-equiv", "") and "<script" not in page
+assert page.count("<rect") == 12, page.count("<rect")  # every pair, both ways
+PY
+  run -2 net 4 --no-mpi --out out --want 4 --inject corrupt:n2
+  [[ $output == *"4 nodes wanted, 4 given, 1 left out (n2): only 3 are left"* ]]
+  [ ! -s out/good_hostlist.txt ]
+}
+
+@test "a full file system below --out is UNKNOWN for all, and says so" {
+  [ "$(id -u)" -eq 0 ] || skip "mounting needs root"
+  declare -f net > net.bash
+  mkdir full
+  # shellcheck disable=SC2016  # the inner shell's
+  run -3 unshare --mount -- bash -c 'mount -t tmpfs -o size=4k small full; check=$0; work=$1
+    options=(--mib 1 --deadline 20 --slow-warning 0.9 --slow-critical 0.9); source net.bash
+    net 2 --no-mpi --out full' "$check" "$work"
+  [[ $output == *"ddp-check: cannot write full/verdict.json: writing failed: No space left on device"* ]]
+}
+
+@test "--act without scontrol, or with one that hangs, is UNKNOWN and named" {
+  mkdir bin
+  PATH=$work/bin run -3 "$check" node --name here --dir /nowhere --act
+  [[ $output == *"ddp-check: cannot start scontrol: No such file or directory"* ]]
+  printf '#!/bin/sh\nexec /bin/sleep 60\n' > bin/scontrol
+  chmod +x bin/scontrol
+  PATH=$work/bin:$PATH run -3 timeout 30 "$check" node --name here --dir /nowhere --act
+  [[ $output == *"ddp-check: scontrol did not answer; nothing more was drained"* ]]
+}
+
+@test "simulate prints rates, time and memory" {
+  run -0 "$check" simulate --nodes 10000 --bad 20 --trials 1
+  [[ $output =~ ^1\ fleets\ of\ 10000\ nodes\ with\ 20\ bad:\ exact\ 100.0\ %.*locator\ at\ most\ [0-9.]+\ s,\ ([0-9]+)\ MB ]]
+  [ "${BASH_REMATCH[1]}" -lt 200 ]
+  run -3 "$check" simulate --nodes 10 --bad 5
+}

@@ -77,7 +77,7 @@ class Programme {
       measure_pairs(Stage::tcp, "tcp");
       if (options_.mpi) measure_mpi();
     }
-    compare_clocks();
+    last_look();
     verdict_.findings.add(judge_drift(leader_.present()));
     verdict_.findings.add(judge_lost(leader_.lost()));
     verdict_.good_news = good_news();
@@ -89,7 +89,7 @@ class Programme {
   void ask_names();
   void probe_paths();
   void probe_round(const Round& round, std::vector<PathResult>& results);
-  void compare_clocks();
+  void last_look();
   void measure_pairs(Stage stage, const std::string& kind);
   void measure_mpi();
   bool join_world();
@@ -216,10 +216,10 @@ void Programme::probe_paths() {
   if (!results.empty()) verdict_.findings.add(judge_paths(verdict_.nodes, results));
 }
 
-void Programme::compare_clocks() {
+void Programme::last_look() {
   ClockOffsets offsets;
   offsets.first = leader_.clock_offsets();
-  const json order{{"do", "clock"}};
+  const json order{{"do", "last_look"}};
   for (const auto& [rank, answer] : leader_.ask_all(order, "the end", options_.grace)) {
     if (!answer.contains("unix_time")) continue;
     const auto now = std::chrono::system_clock::now().time_since_epoch();

@@ -98,6 +98,7 @@ Hello make_hello(const MemberOptions& options, std::uint16_t data_port, std::uin
   hello.data_port = data_port;
   hello.probe_port = probe_port;
   hello.facts = own_facts();
+  hello.counters = read_counters("/sys");
   hello.leader_addresses = resolve(options.step.leader_host, std::chrono::seconds(2)).addresses;
   return hello;
 }

@@ -32,6 +32,7 @@ nlohmann::json to_message(const Hello& hello) {
           {"mtu", or_null(hello.mtu)},
           {"probe_port", hello.probe_port},
           {"unix_time", hello.unix_time},
+          {"counters", hello.counters},
           {"facts", hello.facts}};
 }
 
@@ -52,6 +53,7 @@ Hello hello_from(const nlohmann::json& message) {
   hello.mtu = optional_at<int>(message, "mtu");
   message.at("probe_port").get_to(hello.probe_port);
   message.at("unix_time").get_to(hello.unix_time);
+  message.at("counters").get_to(hello.counters);
   message.at("facts").get_to(hello.facts);
   return hello;
 }

@@ -11,6 +11,7 @@
 
 #include "ddp_runtime/check/net/exact_sum.h"
 #include "ddp_runtime/check/net/exchange.h"
+#include "ddp_runtime/check/node/counters_check.h"
 
 namespace ddp::check {
 
@@ -31,6 +32,7 @@ struct Hello {
   std::optional<int> mtu;
   std::uint16_t probe_port = 0;              // of UDP, where its path tests listen
   double unix_time = 0;                      // seconds, by its own clock
+  Counters counters;                         // of errors, before anything is sent
   std::map<std::string, std::string> facts;  // that should be the same on all nodes
 };
 nlohmann::json to_message(const Hello& hello);

@@ -13,6 +13,7 @@
 
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/node/clock_check.h"
+#include "ddp_runtime/check/node/counters_check.h"
 #include "ddp_runtime/check/node/host_name_check.h"
 #include "ddp_runtime/check/node/infiniband_check.h"
 #include "ddp_runtime/check/node/limits_check.h"
@@ -20,6 +21,7 @@
 #include "ddp_runtime/check/node/processor_check.h"
 #include "ddp_runtime/check/node/storage_check.h"
 #include "ddp_runtime/check/resolve.h"
+#include "ddp_runtime/comm/errors.h"
 #include "spank_plugin/fabric/infiniband_port.h"
 #include "spank_plugin/fabric/network_interface.h"
 
@@ -54,8 +56,8 @@ std::vector<Finding> guarded(const std::string& name, const Check& check) {
   } catch (const std::exception& error) {
     return {Finding{.check = name,
                     .severity = Severity::unknown,
-                    .evidence = fmt::format("the check itself failed: {}", error.what()),
-                    .action = "report this with the command line"}};
+                    .evidence = fmt::format("the check could not be made: {}", error.what()),
+                    .action = "run it on the node itself, with the permissions it needs"}};
   }
 }
 
@@ -79,11 +81,20 @@ std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) 
   return findings;
 }
 
+// Without it a node would seem to have no interfaces, which is another fault.
+void require_readable(const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(folder, error);
+  if (error)
+    throw RuntimeError(fmt::format("cannot read {}: {}", folder.string(), error.message()));
+}
+
 std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& options,
                                                         const Environment& environment) {
   return {
       {"interface",
        [&options] {
+         require_readable(options.sys / "class/net");
          return judge_interfaces(fabric::read_network_interfaces(options.sys), options.interfaces);
        }},
       {"infiniband",
@@ -113,6 +124,11 @@ NodeOutcome run_node_checks(const NodeOptions& options, const Environment& envir
     findings.insert(findings.end(), more.begin(), more.end());
   };
   for (const auto& [name, check] : quick_checks(options, environment)) append(guarded(name, check));
+  if (!options.counters_file.empty()) {
+    append(guarded("counters", [&options] {
+      return compare_with_kept_counters(options.counters_file, read_counters(options.sys));
+    }));
+  }
   append(guarded("storage", [&] { return slow_checks(options, outcome.left_behind); }));
   for (auto& finding : findings) finding.node = options.node;
 

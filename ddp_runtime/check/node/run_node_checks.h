@@ -18,6 +18,7 @@ struct NodeOptions {
   std::filesystem::path sys = "/sys";    // other trees are for tests
   std::vector<std::string> directories;  // besides /dev/shm and /tmp
   InterfaceExpectations interfaces;
+  std::string counters_file;  // where error counters are kept from run to run; empty: not compared
   // For each thing that may hang: a file system, the name service. They are asked side by side.
   std::chrono::milliseconds patience{1000};
 };

@@ -1,0 +1,135 @@
+#include "ddp_runtime/check/node/counters_check.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::check {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostCounters = 4096;
+constexpr std::uintmax_t kMostFileBytes = std::uintmax_t{1} << 20;
+// Dropped packets are not among them: a full queue drops what TCP then sends again.
+constexpr std::array kOfInterfaces{"rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors",
+                                   "tx_carrier_errors"};
+constexpr std::array kOfPorts{
+    "symbol_error",    "link_error_recovery",         "link_downed",
+    "port_rcv_errors", "local_link_integrity_errors", "excessive_buffer_overrun_errors"};
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> entries;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    entries.push_back(at->path());
+  }
+  return entries;
+}
+
+template <std::size_t N>
+void read_into(Counters& counters, const fs::path& folder, const std::string& device,
+               const std::array<const char*, N>& names) {
+  for (const char* name : names) {
+    std::uint64_t value = 0;
+    if (std::ifstream(folder / name) >> value && counters.size() < kMostCounters) {
+      counters[fmt::format("{} {}", device, name)] = value;
+    }
+  }
+}
+
+// Nothing if there is no file. Throws RuntimeError if there is one that cannot be understood.
+std::optional<Counters> read_kept(const std::string& file) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return std::nullopt;
+  if (fs::file_size(file, error) > kMostFileBytes || error)
+    throw RuntimeError("it is no such file");
+  std::ifstream stream(file);
+  const auto json = nlohmann::json::parse(stream, nullptr, false);
+  try {
+    return json.get<Counters>();
+  } catch (const nlohmann::json::exception&) {
+    throw RuntimeError("it does not hold counters");
+  }
+}
+
+void keep(const std::string& file, const Counters& counters) {
+  const std::string temporary = file + ".new";
+  std::ofstream stream(temporary);
+  stream << nlohmann::json(counters).dump(1) << '\n';
+  stream.close();
+  if (!stream || std::rename(temporary.c_str(), file.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    throw RuntimeError(fmt::format("cannot keep the counters in {}", file));
+  }
+}
+
+}  // namespace
+
+Counters read_counters(const fs::path& sys) {
+  Counters counters;
+  for (const auto& interface : entries_of(sys / "class/net")) {
+    if (interface.filename() == "lo") continue;
+    read_into(counters, interface / "statistics", interface.filename().string(), kOfInterfaces);
+  }
+  for (const auto& device : entries_of(sys / "class/infiniband")) {
+    for (const auto& port : entries_of(device / "ports")) {
+      read_into(counters, port / "counters",
+                fmt::format("{}:{}", device.filename().string(), port.filename().string()),
+                kOfPorts);
+    }
+  }
+  return counters;
+}
+
+std::vector<Finding> judge_counters(const Counters& before, const Counters& now,
+                                    const std::string& check, const std::string& when) {
+  Finding finding{.check = check,
+                  .severity = Severity::warning,
+                  .unit = "errors",
+                  .expected = "none",
+                  .rule = "error counters do not grow",
+                  .action = "check cable, transceiver and switch port"};
+  std::vector<Finding> findings;
+  for (const auto& [name, value] : now) {
+    const auto old = before.find(name);
+    if (old == before.end()) continue;
+    const std::uint64_t grown = value < old->second ? value : value - old->second;
+    if (grown == 0) continue;
+    finding.device = name;
+    finding.value = static_cast<double>(grown);
+    finding.evidence = fmt::format("more {}, {} in all", when, value);
+    findings.push_back(finding);
+  }
+  if (!findings.empty()) return findings;
+  finding.severity = Severity::ok;
+  finding.value = 0.0;
+  finding.evidence = fmt::format("{} counters, {}", now.size(), when);
+  finding.action.clear();
+  return {finding};
+}
+
+std::vector<Finding> compare_with_kept_counters(const std::string& file, const Counters& now) {
+  std::vector<Finding> findings;
+  try {
+    const auto before = read_kept(file);
+    findings = judge_counters(before.value_or(Counters()), now, "counters", "since the last look");
+    if (!before) findings.front().evidence = "the first look; kept for the next";
+  } catch (const RuntimeError& error) {
+    findings = {Finding{.check = "counters",
+                        .device = file,
+                        .rule = "error counters do not grow",
+                        .evidence = fmt::format("the kept values cannot be read: {}", error.what()),
+                        .action = "look who writes this file; it holds new values now"}};
+  }
+  keep(file, now);
+  return findings;
+}
+
+}  // namespace ddp::check

@@ -1,0 +1,98 @@
+#!/usr/bin/env bats
+# ddp-check with real faults on a real SLURM, and the recipes that administrators copy. The whole
+# table of faults, many times each, is tests/bench/check_faults.
+
+bats_require_minimum_version 1.5.0
+load common
+
+# recipe NAME: a program that runs a recipe as slurmd does, but with this build in its PATH.
+recipe() {
+  local wrapper=$folder/$1
+  printf '#!/bin/sh\nPATH=%s:/usr/bin:/bin SLURM_CONF=%s exec %s\n' "$build_dir/bin" \
+    "/run/slurm-ddp-check.conf" "$project_root/jobscripts/$1" > "$wrapper"
+  chmod 755 "$wrapper"
+  echo "$wrapper"
+}
+
+setup_file() {
+  folder=$(mktemp -d /var/tmp/slurm-ddp-recipes.XXXXXX)
+  chmod 755 "$folder"
+  export folder
+  printf '%s\n' "Prolog=$(recipe check_prolog)" PrologFlags=Alloc \
+    "HealthCheckProgram=$(recipe check_health)" HealthCheckInterval=2 > "$folder/extra"
+  cluster_up 5 --slurm-conf-extra "$folder/extra"
+  [ "$cluster_mode" = netns ] || skip "plain mode: the nodes have no links of their own"
+  ln -sfn "$SLURM_CONF" /run/slurm-ddp-check.conf
+}
+teardown_file() {
+  cluster_down
+  rm -rf "$folder" /run/slurm-ddp-check.conf
+}
+
+setup() {
+  cd "$work"
+  rm -rf ./*
+}
+teardown() {
+  "$cluster" exec node4 -- nft delete table inet loss 2> /dev/null || true
+  "$cluster" exec node3 -- ip link set eth0 mtu 1500
+}
+
+check() { srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N5 --ntasks-per-node=1 ddp-check net "$@"; }
+
+# What is not OK, one a line: check, node, peer.
+wrong() {
+  python3 -c 'import json
+for f in json.load(open("out/verdict.json"))["findings"]:
+    if f["severity"] != "OK": print(f["check"], f["subject"]["node"], f["subject"]["peer"])' | sed 's/ *$//' | sort
+}
+
+@test "healthy nodes: nothing is wrong, and the files say on which nodes to run" {
+  run -0 check --mib 8 --want 4 --out out
+  [ -z "$(wrong)" ]
+  [ ! -s out/exclude.txt ]
+  [ "$(cat out/good_hostlist.txt)" = 'node[1-4]' ]
+  [[ $output == *'4 nodes wanted, 5 given, 0 left out: run on these 4: node[1-4]'* ]]
+  grep -q '"event":"tcp"' out/events.jsonl
+  grep -q '<svg class="map"' out/report.html
+}
+
+@test "a lossy link between two nodes and a node with other packet sizes, at once" {
+  "$cluster" exec node3 -- ip link set eth0 mtu 1400
+  sender=$("$cluster" exec node4 -- getent ahostsv4 node2 | awk '{ print $1; exit }')
+  "$cluster" exec node4 -- nft "add table inet loss; add chain inet loss in { type filter hook input priority 0; };
+    add rule inet loss in ip saddr $sender numgen random mod 100 < 5 drop"
+  run -2 check --mib 4 --no-mpi --out out
+  [ "$(wrong)" = $'net.mtu node3\nnet.path_mtu node3\ntcp.loss node2 node4' ]
+  [ ! -s out/exclude.txt ] # neither end is known to be bad, and MTUs are a warning
+}
+
+@test "--act drains what is bad and leaves alone what somebody else drained" {
+  scontrol update nodename=node5 state=drain reason='my own'
+  run -2 srun --mpi=pmix --kill-on-bad-exit=0 -w 'node[1-4]' -N4 --ntasks-per-node=1 \
+    ddp-check net --no-mpi --mib 1 --slow-warning 0.9 --slow-critical 0.9 --act --inject corrupt:node2
+  [[ $output == *'node2: drained, ddp-check:tcp.data'* ]]
+  [ "$(sinfo -h -n node2 -o %E)" = 'ddp-check:tcp.data' ]
+  # Only who was drained by us is drained again; another reason stays.
+  scontrol update nodename=node2 state=resume
+  scontrol update nodename=node2 state=drain reason='a person'
+  run "$cluster" exec node2 -- env SLURM_CONF="$SLURM_CONF" PATH="$PATH" "$build_dir/bin/ddp-check" \
+    node --name node2 --dir /nowhere --act
+  [[ $output == *'node2: left alone, somebody gave it a reason: a person'* ]]
+  [ "$(sinfo -h -n node2 -o %E)" = 'a person' ]
+  scontrol update nodename=node2 state=resume
+  scontrol update nodename=node5 state=resume
+}
+
+reason_is_ours() { [[ $(sinfo -h -n node4 -o %E) == 'ddp-check:storage.shm'* ]]; }
+
+@test "HealthCheckProgram drains a node that became bad, and the prolog keeps jobs away" {
+  run -0 "$cluster" exec node4 -- env -i "$folder/check_prolog"
+  "$cluster" exec node4 -- mount -o remount,size=16m /dev/shm
+  run -1 "$cluster" exec node4 -- env -i "$folder/check_prolog"
+  wait_until 20 reason_is_ours
+  run ! srun --immediate=2 -w node4 hostname
+  "$cluster" exec node4 -- mount -o remount,size=1g /dev/shm
+  scontrol update nodename=node4 state=resume
+  wait_until 10 srun --immediate=2 -w node4 hostname
+}

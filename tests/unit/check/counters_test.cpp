@@ -1,0 +1,72 @@
+// Error counters: what is read from /sys, what grew, and the file that keeps them.
+#include "ddp_runtime/check/node/counters_check.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::check {
+namespace {
+
+class CountersOf : public testing::Test {
+ protected:
+  CountersOf() {
+    std::string name = (std::filesystem::temp_directory_path() / "counters-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  ~CountersOf() override { std::filesystem::remove_all(folder_); }
+  CountersOf(const CountersOf&) = delete;
+  CountersOf& operator=(const CountersOf&) = delete;
+
+  void write(const std::string& path, const std::string& text) const {
+    std::filesystem::create_directories((folder_ / path).parent_path());
+    std::ofstream(folder_ / path) << text;
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(CountersOf, InterfacesAndPortsAreRead) {
+  write("class/net/eth0/statistics/rx_crc_errors", "7\n");
+  write("class/net/eth0/statistics/rx_errors", "no number\n");
+  write("class/net/lo/statistics/rx_errors", "9\n");
+  write("class/infiniband/mlx5_0/ports/1/counters/symbol_error", "3\n");
+  EXPECT_EQ(read_counters(folder_),
+            (Counters{{"eth0 rx_crc_errors", 7}, {"mlx5_0:1 symbol_error", 3}}));
+  EXPECT_TRUE(read_counters(folder_ / "nowhere").empty());
+}
+
+TEST(Counters, OnlyWhatGrewIsTold) {
+  const Counters before{{"a", 5}, {"b", 100}, {"c", 2}};
+  EXPECT_EQ(judge_counters(before, before, "counters", "")[0].severity, Severity::ok);
+  const auto findings =
+      judge_counters(before, {{"a", 8}, {"b", 4}, {"c", 2}, {"d", 9}}, "x", "now");
+  ASSERT_EQ(findings.size(), 2U);  // d was not known before
+  EXPECT_EQ(findings[0].device, "a");
+  EXPECT_EQ(std::get<double>(findings[0].value), 3);
+  EXPECT_EQ(findings[0].severity, Severity::warning);
+  EXPECT_EQ(std::get<double>(findings[1].value), 4);  // b was reset
+}
+
+TEST_F(CountersOf, AreKeptFromRunToRun) {
+  const std::string file = folder_ / "kept";
+  EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::ok);
+  EXPECT_EQ(compare_with_kept_counters(file, {{"a", 6}})[0].severity, Severity::warning);
+  EXPECT_EQ(compare_with_kept_counters(file, {{"a", 6}})[0].severity, Severity::ok);
+}
+
+TEST_F(CountersOf, AFileOfSomethingElseIsUnknownOnce) {
+  write("kept", "[1, 2");
+  const std::string file = folder_ / "kept";
+  EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::unknown);
+  EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::ok);
+  EXPECT_THROW(compare_with_kept_counters(folder_ / "no/where", {}), RuntimeError);
+}
+
+}  // namespace
+}  // namespace ddp::check

@@ -1,0 +1,143 @@
+// Defects that were read in other checking tools, each as a test of this one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/judge_pairs.h"
+#include "ddp_runtime/check/net/pair_links.h"
+#include "ddp_runtime/check/net/simulate.h"
+#include "ddp_runtime/check/node/infiniband_check.h"
+#include "ddp_runtime/check/verdict.h"
+
+namespace ddp::check {
+namespace {
+
+using testing::HasSubstr;
+
+Finding bandwidth(const std::string& node, Severity severity, const std::string& evidence) {
+  Finding finding;
+  finding.check = "tcp.send";
+  finding.severity = severity;
+  finding.node = node;
+  finding.evidence = evidence;
+  return finding;
+}
+
+PairsMeasured fleet(int nodes, int bad, double speed) {
+  PairsMeasured measured;
+  measured.kind = "tcp";
+  for (int i = 1; i <= nodes; ++i) measured.nodes.push_back(std::string("n") + std::to_string(i));
+  measured.accused.assign(measured.nodes.size(), false);
+  measured.link_rate.assign(measured.nodes.size(), std::nullopt);
+  for (const auto& round : all_rounds(nodes)) {
+    for (const auto& pair : round) {
+      PairResult result;
+      result.pair = pair;
+      result.a_to_b = result.b_to_a = pair.a == bad || pair.b == bad ? speed : 1e9;
+      measured.results.push_back(result);
+    }
+  }
+  return measured;
+}
+
+Verdict verdict_of(const PairsMeasured& measured) {
+  Verdict verdict;
+  verdict.command = "net";
+  verdict.nodes = measured.nodes;
+  verdict.findings.add(judge_pairs(measured, {}));
+  return verdict;
+}
+
+// A check wrote WARN and then PASS to the same file, so that low bandwidth disappeared.
+TEST(DefectsOfOthers, APassThatOverwritesAWarning) {
+  Findings findings;
+  findings.add(bandwidth("n1", Severity::warning, "slow"));
+  findings.add(bandwidth("n1", Severity::ok, ""));
+  EXPECT_EQ(findings.severity(), Severity::warning);
+  EXPECT_EQ(findings.all().front().evidence, "slow");
+}
+
+// A limit that was compared only if a number had been found in a text, which never had one.
+TEST(DefectsOfOthers, ANumberThatCannotBeReadPasses) {
+  fabric::InfinibandPort port;
+  port.device = "mlx5_0";
+  port.port = 1;
+  port.state = "ACTIVE";
+  port.phys_state = "LinkUp";
+  port.link_layer = "InfiniBand";
+  port.rate_text = "fast";
+  Findings findings;
+  findings.add(judge_infiniband(std::vector{port}));
+  EXPECT_EQ(findings.severity(), Severity::unknown);
+  EXPECT_EQ(Findings().severity(), Severity::unknown);  // nothing measured at all
+}
+
+// A fixed threshold that half of the same machines could not reach, with no word of where it is
+// from.
+TEST(DefectsOfOthers, AThresholdOutOfNowhere) {
+  for (const auto& finding : judge_pairs(fleet(6, 2, 0.5e9), {})) {
+    if (finding.node != "n3") continue;
+    EXPECT_THAT(finding.rule, HasSubstr("median"));
+    EXPECT_THAT(finding.evidence, HasSubstr("1 GB/s"));
+    EXPECT_EQ(finding.expected, "at least 0.9 GB/s");
+  }
+  // The same machines, ten times slower as a whole: nobody stands out.
+  auto slower = fleet(6, -1, 0);
+  for (auto& result : slower.results) result.a_to_b = result.b_to_a = 1e8;
+  EXPECT_TRUE(bad_nodes(verdict_of(slower)).empty());
+}
+
+// The exit status of a server in the background that could not be the server's.
+TEST(DefectsOfOthers, AServerThatDied) {
+  std::uint16_t port = 0;
+  {
+    const Listener gone = listen_on(0);
+    port = gone.port;
+  }
+  EXPECT_THROW(call_peer("127.0.0.1", port, 1, Clock::now() + std::chrono::seconds(5)), NetError);
+  auto measured = fleet(4, -1, 0);
+  for (auto& result : measured.results) {
+    if (result.pair.b == 3) result.failure = "n1: connection refused";
+  }
+  EXPECT_EQ(exit_code_of(verdict_of(measured).severity()), 2);
+}
+
+// CRITICAL with the text of the last pair, which had "run successfully", and no host in any text.
+TEST(DefectsOfOthers, AVerdictWithoutTheCulprit) {
+  const Verdict verdict = verdict_of(fleet(6, 2, 0.1e9));
+  EXPECT_THAT(verdict_line(verdict), HasSubstr("n3 (tcp.send)"));
+  EXPECT_THAT(verdict_line(verdict), testing::Not(HasSubstr("n6")));
+}
+
+// Suspects with exit code 0; and an odd last node without a row.
+TEST(DefectsOfOthers, SuspectsThatDoNotFailAndANodeLeftOut) {
+  EXPECT_NE(exit_code_of(verdict_of(fleet(6, 2, 0.85e9)).severity()), 0);
+  for (const int nodes : {5, 9, 33}) {
+    std::vector<int> met(static_cast<std::size_t>(nodes), 0);
+    for (const auto& round : plan_rounds(nodes, 7)) {
+      for (const auto& pair : round) {
+        ++met[static_cast<std::size_t>(pair.a)];
+        ++met[static_cast<std::size_t>(pair.b)];
+      }
+    }
+    // A node may rest in one round, since their number is odd.
+    for (const int count : met) EXPECT_GE(count, kSampledRounds - 1) << nodes << " nodes";
+  }
+  auto measured = fleet(5, -1, 0);
+  std::erase_if(measured.results, [](const PairResult& r) { return r.pair.b == 4; });
+  EXPECT_EQ(verdict_of(measured).severity(), Severity::unknown);  // n5 is listed as untested
+}
+
+// Two stragglers named on every healthy job.
+TEST(DefectsOfOthers, SomebodyIsAlwaysNamed) {
+  Simulation healthy;
+  healthy.bad = 0;
+  healthy.nodes = 128;
+  healthy.trials = 50;
+  EXPECT_EQ(simulate(healthy, {}).false_alarms, 0);
+}
+
+}  // namespace
+}  // namespace ddp::check
