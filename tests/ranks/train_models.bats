@@ -53,20 +53,32 @@ eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; 
 
 @test "gpt learns a real text on two ranks, and as much in bf16" {
   make_text
-  options=(--model gpt --data "text:$text" --width 48 --layers 2 --heads 2 --context 32 --batch 16
-    --epochs 10 --steps 200 --optimizer adamw --lr 0.01 --warmup 10 --schedule cosine --clip 1)
+  options=(--model gpt --data "text:$text" --width 64 --layers 1 --heads 2 --context 16 --batch 32
+    --epochs 20 --steps 400 --optimizer adamw --lr 0.02 --warmup 20 --schedule cosine --clip 1)
   run -0 ranks 2 "${options[@]}"
   full=$(eval_loss)
-  run -0 ranks 2 "${options[@]}" --precision bf16 --checkpoint-activations
+  run -0 ranks 2 "${options[@]}" --precision bf16
   half=$(eval_loss)
-  # A uniform guess gives 5.5 nats per byte; the text changes as the guides do.
-  run -0 python3 -c "assert $full < 3.8, $full; assert abs($half - $full) < 0.02 * $full, ($half, $full)"
+  # Counting letters gets as far as `letters` on the held-out tenth, and no further: what is below it
+  # was learnt from what comes before a letter.
+  run -0 python3 - "$text" "$full" "$half" <<'PY'
+import collections, math, sys
+text = open(sys.argv[1], "rb").read()
+full, half = map(float, sys.argv[2:])
+split = len(text) * 9 // 10
+counts = collections.Counter(text[:split])
+letters = -sum(math.log((counts[b] + 1) / (split + 256)) for b in text[split:]) / (len(text) - split)
+for loss in (full, half):
+    assert loss < letters - 0.2, (loss, letters)
+# So early in training a change of rounding alone moves the loss by 3 %.
+assert abs(half - full) < 0.06 * full, (half, full)
+PY
 }
 
 @test "gpt's tied weights are one array in a checkpoint, and training goes on from it" {
   make_text
   options=(--model gpt --data "text:$text" --width 32 --layers 1 --heads 2 --context 32 --batch 4
-    --optimizer adamw --lr 0.001 --checkpoint-dir ck)
+    --optimizer adamw --lr 0.001 --checkpoint-activations --checkpoint-dir ck)
   run -0 ranks 2 "${options[@]}" --steps 10
   run -0 ranks 2 "${options[@]}" --steps 20
   [[ $output == *"resumed from"* ]]
