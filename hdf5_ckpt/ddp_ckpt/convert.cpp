@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 
 #include <cstdio>
+#include <cstring>
+#include <string_view>
 
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/ddp_ckpt/commands.h"
@@ -13,6 +15,7 @@
 #include "hdf5_ckpt/detail/posix_read.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/foreign.h"
+#include "hdf5_ckpt/foreign_hdf5.h"
 
 namespace ddp::ckpt::tool {
 namespace {
@@ -52,10 +55,21 @@ bool is_safetensors(const fs::path& path) {
   return path.extension() == ".safetensors";
 }
 
+bool is_hdf5(std::span<const std::byte> bytes) {
+  constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
+  return bytes.size() > kSignature.size() &&
+         std::memcmp(bytes.data(), kSignature.data(), kSignature.size()) == 0;
+}
+
+std::vector<ForeignArray> parse(const fs::path& path, std::span<const std::byte> bytes) {
+  if (is_safetensors(path)) return parse_safetensors(bytes, bytes.size());
+  if (is_hdf5(bytes)) return parse_hdf5(path, bytes.size());
+  return parse_torch_file(bytes);
+}
+
 Held import_from(const fs::path& path, const std::string& prefix) {
   const MappedFile file(path);
-  const auto arrays = is_safetensors(path) ? parse_safetensors(file.bytes(), file.bytes().size())
-                                           : parse_torch_file(file.bytes());
+  const auto arrays = parse(path, file.bytes());
   Held held;
   for (const ForeignArray& array : arrays) {
     held.memory.push_back(dense_bytes(file.bytes(), array));

@@ -77,8 +77,8 @@ void add_commands(CLI::App& app, Request& request) {
   verify->callback(
       [&] { request.work = [&] { return tool::run_verify(request.path, request.output); }; });
 
-  CLI::App* convert =
-      app.add_subcommand("convert", "To and from .safetensors and .pt (torch.save) files");
+  CLI::App* convert = app.add_subcommand(
+      "convert", "To and from .safetensors and .pt (torch.save) files, and from HDF5");
   convert->add_option("FROM", request.path, "Checkpoint (or directory, for its newest), or a file")
       ->required();
   convert->add_option("TO", request.other, "File, or checkpoint directory, that is made")

@@ -132,6 +132,68 @@ class Convert(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertFalse((self.at / "ckpt").exists())
 
+    def test_we_read_h5pys(self):
+        rng = np.random.default_rng(1)
+        arrays = {"a": rng.random((3, 4)), "g/b": rng.random(70000).astype("f4"), "g/h/c": np.int64(7),
+                  "bool": np.array([True, False]), "half": rng.random(5).astype("f2"), "empty": np.zeros((0, 3), "i4")}
+        with h5py.File(self.at / "m.h5", "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+        done = self.convert(self.at / "m.h5", self.at / "ckpt")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ours = self.arrays_of(self.at / "ckpt")
+        self.assertEqual({n: (d, s, b) for n, (d, s, b) in ours.items()},
+                         {n: (np.asarray(a).dtype.name, list(np.shape(a)), np.asarray(a).tobytes())
+                          for n, a in arrays.items()})
+
+    def test_attacks_in_hdf5(self):
+        secret = self.at / "secret"
+        secret.write_bytes(b"x" * 4096)
+        with h5py.File(self.at / "other.h5", "w") as file:
+            file["x"] = np.arange(4.0)
+
+        def virtual(file):
+            layout = h5py.VirtualLayout((4,), "f8")
+            layout[:] = h5py.VirtualSource(str(self.at / "other.h5"), "x", (4,))
+            file.create_virtual_dataset("v", layout)
+
+        def cycle(file):
+            file.create_group("g")
+            file["g/again"] = file["g"]
+
+        def twice(file):
+            file["a"] = np.arange(3)
+            file["b"] = file["a"]
+
+        def make(work):
+            with h5py.File(self.at / "made.h5", "w") as file:
+                work(file)
+            return (self.at / "made.h5").read_bytes()
+        for work, sentence in (
+                (lambda f: f.__setitem__("l", h5py.ExternalLink(str(self.at / "other.h5"), "/x")), "link to somewhere"),
+                (lambda f: f.__setitem__("l", h5py.SoftLink("/nowhere")), "link to somewhere"),
+                (lambda f: f.create_dataset("e", (4096,), "u1", external=[(str(secret), 0, 4096)]), "in another file"),
+                (virtual, "not plain"), (cycle, "several names"), (twice, "several names"),
+                (lambda f: f.create_dataset("c", data=np.zeros(9), chunks=(3,)), "not plain"),
+                (lambda f: f.create_dataset("z", data=np.zeros(9), compression="gzip"), "not plain"),
+                (lambda f: f.create_dataset("bomb", (2 ** 40,), "f8"), "never written"),
+                (lambda f: f.__setitem__("big", np.arange(3, dtype=">f4")), "cannot hold"),
+                (lambda f: f.__setitem__("t", "text"), "cannot hold"),
+                (lambda f: f.__setitem__("n", h5py.Empty("f4")), "no elements")):
+            with self.subTest(sentence):
+                self.refused("x.h5", make(work), sentence)
+        whole = make(lambda f: f.__setitem__("a", np.arange(30000.0)))
+        self.refused("x.h5", whole[:len(whole) // 2], "cannot be converted")
+        # The parser of another's file must neither hang nor take us with it.
+        random = np.random.default_rng(2)
+        for _ in range(60):
+            broken = bytearray(whole)
+            for at in random.integers(8, 2048, 4):
+                broken[at] ^= 1 << random.integers(8)
+            (self.at / "x.h5").write_bytes(broken)
+            done = self.convert(self.at / "x.h5", self.at / f"out{_}")
+            self.assertIn(done.returncode, (0, 1), done.stderr)
+
     def test_attacks_in_safetensors(self):
         def file(header, data=b"", length=None):
             text = header if isinstance(header, bytes) else json.dumps(header).encode()
