@@ -21,7 +21,7 @@ struct DTypeName {
   std::string_view name;
   DType dtype;
 };
-constexpr std::array<DTypeName, 10> kNames = {{{"F64", DType::kFloat64},
+constexpr std::array<DTypeName, 12> kNames = {{{"F64", DType::kFloat64},
                                                {"F32", DType::kFloat32},
                                                {"F16", DType::kFloat16},
                                                {"BF16", DType::kBFloat16},
@@ -30,7 +30,9 @@ constexpr std::array<DTypeName, 10> kNames = {{{"F64", DType::kFloat64},
                                                {"I16", DType::kInt16},
                                                {"I8", DType::kInt8},
                                                {"U8", DType::kUInt8},
-                                               {"BOOL", DType::kBool}}};
+                                               {"BOOL", DType::kBool},
+                                               {"F8_E4M3", DType::kFloat8E4M3},
+                                               {"F8_E5M2", DType::kFloat8E5M2}}};
 
 DType dtype_of(const JsonFields& fields) {
   const std::string& name = fields.text("dtype");

@@ -147,18 +147,24 @@ class PickleText {
   std::string text_;
 };
 
+const StorageType& storage_type_of(const ArrayView& array) {
+  for (const StorageType& known : kStorages)
+    if (known.dtype == array.dtype) return known;
+  throw Error(fmt::format(
+      "array '{}' is {}, for which PyTorch's files have no storage type; write safetensors",
+      array.name, dtype_name(array.dtype)));
+}
+
 std::string pickle_of(std::span<const ArrayView> arrays) {
   PickleText pickle;
   pickle.raw("\x80\x02}(");
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const ArrayView& array = arrays[i];
-    const auto type =
-        std::find_if(kStorages.begin(), kStorages.end(),
-                     [&](const StorageType& known) { return known.dtype == array.dtype; });
+    const StorageType& type = storage_type_of(array);
     std::vector<std::uint64_t> strides(array.shape.size(), 1);
     for (std::size_t d = strides.size(); d-- > 1;) strides[d - 1] = strides[d] * array.shape[d];
     pickle.text(array.name).raw("ctorch._utils\n_rebuild_tensor_v2\n((");
-    pickle.text("storage").raw(fmt::format("ctorch\n{}\n", type->name));
+    pickle.text("storage").raw(fmt::format("ctorch\n{}\n", type.name));
     pickle.text(std::to_string(i)).text("cpu").number(array.bytes.size() / itemsize(array.dtype));
     pickle.raw("tQK").raw(std::string_view("\0", 1)).tuple(array.shape).tuple(strides);
     pickle.raw(
