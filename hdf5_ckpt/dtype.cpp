@@ -27,6 +27,8 @@ constexpr std::array<Entry, kAllDTypes.size()> kEntries = {{
     {"int8", 1},
     {"uint8", 1},
     {"bool", 1},
+    {"float8_e4m3fn", 1},
+    {"float8_e5m2", 1},
 }};
 
 const Entry& entry(DType dtype) {

@@ -21,14 +21,18 @@ enum class DType : std::uint8_t {
   kInt8,
   kUInt8,
   kBool,
+  kFloat8E4M3,  // as the fn variants: no infinity, 448 the largest
+  kFloat8E5M2,
 };
 
 inline constexpr std::array kAllDTypes = {
-    DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kInt64,
-    DType::kInt32,   DType::kInt16,   DType::kInt8,    DType::kUInt8,    DType::kBool,
+    DType::kFloat64, DType::kFloat32, DType::kFloat16,    DType::kBFloat16,
+    DType::kInt64,   DType::kInt32,   DType::kInt16,      DType::kInt8,
+    DType::kUInt8,   DType::kBool,    DType::kFloat8E4M3, DType::kFloat8E5M2,
 };
 
-// "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool".
+// "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
+// "float8_e4m3fn", "float8_e5m2" (as PyTorch calls them).
 std::string_view dtype_name(DType dtype) noexcept;
 
 // The inverse of dtype_name; nothing for any other string.

@@ -3,6 +3,7 @@
 // 1 something is damaged or different. They throw Error where there is nothing to work on.
 
 #include <filesystem>
+#include <string>
 
 namespace ddp::ckpt::tool {
 
@@ -22,5 +23,10 @@ int run_verify(const std::filesystem::path& path, const Output& output);
 
 // How two checkpoints differ.
 int run_diff(const std::filesystem::path& a, const std::filesystem::path& b, const Output& output);
+
+// From a checkpoint to a .safetensors or .pt file (arrays whose names start with `prefix`, without
+// it), or from such a file to a checkpoint of step 0 in the directory `to` (`prefix` before each).
+int run_convert(const std::filesystem::path& from, const std::filesystem::path& to,
+                const std::string& prefix, const Output& output);
 
 }  // namespace ddp::ckpt::tool

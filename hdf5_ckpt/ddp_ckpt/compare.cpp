@@ -87,6 +87,8 @@ ArrayDifference compare_arrays(const OwnedArray& a, const OwnedArray& b) {
       return compare_plain<std::int8_t>(a, b);
     case DType::kUInt8:
     case DType::kBool:
+    case DType::kFloat8E4M3:  // by their bits
+    case DType::kFloat8E5M2:
       return compare_plain<std::uint8_t>(a, b);
   }
   return {};

@@ -28,7 +28,8 @@ constexpr const char* kExamples =
     "  ddp-ckpt verify ckpt/                    is all of it still readable?\n"
     "  ddp-ckpt show ckpt/step-00001000         names, shapes and state of one\n"
     "  ddp-ckpt show ckpt/                      the same of the newest\n"
-    "  ddp-ckpt diff ckpt/step-00001000 other/  do two runs agree to the bit?\n\n"
+    "  ddp-ckpt diff ckpt/step-00001000 other/  do two runs agree to the bit?\n"
+    "  ddp-ckpt convert ckpt/ m.safetensors --prefix model/   weights for other programs\n\n"
     "Exit status: 0 all is well, 1 something is damaged, different or missing, 2 wrong usage.";
 
 // What the command line asks for; `work` is set by the chosen command.
@@ -36,6 +37,7 @@ struct Request {
   tool::Output output;
   std::string path;
   std::string other;
+  std::string prefix;
   bool verify = false;
   std::function<int()> work;
 };
@@ -74,6 +76,21 @@ void add_commands(CLI::App& app, Request& request) {
   add_threads(*verify, request);
   verify->callback(
       [&] { request.work = [&] { return tool::run_verify(request.path, request.output); }; });
+
+  CLI::App* convert = app.add_subcommand(
+      "convert", "To and from .safetensors and .pt (torch.save) files, and from HDF5");
+  convert->add_option("FROM", request.path, "Checkpoint (or directory, for its newest), or a file")
+      ->required();
+  convert->add_option("TO", request.other, "File, or checkpoint directory, that is made")
+      ->required();
+  convert->add_option("--prefix", request.prefix,
+                      "Only arrays whose names start so, without it; or what to put before names");
+  add_threads(*convert, request);
+  convert->callback([&] {
+    request.work = [&] {
+      return tool::run_convert(request.path, request.other, request.prefix, request.output);
+    };
+  });
 
   CLI::App* diff = add_command(app, request, "diff", "Compare two checkpoints array by array");
   diff->add_option("A", request.path, "Checkpoint, or a directory for its newest one")->required();

@@ -42,8 +42,18 @@ void make_folders(FileOps& ops, const fs::path& folder) {
 }
 
 void write_durable_file(FileOps& ops, const fs::path& path, std::string_view text) {
+  const auto piece = std::as_bytes(std::span(text));
+  write_durable_pieces(ops, path, {&piece, 1});
+}
+
+void write_durable_pieces(FileOps& ops, const fs::path& path,
+                          std::span<const std::span<const std::byte>> pieces) {
   TargetFile file(ops, path, false);
-  file.write(std::as_bytes(std::span(text)), 0);
+  std::uint64_t at = 0;
+  for (const auto piece : pieces) {
+    file.write(piece, at);
+    at += piece.size();
+  }
   file.sync();
   file.close();
 }

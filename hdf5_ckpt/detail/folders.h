@@ -1,7 +1,9 @@
 #pragma once
 // Folders and small files made and removed durably, through FileOps.
 
+#include <cstddef>
 #include <filesystem>
+#include <span>
 #include <string_view>
 
 #include "hdf5_ckpt/file_ops.h"
@@ -17,6 +19,10 @@ void make_folders(FileOps& ops, const std::filesystem::path& folder);
 // Creates the file `path`, which must not exist, and makes its content durable; removes it again
 // if that fails. Throws IoError.
 void write_durable_file(FileOps& ops, const std::filesystem::path& path, std::string_view text);
+
+// The same with content in several pieces, one after the other.
+void write_durable_pieces(FileOps& ops, const std::filesystem::path& path,
+                          std::span<const std::span<const std::byte>> pieces);
 
 // renameat2 that never replaces; 0 or the errno value, EEXIST if `to` is there. For folders: where
 // the file system lacks the flag, a plain rename replaces at most an empty one.

@@ -55,6 +55,10 @@ Hdf5Type hdf5_type(DType dtype) {
     case DType::kInt8:
       return copy_of(H5T_STD_I8LE);
     case DType::kUInt8:
+    // HDF5 1.10 cannot describe e4m3fn, whose largest value lies where IEEE has NaN: h5py would
+    // show nan for 448. The attribute `dtype` says what the bytes are.
+    case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2:
       return copy_of(H5T_STD_U8LE);
     case DType::kBool:
       return boolean();

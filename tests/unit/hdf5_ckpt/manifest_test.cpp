@@ -11,6 +11,7 @@
 #include <map>
 #include <random>
 
+#include "fault_matrix.h"
 #include "hdf5_ckpt/crc32c.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/error.h"
@@ -366,6 +367,7 @@ TEST(Manifest, HundredThousandMutationsNeverGetThrough) {
     }
     if (testing::Test::HasFatalFailure()) FAIL() << "case " << i << ": " << signed_text;
   }
+  test::expect_in_fault_matrix("manifest with bytes changed at random", 100000);
   // Some mutations are harmless (the state, a step): if none were, the mutator tests nothing.
   EXPECT_GT(accepted, 1000);
   EXPECT_LT(accepted, 90000);

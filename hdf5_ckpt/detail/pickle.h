@@ -1,0 +1,55 @@
+#pragma once
+// The pickles that torch.save writes for dictionaries of tensors, read without Python and without
+// executing anything: a fixed list of names is understood, none of them is called.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace ddp::ckpt {
+
+struct PickleValue;
+using PicklePointer = const PickleValue*;  // into Pickle::values
+
+struct PickleGlobal {
+  std::string name;  // "torch FloatStorage"
+};
+struct PickleList {
+  std::vector<PicklePointer> items;  // of a tuple or a list
+};
+struct PickleDict {
+  std::vector<std::pair<PicklePointer, PicklePointer>> items;
+};
+struct PickleStorage {
+  std::string type;  // "FloatStorage"
+  std::string key;   // of the entry data/<key>
+};
+struct PickleTensor {
+  PickleStorage storage;
+  std::uint64_t offset = 0;  // elements
+  std::vector<std::uint64_t> shape;
+  std::vector<std::uint64_t> strides;  // elements
+};
+
+struct PickleValue {
+  std::variant<std::monostate, bool, std::int64_t, double, std::string, PickleGlobal, PickleList,
+               PickleDict, PickleStorage, PickleTensor>
+      value;
+};
+
+// What a pickle builds; values may be shared, and hostile ones may hold themselves.
+struct Pickle {
+  std::deque<PickleValue> values;
+  PicklePointer root = nullptr;
+};
+
+// Throws DamagedError naming the opcode or the name that it does
+// not understand.
+Pickle parse_pickle(std::span<const std::byte> bytes);
+
+}  // namespace ddp::ckpt

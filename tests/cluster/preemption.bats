@@ -1,0 +1,68 @@
+#!/usr/bin/env bats
+# preemptible.sbatch on a real SLURM: whatever takes the nodes away, the job goes on from its last
+# step and ends with the bits of one that was left alone.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup_file() {
+  cluster_up 2
+  export OMP_NUM_THREADS=1
+}
+teardown_file() { cluster_down; }
+
+setup() {
+  cd "$work"
+  rm -rf ./run ./log
+  script=$project_root/jobscripts/preemptible.sbatch
+}
+
+training=(--model mnist-cnn --data digits --batch 32 --lr 0.05 --checkpoint-every 10)
+
+parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
+
+# What 8 epochs without an interruption end with.
+undisturbed() {
+  if [ ! -e whole.log ]; then
+    RUN_DIR=$work/whole sbatch --quiet --wait -o whole.log "$script" "${training[@]}" --epochs 8
+  fi
+  parameters_of whole.log
+}
+
+checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
+
+@test "scancel --signal: a checkpoint of that step, status 75, the queue, and the same bits" {
+  whole=$(undisturbed)
+  job=$(RUN_DIR=$work/run sbatch --parsable -o log "$script" "${training[@]}" --epochs 8)
+  wait_until 60 checkpoint_appears
+  scancel --signal=USR1 "$job"
+  wait_until 120 job_is_over "$job"
+  grep -E 'stopped at step [0-9]+ of 200, because SIGUSR1 was received' log
+  grep -F 'back into the queue (restart 1 of' log
+  step=$(grep -oE 'stopped at step [0-9]+' log | grep -oE '[0-9]+')
+  grep -E "resumed from .*step-0*$step \(step $step," log
+  [ "$whole" = "$(parameters_of log)" ]
+}
+
+@test "scontrol requeue: the step is told by SIGTERM, saves, and the job starts again" {
+  whole=$(undisturbed)
+  job=$(RUN_DIR=$work/run sbatch --parsable -o log "$script" "${training[@]}" --epochs 8)
+  wait_until 60 checkpoint_appears
+  scontrol requeue "$job"
+  wait_until 200 job_is_over "$job"
+  grep -F 'resumed from' log
+  [ "$whole" = "$(parameters_of log)" ]
+}
+
+@test "the time limit is found without a signal, and the last save is made before it" {
+  [ -n "${SLURM_DDP_LONG_TESTS:-}" ] || skip "takes a minute, SLURM's shortest limit; SLURM_DDP_LONG_TESTS=1"
+  grep -v '^#SBATCH --signal' "$script" > without_signal.sbatch
+  job=$(RUN_DIR=$work/run MAX_RESTARTS=0 sbatch --parsable --time=1 -o log without_signal.sbatch \
+    "${training[@]}" --epochs 1000000)
+  wait_until 150 job_is_over "$job"
+  grep -E "stopped at step [0-9]+ of [0-9]+, because the job's time is nearly up" log
+  step=$(grep -oE 'stopped at step [0-9]+' log | grep -oE '[0-9]+')
+  [ -d "run/checkpoints/step-$(printf %08d "$step")" ]
+  ddp-ckpt verify run/checkpoints
+  run ! grep -F 'DUE TO TIME LIMIT' log
+}

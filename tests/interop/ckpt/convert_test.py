@@ -1,0 +1,271 @@
+#!/usr/bin/python3
+"""ddp-ckpt convert with the distribution's PyTorch: it reads ours and we read its, equal to the bit;
+hostile files are refused by name. Needs CKPT_FIXTURE and CKPT_BIN; exits with 77 without PyTorch.
+"""
+
+import io
+import json
+import os
+import pathlib
+import pickle
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+try:
+    import h5py
+    import numpy as np
+    import torch
+except ImportError as error:
+    print(f"skipped: {error}; apt install python3-h5py python3-torch")
+    sys.exit(77)
+
+FIXTURE = os.environ["CKPT_FIXTURE"]
+TOOL = os.environ["CKPT_BIN"]
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16,
+          "bfloat16": torch.bfloat16, "int64": torch.int64, "int32": torch.int32,
+          "int16": torch.int16, "int8": torch.int8, "uint8": torch.uint8, "bool": torch.bool}
+
+
+def raw(tensor):
+    flat = tensor.detach().contiguous().reshape(-1)
+    if flat.dtype == torch.bool:
+        flat = flat.to(torch.uint8)
+    elif flat.dtype == torch.bfloat16:
+        flat = flat.view(torch.int16)
+    return flat.numpy().tobytes()
+
+
+class Convert(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.at = pathlib.Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def convert(self, *words):
+        return subprocess.run([TOOL, "convert", *map(str, words)], capture_output=True, text=True,
+                              timeout=60)
+
+    def arrays_of(self, root):
+        step = root / "step-00000000"
+        manifest = json.loads((step / "manifest.json").read_text())
+        data = (step / "model.h5").read_bytes()
+        return {a["name"]: (a["dtype"], a["shape"], data[a["offset"]:a["offset"] + a["length"]])
+                for a in manifest["arrays"]}
+
+    def test_pytorch_reads_ours(self):
+        subprocess.run([FIXTURE, "save", self.at / "ckpt", "7"], check=True)
+        expected = json.loads(subprocess.check_output([FIXTURE, "expected"]))
+        self.assertEqual(self.convert(self.at / "ckpt", self.at / "m.pt").returncode, 0)
+        for options in ({}, {"weights_only": True}):
+            loaded = torch.load(self.at / "m.pt", **options)
+            self.assertEqual(sorted(loaded), sorted(expected))
+            for name, tensor in loaded.items():
+                self.assertEqual(tensor.dtype, DTYPES[expected[name]["dtype"]], name)
+                self.assertEqual(list(tensor.shape), expected[name]["shape"], name)
+                self.assertEqual(raw(tensor).hex(), expected[name]["hex"], name)
+
+    def test_we_read_pytorchs(self):
+        torch.manual_seed(1)
+        base = torch.randn(6, 8)
+        state = {"model": torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3)).state_dict(),
+                 "view": base[1:4, ::2], "turned": base.t(), "whole": base, "scalar": torch.tensor(7),
+                 "empty": torch.empty(0, 4), "parameter": torch.nn.Parameter(torch.ones(2)),
+                 "list": [torch.arange(3), torch.tensor([True, False])], "lr": 0.1, "step": 10 ** 9,
+                 "brain": torch.randn(9).bfloat16(), "half": torch.randn(9).half(), "none": None}
+        torch.save(state, self.at / "m.pt")
+        done = self.convert(self.at / "m.pt", self.at / "ckpt")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(subprocess.run([TOOL, "verify", self.at / "ckpt"], capture_output=True).returncode, 0)
+        arrays = self.arrays_of(self.at / "ckpt")
+        tensors = {f"model/{k}": v for k, v in state["model"].items()}
+        tensors.update({k: v for k, v in state.items() if isinstance(v, torch.Tensor)})
+        tensors.update({f"list/{i}": v for i, v in enumerate(state["list"])})
+        self.assertEqual(sorted(arrays), sorted(tensors))
+        for name, tensor in tensors.items():
+            dtype, shape, data = arrays[name]
+            self.assertEqual((DTYPES[dtype], shape), (tensor.dtype, list(tensor.shape)), name)
+            self.assertEqual(data, raw(tensor), name)
+
+    def test_safetensors_and_back(self):
+        subprocess.run([FIXTURE, "save", self.at / "ckpt", "7"], check=True)
+        expected = json.loads(subprocess.check_output([FIXTURE, "expected"]))
+        file = self.at / "m.safetensors"
+        self.assertEqual(self.convert(self.at / "ckpt", file).returncode, 0)
+        data = file.read_bytes()
+        length, = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8:8 + length])
+        at = 0
+        for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+            begin, end = entry["data_offsets"]
+            self.assertEqual(begin, at)
+            self.assertEqual(data[8 + length + begin:8 + length + end].hex(), expected[name]["hex"])
+            at = end
+        self.assertEqual(8 + length + at, len(data))
+        self.assertEqual(self.convert(file, self.at / "again").returncode, 0)
+        self.assertEqual({n: (d, s, b.hex()) for n, (d, s, b) in self.arrays_of(self.at / "again").items()},
+                         {n: (e["dtype"], e["shape"], e["hex"]) for n, e in expected.items()})
+
+    def test_a_prefix_goes_and_comes(self):
+        subprocess.run([FIXTURE, "save", self.at / "ckpt", "7"], check=True)
+        self.assertEqual(self.convert(self.at / "ckpt", self.at / "m.pt", "--prefix", "model/").returncode, 0)
+        self.assertEqual(sorted(torch.load(self.at / "m.pt")),
+                         ["brain", "conv1.bias", "conv1.weight", "empty", "half"])
+        self.convert(self.at / "m.pt", self.at / "ours", "--prefix", "model/")
+        self.assertIn("model/conv1.bias", self.arrays_of(self.at / "ours"))
+        self.assertEqual(self.convert(self.at / "ckpt", self.at / "n.pt", "--prefix", "nothing/").returncode, 1)
+        self.assertFalse((self.at / "n.pt").exists())
+        # What is there is never replaced.
+        self.assertEqual(self.convert(self.at / "ckpt", self.at / "m.pt").returncode, 1)
+
+    def refused(self, name, data, sentence):
+        path = self.at / name
+        path.write_bytes(data)
+        done = self.convert(path, self.at / "ckpt")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn(sentence, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertFalse((self.at / "ckpt").exists())
+
+    def test_we_read_h5pys(self):
+        rng = np.random.default_rng(1)
+        arrays = {"a": rng.random((3, 4)), "g/b": rng.random(70000).astype("f4"), "g/h/c": np.int64(7),
+                  "bool": np.array([True, False]), "half": rng.random(5).astype("f2"), "empty": np.zeros((0, 3), "i4")}
+        with h5py.File(self.at / "m.h5", "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+        done = self.convert(self.at / "m.h5", self.at / "ckpt")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ours = self.arrays_of(self.at / "ckpt")
+        self.assertEqual({n: (d, s, b) for n, (d, s, b) in ours.items()},
+                         {n: (np.asarray(a).dtype.name, list(np.shape(a)), np.asarray(a).tobytes())
+                          for n, a in arrays.items()})
+
+    def test_attacks_in_hdf5(self):
+        secret = self.at / "secret"
+        secret.write_bytes(b"x" * 4096)
+        with h5py.File(self.at / "other.h5", "w") as file:
+            file["x"] = np.arange(4.0)
+
+        def virtual(file):
+            layout = h5py.VirtualLayout((4,), "f8")
+            layout[:] = h5py.VirtualSource(str(self.at / "other.h5"), "x", (4,))
+            file.create_virtual_dataset("v", layout)
+
+        def cycle(file):
+            file.create_group("g")
+            file["g/again"] = file["g"]
+
+        def twice(file):
+            file["a"] = np.arange(3)
+            file["b"] = file["a"]
+
+        def make(work):
+            with h5py.File(self.at / "made.h5", "w") as file:
+                work(file)
+            return (self.at / "made.h5").read_bytes()
+        for work, sentence in (
+                (lambda f: f.__setitem__("l", h5py.ExternalLink(str(self.at / "other.h5"), "/x")), "link to somewhere"),
+                (lambda f: f.__setitem__("l", h5py.SoftLink("/nowhere")), "link to somewhere"),
+                (lambda f: f.create_dataset("e", (4096,), "u1", external=[(str(secret), 0, 4096)]), "in another file"),
+                (virtual, "not plain"), (cycle, "several names"), (twice, "several names"),
+                (lambda f: f.create_dataset("c", data=np.zeros(9), chunks=(3,)), "not plain"),
+                (lambda f: f.create_dataset("z", data=np.zeros(9), compression="gzip"), "not plain"),
+                (lambda f: f.create_dataset("bomb", (2 ** 40,), "f8"), "never written"),
+                (lambda f: f.__setitem__("big", np.arange(3, dtype=">f4")), "cannot hold"),
+                (lambda f: f.__setitem__("t", "text"), "cannot hold"),
+                (lambda f: f.__setitem__("n", h5py.Empty("f4")), "no elements")):
+            with self.subTest(sentence):
+                self.refused("x.h5", make(work), sentence)
+        whole = make(lambda f: f.__setitem__("a", np.arange(30000.0)))
+        self.refused("x.h5", whole[:len(whole) // 2], "cannot be converted")
+        # The parser of another's file must neither hang nor take us with it.
+        random = np.random.default_rng(2)
+        for _ in range(60):
+            broken = bytearray(whole)
+            for at in random.integers(8, 2048, 4):
+                broken[at] ^= 1 << random.integers(8)
+            (self.at / "x.h5").write_bytes(broken)
+            done = self.convert(self.at / "x.h5", self.at / f"out{_}")
+            self.assertIn(done.returncode, (0, 1), done.stderr)
+
+    def test_attacks_in_safetensors(self):
+        def file(header, data=b"", length=None):
+            text = header if isinstance(header, bytes) else json.dumps(header).encode()
+            return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+        def entry(begin, end, shape=(1,), dtype="F32"):
+            return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+        for data, sentence in (
+                (b"\1", "too short"), (file({}, length=2 ** 63), "the header claims"),
+                (file({}, length=50), "the header claims"), (file(b"{"), "not JSON"),
+                (file(b"[" * 100000), "nested too deep"), (file([]), "not a JSON object"),
+                (file({"a": entry(0, 4), "b": entry(0, 4)}, bytes(4)), "begins at"),
+                (file({"a": entry(0, 4), "b": entry(8, 12)}, bytes(12)), "begins at"),
+                (file({"a": entry(0, 4)}, bytes(8)), "the file has"),
+                (file({"a": entry(0, 400)}, bytes(4)), "do not fit the shape"),
+                (file({"a": entry(0, 4, [2 ** 62, 2 ** 62])}, bytes(4)), "do not fit the shape"),
+                (file({"a": entry(0, 4, [-1])}, bytes(4)), "not a number"),
+                (file({"a": entry(0, 4, dtype="F128")}, bytes(4)), "dtype"),
+                (file({"../a": entry(0, 4)}, bytes(4)), "a tensor's name")):
+            with self.subTest(sentence):
+                self.refused("x.safetensors", data, sentence)
+
+    def test_attacks_in_pickles(self):
+        witness = self.at / "executed"
+
+        class Attack:
+            def __reduce__(self):
+                return os.system, (f"touch {witness}",)
+
+        def archive(content, compression=zipfile.ZIP_STORED, storage=b"\0" * 16):
+            out = io.BytesIO()
+            with zipfile.ZipFile(out, "w", compression) as made:
+                made.writestr("archive/data.pkl", content)
+                made.writestr("archive/data/0", storage)
+            return out.getvalue()
+
+        def number(value):
+            return b"\x8a\x08" + struct.pack("<q", value)
+
+        def text(value):
+            return b"X" + struct.pack("<I", len(value)) + value
+
+        def tensor(offset=0, shape=(4,), stride=(1,), type_name=b"FloatStorage"):
+            sizes = [b"(" + b"".join(map(number, values)) + b"t" for values in (shape, stride)]
+            storage = (b"(" + text(b"storage") + b"ctorch\n" + type_name + b"\n" + text(b"0")
+                       + text(b"cpu") + b"K\4tQ")
+            return (b"\x80\x02}" + text(b"a") + b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage
+                    + number(offset) + b"".join(sizes) + b"\x89NtRs.")
+        path = self.at / "good.pt"
+        path.write_bytes(archive(tensor()))
+        done = self.convert(path, self.at / "good")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for data, sentence in (
+                (archive(pickle.dumps({"a": Attack()}, 2)), "it names 'posix system'"),
+                (archive(pickle.dumps(Attack(), 4)), "newer than 2"),
+                (archive(b"\x80\x02c__builtin__\neval\n."), "it names '__builtin__ eval'"),
+                (archive(tensor(offset=1)), "beyond its storage"),
+                (archive(tensor(shape=(5,))), "beyond its storage"),
+                (archive(tensor(shape=(2 ** 40, 2 ** 40), stride=(0, 0))), "beyond its storage"),
+                (archive(tensor(shape=(2 ** 20,), stride=(0,))), "far more bytes"),
+                (archive(tensor(shape=(4,), stride=(2 ** 62,))), "beyond its storage"),
+                (archive(tensor(shape=(-1,))), "is negative"),
+                (archive(tensor(type_name=b"ComplexFloatStorage")), "cannot hold"),
+                (archive(b"\x80\x02}q\0X\1\0\0\0ah\0s."), "nested too deep"),
+                (archive(b"\x80\x02h\5."), "has not stored"), (archive(b"."), "stack is empty"),
+                (archive(b"\x80\x02X\xff\xff\xff\xff"), "ends too early"),
+                (archive(tensor(), zipfile.ZIP_DEFLATED), "is compressed"),
+                (archive(tensor())[:-30], "not a zip file"), (b"PK", "not a zip file")):
+            with self.subTest(sentence):
+                self.refused("x.pt", data, sentence)
+        self.assertFalse(witness.exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
