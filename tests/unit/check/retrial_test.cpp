@@ -115,6 +115,13 @@ TEST(Retrial, ASuspectedLinkIsNoReference) {
   EXPECT_EQ(pair_for(list[1], trusted, 3), (Pair{1, 2}));
 }
 
+TEST(Retrial, NoSuspectIsTrustedWhileTwoOthersAreLeft) {
+  const auto results = fleet(4, 2, 95);  // slower than the others, but in the fastest half's three
+  const std::vector<Retrial> list{{.node = 1}, {.node = 0}};
+  const auto trusted = trusted_nodes(4, results, list);
+  EXPECT_EQ(std::set<int>(trusted.begin(), trusted.end()), (std::set<int>{2, 3}));
+}
+
 // With noise everybody may be suspected; then the fastest stand in for the good ones.
 TEST(Retrial, SomebodyIsTrustedEvenIfAllAreSuspects) {
   const auto results = fleet(4, -1, 100);
