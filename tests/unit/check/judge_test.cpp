@@ -337,7 +337,7 @@ TEST(JudgePairs, ANodeThatWasSlowOnceAndNotWhenTriedAlone) {
 TEST(JudgePairs, LinksOfASlowNodeSayNothingOfTheirOwn) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.1e9; });
-  measured.retrials = {retrial_of(2, {}, 0.1e9, 2), retrial_of(std::nullopt, {2, 3}, 0.1e9, 2)};
+  measured.retrials = {retrial_of(2, {}, 0.1e9, 4), retrial_of(std::nullopt, {2, 3}, 0.1e9, 4)};
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
 }
 

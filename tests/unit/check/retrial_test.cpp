@@ -41,10 +41,11 @@ TEST(Retrial, OneGoodMeasurementClears) {
   EXPECT_EQ(opinion(tried({20, 30, 91}, 100), {}), Opinion::cleared);
 }
 
-TEST(Retrial, FiveBadOnesOrTwoHopelessOnesConvict) {
+TEST(Retrial, FiveBadOnesOrFourHopelessOnesConvict) {
   EXPECT_EQ(opinion(Retrial{}, {}), Opinion::open);
   EXPECT_EQ(opinion(tried({10}, 100), {}), Opinion::open);
-  EXPECT_EQ(opinion(tried({10, 12}, 100), {}), Opinion::convicted);
+  EXPECT_EQ(opinion(tried({10, 12, 9}, 100), {}), Opinion::open);
+  EXPECT_EQ(opinion(tried({10, 12, 9, 11}, 100), {}), Opinion::convicted);
   EXPECT_EQ(opinion(tried({80, 85, 70, 88}, 100), {}), Opinion::open);
   EXPECT_EQ(opinion(tried({80, 85, 70, 88, 60}, 100), {}), Opinion::convicted);
 }
