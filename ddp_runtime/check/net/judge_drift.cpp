@@ -53,8 +53,9 @@ std::vector<Finding> judge_fact(const std::string& fact, const std::map<int, Hel
         finding.evidence =
             fmt::format("{} of {} nodes have {}", said.at(*agreed).size(), by_node.size(), *agreed);
       } else {
-        const auto other = std::find_if(said.begin(), said.end(),
-                                        [&](const auto& entry) { return entry.first != value; });
+        const auto other =
+            std::find_if(said.begin(), said.end(),
+                         [&own = value](const auto& entry) { return entry.first != own; });
         finding.peer = other->second.front();
         finding.evidence = fmt::format("{} has {}; no majority says which is right",
                                        other->second.front(), other->first);

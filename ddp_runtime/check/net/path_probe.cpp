@@ -57,9 +57,8 @@ bool is_ipv6(const addrinfo& address) {
 
 }  // namespace
 
-PathProbe::PathProbe() {
+PathProbe::PathProbe() : socket_(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
   int family = AF_INET6;
-  socket_ = FileDescriptor(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket_) {
     family = AF_INET;
     socket_ = FileDescriptor(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));

@@ -30,7 +30,7 @@ struct Retrial {
 inline constexpr int kMostAttempts = 5;
 
 // A suspect is cleared by one measurement in which nothing is wrong. It is convicted after five
-// without, or after two that are far below.
+// without, or after four that are far below.
 enum class Opinion : std::uint8_t { open, cleared, convicted };
 Opinion opinion(const Retrial& retrial, const PeerRule& rule);
 

@@ -118,6 +118,14 @@ TEST(JudgeReports, MtusThatDiffer) {
   EXPECT_EQ(complaints(judge_reports(two_nodes(), present)), "");
 }
 
+TEST(JudgeReports, OfTwoMtusNobodyKnowsWhichIsRight) {
+  auto present = reports({"n1", "n2"});
+  present[1].mtu = 1500;
+  const auto findings = judge_reports(two_nodes(), present);
+  EXPECT_THAT(complaints(findings), HasSubstr("net.mtu n"));
+  EXPECT_THAT(complaints(findings), HasSubstr("/n"));
+}
+
 // ---- names
 
 TEST(JudgeNames, AgreementIsNoFinding) {
@@ -324,6 +332,13 @@ TEST(JudgePairs, ANodeThatWasSlowOnceAndNotWhenTriedAlone) {
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.send n3=WARNING, tcp.receive n3=WARNING");
   measured.retrials[0].receive.back() = 1e9;  // only what it sends
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.send n3=WARNING");
+}
+
+TEST(JudgePairs, LinksOfASlowNodeSayNothingOfTheirOwn) {
+  auto measured = fleet(6);
+  change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.1e9; });
+  measured.retrials = {retrial_of(2, {}, 0.1e9, 4), retrial_of(std::nullopt, {2, 3}, 0.1e9, 4)};
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
 }
 
 // Loss accuses the link; a node only if all its links lose.

@@ -41,10 +41,11 @@ TEST(Retrial, OneGoodMeasurementClears) {
   EXPECT_EQ(opinion(tried({20, 30, 91}, 100), {}), Opinion::cleared);
 }
 
-TEST(Retrial, FiveBadOnesOrTwoHopelessOnesConvict) {
+TEST(Retrial, FiveBadOnesOrFourHopelessOnesConvict) {
   EXPECT_EQ(opinion(Retrial{}, {}), Opinion::open);
   EXPECT_EQ(opinion(tried({10}, 100), {}), Opinion::open);
-  EXPECT_EQ(opinion(tried({10, 12}, 100), {}), Opinion::convicted);
+  EXPECT_EQ(opinion(tried({10, 12, 9}, 100), {}), Opinion::open);
+  EXPECT_EQ(opinion(tried({10, 12, 9, 11}, 100), {}), Opinion::convicted);
   EXPECT_EQ(opinion(tried({80, 85, 70, 88}, 100), {}), Opinion::open);
   EXPECT_EQ(opinion(tried({80, 85, 70, 88, 60}, 100), {}), Opinion::convicted);
 }
@@ -113,6 +114,13 @@ TEST(Retrial, ASuspectedLinkIsNoReference) {
     EXPECT_NE(*reference, (Pair{1, 2}));
   }
   EXPECT_EQ(pair_for(list[1], trusted, 3), (Pair{1, 2}));
+}
+
+TEST(Retrial, NoSuspectIsTrustedWhileTwoOthersAreLeft) {
+  const auto results = fleet(4, 2, 95);  // slower than the others, but in the fastest half's three
+  const std::vector<Retrial> list{{.node = 1}, {.node = 0}};
+  const auto trusted = trusted_nodes(4, results, list);
+  EXPECT_EQ(std::set<int>(trusted.begin(), trusted.end()), (std::set<int>{2, 3}));
 }
 
 // With noise everybody may be suspected; then the fastest stand in for the good ones.
