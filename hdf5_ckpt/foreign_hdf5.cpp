@@ -16,12 +16,12 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "hdf5_ckpt/detail/hdf5_handle.h"
 #include "hdf5_ckpt/detail/hdf5_types.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/detail/unique_fd.h"
 #include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/hdf5_handle.h"
 #include "hdf5_ckpt/manifest.h"
 
 namespace ddp::ckpt {

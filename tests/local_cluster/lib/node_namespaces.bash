@@ -46,7 +46,7 @@ exec_in_node() {
   require_up
   local name=$1
   shift 2
-  node_names "$node_count" | grep -qxF "$name" || fail "no node '$name': there are node1 to node$node_count"
+  grep -qxF "$name" < <(node_names "$node_count") || fail "no node '$name': there are node1 to node$node_count"
   export SLURM_CONF=$STATE/slurm.conf
   if [[ $mode == plain ]]; then exec "$@"; else enter_node "$name" "$@"; fi
 }
