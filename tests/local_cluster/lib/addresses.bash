@@ -7,7 +7,7 @@ subnet="" # first three numbers of the /24
 choose_subnet() {
   local candidate
   for candidate in $CANDIDATE_SUBNETS; do
-    if ! ip -4 route show table all | grep -qF "$candidate."; then
+    if ! grep -qF "$candidate." < <(ip -4 route show table all); then
       subnet=$candidate
       return
     fi

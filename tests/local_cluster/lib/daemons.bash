@@ -49,7 +49,7 @@ wait_for() {
   done
 }
 
-controller_answers() { SLURM_CONF=$STATE/slurm.conf scontrol ping 2>/dev/null | grep -q 'is UP'; }
+controller_answers() { grep -q 'is UP' < <(SLURM_CONF=$STATE/slurm.conf scontrol ping 2>/dev/null); }
 
 all_nodes_idle() {
   local states
