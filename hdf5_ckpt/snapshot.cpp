@@ -17,7 +17,7 @@
 namespace ddp::ckpt {
 namespace {
 
-constexpr std::uint64_t kCopyBytes = 4ULL << 20;
+constexpr std::uint64_t kCopyBlockBytes = 4ULL << 20;
 
 constexpr std::uint64_t rounded_up(std::uint64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -65,12 +65,12 @@ void Snapshot::take(std::span<const ArrayView> arrays, unsigned threads) {
     lengths.push_back(array.bytes.size());
     offset += rounded_up(array.bytes.size());
   }
-  const std::vector<Block> blocks = blocks_of(lengths, kCopyBytes);
+  const std::vector<Block> blocks = blocks_of(lengths, kCopyBlockBytes);
   parallel_for(blocks.size(), threads, [&](std::size_t index, unsigned) {
     const auto [array, block] = blocks[index];
-    const auto from = block_of(arrays[array].bytes, block, kCopyBytes);
+    const auto from = block_of(arrays[array].bytes, block, kCopyBlockBytes);
     std::byte* const copy = memory_ + (views_[array].bytes.data() - memory_);
-    std::memcpy(copy + block * kCopyBytes, from.data(), from.size());
+    std::memcpy(copy + block * kCopyBlockBytes, from.data(), from.size());
   });
 }
 

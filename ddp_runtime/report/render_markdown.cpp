@@ -10,7 +10,7 @@ std::string line_of(const std::vector<std::string>& cells) {
   return line + "\n";
 }
 
-std::string table_of(const Table& table) {
+std::string markdown_table(const Table& table) {
   if (table.rows.empty()) return "";
   std::vector<std::string> headings;
   std::vector<std::string> rules;
@@ -42,7 +42,7 @@ std::string to_markdown(const Document& document) {
   for (const auto& section : document.sections) {
     text += "\n## " + markdown_escape(section.heading) + "\n\n";
     for (const auto& paragraph : section.paragraphs) text += markdown_escape(paragraph) + "\n\n";
-    text += table_of(section.table);
+    text += markdown_table(section.table);
   }
   return text;
 }

@@ -33,6 +33,7 @@ struct Answer {
 pid_t spawn(const std::vector<std::string>& arguments, int output) {
   std::vector<std::string> copies = arguments;
   std::vector<char*> argv;
+  argv.reserve(copies.size() + 1);
   for (auto& argument : copies) argv.push_back(argument.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;

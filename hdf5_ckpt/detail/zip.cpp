@@ -159,15 +159,16 @@ ZipPieces make_zip(std::span<const ZipSource> sources) {
     if (start + pad + bytes.size() >= kAll32)
       throw Error("the file would exceed 4 GiB, which a plain zip file cannot; write safetensors");
     std::vector<std::byte> local;
-    const auto common = [&](std::vector<std::byte>& to, std::uint64_t extra) {
+    const auto common = [crc, length = bytes.size(), name_length = name.size()](
+                            std::vector<std::byte>& to, std::uint64_t extra) {
       put(to, 0, 2);       // flags
       put(to, 0, 2);       // stored
       put(to, 0, 2);       // time
       put(to, 0x0021, 2);  // the first of January 1980
       put(to, crc, 4);
-      put(to, bytes.size(), 4);
-      put(to, bytes.size(), 4);
-      put(to, name.size(), 2);
+      put(to, length, 4);
+      put(to, length, 4);
+      put(to, name_length, 2);
       put(to, extra, 2);
     };
     put(local, kLocal, 4);

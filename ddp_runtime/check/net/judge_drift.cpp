@@ -12,7 +12,7 @@
 namespace ddp::check {
 namespace {
 
-constexpr double kMostSeconds = 2;
+constexpr double kMostDriftSeconds = 2;
 
 // What most say, if that is more than half of them.
 std::optional<std::string> majority(const std::map<std::string, std::vector<std::string>>& said) {
@@ -101,16 +101,17 @@ std::vector<Finding> judge_clocks(const ClockOffsets& offsets,
                     .node = present.at(rank).node,
                     .value = seconds - right,
                     .unit = "s",
-                    .expected = fmt::format("less than {:g} s", kMostSeconds),
+                    .expected = fmt::format("less than {:g} s", kMostDriftSeconds),
                     .rule = "the clocks of all nodes agree"};
-    if (std::abs(seconds - right) > kMostSeconds) {
+    if (std::abs(seconds - right) > kMostDriftSeconds) {
       finding.severity = Severity::warning;
       finding.evidence = "compared with the median of all tasks";
       finding.action = "start chrony or another time service there";
     }
     findings.push_back(finding);
     const auto last = offsets.last.find(rank);
-    if (last == offsets.last.end() || std::abs(last->second - seconds) <= kMostSeconds) continue;
+    if (last == offsets.last.end() || std::abs(last->second - seconds) <= kMostDriftSeconds)
+      continue;
     finding.check = "clock.jump";
     finding.severity = Severity::warning;
     finding.value = last->second - seconds;

@@ -212,6 +212,7 @@ void Programme::probe_paths() {
     }
   }
   std::vector<PathResult> results;
+  results.reserve(best.size());
   for (const auto& [pair, result] : best) results.push_back(result);
   if (!results.empty()) verdict_.findings.add(judge_paths(verdict_.nodes, results));
 }

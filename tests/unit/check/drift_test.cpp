@@ -23,7 +23,7 @@ std::map<int, Hello> tasks(const std::vector<std::string>& kernels) {
 }
 
 // "check node/peer" of all that is not OK.
-std::string complaints(const std::vector<Finding>& findings) {
+std::string drift_complaints(const std::vector<Finding>& findings) {
   std::string text;
   for (const auto& finding : findings) {
     if (finding.severity == Severity::ok) continue;
@@ -35,24 +35,24 @@ std::string complaints(const std::vector<Finding>& findings) {
 }
 
 TEST(Drift, TheMajorityIsRightAndTwoAreNone) {
-  EXPECT_EQ(complaints(judge_drift(tasks({"6.1", "6.1", "6.1"}))), "");
-  EXPECT_EQ(complaints(judge_drift(tasks({"6.1", "5.9", "6.1"}))), "drift.kernel n2");
-  EXPECT_EQ(complaints(judge_drift(tasks({"6.1", "5.9"}))), "drift.kernel n2/n1");
-  EXPECT_EQ(complaints(judge_drift({})), "");
+  EXPECT_EQ(drift_complaints(judge_drift(tasks({"6.1", "6.1", "6.1"}))), "");
+  EXPECT_EQ(drift_complaints(judge_drift(tasks({"6.1", "5.9", "6.1"}))), "drift.kernel n2");
+  EXPECT_EQ(drift_complaints(judge_drift(tasks({"6.1", "5.9"}))), "drift.kernel n2/n1");
+  EXPECT_EQ(drift_complaints(judge_drift({})), "");
 }
 
 TEST(Clocks, AreComparedWithTheMedianNotWithTheLeader) {
   const auto present = tasks({"", "", ""});
-  EXPECT_EQ(complaints(judge_clocks({{{0, 0.0}, {1, 0.3}, {2, -0.2}}, {}}, present)), "");
+  EXPECT_EQ(drift_complaints(judge_clocks({{{0, 0.0}, {1, 0.3}, {2, -0.2}}, {}}, present)), "");
   // The leader's own clock is an hour late.
-  EXPECT_EQ(complaints(judge_clocks({{{0, 0.0}, {1, 3600}, {2, 3600.1}}, {}}, present)),
+  EXPECT_EQ(drift_complaints(judge_clocks({{{0, 0.0}, {1, 3600}, {2, 3600.1}}, {}}, present)),
             "clock.offset n1");
 }
 
 TEST(Clocks, AJumpIsSeen) {
   const auto present = tasks({"", "", ""});
   const ClockOffsets offsets{{{0, 0.0}, {1, 0.1}, {2, 0.0}}, {{0, 0.0}, {1, -59.0}}};
-  EXPECT_EQ(complaints(judge_clocks(offsets, present)), "clock.jump n2");
+  EXPECT_EQ(drift_complaints(judge_clocks(offsets, present)), "clock.jump n2");
 }
 
 std::vector<PathResult> paths(int nodes, int small) {
@@ -68,18 +68,19 @@ std::vector<PathResult> paths(int nodes, int small) {
 
 TEST(Paths, ThatCarryLessNameTheNodeOrTheLink) {
   const std::vector<std::string> nodes{"n1", "n2", "n3", "n4"};
-  EXPECT_EQ(complaints(judge_paths(nodes, paths(4, -1))), "");
-  EXPECT_EQ(complaints(judge_paths(nodes, paths(4, 2))), "net.path_mtu n3");
+  EXPECT_EQ(drift_complaints(judge_paths(nodes, paths(4, -1))), "");
+  EXPECT_EQ(drift_complaints(judge_paths(nodes, paths(4, 2))), "net.path_mtu n3");
   auto one = paths(4, -1);
   one[0].arrived_at_b = 1500;  // in one direction only
-  EXPECT_EQ(complaints(judge_paths(nodes, one)), "net.path_mtu n1/n4");
+  EXPECT_EQ(drift_complaints(judge_paths(nodes, one)), "net.path_mtu n1/n4");
 }
 
 TEST(Paths, WithoutAnyDatagramAreUnknown) {
   const std::vector<std::string> nodes{"n1", "n2"};
-  EXPECT_EQ(complaints(judge_paths(nodes, std::vector<PathResult>{{{0, 1}, 1500, 1500, 0, 0}})),
-            "net.path_mtu ?");
-  EXPECT_EQ(complaints(judge_paths(nodes, {})), "net.path_mtu ?");
+  EXPECT_EQ(
+      drift_complaints(judge_paths(nodes, std::vector<PathResult>{{{0, 1}, 1500, 1500, 0, 0}})),
+      "net.path_mtu ?");
+  EXPECT_EQ(drift_complaints(judge_paths(nodes, {})), "net.path_mtu ?");
 }
 
 TEST(PathProbe, TellsTheLargestThatArrives) {

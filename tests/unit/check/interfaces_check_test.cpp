@@ -28,8 +28,8 @@ NetworkInterface of_kind(const std::string& name, InterfaceKind kind) {
 }
 
 // "check device=SEVERITY" for everything that is not OK.
-std::string complaints(const std::vector<NetworkInterface>& interfaces,
-                       const InterfaceExpectations& expected = {}) {
+std::string interface_complaints(const std::vector<NetworkInterface>& interfaces,
+                                 const InterfaceExpectations& expected = {}) {
   std::string text;
   for (const auto& finding : judge_interfaces(interfaces, expected)) {
     if (finding.severity == Severity::ok) continue;
@@ -40,44 +40,45 @@ std::string complaints(const std::vector<NetworkInterface>& interfaces,
 }
 
 TEST(InterfacesCheck, HealthyNodesHaveNoComplaints) {
-  EXPECT_EQ(complaints({of_kind("lo", InterfaceKind::loopback), port("eth0")}), "");
+  EXPECT_EQ(interface_complaints({of_kind("lo", InterfaceKind::loopback), port("eth0")}), "");
   // Ports of no bond may differ.
-  EXPECT_EQ(complaints({port("eth0"), port("eth1", 1000)}), "");
+  EXPECT_EQ(interface_complaints({port("eth0"), port("eth1", 1000)}), "");
   // A virtual node: its only interface is a veth.
-  EXPECT_EQ(
-      complaints({of_kind("lo", InterfaceKind::loopback), of_kind("eth0", InterfaceKind::veth)}),
-      "");
+  EXPECT_EQ(interface_complaints(
+                {of_kind("lo", InterfaceKind::loopback), of_kind("eth0", InterfaceKind::veth)}),
+            "");
 }
 
 TEST(InterfacesCheck, SomethingBesidesLoopbackMustRun) {
-  EXPECT_EQ(complaints({of_kind("lo", InterfaceKind::loopback)}), "interface.any =CRITICAL");
-  EXPECT_EQ(complaints({}), "interface.any =CRITICAL");
+  EXPECT_EQ(interface_complaints({of_kind("lo", InterfaceKind::loopback)}),
+            "interface.any =CRITICAL");
+  EXPECT_EQ(interface_complaints({}), "interface.any =CRITICAL");
 }
 
 TEST(InterfacesCheck, SwitchedOnWithoutALink) {
   NetworkInterface eth1 = port("eth1");
   eth1.running = false;
-  EXPECT_EQ(complaints({port("eth0"), eth1}), "interface.link eth1=WARNING");
+  EXPECT_EQ(interface_complaints({port("eth0"), eth1}), "interface.link eth1=WARNING");
   eth1.up = false;  // switched off on purpose
-  EXPECT_EQ(complaints({port("eth0"), eth1}), "");
+  EXPECT_EQ(interface_complaints({port("eth0"), eth1}), "");
 }
 
 TEST(InterfacesCheck, APortSlowerThanItsBondsOthers) {
   auto first = port("eth0");
   auto second = port("eth1", 40000);
   first.master = second.master = "bond0";
-  EXPECT_EQ(complaints({first, second}), "interface.speed eth1=CRITICAL");
+  EXPECT_EQ(interface_complaints({first, second}), "interface.speed eth1=CRITICAL");
   second.speed_mbps = 60000;
-  EXPECT_EQ(complaints({first, second}), "interface.speed eth1=WARNING");
+  EXPECT_EQ(interface_complaints({first, second}), "interface.speed eth1=WARNING");
   second.master.clear();  // a management port may be slow
-  EXPECT_EQ(complaints({first, second}), "");
+  EXPECT_EQ(interface_complaints({first, second}), "");
 }
 
 TEST(InterfacesCheck, SpeedThatWasAskedFor) {
-  EXPECT_EQ(complaints({port("eth0", 100000)}, {.speed_mbps = 100000}), "");
-  EXPECT_EQ(complaints({port("eth0", 60000)}, {.speed_mbps = 100000}),
+  EXPECT_EQ(interface_complaints({port("eth0", 100000)}, {.speed_mbps = 100000}), "");
+  EXPECT_EQ(interface_complaints({port("eth0", 60000)}, {.speed_mbps = 100000}),
             "interface.speed eth0=WARNING");
-  EXPECT_EQ(complaints({port("eth0", 50000)}, {.speed_mbps = 100000}),
+  EXPECT_EQ(interface_complaints({port("eth0", 50000)}, {.speed_mbps = 100000}),
             "interface.speed eth0=CRITICAL");
 }
 
@@ -85,8 +86,8 @@ TEST(InterfacesCheck, SpeedThatWasAskedFor) {
 TEST(InterfacesCheck, NoSpeedIsUnknownWhenOneWasAskedFor) {
   NetworkInterface eth0 = port("eth0");
   eth0.speed_mbps.reset();
-  EXPECT_EQ(complaints({eth0}, {.speed_mbps = 1000}), "interface.speed eth0=UNKNOWN");
-  EXPECT_EQ(complaints({eth0}), "");
+  EXPECT_EQ(interface_complaints({eth0}, {.speed_mbps = 1000}), "interface.speed eth0=UNKNOWN");
+  EXPECT_EQ(interface_complaints({eth0}), "");
   for (const auto& finding : judge_interfaces(std::vector{eth0}, {})) {
     EXPECT_NE(finding.check, "interface.speed");  // and no OK is made of it either
   }
@@ -95,16 +96,17 @@ TEST(InterfacesCheck, NoSpeedIsUnknownWhenOneWasAskedFor) {
 TEST(InterfacesCheck, HalfDuplex) {
   NetworkInterface eth0 = port("eth0");
   eth0.full_duplex = false;
-  EXPECT_EQ(complaints({eth0}), "interface.speed eth0=WARNING");
+  EXPECT_EQ(interface_complaints({eth0}), "interface.speed eth0=WARNING");
 }
 
 TEST(InterfacesCheck, PacketSizes) {
-  EXPECT_EQ(complaints({port("eth0")}, {.mtu = 9000}), "");
-  EXPECT_EQ(complaints({port("eth0")}, {.mtu = 1500}), "interface.mtu eth0=CRITICAL");
+  EXPECT_EQ(interface_complaints({port("eth0")}, {.mtu = 9000}), "");
+  EXPECT_EQ(interface_complaints({port("eth0")}, {.mtu = 1500}), "interface.mtu eth0=CRITICAL");
   NetworkInterface vlan = of_kind("eth0.8", InterfaceKind::vlan);
   vlan.lower = "eth0";
-  EXPECT_EQ(complaints({port("eth0", 100000, 9000), vlan}), "");
-  EXPECT_EQ(complaints({port("eth0", 100000, 1500), vlan}), "interface.mtu eth0.8=CRITICAL");
+  EXPECT_EQ(interface_complaints({port("eth0", 100000, 9000), vlan}), "");
+  EXPECT_EQ(interface_complaints({port("eth0", 100000, 1500), vlan}),
+            "interface.mtu eth0.8=CRITICAL");
 }
 
 }  // namespace

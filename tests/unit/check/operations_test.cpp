@@ -27,7 +27,7 @@ Finding about(const std::string& node, const std::string& peer, Severity severit
   return finding;
 }
 
-Verdict four_nodes() {
+Verdict verdict_on_four() {
   Verdict verdict;
   verdict.command = "net";
   verdict.nodes = {"n1", "n2", "n3", "n4"};
@@ -55,7 +55,7 @@ TEST(Hostlist, ReadsBackTheSame) {
 }
 
 TEST(NodeChoice, SparesReplaceBadNodes) {
-  Verdict verdict = four_nodes();
+  Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n2", "", Severity::critical));
   NodeChoice choice = choose_nodes(verdict, 2);
   EXPECT_TRUE(choice.enough());
@@ -70,21 +70,21 @@ TEST(NodeChoice, SparesReplaceBadNodes) {
 }
 
 TEST(NodeChoice, AWarningIsNoReasonToStayAtHome) {
-  Verdict verdict = four_nodes();
+  Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n2", "", Severity::warning));
   EXPECT_THAT(choose_nodes(verdict, 4).leave_out, IsEmpty());
 }
 
 // Neither end of a bad link is known to be bad; but not both need be there.
 TEST(NodeChoice, OfABadLinkOneEndIsLeftOutIfThereAreSpares) {
-  Verdict verdict = four_nodes();
+  Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n1", "n3", Severity::critical));
   EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n2", "n4"));
   EXPECT_THAT(choose_nodes(verdict, 4).use, ElementsAre("n1", "n2", "n3", "n4"));
 }
 
 TEST(Drains, HaveTheCheckInTheirReasonAndNothingForAShell) {
-  Verdict verdict = four_nodes();
+  Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n2", "", Severity::critical));
   verdict.findings.add(about("n1", "n3", Severity::critical));
   const auto drains = drains_of(verdict);
@@ -96,7 +96,7 @@ TEST(Drains, HaveTheCheckInTheirReasonAndNothingForAShell) {
 }
 
 TEST(Events, AreOneObjectALine) {
-  Verdict verdict = four_nodes();
+  Verdict verdict = verdict_on_four();
   verdict.measurements["tcp"] = {{{"a", "n1"}, {"b", "n2\n"}}};
   std::istringstream lines(events_of(verdict, 12.5));
   std::vector<nlohmann::json> events;
@@ -109,7 +109,7 @@ TEST(Events, AreOneObjectALine) {
 }
 
 TEST(Markdown, HasItsHeadingsEvenWhenAllIsWell) {
-  Verdict verdict = four_nodes();
+  Verdict verdict = verdict_on_four();
   for (const char* heading :
        {"\n## Findings\n", "\n## What to do\n", "\n## Checked and in order\n"}) {
     EXPECT_THAT(markdown_of(verdict, choose_nodes(verdict, 0)), HasSubstr(heading));
