@@ -80,5 +80,5 @@ function(slurm_ddp_unit_test name)
   # A test compiles more often than it runs.
   target_compile_options(${name} PRIVATE -O1)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 120)
+    PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 300)
 endfunction()
