@@ -23,7 +23,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   run "$CKPT_BIN" --help
   [ "$status" -eq 0 ]
   [[ "$output" == *"ddp-ckpt verify ckpt/"* ]]
-  [[ "$output" != *convert* ]]
+  [[ "$output" == *"ddp-ckpt convert ckpt/"* ]]
   run "$CKPT_BIN" --version
   [ "$status" -eq 0 ]
   [[ "$output" =~ ^ddp-ckpt\ [0-9]+\.[0-9]+\.[0-9]+$ ]]

@@ -8,7 +8,8 @@ setup() {
   export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   cd "$BATS_TEST_TMPDIR" || exit 1
-  small=(--width 16 --layers 2 --batch 4 --steps 4 --block 2 --json result.json)
+  few=(--width 16 --batch 4 --steps 4 --block 2 --json result.json)
+  small=("${few[@]}" --layers 2)
 }
 
 ranks() {
@@ -30,10 +31,11 @@ peers_of() {
   done
 }
 
-@test "two ranks beside their Python peers, for both models" {
+@test "two ranks beside their Python peers, for several models" {
   has_torch || skip "python3-torch with Gloo is not installed"
-  for model in mlp mnist-cnn; do
-    ranks 2 step --model "$model" "${small[@]}"
+  for model in "mlp --layers 2" mnist-cnn "gpt --layers 1"; do
+    # shellcheck disable=SC2086  # a model and its options
+    ranks 2 step --model $model "${few[@]}"
     [ "$(json "d['world_size'], 'python_ddp_gloo' in d['compared']")" = "2 True" ]
     [ "$(json "all(s['p10'] > 0 for s in (d['step_seconds'], d['compared']['python_ddp_gloo']['step_seconds']))")" = True ]
     [ "$(json "'not_compared' in d")" = False ]

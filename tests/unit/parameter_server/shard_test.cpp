@@ -70,15 +70,16 @@ TEST(Shard, MomentumFadesOncePerStepOfAllRanks) {
 }
 
 TEST(Shard, AStepWithoutAnyGradientLeavesAllAsItIs) {
+  const Floats one{1};  // outlives the step, as the contract of push() asks
   auto s = shard(2, 0, 0.5);
-  s.push(0, Floats{1}, 1);
-  s.push(1, Floats{1}, 1);
+  s.push(0, one, 1);
+  s.push(1, one, 1);
   s.push(0, {}, 1);
   s.push(1, {}, 1);
   EXPECT_EQ(s.velocity()[0], 2);
   EXPECT_EQ(s.clocks().slowest(), 2);
   s.push(0, {}, 1);
-  s.push(1, Floats{1}, 1);
+  s.push(1, one, 1);
   EXPECT_EQ(s.velocity()[0], 2) << "2 / 2 and 1";
 }
 
