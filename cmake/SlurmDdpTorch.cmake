@@ -17,10 +17,10 @@ add_library(slurm_ddp_torch_pch STATIC "${PROJECT_SOURCE_DIR}/cmake/torch_pch.cp
 target_link_libraries(slurm_ddp_torch_pch PRIVATE slurm_ddp_torch slurm_ddp_build_flags Threads::Threads)
 target_precompile_headers(slurm_ddp_torch_pch PRIVATE <torch/torch.h>)
 
-# What is instantiated from them is most of the rest, and is shared by files compiled together.
+# Fewer files at a time than elsewhere, where such are compiled together: they take the most memory.
 function(slurm_ddp_torch_unity target)
-  if(SLURM_DDP_TORCH_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+  if(CMAKE_UNITY_BUILD)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 4)
   endif()
 endfunction()
 
