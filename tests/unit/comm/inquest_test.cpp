@@ -91,9 +91,21 @@ TEST(Inquest, ASilentRankIsStopped) {
   EXPECT_THAT(failure.text, StartsWith("rank 1 (node1) does not answer: stopped"));
 }
 
+TEST(Inquest, OfSeveralSilentRanksAllAreNamedAndTheFirstIsToBlame) {
+  const std::vector<Witness> ranks{waiting(0, 17), silent(1), waiting(2, 17), silent(3)};
+  const Failure failure = find_cause(ranks, kComplaint);
+  EXPECT_EQ(failure.rank, 1);
+  EXPECT_THAT(failure.text, StartsWith("ranks 1 and 3 do not answer"));
+}
+
 TEST(Inquest, IfAllCameItIsTheNetwork) {
-  const std::vector<Witness> ranks{waiting(0, 17), waiting(1, 17)};
-  EXPECT_THAT(find_cause(ranks, kComplaint).text, HasSubstr("the network between them"));
+  const std::vector<Witness> in_one{waiting(0, 17), waiting(1, 17)};
+  // Rank 1's share of #16 is still under way, rank 0's has arrived.
+  const std::vector<Witness> one_apart{waiting(0, 17), waiting(1, 16)};
+  const std::vector<Witness> over_for_one{waiting(0, 17), idle_after(1, 17, "forward")};
+  for (const auto& ranks : {in_one, one_apart, over_for_one}) {
+    EXPECT_THAT(find_cause(ranks, kComplaint).text, HasSubstr("the network between them"));
+  }
 }
 
 TEST(Inquest, DifferentCallsOfOneNumberAreADisagreement) {
