@@ -15,12 +15,14 @@ namespace ddp::comm {
 // A message under way. Valid until poll() has returned true for it once.
 using Ticket = std::uint32_t;
 
-[[noreturn]] inline void throw_wrong_length(int rank) {
+// `rank` waited for `bytes` bytes from `peer`, and got a message of another length.
+[[noreturn]] inline void throw_wrong_length(int rank, int peer, std::size_t bytes) {
   throw BrokenCollective(
       Symptom::wrong_length,
-      "rank " + std::to_string(rank) +
-          " and a peer disagree on the length of a message; all ranks must call the same "
-          "collectives with the same sizes");
+      "rank " + std::to_string(rank) + " expected a message of " + std::to_string(bytes) +
+          " bytes from rank " + std::to_string(peer) +
+          ", which sent another length; all ranks must call the same collectives with the same "
+          "sizes");
 }
 
 class Transport {

@@ -20,8 +20,9 @@ struct Parcel {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   std::size_t bytes = 0;
+  int peer = 0;
   bool done = false;
-  bool length_differs = false;
+  bool length_differs = false;  // which only the receiver can know, as over a network
 };
 
 using Route = std::tuple<int, int, int>;  // sender, receiver, tag
@@ -49,7 +50,7 @@ void complete(Parcel& send, Parcel& receive) {
   if (send.bytes == receive.bytes) {
     std::memcpy(receive.to, send.from, send.bytes);
   } else {
-    send.length_differs = receive.length_differs = true;
+    receive.length_differs = true;
   }
   send.done = receive.done = true;
 }
@@ -84,6 +85,7 @@ class InProcessTransport final : public Transport {
     auto message = std::make_shared<Parcel>();
     message->to = data.data();
     message->bytes = data.size();
+    message->peer = peer;
     const Route route{peer, rank_, tag};
     const std::lock_guard lock(exchange_->mutex);
     if (const auto send = take_first(exchange_->waiting_sends, route)) {
@@ -99,9 +101,9 @@ class InProcessTransport final : public Transport {
     const std::lock_guard lock(exchange_->mutex);
     const auto found = mine_.find(ticket);
     if (!found->second->done) return false;
-    const bool differs = found->second->length_differs;
+    const auto message = std::move(found->second);
     mine_.erase(found);
-    if (differs) throw_wrong_length(rank_);
+    if (message->length_differs) throw_wrong_length(rank_, message->peer, message->bytes);
     return true;
   }
 

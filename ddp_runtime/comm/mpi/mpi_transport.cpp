@@ -72,7 +72,7 @@ class MpiTransport final : public Transport {
   bool one_process() const noexcept override { return false; }
 
   Ticket post_send(std::span<const std::byte> data, int peer, int tag) override {
-    const Ticket ticket = free_slot(kSending);
+    const Ticket ticket = free_slot({peer, kSending});
     const auto start = waits_for(peer, data.size()) ? MPI_Issend : MPI_Isend;
     check(start(data.data(), count(data.size()), MPI_BYTE, peer, tag, communicator_,
                 &requests_[ticket]),
@@ -81,7 +81,7 @@ class MpiTransport final : public Transport {
   }
 
   Ticket post_receive(std::span<std::byte> data, int peer, int tag) override {
-    const Ticket ticket = free_slot(count(data.size()));
+    const Ticket ticket = free_slot({peer, count(data.size())});
     check(MPI_Irecv(data.data(), count(data.size()), MPI_BYTE, peer, tag, communicator_,
                     &requests_[ticket]),
           "MPI_Irecv");
@@ -93,12 +93,15 @@ class MpiTransport final : public Transport {
     MPI_Status status;
     const int code = MPI_Test(&requests_[ticket], &done, &status);
     if (code == MPI_SUCCESS && done == 0) return false;
+    const auto [peer, expected] = expected_[ticket];
     int received = kSending;
-    if (code == MPI_SUCCESS && expected_[ticket] != kSending) {
+    if (code == MPI_SUCCESS && expected != kSending) {
       MPI_Get_count(&status, MPI_BYTE, &received);
     }
     // MPI takes a message that is too long for an error, and one that is too short for granted.
-    if (is_truncated(code) || received != expected_[ticket]) throw_wrong_length(rank_);
+    if (is_truncated(code) || received != expected) {
+      throw_wrong_length(rank_, peer, static_cast<std::size_t>(expected));
+    }
     check(code, "a message");
     free_.push_back(ticket);
     return true;
@@ -120,6 +123,11 @@ class MpiTransport final : public Transport {
   }
 
  private:
+  struct Expected {
+    int peer;
+    int bytes;  // to receive, or kSending
+  };
+
   static int count(std::size_t bytes) {
     if (bytes > 0x7fffffff) throw RuntimeError("a message segment is larger than 2 GiB");
     return static_cast<int>(bytes);
@@ -130,11 +138,11 @@ class MpiTransport final : public Transport {
     return bytes >= kBulk && ++bulk_sent_[static_cast<std::size_t>(peer)] % kBulkPerAnswer == 0;
   }
 
-  Ticket free_slot(int expected) {
+  Ticket free_slot(Expected expected) {
     if (free_.empty()) {
       free_.push_back(static_cast<Ticket>(requests_.size()));
       requests_.push_back(MPI_REQUEST_NULL);
-      expected_.push_back(kSending);
+      expected_.push_back(expected);
     }
     const Ticket ticket = free_.back();
     free_.pop_back();
@@ -151,7 +159,7 @@ class MpiTransport final : public Transport {
   int rank_ = 0;
   int size_ = 1;
   std::vector<MPI_Request> requests_;
-  std::vector<int> expected_;  // by ticket: bytes to receive, or kSending
+  std::vector<Expected> expected_;  // by ticket
   std::vector<Ticket> free_;
   std::vector<unsigned> bulk_sent_;  // by peer
 };
