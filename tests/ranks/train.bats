@@ -61,6 +61,33 @@ PY
   done
 }
 
+# Sample i is the only one with input i, so training moves column i of the first layer if and only if
+# it used sample i; as many samples as there are were used, so each once.
+@test "4, then 3, then 2 ranks in one epoch use every sample once" {
+  python3 - <<'PY'
+import h5py, numpy
+with h5py.File("unit.h5", "w") as file:
+    file["x"] = numpy.eye(568, dtype="float32")
+    file["y"] = numpy.arange(568) % 10
+PY
+  local same=(--data hdf5:unit.h5 --width 64 --layers 1 --batch 16 --momentum 0 --checkpoint-dir ck)
+  run -0 ranks 2 "${same[@]}" --steps 1 --lr 1e-30 --checkpoint-dir untrained
+  run -0 ranks 4 "${same[@]}" --steps 3
+  run -0 ranks 3 "${same[@]}" --steps 5
+  [[ $output == *"(step 3, made by 4 ranks)"* ]]
+  run -0 ranks 2 "${same[@]}"
+  [[ $output == *"(step 5, made by 3 ranks)"* ]]
+  python3 - <<'PY'
+import h5py
+weights = [h5py.File(f"{folder}/model.h5")["model/hidden.0.weight"][...]
+           for folder in ("untrained/step-00000001", "ck/step-00000012")]
+used = (weights[0] != weights[1]).any(axis=0)
+trained_on = [i for i in range(568) if i % 10 != 9]
+assert [i for i in range(568) if used[i]] == trained_on
+assert len(trained_on) == 3 * 4 * 16 + 2 * 3 * 16 + (12 - 5) * 2 * 16
+PY
+}
+
 @test "a run that was killed in the middle ends, resumed, with the bits of one that was not" {
   run -0 ranks 2 --model mnist-cnn --epochs 6 --batch 32
   whole=$(parameters)
