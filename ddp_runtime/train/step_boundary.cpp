@@ -64,6 +64,10 @@ int StopSignals::received() noexcept {
   return noted;
 }
 
+void StopSignals::forget() noexcept {
+  noted = 0;
+}
+
 double lead_seconds(double longest_step, double longest_save) noexcept {
   return longest_step + 1.5 * longest_save + kMarginSeconds;
 }

@@ -32,6 +32,8 @@ class StopSignals {
 
   // The last one that came since the first StopSignals was made; 0 if none.
   static int received() noexcept;
+  // For a program that goes on although it was told to stop.
+  static void forget() noexcept;
 
  private:
   struct Before;

@@ -49,6 +49,9 @@ TEST(StepBoundary, AllLearnWhatAnyRankSays) {
     // Threads share one process and with it the signal; the others see it now or a step later.
     EXPECT_EQ((agree(false), agree(false)).stop, "SIGUSR2 was received");
   });
+  EXPECT_EQ(StopSignals::received(), SIGUSR2);
+  StopSignals::forget();
+  EXPECT_EQ(StopSignals::received(), 0) << "so that other tests of this process train on";
 }
 
 }  // namespace
