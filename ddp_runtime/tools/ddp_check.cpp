@@ -23,6 +23,7 @@
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/report/check_page.h"
 #include "ddp_runtime/tools/drain_nodes.h"
+#include "ddp_runtime/tools/name_list.h"
 #include "ddp_runtime/tools/output_file.h"
 #include "slurm_ddp/version.h"
 
@@ -62,6 +63,7 @@ struct NetArguments {
   std::string write_bandwidth = "ib_write_bw";
   std::string hca;
   std::vector<std::string> rails;
+  std::vector<std::string> known_bad;
   int port = 0;
   std::uint64_t seed = 1;
   check::PairRules rules;
@@ -92,6 +94,14 @@ void add_net_outputs(CLI::App& net, Outputs& outputs) {
          "Nodes the job needs: of more good ones the rest are spares, fewer are CRITICAL for "
          "whoever reads good_hostlist.txt, which then stays empty")
       ->check(CLI::Range(1, 100'000));
+}
+
+void add_known_bad(CLI::App& net, NetArguments& arguments) {
+  net.add_option("--known-bad", arguments.known_bad,
+                 "Nodes named in these files, one a line, are bad whatever is measured here; for "
+                 "what `ddp-check node --exclude-file` wrote")
+      ->type_name("FILE")
+      ->take_all();
 }
 
 void add_act(CLI::App& command, Outputs& outputs) {
@@ -187,6 +197,7 @@ void add_net(CLI::App& app, NetArguments& arguments, Outputs& outputs) {
   add_act(net, outputs);
   add_net_limits(net, arguments);
   add_net_ways(net, arguments);
+  add_known_bad(net, arguments);
   add_net_rules(net, arguments);
   net.add_option("--inject", arguments.inject,
                  "Put in a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
@@ -373,6 +384,7 @@ check::NetOptions net_options(const NetArguments& arguments) {
     options.rdma = check::find_rdma("/sys", arguments.write_bandwidth, arguments.hca);
   }
   options.rails = arguments.rails;
+  if (options.step.rank == 0) options.known_bad = tools::read_names(arguments.known_bad);
   options.seed = arguments.seed;
   options.rules = arguments.rules;
   options.rounds = arguments.rounds;

@@ -159,6 +159,7 @@ void Programme::call_roll() {
   if (!options_.step.pretended) {
     verdict_.findings.add(judge_reports(options_.step, leader_.present()));
   }
+  verdict_.findings.add(judge_known_bad(options_.known_bad, verdict_.nodes));
   verdict_.figures = {{"nodes", static_cast<double>(nodes_.size())},
                       {"tasks", static_cast<double>(leader_.present().size())}};
 }

@@ -31,11 +31,12 @@ struct NetOptions {
   // For an order and its answer to travel, on top of the work itself, and for a sign of life.
   std::chrono::milliseconds grace{3'000};
   bool mpi = true;
-  bool verbs = true;               // where all nodes have RDMA
-  RdmaTool rdma;                   // of this node
-  std::vector<std::string> rails;  // interfaces to measure one by one; {"auto"}: all alike
-  std::uint64_t seed = 1;          // of the plan of rounds
-  int rounds = 0;                  // of pairs; 0: all pairs of up to 8 nodes, three rounds of more
+  bool verbs = true;                   // where all nodes have RDMA
+  RdmaTool rdma;                       // of this node
+  std::vector<std::string> known_bad;  // nodes that another check condemned
+  std::vector<std::string> rails;      // interfaces to measure one by one; {"auto"}: all alike
+  std::uint64_t seed = 1;              // of the plan of rounds
+  int rounds = 0;  // of pairs; 0: all pairs of up to 8 nodes, three rounds of more
   PairRules rules;
   std::optional<double> link_bytes_per_second;        // what each node's link can carry, if known
   std::optional<double> fewest_bus_bytes_per_second;  // an all-reduce must reach it
