@@ -74,16 +74,6 @@ struct TransportAnswer {
   std::string modules;
 };
 
-// The error counters of the devices that carried the check's data; of all where none is known.
-Counters of_devices(const Counters& counters, const std::set<std::string>& devices) {
-  if (devices.empty()) return counters;
-  Counters chosen;
-  for (const auto& [name, value] : counters) {
-    if (devices.contains(name.substr(0, name.find(' ')))) chosen[name] = value;
-  }
-  return chosen;
-}
-
 // One run of the leader: what it has learned so far.
 class Programme {
  public:
@@ -269,8 +259,8 @@ void Programme::last_look() {
         answer.at("unix_time").get<double>() - std::chrono::duration<double>(now).count();
     const Hello& hello = leader_.present().at(rank);
     const auto& devices = used_[hello.node];
-    for (auto& finding : judge_counters(of_devices(hello.counters, devices),
-                                        of_devices(answer.at("counters").get<Counters>(), devices),
+    for (auto& finding : judge_counters(counters_of(hello.counters, devices),
+                                        counters_of(answer.at("counters").get<Counters>(), devices),
                                         "net.counters", "during the check")) {
       finding.node = hello.node;
       verdict_.findings.add(std::move(finding));
