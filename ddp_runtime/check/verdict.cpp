@@ -125,6 +125,7 @@ nlohmann::json json_of(const Verdict& verdict, const std::string& program, doubl
           {"unix_time", unix_time},
           {"severity", name_of(verdict.severity())},
           {"exit_code", exit_code_of(verdict.severity())},
+          {"finished", verdict.finished},
           {"verdict", verdict_line(verdict)},
           {"nodes", verdict.nodes},
           {"bad_nodes", bad_nodes(verdict)},

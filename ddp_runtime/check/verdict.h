@@ -15,6 +15,7 @@ struct Verdict {
   std::string command;             // "node" or "net"
   std::vector<std::string> nodes;  // the nodes looked at, missing ones included
   Findings findings;
+  bool finished = true;   // false: what was found before something that may end the process
   std::string good_news;  // what the verdict line says when all is well
   // Figures at the end of the verdict line, as label=value; machines may plot them.
   std::vector<std::pair<std::string, double>> figures;

@@ -23,6 +23,7 @@
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/report/check_page.h"
 #include "ddp_runtime/tools/drain_nodes.h"
+#include "ddp_runtime/tools/name_list.h"
 #include "ddp_runtime/tools/output_file.h"
 #include "slurm_ddp/version.h"
 
@@ -58,6 +59,11 @@ struct NetArguments {
   double join_limit = 60;
   int mib = 32;
   bool no_mpi = false;
+  bool no_verbs = false;
+  std::string write_bandwidth = "ib_write_bw";
+  std::string hca;
+  std::vector<std::string> rails;
+  std::vector<std::string> known_bad;
   int port = 0;
   std::uint64_t seed = 1;
   check::PairRules rules;
@@ -88,6 +94,14 @@ void add_net_outputs(CLI::App& net, Outputs& outputs) {
          "Nodes the job needs: of more good ones the rest are spares, fewer are CRITICAL for "
          "whoever reads good_hostlist.txt, which then stays empty")
       ->check(CLI::Range(1, 100'000));
+}
+
+void add_known_bad(CLI::App& net, NetArguments& arguments) {
+  net.add_option("--known-bad", arguments.known_bad,
+                 "Nodes named in these files, one a line, are bad whatever is measured here; for "
+                 "what `ddp-check node --exclude-file` wrote")
+      ->type_name("FILE")
+      ->take_all();
 }
 
 void add_act(CLI::App& command, Outputs& outputs) {
@@ -133,7 +147,23 @@ void add_net_limits(CLI::App& net, NetArguments& arguments) {
   net.add_option("--port", arguments.port,
                  "Port of rank 0 [MASTER_PORT, else one reserved by SLURM, else from the job id]")
       ->check(CLI::Range(1, 65535));
-  net.add_flag("--no-mpi", arguments.no_mpi, "TCP only");
+}
+
+void add_net_ways(CLI::App& net, NetArguments& arguments) {
+  net.add_flag("--no-mpi", arguments.no_mpi, "Leave MPI out");
+  net.add_option(
+         "--rails", arguments.rails,
+         "Also measure each of these interfaces by itself, as in eth1,eth2; auto: all ports "
+         "that the nodes have by the same name and speed")
+      ->type_name("NAMES")
+      ->delimiter(',')
+      ->take_all();
+  net.add_flag("--no-verbs", arguments.no_verbs, "Leave RDMA out, where the nodes have it");
+  net.add_option("--hca", arguments.hca, "RDMA port to measure, as mlx5_0:1 [the first active one]")
+      ->type_name("PORT");
+  net.add_option("--write-bw", arguments.write_bandwidth, "perftest's program that measures RDMA")
+      ->type_name("PROGRAM")
+      ->capture_default_str();
 }
 
 void add_net_rules(CLI::App& net, NetArguments& arguments) {
@@ -166,6 +196,8 @@ void add_net(CLI::App& app, NetArguments& arguments, Outputs& outputs) {
   add_net_outputs(net, outputs);
   add_act(net, outputs);
   add_net_limits(net, arguments);
+  add_net_ways(net, arguments);
+  add_known_bad(net, arguments);
   add_net_rules(net, arguments);
   net.add_option("--inject", arguments.inject,
                  "Put in a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
@@ -260,6 +292,10 @@ void drain(const check::Verdict& verdict, const Outputs& outputs) {
   }
 }
 
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 void publish(const check::Verdict& verdict, const Outputs& outputs) {
   std::string text = check::text_of(verdict);
   if (outputs.wanted > 0) {
@@ -267,13 +303,27 @@ void publish(const check::Verdict& verdict, const Outputs& outputs) {
   }
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
-  const double now =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double now = seconds_since_1970();
   const auto json = check::json_of(verdict, program_name(), now);
   if (!outputs.exclude.empty()) tools::write_file(outputs.exclude, check::exclude_list(verdict));
   if (!outputs.json.empty()) tools::write_file(outputs.json, text_of(json, 2));
   if (!outputs.directory.empty()) write_directory(verdict, json, now, outputs);
   drain(verdict, outputs);
+}
+
+// The findings so far, for whoever comes after a check that was killed; nothing to act upon yet. A
+// file that cannot be written is told of at the end, when it is written again.
+void keep(const check::Verdict& verdict, const Outputs& outputs) {
+  const std::string json =
+      text_of(check::json_of(verdict, program_name(), seconds_since_1970()), 2);
+  try {
+    if (!outputs.json.empty()) tools::write_file(outputs.json, json);
+    if (outputs.directory.empty()) return;
+    std::filesystem::create_directories(outputs.directory);
+    tools::write_file(outputs.directory + "/" + kFilesOfDirectory.front(), json);
+  } catch (const std::exception&) {
+    return;
+  }
 }
 
 // What an earlier run wrote must not pass for this one's result if this one ends early.
@@ -329,6 +379,12 @@ check::NetOptions net_options(const NetArguments& arguments) {
   options.join_limit = milliseconds(arguments.join_limit);
   options.bytes = static_cast<std::size_t>(arguments.mib) << 20U;
   options.mpi = !arguments.no_mpi;
+  options.verbs = !arguments.no_verbs;
+  if (options.verbs) {
+    options.rdma = check::find_rdma("/sys", arguments.write_bandwidth, arguments.hca);
+  }
+  options.rails = arguments.rails;
+  if (options.step.rank == 0) options.known_bad = tools::read_names(arguments.known_bad);
   options.seed = arguments.seed;
   options.rules = arguments.rules;
   options.rounds = arguments.rounds;
@@ -344,6 +400,7 @@ int run_net(const NetArguments& arguments, const Outputs& outputs) {
   if (options.step.rank == 0) remove_outdated(outputs);
   options.progress = [](const std::string& line) { fmt::print(stderr, "ddp-check: {}\n", line); };
   options.publish = [&outputs](const check::Verdict& verdict) { publish(verdict, outputs); };
+  options.keep = [&outputs](const check::Verdict& verdict) { keep(verdict, outputs); };
   const check::NetOutcome outcome = check::run_net(options);
   if (!outcome.complaint.empty()) fmt::print(stderr, "ddp-check: {}\n", outcome.complaint);
   return end(outcome.exit_code, outcome.left_behind);

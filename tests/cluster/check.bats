@@ -34,6 +34,10 @@ setup() {
   rm -rf ./*
 }
 teardown() {
+  for number in 1 2 3 4; do
+    "$cluster" exec node$number -- ip link delete rail1 2> /dev/null || true
+    "$cluster" exec node$number -- ip link delete rail2 2> /dev/null || true
+  done
   "$cluster" exec node4 -- nft delete table inet loss 2> /dev/null || true
   "$cluster" exec node3 -- ip link set eth0 mtu 1500
 }
@@ -48,7 +52,8 @@ for f in json.load(open("out/verdict.json"))["findings"]:
 }
 
 @test "healthy nodes: nothing is wrong, and the files say on which nodes to run" {
-  run -0 check --mib 8 --want 4 --out out
+  run check --mib 8 --want 4 --out out
+  [ "$status" -eq 0 ] || { echo "$output" && false; }
   [ -z "$(wrong)" ]
   [ ! -s out/exclude.txt ]
   [ "$(cat out/good_hostlist.txt)" = 'node[1-4]' ]
@@ -65,6 +70,24 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   run -2 check --mib 4 --no-mpi --out out
   [ "$(wrong)" = $'net.mtu node3\nnet.path_mtu node3\ntcp.loss node2 node4' ]
   [ ! -s out/exclude.txt ] # neither end is known to be bad, and MTUs are a warning
+}
+
+@test "of two rails between healthy nodes the one that is slow on one node is named" {
+  for number in 1 2 3 4; do
+    for rail in 1 2; do
+      "$cluster" exec node$number -- ip link add link eth0 name rail$rail type macvlan mode bridge
+      "$cluster" exec node$number -- ip address add "172.31.$rail.$number/24" dev rail$rail
+      "$cluster" exec node$number -- ip link set rail$rail up
+    done
+  done
+  "$cluster" exec node3 -- tc qdisc replace dev rail2 root tbf rate 100mbit burst 1mb latency 200ms
+  run -2 srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N4 --ntasks-per-node=1 ddp-check net --mib 8 \
+    --no-mpi --slow-warning 0.9 --slow-critical 0.9 --rails rail1,rail2 --out out
+  [ "$(wrong)" = 'tcp.send node3' ]
+  [[ $output == *'CRITICAL node3 rail2 tcp.send: '* ]]
+  python3 -c 'import json
+pairs = json.load(open("out/verdict.json"))["measurements"]["tcp_rail1"]
+assert {p["a_via"].split(".")[0] for p in pairs} == {"rail1 172"}, pairs'
 }
 
 @test "--act drains what is bad and leaves alone what somebody else drained" {

@@ -320,6 +320,66 @@ PY
   [[ $output == *"ddp-check: scontrol did not answer; nothing more was drained"* ]]
 }
 
+@test "what was found before MPI outlives a step that is killed in it" {
+  net 4 --inject corrupt:n3,hang:n2:mpi --pair-limit 60 > out.txt 2> err.txt &
+  local job=$!
+  for _ in $(seq 300); do grep -q 'MPI round' err.txt && break || sleep 0.1; done
+  local pids rank
+  pids=$(for rank in 0 1 2 3; do pid_of_rank $rank $job; done)
+  # shellcheck disable=SC2086  # several
+  kill -KILL $pids
+  wait $job || true
+  run ! verdict < out.txt
+  [ "$(json "r['finished'], r['severity'], r['bad_nodes']")" = "False CRITICAL ['n3']" ]
+  [ "$(findings net.finished)" = UNKNOWN ]
+}
+
+@test "it is said what carried the data, by the kernel's counters and by the MPI library" {
+  run -0 net 3
+  [[ $(verdict) == *"; TCP "*" GB/s "*" through lo; MPI "* ]]
+  [ "$(json "sorted({p['a_via'] for p in r['measurements']['tcp']})")" = "['lo 127.0.0.1']" ]
+  [[ $(json "r['measurements']['mpi_transport'][0]['modules']") == "pml "*"btl "* ]]
+  [ "$(findings net.counters)" = $'n1 OK\nn2 OK\nn3 OK' ]
+}
+
+@test "rails are measured one by one, and a node without one is named" {
+  run -2 net 3 --no-mpi --rails lo,nowhere0
+  [ "$(pairs tcp_lo)" = 3 ]
+  [ "$(pairs tcp_nowhere0)" = 0 ]
+  [ "$(findings rail.address)" = $'OK\nn1 CRITICAL\nn2 CRITICAL\nn3 CRITICAL' ]
+  [[ $output == *"CRITICAL n2 nowhere0 rail.address: none, expected up, with an address"* ]]
+}
+
+@test "RDMA by a fake of perftest's ib_write_bw: measured, hung and missing" {
+  export FAKE_RDMA=$work/rdma FAKE_RDMA_GBITS=96
+  local fake=(--no-mpi --hca fake_0:1 --write-bw "$here/tests/unit/check/fake_ib_write_bw")
+  mkdir rdma
+  run -0 net 4 "${fake[@]}"
+  [[ $(verdict) == *"; RDMA 12 GB/s (lowest 12)"* ]]
+  [ "$(pairs verbs)" = 6 ]
+  [ "$(findings verbs.send)" = $'n1 OK\nn2 OK\nn3 OK\nn4 OK' ]
+  rm -r rdma/*
+  FAKE_RDMA_GBITS=hang run -2 net 2 "${fake[@]}" --pair-limit 1
+  [[ $output == *"n1 <-> n2 verbs.exchange: failed"*"ib_write_bw on fake_0:1 did not finish in time"* ]]
+  run ! pgrep --full "$work/rdma"
+  run ! pgrep --full "fake_ib_write_bw -d fake_0"
+  run -3 net 2 --no-mpi --hca fake_0:1 --write-bw no_such_tool
+  [ "$(findings verbs.tool)" = $'n1 UNKNOWN\nn2 UNKNOWN' ]
+  run -0 net 2 --no-mpi --no-verbs --hca fake_0:1 --write-bw no_such_tool
+}
+
+@test "nodes that are known to be bad are left out, whatever is measured" {
+  printf 'n2\nelsewhere\n' > one.txt
+  : > none.txt
+  run -2 net 3 --no-mpi --known-bad none.txt one.txt
+  [ "$(cat exclude.txt)" = n2 ]
+  printf 'n2; rm -rf\n' > odd.txt
+  run -3 net 2 --no-mpi --known-bad odd.txt
+  [[ $output == *"ddp-check: odd.txt does not hold node names, one a line"* ]]
+  run -3 net 2 --no-mpi --known-bad nowhere.txt
+  [[ $output == *"ddp-check: cannot read the names in nowhere.txt"* ]]
+}
+
 @test "simulate prints rates, time and memory" {
   run -0 "$check" simulate --nodes 10000 --bad 20 --trials 1
   [[ $output =~ ^1\ fleets\ of\ 10000\ nodes\ with\ 20\ bad:\ exact\ 100.0\ %.*locator\ at\ most\ [0-9.]+\ s,\ ([0-9]+)\ MB ]]

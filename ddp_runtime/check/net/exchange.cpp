@@ -167,6 +167,7 @@ ExchangeResult exchange(PairLink& link, const ExchangePlan& plan) {
     receive_data(link, plan, result);
     send_data(link, plan, result);
   }
+  result.via = link.via();
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "ddp_runtime/check/net/inject.h"
 
@@ -21,6 +22,8 @@ class PairLink {
   virtual void receive(std::span<std::byte> data) = 0;
   // Bytes this end had to send again so far; 0 where the transport does not tell.
   virtual std::int64_t sent_again() const { return 0; }
+  // This end, as "eth0 10.0.0.1"; empty where the transport does not tell.
+  virtual std::string via() const { return {}; }
 };
 
 struct ExchangePlan {
@@ -34,9 +37,11 @@ struct ExchangePlan {
 
 struct ExchangeResult {
   double received_per_second = 0;  // bytes, in this end's receiving direction
+  double sent_per_second = 0;      // likewise sending; 0 where the receiver measures
   std::int64_t wrong_bytes = 0;    // that arrived changed
   double latency_seconds = 0;      // one way: half the median round trip
   double sent_again = 0;           // part of what this end sent that it had to send twice
+  std::string via = {};            // this end: interface and address
 };
 
 ExchangeResult exchange(PairLink& link, const ExchangePlan& plan);

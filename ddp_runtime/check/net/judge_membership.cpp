@@ -177,6 +177,22 @@ std::vector<Finding> judge_roll_call(const Step& step, const std::map<int, Hello
   return findings;
 }
 
+std::vector<Finding> judge_known_bad(const std::vector<std::string>& bad,
+                                     const std::vector<std::string>& nodes) {
+  std::vector<Finding> findings;
+  for (const auto& node : bad) {
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) continue;
+    findings.push_back({.check = "node.known_bad",
+                        .severity = Severity::critical,
+                        .node = node,
+                        .value = "bad",
+                        .rule = "what another check found stays",
+                        .evidence = "named by --known-bad",
+                        .action = "see what `ddp-check node` says there"});
+  }
+  return findings;
+}
+
 std::vector<Finding> judge_lost(std::span<const LostTask> lost) {
   std::vector<Finding> findings;
   for (const auto& task : lost) {

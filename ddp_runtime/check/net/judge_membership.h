@@ -23,4 +23,8 @@ std::vector<Finding> judge_lost(std::span<const LostTask> lost);
 // leader must reach itself by it, and packet sizes must agree.
 std::vector<Finding> judge_reports(const Step& step, const std::map<int, Hello>& present);
 
+// Nodes of the step that were found to be bad before, by another check.
+std::vector<Finding> judge_known_bad(const std::vector<std::string>& bad,
+                                     const std::vector<std::string>& nodes);
+
 }  // namespace ddp::check

@@ -323,6 +323,7 @@ std::vector<Finding> judge_pairs(const PairsMeasured& measured, const PairRules&
   append(judge_direction(measured, Direction::receive, rules));
   append(judge_slow_links(measured, rules));
   append(judge_loss(measured, rules.peers));
+  for (auto& finding : findings) finding.device = measured.rail;
   return findings;
 }
 

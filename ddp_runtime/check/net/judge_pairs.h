@@ -25,6 +25,7 @@ struct PairsMeasured {
   std::vector<std::optional<double>> link_rate;  // bytes per second a node's link can carry
   std::vector<PairResult> results;
   std::vector<Retrial> retrials = {};  // of who seemed slow or lossy
+  std::string rail = {};               // the interface that was measured by itself, if one was
 };
 
 // For each kind of wrong the smallest explanation: a node, a link, or the whole network. A speed is

@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/net/judge_all_reduce.h"
 #include "ddp_runtime/check/net/judge_drift.h"
+#include "ddp_runtime/check/net/judge_leaves.h"
 #include "ddp_runtime/check/net/judge_membership.h"
 #include "ddp_runtime/check/net/judge_names.h"
+#include "ddp_runtime/check/net/judge_transport.h"
 #include "ddp_runtime/check/net/pair_stage.h"
+#include "ddp_runtime/check/net/rails.h"
 
 namespace ddp::check {
 namespace {
@@ -22,6 +26,7 @@ constexpr std::size_t kMostNames = 64;
 constexpr std::chrono::milliseconds kNamePatience{5000};
 constexpr std::size_t kAllReduceElements = std::size_t{4} << 20;  // 16 MiB
 constexpr int kAllReduceIterations = 5;
+constexpr std::uint64_t kExchangesOfAWay = 1'000'000;
 
 json pairs_json(const std::vector<PairResult>& results, const std::vector<std::string>& names) {
   json list = json::array();
@@ -32,6 +37,8 @@ json pairs_json(const std::vector<PairResult>& results, const std::vector<std::s
                     {"b_to_a_GBps", r.b_to_a / kGB},
                     {"latency_us", r.latency_seconds / kMicrosecond},
                     {"sent_again", r.sent_again},
+                    {"a_via", r.via_a},
+                    {"b_via", r.via_b},
                     {"wrong_bytes_at_a", r.wrong_at_a},
                     {"wrong_bytes_at_b", r.wrong_at_b},
                     {"failure", r.failure}});
@@ -61,6 +68,12 @@ json retrials_json(const std::vector<Retrial>& retrials, const std::vector<std::
   return list;
 }
 
+// What a node's devices have carried, and the modules of its MPI library.
+struct TransportAnswer {
+  Traffic traffic;
+  std::string modules;
+};
+
 // One run of the leader: what it has learned so far.
 class Programme {
  public:
@@ -74,31 +87,46 @@ class Programme {
     } else {
       ask_names();
       probe_paths();
-      measure_pairs(Stage::tcp, "tcp");
+      measure_pairs({Stage::tcp, "tcp", "TCP", ""});
+      for (const auto& rail : rails()) measure_rail(rail);
+      if (options_.verbs) measure_rdma();
       if (options_.mpi) measure_mpi();
     }
     last_look();
-    verdict_.findings.add(judge_drift(leader_.present()));
-    verdict_.findings.add(judge_lost(leader_.lost()));
-    verdict_.good_news = good_news();
+    conclude();
     return std::move(verdict_);
   }
 
  private:
+  // One way of measuring the pairs.
+  struct Way {
+    Stage stage = Stage::tcp;
+    std::string kind;   // "tcp", "tcp_eth1", "mpi": in figures and measurements
+    std::string title;  // for people
+    std::string rail;   // the interface to use; empty leaves it to the kernel
+  };
+
   void call_roll();
+  void conclude();
+  void keep_so_far();
   void ask_names();
   void probe_paths();
   void probe_round(const Round& round, std::vector<PathResult>& results);
   void last_look();
-  void measure_pairs(Stage stage, const std::string& kind);
+  void measure_pairs(const Way& way);
+  std::map<std::string, TransportAnswer> ask_transport();
+  void tell_transport(const Way& way, const std::map<std::string, TransportAnswer>& before);
+  std::vector<std::string> rails() const;
+  void measure_rail(const std::string& rail);
+  void measure_rdma();
   void measure_mpi();
   bool join_world();
   void all_reduce();
   std::size_t count_present() const;
   Finding no_pair() const;
-  void add_figures(const std::string& kind, const std::vector<PairResult>& results);
+  void add_figures(const Way& way, const std::vector<PairResult>& results);
   std::string good_news() const;
-  std::optional<double> link_rate(int rank, Stage stage) const;
+  std::optional<double> link_rate(int rank, const Way& way) const;
   void mpi_not_run(const std::string& why);
 
   Leader& leader_;
@@ -107,7 +135,9 @@ class Programme {
   Verdict verdict_;
   std::string measured_;  // in words
   std::string mpi_broken_;
-  std::uint64_t probes_ = 0;  // so far
+  std::uint64_t probes_ = 0;        // so far
+  std::uint64_t first_of_way_ = 0;  // number of the exchanges of the next way, to tell them apart
+  std::map<std::string, std::set<std::string>> used_;  // devices that carried data, by node
 };
 
 void Programme::call_roll() {
@@ -119,6 +149,7 @@ void Programme::call_roll() {
   if (!options_.step.pretended) {
     verdict_.findings.add(judge_reports(options_.step, leader_.present()));
   }
+  verdict_.findings.add(judge_known_bad(options_.known_bad, verdict_.nodes));
   verdict_.figures = {{"nodes", static_cast<double>(nodes_.size())},
                       {"tasks", static_cast<double>(leader_.present().size())}};
 }
@@ -222,52 +253,151 @@ void Programme::last_look() {
   offsets.first = leader_.clock_offsets();
   const json order{{"do", "last_look"}};
   for (const auto& [rank, answer] : leader_.ask_all(order, "the end", options_.grace)) {
-    if (!answer.contains("unix_time")) continue;
+    if (!answer.contains("unix_time") || !answer.contains("counters")) continue;
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     offsets.last[rank] =
         answer.at("unix_time").get<double>() - std::chrono::duration<double>(now).count();
+    const Hello& hello = leader_.present().at(rank);
+    const auto& devices = used_[hello.node];
+    for (auto& finding : judge_counters(counters_of(hello.counters, devices),
+                                        counters_of(answer.at("counters").get<Counters>(), devices),
+                                        "net.counters", "during the check")) {
+      finding.node = hello.node;
+      verdict_.findings.add(std::move(finding));
+    }
   }
   verdict_.findings.add(judge_clocks(offsets, leader_.present()));
 }
 
-void Programme::measure_pairs(Stage stage, const std::string& kind) {
-  PairStage pairs(leader_, nodes_,
-                  {stage, options_.bytes, options_.pair_limit, options_.grace,
-                   options_.seed + (stage == Stage::mpi ? 1'000'000U : 0U), options_.rules.peers,
-                   options_.rounds});
+void Programme::conclude() {
+  verdict_.findings.add(judge_drift(leader_.present()));
+  verdict_.findings.add(judge_lost(leader_.lost()));
+  verdict_.findings.add(judge_leaves(verdict_.findings, leaves_of(leader_.present())));
+  verdict_.good_news = good_news();
+}
+
+// MPI libraries end the process, and SLURM the whole step, when a node vanishes while MPI starts or
+// works. What was found until then must not be lost with this process.
+void Programme::keep_so_far() {
+  const Verdict before = verdict_;
+  conclude();
+  verdict_.finished = false;
+  verdict_.findings.add(
+      Finding{.check = "net.finished",
+              .severity = Severity::unknown,
+              .value = "no",
+              .expected = "yes",
+              .rule = "the check comes to its end",
+              .evidence = "it was ended while MPI was at work; this is what was found before",
+              .action = "look for a node that vanished meanwhile, or run it again with --no-mpi"});
+  options_.keep(verdict_);
+  verdict_ = before;
+}
+
+std::map<std::string, TransportAnswer> Programme::ask_transport() {
+  ByRank orders;
+  for (const auto& node : nodes_) {
+    if (node.ranks.empty() || !leader_.reachable(node.ranks.front())) continue;
+    orders[node.ranks.front()] = {{"do", "transport"}};
+  }
+  std::map<std::string, TransportAnswer> answers;
+  for (const auto& [rank, answer] : leader_.ask(orders, "the look at interfaces", options_.grace)) {
+    if (!answer.contains("traffic") || !answer.contains("modules")) continue;
+    answers[leader_.present().at(rank).node] = {answer.at("traffic").get<Traffic>(),
+                                                answer.at("modules").get<std::string>()};
+  }
+  return answers;
+}
+
+void Programme::tell_transport(const Way& way,
+                               const std::map<std::string, TransportAnswer>& before) {
+  Transports transports;
+  json list = json::array();
+  for (const auto& [node, answer] : ask_transport()) {
+    const auto earlier = before.find(node);
+    if (earlier == before.end()) continue;
+    NodeTransport transport{carriers(earlier->second.traffic, answer.traffic),
+                            way.stage == Stage::mpi ? answer.modules : ""};
+    used_[node].insert(transport.carriers.begin(), transport.carriers.end());
+    list.push_back(
+        {{"node", node}, {"devices", transport.carriers}, {"modules", transport.modules}});
+    transports[node] = std::move(transport);
+  }
+  measured_ += transports.empty() ? "" : " through " + carriers_text(transports);
+  verdict_.measurements[way.kind + "_transport"] = std::move(list);
+  verdict_.findings.add(
+      judge_transport(way.stage == Stage::tcp ? "tcp" : way.kind, transports, way.rail));
+}
+
+void Programme::measure_pairs(const Way& way) {
+  const std::string& kind = way.kind;
+  const PairStageOptions stage{way.stage,
+                               options_.bytes,
+                               options_.pair_limit,
+                               options_.grace,
+                               options_.seed + first_of_way_,
+                               options_.rules.peers,
+                               options_.rounds,
+                               way.rail};
+  first_of_way_ += kExchangesOfAWay;
+  const auto before = ask_transport();
+  PairStage pairs(leader_, nodes_, stage);
   pairs.run(options_.progress);
   PairsMeasured measured;
-  measured.kind = kind;
+  measured.kind = way.stage == Stage::tcp ? "tcp" : kind;
+  measured.rail = way.rail;
   measured.nodes = verdict_.nodes;
   measured.results = pairs.results();
   measured.retrials = pairs.retrials();
   for (const auto& node : nodes_) {
-    const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front());
+    const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front()) &&
+                         has_way(leader_.present().at(node.ranks.front()), stage);
     measured.accused.push_back(!answers);
-    measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), stage) : std::nullopt);
+    measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), way) : std::nullopt);
   }
   verdict_.findings.add(judge_pairs(measured, options_.rules));
   verdict_.measurements[kind] = pairs_json(pairs.results(), verdict_.nodes);
   verdict_.measurements[kind + "_retrials"] =
       retrials_json(pairs.retrials(), verdict_.nodes, options_.rules.peers);
-  add_figures(kind, pairs.results());
+  add_figures(way, pairs.results());
+  tell_transport(way, before);
   mpi_broken_ = pairs.broken();
 }
 
-// What the user said, else the rate of the TCP connection's interface; MPI may use another one.
-std::optional<double> Programme::link_rate(int rank, Stage stage) const {
-  if (options_.link_bytes_per_second) return options_.link_bytes_per_second;
-  if (stage == Stage::mpi) return std::nullopt;
-  return leader_.present().at(rank).link_bytes_per_second;
+// The interfaces to measure one by one. "auto" stands for ports of their own that all nodes have by
+// the same name, and that are as fast as each other: a slower one is for management.
+std::vector<std::string> Programme::rails() const {
+  if (options_.rails != std::vector<std::string>{"auto"}) return options_.rails;
+  return alike_rails(leader_.present());
 }
 
-void Programme::add_figures(const std::string& kind, const std::vector<PairResult>& results) {
+void Programme::measure_rail(const std::string& rail) {
+  verdict_.findings.add(judge_rail(rail, leader_.present()));
+  measure_pairs({Stage::tcp, "tcp_" + rail, "TCP over " + rail, rail});
+}
+
+void Programme::measure_rdma() {
+  const RdmaPlan plan = plan_rdma(leader_.present());
+  verdict_.findings.add(plan.findings);
+  if (plan.nodes >= 2) measure_pairs({Stage::verbs, "verbs", "RDMA", ""});
+}
+
+// What the user said, else the rate of the TCP connection's interface; MPI may use another one.
+std::optional<double> Programme::link_rate(int rank, const Way& way) const {
+  if (options_.link_bytes_per_second) return options_.link_bytes_per_second;
+  if (way.stage != Stage::tcp) return std::nullopt;
+  const Hello& hello = leader_.present().at(rank);
+  return way.rail.empty() ? hello.link_bytes_per_second : hello.rails.at(way.rail).bytes_per_second;
+}
+
+void Programme::add_figures(const Way& way, const std::vector<PairResult>& results) {
+  const std::string& kind = way.kind;
   const PairSummary summary = summarize(results);
   if (summary.exchanges == 0) return;
   verdict_.figures.emplace_back(kind + "_GBps", summary.median_per_second / kGB);
   verdict_.figures.emplace_back(kind + "_min_GBps", summary.lowest_per_second / kGB);
   verdict_.figures.emplace_back(kind + "_latency_us", summary.latency_seconds / kMicrosecond);
-  measured_ += fmt::format("; {} {:.3g} GB/s (lowest {:.3g})", kind == "tcp" ? "TCP" : "MPI",
+  measured_ += fmt::format("; {} {:.3g} GB/s (lowest {:.3g})", way.title,
                            summary.median_per_second / kGB, summary.lowest_per_second / kGB);
 }
 
@@ -284,8 +414,9 @@ void Programme::measure_mpi() {
   if (leader_.present().size() < expected || !leader_.all_reachable()) {
     return mpi_not_run("not run: MPI starts only with all tasks, and some are missing or silent");
   }
+  keep_so_far();
   if (!join_world()) return;
-  measure_pairs(Stage::mpi, "mpi");
+  measure_pairs({Stage::mpi, "mpi", "MPI", ""});
   if (mpi_broken_.empty()) {
     all_reduce();
   } else {

@@ -11,6 +11,8 @@ namespace {
 
 // Strangers may connect to any port; only so many may sit there without having said hello.
 constexpr std::size_t kMostStrangers = 64;
+// Of a long wait, before the silent are asked for a sign of life.
+constexpr int kGracesBetweenSigns = 2;
 
 Deadline in(std::chrono::milliseconds patience) {
   return Clock::now() + patience;
@@ -107,13 +109,14 @@ std::uint64_t Leader::send_orders(const ByRank& orders, const std::string& durin
   return id;
 }
 
-void Leader::read_answers(int rank, std::uint64_t id, const std::string& during, ByRank& answers) {
+void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes) {
   ControlChannel& channel = *channels_.at(rank);
   try {
     const bool open = channel.fill();
     while (auto message = channel.next()) {
       // Answers to earlier orders come from tasks that were slow then.
-      if (message->at("id").get<std::uint64_t>() == id) answers[rank] = std::move(*message);
+      const auto inbox = inboxes.find(message->at("id").get<std::uint64_t>());
+      if (inbox != inboxes.end()) inbox->second[rank] = std::move(*message);
     }
     if (!open) lose(rank, during, "its process ended or its connection broke");
   } catch (const NetError& error) {
@@ -123,25 +126,35 @@ void Leader::read_answers(int rank, std::uint64_t id, const std::string& during,
   }
 }
 
-ByRank Leader::gather(std::uint64_t id, std::vector<int>& waiting, const std::string& during,
-                      Deadline deadline, Manner manner) {
-  ByRank answers;
+void Leader::gather(Inboxes& inboxes, std::uint64_t id, std::vector<int>& waiting,
+                    const std::string& during, Deadline deadline, Manner manner) {
   const std::size_t lost_before = lost_.size();
   while (true) {
     if (manner == Manner::together && lost_.size() > lost_before) {
       deadline = std::min(deadline, in(std::chrono::milliseconds(0)));
     }
-    std::erase_if(waiting, [&](int rank) { return answers.contains(rank) || !reachable(rank); });
-    if (waiting.empty()) return answers;
+    std::erase_if(waiting,
+                  [&](int rank) { return inboxes.at(id).contains(rank) || !reachable(rank); });
+    if (waiting.empty()) return;
     std::vector<pollfd> entries;
     entries.reserve(waiting.size());
     for (const int rank : waiting) entries.push_back({channels_.at(rank)->fd(), POLLIN, 0});
     const int ready = poll(entries.data(), entries.size(), milliseconds_until(deadline));
     for (std::size_t i = 0; ready > 0 && i < entries.size(); ++i) {
-      if (entries[i].revents != 0) read_answers(waiting[i], id, during, answers);
+      if (entries[i].revents != 0) read_answers(waiting[i], during, inboxes);
     }
-    if (Clock::now() >= deadline && ready <= 0) return answers;
+    if (Clock::now() >= deadline && ready <= 0) return;
   }
+}
+
+void Leader::lose_silent(Inboxes& inboxes, std::vector<int> waiting, const std::string& during) {
+  ByRank pings;
+  for (const int rank : waiting) pings[rank] = {{"do", "ping"}};
+  const std::uint64_t id = send_orders(pings, during);
+  inboxes[id];
+  gather(inboxes, id, waiting, during, in(grace_), Manner::each_alone);
+  inboxes.erase(id);
+  for (const int rank : waiting) lose(rank, during, "it stopped answering");
 }
 
 ByRank Leader::ask(const ByRank& orders, const std::string& during,
@@ -149,18 +162,30 @@ ByRank Leader::ask(const ByRank& orders, const std::string& during,
   return ask(orders, during, patience, Manner::each_alone);
 }
 
+// A long wait is cut into pieces, with a sign of life from the silent in between: SLURM ends the
+// whole step within a minute after a node has vanished, and by then the check must have said which.
 ByRank Leader::ask(const ByRank& orders, const std::string& during,
                    std::chrono::milliseconds patience, Manner manner) {
   std::vector<int> waiting;
   for (const auto& [rank, order] : orders) waiting.push_back(rank);
+  const std::size_t lost_before = lost_.size();
   const std::uint64_t id = send_orders(orders, during);
-  ByRank answers = gather(id, waiting, during, in(patience), manner);
-  if (waiting.empty()) return answers;
-  ByRank pings;
-  for (const int rank : waiting) pings[rank] = {{"do", "ping"}};
-  gather(send_orders(pings, during), waiting, during, in(grace_), Manner::each_alone);
-  for (const int rank : waiting) lose(rank, during, "it stopped answering");
-  return answers;
+  Inboxes inboxes{{id, {}}};
+  const Deadline end = in(patience);
+  const auto in_vain = [&] { return manner == Manner::together && lost_.size() > lost_before; };
+  while (!waiting.empty()) {
+    gather(inboxes, id, waiting, during,
+           in_vain() ? Clock::now() : std::min(end, in(kGracesBetweenSigns * grace_)), manner);
+    if (waiting.empty()) break;
+    if (in_vain() || Clock::now() >= end) {
+      ByRank answers = std::move(inboxes.at(id));
+      inboxes.clear();  // what comes now is too late
+      lose_silent(inboxes, waiting, during);
+      return answers;
+    }
+    lose_silent(inboxes, waiting, during);
+  }
+  return std::move(inboxes.at(id));
 }
 
 ByRank Leader::ask_all(const nlohmann::json& order, const std::string& during,

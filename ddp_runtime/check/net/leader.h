@@ -48,7 +48,8 @@ class Leader {
   bool all_reachable() const noexcept { return lost_.empty(); }
 
   // Sends each rank its order and gathers the answers that come within `patience`. Who does not
-  // answer is asked for a sign of life and lost if it gives none; who gives one is only slow.
+  // answer is asked for a sign of life, now and then and at the end, and lost if it gives none; who
+  // gives one is only slow.
   // `during` is what the lost ones are said to have been lost in.
   ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience);
 
@@ -68,13 +69,16 @@ class Leader {
   std::string refusal_of(const Hello& hello) const;
   void lose(int rank, const std::string& during, const std::string& why);
   std::uint64_t send_orders(const ByRank& orders, const std::string& during);
-  // Answers to `id`; ranks that answered or were lost leave `waiting`.
   enum class Manner : std::uint8_t { each_alone, together };
+  using Inboxes = std::map<std::uint64_t, ByRank>;  // answers to the orders that are open
   ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience,
              Manner manner);
-  ByRank gather(std::uint64_t id, std::vector<int>& waiting, const std::string& during,
-                Deadline deadline, Manner manner);
-  void read_answers(int rank, std::uint64_t id, const std::string& during, ByRank& answers);
+  // Until all of `waiting` have answered `id` or are lost, and leave it, or the deadline.
+  void gather(Inboxes& inboxes, std::uint64_t id, std::vector<int>& waiting,
+              const std::string& during, Deadline deadline, Manner manner);
+  // Who of them gives no sign of life is lost.
+  void lose_silent(Inboxes& inboxes, std::vector<int> waiting, const std::string& during);
+  void read_answers(int rank, const std::string& during, Inboxes& inboxes);
 
   Listener listener_;
   std::string program_;

@@ -20,7 +20,9 @@ struct PairResult {
   double latency_seconds = 0;   // one way; 0 if not measured
   std::int64_t wrong_at_a = 0;  // bytes that arrived changed
   std::int64_t wrong_at_b = 0;
-  double sent_again = 0;     // part of the data that one of them had to send twice, the larger one
+  double sent_again = 0;   // part of the data that one of them had to send twice, the larger one
+  std::string via_a = {};  // interface and address at a; empty if not known
+  std::string via_b = {};
   std::string failure = {};  // why the exchange did not finish; empty if it did
 
   bool measured() const { return failure.empty() && a_to_b > 0 && b_to_a > 0; }

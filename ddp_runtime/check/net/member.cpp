@@ -99,13 +99,16 @@ Hello make_hello(const MemberOptions& options, std::uint16_t data_port, std::uin
   hello.probe_port = probe_port;
   hello.facts = own_facts();
   hello.counters = read_counters("/sys");
+  hello.leaf = options.step.leaf;
+  hello.rdma_port = options.rdma.port;
+  hello.rdma_measurable = options.rdma.runnable();
   hello.leader_addresses = resolve(options.step.leader_host, std::chrono::seconds(2)).addresses;
   return hello;
 }
 
 bool hangs_at(const json& order, const Faults& faults) {
   return faults.hang && order.value("do", "") == "exchange" &&
-         order.value("stage", "") == (*faults.hang == Stage::tcp ? "tcp" : "mpi");
+         order.value("stage", "") == name_of(*faults.hang);
 }
 
 // An injected hang: deaf until the other end is gone.
@@ -164,7 +167,7 @@ MemberOutcome report_and_obey(const MemberOptions& options) {
   const Hello hello = make_hello(options, data.port, probe.port());
   const std::shared_ptr<ControlChannel> channel = find_leader(options, hello);
   const auto work = std::make_shared<TaskWork>(std::move(data), std::move(probe), options.step.rank,
-                                               options.faults);
+                                               options.faults, options.rdma);
   Worker worker;
   try {
     outcome.exit_code = obey(channel, work, worker, options);

@@ -7,6 +7,7 @@
 
 #include "ddp_runtime/check/net/inject.h"
 #include "ddp_runtime/check/net/step.h"
+#include "ddp_runtime/check/net/write_bandwidth.h"
 
 namespace ddp::check {
 
@@ -14,6 +15,7 @@ struct MemberOptions {
   Step step;
   std::string program;
   std::string host;  // what the machine calls itself
+  RdmaTool rdma;
   Faults faults;
   std::chrono::milliseconds deadline;  // to reach the leader
   std::chrono::milliseconds silence;   // of the leader that is too long

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <span>
 
+#include "ddp_runtime/check/net/own_link.h"
+
 namespace ddp::check {
 namespace {
 
@@ -26,6 +28,10 @@ class TcpLink final : public PairLink {
     socklen_t length = sizeof info;
     if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
     return std::int64_t{info.tcpi_total_retrans} * info.tcpi_snd_mss;
+  }
+  std::string via() const override {
+    const std::string address = local_address(socket_.get());
+    return interface_with(address) + " " + address;
   }
 
  private:
@@ -51,15 +57,16 @@ class GroupLink final : public PairLink {
 }  // namespace
 
 std::unique_ptr<PairLink> call_peer(const std::string& host, std::uint16_t port,
-                                    std::uint64_t exchange, Deadline deadline) {
-  FileDescriptor socket = connect_to(host, port, deadline);
+                                    std::uint64_t exchange, Deadline deadline,
+                                    const Origin& origin) {
+  FileDescriptor socket = connect_to(host, port, deadline, origin);
   const Preamble preamble{kMagic, exchange};
   send_all(socket.get(), std::as_bytes(std::span(preamble)), deadline);
   return std::make_unique<TcpLink>(std::move(socket), deadline);
 }
 
 std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exchange,
-                                     Deadline deadline) {
+                                     Deadline deadline, const std::string& interface) {
   while (auto socket = accept_until(listener, deadline)) {
     Preamble preamble{};
     try {
@@ -70,6 +77,7 @@ std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exc
       continue;
     }
     if (preamble == Preamble{kMagic, exchange}) {
+      if (!interface.empty()) keep_on(socket->get(), interface);
       return std::make_unique<TcpLink>(std::move(*socket), deadline);
     }
   }

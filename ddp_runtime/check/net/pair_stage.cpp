@@ -14,8 +14,11 @@ namespace {
 // it must not grow with the number of nodes.
 constexpr std::size_t kMostAlone = 8;
 
-const char* name_of(Stage stage) {
-  return stage == Stage::tcp ? "TCP" : "MPI";
+std::string title_of(const PairStageOptions& options) {
+  const char* name = options.stage == Stage::tcp     ? "TCP"
+                     : options.stage == Stage::verbs ? "RDMA"
+                                                     : "MPI";
+  return options.rail.empty() ? name : fmt::format("{} over {}", name, options.rail);
 }
 
 }  // namespace
@@ -23,6 +26,11 @@ const char* name_of(Stage stage) {
 std::string address_for(const Hello& caller, const Hello& called) {
   if (!is_loopback(called.address) || is_loopback(caller.address)) return called.address;
   return caller.leader_address;
+}
+
+bool has_way(const Hello& task, const PairStageOptions& options) {
+  if (options.stage == Stage::verbs) return task.rdma_measurable;
+  return options.rail.empty() || task.rails.contains(options.rail);
 }
 
 PairStage::PairStage(Leader& leader, const std::vector<NodeEntry>& nodes,
@@ -35,7 +43,7 @@ void PairStage::run(const Leader::Progress& progress) {
                                           : plan_rounds(count, options_.seed);
   for (std::size_t r = 0; r < rounds.size() && broken_.empty(); ++r) {
     const std::string during =
-        fmt::format("{} round {} of {}", name_of(options_.stage), r + 1, rounds.size());
+        fmt::format("{} round {} of {}", title_of(options_), r + 1, rounds.size());
     progress(fmt::format("{}: {} pairs at once", during, rounds[r].size()));
     for (auto& result : run_round(rounds[r], during)) results_.push_back(std::move(result));
   }
@@ -52,7 +60,7 @@ void PairStage::retry(const Leader::Progress& progress) {
       if (opinion(retrials_[i], options_.rule) == Opinion::open) open.push_back(i);
     }
     if (open.empty()) return;
-    const std::string during = fmt::format("{} retrial {}", name_of(options_.stage), number + 1);
+    const std::string during = fmt::format("{} retrial {}", title_of(options_), number + 1);
     progress(fmt::format("{}: {} suspects", during, open.size()));
     attempt(number, trusted, std::move(open), during);
   }
@@ -94,7 +102,8 @@ void PairStage::attempt(int number, const std::vector<int>& trusted, std::vector
 
 bool PairStage::can_take_part(int node) const {
   const auto& ranks = nodes_[static_cast<std::size_t>(node)].ranks;
-  return !ranks.empty() && leader_.reachable(ranks.front());
+  return !ranks.empty() && leader_.reachable(ranks.front()) &&
+         has_way(leader_.present().at(ranks.front()), options_);
 }
 
 ExchangeOrder PairStage::order_for(int node, int partner, bool first,
@@ -107,6 +116,11 @@ ExchangeOrder PairStage::order_for(int node, int partner, bool first,
   order.exchange = exchange;
   order.first = first;
   order.host = address_for(own, other);
+  if (!options_.rail.empty()) {
+    order.rail = options_.rail;
+    order.address = own.rails.at(options_.rail).address;
+    order.host = other.rails.at(options_.rail).address;
+  }
   order.port = other.data_port;
   order.peer_rank = other.rank;
   order.bytes = options_.bytes;
@@ -176,8 +190,10 @@ std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& a
     if (!result.failure.empty()) return result;
     const ExchangeResult at_a = exchange_result_from(answers.at(a));
     const ExchangeResult at_b = exchange_result_from(answers.at(b));
-    result.a_to_b = at_b.received_per_second;
-    result.b_to_a = at_a.received_per_second;
+    result.a_to_b = std::max(at_b.received_per_second, at_a.sent_per_second);
+    result.b_to_a = std::max(at_a.received_per_second, at_b.sent_per_second);
+    result.via_a = at_a.via;
+    result.via_b = at_b.via;
     result.wrong_at_a = at_a.wrong_bytes;
     result.wrong_at_b = at_b.wrong_bytes;
     result.latency_seconds = at_a.latency_seconds;

@@ -1,5 +1,5 @@
-// Runs rounds of exchanges between the nodes, over TCP or MPI, and the retrials of what they make
-// look slow or lossy.
+// Runs rounds of exchanges between the nodes, over TCP, RDMA or MPI, and the retrials of what they
+// make look slow or lossy.
 #pragma once
 
 #include <chrono>
@@ -25,11 +25,15 @@ struct PairStageOptions {
   std::uint64_t seed = 0;           // of the plan, and first number of the exchanges
   PeerRule rule;                    // of what looks slow
   int rounds = 0;                   // of the tournament; 0 leaves it to plan_rounds
+  std::string rail = {};            // the interface to use; empty leaves it to the kernel
 };
 
 // Where `caller` reaches `called`. Tasks on the leader's node may know themselves by a loopback
 // address; others reach them where they reached the leader.
 std::string address_for(const Hello& caller, const Hello& called);
+
+// Whether a task can be part of it: it has an address on the rail, or what RDMA needs.
+bool has_way(const Hello& task, const PairStageOptions& options);
 
 class PairStage {
  public:

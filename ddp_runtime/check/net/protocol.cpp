@@ -14,6 +14,29 @@ std::optional<T> optional_at(const nlohmann::json& message, const char* key) {
   return value.is_null() ? std::nullopt : std::optional<T>(value.get<T>());
 }
 
+Stage stage_from(const std::string& name) {
+  return name == "mpi" ? Stage::mpi : name == "verbs" ? Stage::verbs : Stage::tcp;
+}
+
+nlohmann::json rails_json(const std::map<std::string, Rail>& rails) {
+  nlohmann::json object = nlohmann::json::object();
+  for (const auto& [name, rail] : rails) {
+    object[name] = {{"address", rail.address},
+                    {"bytes_per_second", or_null(rail.bytes_per_second)},
+                    {"wire", rail.wire}};
+  }
+  return object;
+}
+
+std::map<std::string, Rail> rails_from(const nlohmann::json& object) {
+  std::map<std::string, Rail> rails;
+  for (const auto& [name, rail] : object.items()) {
+    rails[name] = {rail.at("address"), optional_at<double>(rail, "bytes_per_second"),
+                   rail.at("wire")};
+  }
+  return rails;
+}
+
 }  // namespace
 
 nlohmann::json to_message(const Hello& hello) {
@@ -31,6 +54,10 @@ nlohmann::json to_message(const Hello& hello) {
           {"link_bytes_per_second", or_null(hello.link_bytes_per_second)},
           {"mtu", or_null(hello.mtu)},
           {"probe_port", hello.probe_port},
+          {"rails", rails_json(hello.rails)},
+          {"leaf", hello.leaf},
+          {"rdma_port", hello.rdma_port},
+          {"rdma_measurable", hello.rdma_measurable},
           {"unix_time", hello.unix_time},
           {"counters", hello.counters},
           {"facts", hello.facts}};
@@ -52,6 +79,10 @@ Hello hello_from(const nlohmann::json& message) {
   hello.link_bytes_per_second = optional_at<double>(message, "link_bytes_per_second");
   hello.mtu = optional_at<int>(message, "mtu");
   message.at("probe_port").get_to(hello.probe_port);
+  hello.rails = rails_from(message.at("rails"));
+  message.at("leaf").get_to(hello.leaf);
+  message.at("rdma_port").get_to(hello.rdma_port);
+  message.at("rdma_measurable").get_to(hello.rdma_measurable);
   message.at("unix_time").get_to(hello.unix_time);
   message.at("counters").get_to(hello.counters);
   message.at("facts").get_to(hello.facts);
@@ -60,11 +91,13 @@ Hello hello_from(const nlohmann::json& message) {
 
 nlohmann::json to_message(const ExchangeOrder& order) {
   return {{"do", "exchange"},
-          {"stage", order.stage == Stage::tcp ? "tcp" : "mpi"},
+          {"stage", name_of(order.stage)},
           {"exchange", order.exchange},
           {"first", order.first},
           {"host", order.host},
           {"port", order.port},
+          {"rail", order.rail},
+          {"address", order.address},
           {"peer_rank", order.peer_rank},
           {"bytes", order.bytes},
           {"limit_ms", order.limit_ms}};
@@ -72,11 +105,13 @@ nlohmann::json to_message(const ExchangeOrder& order) {
 
 ExchangeOrder exchange_order_from(const nlohmann::json& message) {
   ExchangeOrder order;
-  order.stage = message.at("stage") == "mpi" ? Stage::mpi : Stage::tcp;
+  order.stage = stage_from(message.at("stage"));
   message.at("exchange").get_to(order.exchange);
   message.at("first").get_to(order.first);
   message.at("host").get_to(order.host);
   message.at("port").get_to(order.port);
+  message.at("rail").get_to(order.rail);
+  message.at("address").get_to(order.address);
   message.at("peer_rank").get_to(order.peer_rank);
   message.at("bytes").get_to(order.bytes);
   message.at("limit_ms").get_to(order.limit_ms);
@@ -86,7 +121,9 @@ ExchangeOrder exchange_order_from(const nlohmann::json& message) {
 nlohmann::json to_message(const ExchangeResult& result) {
   return {{"received_per_second", result.received_per_second},
           {"wrong_bytes", result.wrong_bytes},
+          {"sent_per_second", result.sent_per_second},
           {"sent_again", result.sent_again},
+          {"via", result.via},
           {"latency_seconds", result.latency_seconds}};
 }
 
@@ -94,7 +131,9 @@ ExchangeResult exchange_result_from(const nlohmann::json& message) {
   ExchangeResult result;
   message.at("received_per_second").get_to(result.received_per_second);
   message.at("wrong_bytes").get_to(result.wrong_bytes);
+  message.at("sent_per_second").get_to(result.sent_per_second);
   message.at("sent_again").get_to(result.sent_again);
+  message.at("via").get_to(result.via);
   message.at("latency_seconds").get_to(result.latency_seconds);
   return result;
 }

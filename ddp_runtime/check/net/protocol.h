@@ -15,6 +15,13 @@
 
 namespace ddp::check {
 
+// An interface of a task's node that could be one of several ways to the others.
+struct Rail {
+  std::string address;
+  std::optional<double> bytes_per_second;  // if it is a wire's
+  bool wire = false;                       // a port of its own, Ethernet or IP over InfiniBand
+};
+
 // A task presents itself.
 struct Hello {
   std::string program;   // "ddp-check 0.1.0": both ends must be the same
@@ -31,6 +38,10 @@ struct Hello {
   std::optional<double> link_bytes_per_second;  // its rate if it is a wire's
   std::optional<int> mtu;
   std::uint16_t probe_port = 0;              // of UDP, where its path tests listen
+  std::string leaf;                          // the switch it hangs on, if SLURM tells; may be empty
+  std::string rdma_port;                     // active, "mlx5_0:1"; empty if the node has none
+  bool rdma_measurable = false;              // the tool for it is there
+  std::map<std::string, Rail> rails;         // by interface; those that are up with an address
   double unix_time = 0;                      // seconds, by its own clock
   Counters counters;                         // of errors, before anything is sent
   std::map<std::string, std::string> facts;  // that should be the same on all nodes
@@ -45,6 +56,8 @@ struct ExchangeOrder {
   bool first = false;
   std::string host;
   std::uint16_t port = 0;
+  std::string rail;     // the interface to use; empty leaves it to the kernel
+  std::string address;  // the task's own on that interface
   int peer_rank = 0;
   std::size_t bytes = 0;
   std::int64_t limit_ms = 0;

@@ -14,6 +14,7 @@
 #include "ddp_runtime/check/net/inject.h"
 #include "ddp_runtime/check/net/judge_pairs.h"
 #include "ddp_runtime/check/net/step.h"
+#include "ddp_runtime/check/net/write_bandwidth.h"
 #include "ddp_runtime/check/verdict.h"
 
 namespace ddp::check {
@@ -30,14 +31,20 @@ struct NetOptions {
   // For an order and its answer to travel, on top of the work itself, and for a sign of life.
   std::chrono::milliseconds grace{3'000};
   bool mpi = true;
-  std::uint64_t seed = 1;  // of the plan of rounds
-  int rounds = 0;          // of pairs; 0: all pairs of up to 8 nodes, three rounds of more
+  bool verbs = true;                   // where all nodes have RDMA
+  RdmaTool rdma;                       // of this node
+  std::vector<std::string> known_bad;  // nodes that another check condemned
+  std::vector<std::string> rails;      // interfaces to measure one by one; {"auto"}: all alike
+  std::uint64_t seed = 1;              // of the plan of rounds
+  int rounds = 0;  // of pairs; 0: all pairs of up to 8 nodes, three rounds of more
   PairRules rules;
   std::optional<double> link_bytes_per_second;        // what each node's link can carry, if known
   std::optional<double> fewest_bus_bytes_per_second;  // an all-reduce must reach it
   // Called on rank 0 only. The verdict is made public before anybody is told to end.
   std::function<void(const std::string& line)> progress = [](const std::string&) {};
   std::function<void(const Verdict& verdict)> publish = [](const Verdict&) {};
+  // Likewise, with what was found before something that may end this process; not the last word.
+  std::function<void(const Verdict& verdict)> keep = [](const Verdict&) {};
 };
 
 struct NetOutcome {

@@ -83,7 +83,26 @@ void pretend(const std::string& list, Step& step) {
   step.pretended = true;
 }
 
+// The last part but `from_end` of "a.b.c"; empty if there is none.
+std::string part_from_end(const std::string& text, int from_end) {
+  std::string rest = text;
+  for (int i = 0; i < from_end; ++i) {
+    const auto dot = rest.rfind('.');
+    if (dot == std::string::npos) return {};
+    rest.resize(dot);
+  }
+  const auto dot = rest.rfind('.');
+  return dot == std::string::npos ? rest : rest.substr(dot + 1);
+}
+
 }  // namespace
+
+std::string leaf_of(const Environment& environment) {
+  const std::string address = environment("SLURM_TOPOLOGY_ADDR").value_or("");
+  const std::string pattern = environment("SLURM_TOPOLOGY_ADDR_PATTERN").value_or("");
+  if (part_from_end(pattern, 0) != "node" || part_from_end(pattern, 1) != "switch") return {};
+  return part_from_end(address, 1);
+}
 
 Step step_from(const Environment& environment, const std::string& host_name,
                const StepOptions& options) {
@@ -97,6 +116,7 @@ Step step_from(const Environment& environment, const std::string& host_name,
     step.leader_host = leader_host(environment, facts.step);
     step.leader_port = leader_port(environment, facts.step, options);
     step.identity = facts.step.id;
+    step.leaf = leaf_of(environment);
     if (!options.pretend_nodes.empty()) pretend(options.pretend_nodes, step);
     return step;
   } catch (const launch::LaunchError& error) {

@@ -25,6 +25,7 @@ struct Step {
   std::uint16_t leader_port = 0;    // 0: alone, any port will do
   std::string identity;             // the same for all tasks of the step and no other
   bool pretended = false;           // the nodes are names only
+  std::string leaf;                 // the switch that this node hangs on, if SLURM tells
 };
 
 struct StepOptions {
@@ -33,6 +34,10 @@ struct StepOptions {
   // that ranks on one machine are several nodes.
   std::string pretend_nodes = {};
 };
+
+// The switch above the node in SLURM_TOPOLOGY_ADDR ("s0.s3.node7" with the pattern
+// "switch.switch.node"); empty where SLURM knows of no switches.
+std::string leaf_of(const Environment& environment);
 
 // From the variables of a SLURM step or of mpirun; alone without either. Rank 0's host and port are
 // those of the launch plan, so the check meets where the training will: MASTER_ADDR and MASTER_PORT

@@ -8,6 +8,7 @@
 
 #include "ddp_runtime/check/net/exact_sum.h"
 #include "ddp_runtime/check/net/pair_links.h"
+#include "ddp_runtime/check/net/traffic.h"
 #include "ddp_runtime/check/resolve.h"
 
 namespace ddp::check {
@@ -44,8 +45,12 @@ double unix_time(const Faults& faults) {
   return std::chrono::duration<double>(now).count() + faults.skew;
 }
 
-TaskWork::TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults)
-    : data_(std::move(data)), probe_(std::move(probe)), rank_(rank), faults_(faults) {}
+TaskWork::TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults, RdmaTool rdma)
+    : data_(std::move(data)),
+      probe_(std::move(probe)),
+      rank_(rank),
+      faults_(faults),
+      rdma_(std::move(rdma)) {}
 
 TaskWork::~TaskWork() {
   // Leaving MPI needs all ranks. Where one of them hangs the process ends with _Exit instead, and
@@ -60,6 +65,9 @@ json TaskWork::perform(const json& order) {
   if (what == "resolve") return resolve_names(order);
   if (what == "exchange") return exchange_data(exchange_order_from(order));
   if (what == "probe_path") return probe_path(order);
+  if (what == "transport") {
+    return {{"traffic", read_traffic("/sys")}, {"modules", modules_in(loaded_files())}};
+  }
   if (what == "last_look") {
     return {{"unix_time", unix_time(faults_) + faults_.jump}, {"counters", read_counters("/sys")}};
   }
@@ -137,8 +145,10 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
     return to_message(result);
   }
   const Deadline deadline = Clock::now() + std::chrono::milliseconds(order.limit_ms);
-  const auto link = order.first ? call_peer(order.host, order.port, order.exchange, deadline)
-                                : await_peer(data_, order.exchange, deadline);
+  if (order.stage == Stage::verbs) return to_message(exchange_by_rdma(rdma_, order, deadline));
+  const auto link = order.first ? call_peer(order.host, order.port, order.exchange, deadline,
+                                            {order.rail, order.address})
+                                : await_peer(data_, order.exchange, deadline, order.rail);
   return to_message(exchange(*link, plan));
 }
 

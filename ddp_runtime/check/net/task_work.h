@@ -10,6 +10,7 @@
 #include "ddp_runtime/check/net/path_probe.h"
 #include "ddp_runtime/check/net/protocol.h"
 #include "ddp_runtime/check/net/tcp.h"
+#include "ddp_runtime/check/net/write_bandwidth.h"
 #include "ddp_runtime/comm/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/world.h"
 
@@ -20,7 +21,7 @@ double unix_time(const Faults& faults);
 
 class TaskWork {
  public:
-  TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults);
+  TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults, RdmaTool rdma);
   TaskWork(const TaskWork&) = delete;
   TaskWork& operator=(const TaskWork&) = delete;
   ~TaskWork();
@@ -44,6 +45,7 @@ class TaskWork {
   PathProbe probe_;
   int rank_;
   Faults faults_;
+  RdmaTool rdma_;
   std::atomic<bool> in_world_{false};
   bool failed_ = false;  // an exchange or a reduction, after which MPI cannot be ended in order
   std::unique_ptr<comm::MpiEnvironment> mpi_;

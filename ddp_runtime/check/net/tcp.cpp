@@ -73,9 +73,17 @@ AddressList numeric_address(const std::string& address, std::uint16_t port) {
   return {found, freeaddrinfo};
 }
 
+// False, with errno, if the socket cannot begin there.
+bool begin_at(int socket, const Origin& origin) {
+  if (!origin.interface.empty()) keep_on(socket, origin.interface);
+  if (origin.address.empty()) return true;
+  const AddressList from = numeric_address(origin.address, 0);
+  return from && bind(socket, from->ai_addr, from->ai_addrlen) == 0;
+}
+
 // One attempt; the reason in `error` if it fails.
 FileDescriptor try_connect(const std::string& address, std::uint16_t port, Deadline deadline,
-                           std::string& error) {
+                           const Origin& origin, std::string& error) {
   const AddressList to = numeric_address(address, port);
   if (!to) {
     error = "not an address";
@@ -83,7 +91,10 @@ FileDescriptor try_connect(const std::string& address, std::uint16_t port, Deadl
   }
   FileDescriptor socket(::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int code = 0;
-  if (!socket || connect(socket.get(), to->ai_addr, to->ai_addrlen) != 0) code = errno;
+  if (!socket || !begin_at(socket.get(), origin) ||
+      connect(socket.get(), to->ai_addr, to->ai_addrlen) != 0) {
+    code = errno;
+  }
   if (code == EINPROGRESS) {
     socklen_t length = sizeof code;
     if (!wait_for(socket.get(), POLLOUT, deadline)) {
@@ -153,12 +164,18 @@ std::optional<FileDescriptor> accept_until(const Listener& listener, Deadline de
   return std::nullopt;
 }
 
-FileDescriptor connect_to(const std::string& host, std::uint16_t port, Deadline deadline) {
+void keep_on(int socket, const std::string& interface) {
+  setsockopt(socket, SOL_SOCKET, SO_BINDTODEVICE, interface.c_str(),
+             static_cast<socklen_t>(interface.size()));  // without it the routes decide
+}
+
+FileDescriptor connect_to(const std::string& host, std::uint16_t port, Deadline deadline,
+                          const Origin& origin) {
   const Resolution resolution =
       resolve(host, std::chrono::milliseconds(milliseconds_until(deadline)));
   std::string error = resolution.error;
   for (const auto& address : resolution.addresses) {
-    FileDescriptor socket = try_connect(address, port, deadline, error);
+    FileDescriptor socket = try_connect(address, port, deadline, origin, error);
     if (!socket) continue;
     keep_alive(socket.get());
     return socket;

@@ -88,6 +88,15 @@ Counters read_counters(const fs::path& sys) {
   return counters;
 }
 
+Counters counters_of(const Counters& counters, const std::set<std::string>& devices) {
+  if (devices.empty()) return counters;
+  Counters chosen;
+  for (const auto& [name, value] : counters) {
+    if (devices.contains(name.substr(0, name.find(' ')))) chosen[name] = value;
+  }
+  return chosen;
+}
+
 std::vector<Finding> judge_counters(const Counters& before, const Counters& now,
                                     const std::string& check, const std::string& when) {
   Finding finding{.check = check,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ using Counters = std::map<std::string, std::uint64_t>;
 
 // Below `sys`, normally "/sys"; those of loopback left out. At most 4096.
 Counters read_counters(const std::filesystem::path& sys);
+
+// Those of some devices; all of them if none is named.
+Counters counters_of(const Counters& counters, const std::set<std::string>& devices);
 
 // A finding for each counter that grew, with `check` as its name and `when` in its evidence ("since
 // the last look"); one that is OK if none did. A counter that shrank was reset: its value counts.

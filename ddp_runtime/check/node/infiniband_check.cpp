@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "spank_plugin/fabric/roce_gid.h"
+
 namespace ddp::check {
 namespace {
 
@@ -92,6 +94,31 @@ Finding rate_finding(Ports ports, const InfinibandPort& port) {
   return finding;
 }
 
+// RDMA between nodes needs an address that routers and peers know. A warning only: the port may
+// carry plain Ethernet, or nothing.
+std::vector<Finding> gid_findings(const InfinibandPort& port) {
+  if (port.link_layer != "InfiniBand" && port.link_layer != "Ethernet") return {};
+  Finding finding = about(port, "infiniband.gid", "an active port has an address for RDMA");
+  const bool roce = port.link_layer == "Ethernet";
+  if (port.gids.empty() || (roce && !fabric::shows_gid_types(port))) {
+    finding.severity = Severity::unknown;
+    finding.evidence = port.gids.empty() ? "the kernel shows no GID of the port"
+                                         : "the kernel does not show the types of its GIDs";
+    finding.action = "check that /sys is visible here, and show_gids";
+    return {finding};
+  }
+  finding.value = fmt::format("{} GIDs", port.gids.size());
+  if (!roce) return {finding};
+  const auto chosen = fabric::choose_roce_gid(port, "");
+  if (chosen && chosen->is_v4) return {finding};
+  finding.severity = Severity::warning;
+  finding.expected = "RoCE v2 with an IPv4 address";
+  finding.evidence = chosen ? "its only routable address is IPv6, which few set-ups use"
+                            : "no RoCE v2 address that reaches other nodes";
+  finding.action = "give its interface an IPv4 address, or keep jobs off it (NCCL_IB_HCA)";
+  return {finding};
+}
+
 }  // namespace
 
 std::vector<Finding> judge_infiniband(Ports ports) {
@@ -103,6 +130,7 @@ std::vector<Finding> judge_infiniband(Ports ports) {
     if (!port.active()) continue;
     findings.push_back(rate_finding(ports, port));
     for (auto& finding : lid_findings(port)) findings.push_back(std::move(finding));
+    for (auto& finding : gid_findings(port)) findings.push_back(std::move(finding));
   }
   return findings;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <fstream>
@@ -11,10 +12,13 @@
 #include <sstream>
 #include <utility>
 
+#include "ddp_runtime/check/bounded_child.h"
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/node/clock_check.h"
 #include "ddp_runtime/check/node/counters_check.h"
+#include "ddp_runtime/check/node/gpu_check.h"
 #include "ddp_runtime/check/node/host_name_check.h"
+#include "ddp_runtime/check/node/hugepages_check.h"
 #include "ddp_runtime/check/node/infiniband_check.h"
 #include "ddp_runtime/check/node/limits_check.h"
 #include "ddp_runtime/check/node/memory_check.h"
@@ -22,14 +26,15 @@
 #include "ddp_runtime/check/node/storage_check.h"
 #include "ddp_runtime/check/resolve.h"
 #include "ddp_runtime/comm/errors.h"
+#include "spank_plugin/fabric/gpu.h"
 #include "spank_plugin/fabric/infiniband_port.h"
 #include "spank_plugin/fabric/network_interface.h"
 
 namespace ddp::check {
 namespace {
 
-std::string read_meminfo() {
-  std::ifstream file("/proc/meminfo");
+std::string read_meminfo(const NodeOptions& options) {
+  std::ifstream file(options.root / "proc/meminfo");
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
@@ -89,6 +94,40 @@ void require_readable(const std::filesystem::path& folder) {
     throw RuntimeError(fmt::format("cannot read {}: {}", folder.string(), error.message()));
 }
 
+// A node without such devices has no such folder.
+void require_readable_if_there(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::symlink_status(folder, error))) {
+    require_readable(folder);
+  }
+}
+
+// What the driver's library says, or why it does not.
+NvmlFacts gather(BoundedChild& asked, std::chrono::steady_clock::time_point deadline) {
+  const ChildOutput output = asked.wait(deadline);
+  NvmlFacts facts;
+  facts.trouble = output.timed_out ? "the driver did not answer in time" : "its library crashed";
+  if (output.timed_out || output.exit_code != 0) return facts;
+  return nvml_facts_from(output.text);
+}
+
+std::vector<Finding> gpu_findings(const NodeOptions& options, const Environment& environment,
+                                  const NvmlFacts& facts) {
+  GpuExpectations expected;
+  expected.wanted = gpus_wanted(environment);
+  for (const auto& gpu : fabric::read_gpus(options.root)) {
+    ++(gpu.driver == "nvidia" ? expected.nvidia_in_kernel : expected.others_in_kernel);
+  }
+  const std::string job = environment("SLURM_JOB_ID").value_or("");
+  expected.all_visible = job.empty();
+  expected.is_own = [&job](int pid) { return is_of_job(pid, job); };
+  std::vector<Finding> findings = judge_gpus(facts, expected);
+  if (findings.empty()) return findings;
+  const auto log = read_kernel_log(options.kernel_log);
+  for (auto& finding : judge_xids(log.value_or(""))) findings.push_back(std::move(finding));
+  return findings;
+}
+
 std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& options,
                                                         const Environment& environment) {
   return {
@@ -98,14 +137,19 @@ std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& optio
          return judge_interfaces(fabric::read_network_interfaces(options.sys), options.interfaces);
        }},
       {"infiniband",
-       [&options] { return judge_infiniband(fabric::read_infiniband_ports(options.sys)); }},
+       [&options] {
+         require_readable_if_there(options.sys / "class/infiniband");
+         return judge_infiniband(fabric::read_infiniband_ports(options.sys));
+       }},
       {"limits",
        [&options] {
          return judge_limits(read_limits(), !fabric::read_infiniband_ports(options.sys).empty());
        }},
       {"cpu",
        [&environment] { return std::vector{judge_processors(read_processors(environment))}; }},
-      {"memory", [] { return std::vector{judge_memory(parse_meminfo(read_meminfo()))}; }},
+      {"memory",
+       [&options] { return std::vector{judge_memory(parse_meminfo(read_meminfo(options)))}; }},
+      {"hugepages", [&options] { return judge_hugepages(parse_hugepages(read_meminfo(options))); }},
       {"clock", [] { return std::vector{judge_clock(read_clock())}; }}};
 }
 
@@ -120,6 +164,10 @@ std::string host_name() {
 NodeOutcome run_node_checks(const NodeOptions& options, const Environment& environment) {
   NodeOutcome outcome;
   std::vector<Finding> findings;
+  // First, while this process has no other threads.
+  const auto gpu_deadline = std::chrono::steady_clock::now() + options.gpu_patience;
+  BoundedChild gpus =
+      BoundedChild::calling([&options] { return to_text(read_nvml(options.nvml_library)); });
   const auto append = [&findings](std::vector<Finding> more) {
     findings.insert(findings.end(), more.begin(), more.end());
   };
@@ -130,6 +178,8 @@ NodeOutcome run_node_checks(const NodeOptions& options, const Environment& envir
     }));
   }
   append(guarded("storage", [&] { return slow_checks(options, outcome.left_behind); }));
+  append(guarded("gpu",
+                 [&] { return gpu_findings(options, environment, gather(gpus, gpu_deadline)); }));
   for (auto& finding : findings) finding.node = options.node;
 
   Verdict& verdict = outcome.verdict;

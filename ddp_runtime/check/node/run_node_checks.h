@@ -9,18 +9,25 @@
 
 #include "ddp_runtime/check/environment.h"
 #include "ddp_runtime/check/node/interfaces_check.h"
+#include "ddp_runtime/check/node/nvml.h"
 #include "ddp_runtime/check/verdict.h"
 
 namespace ddp::check {
 
 struct NodeOptions {
-  std::string node;                      // its name in findings
-  std::filesystem::path sys = "/sys";    // other trees are for tests
+  std::string node;                    // its name in findings
+  std::filesystem::path root = "/";    // other trees are for tests
+  std::filesystem::path sys = "/sys";  // likewise
+  std::string nvml_library = kNvmlLibrary;
+  std::string kernel_log = "/dev/kmsg";
   std::vector<std::string> directories;  // besides /dev/shm and /tmp
   InterfaceExpectations interfaces;
   std::string counters_file;  // where error counters are kept from run to run; empty: not compared
-  // For each thing that may hang: a file system, the name service. They are asked side by side.
+  // For each thing that may hang: a file system, the name service, a driver. They are asked side by
+  // side.
   std::chrono::milliseconds patience{1000};
+  // For NVIDIA's driver, which may have to start the GPUs first.
+  std::chrono::milliseconds gpu_patience{5000};
 };
 
 struct NodeOutcome {

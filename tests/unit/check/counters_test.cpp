@@ -68,5 +68,12 @@ TEST_F(CountersOf, AFileOfSomethingElseIsUnknownOnce) {
   EXPECT_THROW(compare_with_kept_counters(folder_ / "no/where", {}), RuntimeError);
 }
 
+TEST(Counters, OfTheDevicesInUse) {
+  const Counters all{{"eth0 rx_errors", 1}, {"eth01 rx_errors", 2}, {"mlx5_0:1 symbol_error", 3}};
+  EXPECT_EQ(counters_of(all, {"eth0", "mlx5_0:1"}),
+            (Counters{{"eth0 rx_errors", 1}, {"mlx5_0:1 symbol_error", 3}}));
+  EXPECT_EQ(counters_of(all, {}), all);
+}
+
 }  // namespace
 }  // namespace ddp::check

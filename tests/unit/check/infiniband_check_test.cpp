@@ -19,6 +19,8 @@ fabric::InfinibandPort hca(const std::string& device, double rate = 400,
   result.rate_gbps = rate;
   result.lid = 26;
   result.sm_lid = 1;
+  result.gids = {{0, "fe80:0000:0000:0000:0000:0000:0000:0001", "IB/RoCE v1", ""},
+                 {1, "0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2", "eth0"}};
   return result;
 }
 
@@ -82,6 +84,27 @@ TEST(InfinibandCheck, NoSubnetManager) {
   auto roce = hca("r0", 100, "Ethernet");
   roce.lid = 0;
   EXPECT_EQ(complaints_of_hcas({roce}), "");
+}
+
+TEST(InfinibandCheck, RoceWithoutAnAddressThatReachesOthers) {
+  auto roce = hca("r0", 100, "Ethernet");
+  roce.gids[1].address = "fd00:0000:0000:0000:0000:0000:0000:0001";
+  EXPECT_EQ(complaints_of_hcas({roce}), "infiniband.gid r0:1=WARNING");
+  roce.gids.pop_back();  // link-local only
+  EXPECT_EQ(complaints_of_hcas({roce}), "infiniband.gid r0:1=WARNING");
+  auto infiniband = hca("m0");
+  infiniband.gids.pop_back();  // which is how InfiniBand has it
+  EXPECT_EQ(complaints_of_hcas({infiniband}), "");
+}
+
+TEST(InfinibandCheck, GidsThatAreHiddenAreUnknown) {
+  auto roce = hca("r0", 100, "Ethernet");
+  roce.gids[0].type.clear();
+  roce.gids[1].type.clear();
+  EXPECT_EQ(complaints_of_hcas({roce}), "infiniband.gid r0:1=UNKNOWN");
+  auto hidden = hca("m0");
+  hidden.gids.clear();
+  EXPECT_EQ(complaints_of_hcas({hidden}), "infiniband.gid m0:1=UNKNOWN");
 }
 
 }  // namespace

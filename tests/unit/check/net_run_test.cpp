@@ -284,6 +284,23 @@ TEST_F(LeaderOnTheWire, TheSilentTheDeadAndTheConfusedAreLostTheSlowAreNot) {
   puppets.join();
 }
 
+// The wait is as long as a day: that it ends at all is what is tested.
+TEST_F(LeaderOnTheWire, WhoVanishesDuringALongWaitIsNotWaitedFor) {
+  Puppet alive(port_, 0);
+  Puppet vanished(port_, 1);
+  Leader& leader = call(2);
+  std::thread puppets([&] {
+    alive.receive();  // welcome
+    const auto order = alive.receive().at("id");
+    alive.answer({{"id", alive.receive().at("id")}});  // of the first sign of life
+    alive.answer({{"id", order}, {"result", 1}});      // which comes while others are waited for
+  });
+  leader.ask_all({{"do", "start_mpi"}}, "the test", std::chrono::hours(23));
+  EXPECT_EQ(leader.lost().size(), 1U);
+  EXPECT_EQ(leader.lost().front().rank, 1);
+  puppets.join();
+}
+
 // Aggregations have been seen to lose everybody's result in jobs of more than 300 nodes.
 TEST_F(LeaderOnTheWire, FourHundredTasksReportAndAnswer) {
   constexpr int kTasks = 400;

@@ -11,6 +11,7 @@
 
 #include "ddp_runtime/check/node/clock_check.h"
 #include "ddp_runtime/check/node/host_name_check.h"
+#include "ddp_runtime/check/node/hugepages_check.h"
 #include "ddp_runtime/check/node/limits_check.h"
 #include "ddp_runtime/check/node/memory_check.h"
 #include "ddp_runtime/check/node/processor_check.h"
@@ -33,6 +34,37 @@ Severity severity_of(const std::vector<Finding>& findings, const std::string& ch
   ADD_FAILURE() << "no finding " << check;
   return Severity::unknown;
 }
+
+// ---- huge pages
+
+struct HugepageCase {
+  const char* meminfo;
+  const char* said;  // the severity; "nothing" without a finding
+};
+
+class HugepageTable : public testing::TestWithParam<HugepageCase> {};
+
+TEST_P(HugepageTable, Judges) {
+  const auto findings = judge_hugepages(parse_hugepages(GetParam().meminfo));
+  EXPECT_EQ(findings.empty() ? "nothing" : name_of(findings.front().severity), GetParam().said);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, HugepageTable,
+    testing::Values(HugepageCase{"", "UNKNOWN"}, HugepageCase{"MemTotal: 1000000 kB\n", "nothing"},
+                    HugepageCase{"MemTotal: 1000000 kB\nHugePages_Total: 9\n", "UNKNOWN"},
+                    HugepageCase{"MemTotal: 1000000 kB\nHugePages_Total: 0\nHugePages_Free: 0\n"
+                                 "Hugepagesize: 2048 kB\n",
+                                 "OK"},
+                    HugepageCase{"MemTotal: 1000000 kB\nHugePages_Total: 40\nHugePages_Free: 40\n"
+                                 "Hugepagesize: 2048 kB\n",
+                                 "OK"},
+                    HugepageCase{"MemTotal: 1000000 kB\nHugePages_Total: 40\nHugePages_Free: 0\n"
+                                 "Hugepagesize: 2048 kB\n",
+                                 "WARNING"},
+                    HugepageCase{"MemTotal: 1000000 kB\nHugePages_Total: 60\nHugePages_Free: 60\n"
+                                 "Hugepagesize: 2048 kB\n",
+                                 "WARNING"}));
 
 // ---- limits
 
@@ -261,6 +293,21 @@ TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
     EXPECT_TRUE(by_check.contains(check)) << check;
   }
   EXPECT_EQ(exclude_list(outcome.verdict), "n7\n");
+}
+
+TEST(RunNodeChecks, WhatCannotBeReadIsUnknown) {
+  const test::FakeSysfs fake(R"(
+    sys/class/net = no folder
+    sys/class/infiniband = no folder
+  )");
+  NodeOptions options;
+  options.root = fake.root();  // without /proc/meminfo
+  options.sys = fake.root() / "sys";
+  const NodeOutcome outcome =
+      run_node_checks(options, [](const std::string&) { return std::nullopt; });
+  for (const char* check : {"interface", "infiniband", "memory.available", "memory.hugepages"}) {
+    EXPECT_EQ(severity_of(outcome.verdict.findings.all(), check), Severity::unknown) << check;
+  }
 }
 
 }  // namespace

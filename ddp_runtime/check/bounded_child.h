@@ -1,0 +1,50 @@
+// Work that may hang where nothing can interrupt it, such as a driver or a foreign program, in a
+// process of its own: it is waited for so long and no longer, and dies with the check.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/failure/file_descriptor.h"
+
+namespace ddp::check {
+
+struct ChildOutput {
+  bool timed_out = false;
+  int exit_code = -1;  // -1 if a signal ended it
+  std::string text;    // at most 1 MiB
+};
+
+class BoundedChild {
+ public:
+  // Calls `work` in a copy of this process; what it returns is the child's output. Only before
+  // other threads are started: locks that they hold would never be given back in the copy. Throws
+  // RuntimeError if no process can be made, here and below.
+  static BoundedChild calling(const std::function<std::string()>& work);
+  // Runs a program, found in PATH, with what it writes to both its outputs as the child's output.
+  // A program that is not there ends with 127.
+  static BoundedChild running(const std::vector<std::string>& arguments);
+
+  BoundedChild(BoundedChild&& other) noexcept;
+  BoundedChild& operator=(BoundedChild&&) = delete;
+  BoundedChild(const BoundedChild&) = delete;
+  BoundedChild& operator=(const BoundedChild&) = delete;
+  // Kills it if it still runs. A process that the kernel does not let go is left to die by itself.
+  ~BoundedChild();
+
+  // Gathers the output until it ends; kills it when the deadline passes first. Once only.
+  ChildOutput wait(std::chrono::steady_clock::time_point deadline);
+
+ private:
+  BoundedChild(pid_t pid, comm::FileDescriptor output);
+  void end(ChildOutput& result, bool kill_it);
+
+  pid_t pid_ = -1;
+  comm::FileDescriptor output_;
+};
+
+}  // namespace ddp::check

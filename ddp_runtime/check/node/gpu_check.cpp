@@ -1,0 +1,301 @@
+#include "ddp_runtime/check/node/gpu_check.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/comm/failure/file_descriptor.h"
+
+namespace ddp::check {
+namespace {
+
+// Memory that nobody visible holds. The driver keeps some for itself.
+constexpr double kMostHeldByNobody = 0.05;
+
+struct Reason {
+  std::uint64_t bit;
+  Severity severity;
+  const char* words;
+};
+// Of the clocks' throttle reasons those that are no one's wish: not idling, not a power limit that
+// somebody set.
+constexpr std::array<Reason, 4> kReasons{
+    {{0x08, Severity::critical, "hardware slowdown"},
+     {0x40, Severity::critical, "too hot, slowed by the hardware"},
+     {0x80, Severity::critical, "power brake: the power supply asked for less"},
+     {0x20, Severity::warning, "too hot, slowed by the driver"}}};
+
+Finding about(const GpuFacts& gpu, const char* check, const char* rule) {
+  return {.check = check, .severity = Severity::ok, .device = gpu.bus_address, .rule = rule};
+}
+
+// A reading that could not be taken; nothing if it was, or does not apply.
+std::vector<Finding> unknown(const GpuFacts& gpu, const char* check, const GpuReading& reading) {
+  if (reading.trouble.empty()) return {};
+  Finding finding = about(gpu, check, "what the driver knows can be read");
+  finding.severity = Severity::unknown;
+  finding.evidence = reading.trouble;
+  finding.action = "run it with the permissions it needs, and look at nvidia-smi there";
+  return {finding};
+}
+
+std::vector<Finding> judge_ecc(const GpuFacts& gpu) {
+  if (!gpu.uncorrected.value) return unknown(gpu, "gpu.ecc", gpu.uncorrected);
+  Finding finding = about(gpu, "gpu.ecc", "no memory error that could not be corrected");
+  finding.value = static_cast<double>(*gpu.uncorrected.value);
+  finding.unit = "errors";
+  if (*gpu.uncorrected.value == 0) return {finding};
+  finding.severity = Severity::critical;
+  finding.expected = "none";
+  finding.evidence = "uncorrected, since the driver was loaded";
+  finding.action = "drain the node and reset the GPU; if they come back, replace it";
+  return {finding};
+}
+
+std::vector<Finding> judge_rows(const GpuFacts& gpu) {
+  for (const auto* reading : {&gpu.rows_failed, &gpu.rows_pending, &gpu.pages_pending}) {
+    auto findings = unknown(gpu, "gpu.rows", *reading);
+    if (!findings.empty()) return findings;
+  }
+  if (!gpu.rows_failed.value && !gpu.pages_pending.value) return {};
+  Finding finding = about(gpu, "gpu.rows", "no bad memory waits to be replaced");
+  finding.value = "none waits";
+  if (gpu.rows_failed.value.value_or(0) > 0) {
+    finding.severity = Severity::critical;
+    finding.value = "no spare row left";
+    finding.evidence = "replacing a bad row of its memory failed";
+    finding.action = "replace the GPU";
+  } else if (gpu.rows_pending.value.value_or(0) > 0 || gpu.pages_pending.value.value_or(0) > 0) {
+    finding.severity = Severity::warning;
+    finding.value = "bad memory in use";
+    finding.evidence = "it is replaced at the next reset";
+    finding.action = "reset the GPU when it is idle";
+  }
+  return {finding};
+}
+
+std::vector<Finding> judge_throttle(const GpuFacts& gpu) {
+  if (!gpu.throttle.value) return unknown(gpu, "gpu.throttle", gpu.throttle);
+  Finding finding = about(gpu, "gpu.throttle", "the clocks are not held down by heat or power");
+  finding.value = "not held down";
+  for (const auto& [bit, severity, words] : kReasons) {
+    if ((*gpu.throttle.value & bit) == 0 || severity < finding.severity) continue;
+    finding.severity = severity;
+    finding.value = words;
+    finding.action = "check cooling, fans and power supply of the node";
+  }
+  return {finding};
+}
+
+// Of GPUs that are connected, all have as many links; a lone one has them all or none.
+std::vector<Finding> judge_links(const GpuFacts& gpu, std::uint64_t most) {
+  if (!gpu.links_up.value || !gpu.links_down.value) return unknown(gpu, "gpu.nvlink", gpu.links_up);
+  if (most == 0) return {};
+  Finding finding = about(gpu, "gpu.nvlink", "as many NVLinks are up as on the node's other GPUs");
+  finding.value = static_cast<double>(*gpu.links_up.value);
+  finding.unit = "links";
+  if (*gpu.links_up.value >= most) return {finding};
+  finding.severity = Severity::critical;
+  finding.expected = fmt::format("{} links", most);
+  finding.evidence = fmt::format("{} links are down", *gpu.links_down.value);
+  finding.action = "check fabric manager and nvidia-smi nvlink; reset or replace the GPU";
+  return {finding};
+}
+
+std::vector<Finding> judge_memory_use(const GpuFacts& gpu, const GpuExpectations& expected) {
+  if (!expected.wanted) return {};  // jobs on this node may compute there
+  for (const auto* reading : {&gpu.processes_known, &gpu.memory_used}) {
+    auto findings = unknown(gpu, "gpu.memory", *reading);
+    if (!findings.empty()) return findings;
+  }
+  if (!gpu.memory_used.value || !gpu.memory_total.value) return {};
+  Finding finding = about(gpu, "gpu.memory", "nobody else's program holds memory of the GPU");
+  const double used = static_cast<double>(*gpu.memory_used.value);
+  finding.value = used / static_cast<double>(kMiB);
+  finding.unit = "MiB";
+  const auto stranger =
+      std::find_if_not(gpu.processes.begin(), gpu.processes.end(), expected.is_own);
+  const bool much = used > kMostHeldByNobody * static_cast<double>(*gpu.memory_total.value);
+  if (stranger != gpu.processes.end()) {
+    finding.evidence = fmt::format("process {} is not of this job", *stranger);
+  } else if (gpu.processes.empty() && much) {
+    finding.evidence = "held by no process that can be seen";
+  } else {
+    return {finding};
+  }
+  finding.severity = Severity::warning;
+  finding.expected = "none in use";
+  finding.action = "end what an earlier job left there, or ask for the GPU exclusively";
+  return {finding};
+}
+
+// The most links that a GPU here has up; those of a lone GPU count with those that are down.
+std::uint64_t most_links(const NvmlFacts& facts) {
+  std::uint64_t most = 0;
+  for (const auto& gpu : facts.gpus) most = std::max(most, gpu.links_up.value.value_or(0));
+  if (facts.gpus.size() == 1 && most > 0) most += facts.gpus.front().links_down.value.value_or(0);
+  return most;
+}
+
+void add(std::vector<Finding>& findings, std::vector<Finding> more) {
+  std::move(more.begin(), more.end(), std::back_inserter(findings));
+}
+
+std::vector<Finding> judge_gpu(const GpuFacts& gpu, std::uint64_t links,
+                               const GpuExpectations& expected) {
+  Finding reached = about(gpu, "gpu.reached", "every GPU answers");
+  reached.value = gpu.name;
+  if (!gpu.trouble.empty()) {
+    reached.severity = Severity::critical;
+    reached.value = "no answer";
+    reached.evidence = gpu.trouble;
+    reached.action = "reset the GPU or restart the node";
+    return {reached};
+  }
+  std::vector<Finding> findings{reached};
+  add(findings, judge_ecc(gpu));
+  add(findings, judge_rows(gpu));
+  add(findings, judge_throttle(gpu));
+  add(findings, judge_links(gpu, links));
+  add(findings, judge_memory_use(gpu, expected));
+  return findings;
+}
+
+Finding count_finding(const NvmlFacts& facts, const GpuExpectations& expected) {
+  const int seen = facts.library_found && facts.trouble.empty()
+                       ? static_cast<int>(facts.gpus.size())
+                       : expected.nvidia_in_kernel;
+  Finding finding{.check = "gpu.present",
+                  .severity = Severity::ok,
+                  .value = static_cast<double>(seen + expected.others_in_kernel),
+                  .unit = "GPUs",
+                  .rule = "all GPUs that the step asked for and the kernel knows are there"};
+  const int known = expected.all_visible ? expected.nvidia_in_kernel : 0;
+  const int wanted = std::max(expected.wanted.value_or(0), known + expected.others_in_kernel);
+  finding.expected = fmt::format("at least {}", wanted);
+  if (seen + expected.others_in_kernel >= wanted) return finding;
+  finding.severity = Severity::critical;
+  finding.evidence = expected.wanted.value_or(0) == wanted
+                         ? "by SLURM_GPUS_ON_NODE; " +
+                               (facts.trouble.empty() ? "no other GPU answers" : facts.trouble)
+                         : fmt::format("the kernel gave {} to the driver", wanted);
+  finding.action = "look at nvidia-smi and the kernel's log there";
+  return finding;
+}
+
+Finding cannot_ask(const std::string& why) {
+  return {.check = "gpu.health",
+          .severity = Severity::unknown,
+          .rule = "the GPUs' own counters are read",
+          .evidence = why,
+          .action = "install the driver's management library (libnvidia-ml.so.1), or look there"};
+}
+
+// Xids that tell of the GPU, its memory, its links or its firmware, whatever program runs.
+const std::map<int, const char*>& failures() {
+  static const std::map<int, const char*> kFailures{
+      {48, "memory error that could not be corrected"},
+      {61, "firmware halted"},
+      {62, "firmware halted"},
+      {64, "a bad row could not be replaced"},
+      {74, "NVLink error"},
+      {79, "fell off the bus"},
+      {92, "many memory errors that could be corrected"},
+      {94, "contained memory error"},
+      {95, "memory error that was not contained"},
+      {119, "firmware does not answer"},
+      {120, "firmware failed"},
+      {140, "memory error that could not be recovered from"}};
+  return kFailures;
+}
+
+}  // namespace
+
+std::optional<int> gpus_wanted(const Environment& environment) {
+  const auto of_node = integer(environment, "SLURM_GPUS_ON_NODE");
+  if (!of_node || *of_node <= 0) return std::nullopt;
+  const auto visible = environment("CUDA_VISIBLE_DEVICES");
+  if (!visible || visible->empty()) return of_node;
+  const auto listed = static_cast<int>(std::count(visible->begin(), visible->end(), ',')) + 1;
+  return std::min(*of_node, listed);
+}
+
+std::vector<Finding> judge_gpus(const NvmlFacts& facts, const GpuExpectations& expected) {
+  const bool answers = facts.library_found && facts.trouble.empty();
+  const int in_kernel = expected.nvidia_in_kernel + expected.others_in_kernel;
+  if (!expected.wanted && expected.nvidia_in_kernel == 0 && (!answers || facts.gpus.empty())) {
+    return {};
+  }
+  std::vector<Finding> findings{count_finding(facts, expected)};
+  const bool nvidia_concerned = expected.nvidia_in_kernel > 0 || in_kernel == 0;
+  if (!answers && nvidia_concerned) findings.push_back(cannot_ask(facts.trouble));
+  if (expected.wanted && expected.others_in_kernel > 0) {
+    findings.push_back(cannot_ask("GPUs that are not NVIDIA's are only counted"));
+  }
+  const std::uint64_t links = most_links(facts);
+  for (const auto& gpu : facts.gpus) add(findings, judge_gpu(gpu, links, expected));
+  return findings;
+}
+
+std::vector<Finding> judge_xids(std::string_view log) {
+  constexpr std::string_view kBegin = "NVRM: Xid (PCI:";
+  std::vector<Finding> findings;
+  for (auto at = log.find(kBegin); at != log.npos; at = log.find(kBegin, at)) {
+    at += kBegin.size();
+    const auto line = log.substr(at, std::min(log.find('\n', at), log.size()) - at);
+    const auto end = line.find("): ");
+    if (end == line.npos) continue;
+    int number = 0;
+    const auto digits = line.substr(end + 3);
+    std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    const auto what = failures().find(number);
+    if (what == failures().end()) continue;
+    findings.push_back({.check = fmt::format("gpu.xid_{}", number),
+                        .severity = Severity::warning,
+                        .device = std::string(line.substr(0, std::min<std::size_t>(end, 32))),
+                        .value = what->second,
+                        .expected = "no such line since the node started",
+                        .rule = "the kernel's log tells of no failure of a GPU",
+                        .evidence = fmt::format("Xid {}", number),
+                        .action = "see NVIDIA's list of Xids; reset or replace the GPU"});
+  }
+  return findings;
+}
+
+std::optional<std::string> read_kernel_log(const std::string& file) {
+  constexpr std::size_t kMost = std::size_t{4} << 20;
+  constexpr int kMostRecords = 65536;
+  const comm::FileDescriptor log(open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!log) return std::nullopt;
+  std::string text;
+  std::array<char, 8192> record{};  // one a read, as /dev/kmsg gives them
+  for (int i = 0; i < kMostRecords && text.size() < kMost; ++i) {
+    const ssize_t n = read(log.get(), record.data(), record.size());
+    if (n < 0 && errno == EPIPE) continue;  // overwritten meanwhile; the next one is there
+    if (n <= 0) break;
+    text.append(record.data(), static_cast<std::size_t>(n));
+  }
+  return text;
+}
+
+bool is_of_job(int pid, const std::string& job_id) {
+  if (job_id.empty()) return false;
+  std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
+  const std::string wanted = "SLURM_JOB_ID=" + job_id;
+  for (std::string entry; std::getline(file, entry, '\0');) {
+    if (entry == wanted) return true;
+  }
+  return false;
+}
+
+}  // namespace ddp::check

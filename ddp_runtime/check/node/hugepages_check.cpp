@@ -1,0 +1,65 @@
+#include "ddp_runtime/check/node/hugepages_check.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "ddp_runtime/check/byte_units.h"
+
+namespace ddp::check {
+namespace {
+
+// More of the memory than this in unused huge pages is missed by the job.
+constexpr double kMostIdle = 0.1;
+
+std::optional<std::uint64_t> number_behind(std::string_view text, std::string_view key) {
+  std::size_t at = text.starts_with(key) ? 0 : text.find(fmt::format("\n{}", key));
+  if (at == text.npos) return std::nullopt;
+  at = text.find_first_not_of(' ', text.find(':', at) + 1);
+  std::uint64_t number = 0;
+  if (at == text.npos) return std::nullopt;
+  const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), number);
+  return error == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+std::optional<std::uint64_t> bytes_behind(std::string_view text, std::string_view key) {
+  const auto kibibytes = number_behind(text, key);
+  return kibibytes && *kibibytes < UINT64_MAX / 1024 ? std::optional(*kibibytes * 1024)
+                                                     : std::nullopt;
+}
+
+}  // namespace
+
+HugepageFacts parse_hugepages(std::string_view text) {
+  return {bytes_behind(text, "MemTotal:"), number_behind(text, "HugePages_Total:"),
+          number_behind(text, "HugePages_Free:"), bytes_behind(text, "Hugepagesize:")};
+}
+
+std::vector<Finding> judge_hugepages(const HugepageFacts& facts) {
+  Finding finding{.check = "memory.hugepages",
+                  .severity = Severity::ok,
+                  .unit = "pages",
+                  .rule = "huge pages are free for who wants them, and not idle in masses"};
+  if (facts.memory_bytes && !facts.total) return {};
+  if (!facts.memory_bytes || !facts.free || !facts.page_bytes) {
+    finding.severity = Severity::unknown;
+    finding.evidence = "/proc/meminfo does not say";
+    finding.action = "check that /proc is visible here";
+    return {finding};
+  }
+  finding.value = static_cast<double>(*facts.total);
+  const double idle = static_cast<double>(*facts.free) * static_cast<double>(*facts.page_bytes);
+  if (*facts.total > 0 && *facts.free == 0) {
+    finding.severity = Severity::warning;
+    finding.evidence = "all of them are in use";
+    finding.action = "end what an earlier job left behind, or set more aside";
+  } else if (idle > kMostIdle * static_cast<double>(*facts.memory_bytes)) {
+    finding.severity = Severity::warning;
+    finding.evidence = fmt::format("{:.0f} MiB in huge pages that nobody uses, of {} MiB in all",
+                                   idle / kMiB, *facts.memory_bytes / kMiB);
+    finding.action = "lower vm.nr_hugepages unless the job asks for them";
+  }
+  return {finding};
+}
+
+}  // namespace ddp::check

@@ -1,0 +1,26 @@
+// Memory set aside as huge pages: gone for everybody else, and of no use when nobody takes it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ddp_runtime/check/finding.h"
+
+namespace ddp::check {
+
+struct HugepageFacts {
+  std::optional<std::uint64_t> memory_bytes;  // of the node
+  std::optional<std::uint64_t> total;         // pages of the default size
+  std::optional<std::uint64_t> free;
+  std::optional<std::uint64_t> page_bytes;
+};
+
+// From the text of /proc/meminfo.
+HugepageFacts parse_hugepages(std::string_view text);
+
+// UNKNOWN if the text says nothing at all; no finding from a kernel that has no huge pages.
+std::vector<Finding> judge_hugepages(const HugepageFacts& facts);
+
+}  // namespace ddp::check

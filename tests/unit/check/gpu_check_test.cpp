@@ -1,0 +1,209 @@
+// GPUs as a fake of NVIDIA's library tells of them, loaded as the real one is, and what is said of
+// them. No test here has seen a real GPU.
+#include "ddp_runtime/check/node/gpu_check.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "ddp_runtime/check/node/nvml.h"
+#include "ddp_runtime/check/node/run_node_checks.h"
+#include "tests/unit/fabric/fake_sysfs.h"
+
+namespace ddp::check {
+namespace {
+
+// What the fake tells, as the check would read it.
+NvmlFacts told(const std::string& scenario) {
+  setenv("FAKE_NVML", scenario.c_str(), 1);
+  return read_nvml(SLURM_DDP_FAKE_NVML);
+}
+
+std::string complaints_of_gpus(const std::vector<Finding>& findings) {
+  std::string text;
+  for (const auto& finding : findings) {
+    if (finding.severity == Severity::ok) continue;
+    text += (text.empty() ? "" : ", ") + finding.check +
+            (finding.device.empty() ? "" : " " + finding.device) + "=" +
+            std::string(name_of(finding.severity));
+  }
+  return text;
+}
+
+struct GpuCase {
+  const char* scenario;
+  const char* complaints;
+};
+
+class GpuTable : public testing::TestWithParam<GpuCase> {};
+
+TEST_P(GpuTable, Judges) {
+  GpuExpectations expected;
+  expected.wanted = 2;
+  expected.nvidia_in_kernel = 2;
+  expected.all_visible = true;
+  expected.is_own = [](int pid) { return pid == 11; };
+  EXPECT_EQ(complaints_of_gpus(judge_gpus(told(GetParam().scenario), expected)),
+            GetParam().complaints);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, GpuTable,
+    testing::Values(GpuCase{"", ""}, GpuCase{"ecc=1", "gpu.ecc 0000:02:00.0=CRITICAL"},
+                    GpuCase{"ecc_error=3", ""},  // a GPU without ECC
+                    GpuCase{"ecc_error=4", "gpu.ecc 0000:02:00.0=UNKNOWN"},
+                    GpuCase{"throttle=4", ""},  // a power limit that somebody set
+                    GpuCase{"throttle=8", "gpu.throttle 0000:02:00.0=CRITICAL"},
+                    GpuCase{"throttle=96", "gpu.throttle 0000:02:00.0=CRITICAL"},
+                    GpuCase{"throttle=32", "gpu.throttle 0000:02:00.0=WARNING"},
+                    GpuCase{"pending=1", "gpu.rows 0000:02:00.0=WARNING"},
+                    GpuCase{"pending=1 failed=1", "gpu.rows 0000:02:00.0=CRITICAL"},
+                    GpuCase{"links=3", "gpu.nvlink 0000:02:00.0=CRITICAL"},
+                    GpuCase{"pid=11 used_mib=70000", ""},
+                    GpuCase{"pid=12 used_mib=700", "gpu.memory 0000:02:00.0=WARNING"},
+                    GpuCase{"used_mib=70000", "gpu.memory 0000:02:00.0=WARNING"},
+                    GpuCase{"lost=15", "gpu.reached GPU 1=CRITICAL"},
+                    GpuCase{"gpus=1", "gpu.present=CRITICAL"},
+                    GpuCase{"gpus=0", "gpu.present=CRITICAL"},
+                    GpuCase{"init=18", "gpu.health=UNKNOWN"}));
+
+TEST(GpuCheck, OneGpuWithALinkDown) {
+  auto facts = told("links=3");
+  facts.gpus.erase(facts.gpus.begin());
+  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, {})), "gpu.nvlink 0000:02:00.0=CRITICAL");
+  facts.gpus.front().links_up.value = 0;  // not wired at all
+  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, {})), "");
+}
+
+TEST(GpuCheck, JobsMayComputeWhereNobodyAskedForGpus) {
+  EXPECT_EQ(complaints_of_gpus(judge_gpus(told("pid=12 used_mib=70000"), {})), "");
+}
+
+TEST(GpuCheck, NothingIsSaidWhereNoGpuIsAndNoneIsWanted) {
+  EXPECT_TRUE(judge_gpus(read_nvml("/nowhere/libnvidia-ml.so.1"), {}).empty());
+  EXPECT_TRUE(judge_gpus(told("gpus=0"), {}).empty());
+  EXPECT_TRUE(judge_gpus(told("init=9"), {}).empty());  // the library is part of the image
+}
+
+TEST(GpuCheck, WithoutTheLibrary) {
+  const auto facts = read_nvml("/nowhere/libnvidia-ml.so.1");
+  GpuExpectations expected;
+  expected.wanted = 2;
+  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, expected)),
+            "gpu.present=CRITICAL, gpu.health=UNKNOWN");
+  expected.nvidia_in_kernel = 2;
+  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, expected)), "gpu.health=UNKNOWN");
+}
+
+TEST(GpuCheck, GpusOfOthersAreOnlyCounted) {
+  GpuExpectations expected;
+  expected.others_in_kernel = 2;
+  const auto facts = read_nvml("/nowhere/libnvidia-ml.so.1");
+  EXPECT_TRUE(judge_gpus(facts, expected).empty());  // a display, perhaps
+  expected.wanted = 2;
+  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, expected)), "gpu.health=UNKNOWN");
+  expected.wanted = 3;
+  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, expected)),
+            "gpu.present=CRITICAL, gpu.health=UNKNOWN");
+}
+
+TEST(GpuCheck, FactsSurviveTheWayOutOfTheirProcess) {
+  const auto facts = nvml_facts_from(to_text(told("ecc=5 ecc_error=0 links=3 pid=12")));
+  EXPECT_EQ(facts.driver, "999.1 (fake)");
+  ASSERT_EQ(facts.gpus.size(), 2U);
+  EXPECT_EQ(facts.gpus[1].name, "Fake GPU");
+  EXPECT_EQ(facts.gpus[1].uncorrected.value, 5U);
+  EXPECT_EQ(facts.gpus[1].links_down.value, 1U);
+  EXPECT_EQ(facts.gpus[1].processes, std::vector{12});
+  EXPECT_FALSE(facts.gpus[1].pages_pending.value);
+}
+
+TEST(GpuCheck, WhatTheStepAskedFor) {
+  std::map<std::string, std::string> values;
+  const Environment environment = [&values](const std::string& name) -> std::optional<std::string> {
+    const auto found = values.find(name);
+    return found == values.end() ? std::nullopt : std::optional(found->second);
+  };
+  EXPECT_EQ(gpus_wanted(environment), std::nullopt);
+  values["CUDA_VISIBLE_DEVICES"] = "0,1";  // a user's own
+  EXPECT_EQ(gpus_wanted(environment), std::nullopt);
+  values["SLURM_GPUS_ON_NODE"] = "4";
+  EXPECT_EQ(gpus_wanted(environment), 2);  // a task that is bound to two of them
+  values.erase("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(gpus_wanted(environment), 4);
+  values["SLURM_GPUS_ON_NODE"] = "0";
+  EXPECT_EQ(gpus_wanted(environment), std::nullopt);
+}
+
+TEST(GpuCheck, ReadsTheKernelsLog) {
+  const char* log =
+      "6,1,1,-;NVRM: Xid (PCI:0000:02:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
+      "6,2,2,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, name=python, a fault of the program\n"
+      "6,3,3,-;NVRM: Xid (PCI:0000:03:00): 79, pid=7\n"
+      "6,4,4,-;NVRM: Xid (PCI:0000:04:00\n";
+  EXPECT_EQ(complaints_of_gpus(judge_xids(log)),
+            "gpu.xid_79 0000:02:00=WARNING, gpu.xid_79 0000:03:00=WARNING");
+  EXPECT_TRUE(judge_xids("").empty());
+  const test::FakeSysfs tree("kmsg = a\\nb");
+  EXPECT_EQ(read_kernel_log(tree.root() / "kmsg"), "a\nb\n");
+  EXPECT_EQ(read_kernel_log(tree.root() / "none"), std::nullopt);
+}
+
+TEST(GpuCheck, ProcessesOfTheJobAreKnownByItsNumber) {
+  std::ifstream own("/proc/self/environ", std::ios::binary);
+  std::string value;
+  for (std::string entry; std::getline(own, entry, '\0');) {
+    if (entry.starts_with("SLURM_JOB_ID=")) value = entry.substr(13);
+  }
+  EXPECT_EQ(is_of_job(getpid(), "123456789"), value == "123456789");
+  EXPECT_FALSE(is_of_job(getpid(), ""));
+  EXPECT_FALSE(is_of_job(-1, "1"));
+}
+
+// The whole check on a fake tree with two GPUs.
+class GpusOfANode : public testing::Test {
+ protected:
+  std::string run(const std::string& scenario, const std::string& library = SLURM_DDP_FAKE_NVML) {
+    setenv("FAKE_NVML", scenario.c_str(), 1);
+    NodeOptions options;
+    options.node = "n1";
+    options.root = tree_.root();
+    options.nvml_library = library;
+    options.kernel_log = tree_.root() / "kmsg";
+    options.gpu_patience = std::chrono::milliseconds(300);
+    std::vector<Finding> about_gpus;
+    const auto outcome = run_node_checks(options, [](const std::string&) { return std::nullopt; });
+    for (const auto& finding : outcome.verdict.findings.all()) {
+      if (finding.check.starts_with("gpu")) about_gpus.push_back(finding);
+    }
+    return about_gpus.empty() ? "nothing" : complaints_of_gpus(about_gpus);
+  }
+
+  test::FakeSysfs tree_{R"(
+    sys/bus/pci/drivers/nvidia/0000:01:00.0/
+    sys/bus/pci/drivers/nvidia/0000:02:00.0/
+    sys/bus/pci/devices/0000:01:00.0/class = 0x030200
+    sys/bus/pci/devices/0000:02:00.0/class = 0x030200
+    kmsg = 6,1,1,-;NVRM: Xid (PCI:0000:02:00): 48, pid=1
+  )"};
+};
+
+TEST_F(GpusOfANode, AreAskedAndTheLogIsRead) {
+  EXPECT_EQ(run("ecc=1"), "gpu.ecc 0000:02:00.0=CRITICAL, gpu.xid_48 0000:02:00=WARNING");
+}
+
+TEST_F(GpusOfANode, ADriverThatHangsIsUnknown) {
+  EXPECT_EQ(run("hang=1"), "gpu.health=UNKNOWN, gpu.xid_48 0000:02:00=WARNING");
+}
+
+TEST_F(GpusOfANode, OneThatIsGoneFromTheLibraryIsMissed) {
+  EXPECT_EQ(run("gpus=1"), "gpu.present=CRITICAL, gpu.xid_48 0000:02:00=WARNING");
+}
+
+}  // namespace
+}  // namespace ddp::check

@@ -1,0 +1,216 @@
+// What carried the data: counters of a fake /sys tree, the judgement over nodes, rails and
+// switches.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/judge_leaves.h"
+#include "ddp_runtime/check/net/judge_transport.h"
+#include "ddp_runtime/check/net/rails.h"
+#include "ddp_runtime/check/net/step.h"
+#include "ddp_runtime/check/net/traffic.h"
+#include "tests/unit/fabric/fake_sysfs.h"
+
+namespace ddp::check {
+namespace {
+
+std::string not_ok(const std::vector<Finding>& findings) {
+  std::string text;
+  for (const auto& finding : findings) {
+    if (finding.severity == Severity::ok) continue;
+    text += (text.empty() ? "" : ", ") + finding.check;
+    for (const auto* part : {&finding.node, &finding.peer, &finding.device}) {
+      if (!part->empty()) text += " " + *part;
+    }
+    text += "=" + std::string(name_of(finding.severity));
+  }
+  return text;
+}
+
+constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+
+TEST(Traffic, OfInterfacesAndPorts) {
+  const test::FakeSysfs fake(R"(
+    class/net/eth0/statistics/rx_bytes = 1000
+    class/net/eth0/statistics/tx_bytes = 234
+    class/net/odd/statistics/rx_bytes = 5
+    class/infiniband/mlx5_0/ports/1/counters/port_rcv_data = 10
+    class/infiniband/mlx5_0/ports/1/counters/port_xmit_data = 20
+  )");
+  EXPECT_EQ(read_traffic(fake.root()), (Traffic{{"eth0", 1234}, {"mlx5_0:1", 120}}));
+  EXPECT_TRUE(read_traffic(fake.root() / "nowhere").empty());
+}
+
+TEST(Traffic, CarriersAreTheDevicesThatDidTheWork) {
+  const Traffic before{{"eth0", 50}, {"eth1", 0}, {"eth2", 0}, {"gone", 7}, {"reset", 1000}};
+  const Traffic after{{"eth0", 50 + 5 * kMebibyte},
+                      {"eth1", 40 * kMebibyte},
+                      {"eth2", 3 * kMebibyte},  // others' traffic beside it
+                      {"new", 90 * kMebibyte},  // since when is not known
+                      {"reset", 3}};
+  EXPECT_EQ(carriers(before, after), (std::vector<std::string>{"eth1", "eth0"}));
+  EXPECT_TRUE(carriers(before, {{"eth0", 60}}).empty());
+}
+
+TEST(Traffic, ModulesOfTheMpiLibrary) {
+  EXPECT_EQ(modules_in({"/lib/libc.so.6", "/x/openmpi3/mca_btl_tcp.so", "/x/mca_btl_self.so",
+                        "/x/openmpi3/mca_pml_ob1.so", "/x/mca_btl_tcp.so", "/x/mca_btl_odd"}),
+            "pml ob1, btl self tcp");
+  EXPECT_EQ(modules_in({}), "");
+}
+
+TEST(Transport, IsToldOnceWhereItIsWhatMostUse) {
+  const Transports sockets{{"n1", {{"eth0"}, "pml ob1"}}, {"n2", {{"ens5"}, "pml ob1"}}};
+  const auto findings = judge_transport("mpi", sockets);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings.front().severity, Severity::ok);
+  EXPECT_EQ(std::get<std::string>(findings.front().value), "ens5, eth0");
+  EXPECT_EQ(findings.front().evidence, "pml ob1");
+  EXPECT_EQ(carriers_text(NodeTransport{}), "memory");
+}
+
+TEST(Transport, ANodeThatFellBackToSocketsIsNamed) {
+  const Transports mixed{
+      {"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"mlx5_0:1", "eth0"}, ""}}, {"n3", {{"eth0"}, ""}}};
+  EXPECT_EQ(not_ok(judge_transport("mpi", mixed)), "mpi.transport n3=WARNING");
+  // One of two may be the better one.
+  EXPECT_EQ(not_ok(judge_transport("mpi", {{"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"eth0"}, ""}}})),
+            "");
+}
+
+TEST(Transport, ARailThatAnotherInterfaceServesIsNamed) {
+  const Transports strayed{{"n1", {{"eth1"}, ""}}, {"n2", {{"eth0"}, ""}}};
+  EXPECT_EQ(not_ok(judge_transport("tcp", strayed, "eth1")), "tcp.transport n2 eth1=WARNING");
+}
+
+TEST(Transport, NoAnswerIsUnknown) {
+  EXPECT_EQ(not_ok(judge_transport("tcp", {})), "tcp.transport=UNKNOWN");
+}
+
+// ---- rails and RDMA ports
+
+Hello task_with(const std::string& node, const std::map<std::string, Rail>& rails) {
+  Hello hello;
+  hello.node = node;
+  hello.rails = rails;
+  return hello;
+}
+
+TEST(Rails, AlikeAreThoseOfOneNameAndSpeedOnAllNodes) {
+  const Rail fast{"10.0.0.1", 12.5e9, true};
+  const Rail slow{"10.1.0.1", 1.25e8, true};
+  const Rail virtual_one{"10.2.0.1", 12.5e9, false};
+  const std::map<std::string, Rail> all{
+      {"eth0", slow}, {"eth1", fast}, {"eth2", fast}, {"docker0", virtual_one}};
+  std::map<int, Hello> present{{0, task_with("n1", all)}, {1, task_with("n2", all)}};
+  EXPECT_EQ(alike_rails(present), (std::vector<std::string>{"eth1", "eth2"}));
+  present[1].rails.erase("eth2");  // one is left, which is no choice
+  EXPECT_TRUE(alike_rails(present).empty());
+  EXPECT_TRUE(alike_rails({}).empty());
+}
+
+TEST(Rails, NodesWithoutTheRailAreNamed) {
+  const std::map<std::string, Rail> all{{"eth1", {"10.0.0.1", {}, true}}};
+  std::map<int, Hello> present{{0, task_with("n1", all)}, {1, task_with("n2", {})}};
+  EXPECT_EQ(not_ok(judge_rail("eth1", present)), "rail.address n2 eth1=CRITICAL");
+  present.erase(1);
+  EXPECT_EQ(not_ok(judge_rail("eth1", present)), "");
+}
+
+Hello task_with_rdma(const std::string& node, const std::string& port, bool measurable) {
+  Hello hello;
+  hello.node = node;
+  hello.rdma_port = port;
+  hello.rdma_measurable = measurable;
+  return hello;
+}
+
+TEST(Rdma, IsMeasuredWhereItIsAndMissedWhereItShouldBe) {
+  std::map<int, Hello> present{{0, task_with_rdma("n1", "", false)},
+                               {1, task_with_rdma("n2", "", false)}};
+  EXPECT_TRUE(plan_rdma(present).findings.empty());
+  EXPECT_EQ(plan_rdma(present).nodes, 0U);
+  present = {{0, task_with_rdma("n1", "m0:1", true)},
+             {1, task_with_rdma("n2", "m0:1", true)},
+             {2, task_with_rdma("n2", "m0:1", true)},  // a second task of the node
+             {3, task_with_rdma("n3", "", false)},
+             {4, task_with_rdma("n4", "m0:1", false)}};
+  EXPECT_EQ(plan_rdma(present).nodes, 2U);
+  EXPECT_EQ(not_ok(plan_rdma(present).findings),
+            "verbs.port n3=CRITICAL, verbs.tool n4 m0:1=UNKNOWN");
+}
+
+// ---- switches
+
+Findings findings_about(const std::vector<Finding>& list) {
+  Findings findings;
+  findings.add(list);
+  return findings;
+}
+
+Finding slow(const std::string& node, const std::string& peer = "") {
+  return {.check = peer.empty() ? "tcp.send" : "tcp.link",
+          .severity = peer.empty() ? Severity::critical : Severity::warning,
+          .node = node,
+          .peer = peer};
+}
+
+const Leaves kThreeSwitches{{"n1", "s1"}, {"n2", "s1"}, {"n3", "s1"}, {"n4", "s2"}, {"n5", "s2"},
+                            {"n6", "s2"}, {"n7", "s3"}, {"n8", "s3"}, {"n9", "s3"}};
+
+struct LeafCase {
+  std::vector<Finding> findings;
+  const char* said;
+};
+
+class LeafTable : public testing::TestWithParam<LeafCase> {};
+
+TEST_P(LeafTable, NamesTheSwitch) {
+  EXPECT_EQ(not_ok(judge_leaves(findings_about(GetParam().findings), kThreeSwitches)),
+            GetParam().said);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, LeafTable,
+    testing::Values(
+        LeafCase{{}, ""}, LeafCase{{slow("n4"), slow("n5")}, "net.leaf switch s2=CRITICAL"},
+        LeafCase{{slow("n4"), slow("n1")}, ""},  // no switch has most of its nodes bad
+        // The uplink of s2: every link across it is bad, one node of each other switch is met.
+        LeafCase{{slow("n1", "n4"), slow("n5", "n7"), slow("n1", "n6")},
+                 "net.leaf switch s2=WARNING"},
+        LeafCase{{slow("n4", "n5"), slow("n5", "n6")}, ""},              // inside: not the uplink
+        LeafCase{{slow("n1"), slow("n2"), slow("n4"), slow("n5")}, ""},  // nearly everything
+        LeafCase{{{.check = "drift.kernel", .severity = Severity::warning, .node = "n4"},
+                  {.check = "drift.kernel", .severity = Severity::warning, .node = "n5"}},
+                 ""}));
+
+TEST(Leaves, BetweenTwoSwitchesBothAreNamed) {
+  const Leaves two{{"n1", "s1"}, {"n2", "s1"}, {"n3", "s2"}, {"n4", "s2"}};
+  EXPECT_EQ(not_ok(judge_leaves(findings_about({slow("n1", "n3"), slow("n2", "n4")}), two)),
+            "net.leaf switch s1 or s2=WARNING");
+  EXPECT_TRUE(judge_leaves(findings_about({slow("n1"), slow("n2")}), {}).empty());
+  const Leaves one{{"n1", "s1"}, {"n2", "s1"}};  // nobody to compare it with
+  EXPECT_TRUE(judge_leaves(findings_about({slow("n1"), slow("n2")}), one).empty());
+}
+
+TEST(Leaves, AreToldBySlurm) {
+  std::map<std::string, std::string> values;
+  const Environment environment = [&values](const std::string& name) -> std::optional<std::string> {
+    const auto found = values.find(name);
+    return found == values.end() ? std::nullopt : std::optional(found->second);
+  };
+  EXPECT_EQ(leaf_of(environment), "");
+  values["SLURM_TOPOLOGY_ADDR"] = "s0.s3.node7";
+  EXPECT_EQ(leaf_of(environment), "");
+  values["SLURM_TOPOLOGY_ADDR_PATTERN"] = "switch.switch.node";
+  EXPECT_EQ(leaf_of(environment), "s3");
+  values["SLURM_TOPOLOGY_ADDR"] = "node7";
+  EXPECT_EQ(leaf_of(environment), "");
+  values["SLURM_TOPOLOGY_ADDR_PATTERN"] = "node";
+  EXPECT_EQ(leaf_of(environment), "");
+}
+
+}  // namespace
+}  // namespace ddp::check

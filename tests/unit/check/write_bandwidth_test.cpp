@@ -1,0 +1,136 @@
+// RDMA measurements with a fake ib_write_bw, a script beside this file. No test here has seen a
+// real RDMA device.
+#include "ddp_runtime/check/net/write_bandwidth.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <string>
+
+#include "tests/unit/fabric/fake_sysfs.h"
+
+namespace ddp::check {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kFake = std::string(SLURM_DDP_SOURCE_DIR) + "/tests/unit/check/fake_ib_write_bw";
+
+TEST(WriteBandwidth, ReadsTheAverageInBothUnits) {
+  EXPECT_EQ(parse_write_bandwidth(" #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] Msg\n"
+                                  " 65536 5000 97.6 96.0 0.18\n"),
+            12e9);
+  EXPECT_EQ(parse_write_bandwidth(" #bytes #iterations BW peak[MB/sec] BW average[MB/sec] Msg\n"
+                                  " 65536 5000 97.6 100 0.18\n"),
+            104857600.0);
+}
+
+TEST(WriteBandwidth, WhatIsNoSpeedIsNone) {
+  const std::string header = " #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] Msg\n";
+  for (const std::string& output :
+       {std::string(), header, header + "65536 5000 97.6\n", header + "65536 5000 0.00 0.00 0\n",
+        header + "65536 5000 inf nan 0\n", header + "65536 5000 1 -3 0\n",
+        std::string("65536 5000 97.6 96.0 0.18\n"),  // of which unit?
+        std::string(" #bytes BW average[furlongs]\n 65536 5000 97.6 96.0 0.18\n")}) {
+    EXPECT_EQ(parse_write_bandwidth(output), std::nullopt) << output;
+  }
+}
+
+TEST(WriteBandwidth, NamesDevicePortAndAddressTable) {
+  const auto command = write_bandwidth_command({"tool", "mlx5_1:2", 3}, 20000, 1 << 20, "n2");
+  EXPECT_EQ(command, (std::vector<std::string>{"tool", "-d", "mlx5_1", "-F", "--report_gbits", "-i",
+                                               "2", "-x", "3", "-p", "20000", "-s", "1048576", "-n",
+                                               "100", "n2"}));
+}
+
+TEST(WriteBandwidth, FindsTheFirstActivePort) {
+  const test::FakeSysfs fake(R"(
+    class/infiniband/mlx5_0/ports/1/state = 1: DOWN
+    class/infiniband/mlx5_1/ports/1/state = 4: ACTIVE
+    class/infiniband/mlx5_1/ports/1/link_layer = InfiniBand
+    class/infiniband/mlx5_2/ports/1/state = 4: ACTIVE
+    class/infiniband/mlx5_2/ports/1/link_layer = Ethernet
+    class/infiniband/mlx5_2/ports/1/gids/0 = fe80:0000:0000:0000:0000:0000:0000:0001
+    class/infiniband/mlx5_2/ports/1/gid_attrs/types/0 = RoCE v2
+    class/infiniband/mlx5_2/ports/1/gids/1 = 0000:0000:0000:0000:0000:ffff:0a00:0001
+    class/infiniband/mlx5_2/ports/1/gid_attrs/types/1 = RoCE v2
+  )");
+  EXPECT_EQ(find_rdma(fake.root(), kFake, "").port, "mlx5_1:1");
+  EXPECT_EQ(find_rdma(fake.root(), kFake, "").gid_index, std::nullopt);
+  EXPECT_EQ(find_rdma(fake.root(), kFake, "mlx5_2:1").gid_index, 1);
+  EXPECT_TRUE(find_rdma(fake.root(), kFake, "").runnable());
+  EXPECT_FALSE(find_rdma(fake.root(), "no_such_tool", "").runnable());
+  EXPECT_EQ(find_rdma(fake.root() / "nowhere", kFake, "").port, "");
+  EXPECT_FALSE(find_rdma(fake.root() / "nowhere", kFake, "").runnable());
+}
+
+// Both ends of an exchange in one process.
+class FakeExchange : public testing::Test {
+ protected:
+  FakeExchange() {
+    std::string name = testing::TempDir() + "fake_rdma_XXXXXX";
+    folder_ = mkdtemp(name.data());
+    setenv("FAKE_RDMA", folder_.c_str(), 1);
+  }
+  ~FakeExchange() override { std::filesystem::remove_all(folder_); }
+  FakeExchange(const FakeExchange&) = delete;
+  FakeExchange& operator=(const FakeExchange&) = delete;
+
+  static std::string end(bool first, std::chrono::milliseconds patience,
+                         const std::string& program = kFake) {
+    ExchangeOrder order;
+    order.first = first;
+    order.host = "n2";
+    order.bytes = 1 << 20;
+    try {
+      const auto result =
+          exchange_by_rdma({program, "fake_0:1", {}}, order, Clock::now() + patience);
+      return std::to_string(result.sent_per_second / 1e9) + " through " + result.via;
+    } catch (const NetError& error) {
+      return error.what();
+    }
+  }
+
+  std::string folder_;
+};
+
+TEST_F(FakeExchange, MeasuresBothDirections) {
+  setenv("FAKE_RDMA_GBITS", "96", 1);
+  const std::chrono::seconds patience(30);
+  auto other = std::async(std::launch::async, [&] { return end(false, patience); });
+  EXPECT_EQ(end(true, patience), "12.000000 through fake_0:1");
+  EXPECT_EQ(other.get(), "12.000000 through fake_0:1");
+}
+
+TEST_F(FakeExchange, AToolThatHangsIsKilledAtTheDeadline) {
+  setenv("FAKE_RDMA_GBITS", "hang", 1);
+  const std::chrono::milliseconds patience(700);
+  auto other = std::async(std::launch::async, [&] { return end(false, patience); });
+  EXPECT_THAT(end(true, patience), HasSubstr("did not finish in time"));
+  EXPECT_THAT(other.get(), HasSubstr("did not finish in time"));
+}
+
+TEST_F(FakeExchange, AToolThatPrintsNoBandwidthMeasuredNothing) {
+  setenv("FAKE_RDMA_GBITS", "silent", 1);
+  const std::chrono::milliseconds patience(2000);
+  auto other = std::async(std::launch::async, [&] { return end(false, patience); });
+  EXPECT_THAT(end(true, patience), HasSubstr("printed no bandwidth"));
+  EXPECT_NE(other.get(), "");
+}
+
+TEST_F(FakeExchange, APeerThatNeverListensIsNamedByTheToolsWords) {
+  setenv("FAKE_RDMA_GBITS", "96", 1);
+  EXPECT_THAT(end(true, std::chrono::milliseconds(300)), HasSubstr("Couldn't connect to n2:18515"));
+}
+
+TEST_F(FakeExchange, AToolThatIsNotThereIsNamed) {
+  EXPECT_THAT(end(true, std::chrono::seconds(30), "/nowhere/ib_write_bw"),
+              HasSubstr("/nowhere/ib_write_bw cannot be started"));
+}
+
+}  // namespace
+}  // namespace ddp::check
