@@ -47,9 +47,9 @@ Manifest assemble(const SaveId& id, std::span<const FileRecord> records,
     manifest.files.push_back(record.file);
     manifest.arrays.insert(manifest.arrays.end(), record.arrays.begin(), record.arrays.end());
   }
-  const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
-  std::sort(manifest.files.begin(), manifest.files.end(), by_name);
-  std::sort(manifest.arrays.begin(), manifest.arrays.end(), by_name);
+  std::sort(manifest.files.begin(), manifest.files.end(),
+            [](const FileInfo& a, const FileInfo& b) { return a.name < b.name; });
+  std::sort(manifest.arrays.begin(), manifest.arrays.end(), stored_before);
   return manifest;
 }
 
@@ -127,8 +127,9 @@ FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string&
   nlohmann::json all = attributes;
   if (!all.is_object()) throw Error("a file's attributes must be a JSON object");
   all["format"] = "hdf5_ckpt";
-  all["version"] = kReaderVersion;
-  all["min_reader"] = kReaderVersion;
+  const bool parts = std::any_of(arrays.begin(), arrays.end(),
+                                 [](const ArrayView& array) { return array.part.has_value(); });
+  all["version"] = all["min_reader"] = parts ? kPartsVersion : kWholeArraysVersion;
   all["step"] = id.step;
   return write_hdf5_file(draft_folder(root_, id) / file_name, arrays, all, options_.write, *ops_);
 }

@@ -101,8 +101,10 @@ class CheckpointDirectory {
   SaveId begin(std::uint64_t step, const OwnerTag& owner);
 
   // Every rank that has something: writes ROOT/.tmp-.../<file_name> ("rank-00003-of-00008.h5").
-  // On return its bytes are durable. Gather the records to the committing rank; if any rank threw,
-  // no rank commits and one calls abandon(). `attributes`: see write_hdf5_file.
+  // An array may be a rank's part of one (ArrayView::part): the parts of all ranks must cover it,
+  // each element once, or commit() throws. On return its bytes are durable. Gather the records to
+  // the committing rank; if any rank threw, no rank commits and one calls abandon(). `attributes`:
+  // see write_hdf5_file.
   FileRecord write_shard(const SaveId& id, const std::string& file_name,
                          std::span<const ArrayView> arrays,
                          const nlohmann::json& attributes = nlohmann::json::object());

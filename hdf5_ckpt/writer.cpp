@@ -16,6 +16,7 @@
 #include "hdf5_ckpt/detail/extents.h"
 #include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/detail/parallel_for.h"
+#include "hdf5_ckpt/detail/parts.h"
 #include "hdf5_ckpt/detail/skeleton.h"
 #include "hdf5_ckpt/detail/target_file.h"
 #include "hdf5_ckpt/error.h"
@@ -43,6 +44,10 @@ void check_array(const ArrayView& array) {
   if (!bytes || *bytes != array.bytes.size())
     throw Error(fmt::format("array '{}' of {} {} comes with {} bytes", array.name,
                             dtype_name(array.dtype), shape_text(array.shape), array.bytes.size()));
+  if (!array.part) return;
+  if (const std::string problem = part_problem(array.dtype, array.shape, *array.part);
+      !problem.empty())
+    throw Error(fmt::format("the part of array '{}' {}", array.name, problem));
 }
 
 ArrayList sorted_and_checked(std::span<const ArrayView> arrays) {
@@ -141,7 +146,7 @@ std::vector<ArrayInfo> describe(const ArrayList& arrays, std::span<const std::ui
     const ArrayView& array = *arrays[i];
     const std::uint32_t crc = combine_blocks(crcs[i], array.bytes.size(), block_bytes);
     infos.push_back({array.name, array.dtype, array.shape, file, offsets[i], array.bytes.size(),
-                     crc, std::move(crcs[i])});
+                     crc, std::move(crcs[i]), array.part});
   }
   return infos;
 }

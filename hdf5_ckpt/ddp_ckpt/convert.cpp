@@ -81,7 +81,7 @@ Held import_from(const fs::path& path, const std::string& prefix) {
 Held read_with_prefix(const Checkpoint& checkpoint, const std::string& prefix,
                       const Output& output) {
   Held held;
-  for (const ArrayInfo& info : checkpoint.arrays()) {
+  for (const StoredArray& info : checkpoint.arrays()) {
     if (!info.name.starts_with(prefix) || info.name.size() == prefix.size()) continue;
     held.memory.push_back(checkpoint.read(info.name, {.threads = output.threads}).bytes);
     held.views.push_back(

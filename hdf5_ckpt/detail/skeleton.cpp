@@ -36,7 +36,7 @@ std::set<std::string> groups_of(ArrayList arrays) {
 }
 
 // Room for all of HDF5's own structures, so that they lie together in front of the arrays. With
-// HDF5 1.10 a dataset with its three attributes takes about 450 bytes. If this were too little the
+// HDF5 1.10 a dataset with its attributes takes about 450 bytes. If this were too little the
 // file would still be right: the rest would lie between arrays.
 std::uint64_t metadata_bytes(ArrayList arrays, const nlohmann::json& attributes) {
   std::uint64_t bytes = kAlignedArrayBytes;
@@ -170,6 +170,11 @@ void put_attribute(hid_t object, const std::string& name, hid_t type, hid_t spac
   if (value != nullptr) hdf5_check(H5Awrite(attribute.get(), type, value), action);
 }
 
+void put_shape(hid_t object, const std::string& name, const Shape& shape) {
+  put_attribute(object, name, H5T_STD_U64LE, space_of({shape.size()}).get(),
+                shape.empty() ? nullptr : shape.data());
+}
+
 void put_text(hid_t object, const std::string& name, std::string_view text) {
   const char* const action = "describe a text";
   const Hdf5Type type(H5Tcopy(H5T_C_S1), action);
@@ -253,8 +258,8 @@ void Skeleton::create_array(const ArrayView& array, hid_t link, hid_t layout) {
   put_text(dataset.get(), "dtype", dtype_name(array.dtype));
   const std::uint32_t not_yet = 0;
   put_attribute(dataset.get(), "crc32c", H5T_STD_U32LE, space_of({}).get(), &not_yet);
-  put_attribute(dataset.get(), "global_shape", H5T_STD_U64LE, space_of({array.shape.size()}).get(),
-                array.shape.empty() ? nullptr : array.shape.data());
+  put_shape(dataset.get(), "global_shape", array.part ? array.part->global_shape : array.shape);
+  if (array.part) put_shape(dataset.get(), "part_offset", array.part->start);
   const haddr_t offset = array.bytes.empty() ? 0 : H5Dget_offset(dataset.get());
   if (offset == HADDR_UNDEF) throw_hdf5_error(fmt::format("tell where '{}' lies", array.name));
   names_.push_back(array.name);

@@ -52,7 +52,7 @@ void flip(const fs::path& file, std::uint64_t at) {
 
 // Damages one array of a checkpoint.
 void damage(const Checkpoint& checkpoint, const std::string& array) {
-  const ArrayInfo* info = checkpoint.find(array);
+  const ArrayInfo* info = &checkpoint.find(array)->parts.front();
   flip(checkpoint.path() / info->file, info->offset + info->length - 1);
 }
 
