@@ -10,13 +10,11 @@
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/detail/aligned_buffer.h"
+#include "hdf5_ckpt/detail/hdf5_objects.h"
 #include "hdf5_ckpt/detail/unique_fd.h"
 #include "hdf5_ckpt/hdf5_handle.h"
 
 namespace ddp::ckpt {
-
-// Arrays of at least kAlignedArrayBytes start at a multiple of kAlignment in the file.
-inline constexpr std::uint64_t kAlignedArrayBytes = 65536;
 
 // No file of these arrays and attributes is larger, in bytes.
 std::uint64_t file_size_bound(std::span<const ArrayView* const> arrays,
