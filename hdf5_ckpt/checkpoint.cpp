@@ -247,6 +247,22 @@ OwnedArray Checkpoint::read(std::string_view name, const ReadOptions& options) c
   return array;
 }
 
+void Checkpoint::stream(std::string_view name, std::uint64_t piece_bytes,
+                        const ReadOptions& options,
+                        const std::function<void(std::span<const std::byte>)>& take) const {
+  const StoredArray* stored = find(name);
+  if (stored == nullptr)
+    throw MismatchError(fmt::format("checkpoint '{}' has no array '{}'", path_.string(), name));
+  std::vector<std::byte> piece;
+  for_each_piece(stored->dtype, stored->shape, piece_bytes, [&](const Box& box) {
+    piece.resize(byte_count(stored->dtype, box.extent).value());
+    const MutableArrayView target{stored->name, stored->dtype, box.extent, piece,
+                                  PartOf{stored->shape, box.start}};
+    read_into({&target, 1}, Match::kSubset, options);
+    take(piece);
+  });
+}
+
 void Checkpoint::read_into(std::span<const MutableArrayView> targets, Match match,
                            const ReadOptions& options) const {
   if (const std::string problems = mismatch_text(*this, targets, match); !problems.empty())

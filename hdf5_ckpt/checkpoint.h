@@ -14,15 +14,13 @@
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/detail/unique_fd.h"
 #include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/progress.h"
 
 namespace ddp::ckpt {
 
-// Called with bytes read and checked so far and bytes in all; from one thread at a time.
-using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
-
 struct ReadOptions {
   unsigned threads = 2;
-  Progress progress = {};
+  Progress progress = {};  // of bytes read and checked
 };
 
 struct Wanted;  // detail/block_reader.h
@@ -63,6 +61,11 @@ class Checkpoint {
 
   // One array, all of it, in memory of its own. Throws MismatchError if there is no such array.
   OwnedArray read(std::string_view name, const ReadOptions& options = {}) const;
+
+  // Passes all bytes of one array to `take`, in their order and in pieces of at most `piece_bytes`
+  // (or one element). Throws as read() does.
+  void stream(std::string_view name, std::uint64_t piece_bytes, const ReadOptions& options,
+              const std::function<void(std::span<const std::byte>)>& take) const;
 
   // Fills every target, which may be a whole array or any part of one (then the same name may come
   // several times): reads the blocks that hold something of it, and no others. Throws MismatchError

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <numeric>
 #include <string_view>
 
 #include "hdf5_ckpt/crc32c.h"
@@ -126,6 +127,7 @@ std::vector<std::vector<std::uint32_t>> write_arrays(const ArrayList& arrays,
   const std::vector<Block> blocks = blocks_of(lengths, options.block_bytes);
   const unsigned threads = std::clamp(options.threads, 1U, kMaxThreads);
   std::vector<AlignedBuffer> buffers(threads);
+  Meter meter(options.progress, std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0}));
   parallel_for(blocks.size(), threads, [&](std::size_t index, unsigned worker) {
     const auto [array, block] = blocks[index];
     // Small arrays lie at odd offsets, where a copy would not make the write direct.
@@ -134,6 +136,7 @@ std::vector<std::vector<std::uint32_t>> write_arrays(const ArrayList& arrays,
     if (may_go_direct) bytes = aligned(bytes, buffers[worker]);
     crcs[array][block] = crc32c(bytes);
     target.write(bytes, offsets[array] + block * options.block_bytes);
+    meter.add(bytes.size());
   });
   return crcs;
 }

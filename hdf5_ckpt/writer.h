@@ -24,6 +24,7 @@
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/file_ops.h"
 #include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/progress.h"
 
 namespace ddp::ckpt {
 
@@ -34,6 +35,7 @@ struct WriteOptions {
   std::uint64_t block_bytes = 4ULL << 20;  // a multiple of 4096, kMinBlockBytes to kMax...
   bool direct_io = true;                   // O_DIRECT where the file system has it
   std::filesystem::path scratch_dir = {};  // for the skeleton; empty: /dev/shm, else $TMPDIR
+  Progress progress = {};                  // of bytes of arrays written
 };
 
 // Writes `arrays` (any order) and `attributes` to a new file `path`, whose folder exists.

@@ -78,13 +78,6 @@ BlockList::BlockList(std::vector<Wanted> wanted, std::uint64_t block_bytes)
   }
 }
 
-void Meter::add(std::uint64_t bytes) {
-  if (!progress_) return;
-  const std::lock_guard lock(mutex_);
-  done_ += bytes;
-  progress_(done_, total_);
-}
-
 void read_blocks(int fd, const BlockList& list, unsigned threads, Meter& meter) {
   threads = std::clamp(threads, 1U, kMaxReaders);
   std::vector<std::vector<std::byte>> scratch(threads);

@@ -4,14 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "hdf5_ckpt/array.h"
-#include "hdf5_ckpt/checkpoint.h"
 #include "hdf5_ckpt/detail/parts.h"
+#include "hdf5_ckpt/progress.h"
 
 namespace ddp::ckpt {
 
@@ -43,19 +42,6 @@ class BlockList {
   std::vector<Entry> entries_;
   std::uint64_t block_bytes_ = 0;
   std::uint64_t bytes_ = 0;
-};
-
-// Adds up progress from several threads and passes it on one call at a time.
-class Meter {
- public:
-  Meter(const Progress& progress, std::uint64_t total) : progress_(progress), total_(total) {}
-  void add(std::uint64_t bytes);
-
- private:
-  const Progress& progress_;
-  std::uint64_t total_;
-  std::uint64_t done_ = 0;
-  std::mutex mutex_;
 };
 
 // Throws DamagedError naming the array and the bytes that cannot be read or are wrong.

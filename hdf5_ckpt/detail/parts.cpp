@@ -112,6 +112,30 @@ Box box_of(const Shape& shape, const std::optional<PartOf>& part) {
   return {part ? part->start : Shape(shape.size(), 0), shape};
 }
 
+void for_each_piece(DType dtype, const Shape& shape, std::uint64_t piece_bytes,
+                    const std::function<void(const Box& box)>& piece) {
+  if (elements_of(shape) == 0) return;
+  // Pieces are whole in the dimensions behind d, several steps of d, one step of those before it.
+  std::size_t d = shape.size();
+  std::uint64_t step_bytes = itemsize(dtype);
+  while (d > 0 && step_bytes * shape[d - 1] <= piece_bytes) step_bytes *= shape[--d];
+  Box box{Shape(shape.size(), 0), shape};
+  if (d == 0) return piece(box);
+  --d;
+  const std::uint64_t steps = std::max<std::uint64_t>(1, piece_bytes / step_bytes);
+  std::fill_n(box.extent.begin(), d, 1);
+  for (;;) {
+    box.extent[d] = std::min(steps, shape[d] - box.start[d]);
+    piece(box);
+    box.start[d] += box.extent[d];
+    std::size_t carry = d;
+    for (; box.start[carry] == shape[carry]; ++box.start[--carry]) {
+      box.start[carry] = 0;
+      if (carry == 0) return;
+    }
+  }
+}
+
 Overlap::Overlap(const Box& from, const Box& to, std::uint64_t itemsize) {
   const std::size_t dimensions = from.extent.size();
   std::uint64_t from_step = itemsize;

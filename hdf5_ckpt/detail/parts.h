@@ -3,6 +3,7 @@
 // and which bytes a part of what is stored and a part that is wanted have in common.
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,11 @@ struct Box {
 
 // All of it, where nothing says that it is a part.
 Box box_of(const Shape& shape, const std::optional<PartOf>& part);
+
+// Cuts an array into boxes that are contiguous in it, in their order, each of at most `piece_bytes`
+// (or one element): `piece` is called with each. For an array without elements it is not.
+void for_each_piece(DType dtype, const Shape& shape, std::uint64_t piece_bytes,
+                    const std::function<void(const Box& box)>& piece);
 
 // The elements that two boxes of one array have in common, as runs of bytes that are contiguous in
 // both, each box being dense and row-major in memory of its own.

@@ -94,6 +94,31 @@ TEST(Overlap, OfRowsIsOneRun) {
   EXPECT_EQ(rows.run(0).length, 15U * 7 * 3 * 4);
 }
 
+TEST(Pieces, AreTheArrayInItsOrder) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 1000; ++i) {
+    Shape shape;
+    for (auto d = random() % 5; d > 0; --d)
+      shape.push_back(random() % 12 == 0 ? 0 : 1 + random() % 5);
+    const std::uint64_t piece_bytes = 1 + random() % 60;
+    const Box all{Shape(shape.size(), 0), shape};
+    std::uint64_t next = 0;
+    std::size_t pieces = 0;
+    for_each_piece(DType::kInt16, shape, piece_bytes, [&](const Box& box) {
+      const std::uint64_t bytes = byte_count(DType::kInt16, box.extent).value();
+      const Overlap overlap(box, all, 2);
+      ASSERT_EQ(overlap.runs(), 1U);
+      ASSERT_EQ(overlap.run(0).to, next);
+      ASSERT_EQ(overlap.run(0).length, bytes);
+      ASSERT_LE(bytes, std::max<std::uint64_t>(piece_bytes, 2));
+      next += bytes;
+      ++pieces;
+    });
+    ASSERT_EQ(next, byte_count(DType::kInt16, shape)) << i;
+    ASSERT_TRUE(pieces <= 1 || next > piece_bytes);
+  }
+}
+
 // ---- which lists of parts are an array ---------------------------------------------------------
 
 ArrayInfo part_of(const Shape& global, const Shape& start, const Shape& shape, int file) {
@@ -385,6 +410,22 @@ TEST_F(Sharded, AReaderReadsOnlyTheBlocksThatItNeeds) {
                   }),
                   HasSubstr("array 'a/line': bytes 4096 to 8191 (in 'rank-1.h5'"));
   }
+}
+
+TEST_F(Sharded, AStreamIsTheWholeArrayInPieces) {
+  const Checkpoint checkpoint = save(1, 3, 1, 1);
+  for (const auto& [name, whole] : arrays_) {
+    std::vector<std::byte> all;
+    std::size_t largest = 0;
+    checkpoint.stream(name, 1000, {}, [&](std::span<const std::byte> piece) {
+      all.insert(all.end(), piece.begin(), piece.end());
+      largest = std::max(largest, piece.size());
+    });
+    EXPECT_EQ(all, whole.bytes) << name;
+    EXPECT_LE(largest, 1000U);
+  }
+  EXPECT_THAT(test::error_of([&] { checkpoint.stream("x", 1000, {}, [](auto) {}); }),
+              HasSubstr("has no array 'x'"));
 }
 
 TEST_F(Sharded, OneReadMayAskForSeveralParts) {
