@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <numeric>
 #include <string_view>
 
 #include "hdf5_ckpt/crc32c.h"
@@ -19,6 +18,7 @@
 #include "hdf5_ckpt/detail/parallel_for.h"
 #include "hdf5_ckpt/detail/parts.h"
 #include "hdf5_ckpt/detail/skeleton.h"
+#include "hdf5_ckpt/detail/small_arrays.h"
 #include "hdf5_ckpt/detail/target_file.h"
 #include "hdf5_ckpt/error.h"
 
@@ -115,19 +115,26 @@ std::span<const std::byte> aligned(std::span<const std::byte> bytes, AlignedBuff
 
 // Writes every array at its offset and returns the checksums of all blocks of each.
 std::vector<std::vector<std::uint32_t>> write_arrays(const ArrayList& arrays,
+                                                     const SmallArrays& small,
                                                      std::span<const std::uint64_t> offsets,
                                                      TargetFile& target,
                                                      const WriteOptions& options) {
   std::vector<std::uint64_t> lengths;
   std::vector<std::vector<std::uint32_t>> crcs;
-  for (const ArrayView* array : arrays) {
-    lengths.push_back(array->bytes.size());
-    crcs.emplace_back(block_count(array->bytes.size(), options.block_bytes));
+  std::uint64_t bytes_in_all = 0;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const std::uint64_t length = arrays[i]->bytes.size();
+    const auto& known = small.crcs()[i];
+    lengths.push_back(known ? 0 : length);
+    // A small array is one block.
+    crcs.emplace_back(block_count(length, options.block_bytes), known.value_or(0));
+    bytes_in_all += lengths.back();
   }
+  small.write(offsets, target);
   const std::vector<Block> blocks = blocks_of(lengths, options.block_bytes);
   const unsigned threads = std::clamp(options.threads, 1U, kMaxThreads);
   std::vector<AlignedBuffer> buffers(threads);
-  Meter meter(options.progress, std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0}));
+  Meter meter(options.progress, bytes_in_all);
   parallel_for(blocks.size(), threads, [&](std::size_t index, unsigned worker) {
     const auto [array, block] = blocks[index];
     // Small arrays lie at odd offsets, where a copy would not make the write direct.
@@ -209,10 +216,11 @@ FileRecord write_hdf5_file(const std::filesystem::path& path, std::span<const Ar
   const ArrayList sorted = sorted_and_checked(arrays);
   check_file_size_limit(path, file_size_bound(sorted, attributes));
 
-  Skeleton skeleton(sorted, attributes, options.scratch_dir);
+  const SmallArrays small(sorted);
+  Skeleton skeleton(sorted, small.crcs(), attributes, options.scratch_dir);
   TargetFile target(ops, path, options.direct_io);
   target.reserve(skeleton.size());
-  auto block_crcs = write_arrays(sorted, skeleton.offsets(), target, options);
+  auto block_crcs = write_arrays(sorted, small, skeleton.offsets(), target, options);
 
   FileRecord record;
   record.arrays = describe(sorted, skeleton.offsets(), std::move(block_crcs), path.filename(),

@@ -59,14 +59,18 @@ void put_shape(hid_t object, const std::string& name, const Shape& shape) {
                 shape.empty() ? nullptr : shape.data());
 }
 
-void put_text(hid_t object, const std::string& name, std::string_view text) {
+Hdf5Type text_type(std::size_t length) {
   const char* const action = "describe a text";
-  const Hdf5Type type(H5Tcopy(H5T_C_S1), action);
-  hdf5_check(H5Tset_size(type.get(), std::max<std::size_t>(text.size(), 1)), action);
+  Hdf5Type type(H5Tcopy(H5T_C_S1), action);
+  hdf5_check(H5Tset_size(type.get(), std::max<std::size_t>(length, 1)), action);
   hdf5_check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), action);
   hdf5_check(H5Tset_cset(type.get(), H5T_CSET_UTF8), action);
+  return type;
+}
+
+void put_text(hid_t object, const std::string& name, std::string_view text) {
   const std::string terminated(text);
-  put_attribute(object, name, type.get(), space_of({}).get(), terminated.c_str());
+  put_attribute(object, name, text_type(text.size()).get(), space_of({}).get(), terminated.c_str());
 }
 
 void put_json(hid_t object, const std::string& name, const nlohmann::json& value) {

@@ -26,6 +26,9 @@ Hdf5Properties utf8_link();
 
 Hdf5Space space_of(const Shape& shape);
 
+// UTF-8 of so many bytes.
+Hdf5Type text_type(std::size_t length);
+
 // Attributes of an open object.
 void put_attribute(hid_t object, const std::string& name, hid_t type, hid_t space,
                    const void* value);  // null: an attribute without elements

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <map>
 #include <set>
 #include <string>
 
@@ -66,19 +67,53 @@ std::uint64_t file_size_bound(ArrayList arrays, const nlohmann::json& attributes
   return bytes;
 }
 
-Skeleton::Skeleton(ArrayList arrays, const nlohmann::json& attributes,
-                   const fs::path& scratch_dir) {
+// What datasets have in common: making these anew for each of many small arrays would take longer
+// than the arrays themselves.
+struct Skeleton::Shared {
+  Hdf5Properties link = utf8_link();
+  Hdf5Properties layout = contiguous();
+  Hdf5Space scalar = space_of({});
+  std::map<DType, Hdf5Type> types;
+  std::map<std::size_t, Hdf5Type> texts;   // by length
+  std::map<std::size_t, Hdf5Space> lists;  // by length
+
+  // The one for `key`, made when first asked for.
+  template <typename Key, typename Handle, typename Make>
+  static hid_t get(std::map<Key, Handle>& made, Key key, const Make& make) {
+    auto found = made.find(key);
+    if (found == made.end()) found = made.emplace(key, make()).first;
+    return found->second.get();
+  }
+
+  hid_t type(DType dtype) {
+    return get(types, dtype, [&] { return hdf5_type(dtype); });
+  }
+
+  void put_name(hid_t dataset, DType dtype) {
+    const std::string name(dtype_name(dtype));
+    put_attribute(dataset, "dtype", get(texts, name.size(), [&] { return text_type(name.size()); }),
+                  scalar.get(), name.c_str());
+  }
+
+  void put_list(hid_t dataset, const char* name, const Shape& shape) {
+    put_attribute(dataset, name, H5T_STD_U64LE,
+                  get(lists, shape.size(), [&] { return space_of({shape.size()}); }),
+                  shape.empty() ? nullptr : shape.data());
+  }
+};
+
+Skeleton::Skeleton(ArrayList arrays, std::span<const std::optional<std::uint32_t>> known_crcs,
+                   const nlohmann::json& attributes, const fs::path& scratch_dir) {
   const Hdf5Session session;
   create_file(scratch_dir, metadata_bytes(arrays, attributes));
   for (const auto& [key, value] : attributes.items()) put_json(file_.get(), key, value);
-  const Hdf5Properties link = utf8_link();
+  Shared shared;
   const Hdf5Properties group = timeless(H5P_GROUP_CREATE);
   for (const std::string& name : groups_of(arrays))
     const Hdf5Group created(
-        H5Gcreate2(file_.get(), name.c_str(), link.get(), group.get(), H5P_DEFAULT),
+        H5Gcreate2(file_.get(), name.c_str(), shared.link.get(), group.get(), H5P_DEFAULT),
         fmt::format("create the group '{}'", name));
-  const Hdf5Properties layout = contiguous();
-  for (const ArrayView* array : arrays) create_array(*array, link.get(), layout.get());
+  for (std::size_t i = 0; i < arrays.size(); ++i) create_array(*arrays[i], known_crcs[i], shared);
   hdf5_check(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL), "flush a file's skeleton");
   haddr_t end = 0;
   hdf5_check(H5Fget_eoa(file_.get(), &end), "tell a file's size");
@@ -103,26 +138,30 @@ void Skeleton::create_file(const fs::path& scratch_dir, std::uint64_t metadata) 
     throw IoError("reserve memory for", "the file's skeleton", errno);
 }
 
-void Skeleton::create_array(const ArrayView& array, hid_t link, hid_t layout) {
+void Skeleton::create_array(const ArrayView& array, std::optional<std::uint32_t> crc,
+                            Shared& shared) {
   const std::string action = fmt::format("create the array '{}'", array.name);
   const Hdf5Dataset dataset(
-      H5Dcreate2(file_.get(), array.name.c_str(), hdf5_type(array.dtype).get(),
-                 space_of(array.shape).get(), link, layout, H5P_DEFAULT),
+      H5Dcreate2(file_.get(), array.name.c_str(), shared.type(array.dtype),
+                 space_of(array.shape).get(), shared.link.get(), shared.layout.get(), H5P_DEFAULT),
       action);
-  put_text(dataset.get(), "dtype", dtype_name(array.dtype));
-  const std::uint32_t not_yet = 0;
-  put_attribute(dataset.get(), "crc32c", H5T_STD_U32LE, space_of({}).get(), &not_yet);
-  put_shape(dataset.get(), "global_shape", array.part ? array.part->global_shape : array.shape);
-  if (array.part) put_shape(dataset.get(), "part_offset", array.part->start);
+  shared.put_name(dataset.get(), array.dtype);
+  const std::uint32_t now = crc.value_or(0);
+  put_attribute(dataset.get(), "crc32c", H5T_STD_U32LE, shared.scalar.get(), &now);
+  shared.put_list(dataset.get(), "global_shape",
+                  array.part ? array.part->global_shape : array.shape);
+  if (array.part) shared.put_list(dataset.get(), "part_offset", array.part->start);
   const haddr_t offset = array.bytes.empty() ? 0 : H5Dget_offset(dataset.get());
   if (offset == HADDR_UNDEF) throw_hdf5_error(fmt::format("tell where '{}' lies", array.name));
   names_.push_back(array.name);
+  needs_crc_.push_back(!crc);
   offsets_.push_back(offset);
 }
 
 void Skeleton::finish(std::span<const std::uint32_t> crcs) {
   const Hdf5Session session;
   for (std::size_t i = 0; i < names_.size(); ++i) {
+    if (!needs_crc_[i]) continue;
     const std::string action = fmt::format("write the checksum of '{}'", names_[i]);
     // The dataset stays open meanwhile: HDF5 1.10 does not find the attribute again otherwise.
     const Hdf5Dataset dataset(H5Dopen2(file_.get(), names_[i].c_str(), H5P_DEFAULT), action);
