@@ -165,7 +165,10 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
     try {
       const auto checkpoint = load_on_leader();
       newest_ = checkpoint.path();
-      text = checkpoint.manifest().state.at("position").dump();
+      const auto& saved = checkpoint.manifest().state;
+      const auto user = saved.value("user", nlohmann::json::object());
+      state_.user().require_fit(user);
+      text = nlohmann::json{{"position", saved.at("position")}, {"user", user}}.dump();
       fmt::print("resumed from {} (step {}, made by {} rank{})\n", newest_.string(),
                  checkpoint.manifest().step, checkpoint.manifest().world_size,
                  checkpoint.manifest().world_size == 1 ? "" : "s");
@@ -178,7 +181,9 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   text = group_.broadcast_text(text, 0);
   if (text.empty()) return std::nullopt;
   state_.distribute(seed);
-  const auto position = Position::from_json(nlohmann::json::parse(text));
+  const auto saved = nlohmann::json::parse(text);
+  state_.user().restore(saved.at("user"));
+  const auto position = Position::from_json(saved.at("position"));
   last_saved_step_ = position.step;
   return position;
 }
@@ -195,6 +200,10 @@ ckpt::CheckpointInfo Checkpointer::info_of(const Position& position) const {
   info.world_size = static_cast<std::uint64_t>(group_.size());
   info.run_id = owner_.text();
   info.state = {{"position", position.to_json()}, {"run", run_}};
+  // Rank 0's count; a run that adds none writes what it always wrote.
+  if (group_.rank() == 0) {
+    if (auto values = state_.user().values(); !values.empty()) info.state["user"] = values;
+  }
   return info;
 }
 
