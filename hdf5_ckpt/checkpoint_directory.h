@@ -73,6 +73,8 @@ struct Saved {
 struct Candidate {
   std::uint64_t step = 0;
   std::filesystem::path path;
+
+  bool operator==(const Candidate&) const = default;
 };
 
 struct Loaded {
@@ -122,8 +124,10 @@ class CheckpointDirectory {
   std::vector<Candidate> candidates() const;
 
   // Fills `targets` from the newest checkpoint whose bytes are right, passing over damaged ones.
-  // Nothing if ROOT holds none at all. Throws Error if it holds some and none is whole (starting
-  // afresh must be someone's decision), MismatchError if the newest whole one does not fit.
+  // Another process may save and remove meanwhile: if all that were listed are gone, it looks
+  // again. Nothing if ROOT holds none at all. Throws Error if it holds some and none is whole
+  // (starting afresh must be someone's decision), MismatchError if the newest whole one does not
+  // fit.
   std::optional<Loaded> load_newest(std::span<const MutableArrayView> targets,
                                     Match match = Match::kExact,
                                     const ReadOptions& options = {}) const;
