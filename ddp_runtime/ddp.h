@@ -20,6 +20,7 @@
 #include "ddp_runtime/train/optimizer.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/trainer.h"
+#include "ddp_runtime/train/user_state.h"
 
 namespace ddp {
 
@@ -28,5 +29,6 @@ using comm::World;
 using comm::WorldOptions;
 using train::Trainer;
 using train::TrainOptions;
+using train::UserState;
 
 }  // namespace ddp

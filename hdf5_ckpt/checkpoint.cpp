@@ -9,14 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <mutex>
 #include <set>
 #include <system_error>
 
 #include "hdf5_ckpt/crc32c.h"
-#include "hdf5_ckpt/detail/blocks.h"
+#include "hdf5_ckpt/detail/block_reader.h"
 #include "hdf5_ckpt/detail/extents.h"
-#include "hdf5_ckpt/detail/parallel_for.h"
+#include "hdf5_ckpt/detail/parts.h"
 #include "hdf5_ckpt/detail/posix_read.h"
 #include "hdf5_ckpt/error.h"
 
@@ -27,7 +26,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxListed = 10;
 constexpr std::uint64_t kMetadataPiece = 1ULL << 20;
-constexpr unsigned kMaxThreads = 64;
 
 UniqueFd open_folder(const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -60,77 +58,7 @@ Manifest read_manifest(int folder) {
   }
 }
 
-// Adds up progress from several threads and passes it on one call at a time.
-class Meter {
- public:
-  Meter(const Progress& progress, std::uint64_t total) : progress_(progress), total_(total) {}
-  void add(std::uint64_t bytes) {
-    if (!progress_) return;
-    const std::lock_guard lock(mutex_);
-    done_ += bytes;
-    progress_(done_, total_);
-  }
-
- private:
-  const Progress& progress_;
-  std::uint64_t total_;
-  std::uint64_t done_ = 0;
-  std::mutex mutex_;
-};
-
-// An array and where its bytes go; nowhere, if they are only to be checked.
-struct Wanted {
-  const ArrayInfo* info = nullptr;
-  std::span<std::byte> target;
-};
-
 using WantedByFile = std::map<std::string_view, std::vector<Wanted>>;
-
-// Reads block `block` of the array into `bytes` and compares its checksum.
-void read_block(int fd, const ArrayInfo& array, std::size_t block, std::uint64_t block_bytes,
-                std::span<std::byte> bytes) {
-  const std::uint64_t start = block * block_bytes;
-  const ReadResult result = read_fully(fd, bytes, array.offset + start);
-  const auto where = [&] {
-    return fmt::format("array '{}': bytes {} to {} (in '{}' at offset {})", array.name, start,
-                       start + bytes.size() - 1, array.file, array.offset + start);
-  };
-  if (result.code != 0)
-    throw DamagedError(fmt::format("{} cannot be read: {}", where(),
-                                   std::generic_category().message(result.code)));
-  if (result.bytes != bytes.size())
-    throw DamagedError(fmt::format("{} are missing: the file has been cut off", where()));
-  const std::uint32_t crc = crc32c(bytes);
-  if (crc != array.block_crc32c[block])
-    throw DamagedError(fmt::format("{} are damaged: crc32c is {:08x} and should be {:08x}", where(),
-                                   crc, array.block_crc32c[block]));
-}
-
-// Reads and checks all blocks of `wanted`, which lie in one file.
-void read_arrays(int fd, std::uint64_t block_bytes, std::vector<Wanted> wanted,
-                 const ReadOptions& options, Meter& meter) {
-  std::sort(wanted.begin(), wanted.end(),
-            [](const Wanted& a, const Wanted& b) { return a.info->offset < b.info->offset; });
-  std::vector<std::uint64_t> lengths(wanted.size());
-  std::transform(wanted.begin(), wanted.end(), lengths.begin(),
-                 [](const Wanted& array) { return array.info->length; });
-  const std::vector<Block> blocks = blocks_of(lengths, block_bytes);
-  const unsigned threads = std::clamp(options.threads, 1U, kMaxThreads);
-  std::vector<std::vector<std::byte>> scratch(threads);
-  parallel_for(blocks.size(), threads, [&](std::size_t index, unsigned worker) {
-    const auto [array, block] = blocks[index];
-    const auto& [info, target] = wanted[array];
-    std::span<std::byte> bytes;
-    if (target.empty()) {
-      scratch[worker].resize(std::min(block_bytes, info->length - block * block_bytes));
-      bytes = scratch[worker];
-    } else {
-      bytes = block_of(target, block, block_bytes);
-    }
-    read_block(fd, *info, block, block_bytes, bytes);
-    meter.add(bytes.size());
-  });
-}
 
 void check_metadata(int fd, const FileInfo& file, std::vector<Extent> claimed) {
   std::sort(claimed.begin(), claimed.end(),
@@ -163,6 +91,22 @@ std::string bounded_list(const char* title, const std::vector<std::string>& item
   return text;
 }
 
+// Why `target` cannot be filled from `stored`; empty if it can.
+std::string misfit_of(const StoredArray& stored, const MutableArrayView& target) {
+  const Shape& whole = target.part ? target.part->global_shape : target.shape;
+  if (stored.dtype != target.dtype || stored.shape != whole)
+    return fmt::format("is {} {} there and {} {} here", dtype_name(stored.dtype),
+                       shape_text(stored.shape), dtype_name(target.dtype), shape_text(whole));
+  if (target.part)
+    if (std::string problem = part_problem(target.dtype, target.shape, *target.part);
+        !problem.empty())
+      return "is asked for in a part that " + problem;
+  const auto bytes = byte_count(target.dtype, target.shape);
+  if (bytes != target.bytes.size())
+    return fmt::format("takes {} bytes, not {}", bytes.value_or(0), target.bytes.size());
+  return "";
+}
+
 // What of `targets` the checkpoint does not have as asked for, and the reverse.
 std::string mismatch_text(const Checkpoint& checkpoint, std::span<const MutableArrayView> targets,
                           Match match) {
@@ -171,24 +115,33 @@ std::string mismatch_text(const Checkpoint& checkpoint, std::span<const MutableA
   std::vector<std::string> unexpected;
   std::set<std::string_view> asked;
   for (const MutableArrayView& target : targets) {
-    const ArrayInfo* info = checkpoint.find(target.name);
-    if (!asked.insert(target.name).second)
+    const StoredArray* stored = checkpoint.find(target.name);
+    // Several parts of one array may be asked for, not all of it twice.
+    if (!asked.insert(target.name).second && !target.part)
       different.push_back(fmt::format("'{}' is asked for twice", target.name));
-    else if (info == nullptr)
+    else if (stored == nullptr)
       missing.push_back(fmt::format("'{}'", target.name));
-    else if (info->dtype != target.dtype || info->shape != target.shape)
-      different.push_back(fmt::format("'{}' is {} {} there and {} {} here", target.name,
-                                      dtype_name(info->dtype), shape_text(info->shape),
-                                      dtype_name(target.dtype), shape_text(target.shape)));
-    else if (info->length != target.bytes.size())
-      different.push_back(fmt::format("'{}' takes {} bytes, not {}", target.name, info->length,
-                                      target.bytes.size()));
+    else if (const std::string problem = misfit_of(*stored, target); !problem.empty())
+      different.push_back(fmt::format("'{}' {}", target.name, problem));
   }
   if (match == Match::kExact)
-    for (const ArrayInfo& info : checkpoint.arrays())
-      if (!asked.contains(info.name)) unexpected.push_back(fmt::format("'{}'", info.name));
+    for (const StoredArray& array : checkpoint.arrays())
+      if (!asked.contains(array.name)) unexpected.push_back(fmt::format("'{}'", array.name));
   return bounded_list("missing in the checkpoint", missing) +
          bounded_list("not expected here", unexpected) + bounded_list("different", different);
+}
+
+std::vector<StoredArray> arrays_of(const Manifest& manifest) {
+  std::vector<StoredArray> arrays;
+  const std::span<const ArrayInfo> all(manifest.arrays);
+  for (std::size_t first = 0, next = 0; first < all.size(); first = next) {
+    for (next = first + 1; next < all.size() && all[next].name == all[first].name;) ++next;
+    const ArrayInfo& info = all[first];
+    arrays.push_back({info.name, info.dtype, info.global_shape(),
+                      byte_count(info.dtype, info.global_shape()).value(),
+                      all.subspan(first, next - first)});
+  }
+  return arrays;
 }
 
 // Puts the checkpoint's name in front of what went wrong inside it.
@@ -204,7 +157,10 @@ auto named(const fs::path& path, const Work& work) {
 }  // namespace
 
 Checkpoint::Checkpoint(fs::path path, UniqueFd folder, Manifest manifest)
-    : path_(std::move(path)), folder_(std::move(folder)), manifest_(std::move(manifest)) {}
+    : path_(std::move(path)),
+      folder_(std::move(folder)),
+      manifest_(std::move(manifest)),
+      arrays_(arrays_of(manifest_)) {}
 
 Checkpoint Checkpoint::open(const fs::path& path) {
   UniqueFd folder = open_folder(path);
@@ -224,12 +180,11 @@ UniqueFd Checkpoint::open_file(const FileInfo& file) const {
   return std::move(opened.fd);
 }
 
-const ArrayInfo* Checkpoint::find(std::string_view name) const noexcept {
-  const auto& arrays = manifest_.arrays;
+const StoredArray* Checkpoint::find(std::string_view name) const noexcept {
   const auto found = std::lower_bound(
-      arrays.begin(), arrays.end(), name,
-      [](const ArrayInfo& array, std::string_view wanted) { return array.name < wanted; });
-  return found != arrays.end() && found->name == name ? &*found : nullptr;
+      arrays_.begin(), arrays_.end(), name,
+      [](const StoredArray& array, std::string_view wanted) { return array.name < wanted; });
+  return found != arrays_.end() && found->name == name ? &*found : nullptr;
 }
 
 std::uint64_t Checkpoint::total_bytes() const noexcept {
@@ -238,19 +193,30 @@ std::uint64_t Checkpoint::total_bytes() const noexcept {
   return bytes;
 }
 
+void Checkpoint::read_wanted(WantedByFile by_file, bool from_disk,
+                             const ReadOptions& options) const {
+  std::vector<std::pair<const FileInfo*, BlockList>> lists;
+  std::uint64_t bytes = 0;
+  for (const FileInfo& file : manifest_.files) {
+    const auto found = by_file.find(file.name);
+    if (found == by_file.end()) continue;
+    lists.emplace_back(&file, BlockList(std::move(found->second), file.block_bytes));
+    bytes += lists.back().second.bytes();
+  }
+  Meter meter(options.progress, bytes);
+  for (const auto& [file, list] : lists) {
+    const UniqueFd fd = open_file(*file);
+    if (from_disk) ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    read_blocks(fd.get(), list, options.threads, meter);
+  }
+}
+
 void Checkpoint::verify(const ReadOptions& options) const {
   named(path_, [&] {
     WantedByFile wanted;
-    for (const ArrayInfo& array : manifest_.arrays) wanted[array.file].push_back({&array, {}});
-    std::uint64_t bytes = 0;
-    for (const ArrayInfo& array : manifest_.arrays) bytes += array.length;
-    Meter meter(options.progress, bytes);
-    for (const FileInfo& file : manifest_.files) {
-      const UniqueFd fd = open_file(file);
-      // What is in memory says nothing about the disk.
-      ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
-      read_arrays(fd.get(), file.block_bytes, wanted[file.name], options, meter);
-    }
+    for (const ArrayInfo& info : manifest_.arrays) wanted[info.file].push_back({&info, {}, {}});
+    // What is in memory says nothing about the disk.
+    read_wanted(std::move(wanted), true, options);
   });
   verify_metadata();
 }
@@ -266,19 +232,35 @@ void Checkpoint::verify_metadata() const {
 }
 
 OwnedArray Checkpoint::read(std::string_view name, const ReadOptions& options) const {
-  const ArrayInfo* info = find(name);
-  if (info == nullptr)
+  const StoredArray* stored = find(name);
+  if (stored == nullptr)
     throw MismatchError(fmt::format("checkpoint '{}' has no array '{}'", path_.string(), name));
-  OwnedArray array{info->dtype, info->shape, {}};
+  OwnedArray array{stored->dtype, stored->shape, {}};
   try {
-    array.bytes.resize(info->length);
+    array.bytes.resize(stored->length);
   } catch (const std::exception&) {
     throw Error(fmt::format("array '{}' needs {} bytes of memory, more than there are", name,
-                            info->length));
+                            stored->length));
   }
-  const MutableArrayView target{info->name, info->dtype, info->shape, array.bytes};
+  const MutableArrayView target{stored->name, stored->dtype, stored->shape, array.bytes};
   read_into({&target, 1}, Match::kSubset, options);
   return array;
+}
+
+void Checkpoint::stream(std::string_view name, std::uint64_t piece_bytes,
+                        const ReadOptions& options,
+                        const std::function<void(std::span<const std::byte>)>& take) const {
+  const StoredArray* stored = find(name);
+  if (stored == nullptr)
+    throw MismatchError(fmt::format("checkpoint '{}' has no array '{}'", path_.string(), name));
+  std::vector<std::byte> piece;
+  for_each_piece(stored->dtype, stored->shape, piece_bytes, [&](const Box& box) {
+    piece.resize(byte_count(stored->dtype, box.extent).value());
+    const MutableArrayView target{stored->name, stored->dtype, box.extent, piece,
+                                  PartOf{stored->shape, box.start}};
+    read_into({&target, 1}, Match::kSubset, options);
+    take(piece);
+  });
 }
 
 void Checkpoint::read_into(std::span<const MutableArrayView> targets, Match match,
@@ -290,19 +272,14 @@ void Checkpoint::read_into(std::span<const MutableArrayView> targets, Match matc
         path_.string(), problems));
   named(path_, [&] {
     WantedByFile wanted;
-    std::uint64_t bytes = 0;
-    for (const MutableArrayView& target : targets) {
-      const ArrayInfo* info = find(target.name);
-      if (info->length != 0) wanted[info->file].push_back({info, target.bytes});
-      bytes += info->length;
-    }
-    Meter meter(options.progress, bytes);
-    for (const FileInfo& file : manifest_.files) {
-      const auto found = wanted.find(file.name);
-      if (found == wanted.end()) continue;
-      const UniqueFd fd = open_file(file);
-      read_arrays(fd.get(), file.block_bytes, found->second, options, meter);
-    }
+    for (const MutableArrayView& target : targets)
+      for (const ArrayInfo& part : find(target.name)->parts) {
+        Overlap overlap(box_of(part.shape, part.part), box_of(target.shape, target.part),
+                        itemsize(part.dtype));
+        if (overlap.runs() != 0)
+          wanted[part.file].push_back({&part, std::move(overlap), target.bytes});
+      }
+    read_wanted(std::move(wanted), false, options);
   });
 }
 

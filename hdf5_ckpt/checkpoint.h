@@ -5,27 +5,39 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/detail/unique_fd.h"
 #include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/progress.h"
 
 namespace ddp::ckpt {
 
-// Called with bytes checked so far and bytes in all; from one thread at a time.
-using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
-
 struct ReadOptions {
   unsigned threads = 2;
-  Progress progress = {};
+  Progress progress = {};  // of bytes read and checked
 };
+
+struct Wanted;  // detail/block_reader.h
 
 // Which arrays of the checkpoint a read must name.
 enum class Match {
   kExact,   // all of them: resuming
   kSubset,  // any of them: warm start, inference
+};
+
+// One array of a checkpoint, as a reader sees it, however many parts it is stored in.
+struct StoredArray {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Shape shape;                       // of all of it
+  std::uint64_t length = 0;          // bytes of all of it
+  std::span<const ArrayInfo> parts;  // at least one; belongs to the checkpoint
 };
 
 class Checkpoint {
@@ -36,8 +48,8 @@ class Checkpoint {
 
   const std::filesystem::path& path() const noexcept { return path_; }
   const Manifest& manifest() const noexcept { return manifest_; }
-  const std::vector<ArrayInfo>& arrays() const noexcept { return manifest_.arrays; }
-  const ArrayInfo* find(std::string_view name) const noexcept;
+  const std::vector<StoredArray>& arrays() const noexcept { return arrays_; }  // sorted by name
+  const StoredArray* find(std::string_view name) const noexcept;
   std::uint64_t total_bytes() const noexcept;  // of all HDF5 files
 
   // Reads every byte of every file from the disk and compares checksums. Throws DamagedError
@@ -47,22 +59,31 @@ class Checkpoint {
   // As verify(), for the bytes that belong to no array. They are few.
   void verify_metadata() const;
 
-  // One array in memory of its own. Throws MismatchError if there is no such array.
+  // One array, all of it, in memory of its own. Throws MismatchError if there is no such array.
   OwnedArray read(std::string_view name, const ReadOptions& options = {}) const;
 
-  // Fills every target. Throws MismatchError listing names that are missing or unexpected and
-  // shapes or dtypes that differ, before any byte is read; DamagedError if bytes are wrong, and
-  // then what the targets hold is undefined.
+  // Passes all bytes of one array to `take`, in their order and in pieces of at most `piece_bytes`
+  // (or one element). Throws as read() does.
+  void stream(std::string_view name, std::uint64_t piece_bytes, const ReadOptions& options,
+              const std::function<void(std::span<const std::byte>)>& take) const;
+
+  // Fills every target, which may be a whole array or any part of one (then the same name may come
+  // several times): reads the blocks that hold something of it, and no others. Throws MismatchError
+  // listing names that are missing or unexpected and shapes or dtypes that differ, before any byte
+  // is read; DamagedError if bytes are wrong, and then what the targets hold is undefined.
   void read_into(std::span<const MutableArrayView> targets, Match match = Match::kExact,
                  const ReadOptions& options = {}) const;
 
  private:
   Checkpoint(std::filesystem::path path, UniqueFd folder, Manifest manifest);
   UniqueFd open_file(const FileInfo& file) const;
+  void read_wanted(std::map<std::string_view, std::vector<Wanted>> by_file, bool from_disk,
+                   const ReadOptions& options) const;
 
   std::filesystem::path path_;
   UniqueFd folder_;
   Manifest manifest_;
+  std::vector<StoredArray> arrays_;  // views of manifest_, which moves without moving its arrays
 };
 
 }  // namespace ddp::ckpt

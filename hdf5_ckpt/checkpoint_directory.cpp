@@ -10,6 +10,7 @@
 #include <chrono>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "hdf5_ckpt/detail/folders.h"
 #include "hdf5_ckpt/detail/json_fields.h"
@@ -24,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxSkippedListed = 5;
+constexpr int kMaxListings = 5;
 
 fs::path draft_folder(const fs::path& root, const SaveId& id) {
   return root / owned_folder_name(kBuilding, id.step, id.owner);
@@ -47,9 +49,9 @@ Manifest assemble(const SaveId& id, std::span<const FileRecord> records,
     manifest.files.push_back(record.file);
     manifest.arrays.insert(manifest.arrays.end(), record.arrays.begin(), record.arrays.end());
   }
-  const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
-  std::sort(manifest.files.begin(), manifest.files.end(), by_name);
-  std::sort(manifest.arrays.begin(), manifest.arrays.end(), by_name);
+  std::sort(manifest.files.begin(), manifest.files.end(),
+            [](const FileInfo& a, const FileInfo& b) { return a.name < b.name; });
+  std::sort(manifest.arrays.begin(), manifest.arrays.end(), stored_before);
   return manifest;
 }
 
@@ -63,10 +65,11 @@ std::string damage_in(const fs::path& folder) {
   }
 }
 
-// Tries candidates from the newest down until `accept` takes one.
-std::optional<Loaded> newest_that(const std::vector<Candidate>& candidates, const fs::path& root,
-                                  const std::function<void(const Checkpoint&)>& accept) {
-  std::vector<std::string> skipped;
+// Tries candidates from the newest down until `accept` takes one; `skipped` gets a sentence for
+// each that was passed over.
+std::optional<Checkpoint> newest_of(const std::vector<Candidate>& candidates,
+                                    const std::function<void(const Checkpoint&)>& accept,
+                                    std::vector<std::string>& skipped) {
   for (const Candidate& candidate : candidates) {
     try {
       Checkpoint checkpoint = Checkpoint::open(candidate.path);
@@ -74,17 +77,32 @@ std::optional<Loaded> newest_that(const std::vector<Candidate>& candidates, cons
         throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",
                                        candidate.path.string(), checkpoint.manifest().step));
       accept(checkpoint);
-      return Loaded{std::move(checkpoint), std::move(skipped)};
+      return checkpoint;
     } catch (const DamagedError& error) {
       skipped.push_back(fmt::format("skipped {}", error.what()));
     }
   }
-  if (candidates.empty()) return std::nullopt;
+  return std::nullopt;
+}
+
+std::optional<Loaded> newest_that(const CheckpointDirectory& directory,
+                                  const std::function<void(const Checkpoint&)>& accept) {
+  std::vector<Candidate> candidates = directory.candidates();
+  std::vector<std::string> skipped;
+  for (int listing = 0; listing < kMaxListings; ++listing) {
+    skipped.clear();
+    if (auto found = newest_of(candidates, accept, skipped))
+      return Loaded{std::move(*found), std::move(skipped)};
+    // Another process may have removed those that were listed, having saved newer ones.
+    std::vector<Candidate> now = directory.candidates();
+    if (std::exchange(candidates, std::move(now)) == candidates) break;
+  }
+  if (candidates.empty() && skipped.empty()) return std::nullopt;
   const std::size_t listed = std::min(skipped.size(), kMaxSkippedListed);
   throw Error(fmt::format(
       "none of the {} checkpoints in '{}' is whole: {}; to start afresh all the same, move them "
       "away or choose another directory",
-      candidates.size(), root.string(),
+      skipped.size(), directory.root().string(),
       fmt::join(skipped.begin(), skipped.begin() + static_cast<std::ptrdiff_t>(listed), "; ")));
 }
 
@@ -127,8 +145,9 @@ FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string&
   nlohmann::json all = attributes;
   if (!all.is_object()) throw Error("a file's attributes must be a JSON object");
   all["format"] = "hdf5_ckpt";
-  all["version"] = kReaderVersion;
-  all["min_reader"] = kReaderVersion;
+  const bool parts = std::any_of(arrays.begin(), arrays.end(),
+                                 [](const ArrayView& array) { return array.part.has_value(); });
+  all["version"] = all["min_reader"] = parts ? kPartsVersion : kWholeArraysVersion;
   all["step"] = id.step;
   return write_hdf5_file(draft_folder(root_, id) / file_name, arrays, all, options_.write, *ops_);
 }
@@ -241,15 +260,14 @@ std::vector<Candidate> CheckpointDirectory::candidates() const {
 std::optional<Loaded> CheckpointDirectory::load_newest(std::span<const MutableArrayView> targets,
                                                        Match match,
                                                        const ReadOptions& options) const {
-  return newest_that(candidates(), root_, [&](const Checkpoint& checkpoint) {
+  return newest_that(*this, [&](const Checkpoint& checkpoint) {
     checkpoint.verify_metadata();
     checkpoint.read_into(targets, match, options);
   });
 }
 
 std::optional<Loaded> CheckpointDirectory::newest_verified(const ReadOptions& options) const {
-  return newest_that(candidates(), root_,
-                     [&](const Checkpoint& checkpoint) { checkpoint.verify(options); });
+  return newest_that(*this, [&](const Checkpoint& checkpoint) { checkpoint.verify(options); });
 }
 
 }  // namespace ddp::ckpt

@@ -73,6 +73,8 @@ struct Saved {
 struct Candidate {
   std::uint64_t step = 0;
   std::filesystem::path path;
+
+  bool operator==(const Candidate&) const = default;
 };
 
 struct Loaded {
@@ -101,8 +103,10 @@ class CheckpointDirectory {
   SaveId begin(std::uint64_t step, const OwnerTag& owner);
 
   // Every rank that has something: writes ROOT/.tmp-.../<file_name> ("rank-00003-of-00008.h5").
-  // On return its bytes are durable. Gather the records to the committing rank; if any rank threw,
-  // no rank commits and one calls abandon(). `attributes`: see write_hdf5_file.
+  // An array may be a rank's part of one (ArrayView::part): the parts of all ranks must cover it,
+  // each element once, or commit() throws. On return its bytes are durable. Gather the records to
+  // the committing rank; if any rank threw, no rank commits and one calls abandon(). `attributes`:
+  // see write_hdf5_file.
   FileRecord write_shard(const SaveId& id, const std::string& file_name,
                          std::span<const ArrayView> arrays,
                          const nlohmann::json& attributes = nlohmann::json::object());
@@ -120,8 +124,10 @@ class CheckpointDirectory {
   std::vector<Candidate> candidates() const;
 
   // Fills `targets` from the newest checkpoint whose bytes are right, passing over damaged ones.
-  // Nothing if ROOT holds none at all. Throws Error if it holds some and none is whole (starting
-  // afresh must be someone's decision), MismatchError if the newest whole one does not fit.
+  // Another process may save and remove meanwhile: if all that were listed are gone, it looks
+  // again. Nothing if ROOT holds none at all. Throws Error if it holds some and none is whole
+  // (starting afresh must be someone's decision), MismatchError if the newest whole one does not
+  // fit.
   std::optional<Loaded> load_newest(std::span<const MutableArrayView> targets,
                                     Match match = Match::kExact,
                                     const ReadOptions& options = {}) const;

@@ -1,4 +1,4 @@
-// Bytes of a foreign array in the order in which a checkpoint keeps them.
+// Elements of a foreign array in the order in which a checkpoint keeps them.
 
 #include "hdf5_ckpt/foreign.h"
 
@@ -6,20 +6,33 @@
 
 namespace ddp::ckpt {
 
-std::vector<std::byte> dense_bytes(std::span<const std::byte> file, const ForeignArray& array) {
+bool is_dense(const ForeignArray& array) {
+  std::uint64_t usual = 1;
+  for (std::size_t d = array.shape.size(); d-- > 0;) {
+    if (array.shape[d] == 0) return true;
+    if (array.shape[d] != 1 && array.strides[d] != usual) return false;
+    usual *= array.shape[d];
+  }
+  return true;
+}
+
+void copy_elements(std::span<const std::byte> file, const ForeignArray& array, std::uint64_t first,
+                   std::span<std::byte> out) {
   const std::size_t item = itemsize(array.dtype);
-  std::vector<std::byte> bytes(byte_count(array.dtype, array.shape).value());
   Shape index(array.shape.size(), 0);
-  for (std::size_t at = 0; at < bytes.size(); at += item) {
+  for (std::size_t d = index.size(); d-- > 0 && array.shape[d] != 0;) {
+    index[d] = first % array.shape[d];
+    first /= array.shape[d];
+  }
+  for (std::size_t at = 0; at < out.size(); at += item) {
     std::uint64_t element = 0;
-    for (std::size_t i = 0; i < index.size(); ++i) element += index[i] * array.strides[i];
-    std::memcpy(bytes.data() + at, file.data() + array.offset + element * item, item);
-    for (std::size_t i = index.size(); i-- > 0;) {
-      if (++index[i] < array.shape[i]) break;
-      index[i] = 0;
+    for (std::size_t d = 0; d < index.size(); ++d) element += index[d] * array.strides[d];
+    std::memcpy(out.data() + at, file.data() + array.offset + element * item, item);
+    for (std::size_t d = index.size(); d-- > 0;) {
+      if (++index[d] < array.shape[d]) break;
+      index[d] = 0;
     }
   }
-  return bytes;
 }
 
 }  // namespace ddp::ckpt

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,13 +36,32 @@ std::vector<ForeignArray> parse_safetensors(std::span<const std::byte> head, std
 // pickle only what builds those is understood, everything else is refused. Throws DamagedError.
 std::vector<ForeignArray> parse_torch_file(std::span<const std::byte> file);
 
-// The dense bytes of an array of `file`. The parsers have checked that all of it lies inside.
-std::vector<std::byte> dense_bytes(std::span<const std::byte> file, const ForeignArray& array);
+// Whether its elements lie one after the other, in their order.
+bool is_dense(const ForeignArray& array);
 
-// Both write a new file durably and throw Error if there is one. The arrays are of one checkpoint,
-// names as they are to be in the file. torch.load reads the second as a dictionary, also with
-// weights_only; it may have 4 GiB, a limit of plain zip files.
-void write_safetensors(const std::filesystem::path& path, std::span<const ArrayView> arrays);
-void write_torch_file(const std::filesystem::path& path, std::span<const ArrayView> arrays);
+// Fills `out` with the elements of an array from number `first` on, in the order in which a
+// checkpoint keeps them. The parsers have checked that all of the array lies inside `file`.
+void copy_elements(std::span<const std::byte> file, const ForeignArray& array, std::uint64_t first,
+                   std::span<std::byte> out);
+
+// An array to be written. Names are as they are to be in the file.
+struct ArrayHeader {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+};
+
+// Passes all bytes of array number `index` to `take`, in their order, in as many pieces as it
+// likes: so a file can be larger than memory.
+using TakeBytes = std::function<void(std::span<const std::byte>)>;
+using GiveBytes = std::function<void(std::size_t index, const TakeBytes& take)>;
+
+// Both write a new file durably and throw Error if there is one; if `give` throws, nothing is left.
+// torch.load reads the second as a dictionary, also with weights_only; it may have 4 GiB, a limit
+// of plain zip files.
+void write_safetensors(const std::filesystem::path& path, std::span<const ArrayHeader> arrays,
+                       const GiveBytes& give);
+void write_torch_file(const std::filesystem::path& path, std::span<const ArrayHeader> arrays,
+                      const GiveBytes& give);
 
 }  // namespace ddp::ckpt

@@ -117,7 +117,9 @@ class Walk {
 };
 
 void limit(int what, std::uint64_t most) {
-  const struct rlimit value = {most, most};
+  struct rlimit value = {};
+  ::getrlimit(static_cast<__rlimit_resource>(what), &value);
+  value.rlim_cur = value.rlim_max = std::min<rlim_t>(value.rlim_max, most);
   ::setrlimit(static_cast<__rlimit_resource>(what), &value);
 }
 
@@ -125,7 +127,8 @@ void limit(int what, std::uint64_t most) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_FSIZE, 0);
-  limit(RLIMIT_AS, limits.memory_bytes);
+  // Not RLIMIT_AS: the file itself may be mapped, and is larger than any limit.
+  limit(RLIMIT_DATA, limits.memory_bytes);
   limit(RLIMIT_CPU, limits.cpu_seconds);
   std::string text;
   try {

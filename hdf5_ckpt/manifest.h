@@ -14,7 +14,11 @@ namespace ddp::ckpt {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kSchema = "slurm-ddp/checkpoint/1";
-inline constexpr std::uint64_t kReaderVersion = 1;
+inline constexpr std::uint64_t kReaderVersion = 2;
+// What a reader must know: arrays that are stored in parts came with version 2. A checkpoint
+// without any is written for version 1.
+inline constexpr std::uint64_t kWholeArraysVersion = 1;
+inline constexpr std::uint64_t kPartsVersion = 2;
 
 // Bounds on what a reader accepts and a writer makes.
 inline constexpr std::uint64_t kMaxManifestBytes = 64ULL << 20;
@@ -37,7 +41,7 @@ struct FileInfo {
 // What one writer tells the committer about the file it has made durable.
 struct FileRecord {
   FileInfo file;
-  std::vector<ArrayInfo> arrays;  // sorted by name
+  std::vector<ArrayInfo> arrays;  // sorted by name, none twice
 
   bool operator==(const FileRecord&) const = default;
 };
@@ -50,8 +54,11 @@ struct Manifest {
   std::int64_t created_unix = 0;  // seconds; for people, nothing depends on it
   nlohmann::json state = nlohmann::json::object();
   std::vector<FileInfo> files;    // sorted by name
-  std::vector<ArrayInfo> arrays;  // sorted by name
+  std::vector<ArrayInfo> arrays;  // arrays and parts in the order of stored_before()
 };
+
+// By name; parts of one array by where they start, and empty ones by their file.
+bool stored_before(const ArrayInfo& a, const ArrayInfo& b) noexcept;
 
 // For sending a record to the rank that commits. record_from_json throws Error on anything that
 // record_to_json did not make.
@@ -67,7 +74,8 @@ std::string serialize_manifest(const Manifest& manifest);
 Manifest parse_manifest(std::string_view text);
 
 // The rules: counts, names, offsets inside the file, no overlap, lengths = shape x itemsize,
-// checksums of blocks that combine to the array's. Throws DamagedError naming what breaks one.
+// checksums of blocks that combine to the array's; parts that cover their array, each element once.
+// Throws DamagedError naming what breaks one.
 void check_manifest(const Manifest& manifest);
 
 }  // namespace ddp::ckpt

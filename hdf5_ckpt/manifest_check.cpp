@@ -11,6 +11,7 @@
 #include "hdf5_ckpt/detail/blocks.h"
 #include "hdf5_ckpt/detail/extents.h"
 #include "hdf5_ckpt/detail/names.h"
+#include "hdf5_ckpt/detail/parts.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/manifest.h"
 
@@ -38,19 +39,43 @@ FileTable check_files(const std::vector<FileInfo>& files) {
   return table;
 }
 
+// One span for each array: what is stored of it.
+std::vector<std::span<const ArrayInfo>> by_name(const std::vector<ArrayInfo>& arrays) {
+  std::vector<std::span<const ArrayInfo>> groups;
+  for (auto first = arrays.begin(); first != arrays.end();) {
+    const auto last = std::find_if(first, arrays.end(),
+                                   [&](const ArrayInfo& a) { return a.name != first->name; });
+    groups.emplace_back(first, last);
+    first = last;
+  }
+  return groups;
+}
+
 void check_array_names(const std::vector<ArrayInfo>& arrays) {
   if (arrays.size() > kMaxArrays)
     reject("it lists {} arrays, more than {}", arrays.size(), kMaxArrays);
   std::vector<std::string_view> names;
+  const ArrayInfo* before = nullptr;
   for (const ArrayInfo& array : arrays) {
     if (const std::string problem = array_name_problem(array.name); !problem.empty())
-      reject("the name of array {} {}", names.size(), problem);
-    if (!names.empty() && array.name < names.back())
-      reject("its arrays are not sorted by name: '{}' follows '{}'", array.name, names.back());
-    names.emplace_back(array.name);
+      reject("the name of array {} {}", &array - arrays.data(), problem);
+    if (before != nullptr && array.name < before->name)
+      reject("its arrays are not sorted by name: '{}' follows '{}'", array.name, before->name);
+    const bool next_part = before != nullptr && before->name == array.name && before->part &&
+                           array.part && stored_before(*before, array);
+    if (!next_part) names.emplace_back(array.name);
+    before = &array;
   }
   if (const std::string problem = name_set_problem(names); !problem.empty())
     throw DamagedError(problem);
+}
+
+void check_parts(const std::vector<ArrayInfo>& arrays) {
+  std::uint64_t comparisons = 0;
+  for (const auto& parts : by_name(arrays))
+    if (parts.front().part)
+      if (const std::string problem = cover_problem(parts, comparisons); !problem.empty())
+        reject("array '{}' {}", parts.front().name, problem);
 }
 
 void check_array(const ArrayInfo& array, const FileTable& files) {
@@ -73,6 +98,10 @@ void check_array(const ArrayInfo& array, const FileTable& files) {
            block_count(array.length, file.block_bytes));
   if (combine_blocks(array.block_crc32c, array.length, file.block_bytes) != array.crc32c)
     reject("the checksum of array '{}' is not that of its blocks", array.name);
+  if (!array.part) return;
+  if (const std::string problem = part_problem(array.dtype, array.shape, *array.part);
+      !problem.empty())
+    reject("a part of array '{}' {}", array.name, problem);
 }
 
 void check_overlaps(const std::vector<ArrayInfo>& arrays) {
@@ -92,6 +121,12 @@ void check_overlaps(const std::vector<ArrayInfo>& arrays) {
 
 }  // namespace
 
+bool stored_before(const ArrayInfo& a, const ArrayInfo& b) noexcept {
+  if (const int order = a.name.compare(b.name); order != 0) return order < 0;
+  if (!a.part || !b.part) return false;
+  return std::tie(a.part->start, a.file) < std::tie(b.part->start, b.file);
+}
+
 void check_manifest(const Manifest& manifest) {
   if (const std::string problem = label_problem(manifest.run_id); !problem.empty())
     reject("run_id {}", problem);
@@ -103,6 +138,7 @@ void check_manifest(const Manifest& manifest) {
   check_array_names(manifest.arrays);
   for (const ArrayInfo& array : manifest.arrays) check_array(array, files);
   check_overlaps(manifest.arrays);
+  check_parts(manifest.arrays);
 }
 
 }  // namespace ddp::ckpt

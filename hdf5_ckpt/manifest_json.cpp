@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "hdf5_ckpt/crc32c.h"
@@ -41,6 +42,10 @@ json array_to_json(const ArrayInfo& array) {
     json& blocks = result["block_crc32c"] = json::array();
     for (const std::uint32_t crc : array.block_crc32c) blocks.push_back(checksum_text(crc));
   }
+  if (array.part) {
+    result["global_shape"] = array.part->global_shape;
+    result["start"] = array.part->start;
+  }
   return result;
 }
 
@@ -50,10 +55,10 @@ FileInfo file_from_json(const json& value, const std::string& where) {
           fields.number("block_bytes", kMaxBlockBytes), fields.checksum("metadata_crc32c")};
 }
 
-Shape shape_from_json(const JsonFields& fields) {
+Shape shape_from_json(const JsonFields& fields, const char* key) {
   Shape shape;
-  for (const json& n : fields.list("shape", kMaxRank)) {
-    if (!n.is_number_unsigned()) fields.fail("shape", "holds what is not a whole number");
+  for (const json& n : fields.list(key, kMaxRank)) {
+    if (!n.is_number_unsigned()) fields.fail(key, "holds what is not a whole number");
     shape.push_back(n.get<std::uint64_t>());
   }
   return shape;
@@ -68,18 +73,24 @@ std::vector<std::uint32_t> blocks_from_json(const JsonFields& fields, const Arra
   return blocks;
 }
 
+std::optional<PartOf> part_from_json(const JsonFields& fields) {
+  if (!fields.has("global_shape") && !fields.has("start")) return std::nullopt;
+  return PartOf{shape_from_json(fields, "global_shape"), shape_from_json(fields, "start")};
+}
+
 ArrayInfo array_from_json(const json& value, const std::string& where) {
   const JsonFields fields(value, where);
   const auto dtype = dtype_from_name(fields.text("dtype"));
   if (!dtype) fields.fail("dtype", "is not an element type this version knows");
   ArrayInfo array{.name = fields.text("name"),
                   .dtype = *dtype,
-                  .shape = shape_from_json(fields),
+                  .shape = shape_from_json(fields, "shape"),
                   .file = fields.text("file"),
                   .offset = fields.number("offset", kMaxNumber),
                   .length = fields.number("length", kMaxNumber),
                   .crc32c = fields.checksum("crc32c"),
-                  .block_crc32c = {}};
+                  .block_crc32c = {},
+                  .part = part_from_json(fields)};
   array.block_crc32c = blocks_from_json(fields, array);
   return array;
 }
@@ -101,15 +112,23 @@ std::string lines_of(const std::vector<Item>& items, json (*to_json)(const Item&
   return "[" + text + "]";
 }
 
+// The least version of a reader that understands all of it.
+std::uint64_t min_reader_of(const Manifest& manifest) {
+  const bool parts = std::any_of(manifest.arrays.begin(), manifest.arrays.end(),
+                                 [](const ArrayInfo& array) { return array.part.has_value(); });
+  return parts ? kPartsVersion : kWholeArraysVersion;
+}
+
 // Everything after the checksum's digits.
 std::string body_of(const Manifest& manifest) {
   return fmt::format(
       "\",\n\"schema\": \"{}\",\n\"min_reader\": {},\n\"producer\": \"slurm-ddp {}\",\n"
       "\"step\": {},\n\"epoch\": {},\n\"world_size\": {},\n\"run_id\": {},\n\"created_unix\": {},\n"
       "\"state\": {},\n\"files\": {},\n\"arrays\": {}}}\n",
-      kSchema, kReaderVersion, kVersion, manifest.step, manifest.epoch, manifest.world_size,
-      json(manifest.run_id).dump(), manifest.created_unix, manifest.state.dump(),
-      lines_of(manifest.files, file_to_json), lines_of(manifest.arrays, array_to_json));
+      kSchema, min_reader_of(manifest), kVersion, manifest.step, manifest.epoch,
+      manifest.world_size, json(manifest.run_id).dump(), manifest.created_unix,
+      manifest.state.dump(), lines_of(manifest.files, file_to_json),
+      lines_of(manifest.arrays, array_to_json));
 }
 
 std::uint32_t body_checksum(std::string_view body) {

@@ -7,9 +7,9 @@
 #include <array>
 #include <cstring>
 
-#include "hdf5_ckpt/detail/folders.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/names.h"
+#include "hdf5_ckpt/detail/target_file.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/foreign.h"
 #include "hdf5_ckpt/manifest.h"
@@ -120,25 +120,33 @@ std::vector<ForeignArray> parse_safetensors(std::span<const std::byte> head, std
   return arrays;
 }
 
-void write_safetensors(const std::filesystem::path& path, std::span<const ArrayView> arrays) {
+void write_safetensors(const std::filesystem::path& path, std::span<const ArrayHeader> arrays,
+                       const GiveBytes& give) {
   nlohmann::json header = nlohmann::json::object();
   std::uint64_t offset = 0;
-  for (const ArrayView& array : arrays) {
+  for (const ArrayHeader& array : arrays) {
     const auto name = std::find_if(kNames.begin(), kNames.end(), [&](const DTypeName& known) {
                         return known.dtype == array.dtype;
                       })->name;
-    header[array.name] = {{"dtype", name},
-                          {"shape", array.shape},
-                          {"data_offsets", {offset, offset + array.bytes.size()}}};
-    offset += array.bytes.size();
+    const std::uint64_t end = offset + byte_count(array.dtype, array.shape).value();
+    header[array.name] = {{"dtype", name}, {"shape", array.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
   const std::uint64_t length = text.size();
-  std::vector<std::span<const std::byte>> pieces = {std::as_bytes(std::span(&length, 1)),
-                                                    std::as_bytes(std::span(text))};
-  for (const ArrayView& array : arrays) pieces.push_back(array.bytes);
-  write_durable_pieces(system_file_ops(), path, pieces);
+  TargetFile file(system_file_ops(), path, false);
+  file.reserve(sizeof length + length + offset);
+  std::uint64_t at = 0;
+  const auto append = [&](std::span<const std::byte> bytes) {
+    file.write(bytes, at);
+    at += bytes.size();
+  };
+  append(std::as_bytes(std::span(&length, 1)));
+  append(std::as_bytes(std::span(text)));
+  for (std::size_t i = 0; i < arrays.size(); ++i) give(i, append);
+  file.sync();
+  file.close();
 }
 
 }  // namespace ddp::ckpt

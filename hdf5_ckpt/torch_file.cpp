@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "hdf5_ckpt/detail/folders.h"
 #include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/detail/pickle.h"
 #include "hdf5_ckpt/detail/zip.h"
@@ -147,7 +146,7 @@ class PickleText {
   std::string text_;
 };
 
-const StorageType& storage_type_of(const ArrayView& array) {
+const StorageType& storage_type_of(const ArrayHeader& array) {
   for (const StorageType& known : kStorages)
     if (known.dtype == array.dtype) return known;
   throw Error(fmt::format(
@@ -155,17 +154,21 @@ const StorageType& storage_type_of(const ArrayView& array) {
       array.name, dtype_name(array.dtype)));
 }
 
-std::string pickle_of(std::span<const ArrayView> arrays) {
+std::uint64_t bytes_of(const ArrayHeader& array) {
+  return byte_count(array.dtype, array.shape).value();
+}
+
+std::string pickle_of(std::span<const ArrayHeader> arrays) {
   PickleText pickle;
   pickle.raw("\x80\x02}(");
   for (std::size_t i = 0; i < arrays.size(); ++i) {
-    const ArrayView& array = arrays[i];
+    const ArrayHeader& array = arrays[i];
     const StorageType& type = storage_type_of(array);
     std::vector<std::uint64_t> strides(array.shape.size(), 1);
     for (std::size_t d = strides.size(); d-- > 1;) strides[d - 1] = strides[d] * array.shape[d];
     pickle.text(array.name).raw("ctorch._utils\n_rebuild_tensor_v2\n((");
     pickle.text("storage").raw(fmt::format("ctorch\n{}\n", type.name));
-    pickle.text(std::to_string(i)).text("cpu").number(array.bytes.size() / itemsize(array.dtype));
+    pickle.text(std::to_string(i)).text("cpu").number(bytes_of(array) / itemsize(array.dtype));
     pickle.raw("tQK").raw(std::string_view("\0", 1)).tuple(array.shape).tuple(strides);
     pickle.raw(
         "\x89"
@@ -191,15 +194,22 @@ std::vector<ForeignArray> parse_torch_file(std::span<const std::byte> file) {
   return reader.take();
 }
 
-void write_torch_file(const std::filesystem::path& path, std::span<const ArrayView> arrays) {
+void write_torch_file(const std::filesystem::path& path, std::span<const ArrayHeader> arrays,
+                      const GiveBytes& give) {
   const std::string pickle = pickle_of(arrays);
   const std::string version = "3\n";
-  std::vector<ZipSource> sources = {{"archive/data.pkl", std::as_bytes(std::span(pickle))}};
+  std::vector<ZipSource> sources;
   for (std::size_t i = 0; i < arrays.size(); ++i)
-    sources.push_back({fmt::format("archive/data/{}", i), arrays[i].bytes});
-  sources.push_back({"archive/version", std::as_bytes(std::span(version))});
-  const ZipPieces zip = make_zip(sources);
-  write_durable_pieces(system_file_ops(), path, zip.all);
+    sources.push_back({fmt::format("archive/data/{}", i), bytes_of(arrays[i])});
+  sources.push_back({"archive/data.pkl", pickle.size()});
+  sources.push_back({"archive/version", version.size()});
+  TargetFile file(system_file_ops(), path, false);
+  write_zip(file, sources, [&](std::size_t index, const TakeBytes& take) {
+    if (index < arrays.size()) return give(index, take);
+    take(std::as_bytes(std::span(index == arrays.size() ? pickle : version)));
+  });
+  file.sync();
+  file.close();
 }
 
 }  // namespace ddp::ckpt

@@ -16,7 +16,9 @@
 #include "hdf5_ckpt/detail/extents.h"
 #include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/detail/parallel_for.h"
+#include "hdf5_ckpt/detail/parts.h"
 #include "hdf5_ckpt/detail/skeleton.h"
+#include "hdf5_ckpt/detail/small_arrays.h"
 #include "hdf5_ckpt/detail/target_file.h"
 #include "hdf5_ckpt/error.h"
 
@@ -43,6 +45,10 @@ void check_array(const ArrayView& array) {
   if (!bytes || *bytes != array.bytes.size())
     throw Error(fmt::format("array '{}' of {} {} comes with {} bytes", array.name,
                             dtype_name(array.dtype), shape_text(array.shape), array.bytes.size()));
+  if (!array.part) return;
+  if (const std::string problem = part_problem(array.dtype, array.shape, *array.part);
+      !problem.empty())
+    throw Error(fmt::format("the part of array '{}' {}", array.name, problem));
 }
 
 ArrayList sorted_and_checked(std::span<const ArrayView> arrays) {
@@ -109,18 +115,26 @@ std::span<const std::byte> aligned(std::span<const std::byte> bytes, AlignedBuff
 
 // Writes every array at its offset and returns the checksums of all blocks of each.
 std::vector<std::vector<std::uint32_t>> write_arrays(const ArrayList& arrays,
+                                                     const SmallArrays& small,
                                                      std::span<const std::uint64_t> offsets,
                                                      TargetFile& target,
                                                      const WriteOptions& options) {
   std::vector<std::uint64_t> lengths;
   std::vector<std::vector<std::uint32_t>> crcs;
-  for (const ArrayView* array : arrays) {
-    lengths.push_back(array->bytes.size());
-    crcs.emplace_back(block_count(array->bytes.size(), options.block_bytes));
+  std::uint64_t bytes_in_all = 0;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const std::uint64_t length = arrays[i]->bytes.size();
+    const auto& known = small.crcs()[i];
+    lengths.push_back(known ? 0 : length);
+    // A small array is one block.
+    crcs.emplace_back(block_count(length, options.block_bytes), known.value_or(0));
+    bytes_in_all += lengths.back();
   }
+  small.write(offsets, target);
   const std::vector<Block> blocks = blocks_of(lengths, options.block_bytes);
   const unsigned threads = std::clamp(options.threads, 1U, kMaxThreads);
   std::vector<AlignedBuffer> buffers(threads);
+  Meter meter(options.progress, bytes_in_all);
   parallel_for(blocks.size(), threads, [&](std::size_t index, unsigned worker) {
     const auto [array, block] = blocks[index];
     // Small arrays lie at odd offsets, where a copy would not make the write direct.
@@ -129,6 +143,7 @@ std::vector<std::vector<std::uint32_t>> write_arrays(const ArrayList& arrays,
     if (may_go_direct) bytes = aligned(bytes, buffers[worker]);
     crcs[array][block] = crc32c(bytes);
     target.write(bytes, offsets[array] + block * options.block_bytes);
+    meter.add(bytes.size());
   });
   return crcs;
 }
@@ -141,7 +156,7 @@ std::vector<ArrayInfo> describe(const ArrayList& arrays, std::span<const std::ui
     const ArrayView& array = *arrays[i];
     const std::uint32_t crc = combine_blocks(crcs[i], array.bytes.size(), block_bytes);
     infos.push_back({array.name, array.dtype, array.shape, file, offsets[i], array.bytes.size(),
-                     crc, std::move(crcs[i])});
+                     crc, std::move(crcs[i]), array.part});
   }
   return infos;
 }
@@ -201,10 +216,11 @@ FileRecord write_hdf5_file(const std::filesystem::path& path, std::span<const Ar
   const ArrayList sorted = sorted_and_checked(arrays);
   check_file_size_limit(path, file_size_bound(sorted, attributes));
 
-  Skeleton skeleton(sorted, attributes, options.scratch_dir);
+  const SmallArrays small(sorted);
+  Skeleton skeleton(sorted, small.crcs(), attributes, options.scratch_dir);
   TargetFile target(ops, path, options.direct_io);
   target.reserve(skeleton.size());
-  auto block_crcs = write_arrays(sorted, skeleton.offsets(), target, options);
+  auto block_crcs = write_arrays(sorted, small, skeleton.offsets(), target, options);
 
   FileRecord record;
   record.arrays = describe(sorted, skeleton.offsets(), std::move(block_crcs), path.filename(),

@@ -6,11 +6,12 @@
 // each array's bytes belong and write them there ourselves. That is about twice as fast as
 // H5Dwrite, and an error of the real disk never reaches libhdf5, which does not survive one
 // (HDF5 1.10: a write fails, the close succeeds, the file reads wrong).
-//   1. skeleton in /dev/shm, with crc32c attributes still zero; offsets from H5Dget_offset
+//   1. skeleton in /dev/shm, with crc32c attributes of all but small arrays zero; offsets from H5Dget_offset
 //   2. target created, space for all of it reserved: a full disk is met here
 //   3. arrays written in blocks by `threads` threads, O_DIRECT where alignment allows; the crc32c
-//      of each block is taken from the very bytes handed to the disk
-//   4. crc32c attributes filled in by libhdf5 in the skeleton, which is then closed: so the
+//      of each block is taken from the very bytes handed to the disk. Small arrays were copied and
+//      their crc32c taken before step 1; they are written together where they lie side by side
+//   4. the other crc32c attributes filled in by libhdf5 in the skeleton, which is then closed: so the
 //      checksums inside HDF5's own object headers are right without patching anything by hand
 //   5. all bytes of the skeleton that belong to no array copied, except the first eight; fsync
 //   6. the first eight, which are the HDF5 signature; fsync
@@ -24,6 +25,7 @@
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/file_ops.h"
 #include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/progress.h"
 
 namespace ddp::ckpt {
 
@@ -34,12 +36,13 @@ struct WriteOptions {
   std::uint64_t block_bytes = 4ULL << 20;  // a multiple of 4096, kMinBlockBytes to kMax...
   bool direct_io = true;                   // O_DIRECT where the file system has it
   std::filesystem::path scratch_dir = {};  // for the skeleton; empty: /dev/shm, else $TMPDIR
+  Progress progress = {};                  // of bytes of arrays written
 };
 
 // Writes `arrays` (any order) and `attributes` to a new file `path`, whose folder exists.
-// Array names are paths: "model/conv1.weight" is dataset conv1.weight in group model. `attributes`
-// is a flat JSON object of strings, numbers and booleans for the file's root group. The same
-// arrays, attributes and options give the same bytes.
+// Array names are paths: "model/conv1.weight" is dataset conv1.weight in group model. One file
+// holds at most one part of an array. `attributes` is a flat JSON object of strings, numbers and
+// booleans for the file's root group. The same arrays, attributes and options give the same bytes.
 // Returns when the file's content is durable; making its folder entry durable is the caller's.
 // Throws Error and leaves no file behind; the file must not exist before.
 FileRecord write_hdf5_file(const std::filesystem::path& path, std::span<const ArrayView> arrays,

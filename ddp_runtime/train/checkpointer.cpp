@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
+#include <unordered_set>
 
 #include "ddp_runtime/comm/errors.h"
 #include "hdf5_ckpt/crc32c.h"
@@ -81,6 +83,42 @@ std::vector<NamedTensor> part_of(const TrainingState& state, std::vector<NamedTe
 std::string shard_name(int writer, int writers) {
   if (writers == 1) return "model.h5";
   return fmt::format("rank-{:05}-of-{:05}.h5", writer, writers);
+}
+
+// A line for each array.
+std::string list_of(const std::vector<ckpt::ArrayView>& views) {
+  std::string list;
+  for (const auto& view : views) {
+    list += fmt::format("'{}' {} {}\n", view.name, ckpt::dtype_name(view.dtype),
+                        ckpt::shape_text(view.shape));
+  }
+  return list;
+}
+
+// The first line of `a` that is not in `b`; empty if there is none.
+std::string first_line_missing(const std::string& a, const std::string& b) {
+  std::istringstream text(b);
+  std::unordered_set<std::string> there;
+  for (std::string line; std::getline(text, line);) there.insert(line);
+  std::istringstream lines(a);
+  for (std::string line; std::getline(lines, line);) {
+    if (!there.contains(line)) return line;
+  }
+  return {};
+}
+
+// The first rank whose list_of() is not rank 0's, and an array in which it differs.
+std::string first_disagreement(const std::vector<std::string>& lists) {
+  const auto differs = std::find_if(lists.begin(), lists.end(),
+                                    [&](const auto& list) { return list != lists.front(); });
+  const auto rank = differs - lists.begin();
+  if (const auto more = first_line_missing(*differs, lists.front()); !more.empty()) {
+    return fmt::format("rank {} has {}, rank 0 has not", rank, more);
+  }
+  if (const auto less = first_line_missing(lists.front(), *differs); !less.empty()) {
+    return fmt::format("rank {} has not {}, which rank 0 has", rank, less);
+  }
+  return fmt::format("rank {} has the arrays of rank 0 in another order", rank);
 }
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -165,7 +203,10 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
     try {
       const auto checkpoint = load_on_leader();
       newest_ = checkpoint.path();
-      text = checkpoint.manifest().state.at("position").dump();
+      const auto& saved = checkpoint.manifest().state;
+      const auto user = saved.value("user", nlohmann::json::object());
+      state_.user().require_fit(user);
+      text = nlohmann::json{{"position", saved.at("position")}, {"user", user}}.dump();
       fmt::print("resumed from {} (step {}, made by {} rank{})\n", newest_.string(),
                  checkpoint.manifest().step, checkpoint.manifest().world_size,
                  checkpoint.manifest().world_size == 1 ? "" : "s");
@@ -178,7 +219,9 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   text = group_.broadcast_text(text, 0);
   if (text.empty()) return std::nullopt;
   state_.distribute(seed);
-  const auto position = Position::from_json(nlohmann::json::parse(text));
+  const auto saved = nlohmann::json::parse(text);
+  state_.user().restore(saved.at("user"));
+  const auto position = Position::from_json(saved.at("position"));
   last_saved_step_ = position.step;
   return position;
 }
@@ -195,6 +238,10 @@ ckpt::CheckpointInfo Checkpointer::info_of(const Position& position) const {
   info.world_size = static_cast<std::uint64_t>(group_.size());
   info.run_id = owner_.text();
   info.state = {{"position", position.to_json()}, {"run", run_}};
+  // Rank 0's count; a run that adds none writes what it always wrote.
+  if (group_.rank() == 0) {
+    if (auto values = state_.user().values(); !values.empty()) info.state["user"] = values;
+  }
   return info;
 }
 
@@ -207,19 +254,15 @@ int Checkpointer::writers_of(const std::vector<NamedTensor>& arrays) const {
 
 // Parts of different lists would make a checkpoint with holes.
 void Checkpointer::require_same_arrays(const std::vector<NamedTensor>& arrays) {
-  std::string list;
-  for (const auto& view : views_of(arrays)) {
-    list += fmt::format("{} {} {}\n", view.name, ckpt::dtype_name(view.dtype),
-                        ckpt::shape_text(view.shape));
-  }
+  const std::string list = list_of(views_of(arrays));
   const auto mine = static_cast<std::int64_t>(ckpt::crc32c(std::as_bytes(std::span(list))));
   const auto largest = group_.all_reduce_value(mine, comm::ReduceOp::max);
   const auto smallest = -group_.all_reduce_value(-mine, comm::ReduceOp::max);
   if (largest == smallest) return;
-  throw RuntimeError(fmt::format(
-      "ranks disagree on what a checkpoint is to hold: rank {} has {} arrays (list {:08x}); build "
-      "the same model and optimiser on every rank",
-      group_.rank(), arrays.size(), static_cast<std::uint32_t>(mine)));
+  throw RuntimeError(
+      fmt::format("ranks disagree on what a checkpoint is to hold: {}; build the same model and "
+                  "optimiser, and add the same values, on every rank",
+                  first_disagreement(group_.all_gather_text(list))));
 }
 
 void Checkpointer::save(const Position& position) {

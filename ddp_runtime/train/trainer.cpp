@@ -76,7 +76,7 @@ Trainer::Trainer(comm::Group& group, TrainTask task, TrainOptions options)
       step_(make_training_step(group, task_.module, task_.forward, options_, recorder_)),
       learning_rate_(learning_rate_of(options_, group.size())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
-      state_(group, task_.module, step_->optimizer(), step_->replica()),
+      state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state),
       checkpointer_(group, state_, options_.checkpoint, describe(task_, options_, sampler_)) {
   require_report_directory(group_, options_.report_directory);
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));

@@ -23,6 +23,7 @@
 #include "ddp_runtime/train/run_report.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/training_step.h"
+#include "ddp_runtime/train/user_state.h"
 
 namespace ddp::train {
 
@@ -33,6 +34,7 @@ struct TrainTask {
   torch::nn::Module& module;
   Forward forward;
   data::DataPair data;
+  UserState user_state = {};  // goes into checkpoints beside the model and the optimiser
 };
 
 struct RunResult {

@@ -119,10 +119,12 @@ ckpt::ArrayView array_view(const NamedTensor& t) {
 }
 
 TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
-                             torch::optim::Optimizer& optimizer, DistributedDataParallel* replica)
+                             torch::optim::Optimizer& optimizer, DistributedDataParallel* replica,
+                             const UserState& user)
     : group_(group),
       module_(module),
       replica_(replica),
+      user_(user),
       optimizer_state_(optimizer, named_parameters(module_)) {
   for (const auto& parameter : named_parameters(module_)) {
     parameters_.insert("model/" + parameter.name);
@@ -140,14 +142,20 @@ std::vector<NamedTensor> TrainingState::model_tensors() const {
   return tensors;
 }
 
+// Those that are there before any checkpoint is read, as arrays are named.
+std::vector<NamedTensor> TrainingState::plain_tensors() const {
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, tensor] : model_tensors()) tensors.push_back({"model/" + name, tensor});
+  for (const auto& [name, tensor] : user_.tensors()) tensors.push_back({"user/" + name, tensor});
+  return tensors;
+}
+
 std::vector<NamedTensor> TrainingState::collect() {
   const auto mine = cpu_generator_state();
   auto all = torch::empty({group_.size(), mine.numel()}, torch::kUInt8);
   group_.all_gather(buffer_of(mine), buffer_of(all), "generator states").wait();
   std::vector<NamedTensor> arrays;
-  for (const auto& [name, tensor] : model_tensors()) {
-    arrays.push_back({"model/" + name, tensor.contiguous()});
-  }
+  for (const auto& [name, tensor] : plain_tensors()) arrays.push_back({name, tensor.contiguous()});
   for (const auto& [name, tensor] : optimizer_state_.tensors()) {
     arrays.push_back({std::string(kOptimizer) + name, tensor.contiguous()});
   }
@@ -162,9 +170,9 @@ std::vector<NamedTensor> TrainingState::collect() {
 void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   const torch::NoGradGuard no_grad;
   std::vector<NamedTensor> targets;
-  const auto model = model_tensors();
-  for (const auto& [name, tensor] : model) {
-    targets.push_back({"model/" + name, torch::empty(tensor.sizes(), tensor.options())});
+  const auto plain = plain_tensors();
+  for (const auto& [name, tensor] : plain) {
+    targets.push_back({name, torch::empty(tensor.sizes(), tensor.options())});
   }
   std::vector<std::string> optimizer_names;
   std::int64_t ranks = 0;
@@ -194,14 +202,14 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   for (const auto& target : targets) views.push_back(mutable_view(target));
   checkpoint.read_into(views);
 
-  for (std::size_t i = 0; i < model.size(); ++i) model[i].tensor.copy_(targets[i].tensor);
+  for (std::size_t i = 0; i < plain.size(); ++i) plain[i].tensor.copy_(targets[i].tensor);
   optimizer_state_.commit(optimizer_tensors);
   const auto* first = order.data_ptr<std::int64_t>();
   loaded_order_.assign(first, first + order.numel());
 }
 
 void TrainingState::distribute(std::uint64_t seed) {
-  broadcast_from_leader(group_, model_tensors());
+  broadcast_from_leader(group_, plain_tensors());
 
   nlohmann::json names = nlohmann::json::array();
   auto optimizer_tensors = optimizer_state_.tensors();

@@ -2,6 +2,7 @@
 //
 //   model/<name>              parameters and buffers, by the module's own names
 //   optim/<parameter>/<field> the optimiser's state
+//   user/<name>               tensors that the program added
 //   rng/rank-<r>/cpu          the random number generator of each rank
 //   ddp/gradient_order        which gradients share a bucket follows from it; absent while unknown
 #pragma once
@@ -20,6 +21,7 @@
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/best_evaluation.h"
 #include "ddp_runtime/train/optimizer_state.h"
+#include "ddp_runtime/train/user_state.h"
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/checkpoint.h"
 
@@ -49,7 +51,7 @@ class TrainingState {
  public:
   // `replica`, which may be null, has an order of gradients to keep. All must outlive this.
   TrainingState(comm::Group& group, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
-                DistributedDataParallel* replica);
+                DistributedDataParallel* replica, const UserState& user);
 
   // Collective. The arrays to save, the same on every rank: tensors that own or share the state;
   // they must be written, or copied, before the next step.
@@ -59,19 +61,24 @@ class TrainingState {
   // Buffers (the statistics of BatchNorm) are each rank's own; rank 0's are those that count.
   bool is_replicated(const std::string& array) const;
 
-  // Rank 0: reads a checkpoint into the model and the optimiser. Throws what Checkpoint::read_into
-  // throws, and UsageError if the optimiser does not fit.
+  // Rank 0: reads a checkpoint into the model, the optimiser and the user's tensors. Throws what
+  // Checkpoint::read_into throws, and UsageError if the optimiser does not fit.
   void load(const ckpt::Checkpoint& checkpoint);
-  // Collective, after rank 0 has loaded: all ranks take its model, optimiser and their own
-  // generators. Ranks that the checkpoint does not know get a generator seeded from `seed`.
+  // Collective, after rank 0 has loaded: all ranks take its model, optimiser, user's tensors and
+  // their own generators. Ranks that the checkpoint does not know get a generator seeded from
+  // `seed`.
   void distribute(std::uint64_t seed);
+
+  const UserState& user() const noexcept { return user_; }
 
  private:
   std::vector<NamedTensor> model_tensors() const;
+  std::vector<NamedTensor> plain_tensors() const;
 
   comm::Group& group_;
   torch::nn::Module& module_;
   DistributedDataParallel* replica_;
+  const UserState& user_;
   OptimizerState optimizer_state_;
   std::unordered_set<std::string> parameters_;  // as arrays are named
   std::vector<std::int64_t> loaded_order_;  // likewise: see DistributedDataParallel::gradient_order

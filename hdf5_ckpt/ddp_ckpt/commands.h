@@ -21,6 +21,9 @@ int run_show(const std::filesystem::path& path, const Output& output);
 // Every byte of one checkpoint, or of all in a directory.
 int run_verify(const std::filesystem::path& path, const Output& output);
 
+// Makes view.h5 in a checkpoint and prints its path.
+int run_view(const std::filesystem::path& path);
+
 // How two checkpoints differ.
 int run_diff(const std::filesystem::path& a, const std::filesystem::path& b, const Output& output);
 

@@ -1,16 +1,20 @@
-// ddp-ckpt convert: arrays to and from files of other programs.
+// ddp-ckpt convert: arrays to and from files of other programs, piece by piece: what is in memory
+// at a time does not grow with the file.
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/ddp_ckpt/commands.h"
+#include "hdf5_ckpt/ddp_ckpt/spool.h"
 #include "hdf5_ckpt/ddp_ckpt/text.h"
 #include "hdf5_ckpt/detail/posix_read.h"
 #include "hdf5_ckpt/error.h"
@@ -21,6 +25,9 @@ namespace ddp::ckpt::tool {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Bytes of an array that are read at a time, and the most that threads may hold besides.
+constexpr std::uint64_t kPieceBytes = 16ULL << 20;
 
 // A file as memory, read when looked at.
 class MappedFile {
@@ -45,12 +52,6 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// Arrays and the memory they are views of.
-struct Held {
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<ArrayView> views;
-};
-
 bool is_safetensors(const fs::path& path) {
   return path.extension() == ".safetensors";
 }
@@ -67,56 +68,78 @@ std::vector<ForeignArray> parse(const fs::path& path, std::span<const std::byte>
   return parse_torch_file(bytes);
 }
 
-Held import_from(const fs::path& path, const std::string& prefix) {
-  const MappedFile file(path);
-  const auto arrays = parse(path, file.bytes());
-  Held held;
-  for (const ForeignArray& array : arrays) {
-    held.memory.push_back(dense_bytes(file.bytes(), array));
-    held.views.push_back({prefix + array.name, array.dtype, array.shape, held.memory.back()});
-  }
-  return held;
+std::size_t import_file(const fs::path& from, const fs::path& to, const std::string& prefix) {
+  const MappedFile file(from);
+  const std::vector<ForeignArray> arrays = [&] {
+    try {
+      return parse(from, file.bytes());
+    } catch (const DamagedError& error) {
+      throw DamagedError(fmt::format("'{}' cannot be converted: {}", from.string(), error.what()));
+    }
+  }();
+  const Spool spool(file.bytes(), arrays, to);
+  std::vector<ArrayView> views;
+  for (std::size_t i = 0; i < arrays.size(); ++i)
+    views.push_back(
+        {prefix + arrays[i].name, arrays[i].dtype, arrays[i].shape, spool.dense(i), {}});
+  SaveOptions options;
+  options.write.progress = terminal_progress(to.filename().string());
+  CheckpointDirectory(to, options)
+      .save(0, OwnerTag::of_this_process("convert", 0), views,
+            {.run_id = "converted", .state = {{"source", from.filename().string()}}});
+  return arrays.size();
 }
 
-Held read_with_prefix(const Checkpoint& checkpoint, const std::string& prefix,
-                      const Output& output) {
-  Held held;
-  for (const ArrayInfo& info : checkpoint.arrays()) {
-    if (!info.name.starts_with(prefix) || info.name.size() == prefix.size()) continue;
-    held.memory.push_back(checkpoint.read(info.name, {.threads = output.threads}).bytes);
-    held.views.push_back(
-        {info.name.substr(prefix.size()), info.dtype, info.shape, held.memory.back()});
-  }
-  if (held.views.empty())
+std::vector<const StoredArray*> with_prefix(const Checkpoint& checkpoint,
+                                            const std::string& prefix) {
+  std::vector<const StoredArray*> chosen;
+  for (const StoredArray& array : checkpoint.arrays())
+    if (array.name.starts_with(prefix) && array.name.size() > prefix.size())
+      chosen.push_back(&array);
+  if (chosen.empty())
     throw Error(fmt::format("'{}' has no array whose name starts with '{}'",
                             checkpoint.path().string(), prefix));
-  return held;
+  return chosen;
+}
+
+// As many threads as may hold a block each.
+unsigned threads_for(const Checkpoint& checkpoint, const Output& output) {
+  std::uint64_t block = kMinBlockBytes;
+  for (const FileInfo& file : checkpoint.manifest().files)
+    block = std::max(block, file.block_bytes);
+  return static_cast<unsigned>(std::min<std::uint64_t>(output.threads, 1 + kPieceBytes / block));
+}
+
+std::size_t export_to(const fs::path& to, const Checkpoint& checkpoint, const std::string& prefix,
+                      const Output& output) {
+  const auto chosen = with_prefix(checkpoint, prefix);
+  std::vector<ArrayHeader> headers;
+  std::uint64_t total = 0;
+  for (const StoredArray* array : chosen) {
+    headers.push_back({array->name.substr(prefix.size()), array->dtype, array->shape});
+    total += array->length;
+  }
+  const Progress progress = terminal_progress(to.filename().string());
+  Meter meter(progress, total);
+  const ReadOptions options{threads_for(checkpoint, output), {}};
+  const auto give = [&](std::size_t index, const TakeBytes& take) {
+    checkpoint.stream(chosen[index]->name, kPieceBytes, options,
+                      [&](std::span<const std::byte> bytes) {
+                        take(bytes);
+                        meter.add(bytes.size());
+                      });
+  };
+  (is_safetensors(to) ? write_safetensors : write_torch_file)(to, headers, give);
+  return headers.size();
 }
 
 }  // namespace
 
 int run_convert(const fs::path& from, const fs::path& to, const std::string& prefix,
                 const Output& output) {
-  std::size_t count = 0;
-  if (fs::is_directory(from)) {
-    const Checkpoint checkpoint = Checkpoint::open(checkpoint_at(from));
-    const Held held = read_with_prefix(checkpoint, prefix, output);
-    (is_safetensors(to) ? write_safetensors : write_torch_file)(to, held.views);
-    count = held.views.size();
-  } else {
-    const Held held = [&] {
-      try {
-        return import_from(from, prefix);
-      } catch (const DamagedError& error) {
-        throw DamagedError(
-            fmt::format("'{}' cannot be converted: {}", from.string(), error.what()));
-      }
-    }();
-    CheckpointDirectory(to).save(
-        0, OwnerTag::of_this_process("convert", 0), held.views,
-        {.run_id = "converted", .state = {{"source", from.filename().string()}}});
-    count = held.views.size();
-  }
+  const std::size_t count =
+      fs::is_directory(from) ? export_to(to, Checkpoint::open(checkpoint_at(from)), prefix, output)
+                             : import_file(from, to, prefix);
   fmt::print("{} arrays: '{}' to '{}'\n", count, from.string(), to.string());
   return 0;
 }

@@ -16,20 +16,20 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string kind_of(const ArrayInfo& array) {
+std::string kind_of(const StoredArray& array) {
   return fmt::format("{} {}", dtype_name(array.dtype), shape_text(array.shape));
 }
 
 json names_only_in(const Checkpoint& here, const Checkpoint& there) {
   json names = json::array();
-  for (const ArrayInfo& array : here.arrays())
+  for (const StoredArray& array : here.arrays())
     if (there.find(array.name) == nullptr) names.push_back(array.name);
   return names;
 }
 
 // Nothing if the two are equal to the bit.
-json difference_of(const Checkpoint& a, const ArrayInfo& in_a, const Checkpoint& b,
-                   const ArrayInfo& in_b, const Output& output) {
+json difference_of(const Checkpoint& a, const StoredArray& in_a, const Checkpoint& b,
+                   const StoredArray& in_b, const Output& output) {
   if (in_a.dtype != in_b.dtype || in_a.shape != in_b.shape)
     return {{"name", in_a.name}, {"a", kind_of(in_a)}, {"b", kind_of(in_b)}};
   const ReadOptions options{output.threads, {}};
@@ -70,8 +70,8 @@ int run_diff(const fs::path& path_a, const fs::path& path_b, const Output& outpu
   const Checkpoint b = Checkpoint::open(checkpoint_at(path_b));
   json different = json::array();
   std::size_t equal = 0;
-  for (const ArrayInfo& in_a : a.arrays()) {
-    const ArrayInfo* in_b = b.find(in_a.name);
+  for (const StoredArray& in_a : a.arrays()) {
+    const StoredArray* in_b = b.find(in_a.name);
     if (in_b == nullptr) continue;
     json difference = difference_of(a, in_a, b, *in_b, output);
     if (difference.is_null())

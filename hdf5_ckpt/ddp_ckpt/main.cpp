@@ -29,6 +29,7 @@ constexpr const char* kExamples =
     "  ddp-ckpt show ckpt/step-00001000         names, shapes and state of one\n"
     "  ddp-ckpt show ckpt/                      the same of the newest\n"
     "  ddp-ckpt diff ckpt/step-00001000 other/  do two runs agree to the bit?\n"
+    "  ddp-ckpt view ckpt/step-00001000         one file for h5py, in spite of parts\n"
     "  ddp-ckpt convert ckpt/ m.safetensors --prefix model/   weights for other programs\n\n"
     "Exit status: 0 all is well, 1 something is damaged, different or missing, 2 wrong usage.";
 
@@ -76,6 +77,12 @@ void add_commands(CLI::App& app, Request& request) {
   add_threads(*verify, request);
   verify->callback(
       [&] { request.work = [&] { return tool::run_verify(request.path, request.output); }; });
+
+  CLI::App* view = app.add_subcommand(
+      "view", "Make view.h5, through which h5py sees arrays whole that are stored in parts");
+  view->add_option("PATH", request.path, "Checkpoint, or a directory for its newest one")
+      ->required();
+  view->callback([&] { request.work = [&] { return tool::run_view(request.path); }; });
 
   CLI::App* convert = app.add_subcommand(
       "convert", "To and from .safetensors and .pt (torch.save) files, and from HDF5");

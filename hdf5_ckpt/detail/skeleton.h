@@ -5,18 +5,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/detail/aligned_buffer.h"
+#include "hdf5_ckpt/detail/hdf5_objects.h"
 #include "hdf5_ckpt/detail/unique_fd.h"
 #include "hdf5_ckpt/hdf5_handle.h"
 
 namespace ddp::ckpt {
-
-// Arrays of at least kAlignedArrayBytes start at a multiple of kAlignment in the file.
-inline constexpr std::uint64_t kAlignedArrayBytes = 65536;
 
 // No file of these arrays and attributes is larger, in bytes.
 std::uint64_t file_size_bound(std::span<const ArrayView* const> arrays,
@@ -25,10 +24,12 @@ std::uint64_t file_size_bound(std::span<const ArrayView* const> arrays,
 // The same input gives the same bytes and offsets.
 class Skeleton {
  public:
-  // `arrays` sorted by name, with names that passed names.h; `attributes` a flat object. An empty
-  // `scratch_dir` means /dev/shm, else the system's folder for temporary files. Throws Error.
-  Skeleton(std::span<const ArrayView* const> arrays, const nlohmann::json& attributes,
-           const std::filesystem::path& scratch_dir);
+  // `arrays` sorted by name, with names that passed names.h, and the checksums of those whose bytes
+  // are settled already, in the same order; `attributes` a flat object. An empty `scratch_dir`
+  // means /dev/shm, else the system's folder for temporary files. Throws Error.
+  Skeleton(std::span<const ArrayView* const> arrays,
+           std::span<const std::optional<std::uint32_t>> known_crcs,
+           const nlohmann::json& attributes, const std::filesystem::path& scratch_dir);
 
   // Where the bytes of each array belong, in the order given; 0 for an empty array.
   const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
@@ -36,17 +37,20 @@ class Skeleton {
   // Bytes of the whole file. May shrink a little in finish(), which gives back unused space.
   std::uint64_t size() const noexcept { return size_; }
 
-  // Sets the crc32c attributes, one per array in the order given, and closes the HDF5 file.
+  // Sets the crc32c attributes that were not known, and closes the HDF5 file. `crcs` are of all
+  // arrays in the order given.
   void finish(std::span<const std::uint32_t> crcs);
 
   // After finish(): the file's bytes [offset, offset + bytes.size()), zeros where arrays belong.
   void read(std::span<std::byte> bytes, std::uint64_t offset) const;
 
  private:
+  struct Shared;
   void create_file(const std::filesystem::path& scratch_dir, std::uint64_t metadata_bytes);
-  void create_array(const ArrayView& array, hid_t link, hid_t layout);
+  void create_array(const ArrayView& array, std::optional<std::uint32_t> crc, Shared& shared);
 
   std::vector<std::string> names_;
+  std::vector<bool> needs_crc_;
   std::vector<std::uint64_t> offsets_;
   std::uint64_t size_ = 0;
   Hdf5File file_;

@@ -28,6 +28,8 @@ constexpr std::size_t kCentralBytes = 46;
 constexpr std::uint64_t kAll32 = 0xFFFFFFFF;
 constexpr std::size_t kMaxEntries = 2000000;
 constexpr std::size_t kDataAlignment = 64;
+constexpr std::size_t kMaxWritten = 65534;
+constexpr std::uint64_t kExtraBytes = 4;  // of an extra field, before what it holds
 
 template <typename Number>
 Number number_at(Bytes file, std::uint64_t at) {
@@ -84,15 +86,20 @@ void widen(Bytes file, std::uint64_t extra, std::uint16_t length,
   }
 }
 
-void check_crc(Bytes bytes, std::uint32_t wanted, const std::string& name) {
-  uLong crc = 0;
+// Goes on from `crc`.
+uLong crc_of(Bytes bytes, uLong crc) {
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min<std::size_t>(bytes.size(), 1 << 30));
     crc =
         ::crc32(crc, reinterpret_cast<const Bytef*>(piece.data()), static_cast<uInt>(piece.size()));
     bytes = bytes.subspan(piece.size());
   }
-  if (crc != wanted) throw DamagedError(fmt::format("'{:.100}' in the zip file is damaged", name));
+  return crc;
+}
+
+void check_crc(Bytes bytes, std::uint32_t wanted, const std::string& name) {
+  if (crc_of(bytes, 0) != wanted)
+    throw DamagedError(fmt::format("'{:.100}' in the zip file is damaged", name));
 }
 
 void put(std::vector<std::byte>& to, std::uint64_t value, std::size_t bytes) {
@@ -102,6 +109,82 @@ void put(std::vector<std::byte>& to, std::uint64_t value, std::size_t bytes) {
 void put(std::vector<std::byte>& to, const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));
   to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+// Where a source's header lies, and how much is put behind its name so that its bytes are aligned.
+struct Placed {
+  const ZipSource* source = nullptr;
+  std::uint64_t header = 0;  // bytes from the start of the file
+  std::uint64_t padding = 0;
+  std::uint32_t crc = 0;
+
+  std::uint64_t data() const {
+    return header + kLocalBytes + source->name.size() + kExtraBytes + padding;
+  }
+};
+
+std::vector<Placed> place(std::span<const ZipSource> sources) {
+  if (sources.size() > kMaxWritten)
+    throw Error(
+        fmt::format("a plain zip file has room for {} arrays; write safetensors", kMaxWritten));
+  std::vector<Placed> all;
+  std::uint64_t at = 0;
+  for (const ZipSource& source : sources) {
+    Placed placed{&source, at, 0, 0};
+    placed.padding = (kDataAlignment - placed.data() % kDataAlignment) % kDataAlignment;
+    if (source.size >= kAll32 || placed.data() + source.size >= kAll32)
+      throw Error("the file would exceed 4 GiB, which a plain zip file cannot; write safetensors");
+    at = placed.data() + source.size;
+    all.push_back(placed);
+  }
+  return all;
+}
+
+// The part that local and central headers have in common.
+void put_common(std::vector<std::byte>& to, const Placed& placed, std::uint64_t extra) {
+  put(to, 0, 2);       // flags
+  put(to, 0, 2);       // stored
+  put(to, 0, 2);       // time
+  put(to, 0x0021, 2);  // the first of January 1980
+  put(to, placed.crc, 4);
+  put(to, placed.source->size, 4);
+  put(to, placed.source->size, 4);
+  put(to, placed.source->name.size(), 2);
+  put(to, extra, 2);
+}
+
+std::vector<std::byte> local_header(const Placed& placed) {
+  std::vector<std::byte> header;
+  put(header, kLocal, 4);
+  put(header, 20, 2);
+  put_common(header, placed, placed.padding + kExtraBytes);
+  put(header, placed.source->name);
+  put(header, 0x4246, 2);  // an extra field of a kind that nobody knows: for the alignment
+  put(header, placed.padding, 2);
+  header.resize(header.size() + placed.padding);
+  return header;
+}
+
+std::vector<std::byte> central_directory(const std::vector<Placed>& all, std::uint64_t at) {
+  std::vector<std::byte> central;
+  for (const Placed& placed : all) {
+    put(central, kCentral, 4);
+    put(central, 20, 2);
+    put(central, 20, 2);
+    put_common(central, placed, 0);
+    central.resize(central.size() + 10);  // no comment, disk 0, no attributes
+    put(central, placed.header, 4);
+    put(central, placed.source->name);
+  }
+  const std::uint64_t size = central.size();
+  put(central, kEnd, 4);
+  put(central, 0, 4);
+  put(central, all.size(), 2);
+  put(central, all.size(), 2);
+  put(central, size, 4);
+  put(central, at, 4);
+  put(central, 0, 2);
+  return central;
 }
 
 }  // namespace
@@ -140,67 +223,22 @@ std::map<std::string, ZipEntry> parse_zip(Bytes file) {
   return entries;
 }
 
-ZipPieces make_zip(std::span<const ZipSource> sources) {
-  ZipPieces zip;
-  if (sources.size() > 65534)
-    throw Error("a plain zip file has room for 65534 arrays; write safetensors");
-  std::vector<std::byte> central;
-  std::uint64_t at = 0;
-  // Spans of them are kept: they must not move.
-  zip.owned.reserve(sources.size() + 1);
-  for (const auto& [name, bytes] : sources) {
+void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveBytes& give) {
+  std::vector<Placed> all = place(sources);
+  std::uint64_t end = 0;
+  for (Placed& placed : all) {
+    end = placed.data();
     uLong crc = 0;
-    for (std::size_t done = 0; done < bytes.size(); done += 1 << 30)
-      crc = ::crc32(crc, reinterpret_cast<const Bytef*>(bytes.data() + done),
-                    static_cast<uInt>(std::min<std::size_t>(bytes.size() - done, 1 << 30)));
-    // An extra field of a kind that nobody knows fills up to the alignment.
-    const std::uint64_t start = at + kLocalBytes + name.size() + 4;
-    const std::uint64_t pad = (kDataAlignment - start % kDataAlignment) % kDataAlignment;
-    if (start + pad + bytes.size() >= kAll32)
-      throw Error("the file would exceed 4 GiB, which a plain zip file cannot; write safetensors");
-    std::vector<std::byte> local;
-    const auto common = [crc, length = bytes.size(), name_length = name.size()](
-                            std::vector<std::byte>& to, std::uint64_t extra) {
-      put(to, 0, 2);       // flags
-      put(to, 0, 2);       // stored
-      put(to, 0, 2);       // time
-      put(to, 0x0021, 2);  // the first of January 1980
-      put(to, crc, 4);
-      put(to, length, 4);
-      put(to, length, 4);
-      put(to, name_length, 2);
-      put(to, extra, 2);
-    };
-    put(local, kLocal, 4);
-    put(local, 20, 2);
-    common(local, pad + 4);
-    put(local, name);
-    put(local, 0x4246, 2);
-    put(local, pad, 2);
-    local.resize(local.size() + pad);
-    put(central, kCentral, 4);
-    put(central, 20, 2);
-    put(central, 20, 2);
-    common(central, 0);
-    central.resize(central.size() + 10);  // no comment, disk 0, no attributes
-    put(central, at, 4);
-    put(central, name);
-    at += local.size() + bytes.size();
-    zip.owned.push_back(std::move(local));
-    zip.all.emplace_back(zip.owned.back());
-    zip.all.push_back(bytes);
+    give(static_cast<std::size_t>(placed.source - sources.data()), [&](Bytes bytes) {
+      crc = crc_of(bytes, crc);
+      file.write(bytes, end);
+      end += bytes.size();
+    });
+    placed.crc = static_cast<std::uint32_t>(crc);
+    // Last, since it holds the checksum.
+    file.write(local_header(placed), placed.header);
   }
-  const std::uint64_t size = central.size();
-  put(central, kEnd, 4);
-  put(central, 0, 4);
-  put(central, sources.size(), 2);
-  put(central, sources.size(), 2);
-  put(central, size, 4);
-  put(central, at, 4);
-  put(central, 0, 2);
-  zip.owned.push_back(std::move(central));
-  zip.all.emplace_back(zip.owned.back());
-  return zip;
+  file.write(central_directory(all, end), end);
 }
 
 }  // namespace ddp::ckpt

@@ -6,7 +6,9 @@
 #include <map>
 #include <span>
 #include <string>
-#include <vector>
+
+#include "hdf5_ckpt/detail/target_file.h"
+#include "hdf5_ckpt/foreign.h"
 
 namespace ddp::ckpt {
 
@@ -19,18 +21,15 @@ struct ZipEntry {
 // DamagedError.
 std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file);
 
+// What is to be written under a name.
 struct ZipSource {
   std::string name;
-  std::span<const std::byte> bytes;
+  std::uint64_t size = 0;  // bytes
 };
 
-// A zip file in pieces, to be written one after the other: headers of its own in `owned`, and
-// between them the bytes of the sources, each of which starts at a multiple of 64. Throws Error if
-// it would exceed 4 GiB.
-struct ZipPieces {
-  std::vector<std::vector<std::byte>> owned;
-  std::vector<std::span<const std::byte>> all;
-};
-ZipPieces make_zip(std::span<const ZipSource> sources);
+// Writes a zip file of the sources into a new, empty file; the bytes of each start at a multiple of
+// 64. Throws Error, before anything is written, if it would exceed 4 GiB or 65534 entries, which
+// need another format.
+void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveBytes& give);
 
 }  // namespace ddp::ckpt

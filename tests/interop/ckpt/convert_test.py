@@ -8,6 +8,8 @@ import json
 import os
 import pathlib
 import pickle
+import pty
+import resource
 import struct
 import subprocess
 import sys
@@ -122,6 +124,76 @@ class Convert(unittest.TestCase):
         self.assertFalse((self.at / "n.pt").exists())
         # What is there is never replaced.
         self.assertEqual(self.convert(self.at / "ckpt", self.at / "m.pt").returncode, 1)
+
+    def test_parts_become_whole_arrays(self):
+        subprocess.run([FIXTURE, "parts", self.at / "ckpt", "1"], check=True)
+        matrix = torch.arange(48.0).reshape(6, 8)
+        self.assertEqual(self.convert(self.at / "ckpt", self.at / "m.pt").returncode, 0)
+        loaded = torch.load(self.at / "m.pt")
+        self.assertEqual(sorted(loaded), ["model/bias", "optim/alone", "optim/rows", "optim/tiles"])
+        for name in ("alone", "rows", "tiles"):
+            self.assertTrue(torch.equal(loaded[f"optim/{name}"], matrix), name)
+        # There and back: nothing that diff sees has changed.
+        self.assertEqual(self.convert(self.at / "m.pt", self.at / "whole").returncode, 0)
+        done = subprocess.run([TOOL, "diff", self.at / "ckpt", self.at / "whole"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout),
+                         (0, "4 arrays equal to the bit, 0 different, 0 only in A, 0 only in B\n"))
+
+    # Many times what a process under LIMIT may hold.
+    SIZE = (1 << 30) if os.environ.get("SLURM_DDP_LONG_TESTS") else (192 << 20)
+    LIMIT = (64 << 20) + (4 << 20)  # and one block
+
+    def limited(self, *words):
+        return subprocess.run([TOOL, "convert", *map(str, words)], capture_output=True, text=True, timeout=60,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (self.LIMIT, self.LIMIT)))
+
+    def test_memory_does_not_grow_with_the_file(self):
+        shape = [self.SIZE // 4096 // 4 // 2, 4096]
+        header = json.dumps({"big": {"dtype": "F32", "shape": shape, "data_offsets": [0, self.SIZE // 2]},
+                             "deep": {"dtype": "F32", "shape": [2, self.SIZE // 16],
+                                      "data_offsets": [self.SIZE // 2, self.SIZE]}}).encode()
+        with open(self.at / "big.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header)
+            at = file.tell()
+            file.truncate(at + self.SIZE)  # zeros, and not on the disk
+            for place in range(0, self.SIZE, 1 << 20):
+                file.seek(at + place)
+                file.write(struct.pack("<Q", place + 1))
+        for source, target in (("big.safetensors", "ckpt"), ("ckpt", "again.safetensors"), ("ckpt", "big.pt")):
+            done = self.limited(self.at / source, self.at / target)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        ours = (self.at / "again.safetensors").stat().st_size - self.SIZE
+        subprocess.run(["cmp", f"--ignore-initial={at}:{ours}", self.at / "big.safetensors",
+                        self.at / "again.safetensors"], check=True)
+        # The limit is one: a process that holds all of it does not get by.
+        done = subprocess.run([TOOL, "diff", str(self.at / "ckpt"), str(self.at / "ckpt")], capture_output=True,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (self.LIMIT, self.LIMIT)))
+        self.assertEqual(done.returncode, 1)
+        (self.at / "again.safetensors").unlink()
+        # A tensor that is not dense in its file is put in order on the disk.
+        torch.save({"turned": torch.load(self.at / "big.pt")["big"].t()}, self.at / "turned.pt")
+        (self.at / "big.pt").unlink()
+        done = self.limited(self.at / "turned.pt", self.at / "turned")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        manifest = json.loads((self.at / "turned/step-00000000/manifest.json").read_text())
+        entry, = manifest["arrays"]
+        self.assertEqual(entry["shape"], shape[::-1])
+        ours = np.memmap(self.at / "turned/step-00000000/model.h5", "u4", "r", entry["offset"], tuple(entry["shape"]))
+        whole = np.memmap(self.at / "big.safetensors", "u4", "r", at, tuple(shape))
+        self.assertTrue(np.array_equal(ours, whole.T))
+
+    def test_progress_on_a_terminal(self):
+        subprocess.run([FIXTURE, "save", self.at / "ckpt", "7"], check=True)
+        for source, target in (("ckpt", "m.safetensors"), ("m.safetensors", "again")):
+            terminal, end = pty.openpty()
+            done = subprocess.run([TOOL, "convert", self.at / source, self.at / target], stdout=subprocess.PIPE,
+                                  stderr=end)
+            os.close(end)
+            shown = os.read(terminal, 1 << 20).decode()
+            os.close(terminal)
+            self.assertEqual(done.returncode, 0)
+            self.assertRegex(shown, rf"{target}: .* of [0-9.]+ KiB")
+            self.assertTrue(shown.endswith("\r\x1b[K"), shown)  # the line is wiped
 
     def refused(self, name, data, sentence):
         path = self.at / name

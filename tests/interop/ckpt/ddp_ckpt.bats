@@ -24,6 +24,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "$status" -eq 0 ]
   [[ "$output" == *"ddp-ckpt verify ckpt/"* ]]
   [[ "$output" == *"ddp-ckpt convert ckpt/"* ]]
+  [[ "$output" == *"ddp-ckpt view ckpt/"* ]]
   run "$CKPT_BIN" --version
   [ "$status" -eq 0 ]
   [[ "$output" =~ ^ddp-ckpt\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
@@ -142,6 +143,28 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   run "$CKPT_BIN" diff --json "$STEP" "$ROOT"
   [ "$status" -eq 1 ]
   [ "$(json "(d['equal'], d['equal_arrays'], d['different'])" <<<"$output")" = "(False, 13, [{'elements': 1, 'max_abs': 0.25, 'name': 'model/conv1.weight'}])" ]
+}
+
+@test "arrays in parts: show lists the parts, verify names the damaged one, diff sees whole arrays" {
+  local parts=$BATS_TEST_TMPDIR/parts
+  "$CKPT_FIXTURE" parts "$parts" 1
+  "$CKPT_FIXTURE" parts "$parts" 2
+  run "$CKPT_BIN" show "$parts/step-00000001"
+  [ "$status" -eq 0 ]
+  [[ "$output" =~ optim/tiles\ +float32\ +\[6,\ 8\]\ +4\ parts ]]
+  [[ "$output" =~ from\ \[3,\ 4\]\ +\[3,\ 4\]\ +[0-9a-f]{8}\ +rank-00003-of-00004.h5 ]]
+  run "$CKPT_BIN" show --json "$parts/step-00000001"
+  [ "$(json "[(a['name'], a['shape'], len(a.get('parts', []))) for a in d['arrays'] if a['name'] != 'optim/alone']" <<<"$output")" = \
+    "[('model/bias', [2], 0), ('optim/rows', [6, 8], 4), ('optim/tiles', [6, 8], 4)]" ]
+  offset=$(json "[p['offset'] for a in d['arrays'] for p in a.get('parts', []) if p['start'] == [3, 4]][0]" <<<"$output")
+  run "$CKPT_BIN" diff "$parts/step-00000001" "$parts/step-00000002"
+  [ "$status" -eq 0 ]
+  [ "$output" = "4 arrays equal to the bit, 0 different, 0 only in A, 0 only in B" ]
+  printf 'X' | dd of="$parts/step-00000001/rank-00003-of-00004.h5" bs=1 seek="$offset" conv=notrunc status=none
+  run "$CKPT_BIN" verify "$parts"
+  [ "$status" -eq 1 ]
+  [[ "${lines[0]}" == "whole: "*"step-00000002', 4 arrays, "* ]]
+  [[ "${lines[1]}" == "DAMAGED: "*"array 'optim/tiles': bytes 0 to 47 (in 'rank-00003-of-00004.h5'"* ]]
 }
 
 @test "options can come from a file" {

@@ -1,8 +1,10 @@
 // Writes checkpoints for tests that are not C++:
 //   ckpt_fixture save ROOT STEP [CHANGE]  commits a checkpoint; CHANGE is added to one value
-//   ckpt_fixture expected                 prints what save writes, as JSON with bytes in hex
+//   ckpt_fixture parts ROOT STEP          commits one of arrays in parts: rows and tiles of a
+//   matrix ckpt_fixture expected                 prints what save writes, as JSON with bytes in hex
 //   ckpt_fixture torn FOLDER              files of writers that died at each of their system calls
 
+#include <array>
 #include <cstring>
 #include <iostream>
 #include <limits>
@@ -78,6 +80,43 @@ void save(const std::string& root, std::uint64_t step, float change) {
                                   .state = {{"lr", 0.1}, {"seed", 18446744073709551615ULL}}});
 }
 
+// What one of four ranks holds: element (i, j) of a 6 x 8 matrix is 8 i + j.
+OwnedArray tile(const PartOf& part, const Shape& shape) {
+  std::vector<float> values;
+  for (std::uint64_t i = 0; i < shape[0]; ++i)
+    for (std::uint64_t j = 0; j < shape[1]; ++j)
+      values.push_back(static_cast<float>(8 * (part.start[0] + i) + part.start[1] + j));
+  return make("", DType::kFloat32, shape, values).array;
+}
+
+// Four ranks: "rows" is cut into 3, 0, 2 and 1 rows, "tiles" into four tiles of 3 x 4, "alone" is
+// one rank's part and the others' empty ones, "bias" is whole.
+void save_parts(const std::string& root, std::uint64_t step) {
+  CheckpointDirectory directory(root, {.write = {.block_bytes = 4096}});
+  const SaveId id = directory.begin(step, OwnerTag::of_this_process("fixture", 0));
+  constexpr std::array<std::uint64_t, 5> kFirstRow = {0, 3, 3, 5, 6};
+  std::vector<FileRecord> records;
+  for (std::uint64_t rank = 0; rank < 4; ++rank) {
+    const PartOf rows{{6, 8}, {kFirstRow[rank], 0}};
+    const Shape rows_shape = {kFirstRow[rank + 1] - kFirstRow[rank], 8};
+    const PartOf tiles{{6, 8}, {rank / 2 * 3, rank % 2 * 4}};
+    const PartOf alone{{6, 8}, {0, 0}};
+    const Shape alone_shape = {rank == 1 ? 6U : 0U, 8};
+    const std::array<OwnedArray, 3> held = {tile(rows, rows_shape), tile(tiles, {3, 4}),
+                                            tile(alone, alone_shape)};
+    std::vector<ArrayView> views = {
+        {"optim/rows", DType::kFloat32, rows_shape, held[0].bytes, rows},
+        {"optim/tiles", DType::kFloat32, {3, 4}, held[1].bytes, tiles},
+        {"optim/alone", DType::kFloat32, alone_shape, held[2].bytes, alone}};
+    const std::array<float, 2> bias = {0.5F, -1.0F};
+    if (rank == 2)
+      views.push_back({"model/bias", DType::kFloat32, {2}, std::as_bytes(std::span(bias)), {}});
+    records.push_back(
+        directory.write_shard(id, "rank-0000" + std::to_string(rank) + "-of-00004.h5", views));
+  }
+  directory.commit(id, records, {.world_size = 4, .run_id = "fixture"});
+}
+
 void print_expected() {
   nlohmann::json expected = nlohmann::json::object();
   for (const auto& [name, array] : arrays(0)) {
@@ -118,6 +157,8 @@ int main(int argc, char** argv) {
   try {
     if (words.size() >= 3 && words[0] == "save") {
       save(words[1], std::stoull(words[2]), words.size() > 3 ? std::stof(words[3]) : 0);
+    } else if (words.size() == 3 && words[0] == "parts") {
+      save_parts(words[1], std::stoull(words[2]));
     } else if (words == std::vector<std::string>{"expected"}) {
       print_expected();
     } else if (words.size() == 2 && words[0] == "torn") {

@@ -1,13 +1,14 @@
 #!/usr/bin/python3
 """Checkpoints through h5py: names, values equal to the bit, attributes, torn files refused.
 
-Needs CKPT_FIXTURE, the program that writes them. Exits with 77 where h5py is not installed.
+Needs CKPT_FIXTURE, the program that writes them, and CKPT_BIN, which is ddp-ckpt. Exits with 77 where h5py is not installed.
 """
 
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ except ImportError as error:
     sys.exit(77)
 
 FIXTURE = os.environ["CKPT_FIXTURE"]
+CKPT_BIN = os.environ["CKPT_BIN"]
 DOCUMENT = pathlib.Path(__file__).resolve().parents[3] / "docs" / "checkpoint.md"
 
 
@@ -38,6 +40,7 @@ class Checkpoint(unittest.TestCase):
         root = pathlib.Path(cls.folder.name)
         subprocess.run([FIXTURE, "save", root, "7"], check=True)
         cls.step = root / "step-00000007"
+        subprocess.run([CKPT_BIN, "view", cls.step], check=True, stdout=subprocess.DEVNULL)
         cls.manifest = json.loads((cls.step / "manifest.json").read_text())
         cls.expected = json.loads(subprocess.check_output([FIXTURE, "expected"]))
         cls.file = h5py.File(cls.step / "model.h5", "r")
@@ -138,6 +141,123 @@ class TornFiles(unittest.TestCase):
                 os.truncate(path, size)
                 with self.assertRaises(OSError):
                     h5py.File(path, "r")
+
+
+class Parts(unittest.TestCase):
+    """Arrays in parts: four ranks, see save_parts in fixture.cpp."""
+
+    MATRIX = np.arange(48, dtype=np.float32).reshape(6, 8)
+    # Which ranks' files hold something of an array.
+    HOLDERS = {"optim/rows": (0, 2, 3), "optim/tiles": (0, 1, 2, 3), "optim/alone": (1,), "model/bias": (2,)}
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.step = self.make(self.root / "ck")
+        self.working_folder = os.getcwd()
+        self.addCleanup(os.chdir, self.working_folder)
+
+    @staticmethod
+    def make(root, step="1"):
+        subprocess.run([FIXTURE, "parts", root, step], check=True)
+        return root / f"step-0000000{step}"
+
+    @staticmethod
+    def make_view(step):
+        printed = subprocess.check_output([CKPT_BIN, "view", step], text=True).strip()
+        assert printed == str((step / "view.h5").resolve()), printed
+        return step / "view.h5"
+
+    def expected(self, name):
+        return np.float32([0.5, -1]) if name == "model/bias" else self.MATRIX
+
+    def assert_shows(self, path, names):
+        with h5py.File(path, "r") as view:
+            for name in names:
+                np.testing.assert_array_equal(view[name][...], self.expected(name), name)
+
+    def assert_raises(self, path, names):
+        with h5py.File(path, "r") as view:
+            for name in names:
+                with self.assertRaises((OSError, KeyError), msg=name):
+                    view[name][...]
+
+    def test_each_file_says_where_its_part_lies(self):
+        seen = np.zeros((6, 8), int)
+        for path in sorted(self.step.glob("rank-*.h5")):
+            with h5py.File(path, "r") as file:
+                part = file["optim/tiles"]
+                self.assertEqual(list(part.attrs["global_shape"]), [6, 8])
+                i, j = (int(n) for n in part.attrs["part_offset"])
+                place = np.s_[i:i + part.shape[0], j:j + part.shape[1]]
+                np.testing.assert_array_equal(part[...], self.MATRIX[place])
+                seen[place] += 1
+                self.assertEqual((file.attrs["version"], file.attrs["min_reader"]), (2, 2))
+        self.assertTrue((seen == 1).all())
+
+    def test_a_view_shows_arrays_whole(self):
+        path = self.make_view(self.step)
+        with h5py.File(path, "r") as view:
+            self.assertTrue(view["optim/rows"].is_virtual)
+            np.testing.assert_array_equal(view["optim/tiles"][2:4, 3:5], self.MATRIX[2:4, 3:5])
+            self.assertEqual(len(view[".view/files"]), 4)
+        os.chdir("/")
+        self.assert_shows(path, self.HOLDERS)
+        self.make_view(self.step)  # a second time
+        self.assert_shows(path, self.HOLDERS)
+        # It is no part of the checkpoint, and goes with it.
+        subprocess.run([CKPT_BIN, "verify", self.step], check=True, stdout=subprocess.DEVNULL)
+
+    def test_a_view_raises_if_a_file_is_missing_or_renamed(self):
+        path = self.make_view(self.step)
+        # A folder with files of the same names must not be taken for it.
+        os.chdir(self.make(self.root / "other"))
+        raised = 0
+        for rank in range(4):
+            file = self.step / f"rank-0000{rank}-of-00004.h5"
+            for change in ("renamed", "missing"):
+                away = self.step / "renamed.h5" if change == "renamed" else self.root / "away.h5"
+                file.rename(away)
+                holds = [name for name, ranks in self.HOLDERS.items() if rank in ranks]
+                self.assert_raises(path, holds)
+                self.assert_shows(path, set(self.HOLDERS) - set(holds))
+                raised += len(holds)
+                away.rename(file)
+        self.assertEqual(raised, 18)
+        self.assert_shows(path, self.HOLDERS)
+
+    def test_a_cut_file_is_met_when_it_is_opened(self):
+        path = self.make_view(self.step)
+        file = self.step / "rank-00002-of-00004.h5"
+        for size in (file.stat().st_size - 1, file.stat().st_size // 2, 100):
+            os.truncate(file, size)
+            with h5py.File(path, "r") as view:
+                with self.assertRaises((OSError, KeyError)):
+                    view[".view/files"][file.name]
+                with self.assertRaises((OSError, KeyError)):
+                    view["model/bias"]
+
+    def test_a_view_is_of_one_checkpoint_in_one_place(self):
+        self.make_view(self.step)
+        parts = ["optim/rows", "optim/tiles"]
+        copy = self.root / "copy"
+        shutil.copytree(self.step, copy, symlinks=True)
+        # Another checkpoint comes to the place of the first: the copy must not show that.
+        shutil.rmtree(self.step)
+        self.make(self.root / "ck2", "2").rename(self.step)
+        self.make_view(self.step)
+        self.assert_raises(copy / "view.h5", parts)
+        self.assert_shows(self.make_view(copy), self.HOLDERS)
+
+    def test_names_that_a_view_needs_are_refused(self):
+        self.make_view(self.step)
+        (self.step / "view.h5").unlink()
+        (self.step / "view.h5").mkdir()
+        done = subprocess.run([CKPT_BIN, "view", self.step], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot replace", done.stderr)
+        self.assertEqual(list(self.step.glob(".view.h5.*")), [])
 
 
 if __name__ == "__main__":

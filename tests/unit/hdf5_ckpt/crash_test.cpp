@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "fault_matrix.h"
@@ -44,6 +45,36 @@ using testing::HasSubstr;
   }
 }
 
+// A process that saves and keeps one checkpoint, until the object is gone. It starts with step 1.
+class Saver {
+ public:
+  explicit Saver(const fs::path& root) : child_(::fork()) {
+    if (child_ != 0) return;
+    try {
+      CheckpointDirectory directory(root, test::small_options());
+      const OwnerTag owner = OwnerTag::of_this_process("saver", 0);
+      Retention retention(root, owner);
+      for (std::uint64_t step = 1;; ++step) {
+        directory.save(step, owner, small_model(step).views(), test::test_info());
+        retention.apply({.keep_last = 1});
+      }
+    } catch (...) {
+      ::_exit(3);
+    }
+  }
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+  ~Saver() {
+    ::kill(child_, SIGKILL);
+    int status = 0;
+    ::waitpid(child_, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "the saver ended by itself with " << WEXITSTATUS(status);
+  }
+
+ private:
+  pid_t child_;
+};
+
 // Runs the above and kills it: `delay` after its first acknowledgement, or after its start. The
 // last step it acknowledged, `before` if none.
 std::uint64_t run_and_kill(const fs::path& root, const fs::path& scratch, std::uint64_t before,
@@ -74,6 +105,37 @@ std::uint64_t run_and_kill(const fs::path& root, const fs::path& scratch, std::u
   }
   ::close(ends[0]);
   return step;
+}
+
+TEST(Crash, WhatIsLoadedWhileAnotherProcessSavesAndDeletesIsWhole) {
+  const TempFolder root(test::On::kMemory);
+  const Saver saver(root.path());
+  CheckpointDirectory directory(root.path());
+  while (directory.candidates().empty()) std::this_thread::yield();
+  constexpr std::size_t kLoads = 300;
+  std::size_t loaded_whole = 0;
+  std::size_t told = 0;
+  std::uint64_t newest = 0;
+  std::set<std::uint64_t> steps;
+  while (loaded_whole + told < kLoads) {
+    test::ArraySet memory = small_model(1).zeros();
+    try {
+      const auto loaded = directory.load_newest(memory.targets());
+      ASSERT_TRUE(loaded.has_value()) << "one has been there always";
+      const std::uint64_t step = loaded->checkpoint.manifest().step;
+      ASSERT_EQ(memory, small_model(step)) << step;
+      ASSERT_GE(step, newest);
+      newest = step;
+      steps.insert(step);
+      ++loaded_whole;
+    } catch (const Error& error) {
+      ASSERT_THAT(error.what(), HasSubstr("is whole")) << "neither loaded nor told";
+      ++told;
+    }
+  }
+  EXPECT_GT(steps.size(), 5U) << "the other process hardly saved anything meanwhile";
+  EXPECT_GT(loaded_whole, kLoads / 2);
+  test::expect_in_fault_matrix("load while another process saves and deletes", kLoads);
 }
 
 // How long one save takes here, so that the kills fall into saves on slow machines too.

@@ -75,7 +75,7 @@ class Damage : public testing::Test {
   std::vector<std::size_t> metadata_bytes() const {
     std::vector<bool> claimed(original_.size());
     const Checkpoint checkpoint = Checkpoint::open(step_);
-    for (const ArrayInfo& array : checkpoint.arrays())
+    for (const ArrayInfo& array : checkpoint.manifest().arrays)
       for (std::size_t i = 0; i < array.length; ++i) claimed[array.offset + i] = true;
     std::vector<std::size_t> places;
     for (std::size_t at = 0; at < claimed.size(); ++at)
@@ -145,7 +145,7 @@ TEST_F(Damage, FlippedDataBitsAreFound) {
 
 TEST_F(Damage, AReadOfOneArrayNamesItsDamagedBytes) {
   const Checkpoint checkpoint = Checkpoint::open(step_);
-  const ArrayInfo* info = checkpoint.find("model/conv1.weight");
+  const ArrayInfo* info = &checkpoint.find("model/conv1.weight")->parts.front();
   std::vector<std::byte> bytes = original_;
   bytes[info->offset + 40000] ^= std::byte{4};
   test::put_file_bytes(file_, bytes);
@@ -202,7 +202,7 @@ TEST_F(Damage, PagesOfAnOlderCheckpointAreFound) {
 }
 
 TEST_F(Damage, SwappedBlocksAreFound) {
-  const ArrayInfo info = *Checkpoint::open(step_).find("model/conv1.weight");
+  const ArrayInfo info = Checkpoint::open(step_).find("model/conv1.weight")->parts.front();
   std::vector<std::byte> bytes = original_;
   const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(info.offset);
   std::swap_ranges(first, first + 32768, first + 32768);

@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include <cstring>
 #include <fstream>
@@ -52,7 +54,7 @@ void flip(const fs::path& file, std::uint64_t at) {
 
 // Damages one array of a checkpoint.
 void damage(const Checkpoint& checkpoint, const std::string& array) {
-  const ArrayInfo* info = checkpoint.find(array);
+  const ArrayInfo* info = &checkpoint.find(array)->parts.front();
   flip(checkpoint.path() / info->file, info->offset + info->length - 1);
 }
 
@@ -455,6 +457,27 @@ TEST(Checkpoint, WhatIsNoneIsNamed) {
   EXPECT_THAT(error_of([&] { Checkpoint::open(top.path()); }), HasSubstr("'manifest.json' cannot"));
   std::ofstream(top / "file") << "x";
   EXPECT_THAT(error_of([&] { Checkpoint::open(top / "file"); }), HasSubstr("Not a directory"));
+}
+
+TEST(Load, LooksAgainIfWhatWasListedIsGoneAndSomethingNewerIsThere) {
+  const TempFolder root(test::On::kMemory);
+  CheckpointDirectory directory(root.path(), test::small_options());
+  directory.save(1, test::test_owner(), small_model(1).views(), test::test_info());
+  // While step 1 is read, another process saves step 2 and removes step 1.
+  bool first = true;
+  const ReadOptions options{1, [&](std::uint64_t, std::uint64_t) {
+                              if (!std::exchange(first, false)) return;
+                              directory.save(2, test::test_owner(), small_model(2).views(),
+                                             test::test_info());
+                              std::filesystem::resize_file(root / "step-00000001/model.h5", 9000);
+                              std::filesystem::remove_all(root / "step-00000001");
+                            }};
+  test::ArraySet memory = small_model(1).zeros();
+  const auto loaded = directory.load_newest(memory.targets(), Match::kExact, options);
+  ASSERT_TRUE(loaded.has_value());
+  EXPECT_EQ(loaded->checkpoint.manifest().step, 2U);
+  EXPECT_EQ(memory, small_model(2));
+  EXPECT_THAT(loaded->skipped, testing::IsEmpty());
 }
 
 }  // namespace

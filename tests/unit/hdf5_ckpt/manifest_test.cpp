@@ -183,6 +183,41 @@ TEST(Manifest, NamesWhatAnAttackerChanged) {
       {"array no object", set("/arrays/2", 7), "arrays[2] is 7, not an object"},
       {"too many files", [](json& d) { d["files"] = json(65537, d["files"][0]); },
        "files has 65537 entries"},
+      {"part without its start", [](json& d) { d["arrays"][0]["global_shape"] = {20}; },
+       "arrays[0].start is missing"},
+      {"part of a start", [](json& d) { d["arrays"][0]["start"] = {0}; },
+       "global_shape is missing"},
+      {"start negative",
+       [](json& d) {
+         d["arrays"][0].update({{"global_shape", {20}}, {"start", {-1}}});
+       },
+       "arrays[0].start holds what is not a whole number"},
+      {"part outside",
+       [](json& d) {
+         d["arrays"][0].update({{"global_shape", {20}}, {"start", {11}}});
+       },
+       "a part of array 'model/bias' has [10] from [11], outside of [20]"},
+      {"part alone",
+       [](json& d) {
+         d["arrays"][0].update({{"global_shape", {20}}, {"start", {10}}});
+       },
+       "array 'model/bias' has a hole"},
+      {"part beside the whole",
+       [](json& d) {
+         d["arrays"][1] = d["arrays"][0];
+         d["arrays"][1]["offset"] = 200;
+         d["arrays"][1].update({{"global_shape", {10}}, {"start", {0}}});
+       },
+       "'model/bias' appears twice"},
+      {"parts not in order",
+       [](json& d) {
+         json part = d["arrays"][0];
+         part.update({{"global_shape", {20}}, {"start", {10}}});
+         d["arrays"][0] = part;
+         part.update({{"start", {0}}, {"file", "rank-0.h5"}});
+         d["arrays"][1] = part;
+       },
+       "'model/bias' appears twice"},
       {"deep",
        [](json& d) {
          json deep = 1;
@@ -212,7 +247,7 @@ TEST(Manifest, TextThatIsNoManifestIsRefused) {
 
 TEST(Manifest, NewerFormatIsNotCalledDamage) {
   for (const auto& [key, value] : {std::pair<const char*, json>{"schema", "slurm-ddp/checkpoint/2"},
-                                   std::pair<const char*, json>{"min_reader", 2}}) {
+                                   std::pair<const char*, json>{"min_reader", 3}}) {
     json document = sample_document();
     document[key] = value;
     const std::string text = sign(document);

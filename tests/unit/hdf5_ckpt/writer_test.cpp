@@ -303,7 +303,7 @@ TEST(Skeleton, ClearsUpAfterProcessesKilledLongAgo) {
   make("ddp-ckpt-aaaaaa", 61);
   make("ddp-ckpt-bbbbbb", 10);  // may be at work
   make("other", 1000);
-  const Skeleton skeleton({}, nlohmann::json::object(), scratch.path());
+  const Skeleton skeleton({}, {}, nlohmann::json::object(), scratch.path());
   EXPECT_THAT(test::names_in(scratch.path()), testing::ElementsAre("ddp-ckpt-bbbbbb", "other"));
 }
 
@@ -315,7 +315,8 @@ TEST(Skeleton, LargeArraysAreAligned) {
   std::vector<const ArrayView*> list;
   list.reserve(views.size());
   for (const ArrayView& view : views) list.push_back(&view);
-  const Skeleton skeleton(list, nlohmann::json::object(), "");
+  const std::vector<std::optional<std::uint32_t>> unknown(list.size());
+  const Skeleton skeleton(list, unknown, nlohmann::json::object(), "");
   for (const std::uint64_t offset : skeleton.offsets()) EXPECT_EQ(offset % 4096, 0U);
 }
 
@@ -335,7 +336,8 @@ TEST(Skeleton, LeavesNothingBehindAndFitsItsBound) {
     for (const ArrayView& view : views) list.push_back(&view);
     std::sort(list.begin(), list.end(),
               [](const ArrayView* a, const ArrayView* b) { return a->name < b->name; });
-    Skeleton skeleton(list, {{"a", 1}}, scratch.path());
+    const std::vector<std::optional<std::uint32_t>> unknown(list.size());
+    Skeleton skeleton(list, unknown, {{"a", 1}}, scratch.path());
     EXPECT_TRUE(test::names_in(scratch.path()).empty());
     skeleton.finish(std::vector<std::uint32_t>(list.size()));
     EXPECT_LE(skeleton.size(), file_size_bound(list, {{"a", 1}}));

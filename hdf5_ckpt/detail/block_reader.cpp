@@ -1,0 +1,99 @@
+// A block whose bytes all go to one place is read there; others pass through a buffer.
+
+#include "hdf5_ckpt/detail/block_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+
+#include "hdf5_ckpt/crc32c.h"
+#include "hdf5_ckpt/detail/parallel_for.h"
+#include "hdf5_ckpt/detail/posix_read.h"
+#include "hdf5_ckpt/error.h"
+
+namespace ddp::ckpt {
+namespace {
+
+constexpr unsigned kMaxReaders = 64;
+
+// Reads bytes [begin, begin + bytes.size()) of the array, which are a block, and compares their
+// checksum.
+void read_block(int fd, const ArrayInfo& array, std::uint64_t begin, std::uint64_t block_bytes,
+                std::span<std::byte> bytes) {
+  const ReadResult result = read_fully(fd, bytes, array.offset + begin);
+  const auto where = [&] {
+    return fmt::format("array '{}': bytes {} to {} (in '{}' at offset {})", array.name, begin,
+                       begin + bytes.size() - 1, array.file, array.offset + begin);
+  };
+  if (result.code != 0)
+    throw DamagedError(fmt::format("{} cannot be read: {}", where(),
+                                   std::generic_category().message(result.code)));
+  if (result.bytes != bytes.size())
+    throw DamagedError(fmt::format("{} are missing: the file has been cut off", where()));
+  const std::uint32_t crc = crc32c(bytes);
+  const std::uint32_t expected = array.block_crc32c[begin / block_bytes];
+  if (crc != expected)
+    throw DamagedError(fmt::format("{} are damaged: crc32c is {:08x} and should be {:08x}", where(),
+                                   crc, expected));
+}
+
+// The place in the target for the whole block, if its bytes lie there as they do in the block.
+std::span<std::byte> direct_target(const Wanted& wanted, std::uint64_t begin, std::uint64_t end) {
+  if (!wanted.overlap) return {};
+  const Overlap::Run run = wanted.overlap->run(wanted.overlap->first_run_beyond(begin));
+  if (run.from > begin || run.from + run.length < end) return {};
+  return wanted.target.subspan(run.to + (begin - run.from), end - begin);
+}
+
+// Copies what is wanted of the block [begin, begin + block.size()).
+void scatter(const Wanted& wanted, std::uint64_t begin, std::span<const std::byte> block) {
+  const Overlap& overlap = *wanted.overlap;
+  const std::uint64_t end = begin + block.size();
+  for (std::uint64_t i = overlap.first_run_beyond(begin); i < overlap.runs(); ++i) {
+    const Overlap::Run run = overlap.run(i);
+    if (run.from >= end) break;
+    const std::uint64_t low = std::max(run.from, begin);
+    const std::uint64_t high = std::min(run.from + run.length, end);
+    std::memcpy(wanted.target.data() + run.to + (low - run.from), block.data() + (low - begin),
+                high - low);
+  }
+}
+
+}  // namespace
+
+BlockList::BlockList(std::vector<Wanted> wanted, std::uint64_t block_bytes)
+    : wanted_(std::move(wanted)), block_bytes_(block_bytes) {
+  std::sort(wanted_.begin(), wanted_.end(),
+            [](const Wanted& a, const Wanted& b) { return a.info->offset < b.info->offset; });
+  for (std::size_t i = 0; i < wanted_.size(); ++i) {
+    const auto& [info, overlap, target] = wanted_[i];
+    for (std::uint64_t begin = 0; begin < info->length; begin += block_bytes) {
+      const std::uint64_t end = std::min(info->length, begin + block_bytes);
+      if (overlap && !overlap->touches(begin, end)) continue;
+      entries_.push_back({i, begin, end});
+      bytes_ += end - begin;
+    }
+  }
+}
+
+void read_blocks(int fd, const BlockList& list, unsigned threads, Meter& meter) {
+  threads = std::clamp(threads, 1U, kMaxReaders);
+  std::vector<std::vector<std::byte>> scratch(threads);
+  parallel_for(list.entries().size(), threads, [&](std::size_t index, unsigned worker) {
+    const BlockList::Entry& entry = list.entries()[index];
+    const Wanted& wanted = list.wanted(entry);
+    std::span<std::byte> bytes = direct_target(wanted, entry.begin, entry.end);
+    const bool direct = !bytes.empty();
+    if (!direct) {
+      scratch[worker].resize(entry.end - entry.begin);
+      bytes = scratch[worker];
+    }
+    read_block(fd, *wanted.info, entry.begin, list.block_bytes(), bytes);
+    if (!direct && wanted.overlap) scatter(wanted, entry.begin, bytes);
+    meter.add(bytes.size());
+  });
+}
+
+}  // namespace ddp::ckpt

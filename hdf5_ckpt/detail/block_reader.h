@@ -1,0 +1,50 @@
+#pragma once
+// Reads arrays, or what is wanted of them, block by block: a block is the smallest piece that has a
+// checksum, so that one of which a single byte is wanted is read and checked whole.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/detail/parts.h"
+#include "hdf5_ckpt/progress.h"
+
+namespace ddp::ckpt {
+
+// An array or part in a file, and where its bytes go: those of `overlap` to `target`. Without
+// `overlap` all bytes are checked and go nowhere.
+struct Wanted {
+  const ArrayInfo* info = nullptr;
+  std::optional<Overlap> overlap;
+  std::span<std::byte> target;
+};
+
+// The blocks to read for what is wanted of one file, in the order in which they lie there.
+class BlockList {
+ public:
+  BlockList(std::vector<Wanted> wanted, std::uint64_t block_bytes);
+
+  struct Entry {
+    std::size_t wanted = 0;
+    std::uint64_t begin = 0;  // bytes from the start of the array or part
+    std::uint64_t end = 0;
+  };
+  const std::vector<Entry>& entries() const noexcept { return entries_; }
+  const Wanted& wanted(const Entry& entry) const { return wanted_[entry.wanted]; }
+  std::uint64_t block_bytes() const noexcept { return block_bytes_; }
+  std::uint64_t bytes() const noexcept { return bytes_; }  // of all blocks
+
+ private:
+  std::vector<Wanted> wanted_;
+  std::vector<Entry> entries_;
+  std::uint64_t block_bytes_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+// Throws DamagedError naming the array and the bytes that cannot be read or are wrong.
+void read_blocks(int fd, const BlockList& list, unsigned threads, Meter& meter);
+
+}  // namespace ddp::ckpt

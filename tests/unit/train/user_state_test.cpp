@@ -1,0 +1,175 @@
+// A program's own tensors and values: saved with the training, back on every rank when it goes on.
+#include "ddp_runtime/train/user_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <mutex>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/train/trainer.h"
+
+namespace ddp::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// What a program keeps beside its model: a slow average of the weights and how often it was moved.
+struct Teacher {
+  torch::Tensor weights = torch::zeros({64, 10}).t();  // not contiguous
+  std::int64_t moves = 0;
+
+  void follow(const torch::Tensor& student) {
+    const torch::NoGradGuard no_grad;
+    weights.mul_(0.9).add_(student, 0.1);
+    ++moves;
+  }
+};
+
+class UserStateTraining : public testing::Test {
+ protected:
+  void SetUp() override {
+    torch::set_num_threads(1);
+    std::string pattern = (fs::temp_directory_path() / "ddp-user-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    options_.batch = 32;
+    options_.epochs = 1;
+    options_.checkpoint.directory = folder_;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  // Trains on two ranks to step `steps`; `add` says what goes into the checkpoints. Returns rank
+  // 1's teacher: rank 0's is what was saved.
+  template <class Add>
+  Teacher train(std::int64_t steps, const Add& add) {
+    options_.steps = steps;
+    Teacher result;
+    std::mutex seeding;
+    comm::run_ranks(2, [&](comm::Group& group) {
+      std::unique_ptr<torch::nn::Linear> model;
+      {
+        const std::lock_guard lock(seeding);
+        torch::manual_seed(1);
+        model = std::make_unique<torch::nn::Linear>(64, 10);
+      }
+      Teacher teacher;
+      auto& student = **model;
+      TrainTask task{"test",
+                     "test",
+                     "linear",
+                     student,
+                     [&](const torch::Tensor& x) {
+                       if (torch::GradMode::is_enabled()) teacher.follow(student.weight);
+                       return student.forward(x.flatten(1));
+                     },
+                     data::open_data("digits")};
+      add(task.user_state, teacher);
+      Trainer(group, std::move(task), options_).fit();
+      if (group.rank() == 1) result = teacher;
+    });
+    return result;
+  }
+
+  static void add_all(UserState& state, Teacher& teacher) {
+    state.add("teacher/weights", teacher.weights);
+    state.add(
+        "moves", [&] { return nlohmann::json(teacher.moves); },
+        [&](const nlohmann::json& value) { teacher.moves = value.get<std::int64_t>(); });
+  }
+
+  template <class Call>
+  static std::string error_of(const Call& call) {
+    try {
+      call();
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "no usage error";
+  }
+
+  fs::path folder_;
+  TrainOptions options_;
+};
+
+TEST_F(UserStateTraining, IsBackOnEveryRankWhenTheRunGoesOn) {
+  options_.checkpoint.directory.clear();
+  const auto whole = train(12, add_all);
+  options_.checkpoint.directory = folder_;
+  train(5, add_all);
+  const auto resumed = train(12, add_all);
+  EXPECT_EQ(whole.moves, 12);
+  EXPECT_EQ(resumed.moves, 12);
+  EXPECT_TRUE(torch::equal(resumed.weights, whole.weights));
+  EXPECT_GT(whole.weights.abs().sum().item<double>(), 0);
+  const auto checkpoint = ckpt::Checkpoint::open(folder_ / "step-00000012");
+  EXPECT_EQ(checkpoint.manifest().state.at("user"), (nlohmann::json{{"moves", 12}}));
+  ASSERT_NE(checkpoint.find("user/teacher/weights"), nullptr);
+  EXPECT_EQ(checkpoint.find("user/teacher/weights")->shape, (ckpt::Shape{10, 64}));
+}
+
+TEST_F(UserStateTraining, WhatDoesNotFitIsNamed) {
+  train(2, add_all);
+  const auto resume = [&](const auto& add) { return error_of([&] { train(4, add); }); };
+  EXPECT_THAT(resume([](UserState&, Teacher&) {}), HasSubstr("not expected here: 'user/teacher/w"));
+  EXPECT_THAT(resume([](UserState& state, Teacher& teacher) {
+                add_all(state, teacher);
+                state.add("other", teacher.weights);
+              }),
+              HasSubstr("missing in the checkpoint: 'user/other'"));
+  EXPECT_THAT(resume([](UserState& state, Teacher& teacher) {
+                state.add("teacher/weights", torch::zeros({10, 63}));
+                static_cast<void>(teacher);
+              }),
+              HasSubstr("float32 [10, 64] there and float32 [10, 63] here"));
+  EXPECT_THAT(resume([](UserState& state, Teacher& teacher) {
+                state.add("teacher/weights", teacher.weights);
+                state.add(
+                    "stage", [] { return nlohmann::json(1); }, [](const auto&) {});
+              }),
+              HasSubstr("(missing there: 'stage'; not expected here: 'moves')"));
+  EXPECT_THAT(resume([](UserState& state, Teacher& teacher) {
+                state.add("teacher/weights", teacher.weights);
+                state.add(
+                    "moves", [] { return nlohmann::json(1); },
+                    [](const nlohmann::json& value) { value.get<std::string>(); });
+              }),
+              HasSubstr("the value 'moves' of the checkpoint cannot be taken: "));
+  EXPECT_EQ(train(4, add_all).moves, 4) << "none of the attempts has harmed it";
+}
+
+TEST_F(UserStateTraining, ANumberThatJsonHasNotFailsTheSave) {
+  testing::internal::CaptureStderr();
+  const auto moved = train(2, [](UserState& state, Teacher&) {
+    state.add(
+        "loss", [] { return nlohmann::json(std::nan("")); }, [](const auto&) {});
+  });
+  EXPECT_EQ(moved.moves, 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("/user/loss is not a finite"));
+}
+
+TEST(UserState, NamesAreGivenOnce) {
+  UserState state;
+  state.add("a", torch::zeros({1}));
+  const auto error = [&](const std::string& name, const torch::Tensor& tensor) {
+    try {
+      state.add(name, tensor);
+    } catch (const UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_THAT(error("a", torch::zeros({1})), HasSubstr("the name 'a' for a user's value"));
+  EXPECT_THAT(error("", torch::zeros({1})), HasSubstr("is empty"));
+  EXPECT_THAT(error("b", {}), HasSubstr("the tensor 'b' for checkpoints is not defined"));
+  EXPECT_THROW(state.add(
+                   "a", [] { return nlohmann::json(1); }, [](const auto&) {}),
+               UsageError);
+}
+
+}  // namespace
+}  // namespace ddp::train
