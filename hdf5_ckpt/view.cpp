@@ -67,8 +67,7 @@ std::vector<const ArrayInfo*> solid_parts(const StoredArray& array) {
 class View {
  public:
   View(const Checkpoint& checkpoint, fs::path folder, std::string prefix, const fs::path& file)
-      : folder_(std::move(folder)), prefix_(std::move(prefix)) {
-    link_ = utf8_link();
+      : folder_(std::move(folder)), prefix_(std::move(prefix)), link_(utf8_link()) {
     const char* const action = "set the properties of links";
     hdf5_check(H5Pset_create_intermediate_group(link_.get(), 1), action);
     const Hdf5Properties create = timeless(H5P_FILE_CREATE);

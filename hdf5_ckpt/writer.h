@@ -6,13 +6,14 @@
 // each array's bytes belong and write them there ourselves. That is about twice as fast as
 // H5Dwrite, and an error of the real disk never reaches libhdf5, which does not survive one
 // (HDF5 1.10: a write fails, the close succeeds, the file reads wrong).
-//   1. skeleton in /dev/shm, with crc32c attributes of all but small arrays zero; offsets from H5Dget_offset
+//   1. skeleton in /dev/shm, with crc32c attributes still zero except those of small arrays;
+//      offsets from H5Dget_offset
 //   2. target created, space for all of it reserved: a full disk is met here
 //   3. arrays written in blocks by `threads` threads, O_DIRECT where alignment allows; the crc32c
 //      of each block is taken from the very bytes handed to the disk. Small arrays were copied and
 //      their crc32c taken before step 1; they are written together where they lie side by side
-//   4. the other crc32c attributes filled in by libhdf5 in the skeleton, which is then closed: so the
-//      checksums inside HDF5's own object headers are right without patching anything by hand
+//   4. the other crc32c attributes filled in by libhdf5 in the skeleton, which is then closed: so
+//      the checksums inside HDF5's own object headers are right without patching anything by hand
 //   5. all bytes of the skeleton that belong to no array copied, except the first eight; fsync
 //   6. the first eight, which are the HDF5 signature; fsync
 // A file torn before step 6 is over has no signature: HDF5 tools refuse it.

@@ -223,7 +223,7 @@ std::vector<Box> random_cut(const Shape& shape, std::size_t count, std::mt19937&
 
 TEST(Parts, ListsChangedAtRandomAreTakenOnlyIfEachElementIsThereOnce) {
   std::mt19937 random(11);
-  constexpr std::size_t kCases = 100000;
+  const std::size_t kCases = test::long_tests() ? 1000000 : 20000;
   std::size_t taken = 0;
   for (std::size_t i = 0; i < kCases; ++i) {
     Shape shape;
