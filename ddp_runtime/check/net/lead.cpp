@@ -254,7 +254,8 @@ void Programme::last_look() {
   const json order{{"do", "last_look"}};
   for (const auto& [rank, answer] : leader_.ask_all(order, "the end", options_.grace)) {
     if (!answer.contains("unix_time") || !answer.contains("counters")) continue;
-    offsets.last[rank] = answer.at("unix_time").get<double>() - answer.at("arrived").get<double>();
+    offsets.last[rank] =
+        answer.at("unix_time").get<double>() - answer.at("arrival_time").get<double>();
     const Hello& hello = leader_.present().at(rank);
     const auto& devices = used_[hello.node];
     for (auto& finding : judge_counters(counters_of(hello.counters, devices),

@@ -117,7 +117,7 @@ void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes)
   try {
     const bool open = channel.fill();
     while (auto message = channel.next()) {
-      (*message)["arrived"] = unix_now();
+      (*message)["arrival_time"] = unix_now();
       // Answers to earlier orders come from tasks that were slow then.
       const auto inbox = inboxes.find(message->at("id").get<std::uint64_t>());
       if (inbox != inboxes.end()) inbox->second[rank] = std::move(*message);

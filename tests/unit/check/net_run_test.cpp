@@ -316,8 +316,8 @@ TEST_F(LeaderOnTheWire, AnswersBearTheTimeOfTheirArrival) {
   const ByRank answers = leader.ask(orders, "the test", std::chrono::milliseconds(1000));
   const double after = unix_time({});  // the silent one was given a second for a sign of life
   puppets.join();
-  EXPECT_GE(answers.at(0).at("arrived").get<double>(), before);
-  EXPECT_LT(answers.at(0).at("arrived").get<double>(), after - 0.9);
+  EXPECT_GE(answers.at(0).at("arrival_time").get<double>(), before);
+  EXPECT_LT(answers.at(0).at("arrival_time").get<double>(), after - 0.9);
 }
 
 // Aggregations have been seen to lose everybody's result in jobs of more than 300 nodes.
