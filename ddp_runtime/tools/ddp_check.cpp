@@ -112,7 +112,8 @@ void add_act(CLI::App& command, Outputs& outputs) {
 
 void add_node(CLI::App& app, NodeArguments& arguments, Outputs& outputs) {
   CLI::App& node = *app.add_subcommand(
-      "node", "Check this machine: interfaces, InfiniBand ports, limits, storage, name, clock");
+      "node",
+      "Check this machine: interfaces, RDMA ports, GPUs, limits, memory, storage, name, clock");
   add_outputs(node, outputs);
   add_act(node, outputs);
   node.add_option("--name", arguments.node, "What to call this node [its host name]");

@@ -150,3 +150,13 @@ change_behind_its_back() {
   run -3 node --frobnicate
   [ ! -e node.json ]
 }
+
+@test "GPUs that a step asked for and that are not there are CRITICAL; without a wish nothing is said" {
+  [ ! -e /proc/driver/nvidia ] || skip "this machine has GPUs"
+  SLURM_GPUS_ON_NODE=2 run -2 node
+  [ "$(severity gpu.present)" = CRITICAL ]
+  [ "$(severity gpu.health)" = UNKNOWN ]
+  [[ $output == *'CRITICAL here gpu.present: 0 GPUs, expected at least 2: by SLURM_GPUS_ON_NODE'* ]]
+  run node
+  [ -z "$(severity gpu.present)$(severity gpu.health)" ]
+}

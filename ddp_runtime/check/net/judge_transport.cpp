@@ -47,7 +47,8 @@ std::vector<Finding> judge_transport(const std::string& kind, const Transports& 
   }
   const auto rdma = std::count_if(transports.begin(), transports.end(),
                                   [](const auto& entry) { return by_rdma(entry.second); });
-  const bool most = 2 * rdma > static_cast<std::ptrdiff_t>(transports.size());
+  // IP over InfiniBand counts on its port too, which for TCP is no better than another interface.
+  const bool most = kind != "tcp" && 2 * rdma > static_cast<std::ptrdiff_t>(transports.size());
   std::vector<Finding> findings;
   for (const auto& [node, transport] : transports) {
     finding.evidence = transport.modules;

@@ -17,9 +17,10 @@ struct NodeTransport {
 };
 using Transports = std::map<std::string, NodeTransport>;  // by node
 
-// One finding that says what was used, or one for each node that used interfaces where most used
-// RDMA ports. `rail`, if any, is the interface that should have carried the data: a node where
-// another did is named too. UNKNOWN if no node answered. `kind` begins the name: "mpi.transport".
+// One finding that says what was used, or, except over TCP, one for each node that used interfaces
+// where most used RDMA ports. `rail`, if any, is the interface that should have carried the data: a
+// node where another did is named too. UNKNOWN if no node answered. `kind` begins the name:
+// "mpi.transport".
 std::vector<Finding> judge_transport(const std::string& kind, const Transports& transports,
                                      const std::string& rail = {});
 

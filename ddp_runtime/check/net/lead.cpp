@@ -254,9 +254,8 @@ void Programme::last_look() {
   const json order{{"do", "last_look"}};
   for (const auto& [rank, answer] : leader_.ask_all(order, "the end", options_.grace)) {
     if (!answer.contains("unix_time") || !answer.contains("counters")) continue;
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
     offsets.last[rank] =
-        answer.at("unix_time").get<double>() - std::chrono::duration<double>(now).count();
+        answer.at("unix_time").get<double>() - answer.at("arrival_time").get<double>();
     const Hello& hello = leader_.present().at(rank);
     const auto& devices = used_[hello.node];
     for (auto& finding : judge_counters(counters_of(hello.counters, devices),
@@ -352,7 +351,8 @@ void Programme::measure_pairs(const Way& way) {
   for (const auto& node : nodes_) {
     const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front()) &&
                          has_way(leader_.present().at(node.ranks.front()), stage);
-    measured.accused.push_back(!answers);
+    // Where the stage broke off, who was not measured is no finding of its own.
+    measured.accused.push_back(!answers || !pairs.broken().empty());
     measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), way) : std::nullopt);
   }
   verdict_.findings.add(judge_pairs(measured, options_.rules));

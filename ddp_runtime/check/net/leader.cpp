@@ -14,6 +14,10 @@ constexpr std::size_t kMostStrangers = 64;
 // Of a long wait, before the silent are asked for a sign of life.
 constexpr int kGracesBetweenSigns = 2;
 
+double unix_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 Deadline in(std::chrono::milliseconds patience) {
   return Clock::now() + patience;
 }
@@ -64,8 +68,7 @@ bool Leader::greet(Channel& channel) {
       return true;
     }
     channel->send({{"welcome", hello.rank}}, in(kSendPatience));
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    clock_offsets_[hello.rank] = hello.unix_time - std::chrono::duration<double>(now).count();
+    clock_offsets_[hello.rank] = hello.unix_time - unix_now();
     present_.emplace(hello.rank, hello);
     channels_.emplace(hello.rank, std::move(channel));
   } catch (const NetError&) {
@@ -114,6 +117,7 @@ void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes)
   try {
     const bool open = channel.fill();
     while (auto message = channel.next()) {
+      (*message)["arrival_time"] = unix_now();
       // Answers to earlier orders come from tasks that were slow then.
       const auto inbox = inboxes.find(message->at("id").get<std::uint64_t>());
       if (inbox != inboxes.end()) inbox->second[rank] = std::move(*message);

@@ -49,8 +49,8 @@ class Leader {
 
   // Sends each rank its order and gathers the answers that come within `patience`. Who does not
   // answer is asked for a sign of life, now and then and at the end, and lost if it gives none; who
-  // gives one is only slow.
-  // `during` is what the lost ones are said to have been lost in.
+  // gives one is only slow. Each answer has "arrival_time": when, in seconds since 1970 by this
+  // clock. `during` is what the lost ones are said to have been lost in.
   ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience);
 
   // The same order for all that can be reached, for what they do together: when one of them is lost

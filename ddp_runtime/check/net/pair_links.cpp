@@ -66,7 +66,7 @@ std::unique_ptr<PairLink> call_peer(const std::string& host, std::uint16_t port,
 }
 
 std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exchange,
-                                     Deadline deadline, const std::string& interface) {
+                                     Deadline deadline) {
   while (auto socket = accept_until(listener, deadline)) {
     Preamble preamble{};
     try {
@@ -77,7 +77,6 @@ std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exc
       continue;
     }
     if (preamble == Preamble{kMagic, exchange}) {
-      if (!interface.empty()) keep_on(socket->get(), interface);
       return std::make_unique<TcpLink>(std::move(*socket), deadline);
     }
   }

@@ -19,7 +19,7 @@ std::unique_ptr<PairLink> call_peer(const std::string& host, std::uint16_t port,
 
 // Waits for the peer's call for this exchange and drops all others. Throws NetError.
 std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exchange,
-                                     Deadline deadline, const std::string& interface = {});
+                                     Deadline deadline);
 
 // Messages of the group, which must outlive the link.
 std::unique_ptr<PairLink> link_by_group(comm::Group& group, int peer_rank);

@@ -146,9 +146,9 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
   }
   const Deadline deadline = Clock::now() + std::chrono::milliseconds(order.limit_ms);
   if (order.stage == Stage::verbs) return to_message(exchange_by_rdma(rdma_, order, deadline));
-  const auto link = order.first ? call_peer(order.host, order.port, order.exchange, deadline,
-                                            {order.rail, order.address})
-                                : await_peer(data_, order.exchange, deadline, order.rail);
+  const auto link =
+      order.first ? call_peer(order.host, order.port, order.exchange, deadline, {order.address})
+                  : await_peer(data_, order.exchange, deadline);
   return to_message(exchange(*link, plan));
 }
 

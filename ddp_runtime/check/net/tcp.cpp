@@ -75,7 +75,6 @@ AddressList numeric_address(const std::string& address, std::uint16_t port) {
 
 // False, with errno, if the socket cannot begin there.
 bool begin_at(int socket, const Origin& origin) {
-  if (!origin.interface.empty()) keep_on(socket, origin.interface);
   if (origin.address.empty()) return true;
   const AddressList from = numeric_address(origin.address, 0);
   return from && bind(socket, from->ai_addr, from->ai_addrlen) == 0;
@@ -162,11 +161,6 @@ std::optional<FileDescriptor> accept_until(const Listener& listener, Deadline de
     return socket;
   }
   return std::nullopt;
-}
-
-void keep_on(int socket, const std::string& interface) {
-  setsockopt(socket, SOL_SOCKET, SO_BINDTODEVICE, interface.c_str(),
-             static_cast<socklen_t>(interface.size()));  // without it the routes decide
 }
 
 FileDescriptor connect_to(const std::string& host, std::uint16_t port, Deadline deadline,

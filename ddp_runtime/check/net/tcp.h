@@ -34,18 +34,15 @@ Listener listen_on(std::uint16_t port);
 // The next connection, or nothing until the deadline.
 std::optional<FileDescriptor> accept_until(const Listener& listener, Deadline deadline);
 
-// Where a connection has to begin; empty leaves it to the kernel.
+// Where a connection has to begin. By its address only: bound to a device, a connection would be
+// reset where another interface on the same wire answers for the address.
 struct Origin {
-  std::string interface = {};
-  std::string address = {};  // numeric
+  std::string address = {};  // numeric; empty leaves it to the kernel
 };
 
 // Tries all addresses of `host`. Throws NetError with the reason of the last one.
 FileDescriptor connect_to(const std::string& host, std::uint16_t port, Deadline deadline,
                           const Origin& origin = {});
-
-// Keeps what the socket sends on this interface, as far as the kernel lets this user.
-void keep_on(int socket, const std::string& interface);
 
 // Throw NetError if the peer is gone or the deadline passes, saying how far it came.
 void send_all(int socket, std::span<const std::byte> data, Deadline deadline);

@@ -28,7 +28,7 @@ bool is_there(const std::string& program) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "/usr/bin" : path);
   for (std::string folder; std::getline(folders, folder, ':');) {
-    if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+    if (access((std::filesystem::path(folder) / program).c_str(), X_OK) == 0) return true;
   }
   return false;
 }
@@ -42,26 +42,28 @@ std::string last_line(const std::string& text) {
   return last.substr(0, 200);
 }
 
-NetError failure(const RdmaTool& tool, const ChildOutput& output) {
+// `earlier`: what it said the time before, for an attempt that was killed before it could speak.
+NetError failure(const RdmaTool& tool, const ChildOutput& output, const std::string& earlier = {}) {
   if (output.exit_code == kToolNotFound) return NetError(tool.program + " cannot be started");
-  return NetError(fmt::format("{} on {} {}: {}", tool.program, tool.port,
-                              output.timed_out ? "did not finish in time" : "failed",
-                              last_line(output.text)));
+  return NetError(
+      fmt::format("{} on {} {}: {}", tool.program, tool.port,
+                  output.timed_out ? "did not finish in time" : "failed",
+                  output.text.empty() && !earlier.empty() ? earlier : last_line(output.text)));
 }
 
 // The other end may not listen yet, so that a first attempt that fails says nothing.
 double write_to_peer(const RdmaTool& tool, const std::vector<std::string>& command,
                      Deadline deadline) {
-  while (true) {
+  for (std::string earlier;; std::this_thread::sleep_for(kBetweenCalls)) {
     const ChildOutput output = BoundedChild::running(command).wait(deadline);
     if (output.exit_code == 0) {
       if (const auto speed = parse_write_bandwidth(output.text)) return *speed;
       throw NetError(tool.program + " printed no bandwidth: " + last_line(output.text));
     }
     if (Clock::now() + kBetweenCalls >= deadline || output.exit_code == kToolNotFound) {
-      throw failure(tool, output);
+      throw failure(tool, output, earlier);
     }
-    std::this_thread::sleep_for(kBetweenCalls);
+    earlier = last_line(output.text);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "ddp_runtime/check/bounded_child.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -93,10 +94,12 @@ TEST(BoundedChild, HoldsNoFileOfItsParentOpen) {
   ASSERT_EQ(pipe(ends), 0);
   const auto child = BoundedChild::running({"sleep", "1000"});
   close(ends[1]);
-  char byte = 0;
-  for (int i = 0; i < 2; ++i) {  // without the child's copy this is the end of the file
-    EXPECT_EQ(read(ends[0], &byte, 1), 0);
+  for (int i = 0; i < 500; ++i) {  // the child closes its copy a moment after it is made
+    pollfd entry{ends[0], POLLIN, 0};
+    if (poll(&entry, 1, 10) > 0) break;
   }
+  pollfd entry{ends[0], POLLIN, 0};
+  EXPECT_EQ(poll(&entry, 1, 0), 1);  // the end of the file, as nobody else can write
   close(ends[0]);
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/leader.h"
+#include "ddp_runtime/check/net/task_work.h"
 #include "ddp_runtime/check/net/tcp.h"
 
 namespace ddp::check {
@@ -299,6 +300,24 @@ TEST_F(LeaderOnTheWire, WhoVanishesDuringALongWaitIsNotWaitedFor) {
   EXPECT_EQ(leader.lost().size(), 1U);
   EXPECT_EQ(leader.lost().front().rank, 1);
   puppets.join();
+}
+
+// Otherwise one that is waited for makes the clocks of all others look slow.
+TEST_F(LeaderOnTheWire, AnswersBearTheTimeOfTheirArrival) {
+  Puppet quick(port_, 0);
+  Puppet silent(port_, 1);
+  Leader& leader = call(2);
+  std::thread puppets([&] {
+    quick.receive();  // welcome
+    quick.answer({{"id", quick.receive().at("id")}});
+  });
+  const double before = unix_time({});
+  const ByRank orders{{0, {{"do", "last_look"}}}, {1, {{"do", "last_look"}}}};
+  const ByRank answers = leader.ask(orders, "the test", std::chrono::milliseconds(1000));
+  const double after = unix_time({});  // the silent one was given a second for a sign of life
+  puppets.join();
+  EXPECT_GE(answers.at(0).at("arrival_time").get<double>(), before);
+  EXPECT_LT(answers.at(0).at("arrival_time").get<double>(), after - 0.9);
 }
 
 // Aggregations have been seen to lose everybody's result in jobs of more than 300 nodes.

@@ -75,6 +75,7 @@ TEST(Transport, ANodeThatFellBackToSocketsIsNamed) {
   const Transports mixed{
       {"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"mlx5_0:1", "eth0"}, ""}}, {"n3", {{"eth0"}, ""}}};
   EXPECT_EQ(not_ok(judge_transport("mpi", mixed)), "mpi.transport n3=WARNING");
+  EXPECT_EQ(not_ok(judge_transport("tcp", mixed)), "");  // IP over InfiniBand, on some
   // One of two may be the better one.
   EXPECT_EQ(not_ok(judge_transport("mpi", {{"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"eth0"}, ""}}})),
             "");
@@ -193,6 +194,14 @@ TEST(Leaves, BetweenTwoSwitchesBothAreNamed) {
   EXPECT_TRUE(judge_leaves(findings_about({slow("n1"), slow("n2")}), {}).empty());
   const Leaves one{{"n1", "s1"}, {"n2", "s1"}};  // nobody to compare it with
   EXPECT_TRUE(judge_leaves(findings_about({slow("n1"), slow("n2")}), one).empty());
+}
+
+TEST(Leaves, TwoOfFiveAreNotTheSwitch) {
+  const Leaves uneven{{"n1", "s1"}, {"n2", "s1"}, {"n3", "s1"}, {"n4", "s1"},
+                      {"n5", "s1"}, {"n6", "s2"}, {"n7", "s3"}};
+  EXPECT_EQ(not_ok(judge_leaves(findings_about({slow("n1"), slow("n2")}), uneven)), "");
+  EXPECT_EQ(not_ok(judge_leaves(findings_about({slow("n1"), slow("n2"), slow("n3")}), uneven)),
+            "net.leaf switch s1=CRITICAL");
 }
 
 TEST(Leaves, AreToldBySlurm) {

@@ -124,7 +124,14 @@ TEST_F(FakeExchange, AToolThatPrintsNoBandwidthMeasuredNothing) {
 
 TEST_F(FakeExchange, APeerThatNeverListensIsNamedByTheToolsWords) {
   setenv("FAKE_RDMA_GBITS", "96", 1);
-  EXPECT_THAT(end(true, std::chrono::milliseconds(300)), HasSubstr("Couldn't connect to n2:18515"));
+  EXPECT_THAT(end(true, std::chrono::milliseconds(3000)),
+              HasSubstr("Couldn't connect to n2:18515"));
+}
+
+TEST_F(FakeExchange, AnEndThatCannotListenIsNamedByTheToolsWords) {
+  setenv("FAKE_RDMA_GBITS", "deaf", 1);
+  EXPECT_THAT(end(false, std::chrono::seconds(30)),
+              HasSubstr("on fake_0:1 failed: Unable to open the device"));
 }
 
 TEST_F(FakeExchange, AToolThatIsNotThereIsNamed) {
