@@ -71,6 +71,7 @@ unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
 
 @test "resume.sbatch does not try again what is wrong in itself" {
   RUN_DIR=$work/run run ! sbatch --quiet --wait -o log "$scripts/resume.sbatch" --data mnist:/nowhere
+  cat log
   [ "$(grep -c '^ddp-train: ' log)" -eq 1 ]
   run ! grep -F 'back into the queue' log
 }
