@@ -104,6 +104,7 @@ PY
 
 @test "Your own model" {
   on_cluster
+  rm -rf build/installed build/own_model # of another run, in a folder that is gone
   run_section "Your own model"
   accuracy=$(sed -n 's/^accuracy //p' <<< "$output")
   awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9) }'
