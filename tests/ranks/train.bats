@@ -64,7 +64,7 @@ PY
 # Sample i is the only one with input i, so training moves column i of the first layer if and only if
 # it used sample i; as many samples as there are were used, so each once.
 @test "4, then 3, then 2 ranks in one epoch use every sample once" {
-  python3 - <<'PY'
+  /usr/bin/python3 - <<'PY'
 import h5py, numpy
 with h5py.File("unit.h5", "w") as file:
     file["x"] = numpy.eye(568, dtype="float32")
@@ -77,7 +77,7 @@ PY
   [[ $output == *"(step 3, made by 4 ranks)"* ]]
   run -0 ranks 2 "${same[@]}"
   [[ $output == *"(step 5, made by 3 ranks)"* ]]
-  python3 - <<'PY'
+  /usr/bin/python3 - <<'PY'
 import h5py
 weights = [h5py.File(f"{folder}/model.h5")["model/hidden.0.weight"][...]
            for folder in ("untrained/step-00000001", "ck/step-00000012")]
