@@ -4,21 +4,9 @@
 
 bats_require_minimum_version 1.5.0
 
-setup() {
-  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  train=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-train
-  cd "$BATS_TEST_TMPDIR" || exit 1
-  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-}
+load training
 
-ranks() {
-  local n=$1
-  shift
-  timeout 60 mpirun --quiet -n "$n" "$train" "$@"
-}
-
-parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
+setup() { training_setup; }
 
 # steps.csv of both runs: the same losses but for rounding.
 same_losses() {
@@ -73,16 +61,9 @@ assert b == int(b) and b > r['parameters'] * 4, b"
 }
 
 @test "what needs all gradients at once is refused" {
-  refused() {
-    local text=$1
-    shift
-    run -2 ranks 2 --staleness 2 "$@"
-    [ "$(grep -c '^ddp-train: ' <<< "$output")" -eq 1 ]
-    [[ $(grep '^ddp-train: ' <<< "$output") == *"$text"* ]]
-  }
-  refused "--optimizer adamw do not go together: gradients are applied one by one" --optimizer adamw
-  refused "--deterministic needs --staleness 0" --deterministic
-  refused "'-1' is not 0 or a number above" --staleness -1
+  refused 2 "--optimizer adamw do not go together: gradients are applied one by one" --staleness 2 --optimizer adamw
+  refused 2 "--deterministic needs --staleness 0" --staleness 2 --deterministic
+  refused 2 "'-1' is not 0 or a number above" --staleness -1
 }
 
 @test "a loss that is not a number ends all ranks, or only that update is left out" {

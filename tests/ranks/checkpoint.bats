@@ -4,33 +4,13 @@
 
 bats_require_minimum_version 1.5.0
 
-setup() {
-  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  bin=${SLURM_DDP_BUILD:-$here/build}/bin
-  train=$bin/ddp-train
-  cd "$BATS_TEST_TMPDIR" || exit 1
-  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-}
+load training
+
+setup() { training_setup; }
 
 teardown() {
   mountpoint -q disk && umount disk
   return 0
-}
-
-# ranks N ARGS...: a training of N ranks that must end within a minute.
-ranks() {
-  local n=$1
-  shift
-  timeout 60 mpirun --quiet -n "$n" "$train" "$@"
-}
-
-# The processes of the training that background job $1 runs, in the order of their start.
-rank_pids() {
-  local pid
-  for pid in $(pgrep -P "$1"); do
-    if [ "$(cat "/proc/$pid/comm")" = ddp-train ]; then echo "$pid"; else rank_pids "$pid"; fi
-  done
 }
 
 # stopped_rank_is_told RANK JOB: the other rank of the training whose output goes to `log` names it. Then ends the
@@ -48,8 +28,6 @@ stopped_rank_is_told() {
   done
   if wait "$2"; then return 1; fi
 }
-
-parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
 
 model=(--model mnist-cnn --epochs 3 --batch 32)
 shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05)
@@ -93,7 +71,7 @@ shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05
   run -0 ranks 2 "${big[@]}" --steps 2 --checkpoint-dir ck
   run -0 ls ck/step-00000002
   [[ $output == *rank-00000-of-00002.h5*rank-00001-of-00002.h5* ]]
-    run -0 "$bin/ddp-ckpt" verify ck
+  run -0 "$bin/ddp-ckpt" verify ck
   cp -r ck three
   run -0 ranks 2 "${big[@]}" --steps 4 --checkpoint-dir ck
   [ "$whole" = "$(parameters)" ]

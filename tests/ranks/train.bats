@@ -4,29 +4,9 @@
 
 bats_require_minimum_version 1.5.0
 
-setup() {
-  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  train=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-train
-  work=$BATS_TEST_TMPDIR
-  cd "$work" || exit 1
-  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-}
+load training
 
-# ranks N ARGS...: a training of N ranks that must end within a minute.
-ranks() {
-  local n=$1
-  shift
-  timeout 60 mpirun --quiet -n "$n" "$train" "$@"
-}
-
-# The processes of the training that background job $1 runs, in the order of their start.
-rank_pids() {
-  local pid
-  for pid in $(pgrep -P "$1"); do
-    if [ "$(cat "/proc/$pid/comm")" = ddp-train ]; then echo "$pid"; else rank_pids "$pid"; fi
-  done
-}
+setup() { training_setup; }
 
 # Waits for background job $1, which must fail.
 wait_for_failure() {
@@ -34,11 +14,6 @@ wait_for_failure() {
   wait "$1" || status=$?
   [ "$status" -ne 0 ]
 }
-
-parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
-
-# What the program itself said, without mpirun's own words.
-spoken() { grep '^ddp-train: ' <<< "$output"; }
 
 @test "two ranks compute what two accumulated micro-batches compute, to the bit" {
   run -0 ranks 2 --epochs 3 --batch 32
@@ -116,15 +91,6 @@ PY
     for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     run ! kill -0 "$pid"
   done
-}
-
-# Each: arguments, then what must be said. One sentence, exit code 2 or 1, within seconds, two ranks.
-refused() { # expected exit code, text, arguments...
-  local code=$1 text=$2
-  shift 2
-  run -"$code" ranks 2 "$@"
-  [ "$(spoken | wc -l)" -eq 1 ]
-  [[ $(spoken) == *"$text"* ]]
 }
 
 @test "wrong arguments are refused with one sentence" {

@@ -4,30 +4,9 @@
 
 bats_require_minimum_version 1.5.0
 
-setup() {
-  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  train=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-train
-  work=$BATS_TEST_TMPDIR
-  cd "$work" || exit 1
-  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-}
+load training
 
-# ranks N ARGS...: a training of N ranks that must end within a minute.
-ranks() {
-  local n=$1
-  shift
-  timeout 60 mpirun --quiet -n "$n" "$train" "$@"
-}
-
-# Expected exit code, text, arguments: one sentence on two ranks.
-refused() {
-  local code=$1 text=$2
-  shift 2
-  run -"$code" ranks 2 "$@"
-  [ "$(grep -c '^ddp-train: ' <<< "$output")" -eq 1 ]
-  [[ $(grep '^ddp-train: ' <<< "$output") == *"$text"* ]]
-}
+setup() { training_setup; }
 
 # make_cifar DIR: six files of 40 images whose class decides the brightness of the upper half.
 make_cifar() {
