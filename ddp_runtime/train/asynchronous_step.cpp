@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/train/forward_pass.h"
 #include "ddp_runtime/train/optimizer.h"
 
 namespace ddp::train {
@@ -69,10 +70,7 @@ void AsynchronousStep::take_momentum() {
 StepOutcome AsynchronousStep::run(data::Prefetcher& batches, double learning_rate,
                                   std::int64_t /*tag*/) {
   if (steps_++ == 0) take_momentum();
-  buffers_before_.clear();
-  if (options_.on_nan == OnNan::skip) {
-    for (const auto& buffer : module_.buffers()) buffers_before_.push_back(buffer.clone());
-  }
+  if (options_.on_nan == OnNan::skip) buffers_before_ = copy_buffers(module_);
   StepOutcome outcome;
   for (std::int64_t micro = 0; micro < options_.micro_batches; ++micro) {
     outcome.loss += run_micro_batch(batches) / static_cast<double>(options_.micro_batches);
@@ -88,20 +86,10 @@ StepOutcome AsynchronousStep::run(data::Prefetcher& batches, double learning_rat
 }
 
 double AsynchronousStep::run_micro_batch(data::Prefetcher& batches) {
-  data::Batch batch;
-  {
-    const auto span = recorder_.measure(Phase::data);
-    batch = batches.next();
-  }
-  torch::Tensor loss;
-  {
-    const auto span = recorder_.measure(Phase::forward);
-    const amp::AutocastGuard autocast(torch::kCPU, options_.precision);
-    loss = mean_cross_entropy(forward_(batch.inputs), batch.targets);
-  }
+  const auto loss = forward_loss(batches, forward_, options_.precision, recorder_);
   const auto span = recorder_.measure(Phase::backward);
-  replica_.backward(loss, static_cast<int>(options_.micro_batches));
-  return loss.item<double>();
+  replica_.backward(loss.tensor, static_cast<int>(options_.micro_batches));
+  return loss.value;
 }
 
 std::string AsynchronousStep::why_leave_out(double loss) const {
@@ -126,9 +114,7 @@ void AsynchronousStep::leave_out(const std::string& why, std::int64_t step) {
   // Each rank speaks for itself: nobody waits to hear of it.
   fmt::print(stderr, "warning: rank {} had no update in its step {}: {}\n", group_.rank(), step,
              why);
-  const torch::NoGradGuard no_grad;
-  const auto buffers = module_.buffers();
-  for (std::size_t i = 0; i < buffers_before_.size(); ++i) buffers[i].copy_(buffers_before_[i]);
+  put_back_buffers(module_, buffers_before_);
 }
 
 void AsynchronousStep::hand_in(const std::string& left_out, double learning_rate) {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/train/forward_pass.h"
 #include "ddp_runtime/train/optimizer.h"
 
 namespace ddp::train {
@@ -56,10 +57,7 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
   const auto micro_batches = static_cast<int>(options_.micro_batches);
   auto step = replica_.begin_step(micro_batches, with_scale(tag, scaler_));
   finite_ = true;
-  buffers_before_.clear();
-  if (watch_) {
-    for (const auto& buffer : module_.buffers()) buffers_before_.push_back(buffer.clone());
-  }
+  if (watch_) buffers_before_ = copy_buffers(module_);
   StepOutcome outcome;
   for (int micro = 1; micro <= micro_batches; ++micro) {
     outcome.loss += run_micro_batch(step, batches, micro == micro_batches) / micro_batches;
@@ -71,29 +69,13 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
 }
 
 double SynchronousStep::run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last) {
-  data::Batch batch;
-  {
-    const auto span = recorder_.measure(Phase::data);
-    batch = batches.next();
-  }
-  torch::Tensor loss;
-  double value = 0;
-  {
-    const auto span = recorder_.measure(Phase::forward);
-    loss = loss_of(batch);
-    value = loss.item<double>();
-  }
-  finite_ = finite_ && std::isfinite(value);
+  const auto loss = forward_loss(batches, forward_, options_.precision, recorder_);
+  finite_ = finite_ && std::isfinite(loss.value);
   if (watch_ && last) watch_->ask(finite_);
-  step.backward(scaler_ ? scaler_->scale_loss(loss) : loss);
+  step.backward(scaler_ ? scaler_->scale_loss(loss.tensor) : loss.tensor);
   recorder_.add(Phase::backward, replica_.times().backward);
   recorder_.add(Phase::exposed_comm, replica_.times().exposed);
-  return value;
-}
-
-torch::Tensor SynchronousStep::loss_of(const data::Batch& batch) const {
-  const amp::AutocastGuard autocast(torch::kCPU, options_.precision);
-  return mean_cross_entropy(forward_(batch.inputs), batch.targets);
+  return loss.value;
 }
 
 // The gradients were averaged, and the question was put to all ranks: each finds the same.
@@ -128,9 +110,7 @@ void SynchronousStep::finish(GradientStep& step, StepOutcome& outcome) {
     step.apply(*optimizer_);
     return;
   }
-  const torch::NoGradGuard no_grad;
-  const auto buffers = module_.buffers();
-  for (std::size_t i = 0; i < buffers_before_.size(); ++i) buffers[i].copy_(buffers_before_[i]);
+  put_back_buffers(module_, buffers_before_);
   if (++left_out_in_a_row_ < kMostLeftOut) return;
   throw RuntimeError(
       fmt::format("no update was possible in {} steps, the last time because {}; look at the data, "

@@ -31,7 +31,6 @@ class SynchronousStep final : public TrainingStep {
 
  private:
   double run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last);
-  torch::Tensor loss_of(const data::Batch& batch) const;
   std::string why_leave_out();
   void finish(GradientStep& step, StepOutcome& outcome);
 
