@@ -12,7 +12,9 @@
 #include "ddp_runtime/check/net/judge_membership.h"
 #include "ddp_runtime/check/net/judge_names.h"
 #include "ddp_runtime/check/net/judge_transport.h"
+#include "ddp_runtime/check/net/measurements.h"
 #include "ddp_runtime/check/net/pair_stage.h"
+#include "ddp_runtime/check/net/path_stage.h"
 #include "ddp_runtime/check/net/rails.h"
 
 namespace ddp::check {
@@ -20,53 +22,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMicrosecond = 1e-6;
 // Names that every node resolves; more would be a burden for the name servers.
 constexpr std::size_t kMostNames = 64;
+constexpr double kMicrosecond = 1e-6;
 constexpr std::chrono::milliseconds kNamePatience{5000};
 constexpr std::size_t kAllReduceElements = std::size_t{4} << 20;  // 16 MiB
 constexpr int kAllReduceIterations = 5;
 constexpr std::uint64_t kExchangesOfAWay = 1'000'000;
-
-json pairs_json(const std::vector<PairResult>& results, const std::vector<std::string>& names) {
-  json list = json::array();
-  for (const auto& r : results) {
-    list.push_back({{"a", names[static_cast<std::size_t>(r.pair.a)]},
-                    {"b", names[static_cast<std::size_t>(r.pair.b)]},
-                    {"a_to_b_GBps", r.a_to_b / kGB},
-                    {"b_to_a_GBps", r.b_to_a / kGB},
-                    {"latency_us", r.latency_seconds / kMicrosecond},
-                    {"sent_again", r.sent_again},
-                    {"a_via", r.via_a},
-                    {"b_via", r.via_b},
-                    {"wrong_bytes_at_a", r.wrong_at_a},
-                    {"wrong_bytes_at_b", r.wrong_at_b},
-                    {"failure", r.failure}});
-  }
-  return list;
-}
-
-json in_gigabytes(const std::vector<double>& speeds) {
-  json list = json::array();
-  for (const double speed : speeds) list.push_back(speed / kGB);
-  return list;
-}
-
-json retrials_json(const std::vector<Retrial>& retrials, const std::vector<std::string>& names,
-                   const PeerRule& rule) {
-  json list = json::array();
-  for (const auto& r : retrials) {
-    const int a = r.node.value_or(r.link.a);
-    list.push_back({{"node", names[static_cast<std::size_t>(a)]},
-                    {"peer", r.node ? "" : names[static_cast<std::size_t>(r.link.b)]},
-                    {"send_GBps", in_gigabytes(r.send)},
-                    {"receive_GBps", in_gigabytes(r.receive)},
-                    {"reference_GBps", in_gigabytes(r.references)},
-                    {"sent_again", r.sent_again},
-                    {"cleared", opinion(r, rule) == Opinion::cleared}});
-  }
-  return list;
-}
 
 // What a node's devices have carried, and the modules of its MPI library.
 struct TransportAnswer {
@@ -93,8 +55,7 @@ class Programme {
       if (options_.mpi) measure_mpi();
     }
     last_look();
-    conclude();
-    return std::move(verdict_);
+    return concluded();
   }
 
  private:
@@ -107,13 +68,12 @@ class Programme {
   };
 
   void call_roll();
-  void conclude();
+  Verdict concluded() const;
   void keep_so_far();
   void ask_names();
   void probe_paths();
-  void probe_round(const Round& round, std::vector<PathResult>& results);
   void last_look();
-  void measure_pairs(const Way& way);
+  std::string measure_pairs(const Way& way);
   std::map<std::string, TransportAnswer> ask_transport();
   void tell_transport(const Way& way, const std::map<std::string, TransportAnswer>& before);
   std::vector<std::string> rails() const;
@@ -133,9 +93,7 @@ class Programme {
   const NetOptions& options_;
   std::vector<NodeEntry> nodes_;
   Verdict verdict_;
-  std::string measured_;  // in words
-  std::string mpi_broken_;
-  std::uint64_t probes_ = 0;        // so far
+  std::string measured_;            // in words
   std::uint64_t first_of_way_ = 0;  // number of the exchanges of the next way, to tell them apart
   std::map<std::string, std::set<std::string>> used_;  // devices that carried data, by node
 };
@@ -186,65 +144,9 @@ void Programme::ask_names() {
   verdict_.findings.add(judge_names(resolutions));
 }
 
-void Programme::probe_round(const Round& round, std::vector<PathResult>& results) {
-  const auto& tasks = leader_.present();
-  const auto speaker = [this](int node) {
-    return nodes_[static_cast<std::size_t>(node)].ranks.front();
-  };
-  ByRank orders;
-  std::vector<PathResult> open;
-  const auto order = [&](int own, int other, int mtu_out, int mtu_in) {
-    const Hello& peer = tasks.at(speaker(other));
-    orders[speaker(own)] = {
-        {"do", "probe_path"},      {"host", address_for(tasks.at(speaker(own)), peer)},
-        {"port", peer.probe_port}, {"mtu_out", mtu_out},
-        {"mtu_in", mtu_in},        {"token", options_.seed ^ ++probes_}};
-  };
-  for (const Pair& pair : round) {
-    if (nodes_[static_cast<std::size_t>(pair.a)].ranks.empty() ||
-        nodes_[static_cast<std::size_t>(pair.b)].ranks.empty()) {
-      continue;
-    }
-    const auto& a = tasks.at(speaker(pair.a)).mtu;
-    const auto& b = tasks.at(speaker(pair.b)).mtu;
-    if (!a || !b) continue;
-    order(pair.a, pair.b, *a, *b);
-    order(pair.b, pair.a, *b, *a);
-    orders[speaker(pair.b)]["token"] = orders[speaker(pair.a)]["token"];
-    open.push_back({pair, *a, *b, 0, 0});
-  }
-  const ByRank answers = leader_.ask(orders, "the probe of packet sizes", kNamePatience);
-  for (auto& result : open) {
-    const auto a = answers.find(speaker(result.pair.a));
-    const auto b = answers.find(speaker(result.pair.b));
-    if (a == answers.end() || b == answers.end()) continue;
-    result.arrived_at_a = a->second.value("arrived", 0);
-    result.arrived_at_b = b->second.value("arrived", 0);
-    results.push_back(result);
-  }
-}
-
-// In the rounds of the pairs; where something got lost, once more.
 void Programme::probe_paths() {
   options_.progress("packet sizes");
-  const auto rounds = plan_rounds(static_cast<int>(nodes_.size()), options_.seed);
-  std::map<Pair, PathResult> best;
-  for (Round round : rounds) {
-    for (int attempt = 0; attempt < 2 && !round.empty(); ++attempt) {
-      std::vector<PathResult> results;
-      probe_round(round, results);
-      round.clear();
-      for (const auto& result : results) {
-        PathResult& kept = best.emplace(result.pair, result).first->second;
-        kept.arrived_at_a = std::max(kept.arrived_at_a, result.arrived_at_a);
-        kept.arrived_at_b = std::max(kept.arrived_at_b, result.arrived_at_b);
-        if (!all_arrived(kept)) round.push_back(result.pair);
-      }
-    }
-  }
-  std::vector<PathResult> results;
-  results.reserve(best.size());
-  for (const auto& [pair, result] : best) results.push_back(result);
+  const auto results = ddp::check::probe_paths(leader_, nodes_, options_.seed);
   if (!results.empty()) verdict_.findings.add(judge_paths(verdict_.nodes, results));
 }
 
@@ -268,20 +170,22 @@ void Programme::last_look() {
   verdict_.findings.add(judge_clocks(offsets, leader_.present()));
 }
 
-void Programme::conclude() {
-  verdict_.findings.add(judge_drift(leader_.present()));
-  verdict_.findings.add(judge_lost(leader_.lost()));
-  verdict_.findings.add(judge_leaves(verdict_.findings, leaves_of(leader_.present())));
-  verdict_.good_news = good_news();
+// With what can be told at any time.
+Verdict Programme::concluded() const {
+  Verdict verdict = verdict_;
+  verdict.findings.add(judge_drift(leader_.present()));
+  verdict.findings.add(judge_lost(leader_.lost()));
+  verdict.findings.add(judge_leaves(verdict.findings, leaves_of(leader_.present())));
+  verdict.good_news = good_news();
+  return verdict;
 }
 
 // MPI libraries end the process, and SLURM the whole step, when a node vanishes while MPI starts or
 // works. What was found until then must not be lost with this process.
 void Programme::keep_so_far() {
-  const Verdict before = verdict_;
-  conclude();
-  verdict_.finished = false;
-  verdict_.findings.add(
+  Verdict verdict = concluded();
+  verdict.finished = false;
+  verdict.findings.add(
       Finding{.check = "net.finished",
               .severity = Severity::unknown,
               .value = "no",
@@ -289,8 +193,7 @@ void Programme::keep_so_far() {
               .rule = "the check comes to its end",
               .evidence = "it was ended while MPI was at work; this is what was found before",
               .action = "look for a node that vanished meanwhile, or run it again with --no-mpi"});
-  options_.keep(verdict_);
-  verdict_ = before;
+  options_.keep(verdict);
 }
 
 std::map<std::string, TransportAnswer> Programme::ask_transport() {
@@ -328,7 +231,8 @@ void Programme::tell_transport(const Way& way,
       judge_transport(way.stage == Stage::tcp ? "tcp" : way.kind, transports, way.rail));
 }
 
-void Programme::measure_pairs(const Way& way) {
+// Says why it ended before its time; empty if it did not.
+std::string Programme::measure_pairs(const Way& way) {
   const std::string& kind = way.kind;
   const PairStageOptions stage{way.stage,
                                options_.bytes,
@@ -356,12 +260,12 @@ void Programme::measure_pairs(const Way& way) {
     measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), way) : std::nullopt);
   }
   verdict_.findings.add(judge_pairs(measured, options_.rules));
-  verdict_.measurements[kind] = pairs_json(pairs.results(), verdict_.nodes);
+  verdict_.measurements[kind] = to_json(pairs.results(), verdict_.nodes);
   verdict_.measurements[kind + "_retrials"] =
-      retrials_json(pairs.retrials(), verdict_.nodes, options_.rules.peers);
+      to_json(pairs.retrials(), verdict_.nodes, options_.rules.peers);
   add_figures(way, pairs.results());
   tell_transport(way, before);
-  mpi_broken_ = pairs.broken();
+  return pairs.broken();
 }
 
 // The interfaces to measure one by one. "auto" stands for ports of their own that all nodes have by
@@ -416,11 +320,11 @@ void Programme::measure_mpi() {
   }
   keep_so_far();
   if (!join_world()) return;
-  measure_pairs({Stage::mpi, "mpi", "MPI", ""});
-  if (mpi_broken_.empty()) {
+  const auto broken = measure_pairs({Stage::mpi, "mpi", "MPI", ""});
+  if (broken.empty()) {
     all_reduce();
   } else {
-    mpi_not_run("ended early, because MPI cannot go on after an error: " + mpi_broken_);
+    mpi_not_run("ended early, because MPI cannot go on after an error: " + broken);
   }
   if (leader_.all_reachable()) {
     leader_.ask_all({{"do", "leave_world"}}, "leaving MPI", options_.join_limit);

@@ -1,0 +1,20 @@
+// What was measured, as it stands in verdict.json: nodes by name, speeds in GB/s.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/locate.h"
+#include "ddp_runtime/check/net/retrial.h"
+
+namespace ddp::check {
+
+// `names`: of the nodes, by the numbers that the results use.
+nlohmann::json to_json(const std::vector<PairResult>& results,
+                       const std::vector<std::string>& names);
+// `rule`: by which each retrial cleared its suspect or did not.
+nlohmann::json to_json(const std::vector<Retrial>& retrials, const std::vector<std::string>& names,
+                       const PeerRule& rule);
+
+}  // namespace ddp::check

@@ -1,0 +1,87 @@
+#include "ddp_runtime/check/net/path_stage.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "ddp_runtime/check/net/pair_schedule.h"
+#include "ddp_runtime/check/net/pair_stage.h"
+
+namespace ddp::check {
+namespace {
+
+constexpr std::chrono::milliseconds kPatience{5000};
+
+class PathStage {
+ public:
+  PathStage(Leader& leader, const std::vector<NodeEntry>& nodes, std::uint64_t seed)
+      : leader_(leader), nodes_(nodes), seed_(seed) {}
+
+  std::vector<PathResult> run_round(const Round& round) {
+    ByRank orders;
+    std::vector<PathResult> asked;
+    for (const Pair& pair : round) {
+      if (node(pair.a).ranks.empty() || node(pair.b).ranks.empty()) continue;
+      const Hello& a = speaker(pair.a);
+      const Hello& b = speaker(pair.b);
+      if (!a.mtu || !b.mtu) continue;
+      const std::uint64_t token = seed_ ^ ++probes_;
+      orders[node(pair.a).ranks.front()] = order_for(a, b, token);
+      orders[node(pair.b).ranks.front()] = order_for(b, a, token);
+      asked.push_back({pair, *a.mtu, *b.mtu, 0, 0});
+    }
+    const ByRank answers = leader_.ask(orders, "the probe of packet sizes", kPatience);
+    std::vector<PathResult> results;
+    for (PathResult& result : asked) {
+      const auto a = answers.find(node(result.pair.a).ranks.front());
+      const auto b = answers.find(node(result.pair.b).ranks.front());
+      if (a == answers.end() || b == answers.end()) continue;
+      result.arrived_at_a = a->second.value("arrived", 0);
+      result.arrived_at_b = b->second.value("arrived", 0);
+      results.push_back(result);
+    }
+    return results;
+  }
+
+ private:
+  static nlohmann::json order_for(const Hello& own, const Hello& peer, std::uint64_t token) {
+    return {{"do", "probe_path"},      {"host", address_for(own, peer)},
+            {"port", peer.probe_port}, {"mtu_out", *own.mtu},
+            {"mtu_in", *peer.mtu},     {"token", token}};
+  }
+  const NodeEntry& node(int number) const { return nodes_[static_cast<std::size_t>(number)]; }
+  const Hello& speaker(int number) const {
+    return leader_.present().at(node(number).ranks.front());
+  }
+
+  Leader& leader_;
+  const std::vector<NodeEntry>& nodes_;
+  std::uint64_t seed_;
+  std::uint64_t probes_ = 0;  // so far, to tell them apart
+};
+
+}  // namespace
+
+std::vector<PathResult> probe_paths(Leader& leader, const std::vector<NodeEntry>& nodes,
+                                    std::uint64_t seed) {
+  PathStage stage(leader, nodes, seed);
+  std::map<Pair, PathResult> best;
+  for (Round round : plan_rounds(static_cast<int>(nodes.size()), seed)) {
+    for (int attempt = 0; attempt < 2 && !round.empty(); ++attempt) {
+      const auto results = stage.run_round(round);
+      round.clear();
+      for (const auto& result : results) {
+        PathResult& kept = best.emplace(result.pair, result).first->second;
+        kept.arrived_at_a = std::max(kept.arrived_at_a, result.arrived_at_a);
+        kept.arrived_at_b = std::max(kept.arrived_at_b, result.arrived_at_b);
+        if (!all_arrived(kept)) round.push_back(result.pair);
+      }
+    }
+  }
+  std::vector<PathResult> results;
+  results.reserve(best.size());
+  for (const auto& [pair, result] : best) results.push_back(result);
+  return results;
+}
+
+}  // namespace ddp::check
