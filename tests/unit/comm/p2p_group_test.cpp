@@ -9,6 +9,7 @@
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::comm {
 namespace {
@@ -16,17 +17,6 @@ namespace {
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
-
-// What a call throws, as text; empty if nothing.
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return {};
-}
 
 TEST(P2pGroup, RunsCollectivesInTheOrderTheyWereAskedFor) {
   run_ranks(3, [](Group& group) {

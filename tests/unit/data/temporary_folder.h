@@ -5,6 +5,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/unit/error_of.h"
+
 namespace ddp::data {
 
 class TemporaryFolder {
@@ -24,17 +26,6 @@ class TemporaryFolder {
 
 inline void write(const std::filesystem::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary) << bytes;
-}
-
-// The text of what `call` throws; empty if it does not.
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return {};
 }
 
 }  // namespace ddp::data

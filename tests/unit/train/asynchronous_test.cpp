@@ -12,21 +12,12 @@
 #include "ddp_runtime/parallel/stale_synchronous.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 #include "ddp_runtime/train/trainer.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::train {
 namespace {
 
 using testing::HasSubstr;
-
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return {};
-}
 
 torch::nn::Sequential small_net() {
   torch::nn::Sequential net(torch::nn::Flatten(), torch::nn::Linear(64, 16),

@@ -16,6 +16,7 @@
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/trainer.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::train {
 namespace {
@@ -129,16 +130,6 @@ class Policies : public testing::Test {
       }
       return true;
     });
-  }
-
-  template <class Call>
-  static std::string error_of(const Call& call) {
-    try {
-      call();
-    } catch (const std::exception& e) {
-      return e.what();
-    }
-    return {};
   }
 
   fs::path folder_;

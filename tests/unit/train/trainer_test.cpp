@@ -13,6 +13,7 @@
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::train {
 namespace {
@@ -57,16 +58,6 @@ class Training : public testing::Test {
       if (group.rank() == 0) result = mine;
     });
     return result;
-  }
-
-  template <class Call>
-  std::string error_of(const Call& call) {
-    try {
-      call();
-    } catch (const std::exception& e) {
-      return e.what();
-    }
-    return {};
   }
 
   fs::path folder_;
