@@ -24,7 +24,6 @@ using nlohmann::json;
 
 // Names that every node resolves; more would be a burden for the name servers.
 constexpr std::size_t kMostNames = 64;
-constexpr double kMicrosecond = 1e-6;
 constexpr std::chrono::milliseconds kNamePatience{5000};
 constexpr std::size_t kAllReduceElements = std::size_t{4} << 20;  // 16 MiB
 constexpr int kAllReduceIterations = 5;

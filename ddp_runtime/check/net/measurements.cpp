@@ -9,8 +9,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMicrosecond = 1e-6;
-
 json in_gigabytes(const std::vector<double>& speeds) {
   json list = json::array();
   for (const double speed : speeds) list.push_back(speed / kGB);

@@ -10,6 +10,8 @@
 
 namespace ddp::check {
 
+inline constexpr double kMicrosecond = 1e-6;  // of a second, in which latencies are told
+
 // `names`: of the nodes, by the numbers that the results use.
 nlohmann::json to_json(const std::vector<PairResult>& results,
                        const std::vector<std::string>& names);
