@@ -1,0 +1,203 @@
+// Layers that are computed again in backward: parameters get their gradients from a backward within
+// the backward, several times, and the reducer must not be early.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "ddp_runtime/parallel/activation_checkpoint.h"
+#include "tests/unit/parallel/branches.h"
+
+namespace ddp::test {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct DeepImpl : torch::nn::Module {
+  DeepImpl() {
+    register_module("one", one);
+    register_module("two", two);
+    register_module("three", three);
+  }
+  torch::Tensor middle(const torch::Tensor& x) {
+    return torch::dropout(torch::tanh(two(x)), 0.3, is_training());
+  }
+  torch::Tensor forward(const torch::Tensor& x, bool save_memory, int times) {
+    auto y = torch::tanh(one(x));
+    for (int i = 0; i < times; ++i) {
+      y = save_memory ? checkpointed([this](const auto& in) { return middle(in[0]); }, {y},
+                                     two->parameters())
+                      : middle(y);
+    }
+    return three(y);
+  }
+  torch::nn::Linear one{4, 5};
+  torch::nn::Linear two{5, 5};
+  torch::nn::Linear three{5, 2};
+};
+TORCH_MODULE(Deep);
+
+TEST(ActivationCheckpoint, GradientsAreTheSameToTheBitWithDropoutToo) {
+  for (const int times : {1, 2}) {
+    std::vector<std::map<std::string, torch::Tensor>> results;
+    for (const bool save_memory : {false, true}) {
+      torch::manual_seed(3);
+      Deep net;
+      loss_of(net->forward(input_of(0), save_memory, times)).backward();
+      results.push_back(gradients_of(*net));
+    }
+    ASSERT_EQ(results[0].size(), 6U);
+    for (const auto& [name, gradient] : results[0]) {
+      EXPECT_TRUE(torch::equal(gradient, results[1].at(name))) << name << ", " << times << " times";
+    }
+  }
+}
+
+TEST(ActivationCheckpoint, WorksWithBucketsWithoutAStaticGraph) {
+  comm::run_ranks(2, [&](comm::Group& group) {
+    auto net = seeded([] { return Deep(); });
+    net->eval();  // threads share the random generator
+    DistributedDataParallel replica(*net, group, small_buckets());
+    std::vector<std::map<std::string, torch::Tensor>> results;
+    for (const bool save_memory : {false, true, true}) {
+      auto step = replica.begin_step();
+      step.backward(loss_of(net->forward(input_of(group.rank()), save_memory, 2)));
+      results.push_back(gradients_of(*net));
+    }
+    expect_close(results[0], results[1]);
+    expect_close(results[0], results[2]);
+  });
+}
+
+// Checkpointed segments as models use them (pytorch/pytorch#69060): once, twice, with a branch that
+// nobody uses, with weights that two segments share, with a number of segments that changes.
+struct SegmentCase {
+  const char* name;
+  bool with_unused;
+  std::vector<int> times;  // how often the shared middle layer is used, by step
+  bool allow_unused;
+  bool static_graph;
+};
+
+class CheckpointedSegments : public testing::TestWithParam<SegmentCase> {};
+
+TEST_P(CheckpointedSegments, GiveTheGradientsOfOneProcessWithoutThem) {
+  const auto& c = GetParam();
+  const auto make = [&c] {
+    auto net = seeded([] { return Deep(); });
+    net->eval();  // threads share the random generator
+    if (c.with_unused) net->register_module("unused", torch::nn::Linear(2, 2));
+    return net;
+  };
+  std::vector<std::map<std::string, torch::Tensor>> expected;
+  auto alone = make();
+  for (const int times : c.times) {
+    for (auto& p : alone->parameters()) p.mutable_grad().reset();
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto loss = loss_of(alone->forward(input_of(rank), false, times));
+      loss.backward(torch::full_like(loss, 0.5));
+    }
+    expected.push_back(gradients_of(*alone));
+  }
+  comm::run_ranks(2, [&](comm::Group& group) {
+    auto net = make();
+    auto options = small_buckets();
+    options.allow_unused = c.allow_unused;
+    options.static_graph = c.static_graph;
+    DistributedDataParallel replica(*net, group, options);
+    for (std::size_t i = 0; i < c.times.size(); ++i) {
+      auto step = replica.begin_step();
+      step.backward(loss_of(net->forward(input_of(group.rank()), true, c.times[i])));
+      expect_close(gradients_of(*net), expected[i]);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Uses, CheckpointedSegments,
+    testing::Values(SegmentCase{"once", false, {1, 1, 1}, false, false},
+                    SegmentCase{"twice_with_shared_weights", false, {2, 2, 2}, false, false},
+                    SegmentCase{"dynamic", false, {1, 3, 2}, false, false},
+                    SegmentCase{"dynamic_and_sometimes_unused", false, {1, 0, 2}, true, false},
+                    SegmentCase{"beside_an_unused_layer", true, {2, 2, 2}, true, false},
+                    SegmentCase{"once_static", false, {1, 1, 1}, false, true},
+                    SegmentCase{"twice_static", false, {2, 2, 2}, false, true},
+                    SegmentCase{"unused_static", true, {2, 2, 2}, false, true}),
+    [](const auto& param_info) { return std::string(param_info.param.name); });
+
+// Activation checkpointing by hand: a function whose backward runs a backward of its own, which
+// gives the layer's parameters gradients at once, one for each use.
+class NestedBackward : public torch::autograd::Function<NestedBackward> {
+ public:
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               torch::nn::LinearImpl* layer) {
+    context->save_for_backward({x});
+    context->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer);
+    const torch::NoGradGuard no_grad;
+    return layer->forward(x);
+  }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
+                                               const torch::autograd::tensor_list& gradients) {
+    const auto x = context->get_saved_variables()[0].detach().requires_grad_();
+    auto* layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
+    const torch::AutoGradMode with_grad(true);
+    layer->forward(x).backward(gradients[0]);
+    std::this_thread::sleep_for(10ms);  // in which a bucket that was sent too early is reduced
+    return {x.grad(), torch::Tensor()};
+  }
+};
+
+torch::Tensor nested_loss(Deep& net, const torch::Tensor& x, int times = 2) {
+  auto y = torch::tanh(net->one(x));
+  for (int i = 0; i < times; ++i) y = torch::tanh(NestedBackward::apply(y, net->two.get()));
+  return loss_of(net->three(y));
+}
+
+TEST(NestedBackward, AParameterWithSeveralGradientsNeedsAStaticGraph) {
+  auto alone = seeded([] { return Deep(); });
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto loss = nested_loss(alone, input_of(rank));
+    loss.backward(torch::full_like(loss, 0.5));
+  }
+  const auto expected = gradients_of(*alone);
+  ASSERT_EQ(expected.size(), 6U);
+  comm::run_ranks(2, [&](comm::Group& group) {
+    auto net = seeded([] { return Deep(); });
+    auto options = small_buckets();
+    options.static_graph = true;
+    DistributedDataParallel replica(*net, group, options);
+    for (int i = 0; i < 3; ++i) {
+      auto step = replica.begin_step();
+      step.backward(nested_loss(net, input_of(group.rank())));
+      expect_close(gradients_of(*net), expected);
+    }
+  });
+  EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
+                auto net = seeded([] { return Deep(); });
+                DistributedDataParallel replica(*net, group, small_buckets());
+                auto step = replica.begin_step();
+                step.backward(nested_loss(net, input_of(group.rank())));
+              }),
+              AllOf(HasSubstr("parameter 'two."), HasSubstr("got its gradient twice"),
+                    HasSubstr("ddp::checkpointed()")));
+}
+
+TEST(NestedBackward, MoreGradientsThanInTheFirstStepAreNotStatic) {
+  EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
+                auto net = seeded([] { return Deep(); });
+                auto options = small_buckets();
+                options.static_graph = true;
+                DistributedDataParallel replica(*net, group, options);
+                for (const int times : {1, 2}) {
+                  auto step = replica.begin_step();
+                  step.backward(nested_loss(net, input_of(group.rank()), times));
+                }
+              }),
+              AllOf(HasSubstr("parameter 'two."), HasSubstr("the graph is not static")));
+}
+
+}  // namespace
+}  // namespace ddp::test

@@ -1,0 +1,94 @@
+// A small model of which parts can be left out, and what tests of whole steps do with it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/parallel/distributed_data_parallel.h"
+
+namespace ddp::test {
+
+// Three branches; the caller says which take part.
+struct BranchesImpl : torch::nn::Module {
+  BranchesImpl() {
+    register_module("a", a);
+    register_module("b", b);
+    register_module("c", c);
+  }
+  torch::Tensor forward(const torch::Tensor& x, const std::string& used) {
+    torch::Tensor sum = torch::zeros({x.size(0), 3});
+    if (used.find('a') != std::string::npos) sum = sum + a(x);
+    if (used.find('b') != std::string::npos) sum = sum + b(x);
+    if (used.find('c') != std::string::npos) sum = sum + c(x);
+    return sum;
+  }
+  torch::nn::Linear a{4, 3};
+  torch::nn::Linear b{4, 3};
+  torch::nn::Linear c{4, 3};
+};
+TORCH_MODULE(Branches);
+
+// The generator is shared by all threads.
+template <class Make>
+auto seeded(const Make& make) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(5);
+  return make();
+}
+
+inline Branches make_branches() {
+  return seeded([] { return Branches(); });
+}
+
+inline torch::Tensor input_of(int rank) {
+  return torch::arange(8, torch::kFloat32).view({2, 4}) * 0.1 + rank;
+}
+
+inline torch::Tensor loss_of(const torch::Tensor& output) {
+  return output.pow(2).mean();
+}
+
+inline DataParallelOptions small_buckets() {
+  DataParallelOptions options;
+  options.buckets = {1, 1};
+  return options;
+}
+
+// Gradients by name; undefined ones are left out.
+inline std::map<std::string, torch::Tensor> gradients_of(const torch::nn::Module& module) {
+  std::map<std::string, torch::Tensor> gradients;
+  for (const auto& p : module.named_parameters()) {
+    if (p.value().grad().defined()) gradients[p.key()] = p.value().grad().clone();
+  }
+  return gradients;
+}
+
+inline void expect_close(const std::map<std::string, torch::Tensor>& a,
+                         const std::map<std::string, torch::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, gradient] : a) {
+    ASSERT_TRUE(b.contains(name)) << name;
+    EXPECT_TRUE(torch::allclose(gradient, b.at(name), 1e-5, 1e-7)) << name;
+  }
+}
+
+// What three ranks that do this are told.
+inline std::string error_of_three_ranks(const std::function<void(comm::Group&)>& body) {
+  try {
+    comm::run_ranks(3, body, {.limits = {.timeout = std::chrono::seconds(10)}});
+  } catch (const RuntimeError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+}  // namespace ddp::test
