@@ -20,7 +20,6 @@
 namespace ddp::check {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using comm::FileDescriptor;
 
 constexpr std::size_t kMostOutput = std::size_t{1} << 20;

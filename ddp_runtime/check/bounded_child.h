@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/comm/failure/file_descriptor.h"
 
 namespace ddp::check {
@@ -37,7 +38,7 @@ class BoundedChild {
   ~BoundedChild();
 
   // Gathers the output until it ends; kills it when the deadline passes first. Once only.
-  ChildOutput wait(std::chrono::steady_clock::time_point deadline);
+  ChildOutput wait(Clock::time_point deadline);
 
  private:
   BoundedChild(pid_t pid, comm::FileDescriptor output);

@@ -8,14 +8,13 @@
 #include <thread>
 #include <vector>
 
+#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/pattern.h"
 #include "ddp_runtime/check/net/threshold.h"
 #include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Both ends cut the data at the same places: over MPI a message is received as it was sent.
 constexpr std::size_t kSegment = std::size_t{4} << 20;

@@ -8,12 +8,12 @@
 #include <span>
 #include <string>
 
+#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/failure/file_descriptor.h"
 
 namespace ddp::check {
 
-using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 using comm::FileDescriptor;
 

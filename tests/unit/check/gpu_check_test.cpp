@@ -40,6 +40,10 @@ struct GpuCase {
   const char* complaints;
 };
 
+void PrintTo(const GpuCase& c, std::ostream* out) {
+  *out << c.scenario;
+}
+
 class GpuTable : public testing::TestWithParam<GpuCase> {};
 
 TEST_P(GpuTable, Judges) {

@@ -42,6 +42,10 @@ struct HugepageCase {
   const char* said;  // the severity; "nothing" without a finding
 };
 
+void PrintTo(const HugepageCase& c, std::ostream* out) {
+  *out << testing::PrintToString(c.meminfo);
+}
+
 class HugepageTable : public testing::TestWithParam<HugepageCase> {};
 
 TEST_P(HugepageTable, Judges) {
@@ -74,6 +78,10 @@ struct LimitCase {
   bool rdma;
   Severity severity;
 };
+
+void PrintTo(const LimitCase& c, std::ostream* out) {
+  *out << c.check << " " << c.value << (c.rdma ? " with RDMA" : "");
+}
 
 class LimitTable : public testing::TestWithParam<LimitCase> {};
 

@@ -35,6 +35,10 @@ double exact_rate(const Scenario& scenario) {
   return result.exact / static_cast<double>(result.trials);
 }
 
+void PrintTo(const Scenario& s, std::ostream* out) {
+  *out << s.bad << " of " << s.nodes << " nodes in " << s.rounds << " rounds";
+}
+
 class Locator : public testing::TestWithParam<Scenario> {};
 
 TEST_P(Locator, NamesTheExactSetOfBadNodes) {

@@ -166,6 +166,10 @@ struct LeafCase {
   const char* said;
 };
 
+void PrintTo(const LeafCase& c, std::ostream* out) {
+  *out << c.said;
+}
+
 class LeafTable : public testing::TestWithParam<LeafCase> {};
 
 TEST_P(LeafTable, NamesTheSwitch) {

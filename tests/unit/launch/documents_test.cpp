@@ -6,7 +6,9 @@
 #include <fstream>
 // GCC 12 with a sanitizer warns of its own <regex>.
 #pragma GCC diagnostic push
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <regex>
 #pragma GCC diagnostic pop
 #include <set>

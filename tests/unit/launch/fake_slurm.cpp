@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SLURM_DDP_SANITIZED
 #define DDP_OWN_MALLOC 0
 #else
 #define DDP_OWN_MALLOC 1
@@ -33,6 +33,9 @@ spank_opt_cb_f callback = nullptr;
 unsigned allocations_left = 0;  // 0: all succeed
 
 void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+void say_list(const char* before, const char* format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 
 void say_list(const char* before, const char* format, va_list arguments) {
   static std::array<char, 262'144> line;  // no allocation: this runs when they fail, too
@@ -126,6 +129,9 @@ spank_err_t spank_unsetenv(spank_t /*spank*/, const char* name) {
   return static_cast<spank_err_t>(ESPANK_SUCCESS);
 }
 
+// SLURM says so: an enumeration before the dots.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wvarargs"
 spank_err_t spank_get_item(spank_t /*spank*/, spank_item_t item, ...) {
   if (current->item_result != ESPANK_SUCCESS) return static_cast<spank_err_t>(current->item_result);
   static std::vector<char*> words;
@@ -149,6 +155,7 @@ spank_err_t spank_get_item(spank_t /*spank*/, spank_item_t item, ...) {
   va_end(arguments);
   return static_cast<spank_err_t>(result);
 }
+#pragma GCC diagnostic pop
 
 }  // extern "C"
 

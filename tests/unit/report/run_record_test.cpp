@@ -125,6 +125,10 @@ struct WrongCase {
   const char* complaint;
 };
 
+void PrintTo(const WrongCase& c, std::ostream* out) {
+  *out << c.pointer << "=" << c.value.dump().substr(0, 40);
+}
+
 class WrongValue : public testing::TestWithParam<WrongCase> {};
 
 TEST_P(WrongValue, IsNamedWithItsPath) {
