@@ -32,6 +32,11 @@ if(SLURM_DDP_SANITIZE)
   # plain objects gives false reports.
   add_compile_options(-fsanitize=${SLURM_DDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SLURM_DDP_SANITIZE})
+  add_compile_definitions(SLURM_DDP_SANITIZED)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    # What is loaded at run time, as NVIDIA's library is, has types of its own.
+    add_compile_options(-fno-sanitize=function)
+  endif()
 endif()
 
 set_property(GLOBAL PROPERTY SLURM_DDP_EXPORTED "")
@@ -69,16 +74,29 @@ function(slurm_ddp_executable name)
   install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tools)
 endfunction()
 
-# slurm_ddp_unit_test(<name> SOURCES ... DEPS ... [LABELS ...]): one GoogleTest executable whose
-# cases appear in ctest one by one, so that a failure names the case.
+# slurm_ddp_unit_test(<name> SOURCES ... DEPS ... [LABELS ...] [SHARDS n] [OPTIMIZED]): one GoogleTest
+# executable, run whole or in n parts by ctest: a process for each case would take longer than the cases.
+# A test compiles for longer than it runs; OPTIMIZED if not.
 function(slurm_ddp_unit_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED" "SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main slurm_ddp_build_flags)
   target_compile_definitions(${name} PRIVATE SLURM_DDP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # A test compiles more often than it runs.
-  target_compile_options(${name} PRIVATE -O1)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 300)
+  # Torch's precompiled header wants optimisation.
+  set(with_torch "$<BOOL:$<TARGET_PROPERTY:${name},PRECOMPILE_HEADERS_REUSE_FROM>>")
+  target_compile_options(${name} PRIVATE $<IF:$<OR:${with_torch},$<BOOL:${ARG_OPTIMIZED}>>,-O1,-O0>)
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    math(EXPR index "${shard} - 1")
+    set(test ${name})
+    if(ARG_SHARDS GREATER 1)
+      set(test ${name}.${shard})
+    endif()
+    add_test(NAME ${test} COMMAND ${name})
+    set_tests_properties(${test} PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 600
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
