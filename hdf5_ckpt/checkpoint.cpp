@@ -205,9 +205,10 @@ void Checkpoint::read_wanted(WantedByFile by_file, bool from_disk,
   }
   Meter meter(options.progress, bytes);
   for (const auto& [file, list] : lists) {
-    const UniqueFd fd = open_file(*file);
+    UniqueFd fd = open_file(*file);
     if (from_disk) ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
-    read_blocks(fd.get(), list, options.threads, meter);
+    SourceFile source(std::move(fd), options.direct_io);
+    read_blocks(source, list, options.threads, meter);
   }
 }
 

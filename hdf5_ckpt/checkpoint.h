@@ -21,6 +21,9 @@ namespace ddp::ckpt {
 struct ReadOptions {
   unsigned threads = 2;
   Progress progress = {};  // of bytes read and checked
+  // Large arrays around the page cache. Off where several processes of a node read the same ones,
+  // which a cache gives to all for one reading.
+  bool direct_io = true;
 };
 
 struct Wanted;  // detail/block_reader.h

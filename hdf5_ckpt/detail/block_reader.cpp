@@ -10,7 +10,6 @@
 
 #include "hdf5_ckpt/crc32c.h"
 #include "hdf5_ckpt/detail/parallel_for.h"
-#include "hdf5_ckpt/detail/posix_read.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -20,9 +19,9 @@ constexpr unsigned kMaxReaders = 64;
 
 // Reads bytes [begin, begin + bytes.size()) of the array, which are a block, and compares their
 // checksum.
-void read_block(int fd, const ArrayInfo& array, std::uint64_t begin, std::uint64_t block_bytes,
-                std::span<std::byte> bytes) {
-  const ReadResult result = read_fully(fd, bytes, array.offset + begin);
+void read_block(SourceFile& file, const ArrayInfo& array, std::uint64_t begin,
+                std::uint64_t block_bytes, std::span<std::byte> bytes, AlignedBuffer& passage) {
+  const ReadResult result = file.read(bytes, array.offset + begin, passage);
   const auto where = [&] {
     return fmt::format("array '{}': bytes {} to {} (in '{}' at offset {})", array.name, begin,
                        begin + bytes.size() - 1, array.file, array.offset + begin);
@@ -78,19 +77,17 @@ BlockList::BlockList(std::vector<Wanted> wanted, std::uint64_t block_bytes)
   }
 }
 
-void read_blocks(int fd, const BlockList& list, unsigned threads, Meter& meter) {
+void read_blocks(SourceFile& file, const BlockList& list, unsigned threads, Meter& meter) {
   threads = std::clamp(threads, 1U, kMaxReaders);
-  std::vector<std::vector<std::byte>> scratch(threads);
+  std::vector<AlignedBuffer> scratch(threads);
+  std::vector<AlignedBuffer> passages(threads);
   parallel_for(list.entries().size(), threads, [&](std::size_t index, unsigned worker) {
     const BlockList::Entry& entry = list.entries()[index];
     const Wanted& wanted = list.wanted(entry);
     std::span<std::byte> bytes = direct_target(wanted, entry.begin, entry.end);
     const bool direct = !bytes.empty();
-    if (!direct) {
-      scratch[worker].resize(entry.end - entry.begin);
-      bytes = scratch[worker];
-    }
-    read_block(fd, *wanted.info, entry.begin, list.block_bytes(), bytes);
+    if (!direct) bytes = scratch[worker].get(entry.end - entry.begin);
+    read_block(file, *wanted.info, entry.begin, list.block_bytes(), bytes, passages[worker]);
     if (!direct && wanted.overlap) scatter(wanted, entry.begin, bytes);
     meter.add(bytes.size());
   });

@@ -10,6 +10,7 @@
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/detail/parts.h"
+#include "hdf5_ckpt/detail/source_file.h"
 #include "hdf5_ckpt/progress.h"
 
 namespace ddp::ckpt {
@@ -45,6 +46,6 @@ class BlockList {
 };
 
 // Throws DamagedError naming the array and the bytes that cannot be read or are wrong.
-void read_blocks(int fd, const BlockList& list, unsigned threads, Meter& meter);
+void read_blocks(SourceFile& file, const BlockList& list, unsigned threads, Meter& meter);
 
 }  // namespace ddp::ckpt
