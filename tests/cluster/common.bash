@@ -50,4 +50,16 @@ wait_until() {
   done
 }
 
+# run_job ARGUMENTS OF SBATCH...: until the job has ended, with its exit status: `sbatch --wait`, which
+# in the end looks every half minute only.
+run_job() {
+  local job ended='JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY)'
+  job=$(sbatch --parsable "$@") || return
+  local said=
+  until said=$(scontrol --oneliner show job "$job") && grep -qE "$ended" <<< "$said"; do sleep 0.3; done
+  [[ $said =~ ExitCode=([0-9]+):([0-9]+) ]] || return 1
+  ((BASH_REMATCH[2] == 0)) || return $((128 + BASH_REMATCH[2]))
+  return "${BASH_REMATCH[1]}"
+}
+
 job_is_over() { ! squeue -h -j "$1" 2>/dev/null | grep -q .; }

@@ -45,7 +45,7 @@ throttle() { # node, rate
 unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
 
 @test "a killed rank is named and ends the job within seconds" {
-  RUN_DIR=$work/run sbatch --quiet --wait -o log "$scripts/train.sbatch" "${training[@]}" --epochs 1000 3>&- &
+  RUN_DIR=$work/run run_job -o log "$scripts/train.sbatch" "${training[@]}" --epochs 1000 3>&- &
   local job=$! begin
   wait_until 60 checkpoint_appears_in run
   kill_task_on node2
@@ -57,8 +57,8 @@ unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
 }
 
 @test "resume.sbatch puts a crashed job back into the queue, and it ends with the same bits" {
-  RUN_DIR=$work/whole sbatch --quiet --wait -o whole.log "$scripts/train.sbatch" "${training[@]}" --epochs 20
-  RUN_DIR=$work/run sbatch --quiet --wait -o log "$scripts/resume.sbatch" "${training[@]}" --epochs 20 \
+  RUN_DIR=$work/whole run_job -o whole.log "$scripts/train.sbatch" "${training[@]}" --epochs 20
+  RUN_DIR=$work/run run_job -o log "$scripts/resume.sbatch" "${training[@]}" --epochs 20 \
     --checkpoint-every 10 3>&- &
   local job=$!
   wait_until 60 checkpoint_appears_in run
@@ -70,7 +70,7 @@ unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
 }
 
 @test "resume.sbatch does not try again what is wrong in itself" {
-  RUN_DIR=$work/run run ! sbatch --quiet --wait -o log "$scripts/resume.sbatch" --data mnist:/nowhere
+  RUN_DIR=$work/run run ! run_job -o log "$scripts/resume.sbatch" --data mnist:/nowhere
   cat log
   [ "$(grep -c '^ddp-train: ' log)" -eq 1 ]
   run ! grep -F 'back into the queue' log
@@ -78,7 +78,7 @@ unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
 
 @test "checked_train.sbatch leaves out a node with bad data and trains on the rest" {
   CHECK_ARGS='--mib 8 --slow-warning 0.9 --slow-critical 0.9 --inject corrupt:node2' WANT_NODES=2 \
-    RUN_DIR=$work/run sbatch --quiet --wait -N3 -o log "$scripts/checked_train.sbatch" --epochs 3
+    RUN_DIR=$work/run run_job -N3 -o log "$scripts/checked_train.sbatch" --epochs 3
   grep -x 'training on node\[1,3\], without node2' log
   [ "$(cat run/checks/exclude.txt)" = node2 ]
   python3 - <<'PY'
@@ -90,7 +90,7 @@ PY
 
 @test "checked_train.sbatch does not train on fewer nodes than it must have" {
   CHECK_ARGS='--mib 8 --slow-warning 0.9 --slow-critical 0.9 --inject corrupt:node2' WANT_NODES=3 \
-    RUN_DIR=$work/run run ! sbatch --quiet --wait -N3 -o log "$scripts/checked_train.sbatch" --epochs 3
+    RUN_DIR=$work/run run ! run_job -N3 -o log "$scripts/checked_train.sbatch" --epochs 3
   grep -F '3 nodes wanted, 3 given, 1 left out (node2): only 2 are left' log
   grep -F 'too few good nodes (bad: node2); not training' log
   [ ! -e run/report ]
@@ -98,7 +98,7 @@ PY
 
 @test "scaling_sweep.sbatch keeps the batch per rank when asked for weak scaling" {
   SCALING=weak GLOBAL_BATCH=32 REPEATS=1 RANKS='1 2' RUN_DIR=$work/sweep \
-    sbatch --quiet --wait -o log "$scripts/scaling_sweep.sbatch" --model mlp --data digits --epochs 2
+    run_job -o log "$scripts/scaling_sweep.sbatch" --model mlp --data digits --epochs 2
   python3 - <<'PY'
 import json
 for ranks in (1, 2):

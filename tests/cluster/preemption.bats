@@ -24,7 +24,7 @@ parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
 # What 8 epochs without an interruption end with.
 undisturbed() {
   if [ ! -e whole.log ]; then
-    RUN_DIR=$work/whole sbatch --quiet --wait -o whole.log "$script" "${training[@]}" --epochs 8
+    RUN_DIR=$work/whole run_job -o whole.log "$script" "${training[@]}" --epochs 8
   fi
   parameters_of whole.log
 }
