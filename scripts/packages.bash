@@ -15,7 +15,7 @@ cluster_packages=(
 test_packages=(
   libgtest-dev libgmock-dev bats
   python3 python3-numpy python3-h5py
-  clang clang-format clang-tidy cppcheck shellcheck strace e2fsprogs chromium nftables
+  clang libclang-rt-dev clang-format clang-tidy cppcheck shellcheck strace e2fsprogs chromium nftables
   python3-torch libgloo-dev rpm man-db environment-modules
 )
 
