@@ -62,4 +62,10 @@ run_job() {
   return "${BASH_REMATCH[1]}"
 }
 
+# What torch-client's four ranks wrote to `out`; it is shown if one is missing.
+four_ranks_reduced() {
+  cat out
+  [ "$(grep -o 'of 4: gradient 1.5' out | wc -l)" -eq 4 ]
+}
+
 job_is_over() { ! squeue -h -j "$1" 2>/dev/null | grep -q .; }
