@@ -16,6 +16,7 @@
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/mpi/mpi_transport.h"
+#include "ddp_runtime/comm/mpi/start_deadline.h"
 #include "ddp_runtime/comm/p2p_group.h"
 
 namespace ddp::comm {
@@ -78,7 +79,9 @@ World::World(const WorldOptions& options) {
     throw UsageError("this build has no NCCL backend; use --backend mpi");
   }
   const Announced announced = announced_ranks();
+  std::optional<StartDeadline> deadline;
   if (MpiEnvironment::launched_by_mpi() || announced.ranks > 1) {
+    deadline.emplace(options.start_timeout);
     mpi_ = std::make_unique<MpiEnvironment>();
     require_agreement(announced, mpi_->size());
   }
@@ -87,8 +90,14 @@ World::World(const WorldOptions& options) {
     return several ? make_mpi_transport(failures_)
                    : std::move(make_in_process_transports(1).front());
   };
-  group_ = std::make_unique<P2pGroup>(connect(), failures_, options.group, connect);
-  errors_ = std::make_unique<ErrorChannel>(*group_, failures_, options.failure_dump);
+  try {
+    group_ = std::make_unique<P2pGroup>(connect(), failures_, options.group, connect);
+    deadline.reset();  // from here on waits have limits of their own
+    errors_ = std::make_unique<ErrorChannel>(*group_, failures_, options.failure_dump);
+  } catch (...) {
+    if (failures_.failed() && mpi_) mpi_->abandon();
+    throw;
+  }
 }
 
 World::~World() {
@@ -175,6 +184,10 @@ int run(const std::string& program, const WorldOptions& options,
         const std::function<void(World&)>& body) noexcept {
   try {
     return run_body(program, options, body);
+  } catch (const PeerFailure& failure) {
+    const int rank = rank_from_environment();
+    if (failure.lost() || failure.rank() == rank) print_failure(program, rank, 2, failure.what());
+    return 1;
   } catch (const UsageError& error) {
     if (rank_from_environment() == 0) print_failure(program, 0, 1, error.what());
     return 2;

@@ -1,6 +1,8 @@
 // All ranks of the job: how a program joins them, and how it ends when one of them fails.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,12 +26,15 @@ struct WorldOptions {
   GroupOptions group;
   // Where rank 0 records what all ranks were doing when one failed (JSON); empty: nowhere.
   std::string failure_dump;
+  // For MPI to connect all processes of the job; then this one ends with exit code 1.
+  std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
 };
 
 class World {
  public:
   // Collective over the job. Alone, without mpirun or srun, it is a world of one. Throws
-  // RuntimeError if what started the processes and MPI disagree on how many there are.
+  // UsageError if what started the processes and MPI disagree on how many there are, and
+  // PeerFailure if a rank cannot connect to rank 0 or is lost meanwhile.
   explicit World(const WorldOptions& options = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;

@@ -25,6 +25,7 @@
 #include "ddp_runtime/tools/drain_nodes.h"
 #include "ddp_runtime/tools/name_list.h"
 #include "ddp_runtime/tools/output_file.h"
+#include "ddp_runtime/tools/validators.h"
 #include "slurm_ddp/version.h"
 
 namespace {
@@ -362,10 +363,6 @@ int run_node(const NodeArguments& arguments, const Outputs& outputs) {
   return end(exit_code_of(outcome.verdict.severity()), outcome.left_behind);
 }
 
-std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
-
 check::NetOptions net_options(const NetArguments& arguments) {
   check::StepOptions step;
   if (arguments.port > 0) step.port = static_cast<std::uint16_t>(arguments.port);
@@ -375,9 +372,9 @@ check::NetOptions net_options(const NetArguments& arguments) {
   options.step = check::step_from(check::process_environment(), options.host, step);
   options.program = program_name();
   options.injections = check::parse_injections(arguments.inject);
-  options.deadline = milliseconds(arguments.deadline);
-  options.pair_limit = milliseconds(arguments.pair_limit);
-  options.join_limit = milliseconds(arguments.join_limit);
+  options.deadline = tools::milliseconds(arguments.deadline);
+  options.pair_limit = tools::milliseconds(arguments.pair_limit);
+  options.join_limit = tools::milliseconds(arguments.join_limit);
   options.bytes = static_cast<std::size_t>(arguments.mib) << 20U;
   options.mpi = !arguments.no_mpi;
   options.verbs = !arguments.no_verbs;

@@ -36,6 +36,7 @@ struct CommandLine {
   double checkpoint_copy_mb = 8192;
   double checkpoint_share_mb = 64;
   double timeout_seconds = 600;
+  double start_timeout_seconds = 600;
   int threads = 0;
   bool deterministic = false;
   std::string failure_dump;
@@ -139,6 +140,10 @@ void add_run_options(CLI::App& app, CommandLine& c) {
                  "A file in which rank 0 records what all ranks were doing when one failed "
                  "[failure.json in --report-dir]");
   app.add_option("--timeout", c.timeout_seconds, "Seconds after which a silent rank is given up")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option("--start-timeout", c.start_timeout_seconds,
+                 "Seconds in which MPI must have connected all ranks")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option("--threads", c.threads, "Compute threads per rank; 0: as OMP_NUM_THREADS says")
@@ -355,8 +360,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     interpret(c);
     world_options.backend = ddp::comm::parse_backend(c.backend);
-    world_options.group.limits.timeout =
-        std::chrono::milliseconds(static_cast<std::int64_t>(c.timeout_seconds * 1000));
+    world_options.group.limits.timeout = ddp::tools::milliseconds(c.timeout_seconds);
+    world_options.start_timeout = ddp::tools::milliseconds(c.start_timeout_seconds);
     world_options.group.in_rank_order = c.deterministic;
     world_options.failure_dump = c.failure_dump;
     if (c.failure_dump.empty() && !c.train.report_directory.empty()) {

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace ddp::tools {
@@ -25,6 +28,11 @@ inline CLI::Validator not_negative() {
 
 inline CLI::Validator fraction() {
   return number_check("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
+}
+
+// Of a number of seconds from the command line; more than ten years are ten.
+inline std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(seconds, 3e8) * 1000));
 }
 
 }  // namespace ddp::tools

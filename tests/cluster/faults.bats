@@ -37,6 +37,13 @@ ends() {
   ends kill-in-norm 0 2
 }
 
+@test "a rank killed before MPI connects them is not waited for without end" {
+  run timeout -k 5 45 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" kill-before-start "$work"
+  echo "$output"
+  [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+  [ "$(grep -cE '^slurm-ddp: process [0-9]+ on node[0-9]+: MPI did not connect the processes of this job within 3 s' <<< "$output")" -eq 2 ]
+}
+
 @test "a stopped rank is named after the time-out, and SLURM has no trouble ending it" {
   ends stop-in-backward 2
   run ! pgrep -f "fault_ranks stop-in-backward $work"

@@ -61,6 +61,13 @@ PY
 @test "a message shorter than its receiver expects" { all_end short-message 0 1 2; }
 @test "a message longer than its receiver expects" { all_end long-message 0 1 2; }
 
+@test "a rank killed before MPI connects them is not waited for without end" {
+  local status=0
+  ranks 3 kill-before-start --enable-recovery || status=$?
+  [ "$status" -ne 124 ]
+  grep -E '^slurm-ddp: process [0-9]+ on .*: MPI did not connect the processes of this job within 3 s' "$work/out"
+}
+
 @test "mpirun's own exit code tells that the job failed, and no stopped process stays behind" {
   run ! ranks 3 throw-in-forward
   run ! ranks 3 stop-in-backward

@@ -32,6 +32,19 @@ std::optional<Connection> reach_hub(const nlohmann::json& endpoint, int rank) {
   return std::nullopt;
 }
 
+// The lowest rank without a connection to rank 0; size() if there is none. All must agree before
+// anyone relies on the channel: the data path still works, so it is what they use.
+int first_unreachable(Group& group, bool reached) {
+  try {
+    return group.all_reduce_value(reached ? group.size() : group.rank(), ReduceOp::min);
+  } catch (const RuntimeError&) {
+    if (!reached) throw;
+    // Another rank is through here already and has failed since, or was lost on the way. This end
+    // is there to hear of it, and the next operation tells whoever asks for one.
+    return group.size();
+  }
+}
+
 }  // namespace
 
 ErrorChannel::ErrorChannel(Group& group, FailureState& failures, std::string dump) {
@@ -49,22 +62,22 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, std::string dum
   }
   endpoint = nlohmann::json::parse(group.broadcast_text(endpoint.dump(), 0));
 
-  std::optional<Connection> connection;
-  if (!is_hub) connection = reach_hub(endpoint, group.rank());
-  // All must agree before anyone relies on it: the data path still works, so use it.
-  const int unreachable = is_hub || connection ? group.size() : group.rank();
-  const int first = group.all_reduce_value(unreachable, ReduceOp::min);
-  if (first < group.size()) {
-    throw RuntimeError(fmt::format(
-        "rank {} cannot open a TCP connection to rank 0 ({}, port {}) by any of: {}; a firewall "
-        "between the nodes, or MASTER_ADDR names the wrong interface",
-        first, endpoint.at("who").get<std::string>(), endpoint.at("port").get<int>(),
-        fmt::join(endpoint.at("hosts").get<std::vector<std::string>>(), ", ")));
-  }
   if (!is_hub) {
-    end_ = std::make_unique<Spoke>(failures, group.activity(), std::move(*connection), group.rank(),
-                                   endpoint.at("who").get<std::string>());
+    if (auto connection = reach_hub(endpoint, group.rank())) {
+      end_ = std::make_unique<Spoke>(failures, group.activity(), std::move(*connection),
+                                     group.rank(), endpoint.at("who").get<std::string>());
+    }
   }
+  const int first = first_unreachable(group, end_ != nullptr);
+  if (first == group.size()) return;
+  // The same on all ranks; that rank is the one to print it.
+  throw PeerFailure(
+      first,
+      fmt::format("this rank cannot open a TCP connection to rank 0 ({}, port {}) by any of: {}; a "
+                  "firewall between the nodes, or MASTER_ADDR names the wrong interface",
+                  endpoint.at("who").get<std::string>(), endpoint.at("port").get<int>(),
+                  fmt::join(endpoint.at("hosts").get<std::vector<std::string>>(), ", ")),
+      /*lost=*/false);
 }
 
 ErrorChannel::~ErrorChannel() = default;

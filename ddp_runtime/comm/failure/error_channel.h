@@ -21,7 +21,8 @@ namespace ddp::comm {
 
 class ErrorChannel {
  public:
-  // Collective over `group`. Throws RuntimeError on all ranks if one cannot reach rank 0.
+  // Collective over `group`. Throws PeerFailure on all ranks, that rank included, if one cannot
+  // reach rank 0. Ranks may fail as soon as they have a channel: the others still get theirs.
   // `dump`: on rank 0, a file for the record of a failure; empty for none.
   ErrorChannel(Group& group, FailureState& failures, std::string dump = {});
   ErrorChannel(const ErrorChannel&) = delete;

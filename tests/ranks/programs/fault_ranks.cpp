@@ -157,6 +157,10 @@ int main(int argc, char** argv) {
   options.group.limits.timeout = 4s;
   options.group.limits.suspicious = 1s;
   options.failure_dump = folder + "/failure.json";
+  if (fault == "kill-before-start") {
+    options.start_timeout = 3s;
+    if (ddp::comm::rank_from_environment() == kCulprit) raise(SIGKILL);
+  }
   int rank = 0;
   const int code = ddp::comm::run("fault_ranks", options, [&](World& world) {
     rank = world.rank();

@@ -33,8 +33,33 @@ struct Rank {
   ErrorChannel& channel;
 };
 
-void with_channels(int ranks, const std::function<void(Rank)>& body) {
-  auto transports = make_in_process_transports(ranks);
+// Sees that a message has come some milliseconds after it has.
+class Sluggish final : public Transport {
+ public:
+  explicit Sluggish(std::unique_ptr<Transport> real) : real_(std::move(real)) {}
+
+  int rank() const noexcept override { return real_->rank(); }
+  int size() const noexcept override { return real_->size(); }
+  std::string_view name() const noexcept override { return real_->name(); }
+  std::string node_key() const override { return real_->node_key(); }
+  bool one_process() const noexcept override { return real_->one_process(); }
+  Ticket post_send(std::span<const std::byte> data, int peer, int tag) override {
+    return real_->post_send(data, peer, tag);
+  }
+  Ticket post_receive(std::span<std::byte> data, int peer, int tag) override {
+    return real_->post_receive(data, peer, tag);
+  }
+  bool poll(Ticket ticket) override { return ++polls_ % 8 == 0 && real_->poll(ticket); }
+  void idle(int) override { std::this_thread::sleep_for(1ms); }
+  void abandon(Ticket ticket) noexcept override { real_->abandon(ticket); }
+
+ private:
+  std::unique_ptr<Transport> real_;
+  int polls_ = 0;
+};
+
+void with_channels(std::vector<std::unique_ptr<Transport>> transports,
+                   const std::function<void(Rank)>& body) {
   std::vector<std::thread> threads;
   for (auto& transport : transports) {
     threads.emplace_back([&] {
@@ -45,6 +70,10 @@ void with_channels(int ranks, const std::function<void(Rank)>& body) {
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+void with_channels(int ranks, const std::function<void(Rank)>& body) {
+  with_channels(make_in_process_transports(ranks), body);
 }
 
 TEST(ErrorChannel, AFailureReachesAllRanksWithItsText) {
@@ -99,6 +128,18 @@ TEST(ErrorChannel, WhenAllFailAtOnceOneIsTheFirstForEverybody) {
   });
   EXPECT_THAT(verdicts, testing::Each(verdicts[0]));
   EXPECT_GE(verdicts[0], 0);
+}
+
+TEST(ErrorChannel, ARankMayFailWhileRankZeroStillOpensItsOwn) {
+  auto transports = make_in_process_transports(4);
+  transports[0] = std::make_unique<Sluggish>(std::move(transports[0]));
+  with_channels(std::move(transports), [&](Rank rank) {
+    if (rank.group.rank() == 2) rank.failures.fail({2, "no memory"});
+    const auto verdict = rank.channel.verdict(5s);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->text, "no memory");
+    EXPECT_EQ(verdict->rank, 2);
+  });
 }
 
 TEST(ErrorChannel, AnOrderlyEndIsNoFailure) {

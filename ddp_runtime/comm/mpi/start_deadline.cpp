@@ -1,0 +1,39 @@
+#include "ddp_runtime/comm/mpi/start_deadline.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <stop_token>
+
+namespace ddp::comm {
+namespace {
+
+[[noreturn]] void give_up(std::chrono::milliseconds limit) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  fmt::print(stderr,
+             "slurm-ddp: process {} on {}: MPI did not connect the processes of this job within "
+             "{:.3g} s; one that does not say so has died or never came: see its output, and "
+             "whether its node answers (ddp-check)\n",
+             getpid(), host.data(), std::chrono::duration<double>(limit).count());
+  std::fflush(stderr);
+  std::_Exit(1);  // no destructor can end what hangs in MPI_Init
+}
+
+}  // namespace
+
+StartDeadline::StartDeadline(std::chrono::milliseconds limit)
+    : thread_([limit](const std::stop_token& stop) {
+        std::mutex mutex;
+        std::condition_variable_any stopped;
+        std::unique_lock lock(mutex);
+        stopped.wait_for(lock, stop, limit, [] { return false; });
+        if (!stop.stop_requested()) give_up(limit);
+      }) {}
+
+}  // namespace ddp::comm
