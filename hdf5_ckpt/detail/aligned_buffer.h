@@ -11,6 +11,11 @@ namespace ddp::ckpt {
 // For addresses, file offsets and lengths alike.
 inline constexpr std::uint64_t kAlignment = 4096;
 
+// Whether memory and its place in the file begin as O_DIRECT wants it; the length must, too.
+inline bool begins_aligned(const std::byte* data, std::uint64_t offset) {
+  return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0 && offset % kAlignment == 0;
+}
+
 // Allocates when first used: most threads of a small save never need theirs.
 class AlignedBuffer {
  public:

@@ -22,11 +22,6 @@ UniqueFd open_again(const UniqueFd& fd) {
       ::open(fmt::format("/proc/self/fd/{}", fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
 }
 
-bool fits_pages(std::span<const std::byte> bytes, std::uint64_t offset) {
-  return reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment == 0 &&
-         bytes.size() % kAlignment == 0 && offset % kAlignment == 0;
-}
-
 }  // namespace
 
 SourceFile::SourceFile(UniqueFd fd, bool direct_io) : fd_(std::move(fd)) {
@@ -46,7 +41,8 @@ ReadResult SourceFile::read(std::span<std::byte> bytes, std::uint64_t offset,
 
 ReadResult SourceFile::read_around_cache(std::span<std::byte> bytes, std::uint64_t offset,
                                          AlignedBuffer& passage) {
-  if (fits_pages(bytes, offset)) return read_fully(direct_fd_.get(), bytes, offset);
+  if (begins_aligned(bytes.data(), offset) && bytes.size() % kAlignment == 0)
+    return read_fully(direct_fd_.get(), bytes, offset);
   const std::uint64_t begin = offset / kAlignment * kAlignment;
   const std::size_t before = offset - begin;
   const std::size_t pages = (before + bytes.size() + kAlignment - 1) / kAlignment * kAlignment;

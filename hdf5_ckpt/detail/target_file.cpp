@@ -13,13 +13,6 @@
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
-namespace {
-
-bool is_aligned(const std::byte* data, std::uint64_t offset) {
-  return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0 && offset % kAlignment == 0;
-}
-
-}  // namespace
 
 TargetFile::TargetFile(FileOps& ops, std::filesystem::path path, bool direct_io)
     : ops_(ops), path_(std::move(path)) {
@@ -58,7 +51,7 @@ void TargetFile::reserve(std::uint64_t size) {
 void TargetFile::write(std::span<const std::byte> bytes, std::uint64_t offset) {
   while (!bytes.empty()) {
     const bool direct =
-        direct_works_ && bytes.size() >= kAlignment && is_aligned(bytes.data(), offset);
+        direct_works_ && bytes.size() >= kAlignment && begins_aligned(bytes.data(), offset);
     const std::size_t size = direct ? bytes.size() / kAlignment * kAlignment : bytes.size();
     const ssize_t written =
         ops_.pwrite(direct ? direct_fd_ : fd_, bytes.data(), size, static_cast<off_t>(offset));

@@ -3,6 +3,7 @@
 
 #include "hdf5_ckpt/manifest.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "fault_matrix.h"
 #include "hdf5_ckpt/crc32c.h"
@@ -82,6 +84,22 @@ TEST(Manifest, IsReadAsItWasWritten) {
   EXPECT_EQ(read.files, written.files);
   EXPECT_EQ(read.arrays, written.arrays);
   EXPECT_EQ(serialize_manifest(read), serialize_manifest(written));
+}
+
+// A parser that looks at all elements again after each would need minutes.
+TEST(Manifest, OfAHundredThousandArraysIsRead) {
+  constexpr std::uint64_t kArrays = 100000;
+  Manifest written = sample();
+  const ArrayInfo first = written.arrays.front();
+  written.arrays.clear();
+  for (std::uint64_t i = 0; i < kArrays; ++i) {
+    ArrayInfo array = first;
+    array.name = fmt::format("model/{:06}", i);
+    array.offset += i * array.length;
+    written.arrays.push_back(std::move(array));
+  }
+  for (auto& file : written.files) file.size = first.offset + kArrays * first.length;
+  EXPECT_EQ(parse_manifest(serialize_manifest(written)).arrays, written.arrays);
 }
 
 TEST(Manifest, AHandSignedCopyIsAccepted) {

@@ -99,7 +99,8 @@ class Listener {
 
 TEST(PortProbe, SeesAListenerOfEitherFamily) {
   std::uint16_t port = 0;
-  for (const int family : {AF_INET, AF_INET6}) {
+  // IPv4 last: a port that the kernel finds free for IPv6 alone may be another process's in IPv4.
+  for (const int family : {AF_INET6, AF_INET}) {
     const Listener listener(family);
     port = listener.port();
     EXPECT_FALSE(is_port_free(port)) << "family " << family;

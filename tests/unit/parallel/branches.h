@@ -13,6 +13,7 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::test {
 
@@ -83,12 +84,8 @@ inline void expect_close(const std::map<std::string, torch::Tensor>& a,
 
 // What three ranks that do this are told.
 inline std::string error_of_three_ranks(const std::function<void(comm::Group&)>& body) {
-  try {
-    comm::run_ranks(3, body, {.limits = {.timeout = std::chrono::seconds(10)}});
-  } catch (const RuntimeError& e) {
-    return e.what();
-  }
-  return "no error";
+  return error_of(
+      [&] { comm::run_ranks(3, body, {.limits = {.timeout = std::chrono::seconds(10)}}); });
 }
 
 }  // namespace ddp::test

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <functional>
 #include <limits>
+#include <string>
 
 #include "tests/unit/parallel/branches.h"
 
@@ -13,85 +16,87 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+// One rank's part in a small training.
+struct Trainee {
+  explicit Trainee(comm::Group& its_group) : group(its_group), replica(*net, group) {}
+
+  torch::Tensor loss() { return loss_of(net->forward(input_of(0), "abc")); }
+  void train_a_step(int micro_batches = 1, std::int64_t tag = 0) {
+    auto step = replica.begin_step(micro_batches, tag);
+    for (int i = 0; i < micro_batches; ++i) step.backward(loss());
+  }
+
+  comm::Group& group;
+  Branches net = make_branches();
+  DistributedDataParallel replica;
+};
+
+std::string error_of_trainees(const std::function<void(Trainee&)>& body) {
+  return error_of_three_ranks([&](comm::Group& group) {
+    Trainee trainee(group);
+    body(trainee);
+  });
+}
+
 TEST(StepAgreement, ARankThatLeftOutAStepIsNamed) {
-  EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
-                auto net = make_branches();
-                DistributedDataParallel replica(*net, group);
-                for (int batch = 0; batch < 5; ++batch) {
-                  if (batch == 2 && group.rank() == 1) continue;
-                  auto step = replica.begin_step(1, batch);
-                  step.backward(loss_of(net->forward(input_of(0), "abc")));
-                }
-              }),
-              HasSubstr("rank 0 is in step 3 with 1 micro-batch (tag 2), rank 1 in step 3 with 1 "
-                        "micro-batch (tag 3)"));
+  const auto error = error_of_trainees([](Trainee& self) {
+    for (int batch = 0; batch < 5; ++batch) {
+      if (batch != 2 || self.group.rank() != 1) self.train_a_step(1, batch);
+    }
+  });
+  EXPECT_THAT(error, HasSubstr("rank 0 is in step 3 with 1 micro-batch (tag 2), rank 1 in step 3 "
+                               "with 1 micro-batch (tag 3)"));
 }
 
 TEST(StepAgreement, ALossThatIsNotANumberNamesItsRank) {
   for (const double bad :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    EXPECT_THAT(error_of_three_ranks([&](comm::Group& group) {
-                  auto net = make_branches();
-                  DistributedDataParallel replica(*net, group);
-                  auto step = replica.begin_step();
-                  const auto loss = loss_of(net->forward(input_of(0), "abc"));
-                  step.backward(group.rank() == 2 ? loss * bad : loss);
-                }),
-                HasSubstr("the loss is not finite on rank 2 in step 1"));
+    const auto error = error_of_trainees([bad](Trainee& self) {
+      auto step = self.replica.begin_step();
+      step.backward(self.group.rank() == 2 ? self.loss() * bad : self.loss());
+    });
+    EXPECT_THAT(error, HasSubstr("the loss is not finite on rank 2 in step 1"));
   }
 }
 
 TEST(StepAgreement, AStepThatOneRankAloneBeganInVainIsFound) {
-  EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
-                auto net = make_branches();
-                DistributedDataParallel replica(*net, group);
-                if (group.rank() == 1) replica.begin_step();
-                auto step = replica.begin_step();
-                step.backward(loss_of(net->forward(input_of(0), "abc")));
-              }),
+  const auto error = error_of_trainees([](Trainee& self) {
+    if (self.group.rank() == 1) self.replica.begin_step();
+    self.train_a_step();
+  });
+  EXPECT_THAT(error,
               HasSubstr("rank 0 is in step 1 with 1 micro-batch (tag 0), rank 1 in step 2 with"));
+}
+
+void reduce_in_another_way_on_rank_1(comm::Group& group) {
+  group.all_reduce_value(1.0F, group.rank() == 1 ? comm::ReduceOp::max : comm::ReduceOp::sum);
 }
 
 // Of the same length, so that no message is too short: only the values would have been wrong.
 TEST(StepAgreement, AnotherCollectiveOfTheSameLengthIsNamed) {
-  EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
-                auto net = make_branches();
-                DistributedDataParallel replica(*net, group);
-                group.all_reduce_value(
-                    1.0F, group.rank() == 1 ? comm::ReduceOp::max : comm::ReduceOp::sum);
-                auto step = replica.begin_step();
-                step.backward(loss_of(net->forward(input_of(0), "abc")));
-              }),
-              AllOf(HasSubstr("rank 1 called all_reduce #"), HasSubstr("maximum of 1 float32"),
-                    HasSubstr("sum of 1 float32")));
+  const auto error = error_of_trainees([](Trainee& self) {
+    reduce_in_another_way_on_rank_1(self.group);
+    self.train_a_step();
+  });
+  EXPECT_THAT(error, AllOf(HasSubstr("rank 1 called all_reduce #"),
+                           HasSubstr("maximum of 1 float32"), HasSubstr("sum of 1 float32")));
 }
 
 // The recorders hold the last collectives only.
 TEST(StepAgreement, AnotherCollectiveOfLongAgoIsFound) {
-  EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
-                auto net = make_branches();
-                DistributedDataParallel replica(*net, group);
-                group.all_reduce_value(
-                    1.0F, group.rank() == 1 ? comm::ReduceOp::max : comm::ReduceOp::sum);
-                for (int i = 0; i < 100; ++i) group.barrier().wait();
-                auto step = replica.begin_step();
-                step.backward(loss_of(net->forward(input_of(0), "abc")));
-              }),
-              HasSubstr("different collectives before step 1"));
+  const auto error = error_of_trainees([](Trainee& self) {
+    reduce_in_another_way_on_rank_1(self.group);
+    for (int i = 0; i < 100; ++i) self.group.barrier().wait();
+    self.train_a_step();
+  });
+  EXPECT_THAT(error, HasSubstr("different collectives before step 1"));
 }
 
 TEST(StepAgreement, AnotherNumberOfMicroBatchesIsNamed) {
-  EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
-                auto net = make_branches();
-                DistributedDataParallel replica(*net, group);
-                const int micro_batches = group.rank() == 2 ? 2 : 1;
-                auto step = replica.begin_step(micro_batches);
-                for (int i = 0; i < micro_batches; ++i) {
-                  step.backward(loss_of(net->forward(input_of(0), "abc")));
-                }
-              }),
-              HasSubstr("rank 0 is in step 1 with 1 micro-batch (tag 0), rank 2 in step 1 with 2 "
-                        "micro-batches (tag 0)"));
+  const auto error =
+      error_of_trainees([](Trainee& self) { self.train_a_step(self.group.rank() == 2 ? 2 : 1); });
+  EXPECT_THAT(error, HasSubstr("rank 0 is in step 1 with 1 micro-batch (tag 0), rank 2 in step 1 "
+                               "with 2 micro-batches (tag 0)"));
 }
 
 }  // namespace

@@ -7,13 +7,16 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <numeric>
+#include <string>
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/parallel/batch_statistics.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp {
 namespace {
@@ -364,19 +367,13 @@ TEST(SyncBatchNorm, BucketsMayOvertakeItOnSomeRanks) {
                   {.limits = {.timeout = 5s}});
 }
 
-template <class Body>
-std::string error_of(int ranks, const Body& body) {
-  try {
-    comm::run_ranks(ranks, body, {.limits = {.timeout = 10s}});
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "no error";
+std::string error_of_ranks(int ranks, const std::function<void(comm::Group&)>& body) {
+  return error_of([&] { comm::run_ranks(ranks, body, {.limits = {.timeout = 10s}}); });
 }
 
 TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
   std::atomic<int> refused{0};
-  const auto text = error_of(3, [&](comm::Group& group) {
+  const auto text = error_of_ranks(3, [&](comm::Group& group) {
     Normalised net;
     connect_sync_batch_norm(*net, group);
     try {
@@ -401,7 +398,7 @@ TEST(SyncBatchNorm, AnotherShapeIsRefused) {
 }
 
 TEST(SyncBatchNorm, ALayerThatCannotBeConnectedIsNamed) {
-  const auto text = error_of(2, [](comm::Group& group) {
+  const auto text = error_of_ranks(2, [](comm::Group& group) {
     torch::nn::Sequential net(SyncBatchNorm(4), torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4));
     connect_sync_batch_norm(*net, group);
   });
@@ -410,7 +407,7 @@ TEST(SyncBatchNorm, ALayerThatCannotBeConnectedIsNamed) {
 }
 
 TEST(SyncBatchNorm, ARankWithoutDataIsRefusedInsteadOfAwaited) {
-  const auto text = error_of(3, [](comm::Group& group) {
+  const auto text = error_of_ranks(3, [](comm::Group& group) {
     auto net = make_normalised();
     connect_sync_batch_norm(*net, group);
     DistributedDataParallel replica(*net, group);
@@ -421,7 +418,7 @@ TEST(SyncBatchNorm, ARankWithoutDataIsRefusedInsteadOfAwaited) {
 
 TEST(SyncBatchNorm, AnExceptionOfOneRankEndsTheWaitOfTheOthers) {
   for (const bool in_backward : {false, true}) {
-    const auto text = error_of(3, [&](comm::Group& group) {
+    const auto text = error_of_ranks(3, [&](comm::Group& group) {
       auto net = make_normalised();
       connect_sync_batch_norm(*net, group);
       DistributedDataParallel replica(*net, group);
