@@ -86,7 +86,7 @@ TEST(Manifest, IsReadAsItWasWritten) {
   EXPECT_EQ(serialize_manifest(read), serialize_manifest(written));
 }
 
-// A parser that looks at all elements again after each would need minutes.
+// More than any model has.
 TEST(Manifest, OfAHundredThousandArraysIsRead) {
   constexpr std::uint64_t kArrays = 100000;
   Manifest written = sample();
