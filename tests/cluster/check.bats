@@ -42,7 +42,8 @@ teardown() {
   "$cluster" exec node3 -- ip link set eth0 mtu 1500
 }
 
-check() { srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N5 --ntasks-per-node=1 ddp-check net "$@"; }
+check() { check_by ddp-check "$@"; }
+check_by() { srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N5 --ntasks-per-node=1 "$1" net "${@:2}"; }
 
 # What is not OK, one a line: check, node, peer.
 wrong() {
@@ -70,6 +71,21 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   run -2 check --mib 4 --no-mpi --out out
   [ "$(wrong)" = $'net.mtu node3\nnet.path_mtu node3\ntcp.loss node2 node4' ]
   [ ! -s out/exclude.txt ] # neither end is known to be bad, and MTUs are a warning
+}
+
+@test "a node whose jobs would load another NCCL is named" {
+  mkdir 2.18.3 2.21.5
+  for version in *; do
+    touch "$version/libnccl.so.$version"
+    ln -s "libnccl.so.$version" "$version/libnccl.so.2"
+  done
+  # shellcheck disable=SC2016 # the program's own variables
+  printf '%s\n' '#!/bin/sh' 'version=2.18.3' '[ "$SLURMD_NODENAME" = node2 ] && version=2.21.5' \
+    'LD_LIBRARY_PATH=$PWD/$version exec ddp-check "$@"' > program
+  chmod 755 program
+  run -1 check_by ./program --mib 1 --no-mpi --out out
+  [ "$(wrong)" = 'drift.library.libnccl node2' ]
+  grep -q '4 of 5 nodes have libnccl.so.2.18.3' out/report.md
 }
 
 @test "of two rails between healthy nodes the one that is slow on one node is named" {

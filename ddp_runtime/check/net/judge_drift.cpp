@@ -13,6 +13,7 @@ namespace ddp::check {
 namespace {
 
 constexpr double kMostDriftSeconds = 2;
+constexpr const char* kAbsent = "none";  // a driver or library that others have
 
 // What most say, if that is more than half of them.
 std::optional<std::string> majority(const std::map<std::string, std::vector<std::string>>& said) {
@@ -37,8 +38,8 @@ std::vector<Finding> judge_fact(const std::string& fact, const std::map<int, Hel
   std::map<std::string, std::string> by_node;
   for (const auto& [rank, hello] : present) {
     const auto found = hello.facts.find(fact);
-    if (found == hello.facts.end() || !by_node.emplace(hello.node, found->second).second) continue;
-    said[found->second].push_back(hello.node);
+    const std::string value = found == hello.facts.end() ? kAbsent : found->second;
+    if (by_node.emplace(hello.node, value).second) said[value].push_back(hello.node);
   }
   if (said.size() < 2) return {};
   const auto agreed = majority(said);

@@ -1,19 +1,17 @@
 #include "ddp_runtime/check/net/member.h"
 
 #include <fmt/format.h>
-#include <gnu/libc-version.h>
 #include <poll.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <exception>
-#include <map>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "ddp_runtime/check/net/control_channel.h"
+#include "ddp_runtime/check/net/own_facts.h"
 #include "ddp_runtime/check/net/own_link.h"
 #include "ddp_runtime/check/net/protocol.h"
 #include "ddp_runtime/check/net/task_work.h"
@@ -75,19 +73,6 @@ std::unique_ptr<ControlChannel> find_leader(const MemberOptions& options, Hello 
                              options.leader_port, last));
 }
 
-// What should be the same on all nodes.
-std::map<std::string, std::string> own_facts() {
-  std::map<std::string, std::string> facts;
-  utsname names{};
-  if (uname(&names) == 0) facts["kernel"] = fmt::format("{} {}", names.release, names.machine);
-  facts["cpus"] = fmt::format("{}", sysconf(_SC_NPROCESSORS_ONLN));
-  const double pages = static_cast<double>(sysconf(_SC_PHYS_PAGES));
-  const double gibibytes = pages * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 0x1p30;
-  facts["memory_GiB"] = fmt::format("{:.0f}", gibibytes);
-  facts["libc"] = gnu_get_libc_version();
-  return facts;
-}
-
 Hello make_hello(const MemberOptions& options, std::uint16_t data_port, std::uint16_t probe_port) {
   Hello hello;
   hello.program = options.program;
@@ -97,7 +82,7 @@ Hello make_hello(const MemberOptions& options, std::uint16_t data_port, std::uin
   hello.host = options.host;
   hello.data_port = data_port;
   hello.probe_port = probe_port;
-  hello.facts = own_facts();
+  hello.facts = own_facts(fact_sources(process_environment()));
   hello.counters = read_counters("/sys");
   hello.leaf = options.step.leaf;
   hello.rdma_port = options.rdma.port;

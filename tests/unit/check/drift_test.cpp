@@ -41,6 +41,14 @@ TEST(Drift, TheMajorityIsRightAndTwoAreNone) {
   EXPECT_EQ(drift_complaints(judge_drift({})), "");
 }
 
+TEST(Drift, WhatOnlySomeHaveIsADifference) {
+  auto present = tasks({"6.1", "6.1", "6.1"});
+  present[0].facts["driver.nvidia"] = present[1].facts["driver.nvidia"] = "535.104.05";
+  EXPECT_EQ(drift_complaints(judge_drift(present)), "drift.driver.nvidia n3");
+  present[1].facts.erase("driver.nvidia");
+  EXPECT_EQ(drift_complaints(judge_drift(present)), "drift.driver.nvidia n1");
+}
+
 TEST(Clocks, AreComparedWithTheMedianNotWithTheLeader) {
   const auto present = tasks({"", "", ""});
   EXPECT_EQ(drift_complaints(judge_clocks({{{0, 0.0}, {1, 0.3}, {2, -0.2}}, {}}, present)), "");

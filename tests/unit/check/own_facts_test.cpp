@@ -1,0 +1,109 @@
+// What a node says of itself, from trees of files made up for the purpose.
+#include "ddp_runtime/check/net/own_facts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace ddp::check {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Contains;
+using testing::Key;
+using testing::Not;
+using testing::Pair;
+
+class OwnFacts : public testing::Test {
+ protected:
+  OwnFacts() {
+    std::string name = (fs::temp_directory_path() / "own_facts.XXXXXX").native();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    root_ = name;
+  }
+  ~OwnFacts() override { fs::remove_all(root_); }
+
+  void write(const fs::path& file, const std::string& text) {
+    fs::create_directories((root_ / file).parent_path());
+    std::ofstream(root_ / file) << text;
+  }
+  FactSources sources() const {
+    return {.root = root_, .library_folders = {root_ / "first", root_ / "second"}};
+  }
+
+  fs::path root_;
+};
+
+TEST_F(OwnFacts, TheMachineIsKnownWithoutAnyFile) {
+  const auto facts = own_facts(sources());
+  for (const char* fact : {"kernel", "cpus", "memory_GiB", "libc"}) {
+    EXPECT_THAT(facts, Contains(Pair(fact, Not(testing::IsEmpty()))));
+  }
+  EXPECT_EQ(facts.size(), 4U) << "what is not there has no entry";
+}
+
+TEST_F(OwnFacts, DriversFirmwareAndSystemAreRead) {
+  write("sys/module/nvidia/version", "535.104.05\n");
+  write("sys/module/mlx5_core/version", "23.10-0.5.5\n");
+  write("sys/class/infiniband/mlx5_0/fw_ver", "28.39.1002\n");
+  write("sys/class/infiniband/mlx5_1/fw_ver", "28.39.2048\n");
+  write("etc/os-release",
+        "ID=rocky\nPRETTY_NAME=\"Rocky Linux 9.4 (Blue Onyx)\"\nVERSION_ID=9.4\n");
+  const auto facts = own_facts(sources());
+  EXPECT_THAT(facts, Contains(Pair("driver.nvidia", "535.104.05")));
+  EXPECT_THAT(facts, Contains(Pair("driver.mlx5_core", "23.10-0.5.5")));
+  EXPECT_THAT(facts, Contains(Pair("firmware.mlx5_0", "28.39.1002")));
+  EXPECT_THAT(facts, Contains(Pair("firmware.mlx5_1", "28.39.2048")));
+  EXPECT_THAT(facts, Contains(Pair("system", "Rocky Linux 9.4 (Blue Onyx)")));
+}
+
+TEST_F(OwnFacts, ALibraryIsThatOfTheFirstFolderThatHasIt) {
+  write("second/libnccl.so.2.18.3", "");
+  fs::create_symlink("libnccl.so.2.18.3", root_ / "second/libnccl.so.2");
+  EXPECT_THAT(own_facts(sources()), Contains(Pair("library.libnccl", "libnccl.so.2.18.3")));
+  write("first/libnccl.so.2.21.5", "");
+  fs::create_symlink("libnccl.so.2.21.5", root_ / "first/libnccl.so.2");
+  EXPECT_THAT(own_facts(sources()), Contains(Pair("library.libnccl", "libnccl.so.2.21.5")));
+  fs::remove(root_ / "first/libnccl.so.2.21.5");
+  EXPECT_THAT(own_facts(sources()), Contains(Pair("library.libnccl", "libnccl.so.2.18.3")))
+      << "a link that leads nowhere is none";
+}
+
+TEST_F(OwnFacts, TextsOfOthersAreBounded) {
+  write("sys/module/nvidia/version", "535\x1b[31m<b>\nsecond line\n");
+  write("sys/module/ib_core/version", std::string(100000, 'x'));
+  fs::create_directories(root_ / "sys/module/efa/version");
+  for (int i = 0; i < 200; ++i) {
+    write("sys/class/infiniband/mlx5_" + std::to_string(i) + "/fw_ver", "1\n");
+  }
+  const auto facts = own_facts(sources());
+  EXPECT_THAT(facts, Contains(Pair("driver.nvidia", "535?[31m<b>")));
+  EXPECT_THAT(facts, Contains(Pair("driver.ib_core", std::string(80, 'x'))));
+  EXPECT_THAT(facts, Not(Contains(Key("driver.efa"))));
+  EXPECT_LE(facts.size(), 4U + 2U + 64U);
+}
+
+TEST(FactSources, TheUsersFoldersComeFirst) {
+  const auto folders = [](const char* path) {
+    return fact_sources([path](const std::string& name) -> std::optional<std::string> {
+             return name == "LD_LIBRARY_PATH" && path != nullptr ? std::optional<std::string>(path)
+                                                                 : std::nullopt;
+           })
+        .library_folders;
+  };
+  const auto usual = folders(nullptr);
+  EXPECT_THAT(usual, Contains("/usr/lib64"));
+  auto expected = usual;
+  expected.insert(expected.begin(), {"/opt/nccl/lib", "/b"});
+  EXPECT_EQ(folders("/opt/nccl/lib::/b:"), expected);
+  EXPECT_LE(folders(std::string(100000, ':').append("/x").c_str()).size(), usual.size() + 1);
+}
+
+}  // namespace
+}  // namespace ddp::check
