@@ -39,6 +39,11 @@ std::string_view shade_of(double speed, double median) {
   return kShades.back().second;
 }
 
+// Not that of retrials, nor what carried the data.
+bool is_list_of_pairs(const json& list) {
+  return list.is_array() && !list.empty() && list.front().contains("a_to_b_GBps");
+}
+
 struct Speeds {
   std::vector<std::string> nodes;
   std::map<std::pair<std::string, std::string>, double> from_to;  // GB/s, the best; 0 if it failed
@@ -78,7 +83,33 @@ std::string cell(const Speeds& speeds, std::size_t row, std::size_t column, doub
       pair, known ? fmt::format("{:.3g} GB/s", found->second) : "not measured");
 }
 
-std::string heat_map(const Speeds& speeds, const std::string& kind) {
+// How the pairs were measured: its name in the report, in HTML and for people.
+struct Way {
+  std::string kind;  // "tcp", "tcp_eth1", "verbs", "mpi"
+  std::string id;
+  std::string title;
+};
+
+// All that was measured between pairs, as it was: plain TCP, its rails, RDMA, MPI.
+std::vector<Way> ways_of(const json& measurements) {
+  constexpr std::string_view kRail = "tcp_";
+  std::vector<Way> ways;
+  const auto add = [&](const std::string& kind, const std::string& title) {
+    if (!measurements.contains(kind) || measurements.at(kind).empty()) return;
+    ways.push_back({kind, fmt::format("way{}", ways.size() + 1), title});
+  };
+  add("tcp", "TCP");
+  for (const auto& [kind, list] : measurements.items()) {
+    if (kind.starts_with(kRail) && is_list_of_pairs(list)) {
+      add(kind, "TCP over " + html_escape(kind.substr(kRail.size())));
+    }
+  }
+  add("verbs", "RDMA");
+  add("mpi", "MPI");
+  return ways;
+}
+
+std::string heat_map(const Speeds& speeds, const Way& way) {
   std::size_t longest = 4;
   for (const auto& node : speeds.nodes) longest = std::max(longest, node.size());
   const double left = 7.5 * static_cast<double>(longest) + 10;
@@ -89,7 +120,7 @@ std::string heat_map(const Speeds& speeds, const std::string& kind) {
       "<title id=\"{0}-t\">Speed of every pair over {3}</title>\n"
       "<desc id=\"{0}-d\">Rows send, columns receive; the median is {4:.3g} GB/s. The table below "
       "has the same numbers.</desc>\n",
-      kind, left + side + 10, side + kCell + 6, kind == "tcp" ? "TCP" : "MPI", speeds.median);
+      way.id, left + side + 10, side + kCell + 6, way.title, speeds.median);
   for (std::size_t row = 0; row < speeds.nodes.size(); ++row) {
     svg += fmt::format("<text class=\"end\" x=\"{:.0f}\" y=\"{:.0f}\">{}</text>\n", left - 6,
                        kCell * static_cast<double>(row + 1) + 14, html_escape(speeds.nodes[row]));
@@ -131,16 +162,14 @@ std::string pair_table(const Speeds& speeds) {
   return html + "</tbody></table></details>\n";
 }
 
-std::string pair_section(const json& report, const std::string& kind) {
-  const auto& measurements = report.at("measurements");
-  if (!measurements.contains(kind) || measurements.at(kind).empty()) return "";
-  const Speeds speeds = speeds_of(report, measurements.at(kind));
-  std::string html = fmt::format("<section id=\"{}\">\n<h2>Pairs over {}</h2>\n", kind,
-                                 kind == "tcp" ? "TCP" : "MPI");
+std::string pair_section(const json& report, const Way& way) {
+  const Speeds speeds = speeds_of(report, report.at("measurements").at(way.kind));
+  std::string html =
+      fmt::format("<section id=\"{}\">\n<h2>Pairs over {}</h2>\n", way.id, way.title);
   if (speeds.nodes.size() > kMostInMap) {
     html += fmt::format("<p>{} nodes are too many for a map.</p>\n", speeds.nodes.size());
   } else {
-    html += heat_map(speeds, kind) + legend();
+    html += heat_map(speeds, way) + legend();
   }
   return html + pair_table(speeds) + "</section>\n";
 }
@@ -181,6 +210,8 @@ std::string finding_section(const json& report) {
 }  // namespace
 
 std::string check_page(const json& report) {
+  std::string pairs;
+  for (const auto& way : ways_of(report.at("measurements"))) pairs += pair_section(report, way);
   const std::string title = fmt::format("Check of {} nodes", report.at("nodes").size());
   return fmt::format(
              "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
@@ -191,8 +222,7 @@ std::string check_page(const json& report) {
              html_escape(title), style_sheet(), kMapStyle,
              html_escape(report.at("command").get<std::string>()),
              html_escape(report.at("verdict").get<std::string>())) +
-         finding_section(report) + pair_section(report, "tcp") + pair_section(report, "mpi") +
-         "</main></body></html>\n";
+         finding_section(report) + pairs + "</main></body></html>\n";
 }
 
 }  // namespace ddp::report

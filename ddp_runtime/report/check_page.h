@@ -1,4 +1,5 @@
-// The page of a network check: the verdict, every pair of nodes as a heat map, and what was found.
+// The page of a network check: the verdict, every pair of nodes as a heat map for each way of
+// measuring, and what was found.
 #pragma once
 
 #include <nlohmann/json.hpp>
