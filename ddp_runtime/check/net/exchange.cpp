@@ -122,9 +122,8 @@ void send_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result)
               [&link](std::span<std::byte> segment) { link.send(segment); });
   std::array<std::byte, 1> acknowledgement{};
   link.receive(acknowledgement);  // everything has arrived and is checked
-  result.sent_again =
-      static_cast<double>(link.sent_again() - again_before) / static_cast<double>(amount) +
-      plan.faults.drop;
+  const auto again = std::max<std::int64_t>(0, link.sent_again() - again_before);
+  result.sent_again = static_cast<double>(again) / static_cast<double>(amount) + plan.faults.drop;
 }
 
 void receive_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {

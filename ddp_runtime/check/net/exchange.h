@@ -20,7 +20,8 @@ class PairLink {
   virtual ~PairLink() = default;
   virtual void send(std::span<std::byte> data) = 0;
   virtual void receive(std::span<std::byte> data) = 0;
-  // Bytes this end had to send again so far; 0 where the transport does not tell.
+  // Bytes this end had to send again so far because they were lost; 0 where the transport does not
+  // tell. May go down a little when the receiver's word comes late.
   virtual std::int64_t sent_again() const { return 0; }
   // This end, as "eth0 10.0.0.1"; empty where the transport does not tell.
   virtual std::string via() const { return {}; }

@@ -1,9 +1,10 @@
 #include "ddp_runtime/check/net/pair_links.h"
 
+#include <linux/tcp.h>  // glibc's own lacks tcpi_dsack_dups
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <span>
@@ -27,7 +28,7 @@ class TcpLink final : public PairLink {
     tcp_info info{};
     socklen_t length = sizeof info;
     if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
-    return std::int64_t{info.tcpi_total_retrans} * info.tcpi_snd_mss;
+    return lost_bytes(info.tcpi_total_retrans, info.tcpi_dsack_dups, info.tcpi_snd_mss);
   }
   std::string via() const override {
     const std::string address = local_address(socket_.get());
@@ -55,6 +56,11 @@ class GroupLink final : public PairLink {
 };
 
 }  // namespace
+
+std::int64_t lost_bytes(std::uint32_t sent_again, std::uint32_t arrived_twice,
+                        std::uint32_t segment_bytes) noexcept {
+  return std::int64_t{sent_again - std::min(sent_again, arrived_twice)} * segment_bytes;
+}
 
 std::unique_ptr<PairLink> call_peer(const std::string& host, std::uint16_t port,
                                     std::uint64_t exchange, Deadline deadline,

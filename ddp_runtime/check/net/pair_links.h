@@ -21,6 +21,12 @@ std::unique_ptr<PairLink> call_peer(const std::string& host, std::uint16_t port,
 std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exchange,
                                      Deadline deadline);
 
+// Bytes that a TCP sender had to send again because they were lost, of segments sent again and
+// those that the receiver says arrived twice (D-SACK, RFC 2883). The latter were late, not lost:
+// packets overtake each other on several paths, and on several processors too.
+std::int64_t lost_bytes(std::uint32_t sent_again, std::uint32_t arrived_twice,
+                        std::uint32_t segment_bytes) noexcept;
+
 // Messages of the group, which must outlive the link.
 std::unique_ptr<PairLink> link_by_group(comm::Group& group, int peer_rank);
 

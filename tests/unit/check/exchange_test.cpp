@@ -56,6 +56,14 @@ TEST(Exchange, DataOfAnotherExchangeDoesNotPass) {
 }
 
 // No time is asserted, only that an end held back to a hundredth is the slower one by far.
+TEST(LostBytes, WhatArrivedTwiceWasNotLost) {
+  EXPECT_EQ(lost_bytes(0, 0, 1448), 0);
+  EXPECT_EQ(lost_bytes(100, 0, 1448), 144800) << "a receiver that tells nothing";
+  EXPECT_EQ(lost_bytes(100, 97, 1448), 3 * 1448);
+  EXPECT_EQ(lost_bytes(100, 103, 1448), 0) << "of earlier segments";
+  EXPECT_EQ(lost_bytes(4000000000U, 0, 65483), 261932000000000);
+}
+
 TEST(Exchange, ASlowEndSlowsBothDirections) {
   Faults slow;
   slow.speed = 0.01;
