@@ -59,7 +59,10 @@ class GroupLink final : public PairLink {
 
 std::int64_t lost_bytes(std::uint32_t sent_again, std::uint32_t arrived_twice,
                         std::uint32_t segment_bytes) noexcept {
-  return std::int64_t{sent_again - std::min(sent_again, arrived_twice)} * segment_bytes;
+  // Up to a tenth of them went untold in measurements: an acknowledgement tells of one range only.
+  const std::uint64_t in_vain = std::uint64_t{arrived_twice} + arrived_twice / 4;
+  const std::uint64_t lost = sent_again - std::min<std::uint64_t>(sent_again, in_vain);
+  return static_cast<std::int64_t>(lost) * segment_bytes;
 }
 
 std::unique_ptr<PairLink> call_peer(const std::string& host, std::uint16_t port,
