@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Clock::time_point in(int milliseconds) {
+Clock::time_point from_now(int milliseconds) {
   return Clock::now() + std::chrono::milliseconds(milliseconds);
 }
 
@@ -51,7 +51,7 @@ TEST(BoundedChild, WorkThatFailsOrCrashesIsToldFromWorkThatIsDone) {
 
 TEST(BoundedChild, WorkThatHangsIsEndedWithAllItStarted) {
   auto child = BoundedChild::running({"sh", "-c", "sleep 1000 & echo $!; wait"});
-  const auto output = child.wait(in(500));
+  const auto output = child.wait(from_now(500));
   EXPECT_TRUE(output.timed_out);
   EXPECT_EQ(output.exit_code, -1);
   EXPECT_TRUE(is_gone(std::atoi(output.text.c_str())));

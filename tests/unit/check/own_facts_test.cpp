@@ -16,9 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Contains;
-using testing::Key;
 using testing::Not;
-using testing::Pair;
 
 class OwnFacts : public testing::Test {
  protected:
@@ -43,7 +41,7 @@ class OwnFacts : public testing::Test {
 TEST_F(OwnFacts, TheMachineIsKnownWithoutAnyFile) {
   const auto facts = own_facts(sources());
   for (const char* fact : {"kernel", "cpus", "memory_GiB", "libc"}) {
-    EXPECT_THAT(facts, Contains(Pair(fact, Not(testing::IsEmpty()))));
+    EXPECT_THAT(facts, Contains(testing::Pair(fact, Not(testing::IsEmpty()))));
   }
   EXPECT_EQ(facts.size(), 4U) << "what is not there has no entry";
 }
@@ -56,22 +54,24 @@ TEST_F(OwnFacts, DriversFirmwareAndSystemAreRead) {
   write("etc/os-release",
         "ID=rocky\nPRETTY_NAME=\"Rocky Linux 9.4 (Blue Onyx)\"\nVERSION_ID=9.4\n");
   const auto facts = own_facts(sources());
-  EXPECT_THAT(facts, Contains(Pair("driver.nvidia", "535.104.05")));
-  EXPECT_THAT(facts, Contains(Pair("driver.mlx5_core", "23.10-0.5.5")));
-  EXPECT_THAT(facts, Contains(Pair("firmware.mlx5_0", "28.39.1002")));
-  EXPECT_THAT(facts, Contains(Pair("firmware.mlx5_1", "28.39.2048")));
-  EXPECT_THAT(facts, Contains(Pair("system", "Rocky Linux 9.4 (Blue Onyx)")));
+  EXPECT_THAT(facts, Contains(testing::Pair("driver.nvidia", "535.104.05")));
+  EXPECT_THAT(facts, Contains(testing::Pair("driver.mlx5_core", "23.10-0.5.5")));
+  EXPECT_THAT(facts, Contains(testing::Pair("firmware.mlx5_0", "28.39.1002")));
+  EXPECT_THAT(facts, Contains(testing::Pair("firmware.mlx5_1", "28.39.2048")));
+  EXPECT_THAT(facts, Contains(testing::Pair("system", "Rocky Linux 9.4 (Blue Onyx)")));
 }
 
 TEST_F(OwnFacts, ALibraryIsThatOfTheFirstFolderThatHasIt) {
   write("second/libnccl.so.2.18.3", "");
   fs::create_symlink("libnccl.so.2.18.3", root_ / "second/libnccl.so.2");
-  EXPECT_THAT(own_facts(sources()), Contains(Pair("library.libnccl", "libnccl.so.2.18.3")));
+  EXPECT_THAT(own_facts(sources()),
+              Contains(testing::Pair("library.libnccl", "libnccl.so.2.18.3")));
   write("first/libnccl.so.2.21.5", "");
   fs::create_symlink("libnccl.so.2.21.5", root_ / "first/libnccl.so.2");
-  EXPECT_THAT(own_facts(sources()), Contains(Pair("library.libnccl", "libnccl.so.2.21.5")));
+  EXPECT_THAT(own_facts(sources()),
+              Contains(testing::Pair("library.libnccl", "libnccl.so.2.21.5")));
   fs::remove(root_ / "first/libnccl.so.2.21.5");
-  EXPECT_THAT(own_facts(sources()), Contains(Pair("library.libnccl", "libnccl.so.2.18.3")))
+  EXPECT_THAT(own_facts(sources()), Contains(testing::Pair("library.libnccl", "libnccl.so.2.18.3")))
       << "a link that leads nowhere is none";
 }
 
@@ -84,10 +84,10 @@ TEST_F(OwnFacts, TextsOfOthersAreBounded) {
     write("sys/class/infiniband/mlx5_" + std::to_string(i) + "/fw_ver", "1\n");
   }
   const auto facts = own_facts(sources());
-  EXPECT_THAT(facts, Contains(Pair("driver.nvidia", "535?[31m<b>")));
-  EXPECT_THAT(facts, Contains(Pair("driver.ib_core", std::string(80, 'x'))));
-  EXPECT_THAT(facts, Not(Contains(Key("driver.efa"))));
-  EXPECT_THAT(facts, Contains(Pair("system", std::string(80, 'y'))));
+  EXPECT_THAT(facts, Contains(testing::Pair("driver.nvidia", "535?[31m<b>")));
+  EXPECT_THAT(facts, Contains(testing::Pair("driver.ib_core", std::string(80, 'x'))));
+  EXPECT_THAT(facts, Not(Contains(testing::Key("driver.efa"))));
+  EXPECT_THAT(facts, Contains(testing::Pair("system", std::string(80, 'y'))));
   EXPECT_EQ(facts.size(), 4U + 3U + 64U);
 }
 
