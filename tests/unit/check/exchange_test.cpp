@@ -55,7 +55,6 @@ TEST(Exchange, DataOfAnotherExchangeDoesNotPass) {
   EXPECT_GT(results[1].wrong_bytes, 1'000'000);
 }
 
-// No time is asserted, only that an end held back to a hundredth is the slower one by far.
 TEST(LostBytes, WhatArrivedTwiceWasNotLost) {
   EXPECT_EQ(lost_bytes(0, 0, 1448), 0);
   EXPECT_EQ(lost_bytes(100, 0, 1448), 144800) << "a receiver that tells nothing";
@@ -66,6 +65,7 @@ TEST(LostBytes, WhatArrivedTwiceWasNotLost) {
   EXPECT_EQ(lost_bytes(4000000000U, 0, 65483), 261932000000000);
 }
 
+// No time is asserted, only that an end held back to a hundredth is the slower one by far.
 TEST(Exchange, ASlowEndSlowsBothDirections) {
   Faults slow;
   slow.speed = 0.01;
