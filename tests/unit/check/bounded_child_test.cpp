@@ -33,7 +33,7 @@ bool is_gone(pid_t pid) {
 TEST(BoundedChild, BringsWhatTheWorkReturns) {
   const std::string text(100'000, 'x');  // more than a pipe holds
   auto child = BoundedChild::calling([&text] { return text; });
-  const auto output = child.wait(in(10'000));
+  const auto output = child.wait(from_now(10'000));
   EXPECT_FALSE(output.timed_out);
   EXPECT_EQ(output.exit_code, 0);
   EXPECT_EQ(output.text, text);
@@ -41,12 +41,12 @@ TEST(BoundedChild, BringsWhatTheWorkReturns) {
 
 TEST(BoundedChild, WorkThatFailsOrCrashesIsToldFromWorkThatIsDone) {
   auto failing = BoundedChild::calling([]() -> std::string { throw std::runtime_error("no"); });
-  EXPECT_EQ(failing.wait(in(10'000)).exit_code, 1);
+  EXPECT_EQ(failing.wait(from_now(10'000)).exit_code, 1);
   auto crashing = BoundedChild::calling([]() -> std::string {
     kill(getpid(), SIGKILL);
     return "";
   });
-  EXPECT_EQ(crashing.wait(in(10'000)).exit_code, -1);
+  EXPECT_EQ(crashing.wait(from_now(10'000)).exit_code, -1);
 }
 
 TEST(BoundedChild, WorkThatHangsIsEndedWithAllItStarted) {
@@ -68,7 +68,7 @@ TEST(BoundedChild, DiesWithItsOwner) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   auto reader = BoundedChild::running({"cat", file});
-  const int pid = std::atoi(reader.wait(in(10'000)).text.c_str());
+  const int pid = std::atoi(reader.wait(from_now(10'000)).text.c_str());
   unlink(file.c_str());
   ASSERT_GT(pid, 0);
   EXPECT_TRUE(is_gone(pid));
@@ -76,15 +76,15 @@ TEST(BoundedChild, DiesWithItsOwner) {
 
 TEST(BoundedChild, ProgramsAndTheirExitCodes) {
   auto both = BoundedChild::running({"sh", "-c", "echo out; echo error >&2; exit 7"});
-  const auto output = both.wait(in(10'000));
+  const auto output = both.wait(from_now(10'000));
   EXPECT_EQ(output.exit_code, 7);
   EXPECT_EQ(output.text, "out\nerror\n");
-  EXPECT_EQ(BoundedChild::running({"/nowhere/program"}).wait(in(10'000)).exit_code, 127);
+  EXPECT_EQ(BoundedChild::running({"/nowhere/program"}).wait(from_now(10'000)).exit_code, 127);
 }
 
 TEST(BoundedChild, KeepsAMebibyteOfEndlessOutput) {
   auto child = BoundedChild::running({"sh", "-c", "head -c 3000000 /dev/zero; exit 3"});
-  const auto output = child.wait(in(10'000));
+  const auto output = child.wait(from_now(10'000));
   EXPECT_EQ(output.text.size(), std::size_t{1} << 20);
   EXPECT_EQ(output.exit_code, 3);
 }
