@@ -207,7 +207,8 @@ void Checkpoint::read_wanted(WantedByFile by_file, bool from_disk,
   for (const auto& [file, list] : lists) {
     UniqueFd fd = open_file(*file);
     if (from_disk) ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
-    SourceFile source(std::move(fd), options.direct_io);
+    UniqueFd around_cache = options.direct_io ? open_around_cache(fd) : UniqueFd();
+    SourceFile source(std::move(fd), std::move(around_cache));
     read_blocks(source, list, options.threads, meter);
   }
 }

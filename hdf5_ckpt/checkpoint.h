@@ -19,7 +19,7 @@
 namespace ddp::ckpt {
 
 struct ReadOptions {
-  unsigned threads = 2;
+  unsigned threads = 4;    // each waits for the disk or checks: more of them than processors
   Progress progress = {};  // of bytes read and checked
   // Large arrays around the page cache. Off where several processes of a node read the same ones,
   // which a cache gives to all for one reading.

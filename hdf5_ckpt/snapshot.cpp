@@ -7,11 +7,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "hdf5_ckpt/detail/aligned_buffer.h"
 #include "hdf5_ckpt/detail/blocks.h"
 #include "hdf5_ckpt/detail/parallel_for.h"
+#include "hdf5_ckpt/detail/streaming_copy.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -70,7 +70,7 @@ void Snapshot::take(std::span<const ArrayView> arrays, unsigned threads) {
     const auto [array, block] = blocks[index];
     const auto from = block_of(arrays[array].bytes, block, kCopyBlockBytes);
     std::byte* const copy = memory_ + (views_[array].bytes.data() - memory_);
-    std::memcpy(copy + block * kCopyBlockBytes, from.data(), from.size());
+    streaming_copy(copy + block * kCopyBlockBytes, from);
   });
 }
 

@@ -56,15 +56,26 @@ bool is_safetensors(const fs::path& path) {
   return path.extension() == ".safetensors";
 }
 
+bool has_at(std::span<const std::byte> bytes, std::uint64_t at, std::string_view signature) {
+  return at < bytes.size() && bytes.size() - at > signature.size() &&
+         std::memcmp(bytes.data() + at, signature.data(), signature.size()) == 0;
+}
+
+// HDF5 begins at the start of a file or behind a user block of 512 bytes times a power of two, such
+// as the one that MATLAB writes.
 bool is_hdf5(std::span<const std::byte> bytes) {
   constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
-  return bytes.size() > kSignature.size() &&
-         std::memcmp(bytes.data(), kSignature.data(), kSignature.size()) == 0;
+  constexpr std::uint64_t kLeastUserBlock = 512;
+  if (has_at(bytes, 0, kSignature)) return true;
+  for (std::uint64_t at = kLeastUserBlock; at < bytes.size(); at *= 2)
+    if (has_at(bytes, at, kSignature)) return true;
+  return false;
 }
 
 std::vector<ForeignArray> parse(const fs::path& path, std::span<const std::byte> bytes) {
+  constexpr std::string_view kZip = "PK";
   if (is_safetensors(path)) return parse_safetensors(bytes, bytes.size());
-  if (is_hdf5(bytes)) return parse_hdf5(path, bytes.size());
+  if (!has_at(bytes, 0, kZip) && is_hdf5(bytes)) return parse_hdf5(path, bytes.size());
   return parse_torch_file(bytes);
 }
 

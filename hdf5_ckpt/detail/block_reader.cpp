@@ -1,15 +1,16 @@
-// A block whose bytes all go to one place is read there; others pass through a buffer.
+// A block whose bytes all go to one place is read there if the disk can; others pass through a
+// buffer, and are right before they leave it.
 
 #include "hdf5_ckpt/detail/block_reader.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <system_error>
 
 #include "hdf5_ckpt/crc32c.h"
 #include "hdf5_ckpt/detail/parallel_for.h"
+#include "hdf5_ckpt/detail/streaming_copy.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -17,29 +18,31 @@ namespace {
 
 constexpr unsigned kMaxReaders = 64;
 
-// Reads bytes [begin, begin + bytes.size()) of the array, which are a block, and compares their
-// checksum.
-void read_block(SourceFile& file, const ArrayInfo& array, std::uint64_t begin,
-                std::uint64_t block_bytes, std::span<std::byte> bytes, AlignedBuffer& passage) {
-  const ReadResult result = file.read(bytes, array.offset + begin, passage);
+// Reads bytes [begin, end) of the array, which are a block, and compares their checksum. Returns
+// where they lie: in `place`, if it is not empty and they could be read to there, or in `passage`.
+std::span<const std::byte> read_block(SourceFile& file, const ArrayInfo& array, std::uint64_t begin,
+                                      std::uint64_t end, std::uint64_t block_bytes,
+                                      std::span<std::byte> place, AlignedBuffer& passage) {
+  const auto [bytes, code] = file.read(array.offset + begin, end - begin, place, passage);
   const auto where = [&] {
     return fmt::format("array '{}': bytes {} to {} (in '{}' at offset {})", array.name, begin,
-                       begin + bytes.size() - 1, array.file, array.offset + begin);
+                       end - 1, array.file, array.offset + begin);
   };
-  if (result.code != 0)
-    throw DamagedError(fmt::format("{} cannot be read: {}", where(),
-                                   std::generic_category().message(result.code)));
-  if (result.bytes != bytes.size())
+  if (code != 0)
+    throw DamagedError(
+        fmt::format("{} cannot be read: {}", where(), std::generic_category().message(code)));
+  if (bytes.size() != end - begin)
     throw DamagedError(fmt::format("{} are missing: the file has been cut off", where()));
   const std::uint32_t crc = crc32c(bytes);
   const std::uint32_t expected = array.block_crc32c[begin / block_bytes];
   if (crc != expected)
     throw DamagedError(fmt::format("{} are damaged: crc32c is {:08x} and should be {:08x}", where(),
                                    crc, expected));
+  return bytes;
 }
 
 // The place in the target for the whole block, if its bytes lie there as they do in the block.
-std::span<std::byte> direct_target(const Wanted& wanted, std::uint64_t begin, std::uint64_t end) {
+std::span<std::byte> place_of(const Wanted& wanted, std::uint64_t begin, std::uint64_t end) {
   if (!wanted.overlap) return {};
   const Overlap::Run run = wanted.overlap->run(wanted.overlap->first_run_beyond(begin));
   if (run.from > begin || run.from + run.length < end) return {};
@@ -55,8 +58,8 @@ void scatter(const Wanted& wanted, std::uint64_t begin, std::span<const std::byt
     if (run.from >= end) break;
     const std::uint64_t low = std::max(run.from, begin);
     const std::uint64_t high = std::min(run.from + run.length, end);
-    std::memcpy(wanted.target.data() + run.to + (low - run.from), block.data() + (low - begin),
-                high - low);
+    streaming_copy(wanted.target.data() + run.to + (low - run.from),
+                   block.subspan(low - begin, high - low));
   }
 }
 
@@ -79,16 +82,14 @@ BlockList::BlockList(std::vector<Wanted> wanted, std::uint64_t block_bytes)
 
 void read_blocks(SourceFile& file, const BlockList& list, unsigned threads, Meter& meter) {
   threads = std::clamp(threads, 1U, kMaxReaders);
-  std::vector<AlignedBuffer> scratch(threads);
   std::vector<AlignedBuffer> passages(threads);
   parallel_for(list.entries().size(), threads, [&](std::size_t index, unsigned worker) {
     const BlockList::Entry& entry = list.entries()[index];
     const Wanted& wanted = list.wanted(entry);
-    std::span<std::byte> bytes = direct_target(wanted, entry.begin, entry.end);
-    const bool direct = !bytes.empty();
-    if (!direct) bytes = scratch[worker].get(entry.end - entry.begin);
-    read_block(file, *wanted.info, entry.begin, list.block_bytes(), bytes, passages[worker]);
-    if (!direct && wanted.overlap) scatter(wanted, entry.begin, bytes);
+    const std::span<std::byte> place = place_of(wanted, entry.begin, entry.end);
+    const auto bytes = read_block(file, *wanted.info, entry.begin, entry.end, list.block_bytes(),
+                                  place, passages[worker]);
+    if (wanted.overlap && bytes.data() != place.data()) scatter(wanted, entry.begin, bytes);
     meter.add(bytes.size());
   });
 }

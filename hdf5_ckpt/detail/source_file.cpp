@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace ddp::ckpt {
@@ -16,41 +15,48 @@ namespace {
 // Small pieces lie side by side: the kernel reads ahead for them.
 constexpr std::size_t kLeastDirect = 256 << 10;
 
-// The same file, not whatever has its name by now.
-UniqueFd open_again(const UniqueFd& fd) {
-  return UniqueFd(
-      ::open(fmt::format("/proc/self/fd/{}", fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+SourceFile::Piece filled(std::span<std::byte> bytes, const ReadResult& result) {
+  return {bytes.first(result.bytes), result.code};
 }
 
 }  // namespace
 
-SourceFile::SourceFile(UniqueFd fd, bool direct_io) : fd_(std::move(fd)) {
-  if (direct_io) direct_fd_ = open_again(fd_);
-  direct_works_ = static_cast<bool>(direct_fd_);
+UniqueFd open_around_cache(const UniqueFd& fd) {
+  // By its number: the same file, not whatever has its name by now.
+  return UniqueFd(
+      ::open(fmt::format("/proc/self/fd/{}", fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
 }
 
-ReadResult SourceFile::read(std::span<std::byte> bytes, std::uint64_t offset,
-                            AlignedBuffer& passage) {
-  if (bytes.size() >= kLeastDirect && direct_works_) {
-    const ReadResult result = read_around_cache(bytes, offset, passage);
-    if (result.code != EINVAL) return result;
-    direct_works_ = false;  // some file systems open such a file and then refuse to read it
+SourceFile::SourceFile(UniqueFd fd, UniqueFd around_cache)
+    : fd_(std::move(fd)),
+      around_cache_(std::move(around_cache)),
+      around_works_(static_cast<bool>(around_cache_)) {}
+
+SourceFile::Piece SourceFile::read(std::uint64_t offset, std::size_t size,
+                                   std::span<std::byte> place, AlignedBuffer& passage) {
+  if (size >= kLeastDirect && around_works_) {
+    const Piece piece = read_around_cache(offset, size, place, passage);
+    if (piece.code != EINVAL) return piece;
+    around_works_ = false;  // some file systems open such a file and then refuse to read it
   }
-  return read_fully(fd_.get(), bytes, offset);
+  const auto bytes = place.empty() ? passage.get(size) : place.first(size);
+  return filled(bytes, read_fully(fd_.get(), bytes, offset));
 }
 
-ReadResult SourceFile::read_around_cache(std::span<std::byte> bytes, std::uint64_t offset,
-                                         AlignedBuffer& passage) {
-  if (begins_aligned(bytes.data(), offset) && bytes.size() % kAlignment == 0)
-    return read_fully(direct_fd_.get(), bytes, offset);
+SourceFile::Piece SourceFile::read_around_cache(std::uint64_t offset, std::size_t size,
+                                                std::span<std::byte> place,
+                                                AlignedBuffer& passage) {
+  if (!place.empty() && begins_aligned(place.data(), offset) && size % kAlignment == 0) {
+    const auto bytes = place.first(size);
+    return filled(bytes, read_fully(around_cache_.get(), bytes, offset));
+  }
   const std::uint64_t begin = offset / kAlignment * kAlignment;
   const std::size_t before = offset - begin;
-  const std::size_t pages = (before + bytes.size() + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t pages = (before + size + kAlignment - 1) / kAlignment * kAlignment;
   const auto around = passage.get(pages);
-  ReadResult result = read_fully(direct_fd_.get(), around, begin);
-  result.bytes = std::min(result.bytes - std::min(result.bytes, before), bytes.size());
-  std::memcpy(bytes.data(), around.data() + before, result.bytes);
-  return result;
+  const ReadResult result = read_fully(around_cache_.get(), around, begin);
+  const std::size_t there = result.bytes - std::min(result.bytes, before);
+  return {around.subspan(before, std::min(there, size)), result.code};
 }
 
 }  // namespace ddp::ckpt

@@ -16,20 +16,30 @@ namespace ddp::ckpt {
 // May be read by several threads at once.
 class SourceFile {
  public:
-  // `direct_io`: where the file system has it.
-  SourceFile(UniqueFd fd, bool direct_io);
+  // `around_cache`: the same file, opened with O_DIRECT; none if all is to be read through the
+  // cache.
+  explicit SourceFile(UniqueFd fd, UniqueFd around_cache = {});
 
-  // Reads bytes.size() bytes at `offset`, as read_fully() does. `passage`: of the calling thread,
-  // for what cannot be read to its place at once.
-  ReadResult read(std::span<std::byte> bytes, std::uint64_t offset, AlignedBuffer& passage);
+  struct Piece {
+    std::span<std::byte> bytes;  // where they lie; fewer than asked for at the end of the file
+    int code = 0;                // errno of the read that failed, 0 if none did
+  };
+
+  // Reads `size` bytes at `offset`. They lie in `place`, which has room for them or is empty, if
+  // the disk's own way leads there, and otherwise in `passage`, which is the calling thread's.
+  Piece read(std::uint64_t offset, std::size_t size, std::span<std::byte> place,
+             AlignedBuffer& passage);
 
  private:
-  ReadResult read_around_cache(std::span<std::byte> bytes, std::uint64_t offset,
-                               AlignedBuffer& passage);
+  Piece read_around_cache(std::uint64_t offset, std::size_t size, std::span<std::byte> place,
+                          AlignedBuffer& passage);
 
   UniqueFd fd_;
-  UniqueFd direct_fd_;
-  std::atomic<bool> direct_works_;
+  UniqueFd around_cache_;
+  std::atomic<bool> around_works_;
 };
+
+// The file of `fd` for reading around the page cache; none where its file system cannot.
+UniqueFd open_around_cache(const UniqueFd& fd);
 
 }  // namespace ddp::ckpt

@@ -182,6 +182,30 @@ class Convert(unittest.TestCase):
         whole = np.memmap(self.at / "big.safetensors", "u4", "r", at, tuple(shape))
         self.assertTrue(np.array_equal(ours, whole.T))
 
+    def test_hdf5_behind_a_user_block_and_beyond_four_gibibytes(self):
+        values = np.arange(1000, dtype="f4")
+        for block in (512, 8 << 30):  # of zeros, and not on the disk
+            with h5py.File(self.at / "x.h5", "w", userblock_size=block) as file:
+                file["w"] = values
+            done = self.limited(self.at / "x.h5", self.at / f"from-{block}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with h5py.File(self.at / f"from-{block}/step-00000000/model.h5") as file:
+                self.assertTrue(np.array_equal(file["w"][...], values), block)
+
+    def test_hdf5_larger_than_memory(self):
+        size = max(self.SIZE, 3 << 29)  # 1.5 GiB: the child that asks libhdf5 may have 1 GiB
+        with h5py.File(self.at / "x.h5", "w") as file:
+            shape = (size // 8192, 2048)
+            low = file.create_dataset("low", shape, "f4")
+            low[0, 0], low[-1, -1] = 1, 2  # what was not written is not on the disk
+            file["behind"] = np.arange(7)
+        done = self.limited(self.at / "x.h5", self.at / "ckpt")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with h5py.File(self.at / "ckpt/step-00000000/model.h5") as file:
+            self.assertEqual((file["low"].shape, file["low"][0, 0], file["low"][-1, -1]), (shape, 1, 2))
+            self.assertEqual(file["low"][shape[0] // 2].any(), False)
+            self.assertEqual(file["behind"][...].tolist(), list(range(7)))
+
     def test_progress_on_a_terminal(self):
         subprocess.run([FIXTURE, "save", self.at / "ckpt", "7"], check=True)
         for source, target in (("ckpt", "m.safetensors"), ("m.safetensors", "again")):

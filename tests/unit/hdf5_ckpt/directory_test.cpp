@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <latch>
@@ -418,6 +419,29 @@ TEST(Checkpoint, TargetsOfTheWrongSizeAreNotWrittenTo) {
                                     {"optim/step", DType::kInt64, {}, memory}};
   EXPECT_THAT(error_of([&] { checkpoint.read_into(twice, Match::kSubset); }),
               HasSubstr("'optim/step' is asked for twice"));
+}
+
+// Beyond what is read through the page cache: to pages of their own, and to what lies beside them.
+TEST(Checkpoint, LargeArraysReachAnyAddress) {
+  constexpr std::size_t kPage = 4096;
+  const TempFolder root;
+  ArraySet large;
+  large.add("pages", DType::kUInt8, {1 << 20});
+  large.add("odd", DType::kUInt8, {(1 << 20) + 123});
+  CheckpointDirectory(root.path()).save(1, test::test_owner(), large.views(), {});
+  const Checkpoint checkpoint = Checkpoint::open(root / "step-00000001");
+  for (const ArrayView& array : large.views())
+    for (const std::size_t misplaced : {0, 8, 64}) {
+      std::vector<std::byte> memory(array.bytes.size() + 2 * kPage, std::byte{0});
+      const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+      const auto place = std::span(memory).subspan((kPage - address % kPage) % kPage + misplaced,
+                                                   array.bytes.size());
+      const MutableArrayView target{array.name, array.dtype, array.shape, place};
+      checkpoint.read_into({&target, 1}, Match::kSubset);
+      EXPECT_TRUE(std::ranges::equal(place, array.bytes)) << array.name << " at " << misplaced;
+      EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(memory, std::byte{0})), 2 * kPage)
+          << "nothing beside it";
+    }
 }
 
 TEST(Checkpoint, PartsCanBeRead) {
