@@ -85,12 +85,12 @@ std::string cell(const Speeds& speeds, std::size_t row, std::size_t column, doub
 
 // How the pairs were measured: its name in the report, in HTML and for people.
 struct Way {
-  std::string kind;  // "tcp", "tcp_eth1", "verbs", "mpi"
+  std::string kind;  // "tcp", "tcp_eth1", "verbs", "nccl", "mpi"
   std::string id;
   std::string title;
 };
 
-// All that was measured between pairs, as it was: plain TCP, its rails, RDMA, MPI.
+// All that was measured between pairs, as it was: plain TCP, its rails, RDMA, NCCL, MPI.
 std::vector<Way> ways_of(const json& measurements) {
   constexpr std::string_view kRail = "tcp_";
   std::vector<Way> ways;
@@ -105,6 +105,7 @@ std::vector<Way> ways_of(const json& measurements) {
     }
   }
   add("verbs", "RDMA");
+  add("nccl", "NCCL");
   add("mpi", "MPI");
   return ways;
 }

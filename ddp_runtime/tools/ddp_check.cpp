@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/check/net/nccl_end.h"
 #include "ddp_runtime/check/net/run_net.h"
 #include "ddp_runtime/check/net/simulate.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
@@ -32,6 +33,8 @@ namespace {
 
 using namespace ddp;
 
+// For drivers to tell of their GPUs.
+constexpr std::chrono::seconds kGpuPatience{10};
 constexpr int kUsage = 3;  // what monitoring systems expect of a check that could not run
 
 std::string program_name() {
@@ -63,6 +66,9 @@ struct NetArguments {
   bool no_verbs = false;
   std::string write_bandwidth = "ib_write_bw";
   std::string hca;
+  bool no_nccl = false;
+  std::string nccl_library = check::kNcclLibrary;
+  std::string cuda_library = check::kCudaLibrary;
   std::vector<std::string> rails;
   std::vector<std::string> known_bad;
   int port = 0;
@@ -166,6 +172,13 @@ void add_net_ways(CLI::App& net, NetArguments& arguments) {
   net.add_option("--write-bw", arguments.write_bandwidth, "perftest's program that measures RDMA")
       ->type_name("PROGRAM")
       ->capture_default_str();
+  net.add_flag("--no-nccl", arguments.no_nccl, "Leave NCCL out, where the nodes have GPUs");
+  net.add_option("--nccl", arguments.nccl_library, "NCCL, as the job will load it")
+      ->type_name("LIBRARY")
+      ->capture_default_str();
+  net.add_option("--cuda", arguments.cuda_library, "The driver's library, for GPUs and NCCL")
+      ->type_name("LIBRARY")
+      ->capture_default_str();
 }
 
 void add_net_rules(CLI::App& net, NetArguments& arguments) {
@@ -210,6 +223,48 @@ void add_net(CLI::App& app, NetArguments& arguments, Outputs& outputs) {
   net.add_option("--pretend-nodes", arguments.pretend_nodes,
                  "For trying it out on one machine: the tasks count as these nodes")
       ->type_name("LIST");
+}
+
+struct NcclEndArguments {
+  check::NcclEnd end;
+  std::int64_t limit_ms = 10'000;
+  bool survey = false;
+};
+
+// One end of a measurement, as `net` starts it on both nodes; not in the help for people.
+void add_nccl_end(CLI::App& app, NcclEndArguments& arguments) {
+  CLI::App& command = *app.add_subcommand("nccl-end", "One end of a pair of GPUs");
+  command.group("");
+  check::NcclEnd& end = arguments.end;
+  command.add_option("--nccl", end.nccl_library);
+  command.add_option("--cuda", end.cuda_library);
+  command.add_option("--host", end.host, "The other end; without, wait for its call");
+  command.add_option("--port", end.port);
+  command.add_option("--exchange", end.exchange, "A number that both ends know");
+  command.add_option("--bytes", end.bytes)->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32));
+  command.add_option("--limit-ms", arguments.limit_ms)->check(CLI::Range(1, 86'400'000));
+  command.add_option("--slow", end.faults.speed)->check(CLI::Range(0.0, 1.0));
+  command.add_flag("--corrupt", end.faults.corrupt);
+  command.add_flag("--survey", arguments.survey, "Only tell which GPUs and which NCCL there are");
+}
+
+// What it prints is read by the check; NCCL's log tells which network it took.
+int run_nccl_end(const NcclEndArguments& arguments) {
+  setenv("NCCL_DEBUG", "INFO", 1);
+  for (const char* elsewhere : {"NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"}) unsetenv(elsewhere);
+  const check::NcclEnd& end = arguments.end;
+  try {
+    const auto result =
+        arguments.survey
+            ? check::survey_nccl(end.nccl_library, end.cuda_library)
+            : check::to_message(check::measure_by_nccl(
+                  end, check::Clock::now() + std::chrono::milliseconds(arguments.limit_ms)));
+    fmt::print("{}", check::nccl_result_line(result));
+  } catch (const std::exception& error) {
+    fmt::print("{}\n", error.what());
+    return kUsage;
+  }
+  return 0;
 }
 
 struct SimulateArguments {
@@ -381,6 +436,12 @@ check::NetOptions net_options(const NetArguments& arguments) {
   if (options.verbs) {
     options.rdma = check::find_rdma("/sys", arguments.write_bandwidth, arguments.hca);
   }
+  options.nccl = !arguments.no_nccl;
+  if (options.nccl) {
+    options.nccl_tool.nccl_library = arguments.nccl_library;
+    options.nccl_tool.cuda_library = arguments.cuda_library;
+    options.nccl_tool = check::find_nccl(options.nccl_tool, kGpuPatience);
+  }
   options.rails = arguments.rails;
   if (options.step.rank == 0) options.known_bad = tools::read_names(arguments.known_bad);
   options.seed = arguments.seed;
@@ -449,6 +510,8 @@ int run(int argc, char** argv) {
   add_net(app, net, outputs);
   SimulateArguments simulation;
   add_simulate(app, simulation);
+  NcclEndArguments nccl_end;
+  add_nccl_end(app, nccl_end);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
@@ -456,6 +519,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return complain(fmt::format("{}; see ddp-check --help", error.what()));
   }
+  if (app.got_subcommand("nccl-end")) return run_nccl_end(nccl_end);
   if (app.got_subcommand("simulate")) return run_simulate(simulation);
   return app.got_subcommand("node") ? run_node(node, outputs) : run_net(net, outputs);
 }

@@ -7,7 +7,8 @@ bats_require_minimum_version 1.5.0
 
 setup() {
   here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  check=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-check
+  build=${SLURM_DDP_BUILD:-$here/build}
+  check=$build/bin/ddp-check
   work=$BATS_TEST_TMPDIR
   cd "$work" || exit 1
   export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
@@ -366,6 +367,30 @@ PY
   run -3 net 2 --no-mpi --hca fake_0:1 --write-bw no_such_tool
   [ "$(findings verbs.tool)" = $'n1 UNKNOWN\nn2 UNKNOWN' ]
   run -0 net 2 --no-mpi --no-verbs --hca fake_0:1 --write-bw no_such_tool
+}
+
+@test "NCCL by a fake of it and of the CUDA driver: measured, slow, corrupt, hung, failed and missing" {
+  local library=$build/lib/libslurm_ddp_fake_nccl.so
+  local fake=(--no-mpi --nccl "$library" --cuda "$library")
+  run -0 net 4 "${fake[@]}"
+  [[ $(verdict) == *"; NCCL "*" GB/s (lowest "* ]]
+  [ "$(pairs nccl)" = 6 ]
+  [ "$(findings nccl.send)" = $'n1 OK\nn2 OK\nn3 OK\nn4 OK' ]
+  [ "$(json "sorted({p['a_via'] for p in r['measurements']['nccl']})")" = "['NET/Fake/0/GDRDMA']" ]
+  run -2 net 4 "${fake[@]}" --inject slow:n3:0.01
+  [[ $output == *"CRITICAL n3 nccl.send: "* ]]
+  run -2 net 2 "${fake[@]}" --inject corrupt:n2
+  [[ $output == *"nccl.data: "* ]]
+  FAKE_NCCL="hang=1" run -2 net 2 "${fake[@]}" --pair-limit 2
+  [[ $output == *"n1 <-> n2 nccl.exchange: failed"*"NCCL did not finish in time"* ]]
+  run ! pgrep --full "$library"
+  FAKE_NCCL="connect=2" run -2 net 2 "${fake[@]}"
+  [[ $output == *"NCCL failed: NCCL cannot connect the two GPUs: fake NCCL trouble"* ]]
+  [[ $output == *"(Call to ibv_modify_qp failed with 110 Connection timed out)"* ]]
+  run -3 net 2 --no-mpi --cuda "$library" --nccl libno-nccl.so
+  [ "$(findings nccl.library)" = $'n1 UNKNOWN\nn2 UNKNOWN' ]
+  [[ $output == *"libno-nccl.so: cannot open shared object file"* ]]
+  run -0 net 2 --no-mpi --no-nccl --cuda "$library" --nccl libno-nccl.so
 }
 
 @test "nodes that are known to be bad are left out, whatever is measured" {

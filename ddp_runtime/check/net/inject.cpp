@@ -78,10 +78,6 @@ Faults parse_faults(std::string_view text, const std::vector<std::string_view>& 
 
 }  // namespace
 
-std::string name_of(Stage stage) {
-  return stage == Stage::mpi ? "mpi" : stage == Stage::verbs ? "verbs" : "tcp";
-}
-
 std::vector<Injection> parse_injections(const std::vector<std::string>& texts) {
   std::vector<Injection> injections;
   for (const auto& list : texts) {

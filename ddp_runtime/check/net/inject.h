@@ -8,12 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/check/net/stage.h"
+
 namespace ddp::check {
-
-enum class Stage : std::uint8_t { tcp, verbs, mpi };
-
-// As messages name it: "tcp", "verbs", "mpi".
-std::string name_of(Stage stage);
 
 struct Faults {
   double speed = 1.0;    // transfers of this node take 1 / speed times as long

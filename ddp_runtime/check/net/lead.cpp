@@ -50,7 +50,8 @@ class Programme {
       probe_paths();
       measure_pairs({Stage::tcp, "tcp", "TCP", ""});
       for (const auto& rail : rails()) measure_rail(rail);
-      if (options_.verbs) measure_rdma();
+      if (options_.verbs) measure_devices(Stage::verbs, plan_rdma(leader_.present()));
+      if (options_.nccl) measure_devices(Stage::nccl, plan_nccl(leader_.present()));
       if (options_.mpi) measure_mpi();
     }
     last_look();
@@ -77,7 +78,7 @@ class Programme {
   void tell_transport(const Way& way, const std::map<std::string, TransportAnswer>& before);
   std::vector<std::string> rails() const;
   void measure_rail(const std::string& rail);
-  void measure_rdma();
+  void measure_devices(Stage stage, const DevicePlan& plan);
   void measure_mpi();
   bool join_world();
   void all_reduce();
@@ -279,10 +280,9 @@ void Programme::measure_rail(const std::string& rail) {
   measure_pairs({Stage::tcp, "tcp_" + rail, "TCP over " + rail, rail});
 }
 
-void Programme::measure_rdma() {
-  const RdmaPlan plan = plan_rdma(leader_.present());
+void Programme::measure_devices(Stage stage, const DevicePlan& plan) {
   verdict_.findings.add(plan.findings);
-  if (plan.nodes >= 2) measure_pairs({Stage::verbs, "verbs", "RDMA", ""});
+  if (plan.nodes >= 2) measure_pairs({stage, name_of(stage), title_of(stage), ""});
 }
 
 // What the user said, else the rate of the TCP connection's interface; MPI may use another one.

@@ -87,6 +87,9 @@ Hello make_hello(const MemberOptions& options, std::uint16_t data_port, std::uin
   hello.leaf = options.step.leaf;
   hello.rdma_port = options.rdma.port;
   hello.rdma_measurable = options.rdma.runnable();
+  hello.gpus = options.nccl.gpus;
+  hello.nccl_version = options.nccl.version;
+  hello.nccl_problem = options.nccl.problem;
   hello.leader_addresses = resolve(options.step.leader_host, std::chrono::seconds(2)).addresses;
   return hello;
 }
@@ -152,7 +155,7 @@ MemberOutcome report_and_obey(const MemberOptions& options) {
   const Hello hello = make_hello(options, data.port, probe.port());
   const std::shared_ptr<ControlChannel> channel = find_leader(options, hello);
   const auto work = std::make_shared<TaskWork>(std::move(data), std::move(probe), options.step.rank,
-                                               options.faults, options.rdma);
+                                               options.faults, options.rdma, options.nccl);
   Worker worker;
   try {
     outcome.exit_code = obey(channel, work, worker, options);

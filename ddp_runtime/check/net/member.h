@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ddp_runtime/check/net/inject.h"
+#include "ddp_runtime/check/net/nccl_pair.h"
 #include "ddp_runtime/check/net/step.h"
 #include "ddp_runtime/check/net/write_bandwidth.h"
 
@@ -16,6 +17,7 @@ struct MemberOptions {
   std::string program;
   std::string host;  // what the machine calls itself
   RdmaTool rdma;
+  NcclTool nccl;
   Faults faults;
   std::chrono::milliseconds deadline;  // to reach the leader
   std::chrono::milliseconds silence;   // of the leader that is too long

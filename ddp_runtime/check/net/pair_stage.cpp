@@ -15,9 +15,7 @@ namespace {
 constexpr std::size_t kMostAlone = 8;
 
 std::string title_of(const PairStageOptions& options) {
-  const char* name = options.stage == Stage::tcp     ? "TCP"
-                     : options.stage == Stage::verbs ? "RDMA"
-                                                     : "MPI";
+  const std::string name = title_of(options.stage);
   return options.rail.empty() ? name : fmt::format("{} over {}", name, options.rail);
 }
 
@@ -30,6 +28,7 @@ std::string address_for(const Hello& caller, const Hello& called) {
 
 bool has_way(const Hello& task, const PairStageOptions& options) {
   if (options.stage == Stage::verbs) return task.rdma_measurable;
+  if (options.stage == Stage::nccl) return task.gpus > 0 && !task.nccl_version.empty();
   return options.rail.empty() || task.rails.contains(options.rail);
 }
 

@@ -1,5 +1,5 @@
-// Runs rounds of exchanges between the nodes, over TCP, RDMA or MPI, and the retrials of what they
-// make look slow or lossy.
+// Runs rounds of exchanges between the nodes, over TCP, RDMA, NCCL or MPI, and the retrials of what
+// they make look slow or lossy.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ struct PairStageOptions {
 // address; others reach them where they reached the leader.
 std::string address_for(const Hello& caller, const Hello& called);
 
-// Whether a task can be part of it: it has an address on the rail, or what RDMA needs.
+// Whether a task can be part of it: it has an address on the rail, or what RDMA or NCCL needs.
 bool has_way(const Hello& task, const PairStageOptions& options);
 
 class PairStage {

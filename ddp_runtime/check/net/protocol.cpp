@@ -14,10 +14,6 @@ std::optional<T> optional_at(const nlohmann::json& message, const char* key) {
   return value.is_null() ? std::nullopt : std::optional<T>(value.get<T>());
 }
 
-Stage stage_from(const std::string& name) {
-  return name == "mpi" ? Stage::mpi : name == "verbs" ? Stage::verbs : Stage::tcp;
-}
-
 nlohmann::json rails_json(const std::map<std::string, Rail>& rails) {
   nlohmann::json object = nlohmann::json::object();
   for (const auto& [name, rail] : rails) {
@@ -58,6 +54,9 @@ nlohmann::json to_message(const Hello& hello) {
           {"leaf", hello.leaf},
           {"rdma_port", hello.rdma_port},
           {"rdma_measurable", hello.rdma_measurable},
+          {"gpus", hello.gpus},
+          {"nccl_version", hello.nccl_version},
+          {"nccl_problem", hello.nccl_problem},
           {"unix_time", hello.unix_time},
           {"counters", hello.counters},
           {"facts", hello.facts}};
@@ -83,6 +82,9 @@ Hello hello_from(const nlohmann::json& message) {
   message.at("leaf").get_to(hello.leaf);
   message.at("rdma_port").get_to(hello.rdma_port);
   message.at("rdma_measurable").get_to(hello.rdma_measurable);
+  message.at("gpus").get_to(hello.gpus);
+  message.at("nccl_version").get_to(hello.nccl_version);
+  message.at("nccl_problem").get_to(hello.nccl_problem);
   message.at("unix_time").get_to(hello.unix_time);
   message.at("counters").get_to(hello.counters);
   message.at("facts").get_to(hello.facts);
@@ -105,7 +107,7 @@ nlohmann::json to_message(const ExchangeOrder& order) {
 
 ExchangeOrder exchange_order_from(const nlohmann::json& message) {
   ExchangeOrder order;
-  order.stage = stage_from(message.at("stage"));
+  order.stage = stage_named(message.at("stage").get<std::string>());
   message.at("exchange").get_to(order.exchange);
   message.at("first").get_to(order.first);
   message.at("host").get_to(order.host);

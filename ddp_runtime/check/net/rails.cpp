@@ -19,6 +19,41 @@ bool all_have(const std::string& name, const Rail& one, const std::map<int, Hell
   return true;
 }
 
+// What a task has of one kind.
+struct Device {
+  std::string name;  // empty: none
+  bool measurable = false;
+  std::string problem;  // why not
+};
+
+// `lacking` and `unmeasurable` are what is said of a node, but for where and how bad it is.
+template <class DeviceOf>
+DevicePlan plan_devices(const std::map<int, Hello>& present, const Finding& lacking,
+                        const Finding& unmeasurable, const DeviceOf& device_of) {
+  std::map<std::string, Device> nodes;
+  for (const auto& [rank, hello] : present) nodes.emplace(hello.node, device_of(hello));
+  std::size_t equipped = 0;
+  for (const auto& [node, device] : nodes) equipped += device.name.empty() ? 0 : 1;
+  DevicePlan plan;
+  if (equipped == 0) return plan;
+  for (const auto& [node, device] : nodes) {
+    if (device.measurable) {
+      ++plan.nodes;
+    } else if (!device.name.empty()) {
+      plan.findings.push_back(unmeasurable);
+      plan.findings.back().node = node;
+      plan.findings.back().device = device.name;
+      if (!device.problem.empty()) plan.findings.back().evidence = device.problem;
+    } else if (2 * equipped > nodes.size()) {
+      plan.findings.push_back(lacking);
+      plan.findings.back().severity = Severity::critical;
+      plan.findings.back().node = node;
+      plan.findings.back().rule = "the nodes are alike";
+    }
+  }
+  return plan;
+}
+
 }  // namespace
 
 std::vector<std::string> alike_rails(const std::map<int, Hello>& present) {
@@ -54,33 +89,35 @@ std::vector<Finding> judge_rail(const std::string& rail, const std::map<int, Hel
   return findings;
 }
 
-RdmaPlan plan_rdma(const std::map<int, Hello>& present) {
-  std::map<std::string, const Hello*> nodes;
-  for (const auto& [rank, hello] : present) nodes.emplace(hello.node, &hello);
-  std::size_t with_port = 0;
-  for (const auto& [node, hello] : nodes) with_port += hello->rdma_port.empty() ? 0 : 1;
-  RdmaPlan plan;
-  if (with_port == 0) return plan;
-  for (const auto& [node, hello] : nodes) {
-    if (hello->rdma_measurable) ++plan.nodes;
-    if (hello->rdma_port.empty() && 2 * with_port > nodes.size()) {
-      plan.findings.push_back({.check = "verbs.port",
-                               .severity = Severity::critical,
-                               .node = node,
-                               .value = "none active",
-                               .expected = "an active RDMA port, as most nodes have",
-                               .rule = "the nodes are alike",
-                               .action = "look at `ddp-check node` and ibstat there"});
-    } else if (!hello->rdma_port.empty() && !hello->rdma_measurable) {
-      plan.findings.push_back({.check = "verbs.tool",
-                               .node = node,
-                               .device = hello->rdma_port,
-                               .rule = "RDMA is measured where it is",
-                               .evidence = "ib_write_bw is not there",
-                               .action = "install perftest, or leave it out with --no-verbs"});
-    }
-  }
-  return plan;
+DevicePlan plan_rdma(const std::map<int, Hello>& present) {
+  Finding lacking{.check = "verbs.port",
+                  .value = "none active",
+                  .expected = "an active RDMA port, as most nodes have",
+                  .action = "look at `ddp-check node` and ibstat there"};
+  Finding unmeasurable{.check = "verbs.tool",
+                       .rule = "RDMA is measured where it is",
+                       .evidence = "ib_write_bw is not there",
+                       .action = "install perftest, or leave it out with --no-verbs"};
+  return plan_devices(present, lacking, unmeasurable, [](const Hello& hello) {
+    return Device{hello.rdma_port, hello.rdma_measurable, {}};
+  });
+}
+
+DevicePlan plan_nccl(const std::map<int, Hello>& present) {
+  Finding lacking{.check = "nccl.gpu",
+                  .value = "none",
+                  .expected = "GPUs, as most nodes have",
+                  .action = "look at `ddp-check node` and nvidia-smi there"};
+  Finding unmeasurable{.check = "nccl.library",
+                       .rule = "NCCL is measured where GPUs are",
+                       .action =
+                           "load the module that has NCCL, name it with --nccl, or leave it "
+                           "out with --no-nccl"};
+  return plan_devices(present, lacking, unmeasurable, [](const Hello& hello) {
+    const bool usable = hello.gpus > 0 && !hello.nccl_version.empty();
+    const bool any = hello.gpus > 0 || !hello.nccl_problem.empty();
+    return Device{any ? fmt::format("{} GPUs", hello.gpus) : "", usable, hello.nccl_problem};
+  });
 }
 
 }  // namespace ddp::check

@@ -1,5 +1,5 @@
 // Which ways there are between the nodes of a step besides the usual one: interfaces that are
-// measured one by one, and RDMA ports.
+// measured one by one, RDMA ports, and GPUs.
 #pragma once
 
 #include <map>
@@ -18,12 +18,14 @@ std::vector<std::string> alike_rails(const std::map<int, Hello>& present);
 // Names the nodes that have no address on the rail; OK if all have.
 std::vector<Finding> judge_rail(const std::string& rail, const std::map<int, Hello>& present);
 
-struct RdmaPlan {
+struct DevicePlan {
   std::size_t nodes = 0;  // that can be measured
   std::vector<Finding> findings;
 };
 // Names nodes without an active RDMA port where most have one, and those that lack the tool. No
 // findings where there is no RDMA at all.
-RdmaPlan plan_rdma(const std::map<int, Hello>& present);
+DevicePlan plan_rdma(const std::map<int, Hello>& present);
+// Likewise GPUs, and NCCL for them.
+DevicePlan plan_nccl(const std::map<int, Hello>& present);
 
 }  // namespace ddp::check

@@ -37,6 +37,7 @@ MemberOptions member_options(const NetOptions& options, std::uint16_t leader_por
   member.program = options.program;
   member.host = options.host;
   member.rdma = options.rdma;
+  member.nccl = options.nccl_tool;
   member.faults = faults_of(options.step.node, options.injections);
   member.deadline = options.deadline;
   member.silence = options.deadline + options.join_limit + 8 * options.pair_limit + kSilenceMargin;

@@ -13,6 +13,7 @@
 
 #include "ddp_runtime/check/net/inject.h"
 #include "ddp_runtime/check/net/judge_pairs.h"
+#include "ddp_runtime/check/net/nccl_pair.h"
 #include "ddp_runtime/check/net/step.h"
 #include "ddp_runtime/check/net/write_bandwidth.h"
 #include "ddp_runtime/check/verdict.h"
@@ -33,6 +34,8 @@ struct NetOptions {
   bool mpi = true;
   bool verbs = true;                   // where all nodes have RDMA
   RdmaTool rdma;                       // of this node
+  bool nccl = true;                    // between GPUs
+  NcclTool nccl_tool;                  // of this node
   std::vector<std::string> known_bad;  // nodes that another check condemned
   std::vector<std::string> rails;      // interfaces to measure one by one; {"auto"}: all alike
   std::uint64_t seed = 1;              // of the plan of rounds

@@ -45,12 +45,14 @@ double unix_time(const Faults& faults) {
   return std::chrono::duration<double>(now).count() + faults.skew;
 }
 
-TaskWork::TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults, RdmaTool rdma)
+TaskWork::TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults, RdmaTool rdma,
+                   NcclTool nccl)
     : data_(std::move(data)),
       probe_(std::move(probe)),
       rank_(rank),
       faults_(faults),
-      rdma_(std::move(rdma)) {}
+      rdma_(std::move(rdma)),
+      nccl_(std::move(nccl)) {}
 
 TaskWork::~TaskWork() {
   // Leaving MPI needs all ranks. Where one of them hangs the process ends with _Exit instead, and
@@ -146,6 +148,8 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
   }
   const Deadline deadline = Clock::now() + std::chrono::milliseconds(order.limit_ms);
   if (order.stage == Stage::verbs) return to_message(exchange_by_rdma(rdma_, order, deadline));
+  if (order.stage == Stage::nccl)
+    return to_message(exchange_by_nccl(nccl_, order, faults_, deadline));
   const auto link =
       order.first ? call_peer(order.host, order.port, order.exchange, deadline, {order.address})
                   : await_peer(data_, order.exchange, deadline);

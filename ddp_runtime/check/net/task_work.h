@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ddp_runtime/check/net/inject.h"
+#include "ddp_runtime/check/net/nccl_pair.h"
 #include "ddp_runtime/check/net/path_probe.h"
 #include "ddp_runtime/check/net/protocol.h"
 #include "ddp_runtime/check/net/tcp.h"
@@ -21,7 +22,8 @@ double unix_time(const Faults& faults);
 
 class TaskWork {
  public:
-  TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults, RdmaTool rdma);
+  TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults, RdmaTool rdma,
+           NcclTool nccl);
   TaskWork(const TaskWork&) = delete;
   TaskWork& operator=(const TaskWork&) = delete;
   ~TaskWork();
@@ -46,6 +48,7 @@ class TaskWork {
   int rank_;
   Faults faults_;
   RdmaTool rdma_;
+  NcclTool nccl_;
   std::atomic<bool> in_world_{false};
   bool failed_ = false;  // an exchange or a reduction, after which MPI cannot be ended in order
   std::unique_ptr<comm::MpiEnvironment> mpi_;

@@ -50,13 +50,15 @@ TEST(CheckPage, EachWayOfMeasuringHasItsMap) {
                                           {"tcp_eth1", pairs},
                                           {"tcp_ib0", pairs},
                                           {"verbs", pairs},
+                                          {"nccl", pairs},
                                           {"tcp_retrials", {{{"node", "n1"}}}},
                                           {"tcp_eth1_transport", {{{"node", "n1"}}}},
                                           {"all_reduce", {{"bytes", 16}}}}));
-  EXPECT_THAT(headings(page), ElementsAre("TCP", "TCP over eth1", "TCP over ib0", "RDMA", "MPI"));
-  EXPECT_THAT(between(page, "<section id=\"way", "\""), ElementsAre("1", "2", "3", "4", "5"));
-  EXPECT_THAT(between(page, "<title id=\"way", "-t\">"), ElementsAre("1", "2", "3", "4", "5"));
-  EXPECT_EQ(between(page, "<rect", ">").size(), 5U * 6U) << "both directions of three pairs";
+  EXPECT_THAT(headings(page),
+              ElementsAre("TCP", "TCP over eth1", "TCP over ib0", "RDMA", "NCCL", "MPI"));
+  EXPECT_THAT(between(page, "<section id=\"way", "\""), ElementsAre("1", "2", "3", "4", "5", "6"));
+  EXPECT_THAT(between(page, "<title id=\"way", "-t\">"), ElementsAre("1", "2", "3", "4", "5", "6"));
+  EXPECT_EQ(between(page, "<rect", ">").size(), 6U * 6U) << "both directions of three pairs";
 }
 
 TEST(CheckPage, WhatWasNotMeasuredHasNone) {

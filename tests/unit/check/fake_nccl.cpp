@@ -1,0 +1,171 @@
+// A fake of NCCL and of the CUDA driver, for machines without a GPU: one library that is loaded as
+// both. Memory of the GPU is memory of the process, a stream does everything at once, and two
+// communicators are a TCP connection on this machine. FAKE_NCCL says what goes wrong, as words of
+// "key=value": "gpus=0", "hang=1" (in ncclCommInitRank), "init=N" (cuInit's error), "connect=N"
+// (ncclCommInitRank's), "later=N" (found by NCCL's own threads), "wrong=1" (data changes on its
+// way).
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+int listening = -1;
+
+int said(const std::string& key, int otherwise) {
+  const char* words = std::getenv("FAKE_NCCL");
+  const std::string text = std::string(" ") + (words == nullptr ? "" : words);
+  const auto at = text.find(" " + key + "=");
+  return at == text.npos ? otherwise : std::atoi(text.c_str() + at + key.size() + 2);
+}
+
+void say(const char* text) {
+  const char* level = std::getenv("NCCL_DEBUG");
+  if (level == nullptr || std::strcmp(level, "INFO") != 0) return;
+  std::printf("fake:%d:%d [0] %s\n", getpid(), getpid(), text);
+  std::fflush(stdout);
+}
+
+sockaddr_in loopback() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+}  // namespace
+
+// Names, types and codes are those of the two libraries.
+extern "C" {
+
+int cuGetErrorString(int, const char** words) {
+  *words = "fake trouble";
+  return 0;
+}
+int cuInit(unsigned) {
+  return said("init", 0);
+}
+int cuDeviceGetCount(int* count) {
+  *count = said("gpus", 2);
+  return 0;
+}
+int cuDeviceGet(int* device, int index) {
+  *device = index;
+  return said("gpus", 2) > index ? 0 : 101;
+}
+int cuDevicePrimaryCtxRetain(void** context, int) {
+  *context = &listening;
+  return 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int) {
+  return 0;
+}
+int cuCtxSetCurrent(void*) {
+  return 0;
+}
+int cuStreamCreate(void** stream, unsigned) {
+  *stream = &listening;
+  return 0;
+}
+int cuStreamQuery(void*) {
+  return said("later", 0) != 0 ? 600 : 0;
+}
+int cuMemAlloc_v2(std::uint64_t* memory, std::size_t bytes) {
+  // The two ends may be threads of one process.
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<char[]>> memories;
+  const std::lock_guard lock(mutex);
+  memories.push_back(std::make_unique<char[]>(bytes));
+  *memory = reinterpret_cast<std::uint64_t>(memories.back().get());
+  return 0;
+}
+int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) {
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return 0;
+}
+int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
+  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+  return 0;
+}
+
+struct Id {
+  char bytes[128];
+};
+
+const char* ncclGetErrorString(int) {
+  return "fake NCCL trouble";
+}
+int ncclGetVersion(int* version) {
+  *version = 21803;
+  return 0;
+}
+int ncclGetUniqueId(Id* id) {
+  listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = loopback();
+  socklen_t length = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (bind(listening, any, length) != 0 || listen(listening, 1) != 0) return 2;
+  if (getsockname(listening, any, &length) != 0) return 2;
+  std::memcpy(id->bytes, &address.sin_port, sizeof address.sin_port);
+  return 0;
+}
+int ncclCommInitRank(void** communicator, int, Id id, int rank) {
+  while (said("hang", 0) != 0) pause();
+  if (said("connect", 0) != 0) {
+    say("NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out");
+    return said("connect", 0);
+  }
+  sockaddr_in address = loopback();
+  std::memcpy(&address.sin_port, id.bytes, sizeof address.sin_port);
+  int connection = -1;
+  if (rank == 0) {
+    connection = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
+  } else {
+    connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return 2;
+  }
+  *communicator = reinterpret_cast<void*>(static_cast<std::intptr_t>(connection));
+  say("NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Fake/0/GDRDMA comm 0x1 nRanks 02");
+  return connection < 0 ? 2 : 0;
+}
+int ncclCommAbort(void* communicator) {
+  return close(static_cast<int>(reinterpret_cast<std::intptr_t>(communicator)));
+}
+int ncclCommGetAsyncError(void*, int* error) {
+  *error = said("later", 0);
+  return 0;
+}
+int ncclSend(const void* from, std::size_t count, int, int, void* communicator, void*) {
+  const int connection = static_cast<int>(reinterpret_cast<std::intptr_t>(communicator));
+  const auto* at = static_cast<const char*>(from);
+  while (count > 0) {
+    const ssize_t sent = send(connection, at, count, MSG_NOSIGNAL);
+    if (sent <= 0) return 6;
+    at += sent;
+    count -= static_cast<std::size_t>(sent);
+  }
+  return 0;
+}
+int ncclRecv(void* to, std::size_t count, int, int, void* communicator, void*) {
+  const int connection = static_cast<int>(reinterpret_cast<std::intptr_t>(communicator));
+  auto* const begin = static_cast<char*>(to);
+  for (std::size_t done = 0; done < count;) {
+    const ssize_t received = recv(connection, begin + done, count - done, 0);
+    if (received <= 0) return 6;
+    done += static_cast<std::size_t>(received);
+  }
+  if (said("wrong", 0) != 0) begin[count / 3] ^= 1;
+  return 0;
+}
+
+}  // extern "C"

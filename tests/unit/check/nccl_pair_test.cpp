@@ -1,0 +1,221 @@
+// NCCL between two GPUs with a fake of NCCL and the CUDA driver, a library beside this file. No
+// test here has seen a GPU.
+#include "ddp_runtime/check/net/nccl_pair.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <map>
+#include <string>
+
+#include "ddp_runtime/check/net/nccl_end.h"
+#include "ddp_runtime/check/net/rails.h"
+
+namespace ddp::check {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::chrono::seconds kPatienceOfEnds{20};  // is not expected to pass
+
+// What the fake is told, until the end of the test.
+class FakeTold {
+ public:
+  explicit FakeTold(const char* words) { setenv("FAKE_NCCL", words, 1); }
+  FakeTold(const FakeTold&) = delete;
+  FakeTold& operator=(const FakeTold&) = delete;
+  ~FakeTold() { unsetenv("FAKE_NCCL"); }
+};
+
+NcclEnd end_on(std::uint16_t port, bool first) {
+  NcclEnd end;
+  end.nccl_library = end.cuda_library = SLURM_DDP_FAKE_NCCL;
+  end.host = first ? "127.0.0.1" : "";
+  end.port = port;
+  end.exchange = 7;
+  end.bytes = 1 << 20;
+  return end;
+}
+
+std::uint16_t port_of_nobody() {
+  return listen_on(0).port;
+}
+
+struct BothEnds {
+  ExchangeResult first;
+  ExchangeResult second;
+};
+
+BothEnds measured_ends(const Faults& faults_of_second = {}) {
+  const std::uint16_t port = port_of_nobody();
+  auto second = std::async(std::launch::async, [&] {
+    NcclEnd end = end_on(port, false);
+    end.faults = faults_of_second;
+    return measure_by_nccl(end, Clock::now() + kPatienceOfEnds);
+  });
+  const auto first = measure_by_nccl(end_on(port, true), Clock::now() + kPatienceOfEnds);
+  return {first, second.get()};
+}
+
+TEST(NcclEnds, MeasureBothDirectionsAndTheLatency) {
+  const auto [first, second] = measured_ends();
+  for (const auto& end : {first, second}) {
+    EXPECT_GT(end.received_per_second, 0);
+    EXPECT_GT(end.sent_per_second, 0);
+    EXPECT_GT(end.latency_seconds, 0);
+    EXPECT_EQ(end.wrong_bytes, 0);
+  }
+}
+
+TEST(NcclEnds, AnEndThatIsHeldBackIsSlow) {
+  Faults slow;
+  slow.speed = 0.02;
+  const double held_back = measured_ends(slow).first.received_per_second;
+  EXPECT_LT(held_back, measured_ends().first.received_per_second / 3);
+}
+
+TEST(NcclEnds, BytesThatChangeAreCountedWhereTheyArrive) {
+  Faults corrupt;
+  corrupt.corrupt = true;
+  const auto [first, second] = measured_ends(corrupt);
+  EXPECT_EQ(first.wrong_bytes, 0);
+  EXPECT_EQ(second.wrong_bytes, 1);
+  const FakeTold fake("wrong=1");
+  EXPECT_GT(measured_ends().first.wrong_bytes, 0);
+}
+
+std::string error_of_ends() {
+  try {
+    measured_ends();
+  } catch (const RuntimeError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(NcclEnds, SayWhatTheLibrariesSay) {
+  {
+    const FakeTold fake("init=100");
+    EXPECT_EQ(error_of_ends(), "CUDA cannot start: fake trouble (100)");
+  }
+  {
+    const FakeTold fake("gpus=0");
+    EXPECT_EQ(error_of_ends(), "CUDA cannot find a GPU: fake trouble (101)");
+  }
+  {
+    const FakeTold fake("connect=2");
+    EXPECT_EQ(error_of_ends(), "NCCL cannot connect the two GPUs: fake NCCL trouble");
+  }
+  {
+    // The stream never ends; NCCL's own threads know why.
+    const FakeTold fake("later=6");
+    EXPECT_EQ(error_of_ends(), "NCCL cannot transfer data: fake NCCL trouble");
+  }
+  NcclEnd end = end_on(port_of_nobody(), false);
+  end.cuda_library = "libno-such-driver.so.1";
+  try {
+    measure_by_nccl(end, Clock::now() + kPatienceOfEnds);
+    FAIL() << "a library that is not there";
+  } catch (const RuntimeError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("libno-such-driver.so.1: cannot open shared object file"));
+  }
+}
+
+TEST(NcclSurvey, CountsGpusAndNamesTheVersion) {
+  EXPECT_EQ(survey_nccl(SLURM_DDP_FAKE_NCCL, SLURM_DDP_FAKE_NCCL),
+            nlohmann::json::parse(R"({"gpus": 2, "version": "2.18.3", "problem": ""})"));
+  const auto without = survey_nccl("libno-nccl.so", SLURM_DDP_FAKE_NCCL);
+  EXPECT_EQ(without.at("gpus"), 2);
+  EXPECT_EQ(without.at("version"), "");
+  EXPECT_THAT(without.at("problem").get<std::string>(), HasSubstr("libno-nccl.so"));
+}
+
+TEST(NcclSurvey, AProcessThatFailsIsAProblem) {
+  NcclTool tool;
+  tool.program = "/bin/false";
+  tool.cuda_library = "somewhere/libcuda.so";
+  EXPECT_EQ(find_nccl(tool, kPatienceOfEnds).problem, "NCCL failed: it said nothing");
+  tool.program = "/bin/echo";  // says something else
+  EXPECT_THAT(find_nccl(tool, kPatienceOfEnds).problem, HasSubstr("NCCL failed: nccl-end --nccl"));
+}
+
+TEST(NcclResult, IsTheLastLineThatIsOne) {
+  const nlohmann::json value{{"gpus", 1}};
+  EXPECT_EQ(parse_nccl_result("noise" + nccl_result_line({{"gpus", 0}}) + "noise" +
+                              nccl_result_line(value) + "noise"),
+            value);
+  for (const char* output : {"", "nccl-end result: ", "nccl-end result: {", "nccl-end result: 7",
+                             "nccl-end result: [1]"}) {
+    EXPECT_EQ(parse_nccl_result(output), std::nullopt) << output;
+  }
+}
+
+// Lines as NCCL 2.8, 2.18 and its plugins for other networks write them.
+TEST(NcclTransport, IsWhatTheLogTells) {
+  EXPECT_EQ(nccl_transport("h:1:2 [0] NCCL INFO Channel 01 : 2[c7000] -> 0[87000] [receive] via "
+                           "NET/IB/5/GDRDMA\n"),
+            "NET/IB/5/GDRDMA");
+  EXPECT_EQ(nccl_transport("h:984:1257 [4] NCCL INFO Channel 06/0 : 36[4] -> 20[4] [send] via "
+                           "NET/IBext_v8/3 comm 0x55 nRanks 02\nanother via NET/Socket/0"),
+            "NET/IBext_v8/3");
+  EXPECT_EQ(nccl_transport("NCCL INFO Connected via thread\nanything via NET/IB/0\n"), "");
+}
+
+TEST(NcclCommand, NamesTheOtherEndToTheOneThatCalls) {
+  NcclTool tool;
+  tool.program = "ddp-check";
+  ExchangeOrder order;
+  order.exchange = 5000;
+  order.bytes = 1024;
+  order.limit_ms = 9000;
+  order.first = true;
+  order.host = "n2";
+  Faults faults;
+  faults.speed = 0.5;
+  faults.corrupt = true;
+  EXPECT_EQ(nccl_end_command(tool, order, faults),
+            (std::vector<std::string>{"ddp-check", "nccl-end", "--nccl", "libnccl.so.2", "--cuda",
+                                      "libcuda.so.1", "--port", "23604", "--exchange", "5000",
+                                      "--bytes", "1024", "--limit-ms", "9000", "--host", "n2",
+                                      "--slow", "0.5", "--corrupt"}));
+  order.first = false;
+  EXPECT_EQ(nccl_end_command(tool, order, {}).back(), "9000");
+}
+
+Hello task_with_gpus(const std::string& node, int gpus, const std::string& version,
+                     const std::string& problem = "") {
+  Hello hello;
+  hello.node = node;
+  hello.gpus = gpus;
+  hello.nccl_version = version;
+  hello.nccl_problem = problem;
+  return hello;
+}
+
+std::string plan_text(const DevicePlan& plan) {
+  std::string text = std::to_string(plan.nodes);
+  for (const auto& finding : plan.findings) {
+    text += ", " + finding.check + " " + finding.node + " " + finding.device + "=" +
+            std::string(name_of(finding.severity)) + " " + finding.evidence;
+  }
+  return text;
+}
+
+TEST(NcclPlan, GpusAreMeasuredWhereTheyAreAndMissedWhereTheyShouldBe) {
+  std::map<int, Hello> present{{0, task_with_gpus("n1", 0, "")}, {1, task_with_gpus("n2", 0, "")}};
+  EXPECT_EQ(plan_text(plan_nccl(present)), "0");
+  present = {{0, task_with_gpus("n1", 4, "2.18.3")},
+             {1, task_with_gpus("n2", 4, "2.18.3")},
+             {2, task_with_gpus("n3", 0, "")},
+             {3, task_with_gpus("n4", 4, "", "no NCCL")},
+             {4, task_with_gpus("n5", 0, "", "the driver hangs")}};
+  EXPECT_EQ(plan_text(plan_nccl(present)),
+            "2, nccl.gpu n3 =CRITICAL , nccl.library n4 4 GPUs=UNKNOWN no NCCL, "
+            "nccl.library n5 0 GPUs=UNKNOWN the driver hangs");
+}
+
+}  // namespace
+}  // namespace ddp::check
