@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ddp_runtime/check/bounded_child.h"
+#include "ddp_runtime/check/printable.h"
 
 namespace ddp::check {
 namespace {
@@ -29,13 +30,6 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-std::string in_short(std::string_view line) {
-  std::string text(line.substr(0, kMostWords));
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
-}
-
 // Why it failed, in NCCL's own words if it has any: the error that follows from them says less.
 std::string last_words(const std::string& output) {
   constexpr std::string_view kWarning = "NCCL WARN ";
@@ -43,9 +37,9 @@ std::string last_words(const std::string& output) {
   std::string last;
   for (const auto line : lines_of(output)) {
     const auto at = line.find(kWarning);
-    if (at != line.npos) warning = in_short(line.substr(at + kWarning.size()));
+    if (at != line.npos) warning = printable(line.substr(at + kWarning.size()), kMostWords);
     const bool log = line.find("NCCL INFO") != line.npos || line.find("NCCL version") != line.npos;
-    if (!log && at == line.npos && !line.empty()) last = in_short(line);
+    if (!log && at == line.npos && !line.empty()) last = printable(line, kMostWords);
   }
   if (last.empty()) return warning.empty() ? "it said nothing" : warning;
   return warning.empty() ? last : fmt::format("{} ({})", last, warning);
@@ -77,7 +71,7 @@ std::string nccl_transport(std::string_view output) {
     const auto at = line.find(kVia);
     if (at == line.npos || line.find("NCCL INFO Channel ") == line.npos) continue;
     const auto words = line.substr(at + kVia.size());
-    return in_short(words.substr(0, words.find(' ')));
+    return printable(words.substr(0, words.find(' ')), kMostWords);
   }
   return {};
 }
@@ -103,8 +97,8 @@ NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit) {
     return tool;
   }
   tool.gpus = found->value("gpus", 0);
-  tool.version = in_short(found->value("version", ""));
-  tool.problem = in_short(found->value("problem", ""));
+  tool.version = printable(found->value("version", ""), kMostWords);
+  tool.problem = printable(found->value("problem", ""), kMostWords);
   return tool;
 }
 

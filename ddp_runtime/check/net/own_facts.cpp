@@ -5,11 +5,12 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 #include <system_error>
 
+#include "ddp_runtime/check/printable.h"
+#include "spank_plugin/fabric/text.h"
 #include "spank_plugin/fabric/text_file.h"
 
 namespace ddp::check {
@@ -30,16 +31,9 @@ constexpr std::array kLibraries{"libnccl.so.2",    "libmpi.so.40",         "libu
                                 "libfabric.so.1",  "libibverbs.so.1",      "libcuda.so.1",
                                 "libcudart.so.12", "libhdf5_serial.so.103"};
 
-std::string printable(std::string_view text) {
-  std::string result(text.substr(0, std::min(kMostCharacters, text.find('\n'))));
-  std::replace_if(
-      result.begin(), result.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return result;
-}
-
 void add_first_line(Facts& facts, const std::string& name, const fs::path& file) {
   const auto text = fabric::read_text(file, kMostCharacters);
-  if (text && !text->empty()) facts[name] = printable(*text);
+  if (text && !text->empty()) facts[name] = printable(*text, kMostCharacters);
 }
 
 void add_machine(Facts& facts) {
@@ -63,7 +57,7 @@ void add_system(Facts& facts, const fs::path& root) {
   value = value.substr(0, value.find('\n'));
   if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
     value = value.substr(1, value.size() - 2);
-  facts["system"] = printable(value);
+  facts["system"] = printable(value, kMostCharacters);
 }
 
 void add_firmware(Facts& facts, const fs::path& root) {
@@ -71,8 +65,10 @@ void add_firmware(Facts& facts, const fs::path& root) {
   std::size_t devices = 0;
   for (fs::directory_iterator entry(root / "sys/class/infiniband", error), end;
        !error && entry != end && devices < kMostDevices; entry.increment(error), ++devices) {
-    add_first_line(facts, fmt::format("firmware.{}", printable(entry->path().filename().native())),
-                   entry->path() / "fw_ver");
+    add_first_line(
+        facts,
+        fmt::format("firmware.{}", printable(entry->path().filename().native(), kMostCharacters)),
+        entry->path() / "fw_ver");
   }
 }
 
@@ -83,7 +79,7 @@ void add_library(Facts& facts, std::string_view name, const std::vector<fs::path
     const fs::path file = fs::canonical(folder / name, error);
     if (error) continue;
     facts[fmt::format("library.{}", name.substr(0, name.find('.')))] =
-        printable(file.filename().native());
+        printable(file.filename().native(), kMostCharacters);
     return;
   }
 }
@@ -93,12 +89,8 @@ void add_library(Facts& facts, std::string_view name, const std::vector<fs::path
 FactSources fact_sources(const Environment& environment) {
   FactSources sources;
   const std::string path = environment("LD_LIBRARY_PATH").value_or("");
-  for (std::string_view rest = path; !rest.empty();) {
-    const std::string_view folder = rest.substr(0, rest.find(':'));
-    if (!folder.empty() && sources.library_folders.size() < kMostFolders)
-      sources.library_folders.emplace_back(folder);
-    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-  }
+  for (const std::string_view folder : fabric::split(path, ':', kMostFolders))
+    if (!folder.empty()) sources.library_folders.emplace_back(folder);
   for (const char* folder : {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
                              "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {
     sources.library_folders.emplace_back(folder);

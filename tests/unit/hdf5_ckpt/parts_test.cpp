@@ -197,6 +197,25 @@ TEST(Parts, AGridOfManyRanksIsCompared) {
   EXPECT_THAT(problem_of(parts), HasSubstr("overlap"));
 }
 
+// However they were cut: slices that only touch are never compared with each other.
+TEST(Parts, SlicesOfManyRanksNeedNoComparison) {
+  constexpr std::uint64_t kSlices = 1000;
+  for (const std::size_t cut : {0, 1, 2}) {
+    const Shape global = {2 * kSlices, 2 * kSlices, 2 * kSlices};
+    std::vector<ArrayInfo> parts;
+    for (std::uint64_t i = 0; i < kSlices; ++i) {
+      Shape start = {0, 0, 0};
+      Shape shape = global;
+      start[cut] = 2 * i;
+      shape[cut] = 2;
+      parts.push_back(part_of(global, start, shape, static_cast<int>(i)));
+    }
+    std::uint64_t comparisons = 0;
+    EXPECT_EQ(cover_problem(parts, comparisons), "");
+    EXPECT_EQ(comparisons, 0U) << "cut along dimension " << cut;
+  }
+}
+
 TEST(Parts, AListThatTakesTooLongToCompareIsRefused) {
   const std::vector<ArrayInfo> parts = {part_of({4, 4}, {0, 0}, {2, 4}, 0),
                                         part_of({4, 4}, {2, 0}, {2, 4}, 1),

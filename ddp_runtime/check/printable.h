@@ -1,0 +1,13 @@
+// Texts of drivers, files and other programs, on their way into reports of all nodes.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ddp::check {
+
+// The first line, at most `most` characters of it; what is not printable ASCII becomes "?".
+std::string printable(std::string_view text, std::size_t most);
+
+}  // namespace ddp::check
