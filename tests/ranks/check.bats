@@ -73,7 +73,9 @@ task() {
     "slurm-ddp/check/1 OK 0 []" ]
   [ "$(pairs tcp)" = 6 ]
   [ "$(pairs mpi)" = 6 ]
-  [ "$(json "r['measurements']['all_reduce']['factor']")" = 1.5 ]
+  [ "$(json "[r['measurements'][c]['factor'] for c in ('all_reduce', 'reduce_scatter', 'all_gather')]")" = \
+    "[1.5, 0.75, 0.75]" ]
+  [[ $(verdict) == *"; all-reduce "*" GB/s on the bus, reduce-scatter "*", all-gather "*", all-reduce of 8 bytes "*" us |"* ]]
   # every node has every measurement, and none is counted twice
   for check in tcp.send tcp.receive mpi.send mpi.receive; do
     [ "$(findings $check)" = $'n1 OK\nn2 OK\nn3 OK\nn4 OK' ]
@@ -98,7 +100,7 @@ task() {
 @test "corrupt data names the node in every test that it spoils" {
   run -2 net 4 --inject corrupt:n2
   [ "$(cat exclude.txt)" = n2 ]
-  for check in tcp.data mpi.data mpi.all_reduce_data; do
+  for check in tcp.data mpi.data mpi.all_reduce_data mpi.reduce_scatter_data mpi.all_gather_data; do
     [ "$(findings $check)" = "n2 CRITICAL" ]
   done
 }

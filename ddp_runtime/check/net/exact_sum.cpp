@@ -7,6 +7,21 @@ namespace {
 
 constexpr std::size_t kPeriod = 4099;  // a prime, so that no segment size divides it
 
+template <class Wanted>
+Mismatch compare_each(std::span<const float> data, const Wanted& wanted) {
+  Mismatch mismatch;
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const float right = wanted(i);
+    if (data[i] == right) continue;
+    if (mismatch.count++ == 0) {
+      mismatch.first = i;
+      mismatch.got = data[i];
+      mismatch.wanted = right;
+    }
+  }
+  return mismatch;
+}
+
 }  // namespace
 
 ExactSum::ExactSum(std::uint64_t seed, int ranks)
@@ -32,17 +47,14 @@ void ExactSum::fill(int rank, std::span<float> data) const {
   }
 }
 
-Mismatch compare(const ExactSum& sum, std::span<const float> data) {
-  Mismatch mismatch;
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    if (data[i] == sum.expected(i)) continue;
-    if (mismatch.count++ == 0) {
-      mismatch.first = i;
-      mismatch.got = data[i];
-      mismatch.wanted = sum.expected(i);
-    }
-  }
-  return mismatch;
+Mismatch compare(const ExactSum& sum, std::span<const float> data, std::size_t first) {
+  return compare_each(data, [&](std::size_t i) { return sum.expected(first + i); });
+}
+
+Mismatch compare_inputs(const ExactSum& sum, std::span<const float> data, int ranks) {
+  const std::size_t each = data.size() / static_cast<std::size_t>(ranks);
+  return compare_each(
+      data, [&](std::size_t i) { return sum.input(static_cast<int>(i / each), i % each); });
 }
 
 }  // namespace ddp::check

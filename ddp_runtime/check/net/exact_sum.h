@@ -1,4 +1,4 @@
-// Data for an all-reduce whose sum is exact in float32 whatever the order of the additions, so that
+// Data for collectives whose sum is exact in float32 whatever the order of the additions, so that
 // every wrong element is seen and none is a matter of rounding.
 //
 // The values are integers from -64 to 64: with fewer than 2^18 ranks every partial sum is below
@@ -19,6 +19,9 @@ class ExactSum {
   ExactSum(std::uint64_t seed, int ranks);
 
   void fill(int rank, std::span<float> data) const;
+  float input(int rank, std::size_t index) const {
+    return table_[(shift(rank) + index) % table_.size()];
+  }
   float expected(std::size_t index) const { return sums_[index % sums_.size()]; }
 
  private:
@@ -36,6 +39,11 @@ struct Mismatch {
   float wanted = 0;
 };
 
-Mismatch compare(const ExactSum& sum, std::span<const float> data);
+// Data that should be the sum's elements from number `first` on.
+Mismatch compare(const ExactSum& sum, std::span<const float> data, std::size_t first = 0);
+
+// Data that should be what each of the ranks contributes, one after the other, as many elements of
+// each.
+Mismatch compare_inputs(const ExactSum& sum, std::span<const float> data, int ranks);
 
 }  // namespace ddp::check

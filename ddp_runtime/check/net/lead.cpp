@@ -6,7 +6,7 @@
 #include <set>
 
 #include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/check/net/judge_all_reduce.h"
+#include "ddp_runtime/check/net/judge_collective.h"
 #include "ddp_runtime/check/net/judge_drift.h"
 #include "ddp_runtime/check/net/judge_leaves.h"
 #include "ddp_runtime/check/net/judge_membership.h"
@@ -25,8 +25,11 @@ using nlohmann::json;
 // Names that every node resolves; more would be a burden for the name servers.
 constexpr std::size_t kMostNames = 64;
 constexpr std::chrono::milliseconds kNamePatience{5000};
-constexpr std::size_t kAllReduceElements = std::size_t{4} << 20;  // 16 MiB
-constexpr int kAllReduceIterations = 5;
+// Of collectives, in float32.
+constexpr std::size_t kLargeElements = std::size_t{4} << 20;  // 16 MiB
+constexpr int kLargeIterations = 5;
+constexpr std::size_t kSmallElements = 2;
+constexpr int kSmallIterations = 20;
 constexpr std::uint64_t kExchangesOfAWay = 1'000'000;
 
 // What a node's devices have carried, and the modules of its MPI library.
@@ -81,7 +84,9 @@ class Programme {
   void measure_devices(Stage stage, const DevicePlan& plan);
   void measure_mpi();
   bool join_world();
-  void all_reduce();
+  CollectiveMeasured run_collective(Collective collective, std::size_t elements, int iterations);
+  void measure_collectives();
+  void add_collective(const CollectiveMeasured& measured, const BusBandwidth& bandwidth);
   std::size_t count_present() const;
   Finding no_pair() const;
   void add_figures(const Way& way, const std::vector<PairResult>& results);
@@ -321,7 +326,7 @@ void Programme::measure_mpi() {
   if (!join_world()) return;
   const auto broken = measure_pairs({Stage::mpi, "mpi", "MPI", ""});
   if (broken.empty()) {
-    all_reduce();
+    measure_collectives();
   } else {
     mpi_not_run("ended early, because MPI cannot go on after an error: " + broken);
   }
@@ -364,34 +369,69 @@ bool Programme::join_world() {
   return false;
 }
 
-void Programme::all_reduce() {
-  options_.progress("all-reduce over all tasks");
-  AllReduceMeasured measured;
+CollectiveMeasured Programme::run_collective(Collective collective, std::size_t elements,
+                                             int iterations) {
+  CollectiveMeasured measured;
+  measured.collective = collective;
   measured.ranks = options_.step.size;
-  measured.elements = kAllReduceElements;
-  const AllReduceOrder order{options_.seed, kAllReduceElements, kAllReduceIterations};
+  const auto ranks = static_cast<std::size_t>(options_.step.size);
+  const bool shared = collective != Collective::all_reduce;  // each rank has as much of it
+  measured.elements = shared ? (elements + ranks - 1) / ranks * ranks : elements;
+  const CollectiveOrder order{collective, options_.seed, measured.elements, iterations};
+  const std::string title = title_of(collective);
+  options_.progress(title + " over all tasks");
   std::string error;
-  for (const auto& [rank, answer] : leader_.ask_all(
-           to_message(order), "the all-reduce", options_.pair_limit * (kAllReduceIterations + 1))) {
+  for (const auto& [rank, answer] :
+       leader_.ask_all(to_message(order), "the " + title, options_.pair_limit * (iterations + 1))) {
     if (answer.contains("error")) {
       if (!answer.contains("of_peer") || error.empty()) error = answer.at("error");
       continue;
     }
-    measured.results[rank] = all_reduce_result_from(answer);
+    measured.results[rank] = collective_result_from(answer);
     measured.nodes[rank] = leader_.present().at(rank).node;
   }
-  if (!error.empty()) mpi_not_run("the all-reduce failed: " + error);
-  verdict_.findings.add(judge_all_reduce(measured, options_.fewest_bus_bytes_per_second));
-  const auto bandwidth = bus_bandwidth(measured);
-  if (!bandwidth) return;
-  verdict_.figures.emplace_back("allreduce_busbw_GBps", bandwidth->bus_per_second / kGB);
-  measured_ += fmt::format("; all-reduce {:.3g} GB/s on the bus", bandwidth->bus_per_second / kGB);
-  verdict_.measurements["all_reduce"] = {{"bytes", measured.elements * sizeof(float)},
-                                         {"ranks", measured.ranks},
-                                         {"seconds_p50", bandwidth->seconds},
-                                         {"algbw_GBps", bandwidth->algorithm_per_second / kGB},
-                                         {"busbw_GBps", bandwidth->bus_per_second / kGB},
-                                         {"factor", bandwidth->factor}};
+  if (!error.empty()) mpi_not_run(fmt::format("the {} failed: {}", title, error));
+  return measured;
+}
+
+// Each with much data, for the speed; then an all-reduce of little, which takes as long as the way.
+void Programme::measure_collectives() {
+  bool sums_right = true;
+  for (const Collective collective : kCollectives) {
+    const bool first = collective == Collective::all_reduce;
+    const auto measured = run_collective(collective, kLargeElements, kLargeIterations);
+    verdict_.findings.add(
+        judge_collective(measured, first ? options_.fewest_bus_bytes_per_second : std::nullopt));
+    if (first) sums_right = judge_collective_data(measured).empty();
+    const auto bandwidth = bus_bandwidth(measured);
+    if (!bandwidth || !leader_.all_reachable()) return;
+    add_collective(measured, *bandwidth);
+    measured_ +=
+        first ? fmt::format("; all-reduce {:.3g} GB/s on the bus", bandwidth->bus_per_second / kGB)
+              : fmt::format(", {} {:.3g}", title_of(collective), bandwidth->bus_per_second / kGB);
+  }
+  const auto little = run_collective(Collective::all_reduce, kSmallElements, kSmallIterations);
+  if (sums_right) verdict_.findings.add(judge_collective_data(little));  // else it is known
+  const auto latency = bus_bandwidth(little);
+  if (!latency) return;
+  verdict_.figures.emplace_back("allreduce_latency_us", latency->seconds / kMicrosecond);
+  measured_ += fmt::format(", all-reduce of {} bytes {:.3g} us", little.elements * sizeof(float),
+                           latency->seconds / kMicrosecond);
+}
+
+void Programme::add_collective(const CollectiveMeasured& measured, const BusBandwidth& bandwidth) {
+  const std::string name = name_of(measured.collective);
+  std::string figure = name;
+  std::erase(figure, '_');
+  verdict_.figures.emplace_back(figure + "_busbw_GBps", bandwidth.bus_per_second / kGB);
+  verdict_.measurements[name] = {{"bytes", measured.elements * sizeof(float)},
+                                 {"ranks", measured.ranks},
+                                 {"seconds_p50", bandwidth.seconds},
+                                 {"algbw_GBps", bandwidth.algorithm_per_second / kGB},
+                                 {"busbw_GBps", bandwidth.bus_per_second / kGB},
+                                 {"factor", bandwidth.factor},
+                                 {"definition", fmt::format("busbw = bytes / seconds * {}",
+                                                            bus_factor_text(measured.collective))}};
 }
 
 std::string Programme::good_news() const {

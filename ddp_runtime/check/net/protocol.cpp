@@ -140,22 +140,24 @@ ExchangeResult exchange_result_from(const nlohmann::json& message) {
   return result;
 }
 
-nlohmann::json to_message(const AllReduceOrder& order) {
-  return {{"do", "all_reduce"},
+nlohmann::json to_message(const CollectiveOrder& order) {
+  return {{"do", "collective"},
+          {"collective", name_of(order.collective)},
           {"seed", order.seed},
           {"elements", order.elements},
           {"iterations", order.iterations}};
 }
 
-AllReduceOrder all_reduce_order_from(const nlohmann::json& message) {
-  AllReduceOrder order;
+CollectiveOrder collective_order_from(const nlohmann::json& message) {
+  CollectiveOrder order;
+  order.collective = collective_named(message.at("collective").get<std::string>());
   message.at("seed").get_to(order.seed);
   message.at("elements").get_to(order.elements);
   message.at("iterations").get_to(order.iterations);
   return order;
 }
 
-nlohmann::json to_message(const AllReduceResult& result) {
+nlohmann::json to_message(const CollectiveResult& result) {
   return {{"seconds", result.seconds},
           {"wrong", result.mismatch.count},
           {"first_wrong", result.mismatch.first},
@@ -163,8 +165,8 @@ nlohmann::json to_message(const AllReduceResult& result) {
           {"wanted", result.mismatch.wanted}};
 }
 
-AllReduceResult all_reduce_result_from(const nlohmann::json& message) {
-  AllReduceResult result;
+CollectiveResult collective_result_from(const nlohmann::json& message) {
+  CollectiveResult result;
   message.at("seconds").get_to(result.seconds);
   message.at("wrong").get_to(result.mismatch.count);
   message.at("first_wrong").get_to(result.mismatch.first);

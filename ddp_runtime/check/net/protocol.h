@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/check/net/collective.h"
 #include "ddp_runtime/check/net/exact_sum.h"
 #include "ddp_runtime/check/net/exchange.h"
 #include "ddp_runtime/check/node/counters_check.h"
@@ -71,19 +72,20 @@ ExchangeOrder exchange_order_from(const nlohmann::json& message);
 nlohmann::json to_message(const ExchangeResult& result);
 ExchangeResult exchange_result_from(const nlohmann::json& message);
 
-struct AllReduceOrder {
+struct CollectiveOrder {
+  Collective collective = Collective::all_reduce;
   std::uint64_t seed = 0;
-  std::size_t elements = 0;
+  std::size_t elements = 0;  // float32, of all ranks together; a multiple of their number
   int iterations = 0;
 };
-nlohmann::json to_message(const AllReduceOrder& order);
-AllReduceOrder all_reduce_order_from(const nlohmann::json& message);
+nlohmann::json to_message(const CollectiveOrder& order);
+CollectiveOrder collective_order_from(const nlohmann::json& message);
 
-struct AllReduceResult {
+struct CollectiveResult {
   std::vector<double> seconds;  // of each iteration on this rank
   Mismatch mismatch;            // over all iterations
 };
-nlohmann::json to_message(const AllReduceResult& result);
-AllReduceResult all_reduce_result_from(const nlohmann::json& message);
+nlohmann::json to_message(const CollectiveResult& result);
+CollectiveResult collective_result_from(const nlohmann::json& message);
 
 }  // namespace ddp::check

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "ddp_runtime/check/net/exact_sum.h"
 #include "ddp_runtime/check/net/pair_links.h"
+#include "ddp_runtime/check/net/run_collective.h"
 #include "ddp_runtime/check/net/traffic.h"
 #include "ddp_runtime/check/resolve.h"
 
@@ -27,15 +27,6 @@ std::chrono::milliseconds limit_of(const json& order) {
 comm::Group& group_of(const std::unique_ptr<comm::World>& world) {
   if (!world) throw RuntimeError("the MPI world was not joined");
   return world->group();
-}
-
-// Keeps the first wrong element and counts all of them.
-void merge(Mismatch& all, const Mismatch& one) {
-  if (all.count == 0) {
-    all = one;
-  } else {
-    all.count += one.count;
-  }
 }
 
 }  // namespace
@@ -75,7 +66,7 @@ json TaskWork::perform(const json& order) {
   }
   if (what == "start_mpi") return start_mpi();
   if (what == "join_world") return join_world(order);
-  if (what == "all_reduce") return reduce(all_reduce_order_from(order));
+  if (what == "collective") return measure_collective(collective_order_from(order));
   if (what == "leave_world") return leave_world();
   throw RuntimeError("the leader ordered '" + what + "', which this version does not know");
 }
@@ -156,25 +147,9 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
   return to_message(exchange(*link, plan));
 }
 
-json TaskWork::reduce(const AllReduceOrder& order) {
-  comm::Group& group = group_of(world_);
-  if (order.elements == 0 || order.elements > kMostBytes / sizeof(float) || order.iterations < 1) {
-    throw RuntimeError("the leader ordered an all-reduce of an impossible size");
-  }
-  const ExactSum sum(order.seed, group.size());
-  std::vector<float> data(order.elements);
-  AllReduceResult result;
-  failed_ = true;                                // until it has worked
-  for (int i = 0; i <= order.iterations; ++i) {  // the first one warms up
-    sum.fill(group.rank(), data);
-    group.barrier("ddp-check all-reduce").wait();
-    const auto start = Clock::now();
-    group.all_reduce(comm::buffer_of(std::span(data)), comm::ReduceOp::sum, "ddp-check").wait();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    if (i > 0) result.seconds.push_back(seconds);
-    if (faults_.corrupt) data[data.size() / 2] += 1.0F;
-    merge(result.mismatch, compare(sum, data));
-  }
+json TaskWork::measure_collective(const CollectiveOrder& order) {
+  failed_ = true;  // until it has worked
+  const auto result = run_collective(group_of(world_), order, faults_.corrupt);
   failed_ = false;
   return to_message(result);
 }

@@ -1,5 +1,5 @@
 // What a task does when the leader orders it to: resolve names, exchange data with another task,
-// start MPI, join its world, reduce with everybody, leave the world. All on one thread.
+// start MPI, join its world, work with everybody, leave the world. All on one thread.
 #pragma once
 
 #include <atomic>
@@ -41,7 +41,7 @@ class TaskWork {
   nlohmann::json join_world(const nlohmann::json& order);
   nlohmann::json leave_world();
   nlohmann::json exchange_data(const ExchangeOrder& order);
-  nlohmann::json reduce(const AllReduceOrder& order);
+  nlohmann::json measure_collective(const CollectiveOrder& order);
 
   Listener data_;
   PathProbe probe_;
@@ -50,7 +50,7 @@ class TaskWork {
   RdmaTool rdma_;
   NcclTool nccl_;
   std::atomic<bool> in_world_{false};
-  bool failed_ = false;  // an exchange or a reduction, after which MPI cannot be ended in order
+  bool failed_ = false;  // an exchange or a collective, after which MPI cannot be ended in order
   std::unique_ptr<comm::MpiEnvironment> mpi_;
   std::unique_ptr<comm::World> world_;
 };

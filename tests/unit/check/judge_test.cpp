@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge_all_reduce.h"
+#include "ddp_runtime/check/net/judge_collective.h"
 #include "ddp_runtime/check/net/judge_membership.h"
 #include "ddp_runtime/check/net/judge_names.h"
 #include "ddp_runtime/check/net/judge_pairs.h"
@@ -370,10 +370,10 @@ TEST(JudgePairs, SummaryIsOfWhatWorked) {
   EXPECT_EQ(summarize({}).exchanges, 0U);
 }
 
-// ---- all-reduce
+// ---- collectives
 
-AllReduceMeasured reduced() {
-  AllReduceMeasured measured;
+CollectiveMeasured reduced() {
+  CollectiveMeasured measured;
   measured.ranks = 4;
   measured.elements = 250'000'000;  // 1 GB
   for (int rank = 0; rank < 4; ++rank) {
@@ -383,7 +383,7 @@ AllReduceMeasured reduced() {
   return measured;
 }
 
-TEST(JudgeAllReduce, BusBandwidthIsThatOfTheSlowestRank) {
+TEST(JudgeCollective, BusBandwidthIsThatOfTheSlowestRank) {
   auto measured = reduced();
   measured.results[2].seconds = {2.0, 4.0, 2.0};
   const auto bandwidth = bus_bandwidth(measured);
@@ -392,24 +392,24 @@ TEST(JudgeAllReduce, BusBandwidthIsThatOfTheSlowestRank) {
   EXPECT_DOUBLE_EQ(bandwidth->factor, 1.5);
   EXPECT_DOUBLE_EQ(bandwidth->algorithm_per_second, 0.5e9);
   EXPECT_DOUBLE_EQ(bandwidth->bus_per_second, 0.75e9);
-  EXPECT_EQ(complaints(judge_all_reduce(measured, std::nullopt)), "");
+  EXPECT_EQ(complaints(judge_collective(measured, std::nullopt)), "");
 }
 
-TEST(JudgeAllReduce, AFloorThatWasAskedFor) {
-  EXPECT_EQ(complaints(judge_all_reduce(reduced(), 1.4e9)), "");
-  EXPECT_EQ(complaints(judge_all_reduce(reduced(), 1.6e9)), "mpi.all_reduce =CRITICAL");
+TEST(JudgeCollective, AFloorThatWasAskedFor) {
+  EXPECT_EQ(complaints(judge_collective(reduced(), 1.4e9)), "");
+  EXPECT_EQ(complaints(judge_collective(reduced(), 1.6e9)), "mpi.all_reduce =CRITICAL");
 }
 
-TEST(JudgeAllReduce, WrongSumsNameWhoHasThem) {
+TEST(JudgeCollective, WrongSumsNameWhoHasThem) {
   auto measured = reduced();
   measured.results[1].mismatch.count = 7;
-  EXPECT_EQ(complaints(judge_all_reduce(measured, std::nullopt)),
+  EXPECT_EQ(complaints(judge_collective(measured, std::nullopt)),
             "mpi.all_reduce_data n2=CRITICAL");
   for (auto& [rank, result] : measured.results) result.mismatch.count = 7;
-  EXPECT_EQ(complaints(judge_all_reduce(measured, std::nullopt)), "mpi.all_reduce_data =CRITICAL");
+  EXPECT_EQ(complaints(judge_collective(measured, std::nullopt)), "mpi.all_reduce_data =CRITICAL");
 }
 
-TEST(JudgeAllReduce, BetweenTwoRanksEitherMayBeAtFault) {
+TEST(JudgeCollective, BetweenTwoRanksEitherMayBeAtFault) {
   auto measured = reduced();
   measured.ranks = 2;
   measured.results.erase(2);
@@ -417,14 +417,30 @@ TEST(JudgeAllReduce, BetweenTwoRanksEitherMayBeAtFault) {
   measured.nodes.erase(2);
   measured.nodes.erase(3);
   measured.results[1].mismatch.count = 7;
-  EXPECT_EQ(complaints(judge_all_reduce(measured, std::nullopt)),
+  EXPECT_EQ(complaints(judge_collective(measured, std::nullopt)),
             "mpi.all_reduce_data n2/n1=CRITICAL");
 }
 
-TEST(JudgeAllReduce, NoneIsUnknown) {
-  AllReduceMeasured none;
+TEST(JudgeCollective, EachHasItsFactorAndItsName) {
+  auto measured = reduced();
+  measured.results[1].mismatch.count = 1;
+  measured.collective = Collective::all_gather;
+  EXPECT_DOUBLE_EQ(bus_bandwidth(measured)->factor, 0.75);
+  EXPECT_EQ(complaints(judge_collective(measured, std::nullopt)),
+            "mpi.all_gather_data n2=CRITICAL");
+  measured.collective = Collective::reduce_scatter;
+  EXPECT_DOUBLE_EQ(bus_bandwidth(measured)->bus_per_second, 0.75e9);
+  EXPECT_EQ(complaints(judge_collective(measured, 0.8e9)),
+            "mpi.reduce_scatter_data n2=CRITICAL, mpi.reduce_scatter =CRITICAL");
+  for (const Collective collective : kCollectives)
+    EXPECT_EQ(collective_named(name_of(collective)), collective);
+  EXPECT_THROW(collective_named("broadcast"), RuntimeError);
+}
+
+TEST(JudgeCollective, NoneIsUnknown) {
+  CollectiveMeasured none;
   none.ranks = 4;
-  EXPECT_EQ(complaints(judge_all_reduce(none, std::nullopt)), "mpi.all_reduce =UNKNOWN");
+  EXPECT_EQ(complaints(judge_collective(none, std::nullopt)), "mpi.all_reduce =UNKNOWN");
 }
 
 }  // namespace

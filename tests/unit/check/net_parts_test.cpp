@@ -1,6 +1,7 @@
 // The small parts of the network check: verified data, injected faults.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -70,6 +71,24 @@ TEST(ExactSum, ALostContributionIsSeen) {
   std::vector<float> data(4099);
   sum.fill(0, data);
   EXPECT_GT(compare(sum, data).count, 4000);
+}
+
+TEST(ExactSum, SharesAndInputsAreKnownByTheirPlace) {
+  constexpr int kRanks = 3;
+  constexpr std::size_t kEach = 5000;
+  const ExactSum sum(5, kRanks);
+  std::vector<float> gathered(kRanks * kEach);
+  std::vector<float> share(kEach);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto at = static_cast<std::size_t>(rank) * kEach;
+    sum.fill(rank, std::span(gathered).subspan(at, kEach));
+    for (std::size_t i = 0; i < kEach; ++i) share[i] = sum.expected(at + i);
+    EXPECT_EQ(compare(sum, share, at).count, 0);
+    EXPECT_GT(compare(sum, share, at + 1).count, 4000);
+  }
+  EXPECT_EQ(compare_inputs(sum, gathered, kRanks).count, 0);
+  std::swap_ranges(gathered.begin(), gathered.begin() + kEach, gathered.begin() + kEach);
+  EXPECT_GT(compare_inputs(sum, gathered, kRanks).count, 9000) << "ranks in the wrong order";
 }
 
 TEST(Inject, Kinds) {

@@ -1,4 +1,4 @@
-#include "ddp_runtime/check/net/judge_all_reduce.h"
+#include "ddp_runtime/check/net/judge_collective.h"
 
 #include <fmt/format.h>
 
@@ -10,14 +10,14 @@
 namespace ddp::check {
 namespace {
 
-Finding wrong_data(const AllReduceResult& result) {
+Finding wrong_data(Collective collective, const CollectiveResult& result) {
   const Mismatch& mismatch = result.mismatch;
-  return {.check = "mpi.all_reduce_data",
+  return {.check = fmt::format("mpi.{}_data", name_of(collective)),
           .severity = Severity::critical,
           .value = static_cast<double>(mismatch.count),
           .unit = "wrong elements",
           .expected = "none",
-          .rule = "sums of small integers are exact in any order",
+          .rule = "small integers, and their sums in any order, are exact",
           .evidence =
               fmt::format("element {} is {:g} instead of {:g}", mismatch.first,
                           static_cast<double>(mismatch.got), static_cast<double>(mismatch.wanted)),
@@ -25,43 +25,30 @@ Finding wrong_data(const AllReduceResult& result) {
 }
 
 // Between two ranks the data may have changed at either end.
-void blame_both_ends(const AllReduceMeasured& measured, Finding& finding) {
+void blame_both_ends(const CollectiveMeasured& measured, Finding& finding) {
   for (const auto& [rank, node] : measured.nodes) {
     if (node != finding.node) finding.peer = node;
   }
 }
 
-std::vector<Finding> judge_sums(const AllReduceMeasured& measured) {
-  std::vector<Finding> wrong;
-  for (const auto& [rank, result] : measured.results) {
-    if (result.mismatch.count == 0) continue;
-    wrong.push_back(wrong_data(result));
-    wrong.back().node = measured.nodes.at(rank);
-  }
-  if (wrong.size() == 1 && measured.ranks == 2) blame_both_ends(measured, wrong.front());
-  if (wrong.size() < 2 || wrong.size() < measured.results.size()) return wrong;
-  Finding everywhere = wrong.front();
-  everywhere.node.clear();
-  everywhere.evidence += "; on all ranks, so the node that spoils the sum is not known";
-  return {everywhere};
-}
-
-Finding judge_speed(const AllReduceMeasured& measured, std::optional<double> fewest) {
+Finding judge_speed(const CollectiveMeasured& measured, std::optional<double> fewest) {
   Finding finding{
-      .check = "mpi.all_reduce",
+      .check = "mpi." + name_of(measured.collective),
       .severity = Severity::ok,
       .unit = "GB/s",
       .rule = fewest ? "at least the bus bandwidth asked for" : "verified; not compared"};
   const auto bandwidth = bus_bandwidth(measured);
   if (!bandwidth) {
     finding.severity = Severity::unknown;
-    finding.evidence = "no all-reduce was completed";
+    finding.evidence = fmt::format("no {} was completed", title_of(measured.collective));
     finding.action = "see the other findings";
     return finding;
   }
   finding.value = bandwidth->bus_per_second / kGB;
-  finding.evidence = fmt::format("{} ranks, {} MiB, factor 2(n-1)/n = {:.3g}", measured.ranks,
-                                 measured.elements * sizeof(float) >> 20U, bandwidth->factor);
+  finding.evidence =
+      fmt::format("{} ranks, {:.3g} MB in {:.3g} s, factor {} = {:.3g}", measured.ranks,
+                  static_cast<double>(measured.elements * sizeof(float)) / 1e6, bandwidth->seconds,
+                  bus_factor_text(measured.collective), bandwidth->factor);
   if (fewest) finding.expected = fmt::format("at least {:.3g} GB/s", *fewest / kGB);
   if (fewest && bandwidth->bus_per_second < *fewest) {
     finding.severity = Severity::critical;
@@ -72,7 +59,22 @@ Finding judge_speed(const AllReduceMeasured& measured, std::optional<double> few
 
 }  // namespace
 
-std::optional<BusBandwidth> bus_bandwidth(const AllReduceMeasured& measured) {
+std::vector<Finding> judge_collective_data(const CollectiveMeasured& measured) {
+  std::vector<Finding> wrong;
+  for (const auto& [rank, result] : measured.results) {
+    if (result.mismatch.count == 0) continue;
+    wrong.push_back(wrong_data(measured.collective, result));
+    wrong.back().node = measured.nodes.at(rank);
+  }
+  if (wrong.size() == 1 && measured.ranks == 2) blame_both_ends(measured, wrong.front());
+  if (wrong.size() < 2 || wrong.size() < measured.results.size()) return wrong;
+  Finding everywhere = wrong.front();
+  everywhere.node.clear();
+  everywhere.evidence += "; on all ranks, so the node that spoils it is not known";
+  return {everywhere};
+}
+
+std::optional<BusBandwidth> bus_bandwidth(const CollectiveMeasured& measured) {
   if (measured.results.empty() || measured.ranks < 2) return std::nullopt;
   std::vector<double> slowest;
   for (const auto& [rank, result] : measured.results) {
@@ -86,14 +88,14 @@ std::optional<BusBandwidth> bus_bandwidth(const AllReduceMeasured& measured) {
   result.seconds = median(slowest);
   result.algorithm_per_second =
       static_cast<double>(measured.elements * sizeof(float)) / result.seconds;
-  result.factor = 2.0 * (measured.ranks - 1) / measured.ranks;
+  result.factor = bus_factor(measured.collective, measured.ranks);
   result.bus_per_second = result.algorithm_per_second * result.factor;
   return result;
 }
 
-std::vector<Finding> judge_all_reduce(const AllReduceMeasured& measured,
+std::vector<Finding> judge_collective(const CollectiveMeasured& measured,
                                       std::optional<double> fewest_per_second) {
-  std::vector<Finding> findings = judge_sums(measured);
+  std::vector<Finding> findings = judge_collective_data(measured);
   findings.push_back(judge_speed(measured, fewest_per_second));
   return findings;
 }
