@@ -214,10 +214,12 @@ void add_net(CLI::App& app, NetArguments& arguments, Outputs& outputs) {
   add_net_ways(net, arguments);
   add_known_bad(net, arguments);
   add_net_rules(net, arguments);
-  net.add_option("--inject", arguments.inject,
-                 "Put in a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
-                 "corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, skew:NODE:SECONDS, "
-                 "jump:NODE:SECONDS; several with commas")
+  net.add_option(
+         "--inject", arguments.inject,
+         "Put in a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
+         "corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, skew:NODE:SECONDS, "
+         "jump:NODE:SECONDS; slow, corrupt and drop also for what two nodes exchange, as in "
+         "slow:NODE+NODE:FACTOR; several with commas")
       ->type_name("FAULT")
       ->take_all();
   net.add_option("--pretend-nodes", arguments.pretend_nodes,

@@ -105,6 +105,18 @@ task() {
   done
 }
 
+@test "faults between two nodes accuse the link between them, and neither of them" {
+  run -1 net 4 --no-mpi --inject slow:n2+n4:0.01
+  [ "$(findings tcp.link)" = "n2 n4 WARNING" ]
+  [ ! -s exclude.txt ]
+  run -2 net 4 --inject corrupt:n1+n3
+  [ "$(findings tcp.data)" = "n1 n3 CRITICAL" ]
+  [ "$(findings mpi.data)" = "n1 n3 CRITICAL" ]
+  [ ! -s exclude.txt ]
+  run -3 net 2 --inject slow:n1+elsewhere:0.5
+  [[ $output == *"names the node 'elsewhere', which this step does not have"* ]]
+}
+
 @test "corrupt data between two nodes accuses the link, and excludes neither" {
   run -2 net 2 --inject corrupt:n2
   [ "$(findings tcp.data)" = "n1 n2 CRITICAL" ]

@@ -25,7 +25,9 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   throw UsageError(fmt::format(
       "--inject '{}' is not understood; use slow:NODE:FACTOR with a factor between 0 and 1, "
       "hang:NODE, hang:NODE:mpi, corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, "
-      "skew:NODE:SECONDS or jump:NODE:SECONDS",
+      "skew:NODE:SECONDS or jump:NODE:SECONDS; slow, corrupt and drop take NODE+NODE too, for what "
+      "two "
+      "nodes exchange",
       text));
 }
 
@@ -76,32 +78,54 @@ Faults parse_faults(std::string_view text, const std::vector<std::string_view>& 
   return faults;
 }
 
+// Both at once.
+void add(const Faults& faults, Faults& all) {
+  all.speed = std::min(all.speed, faults.speed);
+  all.corrupt = all.corrupt || faults.corrupt;
+  all.missing = all.missing || faults.missing;
+  if (faults.hang) all.hang = faults.hang;
+  all.drop = std::max(all.drop, faults.drop);
+  if (faults.mtu > 0) all.mtu = faults.mtu;
+  all.skew += faults.skew;
+  all.jump += faults.jump;
+}
+
+// "NODE" or "NODE+NODE", the latter for what happens between two only.
+Injection parse_injection(std::string_view text) {
+  const auto parts = split(text, ':');
+  if (parts.size() < 2) refuse(text);
+  const auto nodes = split(parts[1], '+');
+  const bool pair = nodes.size() == 2;
+  const bool of_pairs = parts[0] == "slow" || parts[0] == "corrupt" || parts[0] == "drop";
+  if (nodes.size() > 2 || nodes.front().empty() || nodes.back().empty() || (pair && !of_pairs))
+    refuse(text);
+  return {std::string(nodes.front()), pair ? std::string(nodes.back()) : "",
+          parse_faults(text, parts)};
+}
+
 }  // namespace
 
 std::vector<Injection> parse_injections(const std::vector<std::string>& texts) {
   std::vector<Injection> injections;
   for (const auto& list : texts) {
-    for (const auto text : split(list, ',')) {
-      const auto parts = split(text, ':');
-      if (parts.size() < 2 || parts[1].empty()) refuse(text);
-      injections.push_back({std::string(parts[1]), parse_faults(text, parts)});
-    }
+    for (const auto text : split(list, ',')) injections.push_back(parse_injection(text));
   }
   return injections;
 }
 
 Faults faults_of(const std::string& node, std::span<const Injection> injections) {
   Faults all;
-  for (const auto& [name, faults] : injections) {
-    if (name != node) continue;
-    all.speed = std::min(all.speed, faults.speed);
-    all.corrupt = all.corrupt || faults.corrupt;
-    all.missing = all.missing || faults.missing;
-    if (faults.hang) all.hang = faults.hang;
-    all.drop = std::max(all.drop, faults.drop);
-    if (faults.mtu > 0) all.mtu = faults.mtu;
-    all.skew += faults.skew;
-    all.jump += faults.jump;
+  for (const auto& [name, peer, faults] : injections)
+    if (name == node && peer.empty()) add(faults, all);
+  return all;
+}
+
+Faults faults_between(const std::string& node, const std::string& peer,
+                      std::span<const Injection> injections) {
+  Faults all = faults_of(node, injections);
+  for (const auto& [one, other, faults] : injections) {
+    const bool theirs = (one == node && other == peer) || (one == peer && other == node);
+    if (theirs && !other.empty()) add(faults, all);
   }
   return all;
 }

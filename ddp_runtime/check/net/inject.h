@@ -25,15 +25,19 @@ struct Faults {
 
 struct Injection {
   std::string node;
+  std::string peer;  // empty, or the fault is in what these two exchange and nowhere else
   Faults faults;
 };
 
-// "slow:NODE:FACTOR" with a factor between 0 and 1, "hang:NODE" (in the TCP tests) or
-// "hang:NODE:mpi", "corrupt:NODE", "missing:NODE", "drop:NODE:PART", "mtu:NODE:BYTES",
-// "skew:NODE:SECONDS", "jump:NODE:SECONDS"; several may be joined by commas. Throws UsageError.
+// "slow:NODE:FACTOR", or "slow:NODE+NODE:FACTOR" for what two nodes exchange, with a factor between
+// 0 and 1, "hang:NODE" (in the TCP tests) or "hang:NODE:mpi", "corrupt:NODE" or
+// "corrupt:NODE+NODE", "missing:NODE", "drop:NODE:PART", "mtu:NODE:BYTES", "skew:NODE:SECONDS",
+// "jump:NODE:SECONDS"; several may be joined by commas. Throws UsageError.
 std::vector<Injection> parse_injections(const std::vector<std::string>& texts);
 
-// All that is put into one node.
+// All that is put into one node, and what acts when it exchanges data with `peer`.
 Faults faults_of(const std::string& node, std::span<const Injection> injections);
+Faults faults_between(const std::string& node, const std::string& peer,
+                      std::span<const Injection> injections);
 
 }  // namespace ddp::check

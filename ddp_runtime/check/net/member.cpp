@@ -36,7 +36,7 @@ std::unique_ptr<ControlChannel> report_to(const std::string& host, const MemberO
   hello.leader_address = remote_address(socket.get());
   describe_link(hello);
   auto channel = std::make_unique<ControlChannel>(std::move(socket));
-  hello.unix_time = unix_time(options.faults);
+  hello.unix_time = unix_time(faults_of(options.step.node, options.injections));
   channel->send(to_message(hello), deadline);
   const auto answer = channel->receive(deadline);
   if (!answer) {
@@ -139,7 +139,7 @@ int obey(const std::shared_ptr<ControlChannel>& channel, const std::shared_ptr<T
     if (what == "verdict") return order->at("exit_code");
     if (what == "ping") {
       channel->send({{"id", order->at("id")}}, Clock::now() + kSendPatience);
-    } else if (hangs_at(*order, options.faults)) {
+    } else if (hangs_at(*order, faults_of(options.step.node, options.injections))) {
       hang(*channel);
       return 2;
     } else {
@@ -154,8 +154,10 @@ MemberOutcome report_and_obey(const MemberOptions& options) {
   PathProbe probe;
   const Hello hello = make_hello(options, data.port, probe.port());
   const std::shared_ptr<ControlChannel> channel = find_leader(options, hello);
-  const auto work = std::make_shared<TaskWork>(std::move(data), std::move(probe), options.step.rank,
-                                               options.faults, options.rdma, options.nccl);
+  const auto work =
+      std::make_shared<TaskWork>(std::move(data), std::move(probe),
+                                 TaskOptions{options.step.rank, options.step.node,
+                                             options.injections, options.rdma, options.nccl});
   Worker worker;
   try {
     outcome.exit_code = obey(channel, work, worker, options);

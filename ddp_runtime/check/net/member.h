@@ -18,7 +18,7 @@ struct MemberOptions {
   std::string host;  // what the machine calls itself
   RdmaTool rdma;
   NcclTool nccl;
-  Faults faults;
+  std::vector<Injection> injections;
   std::chrono::milliseconds deadline;  // to reach the leader
   std::chrono::milliseconds silence;   // of the leader that is too long
   bool leaders_own = false;            // runs in the leader's process: may use loopback

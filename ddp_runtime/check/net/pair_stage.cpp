@@ -122,6 +122,7 @@ ExchangeOrder PairStage::order_for(int node, int partner, bool first,
   }
   order.port = other.data_port;
   order.peer_rank = other.rank;
+  order.peer_node = other.node;
   order.bytes = options_.bytes;
   order.limit_ms = options_.limit.count();
   return order;

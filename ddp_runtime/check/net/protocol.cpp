@@ -101,6 +101,7 @@ nlohmann::json to_message(const ExchangeOrder& order) {
           {"rail", order.rail},
           {"address", order.address},
           {"peer_rank", order.peer_rank},
+          {"peer_node", order.peer_node},
           {"bytes", order.bytes},
           {"limit_ms", order.limit_ms}};
 }
@@ -115,6 +116,7 @@ ExchangeOrder exchange_order_from(const nlohmann::json& message) {
   message.at("rail").get_to(order.rail);
   message.at("address").get_to(order.address);
   message.at("peer_rank").get_to(order.peer_rank);
+  message.at("peer_node").get_to(order.peer_node);
   message.at("bytes").get_to(order.bytes);
   message.at("limit_ms").get_to(order.limit_ms);
   return order;

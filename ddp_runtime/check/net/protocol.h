@@ -63,6 +63,7 @@ struct ExchangeOrder {
   std::string rail;     // the interface to use; empty leaves it to the kernel
   std::string address;  // the task's own on that interface
   int peer_rank = 0;
+  std::string peer_node;
   std::size_t bytes = 0;
   std::int64_t limit_ms = 0;
 };

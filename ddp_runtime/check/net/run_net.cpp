@@ -21,8 +21,13 @@ constexpr std::chrono::seconds kSilenceMargin{30};
 void require_known_nodes(const NetOptions& options) {
   const auto& nodes = options.step.nodes;
   if (nodes.empty()) return;  // nobody said which there are
-  for (const auto& [name, faults] : options.injections) {
-    const auto is_it = [&wanted = name](const ExpectedNode& node) { return node.name == wanted; };
+  std::vector<std::string> names;
+  for (const auto& injection : options.injections) {
+    names.push_back(injection.node);
+    if (!injection.peer.empty()) names.push_back(injection.peer);
+  }
+  for (const auto& name : names) {
+    const auto is_it = [&name](const ExpectedNode& node) { return node.name == name; };
     if (std::any_of(nodes.begin(), nodes.end(), is_it)) continue;
     throw UsageError(
         fmt::format("--inject names the node '{}', which this step does not have; its "
@@ -38,7 +43,7 @@ MemberOptions member_options(const NetOptions& options, std::uint16_t leader_por
   member.host = options.host;
   member.rdma = options.rdma;
   member.nccl = options.nccl_tool;
-  member.faults = faults_of(options.step.node, options.injections);
+  member.injections = options.injections;
   member.deadline = options.deadline;
   member.silence = options.deadline + options.join_limit + 8 * options.pair_limit + kSilenceMargin;
   member.leaders_own = options.step.rank == 0;

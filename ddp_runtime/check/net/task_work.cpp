@@ -36,14 +36,11 @@ double unix_time(const Faults& faults) {
   return std::chrono::duration<double>(now).count() + faults.skew;
 }
 
-TaskWork::TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults, RdmaTool rdma,
-                   NcclTool nccl)
+TaskWork::TaskWork(Listener data, PathProbe probe, TaskOptions options)
     : data_(std::move(data)),
       probe_(std::move(probe)),
-      rank_(rank),
-      faults_(faults),
-      rdma_(std::move(rdma)),
-      nccl_(std::move(nccl)) {}
+      options_(std::move(options)),
+      faults_(faults_of(options_.node, options_.injections)) {}
 
 TaskWork::~TaskWork() {
   // Leaving MPI needs all ranks. Where one of them hangs the process ends with _Exit instead, and
@@ -110,7 +107,7 @@ json TaskWork::join_world(const json& order) {
     in_world_.store(false);
     throw;
   }
-  if (world_->rank() != rank_) {
+  if (world_->rank() != options_.rank) {
     throw RuntimeError("MPI and whoever started the step disagree on the order of the ranks");
   }
   return {{"size", world_->size()}};
@@ -128,7 +125,8 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
   if (order.bytes == 0 || order.bytes > kMostBytes) {
     throw RuntimeError("the leader ordered an exchange of an impossible size");
   }
-  const ExchangePlan plan{order.first, order.bytes, order.exchange, faults_};
+  const Faults faults = faults_between(options_.node, order.peer_node, options_.injections);
+  const ExchangePlan plan{order.first, order.bytes, order.exchange, faults};
   if (order.stage == Stage::mpi) {
     failed_ = true;  // until it has worked
     ExchangePlan over_mpi = plan;
@@ -138,9 +136,10 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
     return to_message(result);
   }
   const Deadline deadline = Clock::now() + std::chrono::milliseconds(order.limit_ms);
-  if (order.stage == Stage::verbs) return to_message(exchange_by_rdma(rdma_, order, deadline));
+  if (order.stage == Stage::verbs)
+    return to_message(exchange_by_rdma(options_.rdma, order, deadline));
   if (order.stage == Stage::nccl)
-    return to_message(exchange_by_nccl(nccl_, order, faults_, deadline));
+    return to_message(exchange_by_nccl(options_.nccl, order, faults, deadline));
   const auto link =
       order.first ? call_peer(order.host, order.port, order.exchange, deadline, {order.address})
                   : await_peer(data_, order.exchange, deadline);

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "ddp_runtime/check/net/inject.h"
 #include "ddp_runtime/check/net/nccl_pair.h"
@@ -20,10 +22,17 @@ namespace ddp::check {
 // Seconds since 1970 by this node's clock, with what is put in.
 double unix_time(const Faults& faults);
 
+struct TaskOptions {
+  int rank = 0;
+  std::string node;
+  std::vector<Injection> injections;
+  RdmaTool rdma;
+  NcclTool nccl;
+};
+
 class TaskWork {
  public:
-  TaskWork(Listener data, PathProbe probe, int rank, const Faults& faults, RdmaTool rdma,
-           NcclTool nccl);
+  TaskWork(Listener data, PathProbe probe, TaskOptions options);
   TaskWork(const TaskWork&) = delete;
   TaskWork& operator=(const TaskWork&) = delete;
   ~TaskWork();
@@ -45,10 +54,8 @@ class TaskWork {
 
   Listener data_;
   PathProbe probe_;
-  int rank_;
-  Faults faults_;
-  RdmaTool rdma_;
-  NcclTool nccl_;
+  TaskOptions options_;
+  Faults faults_;  // of this node, whoever it deals with
   std::atomic<bool> in_world_{false};
   bool failed_ = false;  // an exchange or a collective, after which MPI cannot be ended in order
   std::unique_ptr<comm::MpiEnvironment> mpi_;

@@ -110,10 +110,24 @@ TEST(Inject, OneNodeMayHaveSeveral) {
   EXPECT_TRUE(faults_of("n1", injections).corrupt);
 }
 
+TEST(Inject, BetweenTwoNodesOnly) {
+  const auto injections =
+      parse_injections({"slow:n1+n2:0.5,corrupt:n2+n3,drop:n1+n3:0.1,slow:n1:0.8"});
+  EXPECT_EQ(faults_between("n1", "n2", injections).speed, 0.5);
+  EXPECT_EQ(faults_between("n2", "n1", injections).speed, 0.5);
+  EXPECT_FALSE(faults_between("n1", "n2", injections).corrupt);
+  EXPECT_TRUE(faults_between("n3", "n2", injections).corrupt);
+  EXPECT_EQ(faults_between("n1", "n3", injections).drop, 0.1);
+  EXPECT_EQ(faults_between("n1", "n3", injections).speed, 0.8) << "what is in the node acts too";
+  EXPECT_EQ(faults_of("n2", injections).speed, 1.0);
+  EXPECT_FALSE(faults_of("n3", injections).corrupt);
+}
+
 TEST(Inject, RefusesWhatItDoesNotKnow) {
   for (const char* text :
        {"", "slow", "slow:n1", "slow:n1:1.0", "slow:n1:0", "slow:n1:nan", "slow:n1:0.5x", "hang",
-        "hang:", "hang:n1:tcp", "corrupt:n1:2", "melt:n1", "slow:n1:0.5,"}) {
+        "hang:", "hang:n1:tcp", "hang:n1+n2", "mtu:n1+n2:1400", "slow:+n2:0.5", "slow:n1+:0.5",
+        "slow:n1+n2+n3:0.5", "corrupt:n1:2", "melt:n1", "slow:n1:0.5,"}) {
     EXPECT_THROW(parse_injections({text}), UsageError) << text;
   }
 }
