@@ -1,9 +1,9 @@
 // A fake of NCCL and of the CUDA driver, for machines without a GPU: one library that is loaded as
 // both. Memory of the GPU is memory of the process, a stream does everything at once, and two
 // communicators are a TCP connection on this machine. FAKE_NCCL says what goes wrong, as words of
-// "key=value": "gpus=0", "hang=1" (in ncclCommInitRank), "init=N" (cuInit's error), "connect=N"
-// (ncclCommInitRank's), "later=N" (found by NCCL's own threads), "wrong=1" (data changes on its
-// way).
+// "key=value": "gpus=0", "version=N", "hang=1" (in ncclCommInitRank), "init=N" (cuInit's error),
+// "connect=N" (ncclCommInitRank's), "later=N" (found by NCCL's own threads), "wrong=1" (data
+// changes on its way).
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -106,7 +106,7 @@ const char* ncclGetErrorString(int) {
   return "fake NCCL trouble";
 }
 int ncclGetVersion(int* version) {
-  *version = 21803;
+  *version = said("version", 21803);
   return 0;
 }
 int ncclGetUniqueId(Id* id) {

@@ -10,6 +10,7 @@
 #include <future>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "ddp_runtime/check/net/nccl_end.h"
 #include "ddp_runtime/check/net/rails.h"
@@ -67,6 +68,22 @@ TEST(NcclEnds, MeasureBothDirectionsAndTheLatency) {
     EXPECT_GT(end.sent_per_second, 0);
     EXPECT_GT(end.latency_seconds, 0);
     EXPECT_EQ(end.wrong_bytes, 0);
+  }
+}
+
+TEST(NcclEnds, TheOneThatCallsMayBeEarly) {
+  const std::uint16_t port = port_of_nobody();
+  auto first = std::async(std::launch::async, [port] {
+    return measure_by_nccl(end_on(port, true), Clock::now() + kPatienceOfEnds);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  measure_by_nccl(end_on(port, false), Clock::now() + kPatienceOfEnds);
+  EXPECT_GT(first.get().received_per_second, 0);
+  try {
+    measure_by_nccl(end_on(port, true), Clock::now() + std::chrono::milliseconds(300));
+    FAIL() << "nobody listens";
+  } catch (const NetError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("refused"));
   }
 }
 
@@ -131,6 +148,11 @@ TEST(NcclSurvey, CountsGpusAndNamesTheVersion) {
   EXPECT_EQ(without.at("gpus"), 2);
   EXPECT_EQ(without.at("version"), "");
   EXPECT_THAT(without.at("problem").get<std::string>(), HasSubstr("libno-nccl.so"));
+}
+
+TEST(NcclSurvey, VersionsBefore2_9WereCountedOtherwise) {
+  const FakeTold fake("version=2804");
+  EXPECT_EQ(survey_nccl(SLURM_DDP_FAKE_NCCL, SLURM_DDP_FAKE_NCCL).at("version"), "2.8.4");
 }
 
 TEST(NcclSurvey, AProcessThatFailsIsAProblem) {
