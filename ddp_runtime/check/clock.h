@@ -7,4 +7,8 @@ namespace ddp::check {
 
 using Clock = std::chrono::steady_clock;
 
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 }  // namespace ddp::check

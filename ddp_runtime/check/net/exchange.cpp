@@ -25,10 +25,6 @@ constexpr double kMostSeconds = 1.0;
 // Less would fit into the buffers and the bursts that shaped links allow.
 constexpr std::size_t kFewestBytes = std::size_t{4} << 20;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 // Holds an end that is to be slow back to a part of the speed it had in the warm-up. Sleeping for a
 // share of each segment's time would not do: buffers fill meanwhile and hide it.
 class Pace {

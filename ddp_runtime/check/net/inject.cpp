@@ -79,7 +79,7 @@ Faults parse_faults(std::string_view text, const std::vector<std::string_view>& 
 }
 
 // Both at once.
-void add(const Faults& faults, Faults& all) {
+void add_faults(const Faults& faults, Faults& all) {
   all.speed = std::min(all.speed, faults.speed);
   all.corrupt = all.corrupt || faults.corrupt;
   all.missing = all.missing || faults.missing;
@@ -116,7 +116,7 @@ std::vector<Injection> parse_injections(const std::vector<std::string>& texts) {
 Faults faults_of(const std::string& node, std::span<const Injection> injections) {
   Faults all;
   for (const auto& [name, peer, faults] : injections)
-    if (name == node && peer.empty()) add(faults, all);
+    if (name == node && peer.empty()) add_faults(faults, all);
   return all;
 }
 
@@ -125,7 +125,7 @@ Faults faults_between(const std::string& node, const std::string& peer,
   Faults all = faults_of(node, injections);
   for (const auto& [one, other, faults] : injections) {
     const bool theirs = (one == node && other == peer) || (one == peer && other == node);
-    if (theirs && !other.empty()) add(faults, all);
+    if (theirs && !other.empty()) add_faults(faults, all);
   }
   return all;
 }

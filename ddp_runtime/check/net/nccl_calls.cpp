@@ -12,14 +12,14 @@ namespace ddp::check {
 namespace {
 
 // Values of both interfaces, as their headers give them.
-constexpr int kSuccess = 0;
+constexpr int kNoError = 0;
 constexpr int kCudaNotReady = 600;
 constexpr int kNcclInProgress = 7;
 constexpr unsigned kNonBlockingStream = 1;
 constexpr int kNcclUint8 = 1;
 
 template <class Signature>
-std::function<Signature> found(const DynamicLibrary& library, const char* name) {
+std::function<Signature> function_in(const DynamicLibrary& library, const char* name) {
   return reinterpret_cast<Signature*>(library.find(name));
 }
 
@@ -52,31 +52,31 @@ struct CudaGpu::Calls {
   explicit Calls(const std::string& name) : library(name) {}
 
   void check(int code, const char* what) const {
-    if (code == kSuccess) return;
+    if (code == kNoError) return;
     const char* words = nullptr;
-    if (error_string(code, &words) != kSuccess || words == nullptr) words = "unknown error";
+    if (error_string(code, &words) != kNoError || words == nullptr) words = "unknown error";
     throw RuntimeError(fmt::format("CUDA cannot {}: {} ({})", what, words, code));
   }
 
   DynamicLibrary library;  // first: the others are found in it
   std::function<int(int, const char**)> error_string =
-      found<int(int, const char**)>(library, "cuGetErrorString");
-  std::function<int(unsigned)> init = found<int(unsigned)>(library, "cuInit");
-  std::function<int(int*)> device_count = found<int(int*)>(library, "cuDeviceGetCount");
-  std::function<int(int*, int)> device_get = found<int(int*, int)>(library, "cuDeviceGet");
+      function_in<int(int, const char**)>(library, "cuGetErrorString");
+  std::function<int(unsigned)> init = function_in<int(unsigned)>(library, "cuInit");
+  std::function<int(int*)> device_count = function_in<int(int*)>(library, "cuDeviceGetCount");
+  std::function<int(int*, int)> device_get = function_in<int(int*, int)>(library, "cuDeviceGet");
   std::function<int(void**, int)> retain =
-      found<int(void**, int)>(library, "cuDevicePrimaryCtxRetain");
-  std::function<int(int)> release = found<int(int)>(library, "cuDevicePrimaryCtxRelease_v2");
-  std::function<int(void*)> set_current = found<int(void*)>(library, "cuCtxSetCurrent");
+      function_in<int(void**, int)>(library, "cuDevicePrimaryCtxRetain");
+  std::function<int(int)> release = function_in<int(int)>(library, "cuDevicePrimaryCtxRelease_v2");
+  std::function<int(void*)> set_current = function_in<int(void*)>(library, "cuCtxSetCurrent");
   std::function<int(void**, unsigned)> stream_create =
-      found<int(void**, unsigned)>(library, "cuStreamCreate");
-  std::function<int(void*)> stream_query = found<int(void*)>(library, "cuStreamQuery");
+      function_in<int(void**, unsigned)>(library, "cuStreamCreate");
+  std::function<int(void*)> stream_query = function_in<int(void*)>(library, "cuStreamQuery");
   std::function<int(std::uint64_t*, std::size_t)> allocate =
-      found<int(std::uint64_t*, std::size_t)>(library, "cuMemAlloc_v2");
+      function_in<int(std::uint64_t*, std::size_t)>(library, "cuMemAlloc_v2");
   std::function<int(std::uint64_t, const void*, std::size_t)> to_device =
-      found<int(std::uint64_t, const void*, std::size_t)>(library, "cuMemcpyHtoD_v2");
+      function_in<int(std::uint64_t, const void*, std::size_t)>(library, "cuMemcpyHtoD_v2");
   std::function<int(void*, std::uint64_t, std::size_t)> to_host =
-      found<int(void*, std::uint64_t, std::size_t)>(library, "cuMemcpyDtoH_v2");
+      function_in<int(void*, std::uint64_t, std::size_t)>(library, "cuMemcpyDtoH_v2");
 };
 
 CudaGpu::CudaGpu(const std::string& library) : calls_(std::make_unique<Calls>(library)) {
@@ -133,24 +133,24 @@ struct NcclPair::Calls {
   explicit Calls(const std::string& name) : library(name) {}
 
   void check(int code, const char* what) const {
-    if (code == kSuccess || code == kNcclInProgress) return;
+    if (code == kNoError || code == kNcclInProgress) return;
     throw RuntimeError(fmt::format("NCCL cannot {}: {}", what, error_string(code)));
   }
 
   DynamicLibrary library;  // first: the others are found in it
   std::function<const char*(int)> error_string =
-      found<const char*(int)>(library, "ncclGetErrorString");
-  std::function<int(int*)> get_version = found<int(int*)>(library, "ncclGetVersion");
-  std::function<int(UniqueId*)> get_id = found<int(UniqueId*)>(library, "ncclGetUniqueId");
+      function_in<const char*(int)>(library, "ncclGetErrorString");
+  std::function<int(int*)> get_version = function_in<int(int*)>(library, "ncclGetVersion");
+  std::function<int(UniqueId*)> get_id = function_in<int(UniqueId*)>(library, "ncclGetUniqueId");
   std::function<int(void**, int, UniqueId, int)> init =
-      found<int(void**, int, UniqueId, int)>(library, "ncclCommInitRank");
-  std::function<int(void*)> abort = found<int(void*)>(library, "ncclCommAbort");
+      function_in<int(void**, int, UniqueId, int)>(library, "ncclCommInitRank");
+  std::function<int(void*)> abort = function_in<int(void*)>(library, "ncclCommAbort");
   std::function<int(void*, int*)> async_error =
-      found<int(void*, int*)>(library, "ncclCommGetAsyncError");
+      function_in<int(void*, int*)>(library, "ncclCommGetAsyncError");
   std::function<int(const void*, std::size_t, int, int, void*, void*)> send =
-      found<int(const void*, std::size_t, int, int, void*, void*)>(library, "ncclSend");
+      function_in<int(const void*, std::size_t, int, int, void*, void*)>(library, "ncclSend");
   std::function<int(void*, std::size_t, int, int, void*, void*)> receive =
-      found<int(void*, std::size_t, int, int, void*, void*)>(library, "ncclRecv");
+      function_in<int(void*, std::size_t, int, int, void*, void*)>(library, "ncclRecv");
 };
 
 std::string NcclPair::version(const std::string& library) {
@@ -192,7 +192,7 @@ void NcclPair::receive(std::uint64_t memory, std::size_t bytes) {
 // An error of the network is found by NCCL's own threads, and the stream then never ends.
 void NcclPair::wait() {
   while (!gpu_.idle()) {
-    int error = kSuccess;
+    int error = kNoError;
     calls_->check(calls_->async_error(communicator_, &error), "look after the transfer");
     calls_->check(error, "transfer data");
     std::this_thread::yield();

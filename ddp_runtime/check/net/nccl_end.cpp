@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/pair_links.h"
 #include "ddp_runtime/check/net/pattern.h"
 #include "ddp_runtime/check/net/threshold.h"
@@ -15,10 +16,10 @@
 namespace ddp::check {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenCalls{100};
-constexpr int kRoundTrips = 20;
-constexpr int kWarmUpRoundTrips = 5;
-constexpr std::size_t kWord = 8;
+constexpr std::chrono::milliseconds kRedial{100};
+constexpr int kGpuRoundTrips = 20;
+constexpr int kGpuWarmUps = 5;
+constexpr std::size_t kPingBytes = 8;
 constexpr std::size_t kLeastAmount = 4096;
 // As much as a fast link carries in a fifth of a second, in pieces of at most an eighth of a second
 // of a slow one.
@@ -26,17 +27,13 @@ constexpr double kSeconds = 0.2;
 constexpr std::uint64_t kFewestPieces = 8;
 constexpr std::uint64_t kMostPieces = 64;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 // The other end may not listen yet.
 std::unique_ptr<PairLink> call_until(const NcclEnd& end, Deadline deadline) {
-  for (;; std::this_thread::sleep_for(kBetweenCalls)) {
+  for (;; std::this_thread::sleep_for(kRedial)) {
     try {
       return call_peer(end.host, end.port, end.exchange, deadline);
     } catch (const NetError&) {
-      if (Clock::now() + kBetweenCalls >= deadline) throw;
+      if (Clock::now() + kRedial >= deadline) throw;
     }
   }
 }
@@ -62,7 +59,11 @@ Amount amount_for(std::size_t most, double per_second) {
 class Measurement {
  public:
   Measurement(const NcclEnd& end, PairLink& control, CudaGpu& gpu, NcclPair& pair)
-      : end_(end), control_(control), gpu_(gpu), pair_(pair), memory_(gpu.allocate(end.bytes)) {}
+      : end_(end),
+        control_(control),
+        gpu_(gpu),
+        pair_(pair),
+        memory_(gpu.allocate(std::max(end.bytes, kPingBytes))) {}
 
   ExchangeResult run() {
     ExchangeResult result;
@@ -107,13 +108,13 @@ class Measurement {
 
   double latency() {
     std::vector<double> seconds;
-    for (int i = 0; i < kWarmUpRoundTrips + kRoundTrips; ++i) {
+    for (int i = 0; i < kGpuWarmUps + kGpuRoundTrips; ++i) {
       const auto start = Clock::now();
       for (const bool sends : {first(), !first()}) {
-        sends ? pair_.send(memory_, kWord) : pair_.receive(memory_, kWord);
+        sends ? pair_.send(memory_, kPingBytes) : pair_.receive(memory_, kPingBytes);
         pair_.wait();
       }
-      if (i >= kWarmUpRoundTrips) seconds.push_back(seconds_since(start));
+      if (i >= kGpuWarmUps) seconds.push_back(seconds_since(start));
     }
     return median(seconds) / 2;
   }

@@ -16,11 +16,11 @@ using nlohmann::json;
 constexpr std::string_view kResult = "nccl-end result: ";
 constexpr const char* kDriver = "/dev/nvidiactl";
 // For the ends to find each other, by the number of the exchange, which no other one has.
-constexpr std::uint16_t kFirstPort = 22'700;
-constexpr std::uint16_t kPorts = 4096;
-constexpr std::size_t kMostWords = 200;
+constexpr std::uint16_t kFirstNcclPort = 22'700;
+constexpr std::uint16_t kNcclPorts = 4096;
+constexpr std::size_t kMostNcclWords = 200;
 
-std::vector<std::string_view> lines_of(std::string_view text) {
+std::vector<std::string_view> lines_of_log(std::string_view text) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
@@ -31,23 +31,23 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 }
 
 // Why it failed, in NCCL's own words if it has any: the error that follows from them says less.
-std::string last_words(const std::string& output) {
+std::string last_nccl_words(const std::string& output) {
   constexpr std::string_view kWarning = "NCCL WARN ";
   std::string warning;
   std::string last;
-  for (const auto line : lines_of(output)) {
+  for (const auto line : lines_of_log(output)) {
     const auto at = line.find(kWarning);
-    if (at != line.npos) warning = printable(line.substr(at + kWarning.size()), kMostWords);
+    if (at != line.npos) warning = printable(line.substr(at + kWarning.size()), kMostNcclWords);
     const bool log = line.find("NCCL INFO") != line.npos || line.find("NCCL version") != line.npos;
-    if (!log && at == line.npos && !line.empty()) last = printable(line, kMostWords);
+    if (!log && at == line.npos && !line.empty()) last = printable(line, kMostNcclWords);
   }
   if (last.empty()) return warning.empty() ? "it said nothing" : warning;
   return warning.empty() ? last : fmt::format("{} ({})", last, warning);
 }
 
-std::string failure_of(const ChildOutput& output) {
+std::string nccl_failure(const ChildOutput& output) {
   return fmt::format("{}: {}", output.timed_out ? "NCCL did not finish in time" : "NCCL failed",
-                     last_words(output.text));
+                     last_nccl_words(output.text));
 }
 
 }  // namespace
@@ -67,11 +67,11 @@ std::optional<json> parse_nccl_result(std::string_view output) {
 
 std::string nccl_transport(std::string_view output) {
   constexpr std::string_view kVia = " via ";
-  for (const auto line : lines_of(output)) {
+  for (const auto line : lines_of_log(output)) {
     const auto at = line.find(kVia);
     if (at == line.npos || line.find("NCCL INFO Channel ") == line.npos) continue;
     const auto words = line.substr(at + kVia.size());
-    return printable(words.substr(0, words.find(' ')), kMostWords);
+    return printable(words.substr(0, words.find(' ')), kMostNcclWords);
   }
   return {};
 }
@@ -93,12 +93,12 @@ NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit) {
       BoundedChild::running(nccl_survey_command(tool)).wait(Clock::now() + limit);
   const auto found = parse_nccl_result(output.text);
   if (output.exit_code != 0 || !found) {
-    tool.problem = failure_of(output);
+    tool.problem = nccl_failure(output);
     return tool;
   }
   tool.gpus = found->value("gpus", 0);
-  tool.version = printable(found->value("version", ""), kMostWords);
-  tool.problem = printable(found->value("problem", ""), kMostWords);
+  tool.version = printable(found->value("version", ""), kMostNcclWords);
+  tool.problem = printable(found->value("problem", ""), kMostNcclWords);
   return tool;
 }
 
@@ -116,7 +116,7 @@ std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeOr
   };
   add("--nccl", tool.nccl_library);
   add("--cuda", tool.cuda_library);
-  add("--port", std::to_string(kFirstPort + order.exchange % kPorts));
+  add("--port", std::to_string(kFirstNcclPort + order.exchange % kNcclPorts));
   add("--exchange", std::to_string(order.exchange));
   add("--bytes", std::to_string(order.bytes));
   add("--limit-ms", std::to_string(order.limit_ms));
@@ -131,7 +131,7 @@ ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeOrder& order
   const ChildOutput output =
       BoundedChild::running(nccl_end_command(tool, order, faults)).wait(deadline);
   const auto message = parse_nccl_result(output.text);
-  if (output.exit_code != 0 || !message) throw NetError(failure_of(output));
+  if (output.exit_code != 0 || !message) throw NetError(nccl_failure(output));
   ExchangeResult result;
   try {
     result = exchange_result_from(*message);

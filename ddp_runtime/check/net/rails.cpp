@@ -20,7 +20,7 @@ bool all_have(const std::string& name, const Rail& one, const std::map<int, Hell
 }
 
 // What a task has of one kind.
-struct Device {
+struct NodeDevice {
   std::string name;  // empty: none
   bool measurable = false;
   std::string problem;  // why not
@@ -30,7 +30,7 @@ struct Device {
 template <class DeviceOf>
 DevicePlan plan_devices(const std::map<int, Hello>& present, const Finding& lacking,
                         const Finding& unmeasurable, const DeviceOf& device_of) {
-  std::map<std::string, Device> nodes;
+  std::map<std::string, NodeDevice> nodes;
   for (const auto& [rank, hello] : present) nodes.emplace(hello.node, device_of(hello));
   std::size_t equipped = 0;
   for (const auto& [node, device] : nodes) equipped += device.name.empty() ? 0 : 1;
@@ -99,7 +99,7 @@ DevicePlan plan_rdma(const std::map<int, Hello>& present) {
                        .evidence = "ib_write_bw is not there",
                        .action = "install perftest, or leave it out with --no-verbs"};
   return plan_devices(present, lacking, unmeasurable, [](const Hello& hello) {
-    return Device{hello.rdma_port, hello.rdma_measurable, {}};
+    return NodeDevice{hello.rdma_port, hello.rdma_measurable, {}};
   });
 }
 
@@ -116,7 +116,7 @@ DevicePlan plan_nccl(const std::map<int, Hello>& present) {
   return plan_devices(present, lacking, unmeasurable, [](const Hello& hello) {
     const bool usable = hello.gpus > 0 && !hello.nccl_version.empty();
     const bool any = hello.gpus > 0 || !hello.nccl_problem.empty();
-    return Device{any ? fmt::format("{} GPUs", hello.gpus) : "", usable, hello.nccl_problem};
+    return NodeDevice{any ? fmt::format("{} GPUs", hello.gpus) : "", usable, hello.nccl_problem};
   });
 }
 

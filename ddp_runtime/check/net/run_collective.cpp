@@ -89,7 +89,7 @@ CollectiveResult run_collective(comm::Group& group, const CollectiveOrder& order
     group.barrier(kLabel).wait();
     const auto start = Clock::now();
     buffers.run();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     if (i > 0) result.seconds.push_back(seconds);
     if (corrupt) buffers.result()[buffers.result().size() / 2] += 1.0F;
     merge(result.mismatch, buffers.check());

@@ -8,33 +8,34 @@
 namespace ddp::check {
 namespace {
 
-struct Names {
+struct StageNames {
   Stage stage;
   const char* name;
   const char* title;
 };
 
-constexpr std::array kStages{Names{Stage::tcp, "tcp", "TCP"}, Names{Stage::verbs, "verbs", "RDMA"},
-                             Names{Stage::nccl, "nccl", "NCCL"}, Names{Stage::mpi, "mpi", "MPI"}};
+constexpr std::array kStages{
+    StageNames{Stage::tcp, "tcp", "TCP"}, StageNames{Stage::verbs, "verbs", "RDMA"},
+    StageNames{Stage::nccl, "nccl", "NCCL"}, StageNames{Stage::mpi, "mpi", "MPI"}};
 
-const Names& names_of(Stage stage) {
+const StageNames& stage_names(Stage stage) {
   return *std::find_if(kStages.begin(), kStages.end(),
-                       [stage](const Names& names) { return names.stage == stage; });
+                       [stage](const StageNames& names) { return names.stage == stage; });
 }
 
 }  // namespace
 
 std::string name_of(Stage stage) {
-  return names_of(stage).name;
+  return stage_names(stage).name;
 }
 
 std::string title_of(Stage stage) {
-  return names_of(stage).title;
+  return stage_names(stage).title;
 }
 
 Stage stage_named(std::string_view name) {
   const auto found = std::find_if(kStages.begin(), kStages.end(),
-                                  [name](const Names& names) { return names.name == name; });
+                                  [name](const StageNames& names) { return names.name == name; });
   if (found != kStages.end()) return found->stage;
   throw RuntimeError("there is no way '" + std::string(name) + "' to measure pairs");
 }
