@@ -90,7 +90,7 @@ task() {
 }
 
 @test "a slow node is named over TCP and over MPI" {
-  run -2 net 4 --inject slow:n3:0.01
+  run -2 net 4 --inject slow:n3:0.003
   [ "$(cat exclude.txt)" = n3 ]
   [ "$(findings tcp.send)" = $'n1 OK\nn2 OK\nn3 CRITICAL\nn4 OK' ]
   [ "$(findings mpi.receive)" = $'n1 OK\nn2 OK\nn3 CRITICAL\nn4 OK' ]
@@ -106,7 +106,7 @@ task() {
 }
 
 @test "faults between two nodes accuse the link between them, and neither of them" {
-  run -1 net 4 --no-mpi --inject slow:n2+n4:0.01
+  run -1 net 4 --no-mpi --inject slow:n2+n4:0.003
   [ "$(findings tcp.link)" = "n2 n4 WARNING" ]
   [ ! -s exclude.txt ]
   run -2 net 4 --inject corrupt:n1+n3
@@ -391,7 +391,7 @@ PY
   [ "$(pairs nccl)" = 6 ]
   [ "$(findings nccl.send)" = $'n1 OK\nn2 OK\nn3 OK\nn4 OK' ]
   [ "$(json "sorted({p['a_via'] for p in r['measurements']['nccl']})")" = "['NET/Fake/0/GDRDMA']" ]
-  run -2 net 4 "${fake[@]}" --inject slow:n3:0.01
+  run -2 net 4 "${fake[@]}" --inject slow:n3:0.003
   [[ $output == *"CRITICAL n3 nccl.send: "* ]]
   run -2 net 2 "${fake[@]}" --inject corrupt:n2
   [[ $output == *"nccl.data: "* ]]
