@@ -48,10 +48,10 @@ own_step_daemons() {
 
 @test "/dev/shm is limited" {
   require_own_networks
-  run srun -N1 -n1 dd if=/dev/zero of=/dev/shm/big bs=1M count=2000
+  run srun -w node1 -n1 dd if=/dev/zero of=/dev/shm/big bs=1M count=2000
   [ "$status" -ne 0 ]
   [[ $output == *"No space left"* ]]
-  srun -N1 -n1 rm /dev/shm/big
+  srun -w node1 -n1 rm /dev/shm/big
 }
 
 @test "an MPI program spans two nodes" {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <bit>
 #include <functional>
 #include <thread>
 
@@ -178,13 +179,13 @@ NcclPair::~NcclPair() {
 }
 
 void NcclPair::send(std::uint64_t memory, std::size_t bytes) {
-  calls_->check(calls_->send(reinterpret_cast<const void*>(memory), bytes, kNcclUint8, peer_,
+  calls_->check(calls_->send(std::bit_cast<const void*>(memory), bytes, kNcclUint8, peer_,
                              communicator_, gpu_.stream()),
                 "send");
 }
 
 void NcclPair::receive(std::uint64_t memory, std::size_t bytes) {
-  calls_->check(calls_->receive(reinterpret_cast<void*>(memory), bytes, kNcclUint8, peer_,
+  calls_->check(calls_->receive(std::bit_cast<void*>(memory), bytes, kNcclUint8, peer_,
                                 communicator_, gpu_.stream()),
                 "receive");
 }
