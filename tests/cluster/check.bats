@@ -68,7 +68,8 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   sender=$("$cluster" exec node4 -- getent ahostsv4 node2 | awk '{ print $1; exit }')
   "$cluster" exec node4 -- nft "add table inet loss; add chain inet loss in { type filter hook input priority 0; };
     add rule inet loss in ip saddr $sender numgen random mod 100 < 5 drop"
-  run -2 check --mib 4 --no-mpi --out out
+  # Segmentation offload makes 64 packets of 4 MiB: by luck all arrive, once in 27 times.
+  run -2 check --mib 16 --no-mpi --out out
   [ "$(wrong)" = $'net.mtu node3\nnet.path_mtu node3\ntcp.loss node2 node4' ]
   [ ! -s out/exclude.txt ] # neither end is known to be bad, and MTUs are a warning
 }

@@ -265,7 +265,7 @@ std::vector<Finding> judge_slow_links(const PairsMeasured& measured, const PairR
   std::vector<Finding> findings;
   for (const Retrial& retrial : measured.retrials) {
     const bool bad = !retrial.node && opinion(retrial, rules.peers) == Opinion::convicted;
-    if (!bad || least_sent_again(retrial) >= kLossy ||
+    if (!bad || keeps_losing(retrial) ||
         ends_at_slow_node(measured, retrial.link, rules.peers)) {
       continue;
     }
@@ -294,7 +294,7 @@ std::vector<Finding> judge_loss(const PairsMeasured& measured, const PeerRule& r
     if (ends_at_slow_node(measured, result.pair, rule)) return false;
     return std::any_of(measured.retrials.begin(), measured.retrials.end(), [&](const Retrial& r) {
       return !r.node && r.link == result.pair && result.sent_again >= kLossy &&
-             opinion(r, rule) == Opinion::convicted && least_sent_again(r) >= kLossy;
+             opinion(r, rule) == Opinion::convicted && keeps_losing(r);
     });
   };
   double worst = 0;
@@ -303,7 +303,7 @@ std::vector<Finding> judge_loss(const PairsMeasured& measured, const PeerRule& r
   }
   const Charge charge{"loss", fmt::format("{:.2g} % of the data sent twice", 100 * worst),
                       fmt::format("less than {:g} %", 100 * kLossy),
-                      "what TCP has to send again was lost on the way, every time it was measured",
+                      "what TCP has to send again was lost on the way, again and again",
                       "check cables, transceivers and the error counters of the ports on the path"};
   return charge_pairs(measured, charge, lossy, [&](const PairResult& result) {
     return result.measured() && !lossy(result);

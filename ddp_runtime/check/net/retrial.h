@@ -17,6 +17,7 @@ namespace ddp::check {
 struct Retrial {
   std::optional<int> node = {};  // the suspect: a node, or
   Pair link = {};                // the link between two
+  bool lossy = false;            // the link lost data in the rounds
   // Bytes per second of what the node sends and receives; of a link from a to b and back.
   std::vector<double> send = {};
   std::vector<double> receive = {};
@@ -29,16 +30,17 @@ struct Retrial {
 
 inline constexpr int kMostAttempts = 5;
 
-// A suspect is cleared by one measurement in which nothing is wrong. It is convicted after five
-// without, or after four that are far below.
+// A suspect is cleared by one measurement in which nothing is wrong; one that lost data in the rounds
+// by two, as few packets may get through a lossy link by luck. It is convicted after five
+// measurements without, or after four that are far below.
 enum class Opinion : std::uint8_t { open, cleared, convicted };
 Opinion opinion(const Retrial& retrial, const PeerRule& rule);
 
 // How grave the best of the measurements in a direction is; OK without any.
 Severity severity_of(const Retrial& retrial, Direction direction, const PeerRule& rule);
 
-// The smallest part of the data that was sent twice; 0 without measurements.
-double least_sent_again(const Retrial& retrial);
+// Whether the link lost data in the rounds and in all measurements since but one at most.
+bool keeps_losing(const Retrial& retrial);
 
 // Who seems slow or lossy after the rounds.
 std::vector<Retrial> suspects(int nodes, std::span<const PairResult> results, const PeerRule& rule);

@@ -347,11 +347,14 @@ TEST(JudgePairs, LostPackets) {
   const auto lose = [&measured](PairResult& result) {
     result.sent_again = 0.02;
     measured.retrials.push_back(retrial_of(std::nullopt, result.pair, 1e9, 5));
+    measured.retrials.back().lossy = true;
     measured.retrials.back().sent_again.assign(5, 0.02);
   };
   lose(measured.results[0]);
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.loss n2/n5=CRITICAL");
   measured.retrials[0].sent_again[3] = 0;  // once it did not
+  EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.loss n2/n5=CRITICAL");
+  measured.retrials[0].sent_again[1] = 0;
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
   measured = fleet(5);
   change_pairs_of(measured, 3, lose);

@@ -73,13 +73,30 @@ TEST(Retrial, EachDirectionIsJudgedAlone) {
   EXPECT_EQ(second_of_pair.receive, std::vector<double>{100});
 }
 
-TEST(Retrial, ALossyLinkIsClearedByNoSpeed) {
-  Retrial retrial = tried({100, 100}, 100);
+TEST(Retrial, ALossyLinkIsClearedByNoSpeedAndByNoLuck) {
+  Retrial retrial = tried({100, 100, 100, 100, 100}, 100);
   retrial.node.reset();
-  retrial.sent_again = {0.05, 0.04};
-  EXPECT_EQ(opinion(retrial, {}), Opinion::open);
-  retrial.sent_again.back() = 0.0002;
+  retrial.lossy = true;
+  retrial.sent_again = {0.05, 0.0002, 0.04, 0.03, 0.02};
+  EXPECT_EQ(opinion(retrial, {}), Opinion::convicted);
+  EXPECT_TRUE(keeps_losing(retrial));
+  retrial.sent_again[3] = 0;
   EXPECT_EQ(opinion(retrial, {}), Opinion::cleared);
+  EXPECT_FALSE(keeps_losing(retrial));
+  // A link that was only slow in the rounds needs one good measurement.
+  retrial.lossy = false;
+  retrial.sent_again.assign(5, 0.02);
+  EXPECT_EQ(opinion(retrial, {}), Opinion::cleared);
+}
+
+TEST(Retrial, LossyLinksAreSuspectedOnce) {
+  auto results = fleet(6, -1, 100);
+  results[2].sent_again = 0.02;
+  results[2].a_to_b = 10;  // slow as well
+  const auto list = suspects(6, results, {});
+  ASSERT_EQ(list.size(), 1U);
+  EXPECT_EQ(list[0].link, results[2].pair);
+  EXPECT_TRUE(list[0].lossy);
 }
 
 TEST(Retrial, SuspectsMeetAnotherGoodNodeEachTime) {
