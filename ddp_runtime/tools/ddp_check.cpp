@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/nccl_end.h"
+#include "ddp_runtime/check/net/judge/simulate.h"
+#include "ddp_runtime/check/net/measure/nccl_end.h"
 #include "ddp_runtime/check/net/run_net.h"
-#include "ddp_runtime/check/net/simulate.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
 #include "ddp_runtime/check/operations.h"
 #include "ddp_runtime/check/verdict.h"

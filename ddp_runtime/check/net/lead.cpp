@@ -6,12 +6,12 @@
 #include <set>
 
 #include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/check/net/judge_collective.h"
-#include "ddp_runtime/check/net/judge_drift.h"
-#include "ddp_runtime/check/net/judge_leaves.h"
-#include "ddp_runtime/check/net/judge_membership.h"
-#include "ddp_runtime/check/net/judge_names.h"
-#include "ddp_runtime/check/net/judge_transport.h"
+#include "ddp_runtime/check/net/judge/judge_collective.h"
+#include "ddp_runtime/check/net/judge/judge_drift.h"
+#include "ddp_runtime/check/net/judge/judge_leaves.h"
+#include "ddp_runtime/check/net/judge/judge_membership.h"
+#include "ddp_runtime/check/net/judge/judge_names.h"
+#include "ddp_runtime/check/net/judge/judge_transport.h"
 #include "ddp_runtime/check/net/measurements.h"
 #include "ddp_runtime/check/net/pair_stage.h"
 #include "ddp_runtime/check/net/path_stage.h"

@@ -1,8 +1,8 @@
 // The leader's programme: the stages of the network check in order, and the verdict.
 #pragma once
 
-#include "ddp_runtime/check/net/leader.h"
 #include "ddp_runtime/check/net/run_net.h"
+#include "ddp_runtime/check/net/step/leader.h"
 #include "ddp_runtime/check/verdict.h"
 
 namespace ddp::check {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/locate.h"
-#include "ddp_runtime/check/net/retrial.h"
+#include "ddp_runtime/check/net/locate/locate.h"
+#include "ddp_runtime/check/net/locate/retrial.h"
 
 namespace ddp::check {
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/leader.h"
-#include "ddp_runtime/check/net/locate.h"
-#include "ddp_runtime/check/net/node_table.h"
-#include "ddp_runtime/check/net/retrial.h"
+#include "ddp_runtime/check/net/locate/locate.h"
+#include "ddp_runtime/check/net/locate/retrial.h"
+#include "ddp_runtime/check/net/step/leader.h"
+#include "ddp_runtime/check/net/step/node_table.h"
 
 namespace ddp::check {
 

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <map>
 
-#include "ddp_runtime/check/net/pair_schedule.h"
+#include "ddp_runtime/check/net/locate/pair_schedule.h"
 #include "ddp_runtime/check/net/pair_stage.h"
 
 namespace ddp::check {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge_drift.h"
-#include "ddp_runtime/check/net/leader.h"
-#include "ddp_runtime/check/net/node_table.h"
+#include "ddp_runtime/check/net/judge/judge_drift.h"
+#include "ddp_runtime/check/net/step/leader.h"
+#include "ddp_runtime/check/net/step/node_table.h"
 
 namespace ddp::check {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/finding.h"
-#include "ddp_runtime/check/net/protocol.h"
+#include "ddp_runtime/check/net/measure/protocol.h"
 
 namespace ddp::check {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "ddp_runtime/check/net/lead.h"
-#include "ddp_runtime/check/net/leader.h"
-#include "ddp_runtime/check/net/member.h"
+#include "ddp_runtime/check/net/step/leader.h"
+#include "ddp_runtime/check/net/step/member.h"
 #include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/inject.h"
-#include "ddp_runtime/check/net/judge_pairs.h"
-#include "ddp_runtime/check/net/nccl_pair.h"
-#include "ddp_runtime/check/net/step.h"
-#include "ddp_runtime/check/net/write_bandwidth.h"
+#include "ddp_runtime/check/net/judge/judge_pairs.h"
+#include "ddp_runtime/check/net/measure/inject.h"
+#include "ddp_runtime/check/net/measure/nccl_pair.h"
+#include "ddp_runtime/check/net/measure/write_bandwidth.h"
+#include "ddp_runtime/check/net/step/step.h"
 #include "ddp_runtime/check/verdict.h"
 
 namespace ddp::check {

@@ -11,10 +11,10 @@
 #include <string>
 #include <thread>
 
-#include "ddp_runtime/check/net/control_channel.h"
-#include "ddp_runtime/check/net/pair_links.h"
-#include "ddp_runtime/check/net/tcp.h"
-#include "ddp_runtime/check/net/worker.h"
+#include "ddp_runtime/check/net/measure/pair_links.h"
+#include "ddp_runtime/check/net/measure/tcp.h"
+#include "ddp_runtime/check/net/step/control_channel.h"
+#include "ddp_runtime/check/net/step/worker.h"
 
 namespace ddp::check {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge_pairs.h"
-#include "ddp_runtime/check/net/pair_links.h"
-#include "ddp_runtime/check/net/simulate.h"
+#include "ddp_runtime/check/net/judge/judge_pairs.h"
+#include "ddp_runtime/check/net/judge/simulate.h"
+#include "ddp_runtime/check/net/measure/pair_links.h"
 #include "ddp_runtime/check/node/infiniband_check.h"
 #include "ddp_runtime/check/verdict.h"
 

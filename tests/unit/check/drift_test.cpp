@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge_drift.h"
-#include "ddp_runtime/check/net/path_probe.h"
+#include "ddp_runtime/check/net/judge/judge_drift.h"
+#include "ddp_runtime/check/net/measure/path_probe.h"
 
 namespace ddp::check {
 namespace {

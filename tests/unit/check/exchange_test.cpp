@@ -1,13 +1,13 @@
 // One exchange between two ranks that are threads, over a real Group: data is checked, faults are
 // seen at the right end.
-#include "ddp_runtime/check/net/exchange.h"
+#include "ddp_runtime/check/net/measure/exchange.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <mutex>
 
-#include "ddp_runtime/check/net/pair_links.h"
+#include "ddp_runtime/check/net/measure/pair_links.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 
 namespace ddp::check {

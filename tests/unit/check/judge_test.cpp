@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge_collective.h"
-#include "ddp_runtime/check/net/judge_membership.h"
-#include "ddp_runtime/check/net/judge_names.h"
-#include "ddp_runtime/check/net/judge_pairs.h"
+#include "ddp_runtime/check/net/judge/judge_collective.h"
+#include "ddp_runtime/check/net/judge/judge_membership.h"
+#include "ddp_runtime/check/net/judge/judge_names.h"
+#include "ddp_runtime/check/net/judge/judge_pairs.h"
 
 namespace ddp::check {
 namespace {

@@ -1,6 +1,6 @@
 // Thresholds and the search for the bad node, in hand-made cases.
-#include "ddp_runtime/check/net/locate.h"
-#include "ddp_runtime/check/net/retrial.h"
+#include "ddp_runtime/check/net/locate/locate.h"
+#include "ddp_runtime/check/net/locate/retrial.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // NCCL between two GPUs with a fake of NCCL and the CUDA driver, a library beside this file. No
 // test here has seen a GPU.
-#include "ddp_runtime/check/net/nccl_pair.h"
+#include "ddp_runtime/check/net/measure/nccl_pair.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "ddp_runtime/check/net/nccl_end.h"
+#include "ddp_runtime/check/net/measure/nccl_end.h"
 #include "ddp_runtime/check/net/rails.h"
 
 namespace ddp::check {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/exact_sum.h"
-#include "ddp_runtime/check/net/inject.h"
-#include "ddp_runtime/check/net/pattern.h"
+#include "ddp_runtime/check/net/measure/exact_sum.h"
+#include "ddp_runtime/check/net/measure/inject.h"
+#include "ddp_runtime/check/net/measure/pattern.h"
 #include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {

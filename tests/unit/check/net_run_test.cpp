@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/check/net/leader.h"
-#include "ddp_runtime/check/net/task_work.h"
-#include "ddp_runtime/check/net/tcp.h"
+#include "ddp_runtime/check/net/measure/tcp.h"
+#include "ddp_runtime/check/net/step/leader.h"
+#include "ddp_runtime/check/net/step/task_work.h"
 
 namespace ddp::check {
 namespace {

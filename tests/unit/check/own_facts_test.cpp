@@ -1,5 +1,5 @@
 // What a node says of itself, from trees of files made up for the purpose.
-#include "ddp_runtime/check/net/own_facts.h"
+#include "ddp_runtime/check/net/measure/own_facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The tournament: everybody meets everybody once, nobody twice in a round, nobody is left out.
-#include "ddp_runtime/check/net/pair_schedule.h"
+#include "ddp_runtime/check/net/locate/pair_schedule.h"
 
 #include <gtest/gtest.h>
 

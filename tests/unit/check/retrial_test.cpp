@@ -1,5 +1,5 @@
 // Who is suspected, with whom suspects are measured again, and when they are cleared or convicted.
-#include "ddp_runtime/check/net/retrial.h"
+#include "ddp_runtime/check/net/locate/retrial.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <numbers>
 #include <vector>
 
-#include "ddp_runtime/check/net/pattern.h"
-#include "ddp_runtime/check/net/simulate.h"
+#include "ddp_runtime/check/net/judge/simulate.h"
+#include "ddp_runtime/check/net/measure/pattern.h"
 
 namespace ddp::check {
 namespace {

@@ -1,5 +1,5 @@
 // What a task makes of the variables it was started with.
-#include "ddp_runtime/check/net/step.h"
+#include "ddp_runtime/check/net/step/step.h"
 
 #include <gtest/gtest.h>
 

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge_leaves.h"
-#include "ddp_runtime/check/net/judge_transport.h"
+#include "ddp_runtime/check/net/judge/judge_leaves.h"
+#include "ddp_runtime/check/net/judge/judge_transport.h"
+#include "ddp_runtime/check/net/measure/traffic.h"
 #include "ddp_runtime/check/net/rails.h"
-#include "ddp_runtime/check/net/step.h"
-#include "ddp_runtime/check/net/traffic.h"
+#include "ddp_runtime/check/net/step/step.h"
 #include "tests/unit/fabric/fake_sysfs.h"
 
 namespace ddp::check {

@@ -1,6 +1,6 @@
 // RDMA measurements with a fake ib_write_bw, a script beside this file. No test here has seen a
 // real RDMA device.
-#include "ddp_runtime/check/net/write_bandwidth.h"
+#include "ddp_runtime/check/net/measure/write_bandwidth.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,30 @@
+// Who came, who did not, and who was lost on the way.
+#pragma once
+
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/net/step/leader.h"
+#include "ddp_runtime/check/net/step/node_table.h"
+
+namespace ddp::check {
+
+// `patience`: how long was waited. `refusals`: why tasks that came were sent away.
+std::vector<Finding> judge_roll_call(const Step& step, const std::map<int, Hello>& present,
+                                     std::chrono::milliseconds patience,
+                                     const std::vector<std::string>& refusals);
+
+std::vector<Finding> judge_lost(std::span<const LostTask> lost);
+
+// What the tasks say about the way to the leader: the name must mean the same everywhere, the
+// leader must reach itself by it, and packet sizes must agree.
+std::vector<Finding> judge_reports(const Step& step, const std::map<int, Hello>& present);
+
+// Nodes of the step that were found to be bad before, by another check.
+std::vector<Finding> judge_known_bad(const std::vector<std::string>& bad,
+                                     const std::vector<std::string>& nodes);
+
+}  // namespace ddp::check

@@ -1,0 +1,75 @@
+#include "ddp_runtime/check/net/locate/pair_schedule.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace ddp::check {
+namespace {
+
+// Not std::shuffle, whose result may differ between standard libraries: one plan for one seed.
+template <class T>
+void shuffle(std::vector<T>& values, std::mt19937_64& random) {
+  for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random() % i]);
+}
+
+int seats_of(int nodes) {
+  return nodes + nodes % 2;  // the last seat is empty when their number is odd
+}
+
+// The r-th round, without those before it: with thousands of nodes all of them would not fit.
+Round circle_round(int nodes, int r) {
+  const int moving = seats_of(nodes) - 1;
+  const auto seated_at = [&](int seat) {
+    return seat == 0 ? 0 : 1 + (seat - 1 - r + moving) % moving;
+  };
+  Round round;
+  for (int seat = 0; seat < (moving + 1) / 2; ++seat) {
+    const Pair pair = make_pair_of(seated_at(seat), seated_at(moving - seat));
+    if (pair.b < nodes) round.push_back(pair);
+  }
+  return round;
+}
+
+}  // namespace
+
+Pair make_pair_of(int one, int other) noexcept {
+  return {std::min(one, other), std::max(one, other)};
+}
+
+std::vector<Round> all_rounds(int nodes) {
+  if (nodes < 2) return {};
+  std::vector<Round> rounds;
+  for (int r = 0; r + 1 < seats_of(nodes); ++r) rounds.push_back(circle_round(nodes, r));
+  return rounds;
+}
+
+std::vector<Round> random_rounds(int nodes, int count, std::uint64_t seed) {
+  if (nodes < 2) return {};
+  std::mt19937_64 random(seed);
+  std::vector<int> seated(static_cast<std::size_t>(nodes));
+  std::iota(seated.begin(), seated.end(), 0);
+  shuffle(seated, random);
+  std::vector<int> numbers(static_cast<std::size_t>(seats_of(nodes) - 1));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  shuffle(numbers, random);
+  if (numbers.size() > static_cast<std::size_t>(count)) {
+    numbers.resize(static_cast<std::size_t>(count));
+  }
+  std::vector<Round> rounds;
+  for (const int number : numbers) {
+    rounds.push_back(circle_round(nodes, number));
+    for (auto& pair : rounds.back()) {
+      pair = make_pair_of(seated[static_cast<std::size_t>(pair.a)],
+                          seated[static_cast<std::size_t>(pair.b)]);
+    }
+  }
+  return rounds;
+}
+
+std::vector<Round> plan_rounds(int nodes, std::uint64_t seed) {
+  return nodes <= kMostNodesForAllPairs ? all_rounds(nodes)
+                                        : random_rounds(nodes, kSampledRounds, seed);
+}
+
+}  // namespace ddp::check

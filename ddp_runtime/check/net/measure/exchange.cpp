@@ -1,0 +1,168 @@
+#include "ddp_runtime/check/net/measure/exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "ddp_runtime/check/clock.h"
+#include "ddp_runtime/check/net/locate/threshold.h"
+#include "ddp_runtime/check/net/measure/pattern.h"
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::check {
+namespace {
+
+// Both ends cut the data at the same places: over MPI a message is received as it was sent.
+constexpr std::size_t kSegment = std::size_t{4} << 20;
+constexpr int kRoundTrips = 40;
+constexpr int kWarmUpRoundTrips = 8;
+constexpr int kWarmUpPieces = 4;
+constexpr double kMostSeconds = 1.0;
+// Less would fit into the buffers and the bursts that shaped links allow.
+constexpr std::size_t kFewestBytes = std::size_t{4} << 20;
+
+// Holds an end that is to be slow back to a part of the speed it had in the warm-up. Sleeping for a
+// share of each segment's time would not do: buffers fill meanwhile and hide it.
+class Pace {
+ public:
+  Pace(double speed, double natural_per_second) : per_second_(speed * natural_per_second) {
+    held_back_ = speed < 1.0;
+  }
+  // Until it is time for the segment that ends at this byte.
+  void hold_back(std::size_t bytes) const {
+    if (!held_back_) return;
+    const std::chrono::duration<double> due(static_cast<double>(bytes) / per_second_);
+    std::this_thread::sleep_until(start_ + std::chrono::duration_cast<Clock::duration>(due));
+  }
+
+ private:
+  double per_second_;
+  bool held_back_ = false;
+  Clock::time_point start_ = Clock::now();
+};
+
+template <class Step>
+void in_segments(std::span<std::byte> data, const Pace& pace, const Step& step) {
+  for (std::size_t at = 0; at < data.size(); at += kSegment) {
+    const std::size_t length = std::min(kSegment, data.size() - at);
+    pace.hold_back(at + length);
+    step(data.subspan(at, length));
+  }
+}
+
+std::uint64_t seed_of(const ExchangePlan& plan, bool from_first) {
+  return pattern_word(plan.seed, from_first ? 0 : 1);
+}
+
+struct NaturalSpeed {  // bytes per second
+  double best = 0;
+  double worst = std::numeric_limits<double>::infinity();  // without the bursts of a shaped link
+};
+
+// Opens buffers and windows, and tells what speed is natural here, by some pieces each of which the
+// receiver acknowledges.
+NaturalSpeed warm_up(PairLink& link, std::span<std::byte> data, bool sender) {
+  std::array<std::byte, 1> acknowledgement{};
+  const std::size_t length = std::max<std::size_t>(data.size() / 8 / kWarmUpPieces, 1);
+  NaturalSpeed natural;
+  for (int i = 0; i < kWarmUpPieces; ++i) {
+    const auto start = Clock::now();
+    if (sender) {
+      link.send(data.first(length));
+      link.receive(acknowledgement);
+    } else {
+      link.receive(data.first(length));
+      link.send(acknowledgement);
+    }
+    const double speed = static_cast<double>(length) / seconds_since(start);
+    natural.best = std::max(natural.best, speed);
+    natural.worst = std::min(natural.worst, speed);
+  }
+  return natural;
+}
+
+// The sender decides how much is measured, because a link may be slow in one direction only.
+std::size_t send_amount(PairLink& link, std::size_t most, double per_second) {
+  const auto enough =
+      static_cast<std::uint64_t>(std::min(kMostSeconds * per_second, static_cast<double>(most)));
+  const std::uint64_t amount =
+      std::min<std::uint64_t>(most, std::max<std::uint64_t>(enough, kFewestBytes));
+  std::array<std::byte, sizeof amount> word{};
+  std::memcpy(word.data(), &amount, sizeof amount);
+  link.send(word);
+  return amount;
+}
+
+std::size_t receive_amount(PairLink& link, std::size_t most) {
+  std::uint64_t amount = 0;
+  std::array<std::byte, sizeof amount> word{};
+  link.receive(word);
+  std::memcpy(&amount, word.data(), sizeof amount);
+  if (amount == 0 || amount > most) {
+    throw RuntimeError("the other end announced an impossible amount of data");
+  }
+  return amount;
+}
+
+void send_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {
+  std::vector<std::byte> data(plan.bytes);
+  fill_pattern(data, seed_of(plan, plan.first));
+  const NaturalSpeed natural = warm_up(link, data, true);
+  const std::size_t amount = send_amount(link, data.size(), natural.worst);
+  const std::int64_t again_before = link.sent_again();
+  in_segments(std::span(data).first(amount), Pace(plan.faults.speed, natural.best),
+              [&link](std::span<std::byte> segment) { link.send(segment); });
+  std::array<std::byte, 1> acknowledgement{};
+  link.receive(acknowledgement);  // everything has arrived and is checked
+  const auto again = std::max<std::int64_t>(0, link.sent_again() - again_before);
+  result.sent_again = static_cast<double>(again) / static_cast<double>(amount) + plan.faults.drop;
+}
+
+void receive_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {
+  std::vector<std::byte> data(plan.bytes);
+  const NaturalSpeed natural = warm_up(link, data, false);
+  const std::span<std::byte> measured = std::span(data).first(receive_amount(link, data.size()));
+  const auto start = Clock::now();
+  in_segments(measured, Pace(plan.faults.speed, natural.best),
+              [&link](std::span<std::byte> segment) { link.receive(segment); });
+  result.received_per_second = static_cast<double>(measured.size()) / seconds_since(start);
+  if (plan.faults.corrupt) measured[measured.size() / 2] ^= std::byte{0x10};
+  result.wrong_bytes = count_wrong(measured, seed_of(plan, !plan.first));
+  std::array<std::byte, 1> acknowledgement{};
+  link.send(acknowledgement);
+}
+
+double measure_latency(PairLink& link, bool first) {
+  std::array<std::byte, 8> word{};
+  std::vector<double> seconds;
+  for (int i = 0; i < kWarmUpRoundTrips + kRoundTrips; ++i) {
+    const auto start = Clock::now();
+    if (first) link.send(word);
+    link.receive(word);
+    if (!first) link.send(word);
+    if (i >= kWarmUpRoundTrips) seconds.push_back(seconds_since(start));
+  }
+  return median(seconds) / 2;
+}
+
+}  // namespace
+
+ExchangeResult exchange(PairLink& link, const ExchangePlan& plan) {
+  ExchangeResult result;
+  result.latency_seconds = measure_latency(link, plan.first);
+  if (plan.first) {
+    send_data(link, plan, result);
+    receive_data(link, plan, result);
+  } else {
+    receive_data(link, plan, result);
+    send_data(link, plan, result);
+  }
+  result.via = link.via();
+  return result;
+}
+
+}  // namespace ddp::check

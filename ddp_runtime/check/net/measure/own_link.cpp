@@ -1,0 +1,92 @@
+#include "ddp_runtime/check/net/measure/own_link.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "spank_plugin/fabric/network_interface.h"
+
+namespace ddp::check {
+namespace {
+
+std::string numeric(const sockaddr* address) {
+  if (address == nullptr) return {};
+  const socklen_t length = address->sa_family == AF_INET    ? sizeof(sockaddr_in)
+                           : address->sa_family == AF_INET6 ? sizeof(sockaddr_in6)
+                                                            : 0;
+  std::array<char, NI_MAXHOST> text{};
+  if (length == 0 ||
+      getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return {};
+  }
+  return text.data();
+}
+
+struct OwnAddress {
+  std::string interface;
+  std::string address;
+  bool is_v4 = false;
+};
+
+std::vector<OwnAddress> own_addresses() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
+  std::vector<OwnAddress> addresses;
+  for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+    std::string address = numeric(i->ifa_addr);
+    if (address.empty()) continue;
+    addresses.push_back({i->ifa_name, std::move(address), i->ifa_addr->sa_family == AF_INET});
+  }
+  return addresses;
+}
+
+// IPv4 before IPv6; an address that is valid on one link only would need its interface's number.
+std::string address_on(const std::string& interface, const std::vector<OwnAddress>& addresses) {
+  std::string best;
+  for (const auto& one : addresses) {
+    if (one.interface != interface || one.address.starts_with("fe80")) continue;
+    if (best.empty() || one.is_v4) best = one.address;
+    if (one.is_v4) return best;
+  }
+  return best;
+}
+
+std::optional<double> wire_rate(const fabric::NetworkInterface& interface) {
+  if (!interface.speed_mbps || !fabric::has_wire_speed(interface.kind)) return std::nullopt;
+  return *interface.speed_mbps * 1e6 / 8;
+}
+
+}  // namespace
+
+std::string interface_with(const std::string& address) {
+  for (const auto& one : own_addresses()) {
+    if (one.address == address) return one.interface;
+  }
+  return {};
+}
+
+void describe_link(Hello& hello) {
+  hello.interface = interface_with(hello.address);
+  const auto addresses = own_addresses();
+  for (const auto& interface : fabric::read_network_interfaces("/sys")) {
+    const std::string address = address_on(interface.name, addresses);
+    if (interface.running && !address.empty()) {
+      const bool wire = interface.kind == fabric::InterfaceKind::physical ||
+                        interface.kind == fabric::InterfaceKind::ipoib;
+      hello.rails[interface.name] = {address, wire_rate(interface), wire};
+    }
+    if (interface.name != hello.interface) continue;
+    hello.mtu = interface.mtu;
+    hello.link_bytes_per_second = wire_rate(interface);
+  }
+}
+
+}  // namespace ddp::check

@@ -1,0 +1,17 @@
+// Which interface carries this task's traffic to the leader, and what its wire can do.
+#pragma once
+
+#include <string>
+
+#include "ddp_runtime/check/net/measure/protocol.h"
+
+namespace ddp::check {
+
+// Fills in interface, rate and MTU of the interface that has hello.address, and all interfaces that
+// could be rails. A rate stays unknown for interfaces without a wire of their own.
+void describe_link(Hello& hello);
+
+// The interface that has this numeric address; empty if none has.
+std::string interface_with(const std::string& address);
+
+}  // namespace ddp::check

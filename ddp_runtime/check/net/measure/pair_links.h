@@ -1,0 +1,34 @@
+// The two ways in which the bytes of a pair travel: a TCP connection of our own, and MPI as the
+// training will use it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ddp_runtime/check/net/measure/exchange.h"
+#include "ddp_runtime/check/net/measure/tcp.h"
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::check {
+
+// Connects to the peer's listener and says which exchange it is about. Throws NetError.
+std::unique_ptr<PairLink> call_peer(const std::string& host, std::uint16_t port,
+                                    std::uint64_t exchange, Deadline deadline,
+                                    const Origin& origin = {});
+
+// Waits for the peer's call for this exchange and drops all others. Throws NetError.
+std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exchange,
+                                     Deadline deadline);
+
+// Bytes that a TCP sender had to send again because they were lost, of segments sent again and
+// those that the receiver says arrived twice (D-SACK, RFC 2883). The latter were late, not lost:
+// packets overtake each other on several paths, and on several processors too. As the receiver
+// cannot tell of all of them, a quarter more is forgiven.
+std::int64_t lost_bytes(std::uint32_t sent_again, std::uint32_t arrived_twice,
+                        std::uint32_t segment_bytes) noexcept;
+
+// Messages of the group, which must outlive the link.
+std::unique_ptr<PairLink> link_by_group(comm::Group& group, int peer_rank);
+
+}  // namespace ddp::check

@@ -1,0 +1,181 @@
+#include "ddp_runtime/check/net/measure/protocol.h"
+
+namespace ddp::check {
+namespace {
+
+template <class T>
+nlohmann::json or_null(const std::optional<T>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
+template <class T>
+std::optional<T> optional_at(const nlohmann::json& message, const char* key) {
+  const auto& value = message.at(key);
+  return value.is_null() ? std::nullopt : std::optional<T>(value.get<T>());
+}
+
+nlohmann::json rails_json(const std::map<std::string, Rail>& rails) {
+  nlohmann::json object = nlohmann::json::object();
+  for (const auto& [name, rail] : rails) {
+    object[name] = {{"address", rail.address},
+                    {"bytes_per_second", or_null(rail.bytes_per_second)},
+                    {"wire", rail.wire}};
+  }
+  return object;
+}
+
+std::map<std::string, Rail> rails_from(const nlohmann::json& object) {
+  std::map<std::string, Rail> rails;
+  for (const auto& [name, rail] : object.items()) {
+    rails[name] = {rail.at("address"), optional_at<double>(rail, "bytes_per_second"),
+                   rail.at("wire")};
+  }
+  return rails;
+}
+
+}  // namespace
+
+nlohmann::json to_message(const Hello& hello) {
+  return {{"program", hello.program},
+          {"identity", hello.identity},
+          {"rank", hello.rank},
+          {"node", hello.node},
+          {"host", hello.host},
+          {"address", hello.address},
+          {"leader_address", hello.leader_address},
+          {"by_loopback", hello.by_loopback},
+          {"data_port", hello.data_port},
+          {"leader_addresses", hello.leader_addresses},
+          {"interface", hello.interface},
+          {"link_bytes_per_second", or_null(hello.link_bytes_per_second)},
+          {"mtu", or_null(hello.mtu)},
+          {"probe_port", hello.probe_port},
+          {"rails", rails_json(hello.rails)},
+          {"leaf", hello.leaf},
+          {"rdma_port", hello.rdma_port},
+          {"rdma_measurable", hello.rdma_measurable},
+          {"gpus", hello.gpus},
+          {"nccl_version", hello.nccl_version},
+          {"nccl_problem", hello.nccl_problem},
+          {"unix_time", hello.unix_time},
+          {"counters", hello.counters},
+          {"facts", hello.facts}};
+}
+
+Hello hello_from(const nlohmann::json& message) {
+  Hello hello;
+  message.at("program").get_to(hello.program);
+  message.at("identity").get_to(hello.identity);
+  message.at("rank").get_to(hello.rank);
+  message.at("node").get_to(hello.node);
+  message.at("host").get_to(hello.host);
+  message.at("address").get_to(hello.address);
+  message.at("leader_address").get_to(hello.leader_address);
+  message.at("by_loopback").get_to(hello.by_loopback);
+  message.at("data_port").get_to(hello.data_port);
+  message.at("leader_addresses").get_to(hello.leader_addresses);
+  message.at("interface").get_to(hello.interface);
+  hello.link_bytes_per_second = optional_at<double>(message, "link_bytes_per_second");
+  hello.mtu = optional_at<int>(message, "mtu");
+  message.at("probe_port").get_to(hello.probe_port);
+  hello.rails = rails_from(message.at("rails"));
+  message.at("leaf").get_to(hello.leaf);
+  message.at("rdma_port").get_to(hello.rdma_port);
+  message.at("rdma_measurable").get_to(hello.rdma_measurable);
+  message.at("gpus").get_to(hello.gpus);
+  message.at("nccl_version").get_to(hello.nccl_version);
+  message.at("nccl_problem").get_to(hello.nccl_problem);
+  message.at("unix_time").get_to(hello.unix_time);
+  message.at("counters").get_to(hello.counters);
+  message.at("facts").get_to(hello.facts);
+  return hello;
+}
+
+nlohmann::json to_message(const ExchangeOrder& order) {
+  return {{"do", "exchange"},
+          {"stage", name_of(order.stage)},
+          {"exchange", order.exchange},
+          {"first", order.first},
+          {"host", order.host},
+          {"port", order.port},
+          {"rail", order.rail},
+          {"address", order.address},
+          {"peer_rank", order.peer_rank},
+          {"peer_node", order.peer_node},
+          {"bytes", order.bytes},
+          {"limit_ms", order.limit_ms}};
+}
+
+ExchangeOrder exchange_order_from(const nlohmann::json& message) {
+  ExchangeOrder order;
+  order.stage = stage_named(message.at("stage").get<std::string>());
+  message.at("exchange").get_to(order.exchange);
+  message.at("first").get_to(order.first);
+  message.at("host").get_to(order.host);
+  message.at("port").get_to(order.port);
+  message.at("rail").get_to(order.rail);
+  message.at("address").get_to(order.address);
+  message.at("peer_rank").get_to(order.peer_rank);
+  message.at("peer_node").get_to(order.peer_node);
+  message.at("bytes").get_to(order.bytes);
+  message.at("limit_ms").get_to(order.limit_ms);
+  return order;
+}
+
+nlohmann::json to_message(const ExchangeResult& result) {
+  return {{"received_per_second", result.received_per_second},
+          {"wrong_bytes", result.wrong_bytes},
+          {"sent_per_second", result.sent_per_second},
+          {"sent_again", result.sent_again},
+          {"via", result.via},
+          {"latency_seconds", result.latency_seconds}};
+}
+
+ExchangeResult exchange_result_from(const nlohmann::json& message) {
+  ExchangeResult result;
+  message.at("received_per_second").get_to(result.received_per_second);
+  message.at("wrong_bytes").get_to(result.wrong_bytes);
+  message.at("sent_per_second").get_to(result.sent_per_second);
+  message.at("sent_again").get_to(result.sent_again);
+  message.at("via").get_to(result.via);
+  message.at("latency_seconds").get_to(result.latency_seconds);
+  return result;
+}
+
+nlohmann::json to_message(const CollectiveOrder& order) {
+  return {{"do", "collective"},
+          {"collective", name_of(order.collective)},
+          {"seed", order.seed},
+          {"elements", order.elements},
+          {"iterations", order.iterations}};
+}
+
+CollectiveOrder collective_order_from(const nlohmann::json& message) {
+  CollectiveOrder order;
+  order.collective = collective_named(message.at("collective").get<std::string>());
+  message.at("seed").get_to(order.seed);
+  message.at("elements").get_to(order.elements);
+  message.at("iterations").get_to(order.iterations);
+  return order;
+}
+
+nlohmann::json to_message(const CollectiveResult& result) {
+  return {{"seconds", result.seconds},
+          {"wrong", result.mismatch.count},
+          {"first_wrong", result.mismatch.first},
+          {"got", result.mismatch.got},
+          {"wanted", result.mismatch.wanted}};
+}
+
+CollectiveResult collective_result_from(const nlohmann::json& message) {
+  CollectiveResult result;
+  message.at("seconds").get_to(result.seconds);
+  message.at("wrong").get_to(result.mismatch.count);
+  message.at("first_wrong").get_to(result.mismatch.first);
+  // A wrong element may be no number at all, which JSON writes as null.
+  result.mismatch.got = message.at("got").is_null() ? 0 : message.at("got").get<float>();
+  message.at("wanted").get_to(result.mismatch.wanted);
+  return result;
+}
+
+}  // namespace ddp::check

@@ -1,0 +1,95 @@
+// The leader's side of the connections to all tasks: a roll call with a deadline, then orders and
+// answers with a limit on every wait, so that a task that is missing, dies or hangs is named and
+// never waited for.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/measure/protocol.h"
+#include "ddp_runtime/check/net/measure/tcp.h"
+#include "ddp_runtime/check/net/step/control_channel.h"
+
+namespace ddp::check {
+
+// A task that reported and was lost later.
+struct LostTask {
+  int rank = 0;
+  std::string node;
+  std::string during;  // "TCP round 2 of 3"
+  std::string why;     // "its process ended"
+};
+
+using ByRank = std::map<int, nlohmann::json>;
+
+class Leader {
+ public:
+  using Progress = std::function<void(const std::string& line)>;
+
+  // `program` and `identity` must be those of every task; `grace` is the time for a sign of life.
+  Leader(Listener listener, std::string program, std::string identity,
+         std::chrono::milliseconds grace);
+
+  // Accepts tasks until all of `expected` have reported or the deadline has passed.
+  void roll_call(int expected, Deadline deadline, const Progress& progress);
+
+  const std::map<int, Hello>& present() const noexcept { return present_; }
+  // Seconds that each task's clock was ahead of this one when it reported.
+  const std::map<int, double>& clock_offsets() const noexcept { return clock_offsets_; }
+  // Why tasks that came were sent away again, in words.
+  const std::vector<std::string>& refusals() const noexcept { return refusals_; }
+  const std::vector<LostTask>& lost() const noexcept { return lost_; }
+  bool reachable(int rank) const { return channels_.contains(rank); }
+  bool all_reachable() const noexcept { return lost_.empty(); }
+
+  // Sends each rank its order and gathers the answers that come within `patience`. Who does not
+  // answer is asked for a sign of life, now and then and at the end, and lost if it gives none; who
+  // gives one is only slow. Each answer has "arrival_time": when, in seconds since 1970 by this
+  // clock. `during` is what the lost ones are said to have been lost in.
+  ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience);
+
+  // The same order for all that can be reached, for what they do together: when one of them is lost
+  // the others are not waited for, since they cannot finish.
+  ByRank ask_all(const nlohmann::json& order, const std::string& during,
+                 std::chrono::milliseconds patience);
+
+  // The last message to everybody; the connections close.
+  void dismiss(const nlohmann::json& verdict);
+
+ private:
+  using Channel = std::unique_ptr<ControlChannel>;
+
+  void accept_task(std::vector<Channel>& pending, std::size_t most);
+  bool greet(Channel& channel);  // false: keep it pending
+  std::string refusal_of(const Hello& hello) const;
+  void lose(int rank, const std::string& during, const std::string& why);
+  std::uint64_t send_orders(const ByRank& orders, const std::string& during);
+  enum class Manner : std::uint8_t { each_alone, together };
+  using Inboxes = std::map<std::uint64_t, ByRank>;  // answers to the orders that are open
+  ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience,
+             Manner manner);
+  // Until all of `waiting` have answered `id` or are lost, and leave it, or the deadline.
+  void gather(Inboxes& inboxes, std::uint64_t id, std::vector<int>& waiting,
+              const std::string& during, Deadline deadline, Manner manner);
+  // Who of them gives no sign of life is lost.
+  void lose_silent(Inboxes& inboxes, std::vector<int> waiting, const std::string& during);
+  void read_answers(int rank, const std::string& during, Inboxes& inboxes);
+
+  Listener listener_;
+  std::string program_;
+  std::string identity_;
+  std::chrono::milliseconds grace_;
+  std::uint64_t last_id_ = 0;
+  std::map<int, Hello> present_;
+  std::map<int, double> clock_offsets_;
+  std::map<int, Channel> channels_;  // of those not lost
+  std::vector<std::string> refusals_;
+  std::vector<LostTask> lost_;
+};
+
+}  // namespace ddp::check

@@ -1,0 +1,24 @@
+// The nodes of the step as the check sees them: those expected and those that came.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/measure/protocol.h"
+#include "ddp_runtime/check/net/step/step.h"
+
+namespace ddp::check {
+
+struct NodeEntry {
+  std::string name;
+  int expected_tasks = 0;  // 0 if nobody said
+  std::vector<int> ranks;  // that reported, ascending; the first speaks for the node
+};
+
+// Expected nodes in their order, then others that reported.
+std::vector<NodeEntry> node_table(const Step& step, const std::map<int, Hello>& present);
+
+std::vector<std::string> names_of(const std::vector<NodeEntry>& nodes);
+
+}  // namespace ddp::check
