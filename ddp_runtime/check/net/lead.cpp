@@ -400,9 +400,11 @@ void Programme::measure_collectives() {
   for (const Collective collective : kCollectives) {
     const bool first = collective == Collective::all_reduce;
     const auto measured = run_collective(collective, kLargeElements, kLargeIterations);
-    verdict_.findings.add(
-        judge_collective(measured, first ? options_.fewest_bus_bytes_per_second : std::nullopt));
-    if (first) sums_right = judge_collective_data(measured).empty();
+    auto wrong = judge_collective_data(measured);
+    if (first) sums_right = wrong.empty();
+    verdict_.findings.add(std::move(wrong));
+    verdict_.findings.add(judge_collective_speed(
+        measured, first ? options_.fewest_bus_bytes_per_second : std::nullopt));
     const auto bandwidth = bus_bandwidth(measured);
     if (!bandwidth || !leader_.all_reachable()) return;
     add_collective(measured, *bandwidth);

@@ -1,11 +1,13 @@
 #include "ddp_runtime/check/node/nvml.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
+#include <optional>
+
+#include "ddp_runtime/check/dynamic_library.h"
+#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
@@ -37,17 +39,12 @@ struct Process {
   unsigned gpu_instance, compute_instance;
 };
 
-struct CloseLibrary {
-  void operator()(void* library) const { dlclose(library); }
-};
-using Library = std::unique_ptr<void, CloseLibrary>;
-
 // A function of the library; one that this version lacks answers "not supported".
 template <class... Arguments>
 class Function {
  public:
-  Function(const Library& library, const char* name)
-      : pointer_(reinterpret_cast<Pointer>(dlsym(library.get(), name))) {}
+  Function(const DynamicLibrary& library, const char* name)
+      : pointer_(reinterpret_cast<Pointer>(library.find(name))) {}
   Code operator()(Arguments... arguments) const {
     return pointer_ == nullptr ? kNotSupported : pointer_(arguments...);
   }
@@ -58,8 +55,8 @@ class Function {
 };
 
 struct Nvml {
-  explicit Nvml(const Library& library) : from(library) {}
-  const Library& from;  // first: the others are found in it
+  explicit Nvml(const std::string& library) : from(library) {}
+  const DynamicLibrary from;  // first: the others are found in it
   Function<> init{from, "nvmlInit_v2"};
   Function<> shutdown{from, "nvmlShutdown"};
   Function<char*, unsigned> driver{from, "nvmlSystemGetDriverVersion"};
@@ -179,23 +176,30 @@ void read_gpus(const Nvml& nvml, NvmlFacts& facts) {
   for (unsigned i = 0; i < std::min(count, kMostGpus); ++i) facts.gpus.push_back(read_gpu(nvml, i));
 }
 
+std::optional<Nvml> load_nvml(const std::string& library) {
+  try {
+    return std::make_optional<Nvml>(library);
+  } catch (const RuntimeError&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
-NvmlFacts read_nvml(const std::string& name) {
+NvmlFacts read_nvml(const std::string& library) {
   NvmlFacts facts;
-  const Library library(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL));
-  if (!library) {
-    facts.trouble = fmt::format("{} cannot be loaded", name);
+  const auto nvml = load_nvml(library);
+  if (!nvml) {
+    facts.trouble = fmt::format("{} cannot be loaded", library);
     return facts;
   }
   facts.library_found = true;
-  const Nvml nvml(library);
-  if (const Code code = nvml.init(); code != kSuccess) {
+  if (const Code code = nvml->init(); code != kSuccess) {
     facts.trouble = words_of(code);
     return facts;
   }
-  read_gpus(nvml, facts);
-  nvml.shutdown();
+  read_gpus(*nvml, facts);
+  nvml->shutdown();
   return facts;
 }
 

@@ -386,6 +386,13 @@ CollectiveMeasured reduced() {
   return measured;
 }
 
+std::vector<Finding> judge_collective_whole(const CollectiveMeasured& measured,
+                                            std::optional<double> fewest_per_second) {
+  auto findings = judge_collective_data(measured);
+  findings.push_back(judge_collective_speed(measured, fewest_per_second));
+  return findings;
+}
+
 TEST(JudgeCollective, BusBandwidthIsThatOfTheSlowestRank) {
   auto measured = reduced();
   measured.results[2].seconds = {2.0, 4.0, 2.0};
@@ -395,21 +402,22 @@ TEST(JudgeCollective, BusBandwidthIsThatOfTheSlowestRank) {
   EXPECT_DOUBLE_EQ(bandwidth->factor, 1.5);
   EXPECT_DOUBLE_EQ(bandwidth->algorithm_per_second, 0.5e9);
   EXPECT_DOUBLE_EQ(bandwidth->bus_per_second, 0.75e9);
-  EXPECT_EQ(complaints(judge_collective(measured, std::nullopt)), "");
+  EXPECT_EQ(complaints(judge_collective_whole(measured, std::nullopt)), "");
 }
 
 TEST(JudgeCollective, AFloorThatWasAskedFor) {
-  EXPECT_EQ(complaints(judge_collective(reduced(), 1.4e9)), "");
-  EXPECT_EQ(complaints(judge_collective(reduced(), 1.6e9)), "mpi.all_reduce =CRITICAL");
+  EXPECT_EQ(complaints(judge_collective_whole(reduced(), 1.4e9)), "");
+  EXPECT_EQ(complaints(judge_collective_whole(reduced(), 1.6e9)), "mpi.all_reduce =CRITICAL");
 }
 
 TEST(JudgeCollective, WrongSumsNameWhoHasThem) {
   auto measured = reduced();
   measured.results[1].mismatch.count = 7;
-  EXPECT_EQ(complaints(judge_collective(measured, std::nullopt)),
+  EXPECT_EQ(complaints(judge_collective_whole(measured, std::nullopt)),
             "mpi.all_reduce_data n2=CRITICAL");
   for (auto& [rank, result] : measured.results) result.mismatch.count = 7;
-  EXPECT_EQ(complaints(judge_collective(measured, std::nullopt)), "mpi.all_reduce_data =CRITICAL");
+  EXPECT_EQ(complaints(judge_collective_whole(measured, std::nullopt)),
+            "mpi.all_reduce_data =CRITICAL");
 }
 
 TEST(JudgeCollective, BetweenTwoRanksEitherMayBeAtFault) {
@@ -420,7 +428,7 @@ TEST(JudgeCollective, BetweenTwoRanksEitherMayBeAtFault) {
   measured.nodes.erase(2);
   measured.nodes.erase(3);
   measured.results[1].mismatch.count = 7;
-  EXPECT_EQ(complaints(judge_collective(measured, std::nullopt)),
+  EXPECT_EQ(complaints(judge_collective_whole(measured, std::nullopt)),
             "mpi.all_reduce_data n2/n1=CRITICAL");
 }
 
@@ -429,11 +437,11 @@ TEST(JudgeCollective, EachHasItsFactorAndItsName) {
   measured.results[1].mismatch.count = 1;
   measured.collective = Collective::all_gather;
   EXPECT_DOUBLE_EQ(bus_bandwidth(measured)->factor, 0.75);
-  EXPECT_EQ(complaints(judge_collective(measured, std::nullopt)),
+  EXPECT_EQ(complaints(judge_collective_whole(measured, std::nullopt)),
             "mpi.all_gather_data n2=CRITICAL");
   measured.collective = Collective::reduce_scatter;
   EXPECT_DOUBLE_EQ(bus_bandwidth(measured)->bus_per_second, 0.75e9);
-  EXPECT_EQ(complaints(judge_collective(measured, 0.8e9)),
+  EXPECT_EQ(complaints(judge_collective_whole(measured, 0.8e9)),
             "mpi.reduce_scatter_data n2=CRITICAL, mpi.reduce_scatter =CRITICAL");
   for (const Collective collective : kCollectives)
     EXPECT_EQ(collective_named(name_of(collective)), collective);
@@ -443,7 +451,7 @@ TEST(JudgeCollective, EachHasItsFactorAndItsName) {
 TEST(JudgeCollective, NoneIsUnknown) {
   CollectiveMeasured none;
   none.ranks = 4;
-  EXPECT_EQ(complaints(judge_collective(none, std::nullopt)), "mpi.all_reduce =UNKNOWN");
+  EXPECT_EQ(complaints(judge_collective_whole(none, std::nullopt)), "mpi.all_reduce =UNKNOWN");
 }
 
 }  // namespace

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <future>
 #include <map>
 #include <string>
 #include <thread>
 
+#include "ddp_runtime/check/net/measure/gpu_transfer.h"
 #include "ddp_runtime/check/net/measure/nccl_end.h"
 #include "ddp_runtime/check/net/rails.h"
 
@@ -102,6 +104,41 @@ TEST(NcclEnds, BytesThatChangeAreCountedWhereTheyArrive) {
   EXPECT_EQ(second.wrong_bytes, 1);
   const FakeTold fake("wrong=1");
   EXPECT_GT(measured_ends().first.wrong_bytes, 0);
+}
+
+// So slow that all of a piece was there from the warm-up: what is checked must be what came since.
+TEST(NcclEnds, DataThatDoesNotComeIsNotThatOfTheWarmUp) {
+  const FakeTold fake("dry=1");
+  Faults slow;
+  slow.speed = 1e-4;
+  const auto [first, second] = measured_ends(slow);
+  EXPECT_GT(second.wrong_bytes, 0);
+}
+
+TEST(GpuTransfer, LastsAFifthOfASecondInPiecesThatFit) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  const auto planned = [](std::size_t most, double per_second) {
+    const GpuTransfer transfer = plan_transfer(most, per_second);
+    EXPECT_NO_THROW(require_possible(transfer, most));
+    return std::pair(transfer.bytes, transfer.pieces);
+  };
+  using Planned = std::pair<std::uint64_t, std::uint64_t>;
+  EXPECT_EQ(planned(32 * kMiB, 3.2 * 1024 * kMiB), Planned(32 * kMiB, 20));
+  EXPECT_EQ(planned(32 * kMiB, 1e300), Planned(32 * kMiB, 64));
+  EXPECT_EQ(planned(32 * kMiB, 8e6), Planned(1'000'000, 8));
+  EXPECT_EQ(planned(32 * kMiB, 1), Planned(4096, 8));
+  EXPECT_EQ(planned(1, 1e9), Planned(1, 64));
+}
+
+TEST(GpuTransfer, WhatNoEndWouldSayIsRefused) {
+  for (const double speed : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
+    EXPECT_THROW(plan_transfer(1024, speed), RuntimeError) << speed;
+  }
+  for (const GpuTransfer& transfer :
+       {GpuTransfer{0, 8}, GpuTransfer{1025, 8}, GpuTransfer{1024, 7}, GpuTransfer{1024, 65}}) {
+    EXPECT_THROW(require_possible(transfer, 1024), RuntimeError)
+        << transfer.bytes << " times " << transfer.pieces;
+  }
 }
 
 std::string error_of_ends() {

@@ -31,32 +31,6 @@ void blame_both_ends(const CollectiveMeasured& measured, Finding& finding) {
   }
 }
 
-Finding judge_speed(const CollectiveMeasured& measured, std::optional<double> fewest) {
-  Finding finding{
-      .check = "mpi." + name_of(measured.collective),
-      .severity = Severity::ok,
-      .unit = "GB/s",
-      .rule = fewest ? "at least the bus bandwidth asked for" : "verified; not compared"};
-  const auto bandwidth = bus_bandwidth(measured);
-  if (!bandwidth) {
-    finding.severity = Severity::unknown;
-    finding.evidence = fmt::format("no {} was completed", title_of(measured.collective));
-    finding.action = "see the other findings";
-    return finding;
-  }
-  finding.value = bandwidth->bus_per_second / kGB;
-  finding.evidence =
-      fmt::format("{} ranks, {:.3g} MB in {:.3g} s, factor {} = {:.3g}", measured.ranks,
-                  static_cast<double>(measured.elements * sizeof(float)) / 1e6, bandwidth->seconds,
-                  bus_factor_text(measured.collective), bandwidth->factor);
-  if (fewest) finding.expected = fmt::format("at least {:.3g} GB/s", *fewest / kGB);
-  if (fewest && bandwidth->bus_per_second < *fewest) {
-    finding.severity = Severity::critical;
-    finding.action = "if the pairs are fast, look at placement and at the MPI library's transport";
-  }
-  return finding;
-}
-
 }  // namespace
 
 std::vector<Finding> judge_collective_data(const CollectiveMeasured& measured) {
@@ -93,11 +67,30 @@ std::optional<BusBandwidth> bus_bandwidth(const CollectiveMeasured& measured) {
   return result;
 }
 
-std::vector<Finding> judge_collective(const CollectiveMeasured& measured,
-                                      std::optional<double> fewest_per_second) {
-  std::vector<Finding> findings = judge_collective_data(measured);
-  findings.push_back(judge_speed(measured, fewest_per_second));
-  return findings;
+Finding judge_collective_speed(const CollectiveMeasured& measured, std::optional<double> fewest) {
+  Finding finding{
+      .check = "mpi." + name_of(measured.collective),
+      .severity = Severity::ok,
+      .unit = "GB/s",
+      .rule = fewest ? "at least the bus bandwidth asked for" : "verified; not compared"};
+  const auto bandwidth = bus_bandwidth(measured);
+  if (!bandwidth) {
+    finding.severity = Severity::unknown;
+    finding.evidence = fmt::format("no {} was completed", title_of(measured.collective));
+    finding.action = "see the other findings";
+    return finding;
+  }
+  finding.value = bandwidth->bus_per_second / kGB;
+  finding.evidence =
+      fmt::format("{} ranks, {:.3g} MB in {:.3g} s, factor {} = {:.3g}", measured.ranks,
+                  static_cast<double>(measured.elements * sizeof(float)) / 1e6, bandwidth->seconds,
+                  bus_factor_text(measured.collective), bandwidth->factor);
+  if (fewest) finding.expected = fmt::format("at least {:.3g} GB/s", *fewest / kGB);
+  if (fewest && bandwidth->bus_per_second < *fewest) {
+    finding.severity = Severity::critical;
+    finding.action = "if the pairs are fast, look at placement and at the MPI library's transport";
+  }
+  return finding;
 }
 
 }  // namespace ddp::check

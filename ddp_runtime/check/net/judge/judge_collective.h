@@ -33,9 +33,8 @@ std::optional<BusBandwidth> bus_bandwidth(const CollectiveMeasured& measured);
 // A rank whose result is wrong names its node; all of them wrong is nobody's fault alone.
 std::vector<Finding> judge_collective_data(const CollectiveMeasured& measured);
 
-// That, and the speed. `fewest_per_second`: a bus bandwidth that must be reached, if somebody asked
-// for one.
-std::vector<Finding> judge_collective(const CollectiveMeasured& measured,
-                                      std::optional<double> fewest_per_second);
+// The speed. `fewest_per_second`: a bus bandwidth that must be reached, if somebody asked for one.
+Finding judge_collective_speed(const CollectiveMeasured& measured,
+                               std::optional<double> fewest_per_second);
 
 }  // namespace ddp::check

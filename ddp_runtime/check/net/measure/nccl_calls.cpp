@@ -1,12 +1,12 @@
 #include "ddp_runtime/check/net/measure/nccl_calls.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <bit>
 #include <functional>
 #include <thread>
 
+#include "ddp_runtime/check/dynamic_library.h"
 #include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
@@ -21,7 +21,7 @@ constexpr int kNcclUint8 = 1;
 
 template <class Signature>
 std::function<Signature> function_in(const DynamicLibrary& library, const char* name) {
-  return reinterpret_cast<Signature*>(library.find(name));
+  return reinterpret_cast<Signature*>(library.require(name));
 }
 
 // "2.18.3" of 21803; before 2.9 it was 2803.
@@ -33,19 +33,6 @@ std::string version_text(int code) {
 }
 
 }  // namespace
-
-DynamicLibrary::DynamicLibrary(const std::string& name)
-    : name_(name), handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-  if (handle_ != nullptr) return;
-  const char* why = dlerror();
-  throw RuntimeError(why == nullptr ? name + " cannot be loaded" : std::string(why));
-}
-
-void* DynamicLibrary::find(const char* function) const {
-  void* const found = dlsym(handle_, function);
-  if (found == nullptr) throw RuntimeError(fmt::format("{} has no {}", name_, function));
-  return found;
-}
 
 // ---- the CUDA driver
 

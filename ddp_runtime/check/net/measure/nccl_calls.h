@@ -14,19 +14,6 @@ namespace ddp::check {
 inline constexpr const char* kNcclLibrary = "libnccl.so.2";
 inline constexpr const char* kCudaLibrary = "libcuda.so.1";
 
-// A library, loaded once and for good: both of these run threads of their own.
-class DynamicLibrary {
- public:
-  // `name` or a path. Throws RuntimeError with the linker's words.
-  explicit DynamicLibrary(const std::string& name);
-  // Throws RuntimeError if the library has no such function.
-  void* find(const char* function) const;
-
- private:
-  std::string name_;
-  void* handle_;
-};
-
 // One GPU with memory of its own, and a stream. May hang with the driver, as may Nccl: both belong
 // in a process that can be killed. All calls throw RuntimeError with what the library says.
 class CudaGpu {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <span>
 #include <thread>
@@ -10,6 +9,7 @@
 
 #include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/locate/threshold.h"
+#include "ddp_runtime/check/net/measure/gpu_transfer.h"
 #include "ddp_runtime/check/net/measure/pair_links.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
 
@@ -20,12 +20,6 @@ constexpr std::chrono::milliseconds kRedial{100};
 constexpr int kGpuRoundTrips = 20;
 constexpr int kGpuWarmUps = 5;
 constexpr std::size_t kPingBytes = 8;
-constexpr std::size_t kLeastAmount = 4096;
-// As much as a fast link carries in a fifth of a second, in pieces of at most an eighth of a second
-// of a slow one.
-constexpr double kSeconds = 0.2;
-constexpr std::uint64_t kFewestPieces = 8;
-constexpr std::uint64_t kMostPieces = 64;
 
 // The other end may not listen yet.
 std::unique_ptr<PairLink> call_until(const NcclEnd& end, Deadline deadline) {
@@ -36,24 +30,6 @@ std::unique_ptr<PairLink> call_until(const NcclEnd& end, Deadline deadline) {
       if (Clock::now() + kRedial >= deadline) throw;
     }
   }
-}
-
-// What is measured: this many pieces of so many bytes.
-struct Amount {
-  std::uint64_t bytes = 0;
-  std::uint64_t pieces = 0;
-};
-
-Amount amount_for(std::size_t most, double per_second) {
-  if (!std::isfinite(per_second) || per_second <= 0)
-    throw RuntimeError("the other end announced an impossible speed");
-  const double slow_piece = per_second / static_cast<double>(kFewestPieces);
-  Amount amount;
-  amount.bytes = static_cast<std::uint64_t>(std::clamp(
-      slow_piece, static_cast<double>(std::min(most, kLeastAmount)), static_cast<double>(most)));
-  const double pieces = kSeconds * per_second / static_cast<double>(amount.bytes);
-  amount.pieces = std::clamp(static_cast<std::uint64_t>(pieces), kFewestPieces, kMostPieces);
-  return amount;
 }
 
 class Measurement {
@@ -134,7 +110,7 @@ class Measurement {
   }
 
   // An end that is to be slow waits for the time at which a slow one would have come so far.
-  double timed(bool sends, const Amount& amount, double natural) {
+  double timed(bool sends, const GpuTransfer& amount, double natural) {
     const bool held_back = end_.faults.speed < 1.0;
     meet();
     const auto start = Clock::now();
@@ -156,7 +132,8 @@ class Measurement {
     gpu_.upload(memory_, data);
     const double natural = warm_up(true);
     const auto theirs = told<double>();
-    const Amount amount = amount_for(end_.bytes, std::min(natural * end_.faults.speed, theirs));
+    const GpuTransfer amount =
+        plan_transfer(end_.bytes, std::min(natural * end_.faults.speed, theirs));
     tell(amount);
     const double per_second = timed(true, amount, natural);
     meet();  // the other end has looked at what came
@@ -166,9 +143,8 @@ class Measurement {
   void receive(ExchangeResult& result) {
     const double natural = warm_up(false);
     tell(natural * end_.faults.speed);
-    const auto amount = told<Amount>();
-    if (amount.bytes == 0 || amount.bytes > end_.bytes || amount.pieces > kMostPieces)
-      throw RuntimeError("the other end announced an impossible amount of data");
+    const auto amount = told<GpuTransfer>();
+    require_possible(amount, end_.bytes);
     std::vector<std::byte> data(amount.bytes);
     gpu_.upload(memory_, data);  // what was there must not pass for what is to come
     result.received_per_second = timed(false, amount, natural);

@@ -1,0 +1,38 @@
+#include "ddp_runtime/check/net/measure/gpu_transfer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::check {
+namespace {
+
+constexpr std::size_t kLeastPiece = 4096;
+constexpr double kSecondsOfTransfer = 0.2;
+constexpr std::uint64_t kFewestPieces = 8;
+constexpr std::uint64_t kMostPieces = 64;
+
+}  // namespace
+
+GpuTransfer plan_transfer(std::size_t most, double per_second) {
+  if (!std::isfinite(per_second) || per_second <= 0)
+    throw RuntimeError("the other end announced an impossible speed");
+  const double slow_piece = per_second / static_cast<double>(kFewestPieces);
+  GpuTransfer transfer;
+  transfer.bytes = static_cast<std::uint64_t>(std::clamp(
+      slow_piece, static_cast<double>(std::min(most, kLeastPiece)), static_cast<double>(most)));
+  const double pieces =
+      std::min(kSecondsOfTransfer * per_second / static_cast<double>(transfer.bytes),
+               static_cast<double>(kMostPieces));
+  transfer.pieces = std::max(static_cast<std::uint64_t>(pieces), kFewestPieces);
+  return transfer;
+}
+
+void require_possible(const GpuTransfer& transfer, std::size_t most) {
+  const bool possible = transfer.bytes > 0 && transfer.bytes <= most &&
+                        transfer.pieces >= kFewestPieces && transfer.pieces <= kMostPieces;
+  if (!possible) throw RuntimeError("the other end announced an impossible amount of data");
+}
+
+}  // namespace ddp::check
