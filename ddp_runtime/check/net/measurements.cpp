@@ -25,7 +25,7 @@ json to_json(const std::vector<PairResult>& results, const std::vector<std::stri
                     {"a_to_b_GBps", r.a_to_b / kGB},
                     {"b_to_a_GBps", r.b_to_a / kGB},
                     {"latency_us", r.latency_seconds / kMicrosecond},
-                    {"sent_again", r.sent_again},
+                    {"lost", r.lost},
                     {"a_via", r.via_a},
                     {"b_via", r.via_b},
                     {"wrong_bytes_at_a", r.wrong_at_a},
@@ -45,7 +45,7 @@ json to_json(const std::vector<Retrial>& retrials, const std::vector<std::string
                     {"send_GBps", in_gigabytes(r.send)},
                     {"receive_GBps", in_gigabytes(r.receive)},
                     {"reference_GBps", in_gigabytes(r.references)},
-                    {"sent_again", r.sent_again},
+                    {"lost", r.lost},
                     {"cleared", opinion(r, rule) == Opinion::cleared}});
   }
   return list;

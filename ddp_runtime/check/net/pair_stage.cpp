@@ -197,7 +197,7 @@ std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& a
     result.wrong_at_a = at_a.wrong_bytes;
     result.wrong_at_b = at_b.wrong_bytes;
     result.latency_seconds = at_a.latency_seconds;
-    result.sent_again = std::max(at_a.sent_again, at_b.sent_again);
+    result.lost = std::max(at_a.lost, at_b.lost);
   } catch (const nlohmann::json::exception&) {
     result.failure = "an answer could not be understood";
   }

@@ -56,13 +56,13 @@ TEST(Exchange, DataOfAnotherExchangeDoesNotPass) {
 }
 
 TEST(LostBytes, WhatArrivedTwiceWasNotLost) {
-  EXPECT_EQ(lost_bytes(0, 0, 1448), 0);
-  EXPECT_EQ(lost_bytes(100, 0, 1448), 144800) << "a receiver that tells nothing";
-  EXPECT_EQ(lost_bytes(100, 40, 1448), 50 * 1448) << "a quarter of them untold";
-  EXPECT_EQ(lost_bytes(100, 90, 1448), 0);
-  EXPECT_EQ(lost_bytes(100, 103, 1448), 0) << "of earlier segments";
-  EXPECT_EQ(lost_bytes(100, 4000000000U, 1448), 0);
-  EXPECT_EQ(lost_bytes(4000000000U, 0, 65483), 261932000000000);
+  EXPECT_EQ(bytes_lost(0, 0, 1448), 0);
+  EXPECT_EQ(bytes_lost(100, 0, 1448), 144800) << "a receiver that tells nothing";
+  EXPECT_EQ(bytes_lost(100, 40, 1448), 50 * 1448) << "a quarter of them untold";
+  EXPECT_EQ(bytes_lost(100, 90, 1448), 0);
+  EXPECT_EQ(bytes_lost(100, 103, 1448), 0) << "of earlier segments";
+  EXPECT_EQ(bytes_lost(100, 4000000000U, 1448), 0);
+  EXPECT_EQ(bytes_lost(4000000000U, 0, 65483), 261932000000000);
 }
 
 // No time is asserted, only that an end held back to a hundredth is the slower one by far.

@@ -307,7 +307,7 @@ Retrial retrial_of(std::optional<int> node, const Pair& link, double speed, int 
   retrial.link = link;
   retrial.send.assign(static_cast<std::size_t>(times), speed);
   retrial.receive = retrial.send;
-  retrial.sent_again.assign(retrial.send.size(), 0);
+  retrial.lost.assign(retrial.send.size(), 0);
   retrial.references.assign(2 * retrial.send.size(), 1e9);
   return retrial;
 }
@@ -345,16 +345,16 @@ TEST(JudgePairs, LinksOfASlowNodeSayNothingOfTheirOwn) {
 TEST(JudgePairs, LostPackets) {
   auto measured = fleet(5);
   const auto lose = [&measured](PairResult& result) {
-    result.sent_again = 0.02;
+    result.lost = 0.02;
     measured.retrials.push_back(retrial_of(std::nullopt, result.pair, 1e9, 5));
     measured.retrials.back().lossy = true;
-    measured.retrials.back().sent_again.assign(5, 0.02);
+    measured.retrials.back().lost.assign(5, 0.02);
   };
   lose(measured.results[0]);
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.loss n2/n5=CRITICAL");
-  measured.retrials[0].sent_again[3] = 0;  // once it did not
+  measured.retrials[0].lost[3] = 0;  // once it did not
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.loss n2/n5=CRITICAL");
-  measured.retrials[0].sent_again[1] = 0;
+  measured.retrials[0].lost[1] = 0;
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "");
   measured = fleet(5);
   change_pairs_of(measured, 3, lose);

@@ -138,8 +138,8 @@ TEST(Locate, ASlowPairOfGoodNodesIsSuspected) {
 
 TEST(Locate, LossIsSeenWhateverTheSpeed) {
   auto results = fleet(6, {});
-  results[3].sent_again = 0.05;
-  results[4].sent_again = 0.0001;
+  results[3].lost = 0.05;
+  results[4].lost = 0.0001;
   EXPECT_EQ(lossy_pairs(results), (std::vector<Pair>{results[3].pair}));
   results[3].failure = "ended";
   EXPECT_TRUE(lossy_pairs(results).empty());

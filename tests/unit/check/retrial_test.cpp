@@ -77,21 +77,21 @@ TEST(Retrial, ALossyLinkIsClearedByNoSpeedAndByNoLuck) {
   Retrial retrial = tried({100, 100, 100, 100, 100}, 100);
   retrial.node.reset();
   retrial.lossy = true;
-  retrial.sent_again = {0.05, 0.0002, 0.04, 0.03, 0.02};
+  retrial.lost = {0.05, 0.0002, 0.04, 0.03, 0.02};
   EXPECT_EQ(opinion(retrial, {}), Opinion::convicted);
   EXPECT_TRUE(keeps_losing(retrial));
-  retrial.sent_again[3] = 0;
+  retrial.lost[3] = 0;
   EXPECT_EQ(opinion(retrial, {}), Opinion::cleared);
   EXPECT_FALSE(keeps_losing(retrial));
   // A link that was only slow in the rounds needs one good measurement.
   retrial.lossy = false;
-  retrial.sent_again.assign(5, 0.02);
+  retrial.lost.assign(5, 0.02);
   EXPECT_EQ(opinion(retrial, {}), Opinion::cleared);
 }
 
 TEST(Retrial, LossyLinksAreSuspectedOnce) {
   auto results = fleet(6, -1, 100);
-  results[2].sent_again = 0.02;
+  results[2].lost = 0.02;
   results[2].a_to_b = 10;  // slow as well
   const auto list = suspects(6, results, {});
   ASSERT_EQ(list.size(), 1U);

@@ -292,15 +292,15 @@ std::vector<Finding> judge_loss(const PairsMeasured& measured, const PeerRule& r
   const auto lossy = [&](const PairResult& result) {
     if (ends_at_slow_node(measured, result.pair, rule)) return false;
     return std::any_of(measured.retrials.begin(), measured.retrials.end(), [&](const Retrial& r) {
-      return !r.node && r.link == result.pair && result.sent_again >= kLossy &&
+      return !r.node && r.link == result.pair && result.lost >= kLossy &&
              opinion(r, rule) == Opinion::convicted && keeps_losing(r);
     });
   };
   double worst = 0;
   for (const auto& result : measured.results) {
-    if (lossy(result)) worst = std::max(worst, result.sent_again);
+    if (lossy(result)) worst = std::max(worst, result.lost);
   }
-  const Charge charge{"loss", fmt::format("{:.2g} % of the data sent twice", 100 * worst),
+  const Charge charge{"loss", fmt::format("{:.2g} % of the data lost", 100 * worst),
                       fmt::format("less than {:g} %", 100 * kLossy),
                       "what TCP has to send again was lost on the way, again and again",
                       "check cables, transceivers and the error counters of the ports on the path"};

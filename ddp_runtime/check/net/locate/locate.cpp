@@ -160,7 +160,7 @@ std::vector<Pair> slow_pairs(int nodes, std::span<const PairResult> results, con
 std::vector<Pair> lossy_pairs(std::span<const PairResult> results) {
   std::set<Pair> pairs;
   for (const auto& result : results) {
-    if (result.measured() && result.sent_again >= kLossy) pairs.insert(result.pair);
+    if (result.measured() && result.lost >= kLossy) pairs.insert(result.pair);
   }
   return {pairs.begin(), pairs.end()};
 }

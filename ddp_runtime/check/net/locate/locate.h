@@ -20,7 +20,7 @@ struct PairResult {
   double latency_seconds = 0;   // one way; 0 if not measured
   std::int64_t wrong_at_a = 0;  // bytes that arrived changed
   std::int64_t wrong_at_b = 0;
-  double sent_again = 0;   // part of the data that one of them had to send twice, the larger one
+  double lost = 0;         // part of what one of them sent, the larger of the two
   std::string via_a = {};  // interface and address at a; empty if not known
   std::string via_b = {};
   std::string failure = {};  // why the exchange did not finish; empty if it did
@@ -52,7 +52,7 @@ Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> 
 // Pairs of good nodes whose best exchange is slow beside those of the other pairs.
 std::vector<Pair> slow_pairs(int nodes, std::span<const PairResult> results, const PeerRule& rule);
 
-// Part of the data sent twice from which on a pair counts as lossy. TCP's own probes at the end of
+// Part of the data lost from which on a pair counts as lossy. TCP's own probes at the end of
 // a burst stay far below.
 inline constexpr double kLossy = 0.001;
 

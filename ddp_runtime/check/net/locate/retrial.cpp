@@ -23,13 +23,13 @@ void Retrial::add(const PairResult& result) {
   const bool forward = !node || result.pair.a == *node;
   send.push_back(forward ? result.a_to_b : result.b_to_a);
   receive.push_back(forward ? result.b_to_a : result.a_to_b);
-  sent_again.push_back(result.sent_again);
+  lost.push_back(result.lost);
 }
 
 bool keeps_losing(const Retrial& retrial) {
   const auto clean = [](double part) { return part < kLossy; };
   return retrial.lossy &&
-         std::count_if(retrial.sent_again.begin(), retrial.sent_again.end(), clean) <= kCleanByLuck;
+         std::count_if(retrial.lost.begin(), retrial.lost.end(), clean) <= kCleanByLuck;
 }
 
 Opinion opinion(const Retrial& retrial, const PeerRule& rule) {

@@ -21,7 +21,7 @@ struct Retrial {
   // Bytes per second of what the node sends and receives; of a link from a to b and back.
   std::vector<double> send = {};
   std::vector<double> receive = {};
-  std::vector<double> sent_again = {};  // part of the data, of a link
+  std::vector<double> lost = {};        // part of the data, of a link
   std::vector<double> references = {};  // bytes per second of good pairs, both directions
 
   // One more measurement of the suspect; of a node with any partner.

@@ -113,13 +113,13 @@ void send_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result)
   fill_pattern(data, seed_of(plan, plan.first));
   const NaturalSpeed natural = warm_up(link, data, true);
   const std::size_t amount = send_amount(link, data.size(), natural.worst);
-  const std::int64_t again_before = link.sent_again();
+  const std::int64_t lost_before = link.lost_bytes();
   in_segments(std::span(data).first(amount), Pace(plan.faults.speed, natural.best),
               [&link](std::span<std::byte> segment) { link.send(segment); });
   std::array<std::byte, 1> acknowledgement{};
   link.receive(acknowledgement);  // everything has arrived and is checked
-  const auto again = std::max<std::int64_t>(0, link.sent_again() - again_before);
-  result.sent_again = static_cast<double>(again) / static_cast<double>(amount) + plan.faults.drop;
+  const auto lost = std::max<std::int64_t>(0, link.lost_bytes() - lost_before);
+  result.lost = static_cast<double>(lost) / static_cast<double>(amount) + plan.faults.drop;
 }
 
 void receive_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {

@@ -22,7 +22,7 @@ class PairLink {
   virtual void receive(std::span<std::byte> data) = 0;
   // Bytes this end had to send again so far because they were lost; 0 where the transport does not
   // tell. May go down a little when the receiver's word comes late.
-  virtual std::int64_t sent_again() const { return 0; }
+  virtual std::int64_t lost_bytes() const { return 0; }
   // This end, as "eth0 10.0.0.1"; empty where the transport does not tell.
   virtual std::string via() const { return {}; }
 };
@@ -41,7 +41,7 @@ struct ExchangeResult {
   double sent_per_second = 0;      // likewise sending; 0 where the receiver measures
   std::int64_t wrong_bytes = 0;    // that arrived changed
   double latency_seconds = 0;      // one way: half the median round trip
-  double sent_again = 0;           // part of what this end sent that it had to send twice
+  double lost = 0;                 // part of what this end sent, over TCP
   std::string via = {};            // this end: interface and address
 };
 

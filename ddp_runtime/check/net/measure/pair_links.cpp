@@ -24,11 +24,11 @@ class TcpLink final : public PairLink {
       : socket_(std::move(socket)), deadline_(deadline) {}
   void send(std::span<std::byte> data) override { send_all(socket_.get(), data, deadline_); }
   void receive(std::span<std::byte> data) override { receive_all(socket_.get(), data, deadline_); }
-  std::int64_t sent_again() const override {
+  std::int64_t lost_bytes() const override {
     tcp_info info{};
     socklen_t length = sizeof info;
     if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
-    return lost_bytes(info.tcpi_total_retrans, info.tcpi_dsack_dups, info.tcpi_snd_mss);
+    return bytes_lost(info.tcpi_total_retrans, info.tcpi_dsack_dups, info.tcpi_snd_mss);
   }
   std::string via() const override {
     const std::string address = local_address(socket_.get());
@@ -57,7 +57,7 @@ class GroupLink final : public PairLink {
 
 }  // namespace
 
-std::int64_t lost_bytes(std::uint32_t sent_again, std::uint32_t arrived_twice,
+std::int64_t bytes_lost(std::uint32_t sent_again, std::uint32_t arrived_twice,
                         std::uint32_t segment_bytes) noexcept {
   // Up to a tenth of them went untold in measurements: an acknowledgement tells of one range only.
   const std::uint64_t in_vain = std::uint64_t{arrived_twice} + arrived_twice / 4;

@@ -25,7 +25,7 @@ std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exc
 // those that the receiver says arrived twice (D-SACK, RFC 2883). The latter were late, not lost:
 // packets overtake each other on several paths, and on several processors too. As the receiver
 // cannot tell of all of them, a quarter more is forgiven.
-std::int64_t lost_bytes(std::uint32_t sent_again, std::uint32_t arrived_twice,
+std::int64_t bytes_lost(std::uint32_t sent_again, std::uint32_t arrived_twice,
                         std::uint32_t segment_bytes) noexcept;
 
 // Messages of the group, which must outlive the link.

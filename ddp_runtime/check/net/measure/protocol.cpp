@@ -126,7 +126,7 @@ nlohmann::json to_message(const ExchangeResult& result) {
   return {{"received_per_second", result.received_per_second},
           {"wrong_bytes", result.wrong_bytes},
           {"sent_per_second", result.sent_per_second},
-          {"sent_again", result.sent_again},
+          {"lost", result.lost},
           {"via", result.via},
           {"latency_seconds", result.latency_seconds}};
 }
@@ -136,7 +136,7 @@ ExchangeResult exchange_result_from(const nlohmann::json& message) {
   message.at("received_per_second").get_to(result.received_per_second);
   message.at("wrong_bytes").get_to(result.wrong_bytes);
   message.at("sent_per_second").get_to(result.sent_per_second);
-  message.at("sent_again").get_to(result.sent_again);
+  message.at("lost").get_to(result.lost);
   message.at("via").get_to(result.via);
   message.at("latency_seconds").get_to(result.latency_seconds);
   return result;

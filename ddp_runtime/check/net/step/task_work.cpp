@@ -130,7 +130,7 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
   if (order.stage == Stage::mpi) {
     failed_ = true;  // until it has worked
     ExchangePlan over_mpi = plan;
-    over_mpi.faults.drop = 0;  // only TCP tells what it sent twice
+    over_mpi.faults.drop = 0;  // only TCP tells what it lost
     const auto result = exchange(*link_by_group(group_of(world_), order.peer_rank), over_mpi);
     failed_ = false;
     return to_message(result);
