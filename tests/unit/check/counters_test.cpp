@@ -2,33 +2,24 @@
 #include "ddp_runtime/check/node/counters_check.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "ddp_runtime/comm/errors.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::check {
 namespace {
 
 class CountersOf : public testing::Test {
  protected:
-  CountersOf() {
-    std::string name = (std::filesystem::temp_directory_path() / "counters-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~CountersOf() override { std::filesystem::remove_all(folder_); }
-  CountersOf(const CountersOf&) = delete;
-  CountersOf& operator=(const CountersOf&) = delete;
-
   void write(const std::string& path, const std::string& text) const {
-    std::filesystem::create_directories((folder_ / path).parent_path());
-    std::ofstream(folder_ / path) << text;
+    test::write(folder_ / path, text);
   }
 
-  std::filesystem::path folder_;
+  test::TemporaryFolder temporary_;
+  std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(CountersOf, InterfacesAndPortsAreRead) {

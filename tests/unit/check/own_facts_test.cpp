@@ -3,13 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <stdexcept>
 #include <string>
+
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::check {
 namespace {
@@ -20,22 +19,13 @@ using testing::Not;
 
 class OwnFacts : public testing::Test {
  protected:
-  OwnFacts() {
-    std::string name = (fs::temp_directory_path() / "own_facts.XXXXXX").native();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    root_ = name;
-  }
-  ~OwnFacts() override { fs::remove_all(root_); }
-
-  void write(const fs::path& file, const std::string& text) {
-    fs::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file) << text;
-  }
+  void write(const fs::path& file, const std::string& text) { test::write(root_ / file, text); }
   FactSources sources() const {
     return {.root = root_, .library_folders = {root_ / "first", root_ / "second"}};
   }
 
-  fs::path root_;
+  test::TemporaryFolder temporary_;
+  fs::path root_ = temporary_.path();
 };
 
 TEST_F(OwnFacts, TheMachineIsKnownWithoutAnyFile) {

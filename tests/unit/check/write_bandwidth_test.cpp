@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tests/unit/fabric/fake_sysfs.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::check {
 namespace {
@@ -71,14 +72,7 @@ TEST(WriteBandwidth, FindsTheFirstActivePort) {
 // Both ends of an exchange in one process.
 class FakeExchange : public testing::Test {
  protected:
-  FakeExchange() {
-    std::string name = testing::TempDir() + "fake_rdma_XXXXXX";
-    folder_ = mkdtemp(name.data());
-    setenv("FAKE_RDMA", folder_.c_str(), 1);
-  }
-  ~FakeExchange() override { std::filesystem::remove_all(folder_); }
-  FakeExchange(const FakeExchange&) = delete;
-  FakeExchange& operator=(const FakeExchange&) = delete;
+  FakeExchange() { setenv("FAKE_RDMA", folder_.c_str(), 1); }
 
   static std::string end(bool first, std::chrono::milliseconds patience,
                          const std::string& program = kFake) {
@@ -95,7 +89,8 @@ class FakeExchange : public testing::Test {
     }
   }
 
-  std::string folder_;
+  test::TemporaryFolder temporary_;
+  std::string folder_ = temporary_.path().string();
 };
 
 TEST_F(FakeExchange, MeasuresBothDirections) {

@@ -7,10 +7,14 @@
 #include <numeric>
 
 #include "ddp_runtime/data/tensor_dataset.h"
-#include "tests/unit/data/temporary_folder.h"
+#include "tests/unit/error_of.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::data {
 namespace {
+
+using test::TemporaryFolder;
+using test::write;
 
 using testing::HasSubstr;
 

@@ -9,10 +9,14 @@
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/data/open_data.h"
-#include "tests/unit/data/temporary_folder.h"
+#include "tests/unit/error_of.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::data {
 namespace {
+
+using test::TemporaryFolder;
+using test::write;
 
 namespace fs = std::filesystem;
 using testing::AllOf;

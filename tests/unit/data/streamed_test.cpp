@@ -8,10 +8,14 @@
 #include <set>
 
 #include "ddp_runtime/data/readers.h"
-#include "tests/unit/data/temporary_folder.h"
+#include "tests/unit/error_of.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::data {
 namespace {
+
+using test::TemporaryFolder;
+using test::write;
 
 namespace fs = std::filesystem;
 using testing::AllOf;

@@ -1,10 +1,8 @@
 #include "tests/unit/fabric/fake_sysfs.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 
 namespace ddp::test {
@@ -13,12 +11,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // In memory if possible: a node has hundreds of files, which take seconds on some disks.
-fs::path temporary_folder() {
+fs::path parent_folder() {
   const fs::path memory = "/dev/shm";
-  const fs::path parent = fs::is_directory(memory) ? memory : fs::temp_directory_path();
-  std::string name = (parent / "ddp-fake-sysfs-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed: " + name);
-  return name;
+  return fs::is_directory(memory) ? memory : fs::temp_directory_path();
 }
 
 std::string with_line_breaks(const std::string& text) {
@@ -49,18 +44,13 @@ void make_entry(const fs::path& root, const std::string& line) {
 
 }  // namespace
 
-FakeSysfs::FakeSysfs(std::string_view tree) : root_(temporary_folder()) {
+FakeSysfs::FakeSysfs(std::string_view tree) : folder_(parent_folder()) {
   std::istringstream lines{std::string(tree)};
   for (std::string line; std::getline(lines, line);) {
     line.erase(0, line.find_first_not_of(' '));
     if (line.empty() || line.front() == '#') continue;
-    make_entry(root_, line);
+    make_entry(folder_.path(), line);
   }
-}
-
-FakeSysfs::~FakeSysfs() {
-  std::error_code ignored;
-  fs::remove_all(root_, ignored);
 }
 
 }  // namespace ddp::test

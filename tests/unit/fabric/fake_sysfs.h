@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "tests/unit/temporary_folder.h"
+
 namespace ddp::test {
 
 class FakeSysfs {
@@ -14,14 +16,11 @@ class FakeSysfs {
   //   class/net/eth0/master -> ../bond0         a symbolic link
   //   class/net/eth0/bridge/                    a folder
   explicit FakeSysfs(std::string_view tree);
-  FakeSysfs(const FakeSysfs&) = delete;
-  FakeSysfs& operator=(const FakeSysfs&) = delete;
-  ~FakeSysfs();
 
-  const std::filesystem::path& root() const noexcept { return root_; }
+  const std::filesystem::path& root() const noexcept { return folder_.path(); }
 
  private:
-  std::filesystem::path root_;
+  TemporaryFolder folder_;
 };
 
 }  // namespace ddp::test

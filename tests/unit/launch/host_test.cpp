@@ -8,7 +8,6 @@
 
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <stdexcept>
 #include <thread>
 
@@ -22,6 +21,7 @@
 #include "spank_plugin/launch/host/node_facts.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/socket_table.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::launch {
 namespace {
@@ -322,26 +322,19 @@ TEST(CommandOutput, EndsWhatAScriptHasStarted) {
   close(alive[0]);
 }
 
-// A folder of its own, removed with all that is in it.
+// That others may look into.
 class Folder {
  public:
-  Folder() : path_(testing::TempDir() + "ddp-host-" + std::to_string(getpid())) {
-    std::filesystem::create_directories(path_);
-    std::filesystem::permissions(path_, std::filesystem::perms(0755));
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
+  Folder() { std::filesystem::permissions(path_, std::filesystem::perms(0755)); }
 
   const std::string& path() const { return path_; }
   void write(const std::string& name, const std::string& text) const {
-    const std::filesystem::path file = path_ + "/" + name;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
+    test::write(std::filesystem::path(path_) / name, text);
   }
 
  private:
-  std::string path_;
+  test::TemporaryFolder folder_;
+  std::string path_ = folder_.path().string();
 };
 
 TEST(CpuMask, CountsCoresByTheirSiblings) {

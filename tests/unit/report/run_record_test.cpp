@@ -12,6 +12,7 @@
 
 #include "ddp_runtime/report/error.h"
 #include "tests/unit/report/sample_runs.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::report {
 namespace {
@@ -198,12 +199,8 @@ TEST(RunRecord, PartsThatDoNotSumLeaveARest) {
 
 class RunFile : public testing::Test {
  protected:
-  RunFile() {
-    std::string name = (std::filesystem::temp_directory_path() / "ddp-report-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~RunFile() override { std::filesystem::remove_all(folder_); }
-  std::filesystem::path folder_;
+  ddp::test::TemporaryFolder temporary_;
+  std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(RunFile, IsFoundInItsDirectoryOrByName) {

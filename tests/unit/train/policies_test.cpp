@@ -17,6 +17,7 @@
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/trainer.h"
 #include "tests/unit/error_of.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::train {
 namespace {
@@ -62,11 +63,8 @@ class Policies : public testing::Test {
  protected:
   void SetUp() override {
     torch::set_num_threads(1);
-    std::string pattern = (fs::temp_directory_path() / "ddp-policies-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
     use(points(64));
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   void use(const Points& p) {
     train_ = std::make_shared<Counting>(p);
@@ -132,7 +130,8 @@ class Policies : public testing::Test {
     });
   }
 
-  fs::path folder_;
+  test::TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
   std::shared_ptr<Counting> train_;
   std::shared_ptr<data::TensorDataset> evaluation_;
   std::vector<std::vector<torch::Tensor>> parameters_;

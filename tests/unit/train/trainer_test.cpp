@@ -14,6 +14,7 @@
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
 #include "tests/unit/error_of.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::train {
 namespace {
@@ -25,11 +26,8 @@ class Training : public testing::Test {
  protected:
   void SetUp() override {
     torch::set_num_threads(1);
-    std::string pattern = (fs::temp_directory_path() / "ddp-train-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
     data_ = data::open_data("digits");
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   TrainOptions options(int ranks) const {
     TrainOptions o;
@@ -60,7 +58,8 @@ class Training : public testing::Test {
     return result;
   }
 
-  fs::path folder_;
+  test::TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
   data::DataPair data_;
 };
 

@@ -12,6 +12,7 @@
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/train/trainer.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::train {
 namespace {
@@ -35,13 +36,10 @@ class UserStateTraining : public testing::Test {
  protected:
   void SetUp() override {
     torch::set_num_threads(1);
-    std::string pattern = (fs::temp_directory_path() / "ddp-user-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
     options_.batch = 32;
     options_.epochs = 1;
     options_.checkpoint.directory = folder_;
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   // Trains on two ranks to step `steps`; `add` says what goes into the checkpoints. Returns rank
   // 1's teacher: rank 0's is what was saved.
@@ -92,7 +90,8 @@ class UserStateTraining : public testing::Test {
     return "no usage error";
   }
 
-  fs::path folder_;
+  test::TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
   TrainOptions options_;
 };
 
