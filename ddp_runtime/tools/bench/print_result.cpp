@@ -40,6 +40,11 @@ std::string mebibytes(const json& bytes) {
                      bytes.at("peak").get<double>() / kMiB);
 }
 
+std::string per_round(const json& ratios) {
+  return fmt::format(" (per round {:.2f} to {:.2f})", ratios.at("p10").get<double>(),
+                     ratios.at("p90").get<double>());
+}
+
 void print_rates(const std::string& name, const json& r) {
   fmt::print("{:<22} {}   algbw {:7.2f}   busbw {:7.2f} GB/s\n", name,
              milliseconds(r.at("seconds")), r.at("algbw_GBps").get<double>(),
@@ -53,22 +58,22 @@ void print_ckpt(const json& result) {
   fmt::print("{:.0f} MiB in {} arrays, {} rounds; times until durable\n", number("bytes") / 1048576,
              result.at("arrays").get<int>(), result.at("rounds").get<int>());
   for (const auto& [name, peer] : result.at("compared").items()) {
-    const auto& spread = peer.at("of_raw_per_round");
-    fmt::print("{:<24} {:6.3f} s   {:5.2f} GB/s   {:.2f} of raw (per round {:.2f} to {:.2f})\n",
-               name, peer.at("seconds").at("p50").get<double>(), peer.at("GBps").get<double>(),
-               peer.at("of_raw").get<double>(), spread.at("p10").get<double>(),
-               spread.at("p90").get<double>());
+    fmt::print("{:<24} {:6.3f} s   {:5.2f} GB/s   {:.2f} of raw{}\n", name,
+               peer.at("seconds").at("p50").get<double>(), peer.at("GBps").get<double>(),
+               peer.at("of_raw").get<double>(), per_round(peer.at("of_raw_per_round")));
   }
   if (result.contains("missing"))
     fmt::print("without Python: {}\n", result.at("missing").get<std::string>());
   if (result.contains("speedup_over_torch_save")) {
     fmt::print("{:.2f} times as fast as torch.save\n", number("speedup_over_torch_save"));
   }
-  fmt::print("asynchronous: training stands for {:.4f} s, {:.2f} times the bare copy\n",
-             result.at("stall_seconds").at("p50").get<double>(), number("stall_over_copy"));
+  fmt::print("asynchronous: training stands for {:.4f} s, {:.2f} times the bare copy{}\n",
+             result.at("stall_seconds").at("p50").get<double>(), number("stall_over_copy"),
+             per_round(result.at("stall_over_copy_per_round")));
   fmt::print("extra memory: {:.3f} times the state\n", number("extra_memory_over_state"));
-  fmt::print("load with verification: {:.3f} s, {:.2f} of a raw read\n",
-             result.at("load_seconds").at("p50").get<double>(), number("load_of_raw_read"));
+  fmt::print("load with verification: {:.3f} s, {:.2f} of a raw read{}\n",
+             result.at("load_seconds").at("p50").get<double>(), number("load_of_raw_read"),
+             per_round(result.at("load_of_raw_read_per_round")));
   fmt::print("{} arrays of 64 bytes: {:.3f} s\n", result.at("tiny_arrays").get<int>(),
              result.at("tiny_seconds").at("p50").get<double>());
 }
