@@ -25,7 +25,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const OwnerTag kOwner = {"test", 1, "host", 100};
+const OwnerTag kSaver = {"test", 1, "host", 100};
 
 std::vector<std::uint64_t> steps_in(const fs::path& root) {
   std::vector<std::uint64_t> steps;
@@ -45,10 +45,10 @@ class RetentionTest : public testing::Test {
   void SetUp() override {
     CheckpointDirectory directory(root_.path(), test::small_options());
     for (const std::uint64_t step : {1, 2, 3, 4, 5})
-      directory.save(step, kOwner, small_model(step).views(), test::test_info());
+      directory.save(step, kSaver, small_model(step).views(), test::test_info());
   }
 
-  RetentionReport keep(std::size_t n) { return Retention(root_.path(), kOwner).apply({n}); }
+  RetentionReport keep(std::size_t n) { return Retention(root_.path(), kSaver).apply({n}); }
 
   const TempFolder root_{test::On::kMemory};
 };
@@ -87,7 +87,7 @@ TEST_F(RetentionTest, DamagedOnesDoNotCountAndAreNotDeleted) {
 TEST_F(RetentionTest, WhatWasVerifiedIsNotReadAgain) {
   std::uint64_t read = 0;
   const ReadOptions counting{1, [&read](std::uint64_t, std::uint64_t) { ++read; }};
-  Retention retention(root_.path(), kOwner);
+  Retention retention(root_.path(), kSaver);
   retention.remember_verified(Checkpoint::open(root_ / "step-00000005"));
   retention.apply({4}, counting);
   const std::uint64_t first = read;
@@ -96,7 +96,7 @@ TEST_F(RetentionTest, WhatWasVerifiedIsNotReadAgain) {
   EXPECT_EQ(read, first);
   // Another checkpoint under the same step is another checkpoint.
   CheckpointDirectory(root_.path(), {.if_exists = IfExists::kReplace})
-      .save(5, kOwner, small_model(50).views(), test::test_info());
+      .save(5, kSaver, small_model(50).views(), test::test_info());
   retention.apply({4}, counting);
   EXPECT_GT(read, first);
 }
@@ -106,7 +106,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
   {
     const TempFolder copy(test::On::kMemory);
     fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
-    Retention(copy.path(), kOwner, probe).apply({2});
+    Retention(copy.path(), kSaver, probe).apply({2});
   }
   ASSERT_GE(probe.calls().size(), 15U);
   for (const Fault fault :
@@ -116,7 +116,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
       fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
       FaultyOps ops(fault, k, EIO);
       try {
-        Retention(copy.path(), kOwner, ops).apply({2});
+        Retention(copy.path(), kSaver, ops).apply({2});
       } catch (const test::Crashed&) {
       }
       const std::vector<std::uint64_t> left = steps_in(copy.path());
@@ -126,7 +126,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
             test::holds(Checkpoint::open(copy / step_folder_name(step)), small_model(step)));
       ASSERT_EQ(left[0], 5U);
       ASSERT_EQ(left[1], 4U);
-      remove_leftovers(copy.path(), [](const OwnerTag& owner) { return owner == kOwner; });
+      remove_leftovers(copy.path(), [](const OwnerTag& owner) { return owner == kSaver; });
       for (const std::string& name : names_in(copy.path()))
         ASSERT_FALSE(name.starts_with(".")) << name;
     }
@@ -134,7 +134,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
 
 TEST_F(RetentionTest, ADeletionThatFailsIsNoted) {
   FaultyOps ops(Fault::kErrorFromHereOn, 0, EACCES);
-  const RetentionReport report = Retention(root_.path(), kOwner, ops).apply({4});
+  const RetentionReport report = Retention(root_.path(), kSaver, ops).apply({4});
   EXPECT_THAT(report.removed, IsEmpty());
   ASSERT_EQ(report.notes.size(), 1U);
   EXPECT_THAT(report.notes[0], HasSubstr("cannot set aside for deletion"));
@@ -153,7 +153,7 @@ TEST_F(RetentionTest, LeftoversOfOthersStay) {
   make(".broken-step-00000006.test.r0.host.p1");
   make(".tmp-step-00000006");
   std::ofstream(root_ / ".latest.test.r0.host.p1") << "x";
-  const std::vector<std::string> notes = remove_leftovers(root_.path(), dead_relatives_of(kOwner));
+  const std::vector<std::string> notes = remove_leftovers(root_.path(), dead_relatives_of(kSaver));
   EXPECT_EQ(notes.size(), 3U);
   for (const std::string& note : notes) EXPECT_THAT(note, HasSubstr("removed the leftover"));
   EXPECT_THAT(
@@ -168,7 +168,7 @@ TEST_F(RetentionTest, ALinkAmongLeftoversIsNotFollowed) {
   const TempFolder elsewhere;
   std::ofstream(elsewhere / "precious") << "x";
   fs::create_directory_symlink(elsewhere.path(), root_ / ".tmp-step-00000006.test.r0.host.p1");
-  EXPECT_EQ(remove_leftovers(root_.path(), dead_relatives_of(kOwner)).size(), 1U);
+  EXPECT_EQ(remove_leftovers(root_.path(), dead_relatives_of(kSaver)).size(), 1U);
   EXPECT_FALSE(fs::exists(fs::symlink_status(root_ / ".tmp-step-00000006.test.r0.host.p1")));
   EXPECT_THAT(names_in(elsewhere.path()), ElementsAre("precious"));
 }

@@ -96,6 +96,20 @@ SaveOptions small_options() {
   return options;
 }
 
+Saved save_step(const fs::path& root, std::uint64_t step, const SaveOptions& options,
+                FileOps& ops) {
+  return CheckpointDirectory(root, options, ops)
+      .save(step, test_owner(), small_model(step).views(), test_info());
+}
+
+void damage(const Checkpoint& checkpoint, const std::string& array) {
+  const ArrayInfo& info = checkpoint.find(array)->parts.front();
+  const fs::path file = checkpoint.path() / info.file;
+  std::vector<std::byte> bytes = file_bytes(file);
+  bytes.at(info.offset + info.length - 1) ^= std::byte{1};
+  put_file_bytes(file, bytes);
+}
+
 std::vector<std::byte> file_bytes(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

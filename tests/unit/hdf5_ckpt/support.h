@@ -12,6 +12,7 @@
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/checkpoint.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/file_ops.h"
 
 namespace ddp::ckpt::test {
 
@@ -75,6 +76,12 @@ CheckpointInfo test_info();
 
 // One thread, small blocks: every path is taken with little data and in a fixed order.
 SaveOptions small_options();
+
+// Saves small_model(step) as that step.
+Saved save_step(const std::filesystem::path& root, std::uint64_t step,
+                const SaveOptions& options = small_options(), FileOps& ops = system_file_ops());
+// Flips a bit of the last byte of one array of a checkpoint.
+void damage(const Checkpoint& checkpoint, const std::string& array);
 
 std::vector<std::byte> file_bytes(const std::filesystem::path& path);
 void put_file_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes);

@@ -1,4 +1,4 @@
-#include "ddp_runtime/tools/name_list.h"
+#include "ddp_runtime/tools/check/name_list.h"
 
 #include <fmt/format.h>
 

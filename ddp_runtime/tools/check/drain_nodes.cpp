@@ -1,4 +1,4 @@
-#include "ddp_runtime/tools/drain_nodes.h"
+#include "ddp_runtime/tools/check/drain_nodes.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,0 +1,139 @@
+#include "ddp_runtime/tools/check/check_outputs.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "ddp_runtime/check/operations.h"
+#include "ddp_runtime/report/check_page.h"
+#include "ddp_runtime/tools/check/drain_nodes.h"
+#include "ddp_runtime/tools/output_file.h"
+#include "slurm_ddp/version.h"
+
+namespace ddp::tools {
+namespace {
+
+std::string text_of(const nlohmann::json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// The files of --out. exclude.txt is for `sbatch --exclude`, good_hostlist.txt for `srun
+// --nodelist`.
+constexpr std::array kFilesOfDirectory{"verdict.json", "events.jsonl", "report.md",
+                                       "report.html",  "exclude.txt",  "good_hostlist.txt"};
+
+void write_directory(const check::Verdict& verdict, const nlohmann::json& json, double now,
+                     const CheckOutputs& outputs) {
+  const auto choice = check::choose_nodes(verdict, outputs.wanted);
+  const std::array<std::string, kFilesOfDirectory.size()> contents{
+      text_of(json, 2),
+      check::events_of(verdict, now),
+      check::markdown_of(verdict, choice),
+      report::check_page(json),
+      check::compress_hostlist(choice.leave_out) + (choice.leave_out.empty() ? "" : "\n"),
+      choice.enough() ? check::compress_hostlist(choice.use) + "\n" : ""};
+  std::filesystem::create_directories(outputs.directory);
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    write_file(outputs.directory + "/" + kFilesOfDirectory[i], contents[i]);
+  }
+}
+
+// Says how to take the bad nodes out of service, or does it.
+void drain(const check::Verdict& verdict, const CheckOutputs& outputs) {
+  const auto drains = check::drains_of(verdict);
+  if (drains.empty()) return;
+  if (outputs.act) {
+    fmt::print(stderr, "{}", drain_nodes(drains));
+    return;
+  }
+  for (const auto& one : drains) {
+    fmt::print(stderr, "ddp-check: to drain it: {}\n", check::scontrol_line(one));
+  }
+}
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+void add_outputs(CLI::App& command, CheckOutputs& outputs) {
+  command.add_option("--json", outputs.json, "Write all findings and measurements to this file")
+      ->type_name("FILE");
+  command
+      .add_option("--exclude-file", outputs.exclude,
+                  "Write the names of the nodes not to use to this file, one a line; empty when "
+                  "there are none")
+      ->type_name("FILE");
+}
+
+void add_outputs_of_nodes(CLI::App& command, CheckOutputs& outputs) {
+  command
+      .add_option("--out", outputs.directory,
+                  "Write verdict.json, events.jsonl, report.md, report.html, exclude.txt and "
+                  "good_hostlist.txt to this directory")
+      ->type_name("DIR");
+  command
+      .add_option(
+          "--want", outputs.wanted,
+          "Nodes the job needs: of more good ones the rest are spares, fewer are CRITICAL for "
+          "whoever reads good_hostlist.txt, which then stays empty")
+      ->check(CLI::Range(1, 100'000));
+}
+
+void add_act(CLI::App& command, CheckOutputs& outputs) {
+  command.add_flag("--act", outputs.act,
+                   "Drain the bad nodes with scontrol, instead of only saying how; nodes that "
+                   "somebody else gave a reason are left alone");
+}
+
+std::string program_name() {
+  return fmt::format("ddp-check {}", kVersion);
+}
+
+void publish(const check::Verdict& verdict, const CheckOutputs& outputs) {
+  std::string text = check::text_of(verdict);
+  if (outputs.wanted > 0) {
+    text += check::sentence_of(check::choose_nodes(verdict, outputs.wanted)) + "\n";
+  }
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+  const double now = seconds_since_1970();
+  const auto json = check::json_of(verdict, program_name(), now);
+  if (!outputs.exclude.empty()) write_file(outputs.exclude, check::exclude_list(verdict));
+  if (!outputs.json.empty()) write_file(outputs.json, text_of(json, 2));
+  if (!outputs.directory.empty()) write_directory(verdict, json, now, outputs);
+  drain(verdict, outputs);
+}
+
+void keep(const check::Verdict& verdict, const CheckOutputs& outputs) {
+  const std::string json =
+      text_of(check::json_of(verdict, program_name(), seconds_since_1970()), 2);
+  try {
+    if (!outputs.json.empty()) write_file(outputs.json, json);
+    if (outputs.directory.empty()) return;
+    std::filesystem::create_directories(outputs.directory);
+    write_file(outputs.directory + "/" + kFilesOfDirectory.front(), json);
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+void remove_outdated(const CheckOutputs& outputs) {
+  std::vector<std::string> files{outputs.json, outputs.exclude};
+  if (!outputs.directory.empty()) {
+    for (const char* name : kFilesOfDirectory) files.push_back(outputs.directory + "/" + name);
+  }
+  for (const auto& file : files) {
+    if (!file.empty() && std::filesystem::is_regular_file(file)) std::filesystem::remove(file);
+  }
+}
+
+}  // namespace ddp::tools

@@ -1,0 +1,93 @@
+// ddp-check: names the bad node before the job starts. `node` looks at this machine only, `net` at
+// the network between the tasks of a job step.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/tools/check/check_outputs.h"
+#include "ddp_runtime/tools/check/ending.h"
+#include "ddp_runtime/tools/check/nccl_end_command.h"
+#include "ddp_runtime/tools/check/net_command.h"
+#include "ddp_runtime/tools/check/node_command.h"
+#include "ddp_runtime/tools/check/simulate_command.h"
+
+namespace {
+
+using namespace ddp;
+
+constexpr const char* kDescription =
+    "Names the bad node before the job starts.\n\n"
+    "Examples:\n"
+    "  ddp-check node --dir /scratch\n"
+    "      this machine, in less than two seconds, without network traffic;\n"
+    "      fit for SLURM's HealthCheckProgram\n"
+    "  srun --ntasks-per-node=1 ddp-check net --exclude-file bad.txt && srun train\n"
+    "      the nodes of the job; trains only if all is well\n"
+    "  sbatch --exclude=\"$(paste -sd, bad.txt)\" job.sbatch\n"
+    "      once more, without the bad nodes\n"
+    "  mpirun -n 4 ddp-check net --pretend-nodes n[1-4] --inject slow:n3:0.1\n"
+    "      see a slow node found, on one machine\n\n"
+    "Prints a line for each finding that is not OK, then one line with the verdict.";
+
+constexpr const char* kFooter =
+    "\nExit codes, the same for all tasks of a step:\n"
+    "  0 OK        everything measured and in order\n"
+    "  1 WARNING   usable, but something is degraded\n"
+    "  2 CRITICAL  do not use what is named\n"
+    "  3 UNKNOWN   something could not be measured; also: wrong usage\n"
+    "GB is 1e9 bytes, MiB is 2^20 bytes.";
+
+// Of many tasks with the same mistake in the command line one speaks.
+int complain(const std::string& text) {
+  if (comm::rank_from_environment() == 0) fmt::print(stderr, "ddp-check: {}\n", text);
+  return tools::kUsage;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(kDescription, "ddp-check");
+  app.footer(kFooter);
+  app.set_version_flag("--version", tools::program_name());
+  app.set_config("--config", "", "Read options from this file (TOML or INI; [net] and [node])")
+      ->type_name("FILE");
+  app.require_subcommand(1);
+  app.fallthrough();
+  // Repeated options: the last one counts, so that scripts can put their own after a site's.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  tools::CheckOutputs outputs;
+  tools::NodeArguments node;
+  tools::NetArguments net;
+  tools::add_node(app, node, outputs);
+  tools::add_net(app, net, outputs);
+  tools::SimulateArguments simulation;
+  tools::add_simulate(app, simulation);
+  tools::NcclEndArguments nccl_end;
+  tools::add_nccl_end(app, nccl_end);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return comm::rank_from_environment() == 0 ? app.exit(success) : 0;
+  } catch (const CLI::ParseError& error) {
+    return complain(fmt::format("{}; see ddp-check --help", error.what()));
+  }
+  if (app.got_subcommand("nccl-end")) return tools::run_nccl_end(nccl_end);
+  if (app.got_subcommand("simulate")) return tools::run_simulate(simulation);
+  return app.got_subcommand("node") ? tools::run_node(node, outputs) : tools::run_net(net, outputs);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const UsageError& error) {
+    return complain(error.what());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ddp-check: {}\n", error.what());
+    return tools::kUsage;
+  }
+}

@@ -1,0 +1,167 @@
+#include "ddp_runtime/tools/check/net_command.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+
+#include "ddp_runtime/check/environment.h"
+#include "ddp_runtime/check/net/run_net.h"
+#include "ddp_runtime/check/node/run_node_checks.h"
+#include "ddp_runtime/tools/check/ending.h"
+#include "ddp_runtime/tools/check/name_list.h"
+#include "ddp_runtime/tools/validators.h"
+
+namespace ddp::tools {
+namespace {
+
+// For drivers to tell of their GPUs.
+constexpr std::chrono::seconds kGpuPatience{10};
+
+void add_known_bad(CLI::App& net, NetArguments& arguments) {
+  net.add_option("--known-bad", arguments.known_bad,
+                 "Nodes named in these files, one a line, are bad whatever is measured here; for "
+                 "what `ddp-check node --exclude-file` wrote")
+      ->type_name("FILE")
+      ->take_all();
+}
+
+void add_net_limits(CLI::App& net, NetArguments& arguments) {
+  net.add_option("--deadline", arguments.deadline, "Seconds for all tasks to report")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 86400.0));
+  net.add_option("--pair-limit", arguments.pair_limit, "Seconds for one exchange of a pair")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  net.add_option("--join-limit", arguments.join_limit, "Seconds for MPI to start")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
+  net.add_option("--mib", arguments.mib, "MiB that a pair exchanges in each direction")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4095));
+  net.add_option("--port", arguments.port,
+                 "Port of rank 0 [MASTER_PORT, else one reserved by SLURM, else from the job id]")
+      ->check(CLI::Range(1, 65535));
+}
+
+void add_net_ways(CLI::App& net, NetArguments& arguments) {
+  net.add_flag("--no-mpi", arguments.no_mpi, "Leave MPI out");
+  net.add_option(
+         "--rails", arguments.rails,
+         "Also measure each of these interfaces by itself, as in eth1,eth2; auto: all ports "
+         "that the nodes have by the same name and speed")
+      ->type_name("NAMES")
+      ->delimiter(',')
+      ->take_all();
+  net.add_flag("--no-verbs", arguments.no_verbs, "Leave RDMA out, where the nodes have it");
+  net.add_option("--hca", arguments.hca, "RDMA port to measure, as mlx5_0:1 [the first active one]")
+      ->type_name("PORT");
+  net.add_option("--write-bw", arguments.write_bandwidth, "perftest's program that measures RDMA")
+      ->type_name("PROGRAM")
+      ->capture_default_str();
+  net.add_flag("--no-nccl", arguments.no_nccl, "Leave NCCL out, where the nodes have GPUs");
+  net.add_option("--nccl", arguments.nccl_library, "NCCL, as the job will load it")
+      ->type_name("LIBRARY")
+      ->capture_default_str();
+  net.add_option("--cuda", arguments.cuda_library, "The driver's library, for GPUs and NCCL")
+      ->type_name("LIBRARY")
+      ->capture_default_str();
+}
+
+void add_net_rules(CLI::App& net, NetArguments& arguments) {
+  net.add_option("--slow-warning", arguments.rules.peers.warning,
+                 "Part of the nodes' median speed that a node must lose to be WARNING")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 0.999));
+  net.add_option("--slow-critical", arguments.rules.peers.critical, "Likewise for CRITICAL")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 0.999));
+  net.add_option("--min-busbw", arguments.min_busbw,
+                 "GB/s of bus bandwidth that the all-reduce must reach")
+      ->check(CLI::Range(1e-6, 1e6));
+  net.add_option(
+         "--expect-gbps", arguments.expect_gbps,
+         "Gb/s that the link of every node carries, where the kernel does not say; lets two "
+         "and three nodes be judged")
+      ->check(CLI::Range(1e-3, 1e4));
+  net.add_option("--rounds", arguments.rounds,
+                 "Rounds of disjoint pairs [all pairs up to 8 nodes, 3 random rounds beyond]")
+      ->check(CLI::Range(1, 100'000));
+  net.add_option("--seed", arguments.seed, "Of the random rounds among more than 8 nodes")
+      ->capture_default_str();
+}
+
+check::NetOptions net_options(const NetArguments& arguments) {
+  check::StepOptions step;
+  if (arguments.port > 0) step.port = static_cast<std::uint16_t>(arguments.port);
+  step.pretend_nodes = arguments.pretend_nodes;
+  check::NetOptions options;
+  options.host = check::host_name();
+  options.step = check::step_from(check::process_environment(), options.host, step);
+  options.program = program_name();
+  options.injections = check::parse_injections(arguments.inject);
+  options.deadline = milliseconds(arguments.deadline);
+  options.pair_limit = milliseconds(arguments.pair_limit);
+  options.join_limit = milliseconds(arguments.join_limit);
+  options.bytes = static_cast<std::size_t>(arguments.mib) << 20U;
+  options.mpi = !arguments.no_mpi;
+  options.verbs = !arguments.no_verbs;
+  if (options.verbs) {
+    options.rdma = check::find_rdma("/sys", arguments.write_bandwidth, arguments.hca);
+  }
+  options.nccl = !arguments.no_nccl;
+  if (options.nccl) {
+    options.nccl_tool.nccl_library = arguments.nccl_library;
+    options.nccl_tool.cuda_library = arguments.cuda_library;
+    options.nccl_tool = check::find_nccl(options.nccl_tool, kGpuPatience);
+  }
+  options.rails = arguments.rails;
+  if (options.step.rank == 0) options.known_bad = read_names(arguments.known_bad);
+  options.seed = arguments.seed;
+  options.rules = arguments.rules;
+  options.rounds = arguments.rounds;
+  if (arguments.expect_gbps > 0) {
+    options.link_bytes_per_second = arguments.expect_gbps * 1e9 / 8;
+  }
+  if (arguments.min_busbw > 0) options.fewest_bus_bytes_per_second = arguments.min_busbw * 1e9;
+  return options;
+}
+
+}  // namespace
+
+void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs) {
+  CLI::App& net = *app.add_subcommand(
+      "net", "Check the network between the tasks of a job step; start it with srun or mpirun");
+  add_outputs(net, outputs);
+  add_outputs_of_nodes(net, outputs);
+  add_act(net, outputs);
+  add_net_limits(net, arguments);
+  add_net_ways(net, arguments);
+  add_known_bad(net, arguments);
+  add_net_rules(net, arguments);
+  net.add_option(
+         "--inject", arguments.inject,
+         "Put in a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
+         "corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, skew:NODE:SECONDS, "
+         "jump:NODE:SECONDS; slow, corrupt and drop also for what two nodes exchange, as in "
+         "slow:NODE+NODE:FACTOR; several with commas")
+      ->type_name("FAULT")
+      ->take_all();
+  net.add_option("--pretend-nodes", arguments.pretend_nodes,
+                 "For trying it out on one machine: the tasks count as these nodes")
+      ->type_name("LIST");
+}
+
+int run_net(const NetArguments& arguments, const CheckOutputs& outputs) {
+  check::NetOptions options = net_options(arguments);
+  if (options.step.rank == 0) remove_outdated(outputs);
+  options.progress = [](const std::string& line) { fmt::print(stderr, "ddp-check: {}\n", line); };
+  options.publish = [&outputs](const check::Verdict& verdict) { publish(verdict, outputs); };
+  options.keep = [&outputs](const check::Verdict& verdict) { keep(verdict, outputs); };
+  const check::NetOutcome outcome = check::run_net(options);
+  if (!outcome.complaint.empty()) fmt::print(stderr, "ddp-check: {}\n", outcome.complaint);
+  return end_with(outcome.exit_code, outcome.left_behind);
+}
+
+}  // namespace ddp::tools

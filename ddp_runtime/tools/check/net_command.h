@@ -1,0 +1,47 @@
+// `ddp-check net`: the network between the tasks of a job step.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/judge/judge_pairs.h"
+#include "ddp_runtime/check/net/measure/nccl_calls.h"
+#include "ddp_runtime/tools/check/check_outputs.h"
+
+namespace ddp::tools {
+
+struct NetArguments {
+  double deadline = 30;
+  double pair_limit = 10;
+  double join_limit = 60;
+  int mib = 32;
+  bool no_mpi = false;
+  bool no_verbs = false;
+  std::string write_bandwidth = "ib_write_bw";
+  std::string hca;
+  bool no_nccl = false;
+  std::string nccl_library = check::kNcclLibrary;
+  std::string cuda_library = check::kCudaLibrary;
+  std::vector<std::string> rails;
+  std::vector<std::string> known_bad;
+  int port = 0;
+  std::uint64_t seed = 1;
+  check::PairRules rules;
+  double min_busbw = 0;
+  double expect_gbps = 0;
+  int rounds = 0;
+  std::vector<std::string> inject;
+  std::string pretend_nodes;
+};
+
+// Adds the command; what its options say goes to `arguments` and `outputs`.
+void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs);
+
+// Does what this task has to do in the check; rank 0 publishes. Gives the exit code of the verdict,
+// the same for all tasks; ends the process itself if something hangs. Throws UsageError for options
+// that do not fit the step.
+int run_net(const NetArguments& arguments, const CheckOutputs& outputs);
+
+}  // namespace ddp::tools

@@ -1,0 +1,47 @@
+#include "ddp_runtime/tools/check/node_command.h"
+
+#include "ddp_runtime/check/environment.h"
+#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/node/run_node_checks.h"
+#include "ddp_runtime/tools/check/ending.h"
+
+namespace ddp::tools {
+
+void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs) {
+  CLI::App& node = *app.add_subcommand(
+      "node",
+      "Check this machine: interfaces, RDMA ports, GPUs, limits, memory, storage, name, clock");
+  add_outputs(node, outputs);
+  add_act(node, outputs);
+  node.add_option("--name", arguments.node, "What to call this node [its host name]");
+  node.add_option("--dir", arguments.directories,
+                  "Also check that this directory has room and can be written to; may be repeated")
+      ->type_name("PATH")
+      ->take_all();
+  node.add_option(
+          "--counters", arguments.counters,
+          "Compare error counters with those kept in this file, and keep the new ones there")
+      ->type_name("FILE");
+  node.add_option("--expect-mtu", arguments.mtu, "MTU that every wired interface must have")
+      ->check(CLI::Range(68, 65536));
+  node.add_option("--min-speed", arguments.speed_gbps,
+                  "Gb/s that every wired interface must run at, at least")
+      ->check(CLI::Range(0.001, 1e5));
+}
+
+int run_node(const NodeArguments& arguments, const CheckOutputs& outputs) {
+  check::NodeOptions options;
+  remove_outdated(outputs);
+  options.node = arguments.node.empty() ? check::host_name() : arguments.node;
+  options.directories = arguments.directories;
+  options.counters_file = arguments.counters;
+  if (arguments.mtu > 0) options.interfaces.mtu = arguments.mtu;
+  if (arguments.speed_gbps > 0) {
+    options.interfaces.speed_mbps = static_cast<int>(arguments.speed_gbps * 1000);
+  }
+  const auto outcome = check::run_node_checks(options, check::process_environment());
+  publish(outcome.verdict, outputs);
+  return end_with(exit_code_of(outcome.verdict.severity()), outcome.left_behind);
+}
+
+}  // namespace ddp::tools

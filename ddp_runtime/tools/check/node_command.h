@@ -1,0 +1,27 @@
+// `ddp-check node`: this machine only.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/tools/check/check_outputs.h"
+
+namespace ddp::tools {
+
+struct NodeArguments {
+  std::string node;
+  std::vector<std::string> directories;
+  std::string counters;
+  int mtu = 0;
+  double speed_gbps = 0;
+};
+
+// Adds the command; what its options say goes to `arguments` and `outputs`.
+void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs);
+
+// Checks and publishes. Gives the exit code that the verdict asks for; ends the process itself if a
+// check hangs.
+int run_node(const NodeArguments& arguments, const CheckOutputs& outputs);
+
+}  // namespace ddp::tools

@@ -1,0 +1,22 @@
+// `ddp-check simulate`: how much the locator of `net` can be relied upon.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "ddp_runtime/check/net/judge/judge_pairs.h"
+#include "ddp_runtime/check/net/judge/simulate.h"
+
+namespace ddp::tools {
+
+struct SimulateArguments {
+  check::Simulation simulation;
+  check::PairRules rules;
+};
+
+// Adds the command; what its options say goes to `arguments`.
+void add_simulate(CLI::App& app, SimulateArguments& arguments);
+
+// Prints one line with the rates and what they took. Throws UsageError if not most nodes are good.
+int run_simulate(const SimulateArguments& arguments);
+
+}  // namespace ddp::tools

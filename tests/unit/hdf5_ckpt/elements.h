@@ -1,0 +1,37 @@
+#pragma once
+// Arrays and boxes looked at element by element: slow, and too simple to be wrong.
+
+#include <cstdint>
+#include <optional>
+
+#include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/detail/parts.h"
+
+namespace ddp::ckpt::test {
+
+// Calls visit(index) for every element of a shape, in memory order.
+template <typename Visit>
+void for_each_element(const Shape& shape, const Visit& visit) {
+  Shape index(shape.size(), 0);
+  std::uint64_t elements = 1;
+  for (const std::uint64_t n : shape) elements *= n;
+  for (std::uint64_t i = 0; i < elements; ++i) {
+    visit(index);
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      if (++index[d] < shape[d]) break;
+      index[d] = 0;
+    }
+  }
+}
+
+// Where element `index` of the whole array lies in a box, in elements; nothing if it does not.
+inline std::optional<std::uint64_t> place_in(const Box& box, const Shape& index) {
+  std::uint64_t place = 0;
+  for (std::size_t d = 0; d < index.size(); ++d) {
+    if (index[d] < box.start[d] || index[d] >= box.start[d] + box.extent[d]) return std::nullopt;
+    place = place * box.extent[d] + (index[d] - box.start[d]);
+  }
+  return place;
+}
+
+}  // namespace ddp::ckpt::test

@@ -1,0 +1,225 @@
+// Which checkpoint is loaded, and what is read of it. See damage_test.cpp for all that can be wrong
+// with its bytes.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <span>
+#include <utility>
+
+#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/error.h"
+#include "support.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using test::ArraySet;
+using test::damage;
+using test::error_of;
+using test::save_step;
+using test::small_model;
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Directory, NothingToLoadIsNoError) {
+  const TempFolder top;
+  EXPECT_FALSE(CheckpointDirectory(top.path()).load_newest({}));
+  EXPECT_FALSE(CheckpointDirectory(top / "missing").newest_verified());
+}
+
+TEST(Directory, OnlyStepsAreCandidates) {
+  const TempFolder root;
+  for (const std::uint64_t step : {2, 100000000, 30}) save_step(root.path(), step);
+  fs::create_directory(root / ".tmp-step-00000040.test.r0.host.p1");
+  fs::create_directory(root / "step-40");
+  fs::create_directory_symlink("step-00000030", root / "step-00000050");
+  std::vector<std::uint64_t> steps;
+  for (const Candidate& candidate : CheckpointDirectory(root.path()).candidates())
+    steps.push_back(candidate.step);
+  EXPECT_THAT(steps, ElementsAre(100000000, 30, 2));
+}
+
+TEST(Directory, TheNewestWholeOneIsLoadedAndTheRestNamed) {
+  const TempFolder root;
+  for (const std::uint64_t step : {1, 2, 3, 4}) save_step(root.path(), step);
+  damage(Checkpoint::open(root / "step-00000004"), "model/conv1.weight");
+  fs::remove(root / "step-00000003/manifest.json");
+  const CheckpointDirectory directory(root.path());
+  // What the damaged one left in memory must be gone.
+  ArraySet loaded = small_model(0).zeros();
+  const auto result = directory.load_newest(loaded.targets());
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->checkpoint.manifest().step, 2U);
+  EXPECT_EQ(loaded, small_model(2));
+  ASSERT_EQ(result->skipped.size(), 2U);
+  EXPECT_THAT(result->skipped[0], HasSubstr("step-00000004"));
+  EXPECT_THAT(result->skipped[0], HasSubstr("array 'model/conv1.weight': bytes"));
+  EXPECT_THAT(result->skipped[0], HasSubstr("are damaged: crc32c is"));
+  EXPECT_THAT(result->skipped[1], HasSubstr("'manifest.json' cannot be opened: No such file"));
+  const auto verified = directory.newest_verified();
+  ASSERT_TRUE(verified);
+  EXPECT_EQ(verified->checkpoint.manifest().step, 2U);
+  EXPECT_EQ(verified->skipped, result->skipped);
+}
+
+TEST(Directory, NoneWholeIsAnErrorAndNotAFreshStart) {
+  const TempFolder root;
+  for (const std::uint64_t step : {1, 2})
+    damage(Checkpoint::open(save_step(root.path(), step).path), "optim/step");
+  const std::string error =
+      error_of([&] { static_cast<void>(CheckpointDirectory(root.path()).newest_verified()); });
+  EXPECT_THAT(error, HasSubstr("none of the 2 checkpoints"));
+  EXPECT_THAT(error, HasSubstr("step-00000002"));
+  EXPECT_THAT(error, HasSubstr("to start afresh all the same"));
+}
+
+TEST(Directory, AManifestUnderAnotherStepIsNotLoaded) {
+  const TempFolder root;
+  save_step(root.path(), 1);
+  fs::copy(root / "step-00000001", root / "step-00000009", fs::copy_options::recursive);
+  const auto result = CheckpointDirectory(root.path()).newest_verified();
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->checkpoint.manifest().step, 1U);
+  EXPECT_THAT(result->skipped.at(0), HasSubstr("its manifest says step 1"));
+  // By its path, a copy is as good as the original.
+  fs::rename(root / "step-00000009", root / "best");
+  EXPECT_TRUE(test::holds(Checkpoint::open(root / "best"), small_model(1)));
+}
+
+TEST(Directory, AnErrorThatIsNotDamageIsNotPassedOver) {
+  const TempFolder root;
+  for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
+  ArraySet other;
+  other.add("model/conv1.weight", DType::kFloat32, {40, 1000});
+  EXPECT_THROW(static_cast<void>(CheckpointDirectory(root.path()).load_newest(other.targets())),
+               MismatchError);
+}
+
+TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
+  const TempFolder root;
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  ArraySet wrong;
+  wrong.add("model/conv1.weight", DType::kFloat32, {40, 999});
+  wrong.add("model/conv1.bias", DType::kFloat16, {40});
+  wrong.add("model/conv2.weight", DType::kFloat32, {1});
+  const std::string error = error_of([&] { checkpoint.read_into(wrong.targets()); });
+  EXPECT_THAT(error, HasSubstr("missing in the checkpoint: 'model/conv2.weight';"));
+  EXPECT_THAT(error, HasSubstr("not expected here: 'model/empty', 'model/fc.weight', 'optim/step', "
+                               "'rng/rank-0/cpu';"));
+  EXPECT_THAT(error, HasSubstr("'model/conv1.weight' is float32 [40, 1000] there and float32 "
+                               "[40, 999] here, 'model/conv1.bias' is float32 [40] there and "
+                               "float16 [40] here;"));
+  EXPECT_THAT(error, HasSubstr("build the same model"));
+  ArraySet many;
+  for (int i = 0; i < 13; ++i) many.add(fmt::format("x{}", i), DType::kInt8, {1});
+  EXPECT_THAT(error_of([&] { checkpoint.read_into(many.targets(), Match::kSubset); }),
+              HasSubstr("'x9' and 3 more;"));
+}
+
+TEST(Checkpoint, TargetsOfTheWrongSizeAreNotWrittenTo) {
+  const TempFolder root;
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  std::vector<std::byte> memory(8);
+  const MutableArrayView small{"model/conv1.bias", DType::kFloat32, {40}, memory};
+  EXPECT_THAT(error_of([&] {
+                checkpoint.read_into({&small, 1}, Match::kSubset);
+              }),
+              HasSubstr("takes 160 bytes, not 8"));
+  const MutableArrayView twice[] = {{"optim/step", DType::kInt64, {}, memory},
+                                    {"optim/step", DType::kInt64, {}, memory}};
+  EXPECT_THAT(error_of([&] { checkpoint.read_into(twice, Match::kSubset); }),
+              HasSubstr("'optim/step' is asked for twice"));
+}
+
+// Beyond what is read through the page cache: to pages of their own, and to what lies beside them.
+TEST(Checkpoint, LargeArraysReachAnyAddress) {
+  constexpr std::size_t kPage = 4096;
+  const TempFolder root;
+  ArraySet large;
+  large.add("pages", DType::kUInt8, {1 << 20});
+  large.add("odd", DType::kUInt8, {(1 << 20) + 123});
+  CheckpointDirectory(root.path()).save(1, test::test_owner(), large.views(), {});
+  const Checkpoint checkpoint = Checkpoint::open(root / "step-00000001");
+  for (const ArrayView& array : large.views())
+    for (const std::size_t misplaced : {0, 8, 64}) {
+      std::vector<std::byte> memory(array.bytes.size() + 2 * kPage, std::byte{0});
+      const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+      const auto place = std::span(memory).subspan((kPage - address % kPage) % kPage + misplaced,
+                                                   array.bytes.size());
+      const MutableArrayView target{array.name, array.dtype, array.shape, place};
+      checkpoint.read_into({&target, 1}, Match::kSubset);
+      EXPECT_TRUE(std::ranges::equal(place, array.bytes)) << array.name << " at " << misplaced;
+      EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(memory, std::byte{0})), 2 * kPage)
+          << "nothing beside it";
+    }
+}
+
+TEST(Checkpoint, PartsCanBeRead) {
+  const TempFolder root;
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  ArraySet expected;
+  expected.add("model/fc.weight", DType::kBFloat16, {33, 1001}, 1);
+  ArraySet loaded = expected.zeros();
+  checkpoint.read_into(loaded.targets(), Match::kSubset);
+  EXPECT_EQ(loaded, expected);
+  EXPECT_EQ(checkpoint.read("model/empty").shape, (Shape{0, 7}));
+  EXPECT_TRUE(checkpoint.read("optim/step").shape.empty());
+  EXPECT_THROW(checkpoint.read("model"), MismatchError);
+}
+
+TEST(Checkpoint, ProgressCountsEveryByteOnce) {
+  const TempFolder root;
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  std::uint64_t last = 0;
+  std::uint64_t total = 0;
+  for (const unsigned threads : {1U, 4U}) {
+    last = 0;
+    checkpoint.verify({threads, [&](std::uint64_t done, std::uint64_t all) {
+                         EXPECT_GT(done, last);
+                         last = done;
+                         total = all;
+                       }});
+    EXPECT_EQ(last, total);
+    EXPECT_GT(total, 200000U);
+  }
+}
+
+TEST(Checkpoint, WhatIsNoneIsNamed) {
+  const TempFolder top;
+  EXPECT_THAT(error_of([&] { Checkpoint::open(top / "missing"); }),
+              HasSubstr("missing' is not a checkpoint: No such file"));
+  EXPECT_THAT(error_of([&] { Checkpoint::open(top.path()); }), HasSubstr("'manifest.json' cannot"));
+  std::ofstream(top / "file") << "x";
+  EXPECT_THAT(error_of([&] { Checkpoint::open(top / "file"); }), HasSubstr("Not a directory"));
+}
+
+TEST(Load, LooksAgainIfWhatWasListedIsGoneAndSomethingNewerIsThere) {
+  const TempFolder root(test::On::kMemory);
+  CheckpointDirectory directory(root.path(), test::small_options());
+  directory.save(1, test::test_owner(), small_model(1).views(), test::test_info());
+  // While step 1 is read, another process saves step 2 and removes step 1.
+  bool first = true;
+  const ReadOptions options{1, [&](std::uint64_t, std::uint64_t) {
+                              if (!std::exchange(first, false)) return;
+                              directory.save(2, test::test_owner(), small_model(2).views(),
+                                             test::test_info());
+                              std::filesystem::resize_file(root / "step-00000001/model.h5", 9000);
+                              std::filesystem::remove_all(root / "step-00000001");
+                            }};
+  test::ArraySet memory = small_model(1).zeros();
+  const auto loaded = directory.load_newest(memory.targets(), Match::kExact, options);
+  ASSERT_TRUE(loaded.has_value());
+  EXPECT_EQ(loaded->checkpoint.manifest().step, 2U);
+  EXPECT_EQ(memory, small_model(2));
+  EXPECT_THAT(loaded->skipped, testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace ddp::ckpt
