@@ -160,3 +160,14 @@ change_behind_its_back() {
   run node
   [ -z "$(severity gpu.present)$(severity gpu.health)" ]
 }
+
+@test "of a site's file only the part for the command that runs is obeyed" {
+  mkdir bin
+  printf '#!/bin/sh\ntouch drained\n' > bin/scontrol
+  chmod +x bin/scontrol
+  printf '%s\n' '[net]' 'json=net.json' 'want=7' 'out=net' 'act=true' '[node]' 'json=node.json' > site.ini
+  PATH=$work/bin:$PATH run -2 timeout 20 "$check" --config site.ini node --name here --dir /nowhere
+  [[ $output == *'to drain it'* && $output != *'wanted'* ]]
+  [ "$(severity storage.dir)" = CRITICAL ]
+  [ ! -e net.json ] && [ ! -e net ] && [ ! -e drained ]
+}

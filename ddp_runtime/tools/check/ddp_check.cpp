@@ -58,11 +58,13 @@ int run(int argc, char** argv) {
   app.fallthrough();
   // Repeated options: the last one counts, so that scripts can put their own after a site's.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  tools::CheckOutputs outputs;
+  // Of their own: a file for --config sets options of both, whichever is run.
+  tools::CheckOutputs node_outputs;
+  tools::CheckOutputs net_outputs;
   tools::NodeArguments node;
   tools::NetArguments net;
-  tools::add_node(app, node, outputs);
-  tools::add_net(app, net, outputs);
+  tools::add_node(app, node, node_outputs);
+  tools::add_net(app, net, net_outputs);
   tools::SimulateArguments simulation;
   tools::add_simulate(app, simulation);
   tools::NcclEndArguments nccl_end;
@@ -76,7 +78,8 @@ int run(int argc, char** argv) {
   }
   if (app.got_subcommand("nccl-end")) return tools::run_nccl_end(nccl_end);
   if (app.got_subcommand("simulate")) return tools::run_simulate(simulation);
-  return app.got_subcommand("node") ? tools::run_node(node, outputs) : tools::run_net(net, outputs);
+  return app.got_subcommand("node") ? tools::run_node(node, node_outputs)
+                                    : tools::run_net(net, net_outputs);
 }
 
 }  // namespace
