@@ -1,9 +1,9 @@
 #include "ddp_runtime/check/net/measure/tcp.h"
 
 #include <fmt/format.h>
+#include <linux/tcp.h>  // not netinet/: a file compiled together with this one needs it
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
