@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "ddp_runtime/comm/errors.h"
-#include "ddp_runtime/parallel/torch_compat.h"
+#include "ddp_runtime/torch_compat.h"
 
 namespace ddp::amp {
 namespace {

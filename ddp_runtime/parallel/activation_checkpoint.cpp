@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-#include "ddp_runtime/parallel/torch_compat.h"
+#include "ddp_runtime/torch_compat.h"
 
 namespace ddp {
 namespace {

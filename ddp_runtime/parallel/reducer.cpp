@@ -8,8 +8,8 @@
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
-#include "ddp_runtime/parallel/torch_compat.h"
 #include "ddp_runtime/parallel/used_parameters.h"
+#include "ddp_runtime/torch_compat.h"
 
 namespace ddp {
 namespace {
