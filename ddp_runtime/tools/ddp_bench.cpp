@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -40,6 +41,7 @@ constexpr const char* kExamples = R"(Examples:
 
 constexpr double kMebibyte = 1048576;
 
+// Of one command. Each has its own: a file for --config sets options of all, whichever is run.
 struct Options {
   std::string json_file;
   int threads = 0;
@@ -270,13 +272,13 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("ddp-bench {}", ddp::kVersion));
   app.set_config("--config", "", "Read options from a file (name=value lines)");
   app.require_subcommand(1);
-  Options options;
-  const auto* step = add_step(app, options);
-  const auto* memory = add_memory(app, options);
-  const auto* allreduce = add_allreduce(app, options);
-  const auto* ckpt = add_ckpt(app, options);
-  const auto* async = add_async(app, options);
-  add_timeline(app, options);
+  std::map<std::string, Options> of_command;
+  const auto* step = add_step(app, of_command["step"]);
+  const auto* memory = add_memory(app, of_command["memory"]);
+  const auto* allreduce = add_allreduce(app, of_command["allreduce"]);
+  const auto* ckpt = add_ckpt(app, of_command["ckpt"]);
+  const auto* async = add_async(app, of_command["async"]);
+  add_timeline(app, of_command["timeline"]);
 
   const bool speaks = ddp::comm::rank_from_environment() == 0;
   try {
@@ -286,6 +288,7 @@ int main(int argc, char** argv) {
     if (speaks) fmt::print(stderr, "ddp-bench: {}; see --help\n", e.what());
     return 2;
   }
+  Options& options = of_command.at(app.get_subcommands().front()->get_name());
   complete(options);
   if (options.plain) return print_plain_memory(options);
   return ddp::comm::run("ddp-bench", options.world, [&](ddp::comm::World& world) {

@@ -26,35 +26,42 @@ std::string program_name() {
   return fmt::format("ddp-report {}", kVersion);
 }
 
-struct Arguments {
-  std::string run;
-  std::vector<std::string> runs;
-  std::string a;
-  std::string b;
+// Each command has its own: a file for --config sets options of all, whichever is run.
+struct Outputs {
   std::string json;
   std::string markdown;
   std::string html;
-  std::optional<double> min_efficiency;
 };
 
-void add_outputs(CLI::App& command, Arguments& arguments) {
-  command.add_option("--html", arguments.html, "Write one self-contained HTML file")
+struct Arguments {
+  std::string run;
+  Outputs run_outputs;
+  std::vector<std::string> sweep;
+  Outputs sweep_outputs;
+  std::optional<double> min_efficiency;
+  std::string a;
+  std::string b;
+  Outputs compare_outputs;
+};
+
+void add_outputs(CLI::App& command, Outputs& outputs) {
+  command.add_option("--html", outputs.html, "Write one self-contained HTML file")
       ->type_name("FILE");
-  command.add_option("--json", arguments.json, "Write the same figures for machines")
+  command.add_option("--json", outputs.json, "Write the same figures for machines")
       ->type_name("FILE");
-  command.add_option("--markdown", arguments.markdown, "Write the same tables as Markdown")
+  command.add_option("--markdown", outputs.markdown, "Write the same tables as Markdown")
       ->type_name("FILE");
 }
 
 void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App& run = *app.add_subcommand("run", "Where the time of one run went, on each rank");
   run.add_option("DIR", arguments.run, "The --report-dir of the run, or its run.json")->required();
-  add_outputs(run, arguments);
+  add_outputs(run, arguments.run_outputs);
 
   CLI::App& sweep = *app.add_subcommand(
       "sweep", "How runs with different numbers of ranks scaled, and what was lost to what");
-  sweep.add_option("DIR", arguments.runs, "The --report-dir of each run")->required()->take_all();
-  add_outputs(sweep, arguments);
+  sweep.add_option("DIR", arguments.sweep, "The --report-dir of each run")->required()->take_all();
+  add_outputs(sweep, arguments.sweep_outputs);
   sweep
       .add_option("--min-efficiency", arguments.min_efficiency,
                   "Fail unless every number of ranks reaches this efficiency, as in 0.8")
@@ -67,39 +74,37 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   CLI::App& compare = *app.add_subcommand("compare", "What differs between two runs");
   compare.add_option("A", arguments.a, "The --report-dir of one run")->required();
   compare.add_option("B", arguments.b, "And of another one")->required();
-  add_outputs(compare, arguments);
+  add_outputs(compare, arguments.compare_outputs);
 }
 
-void write_outputs(const report::Document& document, const Arguments& arguments) {
-  if (!arguments.html.empty()) tools::write_file(arguments.html, report::to_html(document));
-  if (!arguments.json.empty()) {
+void write_outputs(const report::Document& document, const Outputs& outputs) {
+  if (!outputs.html.empty()) tools::write_file(outputs.html, report::to_html(document));
+  if (!outputs.json.empty()) {
     const auto replace = nlohmann::json::error_handler_t::replace;
-    tools::write_file(arguments.json,
-                      report::to_json(document).dump(2, ' ', false, replace) + "\n");
+    tools::write_file(outputs.json, report::to_json(document).dump(2, ' ', false, replace) + "\n");
   }
-  if (!arguments.markdown.empty()) {
-    tools::write_file(arguments.markdown, report::to_markdown(document));
+  if (!outputs.markdown.empty()) {
+    tools::write_file(outputs.markdown, report::to_markdown(document));
   }
 }
 
 // On a terminal: what to take away; the tables are in the files, or here if none was asked for.
-void print(const report::Document& document, const Arguments& arguments) {
-  const bool files =
-      !arguments.html.empty() || !arguments.json.empty() || !arguments.markdown.empty();
+void print(const report::Document& document, const Outputs& outputs) {
+  const bool files = !outputs.html.empty() || !outputs.json.empty() || !outputs.markdown.empty();
   if (!files) {
     std::fputs(report::to_markdown(document).c_str(), stdout);
     return;
   }
   fmt::print("{}\n", document.verdict);
   for (const auto& caution : document.cautions) fmt::print("Note: {}\n", caution);
-  for (const auto& file : {arguments.html, arguments.json, arguments.markdown}) {
+  for (const auto& file : {outputs.html, outputs.json, outputs.markdown}) {
     if (!file.empty()) fmt::print("wrote {}\n", file);
   }
 }
 
-void publish(const report::Document& document, const Arguments& arguments) {
-  write_outputs(document, arguments);
-  print(document, arguments);
+void publish(const report::Document& document, const Outputs& outputs) {
+  write_outputs(document, outputs);
+  print(document, outputs);
 }
 
 std::string efficiency_text(const report::Scaling& scaling, int world_size) {
@@ -125,19 +130,20 @@ int gate(const report::Scaling& scaling, const Arguments& arguments) {
 
 int run_command(const CLI::App& app, const Arguments& arguments) {
   if (app.got_subcommand("run")) {
-    publish(report::run_document(report::read_run(arguments.run), program_name()), arguments);
+    publish(report::run_document(report::read_run(arguments.run), program_name()),
+            arguments.run_outputs);
     return 0;
   }
   if (app.got_subcommand("compare")) {
     publish(report::compare_document(report::read_run(arguments.a), report::read_run(arguments.b),
                                      program_name()),
-            arguments);
+            arguments.compare_outputs);
     return 0;
   }
   std::vector<report::RunRecord> runs;
-  for (const auto& directory : arguments.runs) runs.push_back(report::read_run(directory));
+  for (const auto& directory : arguments.sweep) runs.push_back(report::read_run(directory));
   const report::Scaling scaling = report::analyse(std::move(runs));
-  publish(report::sweep_document(scaling, program_name()), arguments);
+  publish(report::sweep_document(scaling, program_name()), arguments.sweep_outputs);
   return gate(scaling, arguments);
 }
 

@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
+#include <memory>
+#include <string>
 
 #include "hdf5_ckpt/ddp_ckpt/commands.h"
 #include "slurm_ddp/version.h"
@@ -33,20 +35,29 @@ constexpr const char* kExamples =
     "  ddp-ckpt convert ckpt/ m.safetensors --prefix model/   weights for other programs\n\n"
     "Exit status: 0 all is well, 1 something is damaged, different or missing, 2 wrong usage.";
 
-// What the command line asks for; `work` is set by the chosen command.
+// What the command line asks of one command. Each has its own: a file for --config sets options of
+// all commands, whichever is run.
 struct Request {
   tool::Output output;
   std::string path;
   std::string other;
   std::string prefix;
   bool verify = false;
-  std::function<int()> work;
 };
 
-CLI::App* add_command(CLI::App& app, Request& request, const char* name, const char* description) {
+using Work = std::function<int()>;  // of the chosen command
+
+// A command whose options go to `request` and that does `run(*request)`.
+template <class Run>
+CLI::App& add_command(CLI::App& app, Work& work, const char* name, const char* description,
+                      const std::shared_ptr<Request>& request, Run run) {
   CLI::App* command = app.add_subcommand(name, description);
-  command->add_flag("--json", request.output.json, "Print JSON");
-  return command;
+  command->callback([&work, request, run] { work = [request, run] { return run(*request); }; });
+  return *command;
+}
+
+void add_json(CLI::App& command, Request& request) {
+  command.add_flag("--json", request.output.json, "Print JSON");
 }
 
 void add_threads(CLI::App& command, Request& request) {
@@ -55,73 +66,87 @@ void add_threads(CLI::App& command, Request& request) {
       ->capture_default_str();
 }
 
-void add_commands(CLI::App& app, Request& request) {
-  CLI::App* ls = add_command(app, request, "ls", "List the checkpoints of a directory");
-  ls->add_option("ROOT", request.path, "Checkpoint directory")->required();
-  ls->add_flag("--verify", request.verify,
-               "Read every byte of each before saying that it is whole");
-  add_threads(*ls, request);
-  ls->callback([&] {
-    request.work = [&] { return tool::run_ls(request.path, request.verify, request.output); };
-  });
+void add_ls(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& ls = add_command(app, work, "ls", "List the checkpoints of a directory", request,
+                             [](Request& r) { return tool::run_ls(r.path, r.verify, r.output); });
+  add_json(ls, *request);
+  ls.add_option("ROOT", request->path, "Checkpoint directory")->required();
+  ls.add_flag("--verify", request->verify,
+              "Read every byte of each before saying that it is whole");
+  add_threads(ls, *request);
+}
 
-  CLI::App* show = add_command(app, request, "show", "Show what a checkpoint holds");
-  show->add_option("PATH", request.path, "Checkpoint, or a directory for its newest one")
+void add_show(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& show = add_command(app, work, "show", "Show what a checkpoint holds", request,
+                               [](Request& r) { return tool::run_show(r.path, r.output); });
+  add_json(show, *request);
+  show.add_option("PATH", request->path, "Checkpoint, or a directory for its newest one")
       ->required();
-  show->callback(
-      [&] { request.work = [&] { return tool::run_show(request.path, request.output); }; });
+}
 
-  CLI::App* verify = add_command(app, request, "verify", "Read every byte, name what is damaged");
-  verify->add_option("PATH", request.path, "Checkpoint, or a directory for all of them")
+void add_verify(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& verify =
+      add_command(app, work, "verify", "Read every byte, name what is damaged", request,
+                  [](Request& r) { return tool::run_verify(r.path, r.output); });
+  add_json(verify, *request);
+  verify.add_option("PATH", request->path, "Checkpoint, or a directory for all of them")
       ->required();
-  add_threads(*verify, request);
-  verify->callback(
-      [&] { request.work = [&] { return tool::run_verify(request.path, request.output); }; });
+  add_threads(verify, *request);
+}
 
-  CLI::App* view = app.add_subcommand(
-      "view", "Make view.h5, through which h5py sees arrays whole that are stored in parts");
-  view->add_option("PATH", request.path, "Checkpoint, or a directory for its newest one")
+void add_view(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& view =
+      add_command(app, work, "view",
+                  "Make view.h5, through which h5py sees arrays whole that are stored in parts",
+                  request, [](Request& r) { return tool::run_view(r.path); });
+  view.add_option("PATH", request->path, "Checkpoint, or a directory for its newest one")
       ->required();
-  view->callback([&] { request.work = [&] { return tool::run_view(request.path); }; });
+}
 
-  CLI::App* convert = app.add_subcommand(
-      "convert", "To and from .safetensors and .pt (torch.save) files, and from HDF5");
-  convert->add_option("FROM", request.path, "Checkpoint (or directory, for its newest), or a file")
+void add_convert(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& convert = add_command(
+      app, work, "convert", "To and from .safetensors and .pt (torch.save) files, and from HDF5",
+      request, [](Request& r) { return tool::run_convert(r.path, r.other, r.prefix, r.output); });
+  convert.add_option("FROM", request->path, "Checkpoint (or directory, for its newest), or a file")
       ->required();
-  convert->add_option("TO", request.other, "File, or checkpoint directory, that is made")
+  convert.add_option("TO", request->other, "File, or checkpoint directory, that is made")
       ->required();
-  convert->add_option("--prefix", request.prefix,
-                      "Only arrays whose names start so, without it; or what to put before names");
-  add_threads(*convert, request);
-  convert->callback([&] {
-    request.work = [&] {
-      return tool::run_convert(request.path, request.other, request.prefix, request.output);
-    };
-  });
+  convert.add_option("--prefix", request->prefix,
+                     "Only arrays whose names start so, without it; or what to put before names");
+  add_threads(convert, *request);
+}
 
-  CLI::App* diff = add_command(app, request, "diff", "Compare two checkpoints array by array");
-  diff->add_option("A", request.path, "Checkpoint, or a directory for its newest one")->required();
-  diff->add_option("B", request.other, "The same")->required();
-  add_threads(*diff, request);
-  diff->callback([&] {
-    request.work = [&] { return tool::run_diff(request.path, request.other, request.output); };
-  });
+void add_diff(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& diff =
+      add_command(app, work, "diff", "Compare two checkpoints array by array", request,
+                  [](Request& r) { return tool::run_diff(r.path, r.other, r.output); });
+  add_json(diff, *request);
+  diff.add_option("A", request->path, "Checkpoint, or a directory for its newest one")->required();
+  diff.add_option("B", request->other, "The same")->required();
+  add_threads(diff, *request);
 }
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-ckpt");
-  Request request;
+  Work work;
   app.footer(kExamples);
   app.set_version_flag("--version", std::string("ddp-ckpt ") + ddp::kVersion);
   app.set_config("--config", "", "Read options from a file");
   app.require_subcommand(1);
-  add_commands(app, request);
+  for (const auto add : {add_ls, add_show, add_verify, add_view, add_convert, add_diff})
+    add(app, work);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
-  return request.work();
+  return work();
 }
 
 }  // namespace

@@ -41,6 +41,17 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   done
 }
 
+@test "of a file with options only those for the command that runs count" {
+  printf '%s\n' '[show]' 'json=true' '[ls]' 'verify=true' '[diff]' "B=$ROOT/other" > "$ROOT/../site.ini"
+  run "$CKPT_BIN" --config "$ROOT/../site.ini" ls "$ROOT"
+  [ "$status" -eq 0 ]
+  [[ "${lines[1]}" =~ yes$ ]] # verified, and no JSON
+  run "$CKPT_BIN" --config "$ROOT/../site.ini" convert "$STEP" "$ROOT/../model.safetensors"
+  [ "$status" -eq 0 ]
+  [ -e "$ROOT/../model.safetensors" ]
+  [ ! -e "$ROOT/other" ]
+}
+
 @test "ls lists the newest first and does not claim to have read" {
   run "$CKPT_BIN" ls "$ROOT"
   [ "$status" -eq 0 ]

@@ -188,6 +188,17 @@ class Reports(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot write /dev/full: writing failed: No space left on device", done.stderr)
 
+    def test_a_file_with_options_for_all_commands(self):
+        (self.path / "run0").mkdir()
+        (self.path / "run0" / "run.json").write_text(json.dumps(strong(2)))
+        (self.path / "site.toml").write_text(f'[sweep]\njson="{self.path}/of_sweep"\n'
+                                             f'[run]\nmarkdown="{self.path}/of_run"\n')
+        done = subprocess.run([DDP_REPORT, "--config", str(self.path / "site.toml"), "run", str(self.path / "run0")],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.path / "of_run").exists())
+        self.assertFalse((self.path / "of_sweep").exists())
+
 
 if __name__ == "__main__":
     unittest.main()
