@@ -6,13 +6,14 @@
 #include <set>
 
 #include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/check/net/judge/judge_collective.h"
+#include "ddp_runtime/check/net/collective_stage.h"
 #include "ddp_runtime/check/net/judge/judge_drift.h"
 #include "ddp_runtime/check/net/judge/judge_leaves.h"
 #include "ddp_runtime/check/net/judge/judge_membership.h"
 #include "ddp_runtime/check/net/judge/judge_names.h"
 #include "ddp_runtime/check/net/judge/judge_transport.h"
 #include "ddp_runtime/check/net/measurements.h"
+#include "ddp_runtime/check/net/mpi_start.h"
 #include "ddp_runtime/check/net/pair_stage.h"
 #include "ddp_runtime/check/net/path_stage.h"
 #include "ddp_runtime/check/net/rails.h"
@@ -25,11 +26,6 @@ using nlohmann::json;
 // Names that every node resolves; more would be a burden for the name servers.
 constexpr std::size_t kMostNames = 64;
 constexpr std::chrono::milliseconds kNamePatience{5000};
-// Of collectives, in float32.
-constexpr std::size_t kLargeElements = std::size_t{4} << 20;  // 16 MiB
-constexpr int kLargeIterations = 5;
-constexpr std::size_t kSmallElements = 2;
-constexpr int kSmallIterations = 20;
 constexpr std::uint64_t kExchangesOfAWay = 1'000'000;
 
 // What a node's devices have carried, and the modules of its MPI library.
@@ -83,16 +79,12 @@ class Programme {
   void measure_rail(const std::string& rail);
   void measure_devices(Stage stage, const DevicePlan& plan);
   void measure_mpi();
-  bool join_world();
-  CollectiveMeasured run_collective(Collective collective, std::size_t elements, int iterations);
   void measure_collectives();
-  void add_collective(const CollectiveMeasured& measured, const BusBandwidth& bandwidth);
   std::size_t count_present() const;
   Finding no_pair() const;
   void add_figures(const Way& way, const std::vector<PairResult>& results);
   std::string good_news() const;
   std::optional<double> link_rate(int rank, const Way& way) const;
-  void mpi_not_run(const std::string& why);
 
   Leader& leader_;
   const NetOptions& options_;
@@ -309,131 +301,39 @@ void Programme::add_figures(const Way& way, const std::vector<PairResult>& resul
                            summary.median_per_second / kGB, summary.lowest_per_second / kGB);
 }
 
-void Programme::mpi_not_run(const std::string& why) {
-  verdict_.findings.add(Finding{.check = "mpi.pairs",
-                                .severity = Severity::unknown,
-                                .rule = "MPI is measured between all nodes",
-                                .evidence = why,
-                                .action = "mend the other findings and run it again"});
-}
-
 void Programme::measure_mpi() {
   const auto expected = static_cast<std::size_t>(options_.step.size);
   if (leader_.present().size() < expected || !leader_.all_reachable()) {
-    return mpi_not_run("not run: MPI starts only with all tasks, and some are missing or silent");
+    verdict_.findings.add(
+        mpi_not_run("not run: MPI starts only with all tasks, and some are missing or silent"));
+    return;
   }
   keep_so_far();
-  if (!join_world()) return;
+  options_.progress("MPI is started");
+  auto failures = start_mpi(leader_, options_.join_limit, options_.pair_limit);
+  if (!failures.empty()) return verdict_.findings.add(std::move(failures));
   const auto broken = measure_pairs({Stage::mpi, "mpi", "MPI", ""});
   if (broken.empty()) {
     measure_collectives();
   } else {
-    mpi_not_run("ended early, because MPI cannot go on after an error: " + broken);
+    verdict_.findings.add(
+        mpi_not_run("ended early, because MPI cannot go on after an error: " + broken));
   }
   if (leader_.all_reachable()) {
     leader_.ask_all({{"do", "leave_world"}}, "leaving MPI", options_.join_limit);
   }
 }
 
-bool Programme::join_world() {
-  options_.progress("MPI is started");
-  const json order{{"do", "join_world"}, {"limit_ms", options_.pair_limit.count()}};
-  ByRank answers = leader_.ask_all({{"do", "start_mpi"}}, "the start of MPI", options_.join_limit);
-  if (leader_.all_reachable() && answers.size() == leader_.present().size()) {
-    answers = leader_.ask_all(order, "the start of MPI", options_.join_limit);
-  }
-  std::string first_error;
-  for (const auto& [rank, answer] : answers) {
-    if (answer.contains("error") && first_error.empty()) first_error = answer.at("error");
-  }
-  if (first_error.empty() && answers.size() == leader_.present().size()) return true;
-  Finding finding{
-      .check = "mpi.join",
-      .severity = Severity::critical,
-      .value = fmt::format("{} of {} tasks joined", answers.size(), leader_.present().size()),
-      .expected = "one MPI world of all tasks",
-      .rule = "MPI connects all tasks of the step",
-      .evidence = first_error,
-      .action = "start the step with `srun --mpi=pmix`, or leave MPI out with --no-mpi"};
-  if (first_error.empty()) {
-    finding.evidence = fmt::format(
-        "no result within {:g} s; TCP between the nodes works, so look "
-        "at the MPI library's choice of network",
-        std::chrono::duration<double>(options_.join_limit).count());
-  } else {
-    finding.value = "failed";
-  }
-  // A task that was lost on the way is a finding of its own.
-  if (leader_.all_reachable() || !first_error.empty()) verdict_.findings.add(finding);
-  mpi_not_run("not run: MPI did not start");
-  return false;
-}
-
-CollectiveMeasured Programme::run_collective(Collective collective, std::size_t elements,
-                                             int iterations) {
-  CollectiveMeasured measured;
-  measured.collective = collective;
-  measured.ranks = options_.step.size;
-  const auto ranks = static_cast<std::size_t>(options_.step.size);
-  const bool shared = collective != Collective::all_reduce;  // each rank has as much of it
-  measured.elements = shared ? (elements + ranks - 1) / ranks * ranks : elements;
-  const CollectiveOrder order{collective, options_.seed, measured.elements, iterations};
-  const std::string title = title_of(collective);
-  options_.progress(title + " over all tasks");
-  std::string error;
-  for (const auto& [rank, answer] :
-       leader_.ask_all(to_message(order), "the " + title, options_.pair_limit * (iterations + 1))) {
-    if (answer.contains("error")) {
-      if (!answer.contains("of_peer") || error.empty()) error = answer.at("error");
-      continue;
-    }
-    measured.results[rank] = collective_result_from(answer);
-    measured.nodes[rank] = leader_.present().at(rank).node;
-  }
-  if (!error.empty()) mpi_not_run(fmt::format("the {} failed: {}", title, error));
-  return measured;
-}
-
-// Each with much data, for the speed; then an all-reduce of little, which takes as long as the way.
 void Programme::measure_collectives() {
-  bool sums_right = true;
-  for (const Collective collective : kCollectives) {
-    const bool first = collective == Collective::all_reduce;
-    const auto measured = run_collective(collective, kLargeElements, kLargeIterations);
-    auto wrong = judge_collective_data(measured);
-    if (first) sums_right = wrong.empty();
-    verdict_.findings.add(std::move(wrong));
-    verdict_.findings.add(judge_collective_speed(
-        measured, first ? options_.fewest_bus_bytes_per_second : std::nullopt));
-    const auto bandwidth = bus_bandwidth(measured);
-    if (!bandwidth || !leader_.all_reachable()) return;
-    add_collective(measured, *bandwidth);
-    measured_ +=
-        first ? fmt::format("; all-reduce {:.3g} GB/s on the bus", bandwidth->bus_per_second / kGB)
-              : fmt::format(", {} {:.3g}", title_of(collective), bandwidth->bus_per_second / kGB);
-  }
-  const auto little = run_collective(Collective::all_reduce, kSmallElements, kSmallIterations);
-  if (sums_right) verdict_.findings.add(judge_collective_data(little));  // else it is known
-  const auto latency = bus_bandwidth(little);
-  if (!latency) return;
-  verdict_.figures.emplace_back("allreduce_latency_us", latency->seconds / kMicrosecond);
-  measured_ += fmt::format(", all-reduce of {} bytes {:.3g} us", little.elements * sizeof(float),
-                           latency->seconds / kMicrosecond);
-}
-
-void Programme::add_collective(const CollectiveMeasured& measured, const BusBandwidth& bandwidth) {
-  const std::string name = name_of(measured.collective);
-  std::string figure = name;
-  std::erase(figure, '_');
-  verdict_.figures.emplace_back(figure + "_busbw_GBps", bandwidth.bus_per_second / kGB);
-  verdict_.measurements[name] = {{"bytes", measured.elements * sizeof(float)},
-                                 {"ranks", measured.ranks},
-                                 {"seconds_p50", bandwidth.seconds},
-                                 {"algbw_GBps", bandwidth.algorithm_per_second / kGB},
-                                 {"busbw_GBps", bandwidth.bus_per_second / kGB},
-                                 {"factor", bandwidth.factor},
-                                 {"definition", fmt::format("busbw = bytes / seconds * {}",
-                                                            bus_factor_text(measured.collective))}};
+  CollectivesMeasured measured =
+      ddp::check::measure_collectives(leader_,
+                                      {options_.step.size, options_.seed, options_.pair_limit,
+                                       options_.fewest_bus_bytes_per_second},
+                                      options_.progress);
+  verdict_.findings.add(std::move(measured.findings));
+  verdict_.figures.insert(verdict_.figures.end(), measured.figures.begin(), measured.figures.end());
+  verdict_.measurements.update(measured.measurements);
+  measured_ += measured.words;
 }
 
 std::string Programme::good_news() const {

@@ -1,0 +1,39 @@
+// Collectives over all tasks of the step, by MPI, every result verified.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/net/step/leader.h"
+
+namespace ddp::check {
+
+struct CollectiveStageOptions {
+  int ranks = 0;
+  std::uint64_t seed = 1;                   // of the data
+  std::chrono::milliseconds limit{};        // for one collective
+  std::optional<double> fewest_per_second;  // bytes on the bus that an all-reduce must reach
+};
+
+// As it becomes part of the verdict.
+struct CollectivesMeasured {
+  std::vector<Finding> findings;
+  std::vector<std::pair<std::string, double>> figures;
+  nlohmann::json measurements = nlohmann::json::object();
+  std::string words;  // "; all-reduce 1.2 GB/s on the bus, ..."
+};
+
+// Each with much data, for the speed; then an all-reduce of little, which takes as long as the way.
+// Ends early when a task does not answer. All tasks must be in one MPI world.
+CollectivesMeasured measure_collectives(
+    Leader& leader, const CollectiveStageOptions& options,
+    const std::function<void(const std::string& line)>& progress);
+
+}  // namespace ddp::check

@@ -1,0 +1,57 @@
+#include "ddp_runtime/check/net/mpi_start.h"
+
+#include <fmt/format.h>
+
+namespace ddp::check {
+namespace {
+
+std::string first_error(const ByRank& answers) {
+  for (const auto& [rank, answer] : answers) {
+    if (answer.contains("error")) return answer.at("error");
+  }
+  return {};
+}
+
+}  // namespace
+
+Finding mpi_not_run(const std::string& why) {
+  return {.check = "mpi.pairs",
+          .severity = Severity::unknown,
+          .rule = "MPI is measured between all nodes",
+          .evidence = why,
+          .action = "mend the other findings and run it again"};
+}
+
+std::vector<Finding> start_mpi(Leader& leader, std::chrono::milliseconds limit,
+                               std::chrono::milliseconds patience) {
+  const std::size_t tasks = leader.present().size();
+  ByRank answers = leader.ask_all({{"do", "start_mpi"}}, "the start of MPI", limit);
+  if (leader.all_reachable() && answers.size() == tasks) {
+    const nlohmann::json order{{"do", "join_world"}, {"limit_ms", patience.count()}};
+    answers = leader.ask_all(order, "the start of MPI", limit);
+  }
+  const std::string error = first_error(answers);
+  if (error.empty() && answers.size() == tasks) return {};
+  Finding finding{
+      .check = "mpi.join",
+      .severity = Severity::critical,
+      .value = "failed",
+      .expected = "one MPI world of all tasks",
+      .rule = "MPI connects all tasks of the step",
+      .evidence = error,
+      .action = "start the step with `srun --mpi=pmix`, or leave MPI out with --no-mpi"};
+  if (error.empty()) {
+    finding.value = fmt::format("{} of {} tasks joined", answers.size(), tasks);
+    finding.evidence = fmt::format(
+        "no result within {:g} s; TCP between the nodes works, so look at the MPI library's choice "
+        "of network",
+        std::chrono::duration<double>(limit).count());
+  }
+  std::vector<Finding> findings;
+  // A task that was lost on the way is a finding of its own.
+  if (leader.all_reachable() || !error.empty()) findings.push_back(finding);
+  findings.push_back(mpi_not_run("not run: MPI did not start"));
+  return findings;
+}
+
+}  // namespace ddp::check
