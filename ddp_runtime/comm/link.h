@@ -16,6 +16,7 @@
 
 namespace ddp::comm {
 
+// Neither segment_bytes nor window may be 0: the group's constructor throws std::invalid_argument.
 struct LinkLimits {
   // Messages travel in segments of this many bytes, so that work on one overlaps the next. Tests
   // set a few bytes to reach the many-segment paths with small data.

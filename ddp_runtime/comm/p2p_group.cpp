@@ -32,6 +32,8 @@ std::uint64_t hash_on(std::uint64_t hash, std::string_view text) {
 }
 
 LinkLimits whole_elements(LinkLimits limits) {
+  require(limits.segment_bytes > 0 && limits.window > 0,
+          "messages need segments of a byte at least, and one of them under way");
   // Segments are reduced one by one, so each must hold whole elements of any type.
   limits.segment_bytes = (limits.segment_bytes + 7) / 8 * 8;
   return limits;

@@ -16,14 +16,20 @@ void run_ranks(int ranks, const std::function<void(Group&)>& body, GroupOptions 
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
 
   const auto run_rank = [&](int rank) {
-    const auto r = static_cast<std::size_t>(rank);
     const auto connect = [&network, rank] { return network.connect(rank); };
-    P2pGroup group(connect(), failures, options, connect);
+    const auto fail = [&](const std::exception& e) {
+      errors[static_cast<std::size_t>(rank)] = std::current_exception();
+      failures.fail({rank, e.what()});
+    };
     try {
-      body(group);
+      P2pGroup group(connect(), failures, options, connect);
+      try {
+        body(group);
+      } catch (const std::exception& e) {
+        fail(e);  // before the group ends: peers may be waiting for this rank
+      }
     } catch (const std::exception& e) {
-      errors[r] = std::current_exception();
-      failures.fail({rank, e.what()});  // before the group ends: peers may be waiting for this rank
+      fail(e);
     }
   };
 

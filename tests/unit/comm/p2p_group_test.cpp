@@ -18,6 +18,12 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
+TEST(P2pGroup, SegmentsThatHoldNothingAreRefused) {
+  for (const LinkLimits& limits : {LinkLimits{.segment_bytes = 0}, LinkLimits{.window = 0}}) {
+    EXPECT_THROW(run_ranks(2, [](Group&) {}, {.limits = limits}), std::invalid_argument);
+  }
+}
+
 TEST(P2pGroup, RunsCollectivesInTheOrderTheyWereAskedFor) {
   run_ranks(3, [](Group& group) {
     std::vector<std::int64_t> values(50, 1);
