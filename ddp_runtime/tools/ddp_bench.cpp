@@ -46,9 +46,10 @@ struct Options {
   std::string json_file;
   int threads = 0;
   bool plain = false;
-  double bucket_mb = 0;
+  double bucket_mb = static_cast<double>(bench::StepBenchOptions{}.buckets.bytes) / kMebibyte;
   std::int64_t context = 128;
-  double segment_kib = 0;
+  double segment_kib =
+      static_cast<double>(ddp::comm::WorldOptions{}.group.limits.segment_bytes) / 1024;
   bench::StepBenchOptions step;
   bench::AllreduceBenchOptions allreduce;
   bench::TimelineOptions timeline;
@@ -74,7 +75,6 @@ void add_model(CLI::App& command, Options& options) {
   command.add_option("--batch", options.step.batch, "Samples per rank")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  options.bucket_mb = static_cast<double>(options.step.buckets.bytes) / kMebibyte;
   command.add_option("--bucket-mb", options.bucket_mb, "Bucket size in MiB")
       ->check(ddp::tools::positive())
       ->capture_default_str();
@@ -116,7 +116,6 @@ CLI::App* add_memory(CLI::App& app, Options& options) {
 
 void add_segments(CLI::App& command, Options& options) {
   auto& limits = options.world.group.limits;
-  options.segment_kib = static_cast<double>(limits.segment_bytes) / 1024;
   command
       .add_option("--segment-kib", options.segment_kib, "Messages travel in segments this large")
       ->check(ddp::tools::positive())
