@@ -1,10 +1,14 @@
 #pragma once
 // Memory at an address that O_DIRECT accepts on every file system.
 
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
 #include <span>
-#include <vector>
 
 namespace ddp::ckpt {
 
@@ -19,15 +23,34 @@ inline bool begins_aligned(const std::byte* data, std::uint64_t offset) {
 // Allocates when first used: most threads of a small save never need theirs.
 class AlignedBuffer {
  public:
+  // Good until the next call; what is in it is of no meaning. Throws std::bad_alloc.
   std::span<std::byte> get(std::size_t size) {
-    if (storage_.size() < size + kAlignment) storage_.resize(size + kAlignment);
-    const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
-    const std::size_t pad = (kAlignment - address % kAlignment) % kAlignment;
-    return std::span(storage_).subspan(pad, size);
+    if (size_ < size) allocate(size);
+    return {memory_.get(), size};
   }
 
  private:
-  std::vector<std::byte> storage_;
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+  };
+
+  // Of huge pages where they fit: a disk takes a piece of memory in so many segments at most, and
+  // each page that does not lie beside the one before is one.
+  void allocate(std::size_t size) {
+    constexpr std::size_t kHugePage = std::size_t{2} << 20;
+    const std::size_t alignment = size < kHugePage ? kAlignment : kHugePage;
+    const std::size_t whole = (size + kAlignment - 1) / kAlignment * kAlignment;
+    size_ = 0;
+    void* memory = nullptr;
+    if (posix_memalign(&memory, alignment, whole) != 0) throw std::bad_alloc();
+    memory_.reset(static_cast<std::byte*>(memory));
+    size_ = whole;
+    if (whole >= kHugePage)
+      madvise(memory, whole / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish
+  }
+
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t size_ = 0;
 };
 
 }  // namespace ddp::ckpt
