@@ -5,9 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <span>
 
 namespace ddp::ckpt {
@@ -25,32 +23,27 @@ class AlignedBuffer {
  public:
   // Good until the next call; what is in it is of no meaning. Throws std::bad_alloc.
   std::span<std::byte> get(std::size_t size) {
-    if (size_ < size) allocate(size);
-    return {memory_.get(), size};
+    if (memory_.size() < size) memory_ = allocate(size);
+    return memory_.first(size);
   }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
-  };
-
   // Of huge pages where they fit: a disk takes a piece of memory in so many segments at most, and
   // each page that does not lie beside the one before is one.
-  void allocate(std::size_t size) {
+  std::span<std::byte> allocate(std::size_t size) {
     constexpr std::size_t kHugePage = std::size_t{2} << 20;
     const std::size_t alignment = size < kHugePage ? kAlignment : kHugePage;
-    const std::size_t whole = (size + kAlignment - 1) / kAlignment * kAlignment;
-    size_ = 0;
-    void* memory = nullptr;
-    if (posix_memalign(&memory, alignment, whole) != 0) throw std::bad_alloc();
-    memory_.reset(static_cast<std::byte*>(memory));
-    size_ = whole;
-    if (whole >= kHugePage)
-      madvise(memory, whole / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish
+    memory_ = {};
+    storage_ = std::make_unique_for_overwrite<std::byte[]>(size + alignment);  // not touched yet
+    const auto address = reinterpret_cast<std::uintptr_t>(storage_.get());
+    std::byte* const begin = storage_.get() + (alignment - address % alignment) % alignment;
+    const std::size_t huge = size / kHugePage * kHugePage;
+    if (huge > 0) madvise(begin, huge, MADV_HUGEPAGE);  // a wish
+    return {begin, size};
   }
 
-  std::unique_ptr<std::byte, Free> memory_;
-  std::size_t size_ = 0;
+  std::unique_ptr<std::byte[]> storage_;
+  std::span<std::byte> memory_;  // the aligned part
 };
 
 }  // namespace ddp::ckpt
