@@ -13,8 +13,12 @@ namespace ddp::comm {
 // under way when it goes out of scope, because something threw, is abandoned.
 class Link::Flight {
  public:
-  Flight(Transport& transport, std::size_t total, std::size_t segment, std::size_t window)
-      : transport_(transport), total_(total), segment_(segment), window_(window) {}
+  Flight(Transport& transport, const Direction& direction, const LinkLimits& limits)
+      : transport_(transport),
+        total_(direction.peer >= 0 ? direction.bytes : 0),
+        cut_(direction.cut),
+        segment_(limits.segment_bytes),
+        window_(limits.window) {}
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
   ~Flight() {
@@ -29,7 +33,7 @@ class Link::Flight {
   bool post_up_to(std::size_t limit, const Post& post) {
     bool moved = false;
     while (under_way_.size() < window_ && posted_ < total_) {
-      const std::size_t length = std::min(segment_, total_ - posted_);
+      const std::size_t length = length_at(posted_);
       if (posted_ + length > limit) break;
       under_way_.push_back(post(posted_, length));
       posted_ += length;
@@ -44,7 +48,7 @@ class Link::Flight {
     bool moved = false;
     while (!under_way_.empty() && transport_.poll(under_way_.front())) {
       under_way_.pop_front();
-      const std::size_t length = std::min(segment_, total_ - completed_);
+      const std::size_t length = length_at(completed_);
       const std::size_t offset = completed_;
       completed_ += length;
       done(offset, length);
@@ -54,8 +58,14 @@ class Link::Flight {
   }
 
  private:
+  // Of the segment that begins at `offset`.
+  std::size_t length_at(std::size_t offset) const {
+    return std::min(segment_, (offset < cut_ ? cut_ : total_) - offset);
+  }
+
   Transport& transport_;
   std::size_t total_;
+  std::size_t cut_;
   std::size_t segment_;
   std::size_t window_;
   std::size_t posted_ = 0;
@@ -97,79 +107,99 @@ void Link::receive(int peer, std::span<std::byte> data) {
   exchange(-1, {}, peer, data);
 }
 
-// `place(offset, length)` is the memory for that piece of the incoming message.
-template <class Place>
-void Link::exchange_at(int to, std::span<const std::byte> out, int from, std::size_t in_bytes,
-                       const Place& place, const OnArrival& on_arrival) {
-  Flight sending(transport_, to >= 0 ? out.size() : 0, limits_.segment_bytes, limits_.window);
-  Flight receiving(transport_, from >= 0 ? in_bytes : 0, limits_.segment_bytes, limits_.window);
+// `take(offset, length)` is that piece of what goes out, `place` the memory for that piece of what
+// comes in; `arrived(offset, length)` is called when it is there.
+template <class Take, class Place, class Arrived>
+void Link::exchange_at(const Direction& out, const Take& take, const Direction& in,
+                       const Place& place, const Arrived& arrived) {
+  Flight sending(transport_, out, limits_);
+  Flight receiving(transport_, in, limits_);
   const auto post_receive = [&](std::size_t offset, std::size_t length) {
-    return transport_.post_receive(place(offset, length), from, tag_);
+    return transport_.post_receive(place(offset, length), in.peer, tag_);
   };
   const auto post_send = [&](std::size_t offset, std::size_t length) {
-    return transport_.post_send(out.subspan(offset, length), to, tag_);
+    return transport_.post_send(take(offset, length), out.peer, tag_);
   };
   int idle_calls = 0;
   while (!sending.complete() || !receiving.complete()) {
-    bool moved = receiving.post_up_to(in_bytes, post_receive);
-    moved |= sending.post_up_to(out.size(), post_send);
-    moved |= receiving.retire(on_arrival);
+    bool moved = receiving.post_up_to(in.bytes, post_receive);
+    moved |= sending.post_up_to(out.bytes, post_send);
+    moved |= receiving.retire(arrived);
     moved |= sending.retire([](std::size_t, std::size_t) {});
     if (moved) {
       idle_calls = 0;
       continue;
     }
-    check(to, from);
+    check(out.peer, in.peer);
     transport_.idle(idle_calls++);
   }
 }
 
 void Link::exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in) {
-  const auto place = [&](std::size_t offset, std::size_t length) {
-    return in.subspan(offset, length);
-  };
-  exchange_at(to, out, from, in.size(), place, [](std::size_t, std::size_t) {});
+  exchange_at(
+      {to, out.size()},
+      [&](std::size_t offset, std::size_t length) { return out.subspan(offset, length); },
+      {from, in.size()},
+      [&](std::size_t offset, std::size_t length) { return in.subspan(offset, length); },
+      [](std::size_t, std::size_t) {});
 }
 
-void Link::exchange(int to, std::span<const std::byte> out, int from, std::size_t in_bytes,
-                    std::vector<std::byte>& scratch, const OnPiece& on_piece) {
-  grow_slots(scratch, in_bytes);
-  const auto place = [&](std::size_t offset, std::size_t length) {
-    return slot(scratch, offset, length);
-  };
-  exchange_at(to, out, from, in_bytes, place, [&](std::size_t offset, std::size_t length) {
-    on_piece(offset, place(offset, length));
-  });
+void Link::exchange(int to, const SplitMessage& out, int from, const SplitMessage& in) {
+  exchange_at(
+      {to, out.size(), out.first.size()},
+      [&](std::size_t offset, std::size_t length) { return out.part(offset, length); },
+      {from, in.size(), in.first.size()},
+      [&](std::size_t offset, std::size_t length) { return in.part(offset, length); },
+      [](std::size_t, std::size_t) {});
 }
 
-// Pieces are retired in order, so as many slots as there may be under way are enough.
-void Link::grow_slots(std::vector<std::byte>& scratch, std::size_t message) const {
+void Link::exchange(int to, const SplitMessage& out, int from, const SplitMessage& in,
+                    std::vector<std::byte>& scratch, const OnPair& on_pair) {
+  const Direction incoming{from, in.size(), in.first.size()};
+  grow_slots(scratch, incoming);
+  const auto place = [&](std::size_t offset, std::size_t length) {
+    return slot(scratch, incoming, offset, length);
+  };
+  exchange_at(
+      {to, out.size(), out.first.size()},
+      [&](std::size_t offset, std::size_t length) { return out.part(offset, length); }, incoming,
+      place,
+      [&](std::size_t offset, std::size_t length) {
+        on_pair(in.part(offset, length), place(offset, length));
+      });
+}
+
+// Pieces are retired in order, so as many slots as there may be under way are enough; a cut makes
+// one piece more.
+void Link::grow_slots(std::vector<std::byte>& scratch, const Direction& in) const {
+  const std::size_t message = in.bytes + (in.cut > 0 ? limits_.segment_bytes : 0);
   const std::size_t needed = std::min(message, limits_.segment_bytes * limits_.window);
   if (scratch.size() < needed) scratch.resize(needed);
 }
 
-std::span<std::byte> Link::slot(std::vector<std::byte>& scratch, std::size_t offset,
-                                std::size_t length) const {
-  const std::size_t number = offset / limits_.segment_bytes % limits_.window;
-  return std::span(scratch).subspan(number * limits_.segment_bytes, length);
+std::span<std::byte> Link::slot(std::vector<std::byte>& scratch, const Direction& in,
+                                std::size_t offset, std::size_t length) const {
+  const std::size_t segment = limits_.segment_bytes;
+  const std::size_t before_cut = (in.cut + segment - 1) / segment;
+  const std::size_t number =
+      offset < in.cut ? offset / segment : before_cut + (offset - in.cut) / segment;
+  return std::span(scratch).subspan(number % limits_.window * segment, length);
 }
 
 void Link::chain(int before, int after, std::span<std::byte> data, std::vector<std::byte>& scratch,
                  const Combine& combine, const OnArrival& finished) {
   const std::size_t n = data.size();
-  const auto flight = [&](int peer) {
-    return Flight(transport_, peer >= 0 ? n : 0, limits_.segment_bytes, limits_.window);
-  };
-  Flight sums_in = flight(before);
-  Flight sums_out = flight(after);
-  Flight results_in = flight(after);
-  Flight results_out = flight(before);
+  const Direction from_before{before, n};
+  Flight sums_in(transport_, from_before, limits_);
+  Flight sums_out(transport_, {after, n}, limits_);
+  Flight results_in(transport_, {after, n}, limits_);
+  Flight results_out(transport_, {before, n}, limits_);
   const auto send_to = [&](int peer) {
     return [&, peer](std::size_t offset, std::size_t length) {
       return transport_.post_send(data.subspan(offset, length), peer, tag_);
     };
   };
-  if (before >= 0) grow_slots(scratch, n);
+  if (before >= 0) grow_slots(scratch, from_before);
   const auto nothing = [](std::size_t, std::size_t) {};
   if (before < 0 && n > 0) combine(0, n, {});
   if (before < 0 && after < 0) return finished(0, n);
@@ -178,10 +208,10 @@ void Link::chain(int before, int after, std::span<std::byte> data, std::vector<s
   while (!sums_in.complete() || !sums_out.complete() || !results_in.complete() ||
          !results_out.complete()) {
     bool moved = sums_in.post_up_to(n, [&](std::size_t offset, std::size_t length) {
-      return transport_.post_receive(slot(scratch, offset, length), before, tag_);
+      return transport_.post_receive(slot(scratch, from_before, offset, length), before, tag_);
     });
     moved |= sums_in.retire([&](std::size_t offset, std::size_t length) {
-      combine(offset, length, slot(scratch, offset, length));
+      combine(offset, length, slot(scratch, from_before, offset, length));
       if (after < 0) finished(offset, length);
     });
     const std::size_t summed = before >= 0 ? sums_in.completed() : n;
@@ -205,8 +235,8 @@ void Link::chain(int before, int after, std::span<std::byte> data, std::vector<s
 }
 
 void Link::relay(int from, int to, std::span<std::byte> data) {
-  Flight sending(transport_, data.size(), limits_.segment_bytes, limits_.window);
-  Flight receiving(transport_, data.size(), limits_.segment_bytes, limits_.window);
+  Flight sending(transport_, {to, data.size()}, limits_);
+  Flight receiving(transport_, {from, data.size()}, limits_);
   int idle_calls = 0;
   while (!sending.complete()) {
     bool moved = receiving.post_up_to(data.size(), [&](std::size_t offset, std::size_t length) {

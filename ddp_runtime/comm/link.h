@@ -34,14 +34,25 @@ struct LinkLimits {
   std::chrono::milliseconds suspicious = std::chrono::seconds(5);
 };
 
+// A message that lies in two places of its rank's memory: `first`, then `second`, which may be
+// empty. The sender and the receiver of one must cut it at the same byte.
+struct SplitMessage {
+  std::span<std::byte> first;
+  std::span<std::byte> second;
+
+  std::size_t size() const noexcept { return first.size() + second.size(); }
+  // `length` bytes from `offset` on, which lie in one of the two places.
+  std::span<std::byte> part(std::size_t offset, std::size_t length) const {
+    return offset < first.size() ? first.subspan(offset, length)
+                                 : second.subspan(offset - first.size(), length);
+  }
+};
+
 class Link {
  public:
   // Called for each piece of a message as it lands, in order: byte offset and length within the
   // message.
   using OnArrival = std::function<void(std::size_t offset, std::size_t length)>;
-  // The same for a message that is used up piece by piece and stored nowhere. The piece may be
-  // changed.
-  using OnPiece = std::function<void(std::size_t offset, std::span<std::byte> piece)>;
 
   Link(Transport& transport, FailureState& failures, LinkLimits limits)
       : transport_(transport), failures_(failures), limits_(limits) {}
@@ -59,10 +70,13 @@ class Link {
   // Sends `out` to one rank while `in` arrives from another. An exchange with a peer of -1 leaves
   // out that direction.
   void exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in);
-  // The same, but the `in_bytes` that arrive are given to `on_piece`; of them `scratch`, which
-  // grows as needed, holds no more than are under way at once.
-  void exchange(int to, std::span<const std::byte> out, int from, std::size_t in_bytes,
-                std::vector<std::byte>& scratch, const OnPiece& on_piece);
+  // The same with messages in two places each.
+  void exchange(int to, const SplitMessage& out, int from, const SplitMessage& in);
+  // The same, but what arrives is given to `on_pair` piece by piece, together with the part of `in`
+  // that it belongs to. Of what arrives `scratch` holds no more than is under way at once.
+  using OnPair = std::function<void(std::span<std::byte> mine, std::span<std::byte> piece)>;
+  void exchange(int to, const SplitMessage& out, int from, const SplitMessage& in,
+                std::vector<std::byte>& scratch, const OnPair& on_pair);
   // The two passes of a chain, overlapped; see schedules/chain.h. From `before` (-1: I am the
   // first) partial sums arrive and combine(offset, length, incoming) makes them, with mine, into
   // `data`, from where they go to `after` (-1: I am the last); from there the finished pieces come
@@ -81,12 +95,18 @@ class Link {
  private:
   class Flight;
 
-  template <class Place>
-  void exchange_at(int to, std::span<const std::byte> out, int from, std::size_t in_bytes,
-                   const Place& place, const OnArrival& on_arrival);
-  void grow_slots(std::vector<std::byte>& scratch, std::size_t message) const;
-  std::span<std::byte> slot(std::vector<std::byte>& scratch, std::size_t offset,
-                            std::size_t length) const;
+  // One direction of an exchange: no segment of it crosses `cut`.
+  struct Direction {
+    int peer = -1;
+    std::size_t bytes = 0;
+    std::size_t cut = 0;
+  };
+  template <class Take, class Place, class Arrived>
+  void exchange_at(const Direction& out, const Take& take, const Direction& in, const Place& place,
+                   const Arrived& arrived);
+  void grow_slots(std::vector<std::byte>& scratch, const Direction& in) const;
+  std::span<std::byte> slot(std::vector<std::byte>& scratch, const Direction& in,
+                            std::size_t offset, std::size_t length) const;
 
   std::string complaint(int to, int from, std::chrono::milliseconds waited) const;
 

@@ -10,11 +10,14 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/node_all_reduce.h"
+#include "ddp_runtime/comm/schedules/node_broadcast.h"
 #include "ddp_runtime/comm/zeroed_bytes.h"
 
 namespace ddp::comm {
 namespace {
 
+// What is smaller is sent in as few steps as there are on any network: flags, counts, times.
+constexpr std::size_t kTinyMessage = 4096;
 constexpr int kPointToPointTag = 32767;  // the largest that MPI guarantees
 
 void require(bool condition, const char* what) {
@@ -51,6 +54,7 @@ P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
       activity_(std::make_shared<ActivityLog>()),
       link_(*transport_, failures, whole_elements(options.limits)),
       everyone_(Team::all(transport_->rank(), transport_->size())),
+      costs_{options_.network.model, link_.segment_bytes()},
       thread_([this] { communicate(); }) {}
 
 P2pGroup::P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport, std::string name)
@@ -61,6 +65,8 @@ P2pGroup::P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport,
       activity_(parent.activity_),
       link_(*transport_, failures_, whole_elements(options_.limits)),
       everyone_(Team::all(transport_->rank(), transport_->size())),
+      surroundings_(parent.surroundings_),
+      costs_(parent.costs_),
       thread_([this] { communicate(); }) {}
 
 Group& P2pGroup::channel(const std::string& name) {
@@ -196,15 +202,37 @@ P2pGroup::Located P2pGroup::locate(const Buffer& data) {
   return {std::move(region), offset};
 }
 
+const schedules::CostModel& P2pGroup::costs(std::size_t bytes) {
+  if (surroundings_ || bytes <= kTinyMessage || size() == 1) return costs_;
+  surroundings_ =
+      schedules::survey(link_, everyone_, transport_->node_key(), options_.network, scratch_);
+  costs_.network = surroundings_->network;
+  if (rank() == 0 && options_.announce) {
+    options_.announce(fmt::format("{} {}", to_string(options_.network.kind),
+                                  schedules::describe(size(), costs_)));
+  }
+  return costs_;
+}
+
 void P2pGroup::reduce(const Located& place, Buffer data, ReduceOp op) {
   if (size() == 1 || data.count == 0) return;
   const bool in_order = options_.in_rank_order;
+  const auto& model = costs(data.bytes());
   if (place.region && (!in_order || node_->map().in_rank_order)) {
     return schedules::node_all_reduce(link_, *node_, *place.region, place.offset, data, op,
-                                      in_order, scratch_);
+                                      in_order, scratch_, model);
   }
-  if (in_order) return schedules::all_reduce_chain(link_, everyone_, data, op, scratch_);
-  schedules::all_reduce(link_, everyone_, data, op, scratch_);
+  const auto all_reduce = in_order ? schedules::all_reduce_in_order : schedules::all_reduce;
+  all_reduce(link_, everyone_, data, op, scratch_, model);
+}
+
+void P2pGroup::spread(Buffer data, int root) {
+  const auto& model = costs(data.bytes());
+  const std::size_t nodes = surroundings_ ? surroundings_->nodes.nodes.size() : 1;
+  if (nodes > 1 && nodes < everyone_.ranks.size()) {
+    return schedules::node_broadcast(link_, surroundings_->nodes, data, root, model);
+  }
+  schedules::broadcast(link_, everyone_, data, root, model);
 }
 
 Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
@@ -221,7 +249,8 @@ Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::str
       "reduce_scatter: input must hold size() times the elements of output, of one type");
   return enqueue(Kind::collective, "reduce_scatter", std::move(label),
                  fmt::format("{} of {}", to_string(op), describe(input)), [=, this] {
-                   schedules::reduce_scatter(link_, everyone_, input, output, op, scratch_);
+                   schedules::reduce_scatter(link_, everyone_, input, output, op, scratch_,
+                                             costs(input.bytes()));
                  });
 }
 
@@ -229,15 +258,16 @@ Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label) {
   require(
       input.type == output.type && output.count == input.count * static_cast<std::size_t>(size()),
       "all_gather: output must hold size() times the elements of input, of one type");
-  return enqueue(Kind::collective, "all_gather", std::move(label), describe(input),
-                 [=, this] { schedules::all_gather(link_, everyone_, input, output); });
+  return enqueue(Kind::collective, "all_gather", std::move(label), describe(input), [=, this] {
+    schedules::all_gather(link_, everyone_, input, output, costs(output.bytes()));
+  });
 }
 
 Work P2pGroup::broadcast(Buffer data, int root, std::string label) {
   require(root >= 0 && root < size(), "broadcast: root is not a rank of the group");
   return enqueue(Kind::collective, "broadcast", std::move(label),
                  fmt::format("{} from rank {}", describe(data), root),
-                 [=, this] { schedules::broadcast(link_, everyone_, data, root); });
+                 [=, this] { spread(data, root); });
 }
 
 Work P2pGroup::send(Buffer data, int peer, std::string label) {

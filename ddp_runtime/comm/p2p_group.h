@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,8 +18,11 @@
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/network_model.h"
 #include "ddp_runtime/comm/node/node_memory.h"
+#include "ddp_runtime/comm/schedules/choice.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
+#include "ddp_runtime/comm/schedules/survey.h"
 #include "ddp_runtime/comm/team.h"
 #include "ddp_runtime/comm/transport.h"
 
@@ -29,6 +33,11 @@ struct GroupOptions {
   // Add up in the order of the ranks, always: the same bits for any transport, segment size or
   // placement of ranks, and those of one process that accumulates.
   bool in_rank_order = false;
+  // What schedules are chosen for. The same on all ranks.
+  NetworkSource network = {};
+  // Told once, on rank 0 and from the communication thread, what was found out about the network
+  // and which schedules follow from it.
+  std::function<void(const std::string&)> announce = nullptr;
 };
 
 // Connects this rank with the others of its group. Collective, and may block for as long as a rank
@@ -86,6 +95,10 @@ class P2pGroup final : public Group {
   };
   Located locate(const Buffer& data);
   void reduce(const Located& place, Buffer data, ReduceOp op);
+  void spread(Buffer data, int root);
+  // What the costs of schedules for `bytes` bytes depend on. Called by the communication thread, on
+  // all ranks for the same collective: the first large one has the network surveyed.
+  const schedules::CostModel& costs(std::size_t bytes);
 
   Work enqueue(Kind kind, std::string name, std::string label, std::string signature,
                std::function<void()> run);
@@ -105,6 +118,8 @@ class P2pGroup final : public Group {
   std::unique_ptr<NodeMemory> node_;                                 // from the first allocate() on
   std::map<const std::byte*, std::weak_ptr<SharedRegion>> regions_;  // of the calling thread
   schedules::Scratch scratch_;
+  std::optional<schedules::Surroundings> surroundings_;  // from the first large collective on
+  schedules::CostModel costs_;
   std::uint64_t sequence_ = 0;  // of the next collective
 
   mutable std::mutex mutex_;

@@ -48,6 +48,7 @@ struct Options {
   bool plain = false;
   double bucket_mb = static_cast<double>(bench::StepBenchOptions{}.buckets.bytes) / kMebibyte;
   std::int64_t context = 128;
+  std::string network = "assume";
   double segment_kib =
       static_cast<double>(ddp::comm::WorldOptions{}.group.limits.segment_bytes) / 1024;
   bench::StepBenchOptions step;
@@ -123,6 +124,10 @@ void add_segments(CLI::App& command, Options& options) {
   command.add_option("--window", limits.window, "Segments under way at once, per direction")
       ->check(ddp::tools::positive())
       ->capture_default_str();
+  command
+      .add_option("--network", options.network,
+                  "LATENCY:BANDWIDTH of a rank in microseconds and Gbit/s, 'measure' or 'assume'")
+      ->capture_default_str();
   command.add_option("--json", options.json_file, "Also write the result to this file");
 }
 
@@ -167,7 +172,7 @@ CLI::App* add_async(CLI::App& app, Options& options) {
 
 CLI::App* add_timeline(CLI::App& app, Options& options) {
   auto* command = app.add_subcommand("timeline", "Who sends what when in one all-reduce");
-  command->add_option("--schedule", options.timeline.schedule, "ring, doubling or chain")
+  command->add_option("--schedule", options.timeline.schedule, "ring, halving, doubling or chain")
       ->capture_default_str();
   command->add_option("--kib", options.timeline.kib, "KiB of float32 on each rank")
       ->check(ddp::tools::positive())
@@ -220,6 +225,7 @@ void complete(Options& options) {
   auto& limits = options.world.group.limits;
   limits.segment_bytes = static_cast<std::size_t>(options.segment_kib * 1024);
   options.timeline.limits = limits;
+  options.world.group.network = ddp::comm::parse_network(options.network);
   auto& buckets = options.step.buckets;
   buckets.bytes = static_cast<std::size_t>(options.bucket_mb * kMebibyte);
   buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);

@@ -39,6 +39,7 @@ struct CommandLine {
   double start_timeout_seconds = 600;
   int threads = 0;
   bool deterministic = false;
+  std::string network = "assume";
   std::string failure_dump;
   ddp::models::ModelOptions model;
   ddp::data::DataOptions data_options;
@@ -134,6 +135,11 @@ void add_run_options(CLI::App& app, CommandLine& c) {
                  "Asynchronous: a rank waits only while it is this many steps ahead of the slowest "
                  "one; its gradients are applied when they come (sgd only) [off: synchronous]")
       ->check(ddp::tools::not_negative());
+  app.add_option(
+         "--network", c.network,
+         "What collectives are scheduled for: LATENCY:BANDWIDTH of a rank in microseconds and "
+         "Gbit/s, 'measure', or 'assume', which gives the same bits in each run")
+      ->capture_default_str();
   app.add_flag("--allow-unused", t.parallel.allow_unused,
                "Parameters may take no part in some losses");
   app.add_option("--failure-dump", c.failure_dump,
@@ -363,6 +369,11 @@ int main(int argc, char** argv) {
     world_options.group.limits.timeout = ddp::tools::milliseconds(c.timeout_seconds);
     world_options.start_timeout = ddp::tools::milliseconds(c.start_timeout_seconds);
     world_options.group.in_rank_order = c.deterministic;
+    world_options.group.network = ddp::comm::parse_network(c.network);
+    world_options.group.announce = [](const std::string& text) {
+      fmt::print("collectives: {}\n", text);
+      std::fflush(stdout);
+    };
     world_options.failure_dump = c.failure_dump;
     if (c.failure_dump.empty() && !c.train.report_directory.empty()) {
       world_options.failure_dump = c.train.report_directory / "failure.json";

@@ -1,7 +1,11 @@
-// Broadcast by binomial tree (few steps) or by chain (every rank sends the data once), and the
-// dissemination barrier.
+// Broadcast by binomial tree (few steps), by chain (every rank sends the data once) or by
+// scattering it and gathering it everywhere (few steps, and nobody sends it more than twice); and
+// the dissemination barrier.
+#include <algorithm>
 #include <array>
 
+#include "ddp_runtime/comm/schedules/choice.h"
+#include "ddp_runtime/comm/schedules/rounds.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
 
 namespace ddp::comm::schedules {
@@ -33,10 +37,37 @@ void broadcast_chain(Link& link, const Team& team, Buffer data, int root) {
   link.relay(before, after, data.span());
 }
 
-void broadcast(Link& link, const Team& team, Buffer data, int root) {
+// Chunk p is for the p-th rank, counted from the root. Whoever holds the chunks of several ranks,
+// its own first, sends the upper half of them to the first rank that they are for.
+void broadcast_scatter(Link& link, const Team& team, Buffer data, int root) {
+  const int n = team.size();
+  Team from_root{team.ranks, (team.me - root + n) % n};
+  std::rotate(from_root.ranks.begin(), from_root.ranks.begin() + root, from_root.ranks.end());
+  const int me = from_root.me;
+  const auto starts = even_chunks(data.count, n);
+  const auto chunks = [&](int first, int last) {
+    const std::size_t begin = starts[static_cast<std::size_t>(first)];
+    return data.slice(begin, starts[static_cast<std::size_t>(last)] - begin).span();
+  };
+  for (int first = 0, last = n; last - first > 1;) {
+    const int middle = first + (last - first + 1) / 2;
+    if (me == first) link.send(from_root.at(middle), chunks(middle, last));
+    if (me == middle) link.receive(from_root.at(first), chunks(middle, last));
+    (me < middle ? last : first) = middle;
+  }
+  gather_rounds(link, from_root, data, starts, halving_rounds(n));
+}
+
+void broadcast(Link& link, const Team& team, Buffer data, int root, const CostModel& model) {
   if (team.size() == 1 || data.count == 0) return;
-  if (data.bytes() <= kSmallMessage) return broadcast_tree(link, team, data, root);
-  broadcast_chain(link, team, data, root);
+  switch (choose_broadcast(team.size(), data.bytes(), model)) {
+    case Broadcast::tree:
+      return broadcast_tree(link, team, data, root);
+    case Broadcast::chain:
+      return broadcast_chain(link, team, data, root);
+    case Broadcast::scatter:
+      return broadcast_scatter(link, team, data, root);
+  }
 }
 
 // In round k every rank signals the rank 2^k ahead and waits for the one 2^k behind: after log2 n

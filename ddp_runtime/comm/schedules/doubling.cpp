@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "ddp_runtime/comm/host_reduce.h"
-#include "ddp_runtime/comm/schedules/ring.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
 
 namespace ddp::comm::schedules {
@@ -43,12 +42,6 @@ void all_reduce_doubling(Link& link, const Team& team, Buffer data, ReduceOp op,
     }
   }
   if (has_extra) link.send(team.at(me + power), data.span());
-}
-
-void all_reduce(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch) {
-  if (team.size() == 1 || data.count == 0) return;
-  if (data.bytes() <= kSmallMessage) return all_reduce_doubling(link, team, data, op, scratch);
-  all_reduce_ring(link, team, data, op, scratch);
 }
 
 }  // namespace ddp::comm::schedules

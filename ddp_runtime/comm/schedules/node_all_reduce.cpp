@@ -7,7 +7,8 @@
 
 #include "ddp_runtime/comm/host_reduce.h"
 #include "ddp_runtime/comm/schedules/chain.h"
-#include "ddp_runtime/comm/schedules/ring.h"
+#include "ddp_runtime/comm/schedules/choice.h"
+#include "ddp_runtime/comm/schedules/rounds.h"
 
 namespace ddp::comm::schedules {
 namespace {
@@ -63,7 +64,7 @@ Chunk chunk_of(const NodeMap& map, const Buffer& data) {
 }
 
 void reduce_between_nodes(Link& link, const NodeMap& map, const Copies& chunk, ReduceOp op,
-                          bool in_order, Scratch& scratch) {
+                          bool in_order, Scratch& scratch, const CostModel& model) {
   const Buffer mine = chunk[map.place];
   const Team lane = map.lane_team();
   if (in_order) {
@@ -80,7 +81,7 @@ void reduce_between_nodes(Link& link, const NodeMap& map, const Copies& chunk, R
     return chain(link, lane, mine, scratch, contribute, finished);
   }
   add_up({}, chunk, {mine}, op);
-  all_reduce(link, lane, mine, op, scratch);
+  all_reduce(link, lane, mine, op, scratch, model);
   for (const Buffer& copy : chunk) {
     if (copy.data != mine.data) std::memcpy(copy.data, mine.data, mine.bytes());
   }
@@ -89,7 +90,8 @@ void reduce_between_nodes(Link& link, const NodeMap& map, const Copies& chunk, R
 }  // namespace
 
 void node_all_reduce(Link& link, NodeMemory& node, const SharedRegion& region, std::size_t offset,
-                     Buffer data, ReduceOp op, bool in_order, Scratch& scratch) {
+                     Buffer data, ReduceOp op, bool in_order, Scratch& scratch,
+                     const CostModel& model) {
   const NodeMap& map = node.map();
   const auto all_here = [&] {
     node.turnstile().pass([&](std::size_t place) { link.check(-1, map.local()[place]); });
@@ -104,7 +106,7 @@ void node_all_reduce(Link& link, NodeMemory& node, const SharedRegion& region, s
     if (map.nodes.size() == 1) {
       add_up({}, chunk, chunk, op);
     } else {
-      reduce_between_nodes(link, map, chunk, op, in_order, scratch);
+      reduce_between_nodes(link, map, chunk, op, in_order, scratch, model);
     }
   }
   all_here();  // every chunk is finished in every copy

@@ -20,6 +20,7 @@ namespace ddp::comm::schedules {
 // `offset` is where `data` begins in the region. With `in_order` the additions follow the order of
 // the ranks, as in schedules/chain.h; the node map must then be in rank order.
 void node_all_reduce(Link& link, NodeMemory& node, const SharedRegion& region, std::size_t offset,
-                     Buffer data, ReduceOp op, bool in_order, Scratch& scratch);
+                     Buffer data, ReduceOp op, bool in_order, Scratch& scratch,
+                     const CostModel& model);
 
 }  // namespace ddp::comm::schedules

@@ -1,15 +1,20 @@
 // The collectives as schedules of point-to-point messages. Each runs on every rank's communication
-// thread; all ranks choose the same schedule because the choice depends on size and rank count
-// only.
+// thread; all ranks choose the same schedule because the choice depends on the size, the number of
+// ranks and what all of them know about the network (schedules/choice.h).
 //
 //   n ranks, S bytes          steps            bytes each rank sends
 //   all_reduce, doubling      log2 n           S log2 n
+//   all_reduce, halving       2 log2 n         2 S (n - 1) / n       (the least possible)
 //   all_reduce, ring          2 (n - 1)        2 S (n - 1) / n       (the least possible)
-//   reduce_scatter, ring      n - 1            S (n - 1) / n         (the least possible)
-//   all_gather, ring          n - 1            S (n - 1) / n, S the gathered size
+//   in order, chain           2 (n - 1)        2 S
+//   in order, gather          log2 n           S (n - 1)
+//   reduce_scatter, all_gather: half of all_reduce by halving or ring; S is the whole
 //   broadcast, tree           log2 n           at most S log2 n, at the root
 //   broadcast, chain          n - 1 + S / seg  S
+//   broadcast, scatter        2 log2 n         at most 2 S (n - 1) / n
 //   barrier, dissemination    log2 n           log2 n bytes
+//
+// Logarithms are rounded up.
 #pragma once
 
 #include <cstddef>
@@ -24,20 +29,28 @@ namespace ddp::comm::schedules {
 // Memory for incoming pieces, kept between collectives so that none of them allocates.
 using Scratch = std::vector<std::byte>;
 
-// Below this many bytes latency decides, above it bandwidth.
-inline constexpr std::size_t kSmallMessage = 32768;
+struct CostModel;
 
-void all_reduce(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
+void all_reduce(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch,
+                const CostModel& model);
+// The additions follow the order of the ranks, as in schedules/chain.h: the same bits whichever way
+// is chosen.
+void all_reduce_in_order(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch,
+                         const CostModel& model);
 void reduce_scatter(Link& link, const Team& team, Buffer input, Buffer output, ReduceOp op,
-                    Scratch& scratch);
-void all_gather(Link& link, const Team& team, Buffer input, Buffer output);
-void broadcast(Link& link, const Team& team, Buffer data, int root);
+                    Scratch& scratch, const CostModel& model);
+void all_gather(Link& link, const Team& team, Buffer input, Buffer output, const CostModel& model);
+void broadcast(Link& link, const Team& team, Buffer data, int root, const CostModel& model);
 void barrier(Link& link, const Team& team);
 
-// The variants, for tests and benchmarks.
+// The variants.
 void all_reduce_doubling(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
+void all_reduce_halving(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
 void all_reduce_ring(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
+void all_reduce_gather_in_order(Link& link, const Team& team, Buffer data, ReduceOp op,
+                                Scratch& scratch);
 void broadcast_tree(Link& link, const Team& team, Buffer data, int root);
 void broadcast_chain(Link& link, const Team& team, Buffer data, int root);
+void broadcast_scatter(Link& link, const Team& team, Buffer data, int root);
 
 }  // namespace ddp::comm::schedules

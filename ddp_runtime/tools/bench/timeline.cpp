@@ -22,9 +22,11 @@ using Schedule = void (*)(comm::Link&, const comm::Team&, comm::Buffer, comm::Re
 
 Schedule schedule_of(const std::string& name) {
   if (name == "ring") return comm::schedules::all_reduce_ring;
+  if (name == "halving") return comm::schedules::all_reduce_halving;
   if (name == "doubling") return comm::schedules::all_reduce_doubling;
   if (name == "chain") return comm::schedules::all_reduce_chain;
-  throw UsageError(fmt::format("unknown schedule '{}'; use ring, doubling or chain", name));
+  throw UsageError(
+      fmt::format("unknown schedule '{}'; use ring, halving, doubling or chain", name));
 }
 
 double seconds(comm::Clock::time_point time) {

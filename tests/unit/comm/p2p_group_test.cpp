@@ -51,6 +51,37 @@ TEST(P2pGroup, AThousandCollectivesOfAllSizesAreOverWhenTheBarrierBehindThemIs) 
   });
 }
 
+// Measured or not, all ranks must choose the same schedules, and rank 0 tells it once.
+TEST(P2pGroup, LooksAtTheNetworkOnce) {
+  for (const char* network : {"assume", "measure", "1:1", "1000:1000"}) {
+    std::atomic<int> told{0};
+    GroupOptions options;
+    options.network = parse_network(network);
+    options.announce = [&](const std::string& text) {
+      ++told;
+      EXPECT_THAT(text,
+                  ContainsRegex("^(assumed|measured|given) latency .* us, .* Gbit/s per rank: "
+                                "all-reduce by .*(doubling|halving|ring)$"));
+    };
+    const auto node_of = [](int rank) { return rank % 2; };
+    run_ranks(
+        5,
+        [](Group& group) {
+          EXPECT_EQ(group.all_reduce_value<std::int64_t>(1, ReduceOp::sum), 5);
+          for (const std::size_t count : {1000U, 5000U, 100000U}) {
+            std::vector<std::int64_t> data(count, group.rank());
+            group.all_reduce(buffer_of(std::span(data)), ReduceOp::sum).wait();
+            EXPECT_THAT(data, testing::Each(10));
+            data.assign(count, group.rank());
+            group.broadcast(buffer_of(std::span(data)), 3).wait();
+            EXPECT_THAT(data, testing::Each(3));
+          }
+        },
+        options, node_of);
+    EXPECT_EQ(told, 1) << network;
+  }
+}
+
 TEST(P2pGroup, TextsOfDifferentLengthsAreGathered) {
   run_ranks(4, [](Group& group) {
     const std::string mine(static_cast<std::size_t>(group.rank()) * 3, 'x');

@@ -13,7 +13,9 @@
 
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/schedules/chain.h"
-#include "ddp_runtime/comm/schedules/ring.h"
+#include "ddp_runtime/comm/schedules/choice.h"
+#include "ddp_runtime/comm/schedules/node_broadcast.h"
+#include "ddp_runtime/comm/schedules/rounds.h"
 
 namespace ddp::comm::schedules {
 namespace {
@@ -77,11 +79,17 @@ class Schedules : public testing::TestWithParam<Case> {
   }
 };
 
-using AllReduce = void (*)(Link&, const Team&, Buffer, ReduceOp, Scratch&);
+using Variant = void (*)(Link&, const Team&, Buffer, ReduceOp, Scratch&);
+
+// What the choice says for a network like these: on the first, every size is small, on the second
+// every size is large.
+const std::vector<CostModel> kNetworks{{{1, 1e-9, 1e-10}, 64}, {{1e-9, 1, 1e-10}, 64}};
 
 TEST_P(Schedules, AllReduce) {
-  for (const AllReduce all_reduce_variant :
-       {&all_reduce, &all_reduce_doubling, &all_reduce_ring, &all_reduce_chain}) {
+  for (const Variant all_reduce_variant :
+       {&all_reduce_doubling, &all_reduce_halving, &all_reduce_ring, &all_reduce_chain,
+        &all_reduce_gather_in_order}) {
+    if (GetParam().ranks == 1 || GetParam().count == 0) continue;  // who chooses does nothing then
     on_all_ranks([&](Link& link) {
       Scratch scratch;
       auto data = input(link.rank());
@@ -91,45 +99,79 @@ TEST_P(Schedules, AllReduce) {
   }
 }
 
+TEST_P(Schedules, ChosenAllReduce) {
+  for (const CostModel& model : kNetworks) {
+    for (const bool in_order : {false, true}) {
+      on_all_ranks([&](Link& link) {
+        Scratch scratch;
+        auto data = input(link.rank());
+        const auto chosen = in_order ? all_reduce_in_order : all_reduce;
+        chosen(link, everyone(link), buffer_of(std::span(data)), ReduceOp::sum, scratch, model);
+        EXPECT_EQ(data, expected_sum()) << "rank " << link.rank();
+      });
+    }
+  }
+}
+
 TEST_P(Schedules, ReduceScatter) {
   const auto ranks = static_cast<std::size_t>(GetParam().ranks);
   const std::size_t count = GetParam().count / ranks;
-  on_all_ranks([&](Link& link) {
-    Scratch scratch;
-    auto data = input(link.rank());
-    data.resize(count * ranks);
-    std::vector<float> mine(count);
-    reduce_scatter(link, everyone(link), buffer_of(std::span(data)), buffer_of(std::span(mine)),
-                   ReduceOp::sum, scratch);
-    for (std::size_t i = 0; i < count; ++i) {
-      ASSERT_EQ(mine[i],
-                sum_at(GetParam().ranks, static_cast<std::size_t>(link.rank()) * count + i));
-    }
-  });
+  for (const CostModel& model : kNetworks) {
+    on_all_ranks([&](Link& link) {
+      Scratch scratch;
+      auto data = input(link.rank());
+      data.resize(count * ranks);
+      std::vector<float> mine(count);
+      reduce_scatter(link, everyone(link), buffer_of(std::span(data)), buffer_of(std::span(mine)),
+                     ReduceOp::sum, scratch, model);
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(mine[i],
+                  sum_at(GetParam().ranks, static_cast<std::size_t>(link.rank()) * count + i));
+      }
+    });
+  }
 }
 
 TEST_P(Schedules, AllGather) {
-  on_all_ranks([&](Link& link) {
-    auto mine = input(link.rank());
-    std::vector<float> all(mine.size() * static_cast<std::size_t>(link.size()));
-    all_gather(link, everyone(link), buffer_of(std::span(mine)), buffer_of(std::span(all)));
-    for (int r = 0; r < link.size(); ++r) {
-      const auto expected = input(r);
-      ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
-                             all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * r))
-          << "rank " << r << "'s part on rank " << link.rank();
-    }
-  });
+  for (const CostModel& model : kNetworks) {
+    on_all_ranks([&](Link& link) {
+      auto mine = input(link.rank());
+      std::vector<float> all(mine.size() * static_cast<std::size_t>(link.size()));
+      all_gather(link, everyone(link), buffer_of(std::span(mine)), buffer_of(std::span(all)),
+                 model);
+      for (int r = 0; r < link.size(); ++r) {
+        const auto expected = input(r);
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
+                               all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * r))
+            << "rank " << r << "'s part on rank " << link.rank();
+      }
+    });
+  }
 }
 
 TEST_P(Schedules, BroadcastFromEveryRoot) {
-  using Broadcast = void (*)(Link&, const Team&, Buffer, int);
-  for (const Broadcast variant : {&broadcast, &broadcast_tree, &broadcast_chain}) {
-    if (GetParam().ranks == 1 && variant != &broadcast) continue;
+  using Spread = void (*)(Link&, const Team&, Buffer, int);
+  for (const Spread variant : {&broadcast_tree, &broadcast_chain, &broadcast_scatter}) {
+    if (GetParam().ranks == 1) continue;
     for (int root = 0; root < GetParam().ranks; ++root) {
       on_all_ranks([&](Link& link) {
         auto data = input(link.rank());
         variant(link, everyone(link), buffer_of(std::span(data)), root);
+        EXPECT_EQ(data, input(root)) << "rank " << link.rank() << ", root " << root;
+      });
+    }
+  }
+}
+
+// Ranks on nodes in turn, so that no two neighbors share one, and with nodes of unlike sizes.
+TEST_P(Schedules, BroadcastByNodeFromEveryRoot) {
+  for (const CostModel& model : kNetworks) {
+    for (int root = 0; root < GetParam().ranks; ++root) {
+      on_all_ranks([&](Link& link) {
+        std::vector<std::string> keys;
+        for (int r = 0; r < link.size(); ++r) keys.push_back(r % 3 == 1 ? "b" : "a");
+        auto data = input(link.rank());
+        node_broadcast(link, map_nodes(keys, link.rank()), buffer_of(std::span(data)), root, model);
         EXPECT_EQ(data, input(root)) << "rank " << link.rank() << ", root " << root;
       });
     }
@@ -169,14 +211,17 @@ TEST(Teams, RunSchedulesByThemselves) {
         if (place == static_cast<std::ptrdiff_t>(ranks.size())) continue;
         const Team team{ranks, static_cast<int>(place)};
         Scratch scratch;
-        for (const AllReduce variant :
-             {&all_reduce_doubling, &all_reduce_ring, &all_reduce_chain}) {
+        for (const Variant variant : {&all_reduce_doubling, &all_reduce_halving, &all_reduce_ring,
+                                      &all_reduce_chain, &all_reduce_gather_in_order}) {
           std::vector<float> data(100, static_cast<float>(link.rank()));
           variant(link, team, buffer_of(std::span(data)), ReduceOp::sum, scratch);
           EXPECT_EQ(data, std::vector<float>(100, ranks.size() == 3 ? 7.0F : 3.0F));
         }
         std::vector<float> data(100, static_cast<float>(link.rank()));
         broadcast_chain(link, team, buffer_of(std::span(data)), 1);
+        EXPECT_EQ(data[99], static_cast<float>(ranks[1]));
+        data.assign(100, static_cast<float>(link.rank()));
+        broadcast_scatter(link, team, buffer_of(std::span(data)), 1);
         EXPECT_EQ(data[99], static_cast<float>(ranks[1]));
       }
     });
@@ -194,7 +239,8 @@ TEST(EvenChunks, CoverEverythingAndDifferByAtMostOne) {
 // replicas drift apart.
 TEST(AllReduceBits, AreTheSameOnAllRanks) {
   for (const int ranks : {2, 3, 5, 6}) {
-    for (const AllReduce variant : {&all_reduce_doubling, &all_reduce_ring, &all_reduce_chain}) {
+    for (const Variant variant : {&all_reduce_doubling, &all_reduce_halving, &all_reduce_ring,
+                                  &all_reduce_chain, &all_reduce_gather_in_order}) {
       FailureState failures;
       auto transports = make_in_process_transports(ranks);
       std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
@@ -215,6 +261,36 @@ TEST(AllReduceBits, AreTheSameOnAllRanks) {
       for (auto& thread : threads) thread.join();
       for (const auto& result : results) EXPECT_EQ(result, results[0]) << ranks << " ranks";
     }
+  }
+}
+
+// In the order of the ranks there is one right result, to the bit, whichever way it is formed.
+TEST(AllReduceBits, InOrderAreThoseOfOneProcess) {
+  constexpr int kRanks = 5;
+  constexpr std::size_t kCount = 257;
+  const auto part = [](int rank, std::size_t i) {
+    return 1.0F / static_cast<float>(1 + rank * 7 + static_cast<int>(i));
+  };
+  std::vector<float> expected(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    for (int r = 0; r < kRanks; ++r) expected[i] = r == 0 ? part(0, i) : expected[i] + part(r, i);
+  }
+  for (const Variant variant : {&all_reduce_chain, &all_reduce_gather_in_order}) {
+    FailureState failures;
+    auto transports = make_in_process_transports(kRanks);
+    std::vector<std::thread> threads;
+    for (auto& transport : transports) {
+      threads.emplace_back([&] {
+        Link link(*transport, failures, {});
+        link.begin(0, "test");
+        Scratch scratch;
+        std::vector<float> data(kCount);
+        for (std::size_t i = 0; i < kCount; ++i) data[i] = part(link.rank(), i);
+        variant(link, everyone(link), buffer_of(std::span(data)), ReduceOp::sum, scratch);
+        EXPECT_EQ(data, expected);
+      });
+    }
+    for (auto& thread : threads) thread.join();
   }
 }
 

@@ -1,0 +1,26 @@
+// All-reduce in the order of the ranks for what is small: every rank gets everybody's part, in as
+// few steps as there are, and adds them all up itself. The chain (schedules/chain.h) would take
+// 2 (n - 1) steps for a number that all ranks must agree on.
+#include <cstring>
+#include <vector>
+
+#include "ddp_runtime/comm/host_reduce.h"
+#include "ddp_runtime/comm/schedules/rounds.h"
+#include "ddp_runtime/comm/schedules/schedules.h"
+
+namespace ddp::comm::schedules {
+
+void all_reduce_gather_in_order(Link& link, const Team& team, Buffer data, ReduceOp op,
+                                Scratch& scratch) {
+  const auto n = static_cast<std::size_t>(team.size());
+  if (scratch.size() < n * data.bytes()) scratch.resize(n * data.bytes());
+  const Buffer parts{scratch.data(), n * data.count, data.type};
+  const auto part = [&](std::size_t place) { return parts.slice(place * data.count, data.count); };
+  std::memcpy(part(static_cast<std::size_t>(team.me)).data, data.data, data.bytes());
+  gather_rounds(link, team, parts, even_chunks(parts.count, team.size()),
+                halving_rounds(team.size()));
+  std::memcpy(data.data, part(0).data, data.bytes());
+  for (std::size_t place = 1; place < n; ++place) reduce_into(data, part(place).span(), op);
+}
+
+}  // namespace ddp::comm::schedules

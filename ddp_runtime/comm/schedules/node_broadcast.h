@@ -1,0 +1,15 @@
+// Broadcast between nodes first, to one rank of each, then within each node: the wire carries the
+// data to a node once, wherever the ranks are.
+#pragma once
+
+#include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/node/node_map.h"
+#include "ddp_runtime/comm/schedules/choice.h"
+
+namespace ddp::comm::schedules {
+
+// Collective over all ranks of `map`.
+void node_broadcast(Link& link, const NodeMap& map, Buffer data, int root, const CostModel& model);
+
+}  // namespace ddp::comm::schedules

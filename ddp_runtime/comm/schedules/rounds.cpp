@@ -1,0 +1,75 @@
+#include "ddp_runtime/comm/schedules/rounds.h"
+
+#include <algorithm>
+
+#include "ddp_runtime/comm/host_reduce.h"
+
+namespace ddp::comm::schedules {
+namespace {
+
+// `count` chunks from chunk `first` on, which may run past the last chunk and on from chunk 0. Such
+// a message is in two places of the buffer, the same two at its sender and its receiver.
+SplitMessage chunks(Buffer data, const std::vector<std::size_t>& starts, int first, int count) {
+  const int n = static_cast<int>(starts.size()) - 1;
+  const auto piece = [&](int begin, int end) {
+    const std::size_t from = starts[static_cast<std::size_t>(begin)];
+    return data.slice(from, starts[static_cast<std::size_t>(end)] - from).span();
+  };
+  const int begin = first % n;
+  if (begin + count <= n) return {piece(begin, begin + count), {}};
+  return {piece(begin, n), piece(0, begin + count - n)};
+}
+
+}  // namespace
+
+Rounds ring_rounds(int n) {
+  Rounds rounds;
+  for (int left = n; left > 1; --left) rounds.push_back({1, left - 1, 1});
+  return rounds;
+}
+
+Rounds halving_rounds(int n) {
+  Rounds rounds;
+  for (int left = n; left > 1;) {
+    const int lower = (left + 1) / 2;
+    rounds.push_back({lower, lower, left - lower});
+    left = lower;
+  }
+  return rounds;
+}
+
+std::vector<std::size_t> even_chunks(std::size_t count, int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  std::vector<std::size_t> starts(n + 1);
+  for (std::size_t r = 0; r <= n; ++r) starts[r] = r * (count / n) + std::min(r, count % n);
+  return starts;
+}
+
+void reduce_rounds(Link& link, const Team& team, Buffer data,
+                   const std::vector<std::size_t>& starts, const Rounds& rounds, ReduceOp op,
+                   Scratch& scratch) {
+  for (const Round& round : rounds) {
+    const SplitMessage outgoing = chunks(data, starts, team.me + round.first, round.count);
+    // What arrives here as block first - skip is the sender's block `first`.
+    const SplitMessage target =
+        chunks(data, starts, team.me + round.first - round.skip, round.count);
+    link.exchange(
+        team.at(team.me + round.skip), outgoing, team.at(team.me - round.skip), target, scratch,
+        [&](std::span<std::byte> mine, std::span<std::byte> piece) {
+          reduce_into({mine.data(), mine.size() / size_of(data.type), data.type}, piece, op);
+        });
+  }
+}
+
+void gather_rounds(Link& link, const Team& team, Buffer data,
+                   const std::vector<std::size_t>& starts, const Rounds& rounds) {
+  for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
+    const SplitMessage outgoing =
+        chunks(data, starts, team.me + round->first - round->skip, round->count);
+    const SplitMessage incoming = chunks(data, starts, team.me + round->first, round->count);
+    link.exchange(team.at(team.me - round->skip), outgoing, team.at(team.me + round->skip),
+                  incoming);
+  }
+}
+
+}  // namespace ddp::comm::schedules
