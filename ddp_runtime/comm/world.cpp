@@ -16,6 +16,7 @@
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/mpi/mpi_transport.h"
+#include "ddp_runtime/comm/mpi/process_manager.h"
 #include "ddp_runtime/comm/mpi/start_deadline.h"
 #include "ddp_runtime/comm/p2p_group.h"
 
@@ -79,6 +80,9 @@ World::World(const WorldOptions& options) {
     throw UsageError("this build has no NCCL backend; use --backend mpi");
   }
   const Announced announced = announced_ranks();
+  if (const auto complaint = missing_process_manager(getenv, mpi_speaks_pmi1())) {
+    throw UsageError(*complaint);
+  }
   std::optional<StartDeadline> deadline;
   if (MpiEnvironment::launched_by_mpi() || announced.ranks > 1) {
     deadline.emplace(options.start_timeout);

@@ -36,6 +36,11 @@ class FailureState {
   void suspect(const std::string& complaint);
   // Likewise for suspicions, which may come again and again.
   void on_suspicion(std::function<void(const std::string&)> observer);
+  // How many waits of this rank are long and go on: without any, the data path works or is not
+  // needed now.
+  void begin_stall() noexcept { stalls_.fetch_add(1, std::memory_order_relaxed); }
+  void end_stall() noexcept { stalls_.fetch_sub(1, std::memory_order_relaxed); }
+  bool stalled() const noexcept { return stalls_.load(std::memory_order_relaxed) > 0; }
 
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   std::optional<Failure> failure() const;
@@ -44,6 +49,7 @@ class FailureState {
 
  private:
   std::atomic<bool> failed_{false};
+  std::atomic<int> stalls_{0};
   mutable std::mutex mutex_;
   std::optional<Failure> failure_;
   std::function<void(const Failure&)> observer_;
