@@ -5,7 +5,7 @@
 build_packages=(
   g++ cmake ninja-build
   libslurm-dev libopenmpi-dev openmpi-bin libpmix-dev
-  libtorch-dev libopenblas0-pthread libhdf5-dev zlib1g-dev
+  libtorch-dev libopenblas0-pthread libhdf5-dev zlib1g-dev libssl-dev
   libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libhwloc-dev
 )
 cluster_packages=(

@@ -65,6 +65,25 @@ void write_all(int to, const std::string& text) {
   }
 }
 
+// As execvpe(3) wants them.
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (auto& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> environment_with(const std::map<std::string, std::string>& variables) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (!variables.contains(text.substr(0, text.find('=')))) all.push_back(text);
+  }
+  for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
+  return all;
+}
+
 pid_t fork_or_throw() {
   const pid_t pid = fork();
   if (pid < 0) throw RuntimeError(fmt::format("cannot fork: {}", std::strerror(errno)));
@@ -117,18 +136,18 @@ BoundedChild BoundedChild::calling(const std::function<std::string()>& work) {
   _exit(0);
 }
 
-BoundedChild BoundedChild::running(const std::vector<std::string>& arguments) {
+BoundedChild BoundedChild::running(const std::vector<std::string>& arguments,
+                                   const std::map<std::string, std::string>& variables) {
   std::vector<std::string> copies = arguments;
-  std::vector<char*> argv;
-  argv.reserve(copies.size() + 1);
-  for (auto& argument : copies) argv.push_back(argument.data());
-  argv.push_back(nullptr);
+  const std::vector<char*> argv = pointers_to(copies);
+  std::vector<std::string> environment = environment_with(variables);
+  const std::vector<char*> envp = pointers_to(environment);
   Pipe pipe = make_pipe();
   const pid_t parent = getpid();
   const pid_t pid = fork_or_throw();
   if (pid > 0) return {pid, std::move(pipe.from)};
   settle(parent, pipe.to.get(), true);
-  execvp(argv[0], argv.data());
+  execvpe(argv[0], argv.data(), envp.data());
   _exit(kNotFound);
 }
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,9 @@ class BoundedChild {
   // RuntimeError if no process can be made, here and below.
   static BoundedChild calling(const std::function<std::string()>& work);
   // Runs a program, found in PATH, with what it writes to both its outputs as the child's output.
-  // A program that is not there ends with 127.
-  static BoundedChild running(const std::vector<std::string>& arguments);
+  // A program that is not there ends with 127. `variables` are added to its environment.
+  static BoundedChild running(const std::vector<std::string>& arguments,
+                              const std::map<std::string, std::string>& variables = {});
 
   BoundedChild(BoundedChild&& other) noexcept;
   BoundedChild& operator=(BoundedChild&&) = delete;

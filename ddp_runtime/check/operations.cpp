@@ -62,7 +62,11 @@ std::string in_cell(const std::string& text) {
   std::string safe;
   for (const char c : text) {
     if (c == '|') safe.push_back('\\');
-    safe.push_back(c == '\n' ? ' ' : c);
+    if (c == '<') {
+      safe += "&lt;";  // Markdown passes HTML through
+    } else {
+      safe.push_back(c == '\n' ? ' ' : c);
+    }
   }
   return safe;
 }

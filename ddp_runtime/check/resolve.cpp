@@ -44,6 +44,15 @@ Resolution resolve(const std::string& name, std::chrono::milliseconds patience) 
   return {{}, fmt::format("no answer within {} ms", patience.count()), true};
 }
 
+bool is_address(const std::string& text) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(text.c_str(), nullptr, &hints, &found) != 0) return false;
+  freeaddrinfo(found);
+  return !text.empty();
+}
+
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
 }

@@ -15,6 +15,9 @@ struct Resolution {
 
 Resolution resolve(const std::string& name, std::chrono::milliseconds patience);
 
+// Whether it is a numeric IPv4 or IPv6 address, not a name.
+bool is_address(const std::string& text);
+
 // 127.0.0.0/8 or ::1 in numeric form.
 bool is_loopback(const std::string& address);
 

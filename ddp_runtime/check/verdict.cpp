@@ -7,6 +7,8 @@
 #include <iterator>
 #include <set>
 
+#include "ddp_runtime/check/node_name.h"
+
 namespace ddp::check {
 namespace {
 
@@ -82,9 +84,8 @@ std::vector<std::string> bad_nodes(const Verdict& verdict) {
   }
   std::vector<std::string> ordered;
   for (const auto& node : verdict.nodes) {
-    if (accused.erase(node) > 0) ordered.push_back(node);
+    if (accused.erase(node) > 0 && is_node_name(node)) ordered.push_back(node);
   }
-  ordered.insert(ordered.end(), accused.begin(), accused.end());
   return ordered;
 }
 

@@ -25,7 +25,8 @@ struct Verdict {
 };
 
 // Nodes that must not be used, each once, in the order of Verdict::nodes: those with a CRITICAL
-// finding of their own. A link whose bad end is not known accuses neither.
+// finding of their own. A link whose bad end is not known accuses neither. Only names of
+// Verdict::nodes that can be a node's: they end in scontrol's arguments and in exclude files.
 std::vector<std::string> bad_nodes(const Verdict& verdict);
 
 // "CRITICAL node3 mlx5_0:1 infiniband.rate: 200 Gb/s, expected 400 Gb/s: <evidence>; <action>"

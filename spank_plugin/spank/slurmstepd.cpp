@@ -17,6 +17,7 @@
 #include "spank_plugin/launch/torchrun_variables.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
+#include "spank_plugin/spank/step_key.h"
 #include "spank_plugin/spank/task_environment.h"
 
 namespace ddp::spank {
@@ -185,6 +186,7 @@ void slurmstepd_task_init(const PluginState& state, spank_t spank) {
   const TaskEnvironment environment(spank);
   if (!planned.error.empty()) return fail_on_node(planned, environment);
   try {
+    name_step_of_key(environment, planned.step.id);
     start_planned(planned, environment);
   } catch (const std::exception& error) {
     fail(planned, error.what());

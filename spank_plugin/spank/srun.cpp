@@ -12,6 +12,7 @@
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/option.h"
+#include "spank_plugin/spank/step_key.h"
 
 namespace ddp::spank {
 namespace {
@@ -77,6 +78,7 @@ void srun_before_options() {
 void srun_after_options(PluginState& state) {
   ++state.components;
   forget_outer_step();
+  if (state.components == 1) forget_outer_step_key();
   try {
     const launch::Settings settings = resolve_settings(state);
     if (!settings.is_on()) return;
@@ -88,6 +90,7 @@ void srun_after_options(PluginState& state) {
     if (settings.order.value == launch::Order::by_switch) tell_switches();
     tell_nodes(variable::kComponents, std::to_string(state.components));
     tell_nodes(variable::kSettings, encode_settings(settings));
+    draw_step_key();
   } catch (const launch::LaunchError& error) {
     // Where plugstack.conf says "optional", SLURM starts the step whatever is returned: then the
     // tasks end with this message instead of running without what the user asked for.

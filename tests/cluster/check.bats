@@ -110,7 +110,7 @@ assert {p["a_via"].split(".")[0] for p in pairs} == {"rail1 172"}, pairs'
 
 @test "--act drains what is bad and leaves alone what somebody else drained" {
   scontrol update nodename=node5 state=drain reason='my own'
-  run -2 srun --mpi=pmix --kill-on-bad-exit=0 -w 'node[1-4]' -N4 --ntasks-per-node=1 \
+  run -2 srun --ddp --mpi=pmix --kill-on-bad-exit=0 -w 'node[1-4]' -N4 --ntasks-per-node=1 \
     ddp-check net --no-mpi --mib 1 --slow-warning 0.9 --slow-critical 0.9 --act --inject corrupt:node2
   [[ $output == *'node2: drained, ddp-check:tcp.data'* ]]
   [ "$(sinfo -h -n node2 -o %E)" = 'ddp-check:tcp.data' ]

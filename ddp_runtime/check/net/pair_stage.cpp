@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ddp_runtime/check/resolve.h"
+#include "ddp_runtime/comm/random_token.h"
 
 namespace ddp::check {
 namespace {
@@ -105,14 +106,15 @@ bool PairStage::can_take_part(int node) const {
          has_way(leader_.present().at(ranks.front()), options_);
 }
 
-ExchangeOrder PairStage::order_for(int node, int partner, bool first,
-                                   std::uint64_t exchange) const {
+ExchangeOrder PairStage::order_for(int node, int partner, bool first, std::uint64_t exchange,
+                                   const std::string& token) const {
   const auto& tasks = leader_.present();
   const Hello& own = tasks.at(nodes_[static_cast<std::size_t>(node)].ranks.front());
   const Hello& other = tasks.at(nodes_[static_cast<std::size_t>(partner)].ranks.front());
   ExchangeOrder order;
   order.stage = options_.stage;
   order.exchange = exchange;
+  order.token = token;
   order.first = first;
   order.host = address_for(own, other);
   if (!options_.rail.empty()) {
@@ -134,11 +136,12 @@ std::vector<PairResult> PairStage::run_round(const Round& round, const std::stri
   for (const Pair& pair : round) {
     if (!can_take_part(pair.a) || !can_take_part(pair.b)) continue;
     const std::uint64_t exchange = next_exchange_++;
+    const std::string token = comm::random_token();
     const auto rank_of = [this](int node) {
       return nodes_[static_cast<std::size_t>(node)].ranks.front();
     };
-    orders[rank_of(pair.a)] = to_message(order_for(pair.a, pair.b, true, exchange));
-    orders[rank_of(pair.b)] = to_message(order_for(pair.b, pair.a, false, exchange));
+    orders[rank_of(pair.a)] = to_message(order_for(pair.a, pair.b, true, exchange, token));
+    orders[rank_of(pair.b)] = to_message(order_for(pair.b, pair.a, false, exchange, token));
     playing.push_back(pair);
   }
   const ByRank answers = leader_.ask(orders, during, options_.limit + options_.grace);

@@ -55,7 +55,8 @@ class PairStage {
   void attempt(int number, const std::vector<int>& trusted, std::vector<std::size_t> open,
                const std::string& during);
   bool can_take_part(int node) const;
-  ExchangeOrder order_for(int node, int partner, bool first, std::uint64_t exchange) const;
+  ExchangeOrder order_for(int node, int partner, bool first, std::uint64_t exchange,
+                          const std::string& token) const;
   std::optional<PairResult> result_of(const Pair& pair, const ByRank& answers);
   std::string failure_of(const Pair& pair, const ByRank& answers) const;
 

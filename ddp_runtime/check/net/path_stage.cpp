@@ -6,6 +6,7 @@
 
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
 #include "ddp_runtime/check/net/pair_stage.h"
+#include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::check {
 namespace {
@@ -14,8 +15,7 @@ constexpr std::chrono::milliseconds kPatience{5000};
 
 class PathStage {
  public:
-  PathStage(Leader& leader, const std::vector<NodeEntry>& nodes, std::uint64_t seed)
-      : leader_(leader), nodes_(nodes), seed_(seed) {}
+  PathStage(Leader& leader, const std::vector<NodeEntry>& nodes) : leader_(leader), nodes_(nodes) {}
 
   std::vector<PathResult> run_round(const Round& round) {
     ByRank orders;
@@ -25,7 +25,7 @@ class PathStage {
       const Hello& a = speaker(pair.a);
       const Hello& b = speaker(pair.b);
       if (!a.mtu || !b.mtu) continue;
-      const std::uint64_t token = seed_ ^ ++probes_;
+      const std::uint64_t token = comm::random_number();  // nobody else can send what counts
       orders[node(pair.a).ranks.front()] = order_for(a, b, token);
       orders[node(pair.b).ranks.front()] = order_for(b, a, token);
       asked.push_back({pair, *a.mtu, *b.mtu, 0, 0});
@@ -56,15 +56,13 @@ class PathStage {
 
   Leader& leader_;
   const std::vector<NodeEntry>& nodes_;
-  std::uint64_t seed_;
-  std::uint64_t probes_ = 0;  // so far, to tell them apart
 };
 
 }  // namespace
 
 std::vector<PathResult> probe_paths(Leader& leader, const std::vector<NodeEntry>& nodes,
                                     std::uint64_t seed) {
-  PathStage stage(leader, nodes, seed);
+  PathStage stage(leader, nodes);
   std::map<Pair, PathResult> best;
   for (Round round : plan_rounds(static_cast<int>(nodes.size()), seed)) {
     for (int attempt = 0; attempt < 2 && !round.empty(); ++attempt) {

@@ -48,6 +48,7 @@ MemberOptions member_options(const NetOptions& options, std::uint16_t leader_por
   member.silence = options.deadline + options.join_limit + 8 * options.pair_limit + kSilenceMargin;
   member.leaders_own = options.step.rank == 0;
   member.leader_port = leader_port;
+  member.secret = options.secret;
   return member;
 }
 
@@ -92,7 +93,7 @@ NetOutcome run_leader(const NetOptions& options) {
   }
   const std::uint16_t port = listener.port;
   options.progress(fmt::format("waiting for {} tasks on port {}", options.step.size, port));
-  Leader leader(std::move(listener), options.program, options.step.identity, options.grace);
+  Leader leader(std::move(listener), options.program, options.step, options.secret, options.grace);
   MemberOutcome own;
   std::thread member([&own, member = member_options(options, port)] { own = run_member(member); });
   NetOutcome outcome = conclude(leader, options);

@@ -17,13 +17,15 @@
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
 #include "ddp_runtime/check/net/step/step.h"
 #include "ddp_runtime/check/verdict.h"
+#include "ddp_runtime/comm/secret/step_secret.h"
 
 namespace ddp::check {
 
 struct NetOptions {
   Step step;
-  std::string program;  // name and version; the same for all tasks
-  std::string host;     // what this machine calls itself
+  std::string program;      // name and version; the same for all tasks
+  std::string host;         // what this machine calls itself
+  comm::StepSecret secret;  // by which the tasks know each other
   std::vector<Injection> injections;
   std::chrono::milliseconds deadline{30'000};    // for all tasks to report
   std::chrono::milliseconds pair_limit{10'000};  // for one exchange

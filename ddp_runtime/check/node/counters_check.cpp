@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/output_file.h"
 
 namespace ddp::check {
 namespace {
@@ -59,15 +59,9 @@ std::optional<Counters> read_kept(const std::string& file) {
   }
 }
 
+// As root, in a folder that may be somebody else's: no link is followed.
 void keep(const std::string& file, const Counters& counters) {
-  const std::string temporary = file + ".new";
-  std::ofstream stream(temporary);
-  stream << nlohmann::json(counters).dump(1) << '\n';
-  stream.close();
-  if (!stream || std::rename(temporary.c_str(), file.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    throw RuntimeError(fmt::format("cannot keep the counters in {}", file));
-  }
+  comm::replace_file(file, nlohmann::json(counters).dump(1) + "\n");
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ void add_nccl_end(CLI::App& app, NcclEndArguments& arguments) {
 int run_nccl_end(const NcclEndArguments& arguments) {
   setenv("NCCL_DEBUG", "INFO", 1);
   for (const char* elsewhere : {"NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"}) unsetenv(elsewhere);
-  const check::NcclEnd& end = arguments.end;
+  check::NcclEnd end = arguments.end;
+  if (const char* token = std::getenv(check::kPairTokenVariable)) end.token = token;
   try {
     const auto result =
         arguments.survey

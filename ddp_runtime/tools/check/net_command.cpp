@@ -9,6 +9,8 @@
 #include "ddp_runtime/check/environment.h"
 #include "ddp_runtime/check/net/run_net.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/secret/step_secret.h"
 #include "ddp_runtime/tools/check/ending.h"
 #include "ddp_runtime/tools/check/name_list.h"
 #include "ddp_runtime/tools/validators.h"
@@ -100,6 +102,8 @@ check::NetOptions net_options(const NetArguments& arguments) {
   options.host = check::host_name();
   options.step = check::step_from(check::process_environment(), options.host, step);
   options.program = program_name();
+  options.secret = comm::find_secret({arguments.key, options.step.identity, options.step.rank == 0},
+                                     check::process_environment());
   options.injections = check::parse_injections(arguments.inject);
   options.deadline = milliseconds(arguments.deadline);
   options.pair_limit = milliseconds(arguments.pair_limit);
@@ -128,6 +132,23 @@ check::NetOptions net_options(const NetArguments& arguments) {
   return options;
 }
 
+// Who can drain nodes must not do it at the word of whoever reaches a port.
+void require_key_to_act(const check::NetOptions& options, const CheckOutputs& outputs) {
+  if (options.secret || options.step.size == 1) return;
+  if (outputs.act) {
+    throw UsageError(
+        "nothing proves here which tasks are those of this step, so that anybody who reaches rank "
+        "0's port could have nodes drained by --act: start it with srun --ddp, or give it a key "
+        "with --key");
+  }
+  if (options.step.rank == 0) {
+    fmt::print(stderr,
+               "ddp-check: no key of this step: whoever reaches port {} is believed; srun --ddp, "
+               "MUNGE or --key file:PATH give one\n",
+               options.step.leader_port);
+  }
+}
+
 }  // namespace
 
 void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs) {
@@ -148,6 +169,12 @@ void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs) {
          "slow:NODE+NODE:FACTOR; several with commas")
       ->type_name("FAULT")
       ->take_all();
+  net.add_option("--key", arguments.key,
+                 "By what the tasks of the step know each other: auto, plugin, launcher, munge, "
+                 "file:PATH (yours alone, the same for all tasks) or none")
+      ->type_name("SOURCE")
+      ->envname("SLURM_DDP_KEY")
+      ->capture_default_str();
   net.add_option("--pretend-nodes", arguments.pretend_nodes,
                  "For trying it out on one machine: the tasks count as these nodes")
       ->type_name("LIST");
@@ -155,6 +182,7 @@ void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs) {
 
 int run_net(const NetArguments& arguments, const CheckOutputs& outputs) {
   check::NetOptions options = net_options(arguments);
+  require_key_to_act(options, outputs);
   if (options.step.rank == 0) remove_outdated(outputs);
   options.progress = [](const std::string& line) { fmt::print(stderr, "ddp-check: {}\n", line); };
   options.publish = [&outputs](const check::Verdict& verdict) { publish(verdict, outputs); };

@@ -34,6 +34,7 @@ struct NetArguments {
   int rounds = 0;
   std::vector<std::string> inject;
   std::string pretend_nodes;
+  std::string key = "auto";
 };
 
 // Adds the command; what its options say goes to `arguments` and `outputs`.

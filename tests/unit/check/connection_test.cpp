@@ -1,5 +1,6 @@
 // Deadlines and error texts of TCP, and the framing of control messages against bytes that are
 // none.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -176,16 +177,86 @@ TEST(ControlChannel, EndOfTheStream) {
   EXPECT_THROW(near.receive(in(kLong)), NetError);
 }
 
+TEST(ControlChannel, TextsOfOthersArePrintable) {
+  auto [near, far] = channels();
+  send_raw(far, frame(R"({"\u001bx":["a\nb",{"k":"\u001b]0;t\u0007\u00e9"}],"n":1})"));
+  EXPECT_EQ(near.receive(in(kLong))->dump(), R"({"?x":["a b",{"k":"?]0;t???"}],"n":1})");
+}
+
+TEST(ControlChannel, MessagesDeeperThanOursAreRefusedBeforeTheyAreParsed) {
+  for (const auto& [text, fine] :
+       {std::pair{R"({"a":[[[[[[1]]]]]]})", true}, std::pair{R"({"a":[[[[[[[[1]]]]]]]]})", false},
+        std::pair{R"({"a":"[[[[[[[[[[[[\"[[["})", true},
+        std::pair{R"({"a\\":[[[[[[[[1]]]]]]]]})", false}}) {
+    auto [near, far] = channels();
+    send_raw(far, frame(text));
+    if (fine) {
+      EXPECT_TRUE(near.receive(in(kLong))) << text;
+    } else {
+      EXPECT_THROW(near.receive(in(kLong)), NetError) << text;
+    }
+  }
+}
+
+TEST(ControlChannel, SealedMessagesComeFromTheOtherEndInOrder) {
+  Ends ends = connected();
+  const comm::Key one = comm::random_key();
+  const comm::Key two = comm::random_key();
+  ControlChannel near(std::move(ends.near));
+  ControlChannel far(std::move(ends.far));
+  near.seal(one, two);
+  far.seal(two, one);
+  for (int i = 0; i < 3; ++i) {
+    near.send({{"number", i}}, in(kLong));
+    EXPECT_EQ(far.receive(in(kLong))->at("number"), i);
+  }
+  far.send({{"a", 1}}, in(kLong));
+  EXPECT_EQ(near.receive(in(kLong))->at("a"), 1);
+}
+
+TEST(ControlChannel, MessagesOfOthersBreakASealedChannel) {
+  const comm::Key key = comm::random_key();
+  const auto receive = [&key](const std::string& bytes) {
+    auto [near, far] = channels();
+    near.seal(key, key);
+    send_raw(far, bytes);
+    near.receive(in(kLong));
+  };
+  const auto sealed = [&key](std::uint64_t number, const std::string& text) {
+    const comm::Key tag = comm::hmac_sha256(key, fmt::format("{} {}", number, text));
+    return frame(text + std::string(reinterpret_cast<const char*>(tag.data()), tag.size()));
+  };
+  const std::string good = R"({"a":1})";
+  EXPECT_NO_THROW(receive(sealed(0, good)));
+  EXPECT_THROW(receive(frame(good)), NetError);                         // no proof
+  EXPECT_THROW(receive(frame(good + std::string(32, 'x'))), NetError);  // a wrong one
+  EXPECT_THROW(receive(sealed(1, good)), NetError);                     // one was left out
+  std::string changed = sealed(0, good);
+  changed[9] = '2';
+  EXPECT_THROW(receive(changed), NetError);
+}
+
+TEST(ControlChannel, StrangersSayLittle) {
+  auto [near, far] = channels();
+  near.accept_at_most(4096);
+  send_raw(far, std::string("\0\0\x10\x01", 4));
+  EXPECT_THROW(near.receive(in(kLong)), NetError);
+}
+
 // ---- pairs find each other
+
+std::string token(int number) {
+  return fmt::format("{:032}", number);
+}
 
 TEST(PairLinks, StrangersAndOtherPairsAreNotThePeer) {
   const Listener listener = listen_on(0);
   const FileDescriptor silent = connect_to("127.0.0.1", listener.port, in(kLong));
   const FileDescriptor babbler = connect_to("127.0.0.1", listener.port, in(kLong));
   send_raw(babbler, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  const auto other = call_peer("127.0.0.1", listener.port, 6, in(kLong));
-  const auto right = call_peer("127.0.0.1", listener.port, 7, in(kLong));
-  const auto link = await_peer(listener, 7, in(kLong));
+  const auto other = call_peer("127.0.0.1", listener.port, token(6), in(kLong));
+  const auto right = call_peer("127.0.0.1", listener.port, token(7), in(kLong));
+  const auto link = await_peer(listener, token(7), in(kLong));
   std::array<std::byte, 1> word{std::byte{42}};
   right->send(word);
   word[0] = std::byte{0};
@@ -193,9 +264,22 @@ TEST(PairLinks, StrangersAndOtherPairsAreNotThePeer) {
   EXPECT_EQ(word[0], std::byte{42});
 }
 
+// One after the other they would use up the time of the peer.
+TEST(PairLinks, HundredSilentStrangersDoNotHideThePeer) {
+  const Listener listener = listen_on(0);
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 100; ++i) {
+    strangers.push_back(connect_to("127.0.0.1", listener.port, in(kLong)));
+    if (i % 2 == 0) send_raw(strangers.back(), "ddp-chk2");
+  }
+  const auto peer = call_peer("127.0.0.1", listener.port, token(7), in(kLong));
+  EXPECT_TRUE(await_peer(listener, token(7), in(kLong)));
+  EXPECT_THROW(call_peer("127.0.0.1", listener.port, "", in(kLong)), NetError);
+}
+
 TEST(PairLinks, APeerThatDoesNotComeIsSaid) {
   const Listener listener = listen_on(0);
-  EXPECT_EQ(message_of([&] { await_peer(listener, 7, in(30)); }),
+  EXPECT_EQ(message_of([&] { await_peer(listener, token(7), in(30)); }),
             "the other end did not connect in time");
 }
 
@@ -203,11 +287,11 @@ TEST(PairLinks, APeerThatDoesNotComeIsSaid) {
 TEST(PairLinks, AServerThatDiesDuringTheExchangeIsAnError) {
   const Listener listener = listen_on(0);
   auto server = std::async(std::launch::async, [&listener] {
-    const auto link = await_peer(listener, 1, in(kLong));
+    const auto link = await_peer(listener, token(1), in(kLong));
     std::array<std::byte, 8> word{};
     link->receive(word);  // and then it ends
   });
-  const auto link = call_peer("127.0.0.1", listener.port, 1, in(kLong));
+  const auto link = call_peer("127.0.0.1", listener.port, token(1), in(kLong));
   EXPECT_THROW(exchange(*link, {true, 1 << 20, 1, {}}), NetError);
   server.get();
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "ddp_runtime/comm/errors.h"
@@ -57,6 +58,22 @@ TEST_F(CountersOf, AFileOfSomethingElseIsUnknownOnce) {
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::unknown);
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::ok);
   EXPECT_THROW(compare_with_kept_counters(folder_ / "no/where", {}), RuntimeError);
+}
+
+// Root keeps the file, and the folder may be somebody else's.
+TEST_F(CountersOf, LinksThatSomebodyPlantedAreNotFollowed) {
+  write("victim", "precious\n");
+  const std::string file = folder_ / "kept";
+  std::filesystem::create_symlink(folder_ / "victim", file + ".new");
+  compare_with_kept_counters(file, {{"a", 5}});
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink(folder_ / "victim", file);
+  compare_with_kept_counters(file, {{"a", 5}});
+  std::ifstream victim(folder_ / "victim");
+  std::string text;
+  victim >> text;
+  EXPECT_EQ(text, "precious");
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
 }
 
 TEST(Counters, OfTheDevicesInUse) {

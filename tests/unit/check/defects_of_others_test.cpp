@@ -96,7 +96,9 @@ TEST(DefectsOfOthers, AServerThatDied) {
     const Listener gone = listen_on(0);
     port = gone.port;
   }
-  EXPECT_THROW(call_peer("127.0.0.1", port, 1, Clock::now() + std::chrono::seconds(5)), NetError);
+  EXPECT_THROW(
+      call_peer("127.0.0.1", port, std::string(32, '1'), Clock::now() + std::chrono::seconds(5)),
+      NetError);
   auto measured = fleet(4, -1, 0);
   for (auto& result : measured.results) {
     if (result.pair.b == 3) result.failure = "n1: connection refused";

@@ -39,6 +39,7 @@ NcclEnd end_on(std::uint16_t port, bool first) {
   end.host = first ? "127.0.0.1" : "";
   end.port = port;
   end.exchange = 7;
+  end.token = std::string(32, '7');
   end.bytes = 1 << 20;
   return end;
 }

@@ -2,9 +2,11 @@
 // are names; and the leader alone against tasks that misbehave on the wire.
 #include "ddp_runtime/check/net/run_net.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <mutex>
 #include <set>
 #include <string>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/measure/tcp.h"
+#include "ddp_runtime/check/net/step/handshake.h"
 #include "ddp_runtime/check/net/step/leader.h"
 #include "ddp_runtime/check/net/step/task_work.h"
 
@@ -188,14 +191,15 @@ TEST(NetRun, InjectingIntoANodeThatIsNotThereIsAMistake) {
 class Puppet {
  public:
   Puppet(std::uint16_t port, int rank, const std::string& identity = "test",
-         const std::string& program = "ddp-check test")
+         const std::string& program = "ddp-check test", const std::string& node = "",
+         const comm::StepSecret& secret = {})
       : channel_(connect_to("127.0.0.1", port, Clock::now() + std::chrono::seconds(20))) {
     Hello hello;
     hello.program = program;
     hello.identity = identity;
     hello.rank = rank;
-    hello.node = "n";
-    hello.node += std::to_string(rank);
+    hello.node = node.empty() ? fmt::format("n{}", rank) : node;
+    introduce(channel_, hello, secret, Clock::now() + std::chrono::seconds(20));
     channel_.send(to_message(hello), Clock::now() + std::chrono::seconds(20));
   }
   ControlChannel& channel() { return channel_; }
@@ -212,10 +216,13 @@ class Puppet {
 
 class LeaderOnTheWire : public testing::Test {
  protected:
-  LeaderOnTheWire() : listener_(listen_on(0)), port_(listener_.port) {}
+  LeaderOnTheWire() : listener_(listen_on(0)), port_(listener_.port) {
+    step_.identity = "test";
+    step_.size = 400;  // on nodes that nobody tells
+  }
 
   Leader& call(int expected, std::chrono::milliseconds patience = std::chrono::seconds(20)) {
-    leader_ = std::make_unique<Leader>(std::move(listener_), "ddp-check test", "test",
+    leader_ = std::make_unique<Leader>(std::move(listener_), "ddp-check test", step_, secret_,
                                        std::chrono::milliseconds(1000));
     leader_->roll_call(expected, Clock::now() + patience, [](const std::string&) {});
     return *leader_;
@@ -223,6 +230,8 @@ class LeaderOnTheWire : public testing::Test {
 
   Listener listener_;
   std::uint16_t port_;
+  Step step_;
+  comm::StepSecret secret_;
   std::unique_ptr<Leader> leader_;
 };
 
@@ -250,6 +259,172 @@ TEST_F(LeaderOnTheWire, TasksOfOthersAndTasksTwiceAreSentAwayWithTheReason) {
               HasSubstr("belongs to another job step"));
   EXPECT_THAT(other_version.receive().at("refused").get<std::string>(),
               HasSubstr("runs ddp-check 0.0.1"));
+}
+
+// What a stranger says of himself must not become a node that somebody drains.
+TEST_F(LeaderOnTheWire, RanksAndNodesThatAreNotTheStepsAreSentAway) {
+  step_.size = 3;
+  step_.nodes = {{"n1", 1}, {"n2", 2}};
+  struct Claim {
+    int rank;
+    const char* node;
+    const char* refusal;  // empty: welcome
+  };
+  const std::vector<Claim> claims{
+      {57, "n1", "n1 reported as rank 57 of a step of 3 tasks"},
+      {-1, "n1", "n1 reported as rank -1 of a step of 3 tasks"},
+      {0, "ALL", "'ALL' is not the name of a node"},
+      {0, "n[1-2]", "'n[1-2]' is not the name of a node"},
+      {0, "n1\n\x1b]0;x\a", "'n1 ?]0;x?' is not the name of a node"},
+      {0, "n3", "rank 0 reported from n3, which is not a node of this step"},
+      {0, "n1", ""},
+      {2, "n1", "rank 2 reported from n1, whose 1 tasks have all reported"},
+      {1, "n2", ""}};
+  std::vector<std::unique_ptr<Puppet>> puppets;
+  for (const auto& claim : claims) {
+    puppets.push_back(
+        std::make_unique<Puppet>(port_, claim.rank, "test", "ddp-check test", claim.node));
+  }
+  const Leader& leader = call(2);  // the second is the last
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    const auto answer = puppets[i]->receive();
+    EXPECT_EQ(answer.value("refused", ""), claims[i].refusal);
+    EXPECT_EQ(answer.contains("welcome"), *claims[i].refusal == '\0');
+  }
+  EXPECT_EQ(leader.present().size(), 2U);
+}
+
+// ---- strangers
+
+FileDescriptor stranger_at(std::uint16_t port, const std::string& says = "") {
+  FileDescriptor socket = connect_to("127.0.0.1", port, Clock::now() + std::chrono::seconds(20));
+  send_all(socket.get(), std::as_bytes(std::span(says)), Clock::now() + std::chrono::seconds(20));
+  return socket;
+}
+
+TEST_F(LeaderOnTheWire, SilentStrangersLockNobodyOut) {
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 200; ++i) strangers.push_back(stranger_at(port_));
+  Puppet task(port_, 0);
+  EXPECT_EQ(call(1).present().size(), 1U);
+}
+
+// The task waits until the stranger is gone.
+TEST_F(LeaderOnTheWire, WhoSaysNothingIsSentAway) {
+  std::unique_ptr<Puppet> task;
+  std::thread watcher([&, stranger = stranger_at(port_)] {
+    std::array<std::byte, 1> nothing{};
+    EXPECT_THROW(receive_all(stranger.get(), nothing, Clock::now() + std::chrono::hours(1)),
+                 NetError);
+    task = std::make_unique<Puppet>(port_, 0);
+  });
+  EXPECT_EQ(call(1).present().size(), 1U);
+  watcher.join();
+}
+
+TEST_F(LeaderOnTheWire, AfterTheRollCallNobodyListens) {
+  Puppet task(port_, 0);
+  call(1);
+  EXPECT_THROW(stranger_at(port_), NetError);
+}
+
+// ---- with a secret
+
+class LeaderWithASecret : public LeaderOnTheWire {
+ protected:
+  LeaderWithASecret() { secret_ = comm::StepSecret(comm::KeySource::file, comm::random_key()); }
+};
+
+TEST_F(LeaderWithASecret, TasksThatKnowItAreWelcome) {
+  std::thread task([this] {
+    Puppet puppet(port_, 0, "test", "ddp-check test", "", secret_);
+    EXPECT_EQ(puppet.receive().at("welcome"), 0);
+    puppet.answer({{"id", puppet.receive().at("id")}, {"result", 42}});
+  });
+  Leader& leader = call(1);
+  EXPECT_EQ(leader.ask_all({{"do", "x"}}, "the test", std::chrono::seconds(20)).at(0).at("result"),
+            42);
+  task.join();
+}
+
+// Rank 0 is taken by a stranger first, in every way he can think of; the task comes afterwards.
+TEST_F(LeaderWithASecret, StrangersTakeNobodysPlaceAndAreNoFinding) {
+  std::thread tasks([this] {
+    const Deadline end = Clock::now() + std::chrono::seconds(20);
+    ControlChannel without(connect_to("127.0.0.1", port_, end));
+    without.send(to_message(Presentation{"ddp-check test", "test", 0, "n0", "none", ""}), end);
+    EXPECT_THAT(without.receive(end)->value("refused", ""), HasSubstr("has a key from: none"));
+    EXPECT_THROW(Puppet(port_, 0, "test", "ddp-check test", "",
+                        comm::StepSecret(comm::KeySource::file, comm::random_key())),
+                 NetError);  // the leader's proof is not what this key says
+    for (const bool reflects : {true, false}) {
+      ControlChannel liar(connect_to("127.0.0.1", port_, end));
+      Presentation claim{"ddp-check test", "test", 0, "n0", "file", comm::random_nonce()};
+      liar.send(to_message(claim), end);
+      const auto challenge = liar.receive(end).value();
+      liar.send({{"proof", reflects ? challenge.at("proof").get<std::string>() : ""}}, end);
+      EXPECT_THROW(liar.receive(end), NetError);
+    }
+    Puppet task(port_, 0, "test", "ddp-check test", "", secret_);
+    EXPECT_EQ(task.receive().at("welcome"), 0);
+  });
+  const Leader& leader = call(1);
+  tasks.join();
+  EXPECT_EQ(leader.present().size(), 1U);
+  EXPECT_THAT(leader.refusals(), testing::IsEmpty());
+}
+
+// Says what a leader says, without the key.
+void pretend_to_lead(const Listener& listener) {
+  while (auto socket = accept_until(listener, Clock::now() + std::chrono::seconds(2))) {
+    const Deadline end = Clock::now() + std::chrono::seconds(20);
+    ControlChannel channel(std::move(*socket));
+    try {
+      channel.receive(end);
+      channel.send({{"nonce", comm::random_nonce()}, {"proof", std::string(64, '0')}}, end);
+      channel.send({{"welcome", 1}}, end);
+      channel.send({{"do", "verdict"}, {"exit_code", 0}}, end);
+    } catch (const NetError&) {
+      continue;  // the task has left
+    }
+  }
+}
+
+TEST(NetRun, AFalseLeaderGivesNoVerdict) {
+  const Listener listener = listen_on(0);
+  std::thread liar([&listener] { pretend_to_lead(listener); });
+  const comm::StepSecret secret(comm::KeySource::file, comm::random_key());
+  try {
+    Puppet(listener.port, 1, "test", "ddp-check test", "", secret);
+    ADD_FAILURE() << "the task believes it";
+  } catch (const NetError& error) {
+    EXPECT_STREQ(error.what(), "whoever answers does not know the key of this step");
+  }
+  NetOptions options = options_for(1, 2);
+  options.step.leader_port = listener.port;
+  options.deadline = std::chrono::milliseconds(500);
+  options.secret = secret;
+  EXPECT_EQ(run_net(options).exit_code, 2);
+  liar.join();
+}
+
+TEST(NetRun, TasksThatShareASecretAllEndWithOk) {
+  const comm::StepSecret secret(comm::KeySource::file, comm::random_key());
+  const NetResult run = run_all(2, [&secret](NetOptions& options) { options.secret = secret; });
+  EXPECT_EQ(run.exit_codes, (std::vector<int>{0, 0})) << text_of(run.verdict);
+}
+
+TEST_F(LeaderOnTheWire, RefusalsAreFewAndShort) {
+  std::vector<std::unique_ptr<Puppet>> puppets;
+  for (int i = 0; i < 40; ++i) {
+    puppets.push_back(
+        std::make_unique<Puppet>(port_, 0, "test", "ddp-check test", std::string(3000, 'x') + " "));
+  }
+  Puppet task(port_, 0);
+  const Leader& leader = call(1);
+  EXPECT_LE(leader.refusals().size(), 16U);
+  ASSERT_FALSE(leader.refusals().empty());
+  for (const auto& text : leader.refusals()) EXPECT_LE(text.size(), 200U);
 }
 
 TEST_F(LeaderOnTheWire, TheSilentTheDeadAndTheConfusedAreLostTheSlowAreNot) {

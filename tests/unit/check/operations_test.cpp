@@ -16,6 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 Finding about(const std::string& node, const std::string& peer, Severity severity) {
   Finding finding;
@@ -118,6 +119,12 @@ TEST(Markdown, HasItsHeadingsEvenWhenAllIsWell) {
   const std::string text = markdown_of(verdict, choose_nodes(verdict, 0));
   EXPECT_THAT(text, HasSubstr("| CRITICAL | CRITICAL n2 tcp.send"));
   EXPECT_THAT(text, HasSubstr("a \\| b"));
+}
+
+TEST(Markdown, PassesNoHtmlThrough) {
+  Verdict verdict = verdict_on_four();
+  verdict.findings.add(about("n2<img onerror=alert(1)>", "", Severity::critical));
+  EXPECT_THAT(markdown_of(verdict, choose_nodes(verdict, 0)), Not(HasSubstr("<img")));
 }
 
 }  // namespace

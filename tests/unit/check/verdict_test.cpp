@@ -82,6 +82,18 @@ TEST(Verdict, OnlyNodesWithACriticalFindingOfTheirOwnAreBad) {
   EXPECT_EQ(exclude_list(verdict), "n2\nn4\n");
 }
 
+// They end in scontrol's arguments and in exclude files.
+TEST(Verdict, OnlyNodesOfTheStepWithNamesOfNodesAreBad) {
+  Verdict verdict = four_nodes();
+  for (const char* name : {"ALL", "all", "n[1-9]", "n1,n2", "n1\nn3", "-w", "", "n 1"}) {
+    verdict.nodes.emplace_back(name);
+    verdict.findings.add(critical(name));
+  }
+  verdict.findings.add(critical("n5"));  // not looked at
+  verdict.findings.add(critical("n4"));
+  EXPECT_EQ(exclude_list(verdict), "n4\n");
+}
+
 TEST(Verdict, JsonHoldsEverything) {
   Verdict verdict = four_nodes();
   verdict.findings.add(critical("n3"));

@@ -25,7 +25,7 @@ constexpr std::size_t kPingBytes = 8;
 std::unique_ptr<PairLink> call_until(const NcclEnd& end, Deadline deadline) {
   for (;; std::this_thread::sleep_for(kRedial)) {
     try {
-      return call_peer(end.host, end.port, end.exchange, deadline);
+      return call_peer(end.host, end.port, end.token, deadline);
     } catch (const NetError&) {
       if (Clock::now() + kRedial >= deadline) throw;
     }
@@ -167,7 +167,7 @@ ExchangeResult measure_by_nccl(const NcclEnd& end, Deadline deadline) {
   const bool first = !end.host.empty();
   CudaGpu gpu(end.cuda_library);
   const auto control =
-      first ? call_until(end, deadline) : await_peer(listen_on(end.port), end.exchange, deadline);
+      first ? call_until(end, deadline) : await_peer(listen_on(end.port), end.token, deadline);
   NcclPair::Id id{};
   if (first) {
     id = NcclPair::make_id(end.nccl_library);

@@ -17,6 +17,7 @@ struct NcclEnd {
   std::string host = {};       // the other end; empty: this one waits for a call
   std::uint16_t port = 0;      // where the end without a host listens
   std::uint64_t exchange = 0;  // number that both know
+  std::string token = {};      // random; by it the ends know each other
   std::size_t bytes = 0;       // of memory on the GPU that is sent, over and over
   Faults faults = {};          // of this end: speed and corrupt
 };

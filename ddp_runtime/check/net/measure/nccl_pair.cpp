@@ -128,8 +128,9 @@ std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeOr
 
 ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeOrder& order,
                                 const Faults& faults, Deadline deadline) {
-  const ChildOutput output =
-      BoundedChild::running(nccl_end_command(tool, order, faults)).wait(deadline);
+  const ChildOutput output = BoundedChild::running(nccl_end_command(tool, order, faults),
+                                                   {{kPairTokenVariable, order.token}})
+                                 .wait(deadline);
   const auto message = parse_nccl_result(output.text);
   if (output.exit_code != 0 || !message) throw NetError(nccl_failure(output));
   ExchangeResult result;

@@ -27,6 +27,10 @@ struct NcclTool {
 // for GPUs, and `cuda_library` is the usual one, nothing is asked and there are none.
 NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit);
 
+// The variable by which the token of an exchange reaches the process: other users can read command
+// lines.
+inline constexpr const char* kPairTokenVariable = "SLURM_DDP_PAIR_TOKEN";
+
 // The commands of the processes, and what they print on standard output.
 std::vector<std::string> nccl_survey_command(const NcclTool& tool);
 std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeOrder& order,

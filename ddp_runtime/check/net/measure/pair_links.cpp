@@ -2,21 +2,63 @@
 
 #include <linux/tcp.h>  // glibc's own lacks tcpi_dsack_dups
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <cerrno>
+#include <deque>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "ddp_runtime/check/net/measure/own_link.h"
+#include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::check {
 namespace {
 
+constexpr std::size_t kMostPairCallers = 64;
+
 // Sent first by whoever connects; anything else is not our peer.
-constexpr std::uint64_t kMagic = 0x6464702d63686b31;  // "ddp-chk1"
-using Preamble = std::array<std::uint64_t, 2>;
+std::string preamble_of(const std::string& token) {
+  if (token.size() != kTokenCharacters) throw NetError("an exchange without a token");
+  return "ddp-chk2" + token;
+}
+
+// Somebody who has connected and has not shown the token.
+struct PairCaller {
+  FileDescriptor socket;
+  std::string said;
+};
+
+// True if the caller is done with: it is gone, a stranger, or the peer, who goes to `peer`.
+bool hear(PairCaller& caller, const std::string& preamble, FileDescriptor& peer) {
+  std::array<char, 64> chunk{};  // what the peer sends next stays in the socket
+  const std::size_t missing = std::min(chunk.size(), preamble.size() - caller.said.size());
+  const ssize_t n = recv(caller.socket.get(), chunk.data(), missing, MSG_DONTWAIT);
+  if (n < 0) return errno != EAGAIN && errno != EINTR;
+  if (n == 0) return true;
+  caller.said.append(chunk.data(), static_cast<std::size_t>(n));
+  if (caller.said.size() < preamble.size()) return false;
+  if (!peer && comm::equal_in_constant_time(caller.said, preamble)) {
+    peer = std::move(caller.socket);
+  }
+  return true;
+}
+
+// The peer speaks as soon as it is connected, so of too many the one goes that came first.
+void accept_callers(const Listener& listener, const std::string& preamble,
+                    std::deque<PairCaller>& callers, FileDescriptor& peer) {
+  for (std::size_t n = 0; n < kMostPairCallers && !peer; ++n) {
+    auto socket = accept_until(listener, Clock::now());
+    if (!socket) return;
+    PairCaller caller{std::move(*socket), {}};
+    if (!hear(caller, preamble, peer)) callers.push_back(std::move(caller));
+    if (callers.size() > kMostPairCallers) callers.pop_front();
+  }
+}
 
 class TcpLink final : public PairLink {
  public:
@@ -66,28 +108,29 @@ std::int64_t bytes_lost(std::uint32_t sent_again, std::uint32_t arrived_twice,
 }
 
 std::unique_ptr<PairLink> call_peer(const std::string& host, std::uint16_t port,
-                                    std::uint64_t exchange, Deadline deadline,
+                                    const std::string& token, Deadline deadline,
                                     const Origin& origin) {
+  const std::string preamble = preamble_of(token);
   FileDescriptor socket = connect_to(host, port, deadline, origin);
-  const Preamble preamble{kMagic, exchange};
   send_all(socket.get(), std::as_bytes(std::span(preamble)), deadline);
   return std::make_unique<TcpLink>(std::move(socket), deadline);
 }
 
-std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exchange,
+std::unique_ptr<PairLink> await_peer(const Listener& listener, const std::string& token,
                                      Deadline deadline) {
-  while (auto socket = accept_until(listener, deadline)) {
-    Preamble preamble{};
-    try {
-      // A stranger who says nothing must not use up the peer's time.
-      const Deadline soon = std::min(deadline, Clock::now() + std::chrono::seconds(1));
-      receive_all(socket->get(), std::as_writable_bytes(std::span(preamble)), soon);
-    } catch (const NetError&) {
-      continue;
-    }
-    if (preamble == Preamble{kMagic, exchange}) {
-      return std::make_unique<TcpLink>(std::move(*socket), deadline);
-    }
+  const std::string preamble = preamble_of(token);
+  std::deque<PairCaller> callers;
+  while (Clock::now() < deadline) {
+    std::vector<pollfd> entries{{listener.socket.get(), POLLIN, 0}};
+    for (const auto& caller : callers) entries.push_back({caller.socket.get(), POLLIN, 0});
+    poll(entries.data(), entries.size(), milliseconds_until(deadline));
+    FileDescriptor peer;
+    std::size_t entry = 0;
+    std::erase_if(callers, [&](PairCaller& caller) {
+      return entries[++entry].revents != 0 && hear(caller, preamble, peer);
+    });
+    if ((entries[0].revents & POLLIN) != 0) accept_callers(listener, preamble, callers, peer);
+    if (peer) return std::make_unique<TcpLink>(std::move(peer), deadline);
   }
   throw NetError("the other end did not connect in time");
 }

@@ -12,13 +12,17 @@
 
 namespace ddp::check {
 
-// Connects to the peer's listener and says which exchange it is about. Throws NetError.
+// What the two ends of an exchange know and nobody else can guess: random, out of their orders.
+inline constexpr std::size_t kTokenCharacters = 32;
+
+// Connects to the peer's listener and shows the token. Throws NetError.
 std::unique_ptr<PairLink> call_peer(const std::string& host, std::uint16_t port,
-                                    std::uint64_t exchange, Deadline deadline,
+                                    const std::string& token, Deadline deadline,
                                     const Origin& origin = {});
 
-// Waits for the peer's call for this exchange and drops all others. Throws NetError.
-std::unique_ptr<PairLink> await_peer(const Listener& listener, std::uint64_t exchange,
+// Waits for the peer, who shows the token, and drops all others. Strangers may connect, as many as
+// like: all are listened to at once. Throws NetError.
+std::unique_ptr<PairLink> await_peer(const Listener& listener, const std::string& token,
                                      Deadline deadline);
 
 // Bytes that a TCP sender had to send again because they were lost, of segments sent again and

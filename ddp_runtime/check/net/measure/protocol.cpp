@@ -95,6 +95,7 @@ nlohmann::json to_message(const ExchangeOrder& order) {
   return {{"do", "exchange"},
           {"stage", name_of(order.stage)},
           {"exchange", order.exchange},
+          {"token", order.token},
           {"first", order.first},
           {"host", order.host},
           {"port", order.port},
@@ -110,6 +111,7 @@ ExchangeOrder exchange_order_from(const nlohmann::json& message) {
   ExchangeOrder order;
   order.stage = stage_named(message.at("stage").get<std::string>());
   message.at("exchange").get_to(order.exchange);
+  message.at("token").get_to(order.token);
   message.at("first").get_to(order.first);
   message.at("host").get_to(order.host);
   message.at("port").get_to(order.port);

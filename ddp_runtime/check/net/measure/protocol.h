@@ -57,6 +57,7 @@ Hello hello_from(const nlohmann::json& message);
 struct ExchangeOrder {
   Stage stage = Stage::tcp;
   std::uint64_t exchange = 0;  // number of the exchange, unique in this run
+  std::string token;           // of this exchange, random: by it the two ends know each other
   bool first = false;
   std::string host;
   std::uint16_t port = 0;

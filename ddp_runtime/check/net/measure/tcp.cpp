@@ -156,7 +156,8 @@ std::optional<FileDescriptor> accept_until(const Listener& listener, Deadline de
   while (wait_for(listener.socket.get(), POLLIN, deadline)) {
     FileDescriptor socket(
         accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) continue;  // it left again before it was accepted
+    if (!socket && Clock::now() < deadline) continue;  // it left again before it was accepted
+    if (!socket) return std::nullopt;
     keep_alive(socket.get());
     return socket;
   }

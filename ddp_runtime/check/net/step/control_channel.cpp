@@ -1,6 +1,7 @@
 #include "ddp_runtime/check/net/step/control_channel.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -8,21 +9,37 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ddp_runtime/check/net/step/foreign_json.h"
+
 namespace ddp::check {
 namespace {
 
 constexpr std::size_t kHeader = sizeof(std::uint32_t);
+constexpr const char* kNotOurs = "the other end does not speak this protocol";
+constexpr std::size_t kTag = comm::kKeyBytes;
+
+std::string tag_of(const comm::Key& key, std::uint64_t number, std::string_view text) {
+  const comm::Key tag = comm::hmac_sha256(key, fmt::format("{} {}", number, text));
+  return {reinterpret_cast<const char*>(tag.data()), tag.size()};
+}
 
 }  // namespace
 
+void ControlChannel::seal(const comm::Key& sending, const comm::Key& receiving) {
+  const std::lock_guard lock(sending_);
+  sent_ = Seal{sending};
+  received_ = Seal{receiving};
+}
+
 void ControlChannel::send(const nlohmann::json& message, Deadline deadline) {
-  const std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (text.size() > kMostBytes) throw NetError("a control message is too large");
+  std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (text.size() > kMostBytes - kTag) throw NetError("a control message is too large");
+  const std::lock_guard lock(sending_);
+  if (sent_) text += tag_of(sent_->key, sent_->messages++, text);
   const std::uint32_t length = htonl(static_cast<std::uint32_t>(text.size()));
   std::string frame(kHeader, '\0');
   std::memcpy(frame.data(), &length, kHeader);
   frame += text;
-  const std::lock_guard lock(sending_);
   send_all(fd(), std::as_bytes(std::span(frame)), deadline);
 }
 
@@ -44,12 +61,20 @@ std::optional<nlohmann::json> ControlChannel::next() {
   std::uint32_t length = 0;
   std::memcpy(&length, buffer_.data(), kHeader);
   length = ntohl(length);
-  if (length > kMostBytes) throw NetError("the other end does not speak this protocol");
+  if (length > most_bytes_) throw NetError(kNotOurs);
   if (buffer_.size() < kHeader + length) return std::nullopt;
-  auto message = nlohmann::json::parse(buffer_.begin() + kHeader,
-                                       buffer_.begin() + kHeader + length, nullptr, false);
+  std::string_view text = std::string_view(buffer_).substr(kHeader, length);
+  if (received_) {
+    if (length < kTag) throw NetError(kNotOurs);
+    const std::string_view tag = text.substr(length - kTag);
+    text.remove_suffix(kTag);
+    if (!comm::equal_in_constant_time(tag, tag_of(received_->key, received_->messages++, text))) {
+      throw NetError("a message came that the other end did not send");
+    }
+  }
+  auto message = parse_foreign(text);
   buffer_.erase(0, kHeader + length);
-  if (!message.is_object()) throw NetError("the other end does not speak this protocol");
+  if (!message.is_object()) throw NetError(kNotOurs);
   return message;
 }
 

@@ -6,11 +6,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "ddp_runtime/check/node_name.h"
+#include "ddp_runtime/check/printable.h"
+
 namespace ddp::check {
 namespace {
 
 // Strangers may connect to any port; only so many may sit there without having said hello.
 constexpr std::size_t kMostStrangers = 64;
+constexpr std::size_t kMostAtOnce = 64;  // accepted, before those who are here are heard again
+constexpr std::size_t kMostRefusals = 16;
+// Of a hello where nobody has to prove anything.
+constexpr std::size_t kMostUnprovenBytes = std::size_t{1} << 18;
+// Whoever connects says what comes next within this time. A task that is slower tries again.
+constexpr std::chrono::seconds kStrangersPatience{2};
+constexpr std::size_t kMostRefusalCharacters = 200;
 // Of a long wait, before the silent are asked for a sign of life.
 constexpr int kGracesBetweenSigns = 2;
 
@@ -24,73 +34,182 @@ Deadline in(std::chrono::milliseconds patience) {
 
 }  // namespace
 
-Leader::Leader(Listener listener, std::string program, std::string identity,
+Leader::Leader(Listener listener, std::string program, Step step, comm::StepSecret secret,
                std::chrono::milliseconds grace)
     : listener_(std::move(listener)),
       program_(std::move(program)),
-      identity_(std::move(identity)),
+      step_(std::move(step)),
+      secret_(std::move(secret)),
       grace_(grace) {}
 
 void Leader::roll_call(int expected, Deadline deadline, const Progress& progress) {
-  std::vector<Channel> pending;
+  progress_ = progress;
+  Callers callers;
   const auto all = static_cast<std::size_t>(expected);
   std::size_t told = 0;
-  while (present_.size() < all) {
+  while (present_.size() < all && Clock::now() < deadline) {
     std::vector<pollfd> entries{{listener_.socket.get(), POLLIN, 0}};
-    for (const auto& channel : pending) entries.push_back({channel->fd(), POLLIN, 0});
-    const int ready = poll(entries.data(), entries.size(), milliseconds_until(deadline));
-    if (ready == 0 || Clock::now() >= deadline) break;
-    if ((entries[0].revents & POLLIN) != 0) accept_task(pending, all + kMostStrangers);
-    std::erase_if(pending, [this](Channel& channel) { return greet(channel); });
+    Deadline next = deadline;
+    for (const auto& caller : callers) {
+      entries.push_back({caller.channel->fd(), POLLIN, 0});
+      next = std::min(next, caller.until);
+    }
+    poll(entries.data(), entries.size(), milliseconds_until(next));
+    std::size_t entry = 0;
+    std::erase_if(callers,
+                  [&](Caller& caller) { return entries[++entry].revents != 0 && hear(caller); });
+    if ((entries[0].revents & POLLIN) != 0) accept_callers(callers, all + kMostStrangers);
+    drop_expired(callers);
     if (present_.size() != std::exchange(told, present_.size())) {
       progress(fmt::format("{} of {} tasks have reported", present_.size(), expected));
     }
   }
+  // Where tasks are missing the port stays open, and nobody is accepted any more.
+  if (present_.size() >= all) listener_.socket.close();
 }
 
-void Leader::accept_task(std::vector<Channel>& pending, std::size_t most) {
-  auto socket = accept_until(listener_, Clock::now());
-  if (socket && pending.size() < most) {
-    pending.push_back(std::make_unique<ControlChannel>(std::move(*socket)));
+// Where too many are here the one goes that has been silent for longest: a task says something as
+// soon as it is connected.
+void Leader::accept_callers(Callers& callers, std::size_t most) {
+  for (std::size_t n = 0; n < kMostAtOnce; ++n) {
+    auto socket = accept_until(listener_, Clock::now());
+    if (!socket) return;
+    Caller caller{};
+    caller.channel = std::make_unique<ControlChannel>(std::move(*socket));
+    caller.until = in(kStrangersPatience);
+    caller.channel->accept_at_most(kMostFirstBytes);
+    if (hear(caller)) continue;
+    callers.push_back(std::move(caller));
+    if (callers.size() <= most) continue;
+    const auto unknown = std::find_if(callers.begin(), callers.end(),
+                                      [](const Caller& c) { return !c.presentation; });
+    callers.erase(unknown == callers.end() ? callers.begin() : unknown);
   }
 }
 
-bool Leader::greet(Channel& channel) {
+void Leader::drop_expired(Callers& callers) const {
+  const auto now = Clock::now();
+  std::erase_if(callers, [now](const Caller& caller) { return now >= caller.until; });
+}
+
+bool Leader::hear(Caller& caller) {
   try {
-    const bool open = channel->fill();
-    const auto message = channel->next();
-    if (!message) return !open;
-    const Hello hello = hello_from(*message);
-    const std::string refusal = refusal_of(hello);
-    if (!refusal.empty()) {
-      refusals_.push_back(refusal);
-      channel->send({{"refused", refusal}}, in(kSendPatience));
-      return true;
+    const bool open = caller.channel->fill();
+    while (const auto message = caller.channel->next()) {
+      caller.until = in(kStrangersPatience);
+      if (take(caller, *message)) return true;
     }
-    channel->send({{"welcome", hello.rank}}, in(kSendPatience));
-    clock_offsets_[hello.rank] = hello.unix_time - unix_now();
-    present_.emplace(hello.rank, hello);
-    channels_.emplace(hello.rank, std::move(channel));
+    return !open;
   } catch (const NetError&) {
-    // A stranger, or a task that left again: it will be missing.
+    return true;  // a stranger, or a task that left again: it will be missing
   } catch (const nlohmann::json::exception&) {
-    // Likewise.
+    return true;  // likewise
   }
+}
+
+bool Leader::take(Caller& caller, const nlohmann::json& message) {
+  if (!caller.presentation) return take_presentation(caller, message);
+  return caller.believed ? take_hello(caller, message) : take_proof(caller, message);
+}
+
+bool Leader::take_presentation(Caller& caller, const nlohmann::json& message) {
+  const Presentation& task = caller.presentation.emplace(presentation_from(message));
+  const std::string own = comm::name_of(secret_.source());
+  std::string refusal;
+  if (task.identity != step_.identity) {
+    refusal = fmt::format("{} belongs to another job step ({})", task.node, task.identity);
+  } else if (task.key != own) {
+    refusal = fmt::format("{} has a key from: {}, the leader from: {}; see --key", task.node,
+                          task.key, own);
+  } else if (!secret_) {
+    caller.believed = true;
+    caller.channel->accept_at_most(kMostUnprovenBytes);
+    refusal = refusal_of(task);
+  } else {
+    caller.meeting = meeting_of(task, comm::random_nonce());
+    caller.channel->send(challenge_of(secret_, caller.meeting), in(kSendPatience));
+  }
+  if (refusal.empty()) return false;
+  refuse(caller, refusal);
   return true;
 }
 
-std::string Leader::refusal_of(const Hello& hello) const {
-  if (hello.identity != identity_) {
-    return fmt::format("{} belongs to another job step ({})", hello.node, hello.identity);
+bool Leader::take_proof(Caller& caller, const nlohmann::json& message) {
+  const auto& meeting = caller.meeting;
+  const std::string proof = message.at("proof");
+  if (!comm::is_proof(proof, secret_.key(), meeting, comm::Side::caller)) return true;
+  caller.believed = true;
+  caller.channel->accept_at_most(ControlChannel::kMostBytes);
+  caller.channel->seal(comm::session_key(secret_.key(), meeting, comm::Side::listener),
+                       comm::session_key(secret_.key(), meeting, comm::Side::caller));
+  const std::string refusal = refusal_of(*caller.presentation);
+  if (refusal.empty()) return false;
+  refuse(caller, refusal);
+  return true;
+}
+
+bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
+  Hello hello = hello_from(message);
+  const Presentation& task = *caller.presentation;
+  if (hello.rank != task.rank || hello.node != task.node) return true;
+  if (const std::string refusal = refusal_of(task); !refusal.empty()) {
+    refuse(caller, refusal);
+    return true;
   }
-  if (hello.program != program_) {
-    return fmt::format("{} runs {}, the leader runs {}", hello.node, hello.program, program_);
+  // Others will be told to connect there.
+  if (!secret_ && !hello.address.empty()) hello.address = remote_address(caller.channel->fd());
+  caller.channel->accept_at_most(ControlChannel::kMostBytes);
+  caller.channel->send({{"welcome", hello.rank}}, in(kSendPatience));
+  clock_offsets_[hello.rank] = hello.unix_time - unix_now();
+  channels_.emplace(hello.rank, std::move(caller.channel));
+  present_.emplace(hello.rank, std::move(hello));
+  return true;
+}
+
+// Whoever reaches the port can be refused: neither how often nor how long may cost memory.
+void Leader::refuse(Caller& caller, const std::string& why) {
+  const std::string text = printable_line(why, kMostRefusalCharacters);
+  if (++turned_away_ <= kMostRefusals) {
+    progress_("turned away: " + text);
+    if (caller.believed || !secret_) refusals_.push_back(text);
   }
-  if (present_.contains(hello.rank)) {
-    return fmt::format("{} reported as rank {}, which {} is already", hello.node, hello.rank,
-                       present_.at(hello.rank).node);
+  // Without waiting: whoever asked for it need not read it.
+  caller.channel->send({{"refused", text}}, in(std::chrono::milliseconds(0)));
+}
+
+std::string Leader::refusal_of(const Presentation& task) const {
+  if (task.program != program_) {
+    return fmt::format("{} runs {}, the leader runs {}", task.node, task.program, program_);
+  }
+  if (task.rank < 0 || task.rank >= step_.size) {
+    return fmt::format("{} reported as rank {} of a step of {} tasks", task.node, task.rank,
+                       step_.size);
+  }
+  if (const std::string problem = misplaced(task); !problem.empty()) return problem;
+  if (present_.contains(task.rank)) {
+    return fmt::format("{} reported as rank {}, which {} is already", task.node, task.rank,
+                       present_.at(task.rank).node);
   }
   return {};
+}
+
+// What is wrong with the node that a task says it runs on; empty if nothing is. Nodes that are not
+// the step's must never come into a verdict: somebody may drain what it names.
+std::string Leader::misplaced(const Presentation& task) const {
+  if (!is_node_name(task.node)) return fmt::format("'{}' is not the name of a node", task.node);
+  if (step_.nodes.empty()) return {};  // whoever started the step does not tell
+  const auto node = std::find_if(step_.nodes.begin(), step_.nodes.end(),
+                                 [&](const ExpectedNode& n) { return n.name == task.node; });
+  if (node == step_.nodes.end()) {
+    return fmt::format("rank {} reported from {}, which is not a node of this step", task.rank,
+                       task.node);
+  }
+  const auto there = std::count_if(present_.begin(), present_.end(), [&](const auto& other) {
+    return other.first != task.rank && other.second.node == task.node;
+  });
+  if (there < node->tasks) return {};
+  return fmt::format("rank {} reported from {}, whose {} tasks have all reported", task.rank,
+                     task.node, node->tasks);
 }
 
 void Leader::lose(int rank, const std::string& during, const std::string& why) {

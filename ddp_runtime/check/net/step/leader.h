@@ -8,12 +8,16 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ddp_runtime/check/net/measure/protocol.h"
 #include "ddp_runtime/check/net/measure/tcp.h"
 #include "ddp_runtime/check/net/step/control_channel.h"
+#include "ddp_runtime/check/net/step/handshake.h"
+#include "ddp_runtime/check/net/step/step.h"
+#include "ddp_runtime/comm/secret/step_secret.h"
 
 namespace ddp::check {
 
@@ -31,17 +35,21 @@ class Leader {
  public:
   using Progress = std::function<void(const std::string& line)>;
 
-  // `program` and `identity` must be those of every task; `grace` is the time for a sign of life.
-  Leader(Listener listener, std::string program, std::string identity,
+  // `program` and the identity of `step` must be those of every task, and each task must be one of
+  // the step's on one of its nodes; `grace` is the time for a sign of life.
+  // Without a secret everybody who reaches the port is believed to be who he says.
+  Leader(Listener listener, std::string program, Step step, comm::StepSecret secret,
          std::chrono::milliseconds grace);
 
-  // Accepts tasks until all of `expected` have reported or the deadline has passed.
+  // Accepts tasks until all of `expected` have reported, and listens no more; or until the deadline
+  // has passed.
   void roll_call(int expected, Deadline deadline, const Progress& progress);
 
   const std::map<int, Hello>& present() const noexcept { return present_; }
   // Seconds that each task's clock was ahead of this one when it reported.
   const std::map<int, double>& clock_offsets() const noexcept { return clock_offsets_; }
-  // Why tasks that came were sent away again, in words.
+  // Why tasks that came were sent away again, in words; of many only the first. Where there is a
+  // secret these are tasks that know it: what a stranger says is no finding.
   const std::vector<std::string>& refusals() const noexcept { return refusals_; }
   const std::vector<LostTask>& lost() const noexcept { return lost_; }
   bool reachable(int rank) const { return channels_.contains(rank); }
@@ -64,9 +72,25 @@ class Leader {
  private:
   using Channel = std::unique_ptr<ControlChannel>;
 
-  void accept_task(std::vector<Channel>& pending, std::size_t most);
-  bool greet(Channel& channel);  // false: keep it pending
-  std::string refusal_of(const Hello& hello) const;
+  // Somebody who has connected and is not present yet.
+  struct Caller {
+    Channel channel;
+    Deadline until;  // by then it has said what comes next
+    std::optional<Presentation> presentation;
+    comm::Meeting meeting;
+    bool believed = false;  // it has proved itself, or there is nothing to prove
+  };
+  using Callers = std::vector<Caller>;
+  void accept_callers(Callers& callers, std::size_t most);
+  void drop_expired(Callers& callers) const;
+  bool hear(Caller& caller);  // true: it is present, or it is gone
+  bool take(Caller& caller, const nlohmann::json& message);
+  bool take_presentation(Caller& caller, const nlohmann::json& message);
+  bool take_proof(Caller& caller, const nlohmann::json& message);
+  bool take_hello(Caller& caller, const nlohmann::json& message);
+  std::string refusal_of(const Presentation& task) const;
+  std::string misplaced(const Presentation& task) const;
+  void refuse(Caller& caller, const std::string& why);
   void lose(int rank, const std::string& during, const std::string& why);
   std::uint64_t send_orders(const ByRank& orders, const std::string& during);
   enum class Manner : std::uint8_t { each_alone, together };
@@ -82,13 +106,16 @@ class Leader {
 
   Listener listener_;
   std::string program_;
-  std::string identity_;
+  Step step_;
+  comm::StepSecret secret_;
   std::chrono::milliseconds grace_;
   std::uint64_t last_id_ = 0;
   std::map<int, Hello> present_;
   std::map<int, double> clock_offsets_;
   std::map<int, Channel> channels_;  // of those not lost
   std::vector<std::string> refusals_;
+  Progress progress_;  // of the roll call
+  std::size_t turned_away_ = 0;
   std::vector<LostTask> lost_;
 };
 

@@ -15,6 +15,7 @@
 #include "ddp_runtime/check/net/measure/protocol.h"
 #include "ddp_runtime/check/net/measure/tcp.h"
 #include "ddp_runtime/check/net/step/control_channel.h"
+#include "ddp_runtime/check/net/step/handshake.h"
 #include "ddp_runtime/check/net/step/task_work.h"
 #include "ddp_runtime/check/net/step/worker.h"
 #include "ddp_runtime/check/resolve.h"
@@ -36,6 +37,7 @@ std::unique_ptr<ControlChannel> report_to(const std::string& host, const MemberO
   hello.leader_address = remote_address(socket.get());
   describe_link(hello);
   auto channel = std::make_unique<ControlChannel>(std::move(socket));
+  introduce(*channel, hello, options.secret, deadline);
   hello.unix_time = unix_time(faults_of(options.step.node, options.injections));
   channel->send(to_message(hello), deadline);
   const auto answer = channel->receive(deadline);
@@ -43,8 +45,10 @@ std::unique_ptr<ControlChannel> report_to(const std::string& host, const MemberO
     throw NetError(
         fmt::format("{} port {} does not answer as ddp-check does", host, options.leader_port));
   }
-  if (answer->contains("refused")) {
-    throw NetError("the leader refused: " + answer->at("refused").get<std::string>());
+  require_no_refusal(*answer);
+  if (answer->value("welcome", -1) != hello.rank) {
+    throw NetError(
+        fmt::format("{} port {} did not say who it welcomes", host, options.leader_port));
   }
   return channel;
 }

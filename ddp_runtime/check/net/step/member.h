@@ -9,6 +9,7 @@
 #include "ddp_runtime/check/net/measure/nccl_pair.h"
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
 #include "ddp_runtime/check/net/step/step.h"
+#include "ddp_runtime/comm/secret/step_secret.h"
 
 namespace ddp::check {
 
@@ -23,6 +24,7 @@ struct MemberOptions {
   std::chrono::milliseconds silence;   // of the leader that is too long
   bool leaders_own = false;            // runs in the leader's process: may use loopback
   std::uint16_t leader_port = 0;       // where the leader listens
+  comm::StepSecret secret;             // which the leader must know
 };
 
 struct MemberOutcome {

@@ -125,6 +125,10 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
   if (order.bytes == 0 || order.bytes > kMostBytes) {
     throw RuntimeError("the leader ordered an exchange of an impossible size");
   }
+  if (order.stage != Stage::mpi && !is_address(order.host)) {
+    throw RuntimeError("the leader ordered a connection to '" + order.host +
+                       "', which is not an address");
+  }
   const Faults faults = faults_between(options_.node, order.peer_node, options_.injections);
   const ExchangePlan plan{order.first, order.bytes, order.exchange, faults};
   if (order.stage == Stage::mpi) {
@@ -140,9 +144,9 @@ json TaskWork::exchange_data(const ExchangeOrder& order) {
     return to_message(exchange_by_rdma(options_.rdma, order, deadline));
   if (order.stage == Stage::nccl)
     return to_message(exchange_by_nccl(options_.nccl, order, faults, deadline));
-  const auto link =
-      order.first ? call_peer(order.host, order.port, order.exchange, deadline, {order.address})
-                  : await_peer(data_, order.exchange, deadline);
+  const auto link = order.first
+                        ? call_peer(order.host, order.port, order.token, deadline, {order.address})
+                        : await_peer(data_, order.token, deadline);
   return to_message(exchange(*link, plan));
 }
 

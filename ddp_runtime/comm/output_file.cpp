@@ -1,4 +1,4 @@
-#include "ddp_runtime/tools/output_file.h"
+#include "ddp_runtime/comm/output_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/failure/file_descriptor.h"
 
-namespace ddp::tools {
+namespace ddp::comm {
 namespace {
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
@@ -54,14 +54,18 @@ void write_file(const std::string& path, std::string_view content) {
   struct stat existing {};
   if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
     // /dev/stdout, a FIFO: nothing that could be replaced.
-    const comm::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (!file) fail(path, "opening failed");
     return write_all(file.get(), content, path);
   }
+  replace_file(path, content);
+}
+
+void replace_file(const std::string& path, std::string_view content) {
   std::string temporary = path + ".XXXXXX";
-  const comm::FileDescriptor file(mkostemp(temporary.data(), O_CLOEXEC));
+  const FileDescriptor file(mkostemp(temporary.data(), O_CLOEXEC));
   if (!file) fail(path, "creating a temporary file failed");
   write_and_flush(temporary, file.get(), content, path);
 }
 
-}  // namespace ddp::tools
+}  // namespace ddp::comm

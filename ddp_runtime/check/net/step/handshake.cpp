@@ -1,0 +1,73 @@
+#include "ddp_runtime/check/net/step/handshake.h"
+
+namespace ddp::check {
+namespace {
+
+constexpr const char* kPurpose = "check";
+
+// What the leader proved itself with, checked.
+comm::Meeting meet(const Presentation& presentation, const nlohmann::json& challenge,
+                   const comm::Key& key) {
+  const comm::Meeting meeting = meeting_of(presentation, challenge.value("nonce", ""));
+  if (!comm::is_proof(challenge.value("proof", ""), key, meeting, comm::Side::listener)) {
+    throw NetError("whoever answers does not know the key of this step");
+  }
+  return meeting;
+}
+
+comm::Key key_told_by(const nlohmann::json& challenge, const comm::StepSecret& secret) {
+  try {
+    return secret.key_from(challenge.value("credential", ""));
+  } catch (const RuntimeError& error) {
+    throw NetError(error.what());
+  }
+}
+
+}  // namespace
+
+nlohmann::json to_message(const Presentation& presentation) {
+  return {{"program", presentation.program}, {"identity", presentation.identity},
+          {"rank", presentation.rank},       {"node", presentation.node},
+          {"key", presentation.key},         {"nonce", presentation.nonce}};
+}
+
+Presentation presentation_from(const nlohmann::json& message) {
+  return {message.at("program"), message.at("identity"), message.at("rank"),
+          message.at("node"),    message.at("key"),      message.at("nonce")};
+}
+
+comm::Meeting meeting_of(const Presentation& presentation, const std::string& leaders_nonce) {
+  return {kPurpose, presentation.identity, presentation.rank, presentation.nonce, leaders_nonce};
+}
+
+nlohmann::json challenge_of(const comm::StepSecret& secret, const comm::Meeting& meeting) {
+  nlohmann::json challenge{{"nonce", meeting.listeners_nonce},
+                           {"proof", comm::proof_of(secret.key(), meeting, comm::Side::listener)}};
+  if (!secret.credential().empty()) challenge["credential"] = secret.credential();
+  return challenge;
+}
+
+void require_no_refusal(const nlohmann::json& message) {
+  if (message.contains("refused")) {
+    throw NetError("the leader refused: " + message.value("refused", "it does not say why"));
+  }
+}
+
+void introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecret& secret,
+               Deadline deadline) {
+  const Presentation presentation{
+      hello.program,       hello.identity, hello.rank, hello.node, comm::name_of(secret.source()),
+      comm::random_nonce()};
+  channel.send(to_message(presentation), deadline);
+  if (!secret) return;
+  const auto challenge = channel.receive(deadline);
+  if (!challenge) throw NetError("whoever listens there does not answer as ddp-check does");
+  require_no_refusal(*challenge);
+  const comm::Key key = key_told_by(*challenge, secret);
+  const comm::Meeting meeting = meet(presentation, *challenge, key);
+  channel.send({{"proof", comm::proof_of(key, meeting, comm::Side::caller)}}, deadline);
+  channel.seal(comm::session_key(key, meeting, comm::Side::caller),
+               comm::session_key(key, meeting, comm::Side::listener));
+}
+
+}  // namespace ddp::check

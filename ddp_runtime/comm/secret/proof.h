@@ -1,0 +1,43 @@
+// How the two ends of a connection show each other that they hold the step's key, without sending
+// it: each draws a random number, and each answers with an HMAC over both numbers and over what the
+// connection is for. The three passes of ISO/IEC 9798-4:
+//
+//   caller    -> listener   caller's nonce, rank
+//   listener  -> caller     listener's nonce, listener's proof
+//   caller    -> listener   caller's proof
+//
+// A proof is good for one connection, one role and one step: a recorded one is worth nothing, and
+// neither is one that the other end sent about itself.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ddp_runtime/comm/secret/key.h"
+
+namespace ddp::comm {
+
+enum class Side : std::uint8_t { caller, listener };
+
+// What both ends know of one connection. Every proof covers all of it.
+struct Meeting {
+  std::string purpose;  // "check", "error channel"
+  std::string step;     // identity of the step
+  int rank = 0;         // of the caller
+  std::string callers_nonce;
+  std::string listeners_nonce;
+};
+
+// 128 random bits as hexadecimal digits.
+std::string random_nonce();
+inline constexpr std::size_t kNonceCharacters = 32;
+
+// Hexadecimal digits.
+std::string proof_of(const Key& key, const Meeting& meeting, Side who);
+bool is_proof(std::string_view proof, const Key& key, const Meeting& meeting, Side who);
+
+// For the messages that `sender` sends after both ends have proved themselves.
+Key session_key(const Key& key, const Meeting& meeting, Side sender);
+
+}  // namespace ddp::comm

@@ -1,0 +1,69 @@
+// What the processes of one step have in common and other users do not, so that they know each
+// other on the network. See docs/security.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "ddp_runtime/comm/secret/key.h"
+#include "ddp_runtime/comm/secret/munge.h"
+
+namespace ddp::comm {
+
+enum class KeySource : std::uint8_t {
+  none,
+  plugin,    // drawn by srun's side of the plugin, in SLURM_DDP_STEP_KEY
+  launcher,  // mpirun's random number for its job
+  munge,     // drawn by the listener, told in a credential that only the same user can decode
+  file,      // from a private file that the user named
+};
+const char* name_of(KeySource source) noexcept;
+
+class StepSecret {
+ public:
+  StepSecret() = default;  // none
+  // Both ends have it.
+  StepSecret(KeySource source, const Key& key) : source_(source), key_(key) {}
+  // A listener draws a key; its credential tells it to callers of the same user and step.
+  static StepSecret by_munge(Munge munge, const std::string& step, bool listens);
+
+  KeySource source() const noexcept { return source_; }
+  explicit operator bool() const noexcept { return source_ != KeySource::none; }
+
+  // The listener's.
+  const Key& key() const;
+  // What the listener tells each caller; empty unless the key is told by MUNGE.
+  const std::string& credential() const noexcept { return credential_; }
+  // The caller's, from what the listener told. Throws RuntimeError if that is not of this user and
+  // this step.
+  Key key_from(const std::string& credential) const;
+
+ private:
+  KeySource source_ = KeySource::none;
+  std::optional<Key> key_;
+  std::string credential_;
+  std::string step_;
+  Munge munge_;
+};
+
+struct SecretOptions {
+  std::string wanted = "auto";  // or plugin, launcher, munge, none, file:PATH
+  std::string step;             // identity of the step, the same in all its processes
+  bool listens = false;
+};
+
+// The variables: what the plugin tells tasks, "STEP:DIGITS", and where munged listens.
+inline constexpr const char* kStepKeyVariable = "SLURM_DDP_STEP_KEY";
+inline constexpr const char* kMungeSocketVariable = "SLURM_DDP_MUNGE_SOCKET";
+
+using VariableLookup = std::function<std::optional<std::string>(const std::string& name)>;
+using MungeLoader = std::function<std::optional<Munge>(const std::string& socket)>;
+
+// "auto" takes the plugin's key, else the launcher's, else MUNGE, else none. Throws UsageError if
+// what is wanted is not there, or if the file is not private.
+StepSecret find_secret(const SecretOptions& options, const VariableLookup& variable,
+                       const MungeLoader& load = load_munge);
+
+}  // namespace ddp::comm

@@ -1,0 +1,62 @@
+# The key of a step on a real SLURM: who has it, who has not, and a check whose tasks know each other
+# by it, or by MUNGE where the plugin is not used. See docs/security.md.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup_file() { cluster_up 2; }
+teardown_file() { cluster_down; }
+setup() {
+  cd "$work" || return
+  rm -rf ./*
+}
+
+# shellcheck disable=SC2016  # expanded by the tasks
+key='echo "key=$SLURM_DDP_STEP_KEY"'
+
+keys() { grep -o 'key=.*' <<< "$output" | sort -u; }
+
+@test "each step has a key of its own, the same in all its tasks, and nobody is told" {
+  run -0 --separate-stderr srun --ddp=verbose -N2 -n4 bash -c "$key"
+  [ "$(keys | wc -l)" -eq 1 ]
+  [[ $(keys) =~ ^key=[0-9]+\.[0-9]+:[0-9a-f]{64}$ ]]
+  local first digits
+  first=$(keys)
+  digits=${first##*:}
+  [[ $stderr != *"$digits"* ]]
+  run ! grep -rq "$digits" "$state/log"
+  run -0 srun --ddp -N2 -n2 bash -c "$key"
+  [ "$(keys)" != "$first" ]
+  run -0 srun -N2 -n2 bash -c "$key"
+  [ "$(keys)" = key= ]
+  run -0 srun --ddp=explain,verbose -N1 -n1 true
+  [[ $output != *STEP_KEY* ]]
+}
+
+@test "a step inside a step does not have the outer one's key" {
+  run -0 srun --ddp -N1 -n1 bash -c "$key; srun --overlap -N1 -n1 bash -c '$key'; srun --ddp --overlap -N1 -n1 bash -c '$key'"
+  [ "$(keys | wc -l)" -eq 3 ]
+  [ "$(keys | head -n 1)" = key= ]
+}
+
+# checked ARGS...: what the check of two nodes says; its options behind srun's.
+checked() { run -0 timeout 120 srun "$@"; [[ $output == *"ddp-check net OK - 2 nodes, 2 tasks"* ]] || { echo "$output"; false; }; }
+
+@test "the tasks of a check know each other by the plugin's key" {
+  checked --ddp -N2 -n2 ddp-check net --no-mpi --mib 1 --key plugin
+}
+
+@test "without the plugin they know each other by MUNGE" {
+  export SLURM_DDP_MUNGE_SOCKET=$state/munge/munge.socket
+  checked -N2 -n2 ddp-check net --no-mpi --mib 1 --key munge
+  checked -N2 -n2 ddp-check net --no-mpi --mib 1 # by itself, too
+  [[ $output != *"no key of this step"* ]]
+}
+
+@test "without either it says so, and does not drain" {
+  export SLURM_DDP_MUNGE_SOCKET=/nowhere
+  checked -N2 -n2 ddp-check net --no-mpi --mib 1
+  [ "$(grep -c 'no key of this step' <<< "$output")" -eq 1 ]
+  run -3 timeout 60 srun -N2 -n2 ddp-check net --no-mpi --act
+  [[ $output == *"nothing proves here which tasks are those of this step"* ]]
+}

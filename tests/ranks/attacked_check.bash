@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Two tasks of a step with a key, in a network namespace of their own, while strangers attack them:
+# attacked_check.bash DDP_CHECK ATTACK.PY FOLDER [check|leader|nobody]. Leaves what each task said
+# and its exit code in FOLDER.
+set -u
+check=$1 attack=$2 folder=$3 attacker=$4
+export SLURM_JOB_ID=4242 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 \
+  SLURM_STEP_NODELIST='n[1-2]' SLURM_STEP_TASKS_PER_NODE='1(x2)' SLURM_LOCALID=0 \
+  MASTER_ADDR=127.0.0.1 MASTER_PORT=23500
+# As the plugin tells it to the tasks.
+SLURM_DDP_STEP_KEY=4242.0:$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
+PROGRAM=$("$check" --version | head -n 1)
+export PROGRAM
+
+ip link set lo up
+# Somebody else, where this is root.
+python=/usr/bin/python3 # one in this user's home would not do
+[ -x "$python" ] || python=python3
+other=()
+[ "$(id -u)" -ne 0 ] || [ -n "${IN_USER_NAMESPACE:-}" ] ||
+  other=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+
+attackers=()
+trap 'kill "${attackers[@]}" 2> /dev/null' EXIT
+case $attacker in
+  check) "${other[@]}" "$python" - check 23500 4242.0 < "$attack" > "$folder/attack" 2>&1 & attackers+=($!) ;;
+  leader)
+    "${other[@]}" "$python" - leader 23500 < "$attack" > "$folder/attack" 2>&1 &
+    attackers+=($!)
+    for ((i = 0; i < 200; ++i)); do
+      grep -q listening "$folder/attack" && break
+      sleep 0.1
+    done
+    ;;
+esac
+
+task() {
+  local rank=$1
+  shift
+  SLURM_PROCID=$rank SLURM_NODEID=$rank SLURM_GTIDS=$rank SLURMD_NODENAME=n$((rank + 1)) \
+    SLURM_DDP_STEP_KEY=$SLURM_DDP_STEP_KEY python3 - "$check" net --no-mpi --mib 4 "$@" << 'PY'
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print("peak MiB", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, file=sys.stderr)
+sys.exit(code)
+PY
+  echo $? > "$folder/exit.$rank"
+}
+begin=$EPOCHREALTIME
+task 0 --deadline "${DEADLINE:-30}" --out "$folder/out" > "$folder/said.0" 2>&1 &
+first=$!
+sleep 1 # the strangers come first
+task 1 --deadline "${DEADLINE:-30}" > "$folder/said.1" 2>&1
+wait "$first"
+echo "$begin $EPOCHREALTIME" | awk '{ printf "%.1f s\n", $2 - $1 }' > "$folder/seconds"
