@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -38,8 +39,9 @@ std::string step_folder_name(std::uint64_t step);
 // What to do if step-N is already there when a save of step N commits. A damaged one is always
 // replaced (and kept beside as .broken-step-N.<owner>), or a resumed job could not pass it.
 enum class IfExists {
-  kFail,     // a whole one stays and commit() throws
-  kReplace,  // a whole one is exchanged for the new one in one step, then deleted
+  kFail,      // a whole one stays and commit() throws
+  kReplace,   // a whole one is exchanged for the new one in one step, then deleted
+  kSetAside,  // likewise, but kept beside as .superseded-step-N.<owner>
 };
 
 struct SaveOptions {
@@ -62,6 +64,7 @@ struct CheckpointInfo {
   std::uint64_t world_size = 1;
   std::string run_id;
   nlohmann::json state = nlohmann::json::object();  // anything small; no NaN or infinity
+  std::optional<Lineage> lineage = std::nullopt;    // see Note [One line of checkpoints]
 };
 
 struct Saved {
@@ -75,6 +78,12 @@ struct Candidate {
   std::filesystem::path path;
 
   bool operator==(const Candidate&) const = default;
+};
+
+// What was found by looking down from the newest.
+struct Found {
+  std::optional<Checkpoint> checkpoint;  // the newest that was accepted
+  std::vector<std::string> skipped;      // one sentence for each that was passed over
 };
 
 struct Loaded {
@@ -118,6 +127,13 @@ class CheckpointDirectory {
   // remove_leftovers().
   void abandon(const SaveId& id) noexcept;
 
+  // Takes whole or damaged checkpoints out of the line: each becomes .superseded-step-N.<owner>,
+  // which nothing looks at, and `latest` says `newest`, or is removed if that is empty. Returns the
+  // new names. Throws IoError; those that came before the failure stay set aside.
+  std::vector<std::filesystem::path> set_aside(std::span<const std::uint64_t> steps,
+                                               std::optional<std::uint64_t> newest,
+                                               const OwnerTag& owner);
+
   // ---- loading -----------------------------------------------------------------------------
   // Every folder named step-N, newest (highest step) first, whether whole or not. For ranks that
   // must agree: go down the list together until Checkpoint::open + read_into worked on all.
@@ -132,6 +148,11 @@ class CheckpointDirectory {
                                     Match match = Match::kExact,
                                     const ReadOptions& options = {}) const;
 
+  // The same choice by any other way of reading: `accept` throws DamagedError to pass a checkpoint
+  // over. Looks at steps later than `after` only.
+  Found newest_accepted(const std::function<void(const Checkpoint&)>& accept,
+                        std::optional<std::uint64_t> after = std::nullopt) const;
+
   // The same choice without reading into memory: every byte of the result has been verified.
   std::optional<Loaded> newest_verified(const ReadOptions& options = {}) const;
 
@@ -139,7 +160,9 @@ class CheckpointDirectory {
   Saved write_and_publish(const SaveId& id, std::span<const FileRecord> records,
                           const CheckpointInfo& info);
   void publish(const SaveId& id, Saved& saved);
-  void leave_hint(const SaveId& id, Saved& saved);
+  void leave_hint(std::uint64_t step, const OwnerTag& owner);
+  std::filesystem::path free_name(std::string_view kind, std::uint64_t step,
+                                  const OwnerTag& owner) const;
 
   std::filesystem::path root_;
   SaveOptions options_;
