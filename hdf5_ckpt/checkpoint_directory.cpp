@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -70,16 +71,19 @@ std::string damage_in(const fs::path& folder) {
 // Tries candidates from the newest down until `accept` takes one; `skipped` gets a sentence for
 // each that was passed over.
 std::optional<Checkpoint> newest_of(const std::vector<Candidate>& candidates,
+                                    const Patience& patience,
                                     const std::function<void(const Checkpoint&)>& accept,
                                     std::vector<std::string>& skipped) {
   for (const Candidate& candidate : candidates) {
     try {
-      Checkpoint checkpoint = Checkpoint::open(candidate.path);
-      if (checkpoint.manifest().step != candidate.step)
-        throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",
-                                       candidate.path.string(), checkpoint.manifest().step));
-      accept(checkpoint);
-      return checkpoint;
+      return with_patience(patience, [&] {
+        Checkpoint checkpoint = Checkpoint::open(candidate.path);
+        if (checkpoint.manifest().step != candidate.step)
+          throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",
+                                         candidate.path.string(), checkpoint.manifest().step));
+        accept(checkpoint);
+        return checkpoint;
+      });
     } catch (const DamagedError& error) {
       skipped.push_back(fmt::format("skipped {}", error.what()));
     }
@@ -124,8 +128,11 @@ SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
   SaveId id{step, owner};
   const fs::path draft = draft_folder(root_, id);
   make_folders(*ops_, root_);
-  // Only this process makes this name: what is there is from a save of its own that failed.
-  if (fs::exists(fs::symlink_status(draft))) remove_folder(*ops_, draft);
+  if (ops_->mkdir(draft.c_str(), 0777) == 0) return id;
+  if (errno != EEXIST) throw IoError("create the folder", draft, errno);
+  // From a save of this process that failed, or put there by somebody.
+  if (const int code = remove_folder(*ops_, draft); code != 0)
+    throw IoError("remove what is in the way of a save,", draft, code);
   if (ops_->mkdir(draft.c_str(), 0777) != 0) throw IoError("create the folder", draft, errno);
   return id;
 }
@@ -210,7 +217,7 @@ void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
 void CheckpointDirectory::leave_hint(std::uint64_t step, const OwnerTag& owner) {
   const fs::path draft = root_ / hint_draft_name(owner);
   const fs::path hint = root_ / kHintName;
-  if (fs::exists(fs::symlink_status(draft))) ops_->unlink(draft.c_str());
+  ops_->unlink(draft.c_str());  // of a process of the same id that died here
   write_durable_file(*ops_, draft, step_folder_name(step) + "\n");
   if (ops_->rename(draft.c_str(), hint.c_str(), 0) != 0) {
     const int code = errno;
@@ -225,7 +232,7 @@ fs::path CheckpointDirectory::free_name(std::string_view kind, std::uint64_t ste
                                         const OwnerTag& owner) const {
   const fs::path plain = root_ / owned_folder_name(kind, step, owner);
   fs::path name = plain;
-  for (int number = 2; number <= kMaxSameNames && fs::exists(fs::symlink_status(name)); ++number)
+  for (int number = 2; number <= kMaxSameNames && is_there(*ops_, name); ++number)
     name = plain.string() + fmt::format("-{}", number);
   return name;
 }
@@ -252,8 +259,7 @@ std::vector<fs::path> CheckpointDirectory::set_aside(std::span<const std::uint64
 
 void CheckpointDirectory::abandon(const SaveId& id) noexcept {
   try {
-    const fs::path draft = draft_folder(root_, id);
-    if (fs::exists(fs::symlink_status(draft))) remove_folder(*ops_, draft);
+    remove_folder(*ops_, draft_folder(root_, id));
   } catch (...) {
     // It stays until remove_leftovers(): a failing save must report its own error, not this one.
   }
@@ -275,14 +281,17 @@ Saved CheckpointDirectory::save(std::uint64_t step, const OwnerTag& owner,
 
 std::vector<Candidate> CheckpointDirectory::candidates() const {
   std::vector<Candidate> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(root_, error), end; !error && entry != end;
-       entry.increment(error))
+  for (const std::string& name : names_in_folder(*ops_, root_)) {
+    const auto step = step_of_folder(name);
+    if (!step) continue;
+    struct stat status = {};
+    if (ops_->lstat((root_ / name).c_str(), &status) != 0) {
+      if (errno == ENOENT) continue;
+      throw IoError("look at", root_ / name, errno);
+    }
     // A link may lead anywhere: it is no checkpoint of this directory.
-    if (const auto step = step_of_folder(entry->path().filename().string());
-        step && !entry->is_symlink())
-      found.push_back({*step, entry->path()});
-  if (error && error.value() != ENOENT) throw IoError("list", root_, error.value());
+    if (!S_ISLNK(status.st_mode)) found.push_back({*step, root_ / name});
+  }
   std::sort(found.begin(), found.end(),
             [](const Candidate& a, const Candidate& b) { return a.step > b.step; });
   return found;
@@ -299,7 +308,7 @@ Found CheckpointDirectory::newest_accepted(const std::function<void(const Checkp
   Found found;
   for (int listing = 0; listing < kMaxListings; ++listing) {
     found.skipped.clear();
-    found.checkpoint = newest_of(now, accept, found.skipped);
+    found.checkpoint = newest_of(now, options_.patience, accept, found.skipped);
     if (found.checkpoint) return found;
     // Another process may have removed those that were listed, having saved newer ones.
     std::vector<Candidate> later = listed();

@@ -26,6 +26,7 @@
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/detail/patience.h"
 #include "hdf5_ckpt/file_ops.h"
 #include "hdf5_ckpt/manifest.h"
 #include "hdf5_ckpt/owner_tag.h"
@@ -48,6 +49,7 @@ struct SaveOptions {
   WriteOptions write = {};
   IfExists if_exists = IfExists::kFail;
   bool read_back = false;  // verify every byte from the disk before the rename
+  Patience patience = {};  // with checkpoints that cannot be read just now, when loading
 };
 
 // Names one save among all ranks. The rank that began it sends it to the others.
@@ -100,6 +102,7 @@ class CheckpointDirectory {
                                FileOps& ops = system_file_ops());
 
   const std::filesystem::path& root() const noexcept { return root_; }
+  const Patience& patience() const noexcept { return options_.patience; }
 
   // ---- saving from one process -------------------------------------------------------------
   // begin + write_shard("model.h5") + commit. Throws Error; then nothing is left behind, unless
@@ -140,6 +143,7 @@ class CheckpointDirectory {
   std::vector<Candidate> candidates() const;
 
   // Fills `targets` from the newest checkpoint whose bytes are right, passing over damaged ones.
+  // One that cannot be read just now is waited for, and then an UnreadableError: it may be whole.
   // Another process may save and remove meanwhile: if all that were listed are gone, it looks
   // again. Nothing if ROOT holds none at all. Throws Error if it holds some and none is whole
   // (starting afresh must be someone's decision), MismatchError if the newest whole one does not

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "hdf5_ckpt/detail/folders.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/error.h"
 
@@ -23,7 +24,9 @@ std::vector<Ancestor> ancestors_in(const CheckpointDirectory& directory) {
   std::vector<Ancestor> found;
   for (const Candidate& candidate : directory.candidates()) {
     try {
-      found.push_back({candidate.step, Checkpoint::open(candidate.path).manifest().lineage});
+      found.push_back({candidate.step, with_patience(directory.patience(), [&] {
+                         return Checkpoint::open(candidate.path).manifest().lineage;
+                       })});
     } catch (const DamagedError&) {
       found.push_back({candidate.step, std::nullopt});
     }
@@ -45,14 +48,15 @@ fs::path absolute_path(const fs::path& path) {
   return whole.has_filename() ? whole : whole.parent_path();
 }
 
-bool is_there(const fs::path& path) {
+// Only what is certain to be missing is: one that cannot be seen is opened, which says why.
+bool is_missing(const fs::path& path) {
   std::error_code error;
-  return fs::exists(fs::symlink_status(path, error)) || error.value() != ENOENT;
+  return fs::symlink_status(path, error).type() == fs::file_type::not_found;
 }
 
 void refuse_directory_of_checkpoints(const fs::path& path) {
   const auto inside = CheckpointDirectory(path).candidates();
-  if (inside.empty() || is_there(path / kManifestName)) return;
+  if (inside.empty() || !is_missing(path / kManifestName)) return;
   throw MismatchError(
       fmt::format("'{}' is a directory of checkpoints; name one of them, such as '{}'",
                   path.string(), inside.front().path.string()));
@@ -62,9 +66,10 @@ StartingPoint look_at(const fs::path& path, const CheckpointDirectory* directory
   StartingPoint start;
   start.path = path.string();
   if (directory != nullptr) start.inside = is_inside(path, *directory);
-  if (!is_there(path)) return start;
+  if (is_missing(path)) return start;
   refuse_directory_of_checkpoints(path);
-  const Checkpoint checkpoint = Checkpoint::open(path);
+  const Patience patience = directory != nullptr ? directory->patience() : Patience{};
+  const Checkpoint checkpoint = with_patience(patience, [&] { return Checkpoint::open(path); });
   start.step = checkpoint.manifest().step;
   start.crc32c = checkpoint.manifest().crc32c;
   start.lineage = checkpoint.manifest().lineage;
@@ -93,9 +98,7 @@ Resumption going_on(Checkpoint checkpoint, std::vector<std::string> notes) {
 
 // Starting afresh beside checkpoints that were set aside would be nobody's decision.
 void refuse_if_all_are_set_aside(const CheckpointDirectory& directory) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory.root(), ignored)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names_in_folder(system_file_ops(), directory.root())) {
     if (!name.starts_with(kSuperseded)) continue;
     throw Error(fmt::format(
         "'{}' holds only checkpoints that were set aside when a run started from an older one "
