@@ -2,6 +2,8 @@
 
 #include "hdf5_ckpt/memory_headroom.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -101,7 +103,7 @@ std::optional<std::uint64_t> memory_headroom(const fs::path& root) {
     const auto first = line.find(':');
     const auto second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string kinds = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string kinds = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const fs::path path = line.substr(second + 1);
     if (kinds == ",,") {
       take_least(least, left_around(mounts, path, kVersion2));
