@@ -28,9 +28,19 @@ class SignalsBlocked {
 
 }  // namespace
 
+bool AsyncSaver::fits(std::uint64_t bytes) {
+  short_of_memory_ = false;
+  if (bytes > options_.budget_bytes) return false;
+  // What is held already is used again, or given back before more is taken.
+  if (bytes <= snapshot_.capacity() || !options_.headroom) return true;
+  const auto left = options_.headroom();
+  short_of_memory_ = left && bytes - snapshot_.capacity() > *left;
+  return !short_of_memory_;
+}
+
 void AsyncSaver::start(std::span<const ArrayView> arrays, Write write) {
   wait();
-  if (Snapshot::bytes_for(arrays) > options_.budget_bytes) {
+  if (!fits(Snapshot::bytes_for(arrays))) {
     write(arrays);
     return;
   }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <thread>
 
@@ -20,6 +21,9 @@ struct AsyncOptions {
   // without a copy.
   std::uint64_t budget_bytes = std::numeric_limits<std::uint64_t>::max();
   unsigned copy_threads = 2;
+  // How much more memory may be taken, asked before it is; nothing if that is not known. A copy for
+  // which there is not enough is not made, as if it were beyond the budget. Empty: there is enough.
+  std::function<std::optional<std::uint64_t>()> headroom = {};
 };
 
 // One save is in flight at most. Methods are called from one thread.
@@ -43,11 +47,17 @@ class AsyncSaver {
   // Returns when nothing is in flight. Throws, once, what the last `write` has thrown.
   void wait();
 
+  // Whether the last start() made no copy because of AsyncOptions::headroom.
+  bool short_of_memory() const noexcept { return short_of_memory_; }
+
   // Memory held for copies.
   std::uint64_t memory() const noexcept { return snapshot_.capacity(); }
 
  private:
+  bool fits(std::uint64_t bytes);
+
   AsyncOptions options_;
+  bool short_of_memory_ = false;
   Snapshot snapshot_;
   std::exception_ptr failure_;         // of the thread, read after it is joined
   std::atomic<bool> running_ = false;  // the thread has not come to its end

@@ -30,9 +30,12 @@ constexpr std::uint64_t kMetadataPiece = 1ULL << 20;
 UniqueFd open_folder(const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd) return fd;
-  if (is_own_fault(errno)) throw IoError("open", path, errno);
-  throw DamagedError(fmt::format("'{}' is not a checkpoint: {}", path.string(),
-                                 std::generic_category().message(errno)));
+  const int code = errno;
+  const bool missing = code == ENOENT || code == ENOTDIR;
+  throw_read_error(fmt::format("'{}' {}: {}", path.string(),
+                               missing ? "is not a checkpoint" : "cannot be opened",
+                               std::generic_category().message(code)),
+                   code);
 }
 
 std::string read_manifest_text(int folder) {
@@ -43,8 +46,9 @@ std::string read_manifest_text(int folder) {
   std::string text(file.size, '\0');
   const ReadResult result = read_fully(file.fd.get(), std::as_writable_bytes(std::span(text)), 0);
   if (result.code != 0)
-    throw DamagedError(fmt::format("'{}' cannot be read: {}", kManifestName,
-                                   std::generic_category().message(result.code)));
+    throw_read_error(fmt::format("'{}' cannot be read: {}", kManifestName,
+                                 std::generic_category().message(result.code)),
+                     result.code);
   text.resize(result.bytes);
   return text;
 }
@@ -69,6 +73,11 @@ void check_metadata(int fd, const FileInfo& file, std::vector<Extent> claimed) {
     for (std::uint64_t at = gap.offset; at < gap.end(); at += piece.size()) {
       piece.resize(std::min(kMetadataPiece, gap.end() - at));
       const ReadResult result = read_fully(fd, piece, at);
+      if (result.code != 0)
+        throw_read_error(
+            fmt::format("the HDF5 metadata of '{}' cannot be read at offset {}: {}", file.name,
+                        at + result.bytes, std::generic_category().message(result.code)),
+            result.code);
       if (result.bytes != piece.size())
         throw DamagedError(fmt::format("the HDF5 metadata of '{}' cannot be read at offset {}",
                                        file.name, at + result.bytes));
@@ -151,6 +160,8 @@ auto named(const fs::path& path, const Work& work) {
     return work();
   } catch (const DamagedError& error) {
     throw DamagedError(fmt::format("checkpoint '{}': {}", path.string(), error.what()));
+  } catch (const UnreadableError& error) {
+    throw UnreadableError(fmt::format("checkpoint '{}': {}", path.string(), error.what()));
   }
 }
 

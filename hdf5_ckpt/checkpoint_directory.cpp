@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,6 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxSkippedListed = 5;
 constexpr int kMaxListings = 5;
+constexpr int kMaxSameNames = 1000;
 
 fs::path draft_folder(const fs::path& root, const SaveId& id) {
   return root / owned_folder_name(kBuilding, id.step, id.owner);
@@ -45,6 +47,7 @@ Manifest assemble(const SaveId& id, std::span<const FileRecord> records,
   manifest.run_id = info.run_id;
   manifest.created_unix = unix_now();
   manifest.state = info.state;
+  manifest.lineage = info.lineage;
   for (const FileRecord& record : records) {
     manifest.files.push_back(record.file);
     manifest.arrays.insert(manifest.arrays.end(), record.arrays.begin(), record.arrays.end());
@@ -68,16 +71,19 @@ std::string damage_in(const fs::path& folder) {
 // Tries candidates from the newest down until `accept` takes one; `skipped` gets a sentence for
 // each that was passed over.
 std::optional<Checkpoint> newest_of(const std::vector<Candidate>& candidates,
+                                    const Patience& patience,
                                     const std::function<void(const Checkpoint&)>& accept,
                                     std::vector<std::string>& skipped) {
   for (const Candidate& candidate : candidates) {
     try {
-      Checkpoint checkpoint = Checkpoint::open(candidate.path);
-      if (checkpoint.manifest().step != candidate.step)
-        throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",
-                                       candidate.path.string(), checkpoint.manifest().step));
-      accept(checkpoint);
-      return checkpoint;
+      return with_patience(patience, [&] {
+        Checkpoint checkpoint = Checkpoint::open(candidate.path);
+        if (checkpoint.manifest().step != candidate.step)
+          throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",
+                                         candidate.path.string(), checkpoint.manifest().step));
+        accept(checkpoint);
+        return checkpoint;
+      });
     } catch (const DamagedError& error) {
       skipped.push_back(fmt::format("skipped {}", error.what()));
     }
@@ -87,17 +93,9 @@ std::optional<Checkpoint> newest_of(const std::vector<Candidate>& candidates,
 
 std::optional<Loaded> newest_that(const CheckpointDirectory& directory,
                                   const std::function<void(const Checkpoint&)>& accept) {
-  std::vector<Candidate> candidates = directory.candidates();
-  std::vector<std::string> skipped;
-  for (int listing = 0; listing < kMaxListings; ++listing) {
-    skipped.clear();
-    if (auto found = newest_of(candidates, accept, skipped))
-      return Loaded{std::move(*found), std::move(skipped)};
-    // Another process may have removed those that were listed, having saved newer ones.
-    std::vector<Candidate> now = directory.candidates();
-    if (std::exchange(candidates, std::move(now)) == candidates) break;
-  }
-  if (candidates.empty() && skipped.empty()) return std::nullopt;
+  auto [checkpoint, skipped] = directory.newest_accepted(accept);
+  if (checkpoint) return Loaded{std::move(*checkpoint), std::move(skipped)};
+  if (skipped.empty()) return std::nullopt;
   const std::size_t listed = std::min(skipped.size(), kMaxSkippedListed);
   throw Error(fmt::format(
       "none of the {} checkpoints in '{}' is whole: {}; to start afresh all the same, move them "
@@ -130,8 +128,11 @@ SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
   SaveId id{step, owner};
   const fs::path draft = draft_folder(root_, id);
   make_folders(*ops_, root_);
-  // Only this process makes this name: what is there is from a save of its own that failed.
-  if (fs::exists(fs::symlink_status(draft))) remove_folder(*ops_, draft);
+  if (ops_->mkdir(draft.c_str(), 0777) == 0) return id;
+  if (errno != EEXIST) throw IoError("create the folder", draft, errno);
+  // From a save of this process that failed, or put there by somebody.
+  if (const int code = remove_folder(*ops_, draft); code != 0)
+    throw IoError("remove what is in the way of a save,", draft, code);
   if (ops_->mkdir(draft.c_str(), 0777) != 0) throw IoError("create the folder", draft, errno);
   return id;
 }
@@ -156,7 +157,12 @@ Saved CheckpointDirectory::commit(const SaveId& id, std::span<const FileRecord> 
                                   const CheckpointInfo& info) {
   try {
     Saved saved = write_and_publish(id, records, info);
-    leave_hint(id, saved);
+    try {
+      leave_hint(id.step, id.owner);
+    } catch (const Error& error) {
+      // The checkpoint is there and durable; nothing depends on the hint.
+      saved.notes.emplace_back(error.what());
+    }
     return saved;
   } catch (...) {
     abandon(id);
@@ -173,6 +179,7 @@ Saved CheckpointDirectory::write_and_publish(const SaveId& id, std::span<const F
   // Reads back the manifest and finds what another rank reported and this one cannot see.
   const Checkpoint written = Checkpoint::open(draft);
   if (options_.read_back) written.verify();
+  saved.manifest.crc32c = written.manifest().crc32c;
   publish(id, saved);
   return saved;
 }
@@ -187,13 +194,19 @@ void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
           fmt::format("'{}' is there already, whole, written by another save; resume from "
                       "it, or choose another checkpoint directory",
                       saved.path.string()));
-    replaced = root_ / owned_folder_name(damage.empty() ? kDeleting : kDamaged, id.step, id.owner);
+    const bool keep = !damage.empty() || options_.if_exists == IfExists::kSetAside;
+    replaced = free_name(!damage.empty() ? kDamaged
+                         : keep          ? kSuperseded
+                                         : kDeleting,
+                         id.step, id.owner);
     publication.replace(replaced);
-    if (!damage.empty()) {
+    if (!damage.empty())
       saved.notes.push_back(
           fmt::format("replaced a damaged one, kept as '{}': {}", replaced.string(), damage));
-      replaced.clear();
-    }
+    else if (keep)
+      saved.notes.push_back(
+          fmt::format("replaced another one of that step, kept as '{}'", replaced.string()));
+    if (keep) replaced.clear();
   }
   publication.make_durable();
   if (replaced.empty()) return;
@@ -201,28 +214,52 @@ void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
     saved.notes.emplace_back(IoError("remove the replaced checkpoint", replaced, code).what());
 }
 
-void CheckpointDirectory::leave_hint(const SaveId& id, Saved& saved) {
-  const fs::path draft = root_ / hint_draft_name(id.owner);
+void CheckpointDirectory::leave_hint(std::uint64_t step, const OwnerTag& owner) {
+  const fs::path draft = root_ / hint_draft_name(owner);
   const fs::path hint = root_ / kHintName;
-  try {
-    if (fs::exists(fs::symlink_status(draft))) ops_->unlink(draft.c_str());
-    write_durable_file(*ops_, draft, step_folder_name(id.step) + "\n");
-    if (ops_->rename(draft.c_str(), hint.c_str(), 0) != 0) {
-      const int code = errno;
-      ops_->unlink(draft.c_str());
-      throw IoError("replace", hint, code);
-    }
-    sync_folder(*ops_, root_);
-  } catch (const Error& error) {
-    // The checkpoint is there and durable; nothing depends on the hint.
-    saved.notes.emplace_back(error.what());
+  ops_->unlink(draft.c_str());  // of a process of the same id that died here
+  write_durable_file(*ops_, draft, step_folder_name(step) + "\n");
+  if (ops_->rename(draft.c_str(), hint.c_str(), 0) != 0) {
+    const int code = errno;
+    ops_->unlink(draft.c_str());
+    throw IoError("replace", hint, code);
   }
+  sync_folder(*ops_, root_);
+}
+
+// A process of the same id may have set the same step aside before, in a container for example.
+fs::path CheckpointDirectory::free_name(std::string_view kind, std::uint64_t step,
+                                        const OwnerTag& owner) const {
+  const fs::path plain = root_ / owned_folder_name(kind, step, owner);
+  fs::path name = plain;
+  for (int number = 2; number <= kMaxSameNames && is_there(*ops_, name); ++number)
+    name = plain.string() + fmt::format("-{}", number);
+  return name;
+}
+
+std::vector<fs::path> CheckpointDirectory::set_aside(std::span<const std::uint64_t> steps,
+                                                     std::optional<std::uint64_t> newest,
+                                                     const OwnerTag& owner) {
+  std::vector<fs::path> names;
+  for (const std::uint64_t step : steps) {
+    const fs::path from = root_ / step_folder_name(step);
+    const fs::path to = free_name(kSuperseded, step, owner);
+    if (const int code = rename_no_replace(*ops_, from, to); code != 0)
+      throw IoError("set aside", from, code);
+    names.push_back(to);
+  }
+  if (names.empty()) return names;
+  sync_folder(*ops_, root_);
+  if (newest)
+    leave_hint(*newest, owner);
+  else
+    ops_->unlink((root_ / kHintName).c_str());
+  return names;
 }
 
 void CheckpointDirectory::abandon(const SaveId& id) noexcept {
   try {
-    const fs::path draft = draft_folder(root_, id);
-    if (fs::exists(fs::symlink_status(draft))) remove_folder(*ops_, draft);
+    remove_folder(*ops_, draft_folder(root_, id));
   } catch (...) {
     // It stays until remove_leftovers(): a failing save must report its own error, not this one.
   }
@@ -244,16 +281,39 @@ Saved CheckpointDirectory::save(std::uint64_t step, const OwnerTag& owner,
 
 std::vector<Candidate> CheckpointDirectory::candidates() const {
   std::vector<Candidate> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(root_, error), end; !error && entry != end;
-       entry.increment(error))
+  for (const std::string& name : names_in_folder(*ops_, root_)) {
+    const auto step = step_of_folder(name);
+    if (!step) continue;
+    struct stat status = {};
+    if (ops_->lstat((root_ / name).c_str(), &status) != 0) {
+      if (errno == ENOENT) continue;
+      throw IoError("look at", root_ / name, errno);
+    }
     // A link may lead anywhere: it is no checkpoint of this directory.
-    if (const auto step = step_of_folder(entry->path().filename().string());
-        step && !entry->is_symlink())
-      found.push_back({*step, entry->path()});
-  if (error && error.value() != ENOENT) throw IoError("list", root_, error.value());
+    if (!S_ISLNK(status.st_mode)) found.push_back({*step, root_ / name});
+  }
   std::sort(found.begin(), found.end(),
             [](const Candidate& a, const Candidate& b) { return a.step > b.step; });
+  return found;
+}
+
+Found CheckpointDirectory::newest_accepted(const std::function<void(const Checkpoint&)>& accept,
+                                           std::optional<std::uint64_t> after) const {
+  const auto listed = [&] {
+    std::vector<Candidate> found = candidates();
+    if (after) std::erase_if(found, [&](const Candidate& c) { return c.step <= *after; });
+    return found;
+  };
+  std::vector<Candidate> now = listed();
+  Found found;
+  for (int listing = 0; listing < kMaxListings; ++listing) {
+    found.skipped.clear();
+    found.checkpoint = newest_of(now, options_.patience, accept, found.skipped);
+    if (found.checkpoint) return found;
+    // Another process may have removed those that were listed, having saved newer ones.
+    std::vector<Candidate> later = listed();
+    if (std::exchange(now, std::move(later)) == now) break;
+  }
   return found;
 }
 

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -25,6 +26,7 @@
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/detail/patience.h"
 #include "hdf5_ckpt/file_ops.h"
 #include "hdf5_ckpt/manifest.h"
 #include "hdf5_ckpt/owner_tag.h"
@@ -38,14 +40,16 @@ std::string step_folder_name(std::uint64_t step);
 // What to do if step-N is already there when a save of step N commits. A damaged one is always
 // replaced (and kept beside as .broken-step-N.<owner>), or a resumed job could not pass it.
 enum class IfExists {
-  kFail,     // a whole one stays and commit() throws
-  kReplace,  // a whole one is exchanged for the new one in one step, then deleted
+  kFail,      // a whole one stays and commit() throws
+  kReplace,   // a whole one is exchanged for the new one in one step, then deleted
+  kSetAside,  // likewise, but kept beside as .superseded-step-N.<owner>
 };
 
 struct SaveOptions {
   WriteOptions write = {};
   IfExists if_exists = IfExists::kFail;
   bool read_back = false;  // verify every byte from the disk before the rename
+  Patience patience = {};  // with checkpoints that cannot be read just now, when loading
 };
 
 // Names one save among all ranks. The rank that began it sends it to the others.
@@ -62,6 +66,7 @@ struct CheckpointInfo {
   std::uint64_t world_size = 1;
   std::string run_id;
   nlohmann::json state = nlohmann::json::object();  // anything small; no NaN or infinity
+  std::optional<Lineage> lineage = std::nullopt;    // see Note [One line of checkpoints]
 };
 
 struct Saved {
@@ -75,6 +80,12 @@ struct Candidate {
   std::filesystem::path path;
 
   bool operator==(const Candidate&) const = default;
+};
+
+// What was found by looking down from the newest.
+struct Found {
+  std::optional<Checkpoint> checkpoint;  // the newest that was accepted
+  std::vector<std::string> skipped;      // one sentence for each that was passed over
 };
 
 struct Loaded {
@@ -91,6 +102,7 @@ class CheckpointDirectory {
                                FileOps& ops = system_file_ops());
 
   const std::filesystem::path& root() const noexcept { return root_; }
+  const Patience& patience() const noexcept { return options_.patience; }
 
   // ---- saving from one process -------------------------------------------------------------
   // begin + write_shard("model.h5") + commit. Throws Error; then nothing is left behind, unless
@@ -118,12 +130,20 @@ class CheckpointDirectory {
   // remove_leftovers().
   void abandon(const SaveId& id) noexcept;
 
+  // Takes whole or damaged checkpoints out of the line: each becomes .superseded-step-N.<owner>,
+  // which nothing looks at, and `latest` says `newest`, or is removed if that is empty. Returns the
+  // new names. Throws IoError; those that came before the failure stay set aside.
+  std::vector<std::filesystem::path> set_aside(std::span<const std::uint64_t> steps,
+                                               std::optional<std::uint64_t> newest,
+                                               const OwnerTag& owner);
+
   // ---- loading -----------------------------------------------------------------------------
   // Every folder named step-N, newest (highest step) first, whether whole or not. For ranks that
   // must agree: go down the list together until Checkpoint::open + read_into worked on all.
   std::vector<Candidate> candidates() const;
 
   // Fills `targets` from the newest checkpoint whose bytes are right, passing over damaged ones.
+  // One that cannot be read just now is waited for, and then an UnreadableError: it may be whole.
   // Another process may save and remove meanwhile: if all that were listed are gone, it looks
   // again. Nothing if ROOT holds none at all. Throws Error if it holds some and none is whole
   // (starting afresh must be someone's decision), MismatchError if the newest whole one does not
@@ -132,6 +152,11 @@ class CheckpointDirectory {
                                     Match match = Match::kExact,
                                     const ReadOptions& options = {}) const;
 
+  // The same choice by any other way of reading: `accept` throws DamagedError to pass a checkpoint
+  // over. Looks at steps later than `after` only.
+  Found newest_accepted(const std::function<void(const Checkpoint&)>& accept,
+                        std::optional<std::uint64_t> after = std::nullopt) const;
+
   // The same choice without reading into memory: every byte of the result has been verified.
   std::optional<Loaded> newest_verified(const ReadOptions& options = {}) const;
 
@@ -139,7 +164,9 @@ class CheckpointDirectory {
   Saved write_and_publish(const SaveId& id, std::span<const FileRecord> records,
                           const CheckpointInfo& info);
   void publish(const SaveId& id, Saved& saved);
-  void leave_hint(const SaveId& id, Saved& saved);
+  void leave_hint(std::uint64_t step, const OwnerTag& owner);
+  std::filesystem::path free_name(std::string_view kind, std::uint64_t step,
+                                  const OwnerTag& owner) const;
 
   std::filesystem::path root_;
   SaveOptions options_;

@@ -30,6 +30,14 @@ class DamagedError : public Error {
   using Error::Error;
 };
 
+// What could not be read just now, with nothing known about its bytes: no permission, a file server
+// that does not answer, a disk that reports an error. It may be whole: nothing older may take its
+// place, and nobody may move it away.
+class UnreadableError : public Error {
+ public:
+  using Error::Error;
+};
+
 // The checkpoint is sound, but not what the caller asked for (names, shapes, dtypes): falling back
 // to an older one would not help.
 class MismatchError : public Error {

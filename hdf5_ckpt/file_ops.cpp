@@ -2,13 +2,17 @@
 
 #include "hdf5_ckpt/file_ops.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <limits>
+#include <memory>
+#include <string_view>
 
 namespace ddp::ckpt {
 
@@ -54,6 +58,35 @@ int FileOps::unlink(const char* path) {
 }
 int FileOps::rmdir(const char* path) {
   return ::rmdir(path);
+}
+
+int FileOps::stat(const char* path, struct stat* status) {
+  return ::stat(path, status);
+}
+int FileOps::lstat(const char* path, struct stat* status) {
+  return ::lstat(path, status);
+}
+
+int FileOps::list(int folder, std::vector<std::string>& names) {
+  // Of its own, since reading moves a descriptor and closing the stream closes it.
+  const int own = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (own < 0) return -1;
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(own), ::closedir);
+  if (stream == nullptr) {
+    ::close(own);
+    return -1;
+  }
+  while (true) {
+    errno = 0;
+    const dirent* const entry = ::readdir(stream.get());
+    if (entry == nullptr) return errno == 0 ? 0 : -1;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+}
+
+int FileOps::unlinkat(int folder, const char* name) {
+  return ::unlinkat(folder, name, 0);
 }
 
 FileOps& system_file_ops() {

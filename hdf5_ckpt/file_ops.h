@@ -1,11 +1,16 @@
 #pragma once
-// Every operating system call that a save makes on the target file system. A test derives from it
+// Every operating system call that a save, or a look at what was saved, makes on the target file
+// system, except reading files. A test derives from it
 // to fail, shorten, fake or stop any of them; see Note [Crash safety] in checkpoint_directory.h.
 
 #include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
+
+struct stat;
 
 namespace ddp::ckpt {
 
@@ -33,6 +38,13 @@ class FileOps {
   virtual int rename(const char* from, const char* to, unsigned flags);
   virtual int unlink(const char* path);
   virtual int rmdir(const char* path);
+  virtual int stat(const char* path, struct stat* status);
+  // Does not follow a link.
+  virtual int lstat(const char* path, struct stat* status);
+  // The names in an open folder, except "." and "..".
+  virtual int list(int folder, std::vector<std::string>& names);
+  // A file in an open folder.
+  virtual int unlinkat(int folder, const char* name);
 };
 
 // The real thing.

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/lineage.h"
 
 namespace ddp::ckpt {
 
@@ -55,6 +57,9 @@ struct Manifest {
   nlohmann::json state = nlohmann::json::object();
   std::vector<FileInfo> files;    // sorted by name
   std::vector<ArrayInfo> arrays;  // arrays and parts in the order of stored_before()
+  std::optional<Lineage> lineage;
+  // Of the text it was read from, which tells it from every other one; 0 in one that was not read.
+  std::uint32_t crc32c = 0;
 };
 
 // By name; parts of one array by where they start, and empty ones by their file.

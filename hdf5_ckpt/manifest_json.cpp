@@ -119,14 +119,41 @@ std::uint64_t min_reader_of(const Manifest& manifest) {
   return parts ? kPartsVersion : kWholeArraysVersion;
 }
 
+json lineage_to_json(const Lineage& lineage) {
+  json result = {{"run", lineage.run}, {"origins", json::array()}};
+  if (lineage.parent) result["parent"] = *lineage.parent;
+  for (const Origin& origin : lineage.origins)
+    result["origins"].push_back(
+        {{"step", origin.step}, {"crc32c", checksum_text(origin.crc32c)}, {"path", origin.path}});
+  return result;
+}
+
+Origin origin_from_json(const json& value, const std::string& where) {
+  const JsonFields fields(value, where);
+  return {fields.number("step", kMaxNumber), fields.checksum("crc32c"), fields.text("path")};
+}
+
+std::optional<Lineage> lineage_from_json(const JsonFields& fields) {
+  if (!fields.has("lineage")) return std::nullopt;
+  const JsonFields inner(fields.at("lineage"), "lineage");
+  Lineage lineage;
+  lineage.run = inner.text("run");
+  if (inner.has("parent")) lineage.parent = inner.number("parent", kMaxNumber);
+  lineage.origins = items_from_json(inner, "origins", kMaxOrigins, origin_from_json);
+  return lineage;
+}
+
 // Everything after the checksum's digits.
 std::string body_of(const Manifest& manifest) {
   return fmt::format(
       "\",\n\"schema\": \"{}\",\n\"min_reader\": {},\n\"producer\": \"slurm-ddp {}\",\n"
       "\"step\": {},\n\"epoch\": {},\n\"world_size\": {},\n\"run_id\": {},\n\"created_unix\": {},\n"
-      "\"state\": {},\n\"files\": {},\n\"arrays\": {}}}\n",
+      "{}\"state\": {},\n\"files\": {},\n\"arrays\": {}}}\n",
       kSchema, min_reader_of(manifest), kVersion, manifest.step, manifest.epoch,
       manifest.world_size, json(manifest.run_id).dump(), manifest.created_unix,
+      manifest.lineage
+          ? fmt::format("\"lineage\": {},\n", lineage_to_json(*manifest.lineage).dump())
+          : std::string(),
       manifest.state.dump(), lines_of(manifest.files, file_to_json),
       lines_of(manifest.arrays, array_to_json));
 }
@@ -196,9 +223,11 @@ Manifest parse_manifest(std::string_view text) {
   manifest.run_id = fields.text("run_id");
   manifest.created_unix = static_cast<std::int64_t>(fields.number("created_unix", kMaxNumber));
   manifest.state = fields.at("state");
+  manifest.lineage = lineage_from_json(fields);
   manifest.files = items_from_json(fields, "files", kMaxFiles, file_from_json);
   manifest.arrays = items_from_json(fields, "arrays", kMaxArrays, array_from_json);
   check_manifest(manifest);
+  manifest.crc32c = body_checksum(text.substr(kPrefix.size() + kChecksumDigits));
   return manifest;
 }
 

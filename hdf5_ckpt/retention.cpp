@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "hdf5_ckpt/crc32c.h"
 #include "hdf5_ckpt/detail/folders.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/error.h"
@@ -14,19 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A value that changes when another checkpoint takes the same step.
-std::uint32_t identity_of(const Manifest& manifest) {
-  const std::string text = serialize_manifest(manifest);
-  return crc32c(std::as_bytes(std::span(text)));
-}
-
 }  // namespace
 
 Retention::Retention(const fs::path& root, OwnerTag owner, FileOps& ops)
     : root_(fs::absolute(root)), owner_(std::move(owner)), ops_(&ops) {}
 
 void Retention::remember_verified(const Checkpoint& checkpoint) {
-  verified_[checkpoint.manifest().step] = identity_of(checkpoint.manifest());
+  verified_[checkpoint.manifest().step] = checkpoint.manifest().crc32c;
 }
 
 bool Retention::is_whole(const Candidate& candidate, const ReadOptions& options,
@@ -37,13 +30,17 @@ bool Retention::is_whole(const Candidate& candidate, const ReadOptions& options,
       throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",
                                      candidate.path.string(), checkpoint.manifest().step));
     const auto known = verified_.find(candidate.step);
-    if (known != verified_.end() && known->second == identity_of(checkpoint.manifest()))
-      return true;
+    if (known != verified_.end() && known->second == checkpoint.manifest().crc32c) return true;
     checkpoint.verify(options);
     remember_verified(checkpoint);
     return true;
   } catch (const DamagedError& error) {
-    report.notes.push_back(fmt::format("does not count and is not deleted: {}", error.what()));
+    // Somebody removed it meanwhile: then there is nothing to tell.
+    if (is_there(*ops_, candidate.path))
+      report.notes.push_back(fmt::format("does not count and is not deleted: {}", error.what()));
+    return false;
+  } catch (const UnreadableError& error) {
+    report.notes.push_back(fmt::format("was not read and is not deleted: {}", error.what()));
     return false;
   }
 }
@@ -72,9 +69,11 @@ RetentionReport Retention::apply(const RetentionPolicy& policy, const ReadOption
   RetentionReport report;
   std::vector<Candidate> surplus;
   std::size_t kept = 0;
-  for (const Candidate& candidate : CheckpointDirectory(root_).candidates())
+  for (const Candidate& candidate : CheckpointDirectory(root_, {}, *ops_).candidates()) {
+    if (policy.newest && candidate.step > *policy.newest) continue;
     if (is_whole(candidate, options, report) && ++kept > policy.keep_last)
       surplus.push_back(candidate);
+  }
   // Oldest first: if this is interrupted, those that remain are the newer ones.
   for (auto candidate = surplus.rbegin(); candidate != surplus.rend(); ++candidate)
     remove(*candidate, report);
@@ -84,17 +83,13 @@ RetentionReport Retention::apply(const RetentionPolicy& policy, const ReadOption
 std::vector<std::string> remove_leftovers(const fs::path& root, const OwnerIsDead& is_dead,
                                           FileOps& ops) {
   std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(root, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const auto owner = owner_of_leftover(entry->path().filename().string());
-    if (owner && is_dead(*owner)) found.push_back(entry->path());
+  for (const std::string& name : names_in_folder(ops, root)) {
+    const auto owner = owner_of_leftover(name);
+    if (owner && is_dead(*owner)) found.push_back(root / name);
   }
-  if (error && error.value() != ENOENT) throw IoError("list", root, error.value());
   std::vector<std::string> notes;
   for (const fs::path& path : found) {
-    const bool folder = fs::is_directory(fs::symlink_status(path));
-    const int code = folder ? remove_folder(ops, path) : ops.unlink(path.c_str()) != 0 ? errno : 0;
+    const int code = remove_folder(ops, path);
     notes.push_back(code != 0 ? std::string(IoError("remove the leftover", path, code).what())
                               : fmt::format("removed the leftover '{}'", path.string()));
   }

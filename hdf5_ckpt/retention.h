@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace ddp::ckpt {
 
 struct RetentionPolicy {
   std::size_t keep_last = 3;  // at least 1
+  // The step that the caller saved last. Later ones belong to somebody else: they neither count nor
+  // are deleted, and so this one never is, either.
+  std::optional<std::uint64_t> newest = std::nullopt;
 };
 
 struct RetentionReport {

@@ -10,6 +10,7 @@
 
 #include "hdf5_ckpt/crc32c.h"
 #include "hdf5_ckpt/detail/parallel_for.h"
+#include "hdf5_ckpt/detail/posix_read.h"
 #include "hdf5_ckpt/detail/streaming_copy.h"
 #include "hdf5_ckpt/error.h"
 
@@ -29,8 +30,8 @@ std::span<const std::byte> read_block(SourceFile& file, const ArrayInfo& array, 
                        end - 1, array.file, array.offset + begin);
   };
   if (code != 0)
-    throw DamagedError(
-        fmt::format("{} cannot be read: {}", where(), std::generic_category().message(code)));
+    throw_read_error(
+        fmt::format("{} cannot be read: {}", where(), std::generic_category().message(code)), code);
   if (bytes.size() != end - begin)
     throw DamagedError(fmt::format("{} are missing: the file has been cut off", where()));
   const std::uint32_t crc = crc32c(bytes);

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <vector>
@@ -14,6 +15,17 @@
 namespace ddp::ckpt {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+bool is_folder(FileOps& ops, const fs::path& path) {
+  struct stat status = {};
+  if (ops.stat(path.c_str(), &status) == 0) return S_ISDIR(status.st_mode);
+  if (errno != ENOENT && errno != ENOTDIR) throw IoError("look at", path, errno);
+  return false;
+}
+
+}  // namespace
 
 void sync_folder(FileOps& ops, const fs::path& folder) {
   const int fd = ops.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
@@ -29,14 +41,13 @@ void sync_folder(FileOps& ops, const fs::path& folder) {
 }
 
 void make_folders(FileOps& ops, const fs::path& folder) {
-  std::error_code ignored;
-  if (folder.empty() || fs::is_directory(folder, ignored)) return;
+  if (folder.empty() || folder == folder.root_path() || is_folder(ops, folder)) return;
   const fs::path parent = folder.parent_path();
   make_folders(ops, parent);
   if (ops.mkdir(folder.c_str(), 0777) != 0) {
     if (errno != EEXIST) throw IoError("create the folder", folder, errno);
     // Another rank was faster, or it is a file.
-    if (!fs::is_directory(folder, ignored)) throw IoError("create the folder", folder, ENOTDIR);
+    if (!is_folder(ops, folder)) throw IoError("create the folder", folder, ENOTDIR);
   }
   sync_folder(ops, parent.empty() ? fs::path(".") : parent);
 }
@@ -65,16 +76,36 @@ int rename_no_replace(FileOps& ops, const fs::path& from, const fs::path& to) {
   return errno == ENOTEMPTY || errno == ENOTDIR ? EEXIST : errno;
 }
 
+std::vector<std::string> names_in_folder(FileOps& ops, const fs::path& folder) {
+  std::vector<std::string> names;
+  const int fd = ops.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  if (fd < 0) {
+    if (errno == ENOENT) return names;
+    throw IoError("list", folder, errno);
+  }
+  const int code = ops.list(fd, names) != 0 ? errno : 0;
+  ops.close(fd);
+  if (code != 0) throw IoError("list", folder, code);
+  return names;
+}
+
+bool is_there(FileOps& ops, const fs::path& path) {
+  struct stat status = {};
+  return ops.lstat(path.c_str(), &status) == 0;
+}
+
 int remove_folder(FileOps& ops, const fs::path& folder) {
-  int code = 0;
-  std::error_code error;
-  std::vector<fs::path> files;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error))
-    files.push_back(entry->path());
-  if (error) return error.value();
-  for (const fs::path& file : files)
-    if (ops.unlink(file.c_str()) != 0 && code == 0) code = errno;
+  const int fd = ops.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+  if (fd < 0) {
+    if (errno == ENOENT) return 0;
+    if (errno != ELOOP && errno != ENOTDIR) return errno;
+    return ops.unlink(folder.c_str()) != 0 ? errno : 0;
+  }
+  std::vector<std::string> names;
+  int code = ops.list(fd, names) != 0 ? errno : 0;
+  for (const std::string& name : names)
+    if (ops.unlinkat(fd, name.c_str()) != 0 && code == 0) code = errno;
+  ops.close(fd);
   if (ops.rmdir(folder.c_str()) != 0 && code == 0) code = errno;
   return code;
 }

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "hdf5_ckpt/file_ops.h"
 
@@ -29,8 +31,16 @@ void write_durable_pieces(FileOps& ops, const std::filesystem::path& path,
 int rename_no_replace(FileOps& ops, const std::filesystem::path& from,
                       const std::filesystem::path& to);
 
-// Removes `folder` and the files in it. It holds no folders; one that does is left. Returns 0 or
-// the first errno value.
+// The names in `folder`, in no order; none if it does not exist. Throws IoError.
+std::vector<std::string> names_in_folder(FileOps& ops, const std::filesystem::path& folder);
+
+// Whether there is something of that name, be it a link to nothing. If that cannot be found out,
+// there is nothing that could be used.
+bool is_there(FileOps& ops, const std::filesystem::path& path);
+
+// Removes `folder` and the files in it. It holds no folders; one that does is left. Never follows a
+// link: what is none itself, or becomes one, is removed as the file that it is. Returns 0, if there
+// is nothing of that name too, or the first errno value.
 int remove_folder(FileOps& ops, const std::filesystem::path& folder);
 
 }  // namespace ddp::ckpt

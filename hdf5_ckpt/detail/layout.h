@@ -11,9 +11,10 @@
 
 namespace ddp::ckpt {
 
-inline constexpr std::string_view kBuilding = ".tmp";    // a checkpoint being written
-inline constexpr std::string_view kDeleting = ".trash";  // one being deleted
-inline constexpr std::string_view kDamaged = ".broken";  // one that was replaced and is kept
+inline constexpr std::string_view kBuilding = ".tmp";           // a checkpoint being written
+inline constexpr std::string_view kDeleting = ".trash";         // one being deleted
+inline constexpr std::string_view kDamaged = ".broken";         // one that was replaced and is kept
+inline constexpr std::string_view kSuperseded = ".superseded";  // one of an abandoned branch
 inline constexpr std::string_view kHintName = "latest";  // a file with the name of the last one
 
 // The step of "step-00012345", nothing for any name that step_folder_name() does not give.

@@ -36,19 +36,32 @@ OpenedFile open_regular_file(int folder, const std::string& name) {
   UniqueFd fd(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) {
     const int code = errno;
-    if (is_own_fault(code)) throw IoError("open", name, code);
     if (code == ELOOP) throw DamagedError(fmt::format("'{}' is a symbolic link", name));
-    throw DamagedError(
-        fmt::format("'{}' cannot be opened: {}", name, std::generic_category().message(code)));
+    throw_read_error(
+        fmt::format("'{}' cannot be opened: {}", name, std::generic_category().message(code)),
+        code);
   }
   struct stat status = {};
-  if (::fstat(fd.get(), &status) != 0) throw IoError("look at", name, errno);
+  if (::fstat(fd.get(), &status) != 0) {
+    const int code = errno;
+    throw_read_error(
+        fmt::format("'{}' cannot be seen: {}", name, std::generic_category().message(code)), code);
+  }
   if (!S_ISREG(status.st_mode)) throw DamagedError(fmt::format("'{}' is not a plain file", name));
   return {std::move(fd), static_cast<std::uint64_t>(status.st_size)};
 }
 
-bool is_own_fault(int code) noexcept {
-  return code == EMFILE || code == ENFILE || code == ENOMEM || code == EINTR;
+void throw_read_error(const std::string& text, int code) {
+  switch (code) {
+    case ENOENT:
+    case ENOTDIR:
+    case ELOOP:
+    case EISDIR:
+    case ENXIO:  // a socket, or a device that is none
+      throw DamagedError(text);
+    default:
+      throw UnreadableError(text);
+  }
 }
 
 }  // namespace ddp::ckpt

@@ -25,11 +25,12 @@ struct OpenedFile {
 };
 
 // Opens `name` in `folder`, never following a link, waiting on a pipe or opening a device. Throws
-// DamagedError starting with the name ("'rank-0.h5' is a symbolic link"), IoError where this
-// process, not the file, is at fault (no descriptors, no memory).
+// DamagedError starting with the name ("'rank-0.h5' is a symbolic link"), UnreadableError where
+// that says nothing about the file.
 OpenedFile open_regular_file(int folder, const std::string& name);
 
-// True for errno values that say nothing about the file.
-bool is_own_fault(int code) noexcept;
+// Throws the Error for a failed call of that errno value: DamagedError if it says that the file is
+// not what it should be, UnreadableError if it may be.
+[[noreturn]] void throw_read_error(const std::string& text, int code);
 
 }  // namespace ddp::ckpt

@@ -132,4 +132,21 @@ int FaultyOps::rmdir(const char* path) {
   return call("rmdir", path, [&] { return FileOps::rmdir(path); });
 }
 
+int FaultyOps::stat(const char* path, struct stat* status) {
+  return call("stat", path, [&] { return FileOps::stat(path, status); });
+}
+
+int FaultyOps::lstat(const char* path, struct stat* status) {
+  return call("lstat", path, [&] { return FileOps::lstat(path, status); });
+}
+
+int FaultyOps::list(int folder, std::vector<std::string>& names) {
+  return call("list", paths_[folder], [&] { return FileOps::list(folder, names); });
+}
+
+int FaultyOps::unlinkat(int folder, const char* name) {
+  return call("unlink", paths_[folder] + "/" + name,
+              [&] { return FileOps::unlinkat(folder, name); });
+}
+
 }  // namespace ddp::ckpt::test

@@ -64,6 +64,10 @@ class FaultyOps : public FileOps {
   int rename(const char* from, const char* to, unsigned flags) override;
   int unlink(const char* path) override;
   int rmdir(const char* path) override;
+  int stat(const char* path, struct stat* status) override;
+  int lstat(const char* path, struct stat* status) override;
+  int list(int folder, std::vector<std::string>& names) override;
+  int unlinkat(int folder, const char* name) override;
 
  private:
   template <typename Real, typename Half>

@@ -6,7 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <chrono>
 #include <fstream>
+#include <memory>
+#include <thread>
 
 #include "faulty_ops.h"
 #include "hdf5_ckpt/error.h"
@@ -118,6 +123,8 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
       try {
         Retention(copy.path(), kSaver, ops).apply({2});
       } catch (const test::Crashed&) {
+      } catch (const Error& error) {
+        ASSERT_THAT(error.what(), HasSubstr("cannot"));
       }
       const std::vector<std::uint64_t> left = steps_in(copy.path());
       ASSERT_GE(left.size(), 2U);
@@ -133,7 +140,9 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
 }
 
 TEST_F(RetentionTest, ADeletionThatFailsIsNoted) {
-  FaultyOps ops(Fault::kErrorFromHereOn, 0, EACCES);
+  FaultyOps probe;
+  CheckpointDirectory(root_.path(), {}, probe).candidates();
+  FaultyOps ops(Fault::kErrorFromHereOn, probe.calls().size(), EACCES);
   const RetentionReport report = Retention(root_.path(), kSaver, ops).apply({4});
   EXPECT_THAT(report.removed, IsEmpty());
   ASSERT_EQ(report.notes.size(), 1U);
@@ -171,6 +180,39 @@ TEST_F(RetentionTest, ALinkAmongLeftoversIsNotFollowed) {
   EXPECT_EQ(remove_leftovers(root_.path(), dead_relatives_of(kSaver)).size(), 1U);
   EXPECT_FALSE(fs::exists(fs::symlink_status(root_ / ".tmp-step-00000006.test.r0.host.p1")));
   EXPECT_THAT(names_in(elsewhere.path()), ElementsAre("precious"));
+}
+
+TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
+  if (::geteuid() == 0 && ::seteuid(65534) != 0) GTEST_SKIP() << "root reads everything";
+  const auto back = [](int*) { static_cast<void>(::seteuid(0)); };
+  int unused = 0;
+  const std::unique_ptr<int, decltype(back)> as_before(&unused, back);
+  const TempFolder mine(test::On::kMemory);
+  for (const std::uint64_t step : {1, 2, 3}) test::save_step(mine.path(), step);
+  fs::permissions(mine / "step-00000003", fs::perms::none);
+  const RetentionReport report = Retention(mine.path(), kSaver).apply({1});
+  EXPECT_THAT(report.removed, ElementsAre(1));
+  ASSERT_EQ(report.notes.size(), 1U);
+  EXPECT_THAT(report.notes[0], HasSubstr("was not read and is not deleted"));
+  // A save of that step does not move it away.
+  EXPECT_THAT(test::error_of([&] { test::save_step(mine.path(), 3); }),
+              HasSubstr("Permission denied"));
+  // Nor is an older one taken for resuming.
+  SaveOptions options = test::small_options();
+  options.patience.unit = std::chrono::milliseconds(2);
+  CheckpointDirectory directory(mine.path(), options);
+  EXPECT_THROW(directory.newest_verified(), UnreadableError);
+  fs::permissions(mine / "step-00000003", fs::perms::owner_all);
+  EXPECT_EQ(directory.newest_verified()->checkpoint.manifest().step, 3U);
+  // One that becomes readable while it is waited for is taken.
+  fs::permissions(mine / "step-00000003", fs::perms::none);
+  options.patience.unit = std::chrono::milliseconds(200);
+  std::jthread mends([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    fs::permissions(mine / "step-00000003", fs::perms::owner_all);
+  });
+  CheckpointDirectory patient(mine.path(), options);
+  EXPECT_EQ(patient.newest_verified()->checkpoint.manifest().step, 3U);
 }
 
 TEST(Leftovers, OfADirectoryThatDoesNotExistAreNone) {

@@ -150,6 +150,20 @@ TEST(Directory, AFailedSaveOfTheSameOwnerIsCleared) {
   EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000007"));
 }
 
+TEST(Directory, ALinkUnderTheNameOfADraftIsNotFollowed) {
+  const TempFolder root;
+  const TempFolder elsewhere;
+  std::ofstream(elsewhere / "precious") << "x";
+  const std::string draft = ".tmp-step-00000001." + test::test_owner().text();
+  CheckpointDirectory directory(root.path(), test::small_options());
+  fs::create_directory_symlink(elsewhere.path(), root / draft);
+  EXPECT_EQ(test::save_step(root.path(), 1).path, root / "step-00000001");
+  fs::create_directory_symlink(elsewhere.path(), root / draft);
+  directory.abandon({1, test::test_owner()});
+  EXPECT_THAT(names_in(root.path()), testing::ElementsAre("latest", "step-00000001"));
+  EXPECT_THAT(names_in(elsewhere.path()), testing::ElementsAre("precious"));
+}
+
 TEST(Directory, ReadBackFindsAWriteThatLied) {
   const TempFolder root;
   SaveOptions options = test::small_options();

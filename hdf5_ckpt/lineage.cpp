@@ -1,0 +1,82 @@
+// The rule of Note [One line of checkpoints].
+
+#include "hdf5_ckpt/lineage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+
+#include "hdf5_ckpt/detail/names.h"
+
+namespace ddp::ckpt {
+namespace {
+
+// Whether a checkpoint with that lineage came from `start`. One that has been deleted since is
+// known by its name only.
+bool comes_from(const StartingPoint& start, const std::optional<Lineage>& lineage) {
+  if (!lineage) return false;
+  return std::any_of(lineage->origins.begin(), lineage->origins.end(), [&](const Origin& origin) {
+    if (!start.step) return origin.path == start.path;
+    return origin.step == *start.step && origin.crc32c == start.crc32c;
+  });
+}
+
+bool same_run(const StartingPoint& start, std::span<const Ancestor> there) {
+  if (start.inside) return true;
+  if (!start.lineage) return false;
+  return std::any_of(there.begin(), there.end(), [&](const Ancestor& ancestor) {
+    return ancestor.lineage && ancestor.lineage->run == start.lineage->run;
+  });
+}
+
+}  // namespace
+
+std::string new_run_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+ResumePlan plan_resume(const StartingPoint& start, std::span<const Ancestor> there,
+                       const std::string& directory) {
+  ResumePlan plan;
+  const bool ahead = std::any_of(there.begin(), there.end(), [&](const Ancestor& ancestor) {
+    return ancestor.step > start.step.value_or(0) && comes_from(start, ancestor.lineage);
+  });
+  if (ahead) {
+    plan.from = ResumePlan::From::kNewest;
+    return plan;
+  }
+  // Opening what is not there says so.
+  if (!start.step || there.empty() || same_run(start, there)) {
+    plan.from = ResumePlan::From::kStart;
+    if (!start.step) return plan;
+    for (const Ancestor& ancestor : there)
+      if (ancestor.step > *start.step) plan.set_aside.push_back(ancestor.step);
+    std::sort(plan.set_aside.begin(), plan.set_aside.end(), std::greater<>());
+    return plan;
+  }
+  plan.refusal = fmt::format(
+      "{} holds checkpoints of another run, which did not start from {}; use --resume auto to go "
+      "on "
+      "from them, or another --checkpoint-dir",
+      directory, start.path);
+  return plan;
+}
+
+Lineage lineage_from(const StartingPoint& start, const std::string& new_run, bool same_directory) {
+  Lineage lineage;
+  if (start.lineage) lineage.origins = start.lineage->origins;
+  const bool stays = same_directory && start.lineage && !start.lineage->run.empty();
+  lineage.run = stays ? start.lineage->run : new_run;
+  if (!start.step) return lineage;
+  lineage.parent = start.step;
+  // A manifest takes names of people's files only if they are readable text.
+  const bool readable = label_problem(start.path).empty();
+  lineage.origins.push_back({*start.step, start.crc32c, readable ? start.path : std::string()});
+  if (lineage.origins.size() > kMaxOrigins) lineage.origins.erase(lineage.origins.begin());
+  return lineage;
+}
+
+}  // namespace ddp::ckpt

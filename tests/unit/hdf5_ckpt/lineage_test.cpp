@@ -1,0 +1,306 @@
+// From which checkpoint a run goes on: the rule as a table, and the same on the disk, where runs
+// start, are requeued, are rolled back and are requeued again.
+
+#include "hdf5_ckpt/lineage.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/resume.h"
+#include "hdf5_ckpt/retention.h"
+#include "support.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using test::error_of;
+using test::names_in;
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using From = ResumePlan::From;
+
+const Origin kAt120 = {120, 0xAA, "/d/step-00000120"};
+
+struct PlanCase {
+  const char* what;
+  StartingPoint start;
+  std::vector<Ancestor> there;
+  From from;
+  std::vector<std::uint64_t> set_aside;
+};
+
+std::vector<PlanCase> plan_cases() {
+  const Lineage old{"run", {}, {}};
+  const Lineage rolled_back{"run", {}, {kAt120}};
+  const Lineage other{"other", {}, {}};
+  const StartingPoint inside{kAt120.path, 120, 0xAA, old, true};
+  const StartingPoint outside{"/elsewhere/step-00000120", 120, 0xAA, other, false};
+  const StartingPoint gone{kAt120.path, {}, 0, {}, true};
+  StartingPoint best = inside;
+  best.path = "/d/best/step-00000120";
+  StartingPoint copied = outside;
+  copied.lineage = old;
+  StartingPoint rewritten = inside;
+  rewritten.crc32c = 0xBB;
+  StartingPoint unknown = inside;
+  unknown.lineage.reset();
+  return {
+      {"empty directory", outside, {}, From::kStart, {}},
+      {"first rollback",
+       inside,
+       {{110, old}, {120, old}, {130, old}, {150, old}},
+       From::kStart,
+       {150, 130}},
+      {"rollback to the newest", inside, {{110, old}, {120, old}}, From::kStart, {}},
+      {"rollback to the best", best, {{130, old}, {140, old}}, From::kStart, {140, 130}},
+      {"rollback to a copy", copied, {{130, old}}, From::kStart, {130}},
+      {"rollback, again before its first save", inside, {{120, old}}, From::kStart, {}},
+      {"rollback, again after it", inside, {{120, old}, {130, rolled_back}}, From::kNewest, {}},
+      {"rollback, again, the start deleted",
+       gone,
+       {{150, rolled_back}, {160, rolled_back}},
+       From::kNewest,
+       {}},
+      {"deleted, and nobody came from it", gone, {{150, old}}, From::kStart, {}},
+      {"another one of the same name",
+       rewritten,
+       {{120, rolled_back}, {130, rolled_back}},
+       From::kStart,
+       {130}},
+      {"a branch of a branch",
+       inside,
+       {{160, rolled_back}, {170, Lineage{"run", 160, {kAt120, {160, 0xCC, "/d/step-00000160"}}}}},
+       From::kNewest,
+       {}},
+      {"started elsewhere, again",
+       outside,
+       {{130, Lineage{"mine", 120, {kAt120}}}},
+       From::kNewest,
+       {}},
+      {"another run's directory", outside, {{130, old}}, From::kNowhere, {}},
+      {"directory of an older version", outside, {{130, {}}}, From::kNowhere, {}},
+      {"rollback by an older version's", unknown, {{120, {}}, {130, {}}}, From::kStart, {130}},
+  };
+}
+
+TEST(ResumePlan, FollowsTheTable) {
+  for (const PlanCase& c : plan_cases()) {
+    const ResumePlan plan = plan_resume(c.start, c.there, "/d");
+    EXPECT_EQ(plan.from, c.from) << c.what;
+    EXPECT_EQ(plan.set_aside, c.set_aside) << c.what;
+    EXPECT_EQ(plan.refusal.empty(), c.from != From::kNowhere) << c.what;
+  }
+}
+
+TEST(Lineage, OfAForkIsAnotherRun) {
+  const StartingPoint start{"/a/step-00000007", 7, 1, Lineage{"a", 6, {kAt120}}, false};
+  const Lineage fork = lineage_from(start, "new", false);
+  EXPECT_EQ(fork.run, "new");
+  EXPECT_EQ(fork.parent, 7U);
+  EXPECT_THAT(fork.origins, ElementsAre(kAt120, Origin{7, 1, "/a/step-00000007"}));
+  EXPECT_EQ(lineage_from(start, "new", true).run, "a");
+}
+
+TEST(Lineage, HoldsNoMoreOriginsThanAManifestMay) {
+  StartingPoint start{"/a/\n", 7, 1, Lineage{"a", 6, {}}, false};
+  start.lineage->origins.assign(kMaxOrigins, kAt120);
+  const Lineage lineage = lineage_from(start, "new", false);
+  EXPECT_EQ(lineage.origins.size(), kMaxOrigins);
+  EXPECT_EQ(lineage.origins.back(), (Origin{7, 1, ""})) << "a path that no manifest may hold";
+}
+
+// A run that saves to `root`, as far as its checkpoints show.
+class SavedRun {
+ public:
+  explicit SavedRun(fs::path root) : root_(std::move(root)) {}
+
+  // Returns the step from which it goes on; none: afresh.
+  std::optional<std::uint64_t> start(const std::string& resume = "auto") {
+    notes_.clear();
+    lineage_ = {new_run_name(), {}, {}};
+    const auto accept = [](const Checkpoint& checkpoint) { checkpoint.verify(); };
+    std::optional<Resumption> resumed;
+    if (resume == "auto")
+      resumed = resume_newest(directory_, accept);
+    else
+      resumed = resume_path(&directory_, resume, accept);
+    if (!resumed) return std::nullopt;
+    const std::uint64_t step = resumed->checkpoint.manifest().step;
+    directory_.set_aside(resumed->set_aside,
+                         resumed->in_directory ? std::optional(step) : std::nullopt, kOwner);
+    lineage_ = resumed->lineage;
+    notes_ = resumed->notes;
+    return step;
+  }
+
+  void save(std::uint64_t step, std::size_t keep_last = 3) {
+    CheckpointInfo info = test::test_info();
+    info.lineage = lineage_;
+    directory_.save(step, kOwner, test::small_model(step).views(), info);
+    lineage_.parent = step;
+    Retention(root_, kOwner).apply({keep_last, step});
+  }
+
+  std::vector<std::uint64_t> steps() const {
+    std::vector<std::uint64_t> steps;
+    for (const Candidate& candidate : directory_.candidates()) steps.push_back(candidate.step);
+    return steps;
+  }
+  std::string path_of(std::uint64_t step) const { return root_ / step_folder_name(step); }
+  std::vector<std::string> set_aside() const {
+    std::vector<std::string> names;
+    for (const std::string& name : names_in(root_))
+      if (name.starts_with(".superseded-")) names.push_back(name.substr(12, 13));
+    return names;
+  }
+  const std::vector<std::string>& notes() const { return notes_; }
+  const Lineage& lineage() const { return lineage_; }
+
+ private:
+  inline static const OwnerTag kOwner = {"test", 0, "host", 100};
+  fs::path root_;
+  CheckpointDirectory directory_{root_, test::small_options()};
+  Lineage lineage_;
+  std::vector<std::string> notes_;
+};
+
+class Resuming : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(run_.start(), std::nullopt);
+    for (const std::uint64_t step : {110, 120, 130, 140}) run_.save(step);
+  }
+  std::string hint() const {
+    std::string text;
+    std::getline(std::ifstream(root_ / "ck/latest"), text);
+    return text;
+  }
+
+  const TempFolder root_{test::On::kMemory};
+  SavedRun run_{root_ / "ck"};
+};
+
+TEST_F(Resuming, ARollbackKeepsWhatItSavesAndSetsTheOthersAside) {
+  EXPECT_THAT(run_.steps(), ElementsAre(140, 130, 120));
+  EXPECT_EQ(run_.start(run_.path_of(120)), 120U);
+  EXPECT_THAT(run_.steps(), ElementsAre(120));
+  EXPECT_EQ(hint(), "step-00000120");
+  EXPECT_THAT(run_.set_aside(), ElementsAre("step-00000130", "step-00000140"));
+  run_.save(124);
+  EXPECT_THAT(run_.steps(), ElementsAre(124, 120));
+  EXPECT_EQ(hint(), "step-00000124");
+  EXPECT_EQ(run_.start(), 124U);
+}
+
+TEST_F(Resuming, TheCommandOfARollbackGoesOnWhenGivenAgain) {
+  const std::string command = run_.path_of(120);
+  run_.start(command);
+  EXPECT_EQ(run_.start(command), 120U) << "nothing was saved";
+  EXPECT_THAT(run_.notes(), IsEmpty());
+  run_.save(130);
+  EXPECT_EQ(run_.start(command), 130U);
+  ASSERT_EQ(run_.notes().size(), 1U);
+  EXPECT_THAT(run_.notes()[0], HasSubstr("ddp-ckpt rollback"));
+  for (const std::uint64_t step : {140, 150, 160}) run_.save(step);
+  EXPECT_THAT(run_.steps(), Not(testing::Contains(120))) << "the starting point has been deleted";
+  EXPECT_EQ(run_.start(command), 160U);
+  EXPECT_EQ(run_.start(command + "/"), 160U);
+}
+
+TEST_F(Resuming, ASecondRollbackRollsBackToo) {
+  run_.start(run_.path_of(120));
+  for (const std::uint64_t step : {130, 140}) run_.save(step);
+  EXPECT_EQ(run_.start(run_.path_of(130)), 130U);
+  run_.save(135);
+  EXPECT_THAT(run_.steps(), ElementsAre(135, 130, 120));
+  // The first command again: what it started is where the second one has led it.
+  EXPECT_EQ(run_.start(run_.path_of(120)), 135U);
+}
+
+TEST_F(Resuming, AStartFromElsewhereIsAStartOnce) {
+  SavedRun fine_tuning(root_ / "other");
+  EXPECT_EQ(fine_tuning.start(run_.path_of(130)), 130U);
+  EXPECT_NE(fine_tuning.lineage().run, run_.lineage().run);
+  for (const std::uint64_t step : {131, 132, 133, 134}) fine_tuning.save(step);
+  EXPECT_EQ(fine_tuning.start(run_.path_of(130)), 134U);
+  EXPECT_EQ(fine_tuning.start(), 134U);
+  EXPECT_THAT(error_of([&] { fine_tuning.start(run_.path_of(140)); }),
+              HasSubstr("holds checkpoints of another run"));
+  EXPECT_THAT(fine_tuning.steps(), ElementsAre(134, 133, 132));
+}
+
+TEST_F(Resuming, WhatIsDamagedAheadOfTheStartIsPassedOver) {
+  const std::string command = run_.path_of(120);
+  run_.start(command);
+  run_.save(130);
+  run_.save(140);
+  test::damage(Checkpoint::open(run_.path_of(140)), "model/fc.weight");
+  EXPECT_EQ(run_.start(command), 130U);
+  test::damage(Checkpoint::open(run_.path_of(130)), "model/fc.weight");
+  EXPECT_EQ(run_.start(command), 120U);
+  EXPECT_EQ(run_.notes().size(), 2U);
+}
+
+TEST_F(Resuming, AFreshStartBesideOnesSetAsideIsNobodysDecision) {
+  fs::create_directories(root_ / "ck/best");
+  fs::rename(run_.path_of(120), root_ / "ck/best/step-00000120");
+  EXPECT_EQ(run_.start(root_ / "ck/best/step-00000120"), 120U);
+  EXPECT_THAT(run_.steps(), IsEmpty());
+  EXPECT_FALSE(fs::exists(root_ / "ck/latest"));
+  EXPECT_THAT(error_of([&] { run_.start(); }), HasSubstr("set aside"));
+  EXPECT_EQ(run_.start(root_ / "ck/best/step-00000120"), 120U);
+  run_.save(125);
+  EXPECT_EQ(run_.start(), 125U);
+}
+
+TEST_F(Resuming, ADirectoryIsNoStartingPoint) {
+  EXPECT_THAT(error_of([&] { run_.start(root_ / "ck"); }),
+              HasSubstr("is a directory of checkpoints; name one of them, such as"));
+  EXPECT_THAT(error_of([&] { run_.start(root_ / "nothing"); }), HasSubstr("is not a checkpoint"));
+}
+
+TEST_F(Resuming, ACopyUnderAnotherStepIsRefused) {
+  fs::copy(run_.path_of(130), run_.path_of(900), fs::copy_options::recursive);
+  EXPECT_EQ(run_.start(), 140U);
+  EXPECT_THAT(run_.notes()[0], HasSubstr("its manifest says step 130"));
+  EXPECT_THAT(error_of([&] { run_.start(run_.path_of(900)); }),
+              HasSubstr("its manifest says step 130"));
+}
+
+TEST_F(Resuming, SettingAsideTheSameStepTwiceKeepsBoth) {
+  for (int i = 0; i < 2; ++i) {
+    run_.start(run_.path_of(120));
+    run_.save(130);
+    run_.save(140);
+    CheckpointDirectory(root_ / "ck")
+        .set_aside(std::vector<std::uint64_t>{140, 130}, 120, {"test", 0, "host", 100});
+  }
+  EXPECT_EQ(run_.set_aside().size(), 6U);
+}
+
+TEST_F(Resuming, TwoOfOneStepAreBothKeptIfAskedFor) {
+  SaveOptions options = test::small_options();
+  options.if_exists = IfExists::kSetAside;
+  const Saved saved = test::save_step(root_ / "ck", 140, options);
+  ASSERT_EQ(saved.notes.size(), 1U);
+  EXPECT_THAT(saved.notes[0], HasSubstr("replaced another one of that step, kept as"));
+  EXPECT_THAT(run_.set_aside(), ElementsAre("step-00000140"));
+}
+
+TEST_F(Resuming, RetentionNeverDeletesWhatWasSavedLast) {
+  Retention retention(root_ / "ck", {"test", 0, "host", 100});
+  const RetentionReport report = retention.apply({1, 120});
+  EXPECT_THAT(report.removed, IsEmpty());
+  EXPECT_THAT(run_.steps(), ElementsAre(140, 130, 120));
+  EXPECT_THAT(retention.apply({1, 130}).removed, ElementsAre(120));
+}
+
+}  // namespace
+}  // namespace ddp::ckpt
