@@ -77,6 +77,7 @@ void Reducer::begin_pass() {
   works_.clear();
   if (hook_) hook_->reset();
   gradients_left_ = gradients_of_;
+  if (knowledge_ == Knowledge::none) ready_order_.clear();
   armed_ = true;
 }
 
@@ -250,7 +251,24 @@ void Reducer::learn_order() {
   // A rank that had no data in this pass has counted nothing, and goes on learning.
   if (options_.static_graph && gradients_of_.empty()) gradients_of_ = gradients_left_;
   if (knowledge_ != Knowledge::none) return;
-  knowledge_ = follows_order() ? Knowledge::order_recorded : Knowledge::complete;
+  if (!follows_order()) {
+    knowledge_ = Knowledge::complete;
+  } else if (agree_on_order()) {
+    knowledge_ = Knowledge::order_recorded;
+  }
+}
+
+// All ranks take one rank's order: theirs may differ, and the buckets must not. It is the first
+// rank's that has one, since a rank without data has seen no gradient. False if nobody had data.
+bool Reducer::agree_on_order() {
+  const int mine = ready_order_.empty() ? group_.size() : group_.rank();
+  const int leader = -group_.all_reduce_value<std::int32_t>(-mine, comm::ReduceOp::max);
+  if (leader == group_.size()) return false;
+  auto order = gradient_order();
+  order.resize(parameters_.size());
+  group_.broadcast(comm::buffer_of(std::span(order)), leader, "order of gradients").wait();
+  ready_order_.assign(order.begin(), order.end());
+  return true;
 }
 
 // With parameters that come and go there is no one order.
@@ -280,12 +298,8 @@ void Reducer::expect_gradient_order(std::span<const std::int64_t> order) {
   knowledge_ = Knowledge::order_recorded;
 }
 
-// All ranks take rank 0's order: theirs may differ, and the buckets must not.
 void Reducer::rebuild() {
   knowledge_ = Knowledge::complete;
-  auto order = gradient_order();
-  group_.broadcast(comm::buffer_of(std::span(order)), 0, "order of gradients").wait();
-  ready_order_.assign(order.begin(), order.end());
   auto plan = plan_for(parameters_, ready_order_, options_.buckets);
   if (plan.buckets == plan_.buckets) return;
   plan_ = std::move(plan);

@@ -62,7 +62,7 @@ class Reducer {
   void finish();
 
   // The order in which backward finishes the gradients, as indices of the parameters that require
-  // them; empty while unknown, or where there is no one order. Rank 0's is the one that counts.
+  // them; empty while unknown, or where there is no one order. The same on all ranks.
   std::vector<std::int64_t> gradient_order() const;
   // Takes an order that was learned earlier, so that the next step has the buckets it had then: to
   // be called on all ranks, before the first step. Nothing happens if it does not fit the model.
@@ -87,6 +87,7 @@ class Reducer {
   void wait_for_buckets();
   void begin_pass();
   void learn_order();
+  bool agree_on_order();
   bool follows_order() const noexcept;
   void rebuild();
   bool tracks_use() const noexcept;
