@@ -97,6 +97,10 @@ class DistributedDataParallel {
   std::optional<GradientStep> begin_uneven_step(bool have_data, int micro_batches = 1,
                                                 DivideBy divide_by = DivideBy::ranks_with_data);
 
+  // What the losses of the next steps are multiplied by, such as GradScaler::scale(). Gradients are
+  // averaged as they come; this is for communication hooks that remember some of a gradient.
+  void set_loss_scale(double scale) noexcept { reducer_.set_loss_scale(scale); }
+
   comm::Group& group() noexcept { return group_; }
   torch::nn::Module& module() noexcept { return module_; }
   std::size_t bucket_count() const noexcept { return reducer_.bucket_count(); }

@@ -176,9 +176,9 @@ void Reducer::launch(std::size_t bucket) {
 GradientBucket Reducer::bucket_for_hook(std::size_t bucket) const {
   std::vector<BucketMember> members;
   for (const std::size_t index : plan_.buckets[bucket]) {
-    members.push_back({index, store_->gradient(index)});
+    members.push_back({index, store_->gradient(index), used_[index] != 0});
   }
-  return {group_, label(bucket), passes_, store_->bucket(bucket), std::move(members)};
+  return {group_, label(bucket), passes_, store_->bucket(bucket), std::move(members), loss_scale_};
 }
 
 void Reducer::wait_for_buckets() {

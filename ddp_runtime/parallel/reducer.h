@@ -53,6 +53,8 @@ class Reducer {
   // Forgets the gradients of the step before. Collective in the step after the first one that
   // reduced, when buckets are rebuilt.
   void begin_step();
+  // See GradientBucket::loss_scale().
+  void set_loss_scale(double scale) noexcept { loss_scale_ = scale; }
   // During the next backward, that of `loss`, buckets are sent as soon as they are complete.
   void arm(const torch::Tensor& loss);
   // Instead of arm() and backward on a rank that has no data: takes part with zeros.
@@ -124,7 +126,8 @@ class Reducer {
   comm::Work use_map_work_;
   std::vector<comm::Work> works_;
   std::optional<HookRunner> hook_;  // instead of works_
-  std::int64_t passes_ = 0;         // that reduced, before this one
+  double loss_scale_ = 1;
+  std::int64_t passes_ = 0;  // that reduced, before this one
   std::vector<profile::CommunicationSpan> spans_;
 };
 
