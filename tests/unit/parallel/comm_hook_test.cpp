@@ -171,6 +171,20 @@ TEST(CommHook, NoneLeavesEachRankItsShare) {
   EXPECT_EQ(result.bytes, 0U);
 }
 
+// Divided by 16 before it is rounded, this gradient would be ten and a half of the smallest steps
+// that 16 bits can make.
+TEST(Fp16, KeepsSmallGradientsOnManyRanks) {
+  constexpr int kMany = 16;
+  comm::run_ranks(kMany, [](comm::Group& group) {
+    torch::nn::Linear layer(kIn, kOut);
+    DistributedDataParallel replica(*layer, group, {.buckets = {}, .hook = hooks::fp16});
+    auto step = replica.begin_step();
+    step.backward(layer->weight.sum() * 1e-5 + layer->bias.sum() * 1000);
+    EXPECT_LT(relative_error(layer->weight.grad(), torch::full({kOut, kIn}, 1e-5)), 0.01);
+    EXPECT_LT(relative_error(layer->bias.grad(), torch::full({kOut}, 1000.0)), 0.01);
+  });
+}
+
 CommHook power_sgd(const hooks::PowerSgdOptions& options, int ranks = kRanks) {
   auto states = std::make_shared<std::vector<hooks::PowerSgd>>();
   for (int rank = 0; rank < ranks; ++rank) states->emplace_back(options);
