@@ -125,6 +125,12 @@ void GradientStep::apply(torch::optim::Optimizer& optimizer) {
                     "averaged over the ranks yet; call backward() for the others first",
                     done_, micro_batches_));
   }
+  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    throw UsageError(
+        "LBFGS computes the loss and its gradients several times in one step, and a step of "
+        "DistributedDataParallel averages them once; use SGD, Adam, AdamW or another optimizer "
+        "whose step() takes no closure");
+  }
   optimizer.step();
 }
 

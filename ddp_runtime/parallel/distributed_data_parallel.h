@@ -46,7 +46,7 @@ class GradientStep {
   // same update.
   void without_data();
   // optimizer.step(); throws RuntimeError while micro-batches are missing, because the gradients
-  // would differ from rank to rank.
+  // would differ from rank to rank, and UsageError for LBFGS, which needs a closure.
   void apply(torch::optim::Optimizer& optimizer);
 
  private:

@@ -117,6 +117,12 @@ void Reducer::take_gradient(std::size_t index) {
   torch::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   const torch::Tensor& window = store_->gradient(index);
   if (gradient.is_same(window)) return;
+  if (gradient.layout() != torch::kStrided) {
+    throw RuntimeError(fmt::format(
+        "parameter '{}' has a sparse gradient, which cannot be averaged over the ranks; "
+        "build its layer without sparse gradients (torch::nn::EmbeddingOptions::sparse)",
+        parameters_[index].name));
+  }
   const torch::NoGradGuard no_grad;
   window.copy_(gradient);
   gradient = window;
@@ -214,9 +220,9 @@ void Reducer::launch_use_map() {
 void Reducer::finish() {
   armed_ = false;
   spans_.clear();
-  if (!store_) return;
+  if (!store_) return warn_of_missing();
   const auto missing = order_.missing();
-  if (!missing.empty() && !may_miss_gradients()) throw_missing(missing);
+  if (!missing.empty() && !may_miss_gradients()) throw RuntimeError(describe_missing(missing));
   settle_missing();
   const bool asks = tracks_use();
   if (asks) launch_use_map();
@@ -308,17 +314,31 @@ void Reducer::rebuild() {
   store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
 }
 
-void Reducer::throw_missing(const std::vector<std::size_t>& missing) const {
+std::string Reducer::describe_missing(const std::vector<std::size_t>& missing) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < std::min<std::size_t>(missing.size(), 8); ++i) {
     names.push_back(parameters_[missing[i]].name);
   }
-  throw RuntimeError(fmt::format(
+  return fmt::format(
       "no gradient for {} of {} parameters ({}{}): they take no part in this loss{}; use every "
       "parameter in forward, freeze those with requires_grad_(false), or set allow_unused",
       missing.size(), parameters_.size(), fmt::join(names, ", "),
       missing.size() > names.size() ? ", ..." : "",
-      options_.static_graph ? ", although they did in the first step (static_graph)" : ""));
+      options_.static_graph ? ", although they did in the first step (static_graph)" : "");
+}
+
+// One rank alone can do without a gradient. Who tries a program out that way should hear what
+// several ranks will say.
+void Reducer::warn_of_missing() {
+  if (warned_of_missing_ || options_.allow_unused || options_.static_graph) return;
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].tensor.grad().defined()) missing.push_back(i);
+  }
+  if (missing.empty()) return;
+  warned_of_missing_ = true;
+  fmt::print(stderr, "warning: on more than one rank this is an error: {}\n",
+             describe_missing(missing));
 }
 
 std::string Reducer::label(std::size_t bucket) const {

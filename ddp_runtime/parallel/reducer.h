@@ -60,7 +60,7 @@ class Reducer {
   // Instead of arm() and backward on a rank that has no data: takes part with zeros.
   void arm_without_data();
   // After that backward: waits until all gradients are reduced. Throws RuntimeError naming
-  // parameters that got no gradient, unless that is allowed.
+  // parameters that got no gradient, unless that is allowed; in a world of one only warns.
   void finish();
 
   // The order in which backward finishes the gradients, as indices of the parameters that require
@@ -95,7 +95,8 @@ class Reducer {
   bool tracks_use() const noexcept;
   void launch_use_map();
   void publish_gradients();
-  [[noreturn]] void throw_missing(const std::vector<std::size_t>& missing) const;
+  std::string describe_missing(const std::vector<std::size_t>& missing) const;
+  void warn_of_missing();
   std::string label(std::size_t bucket) const;
 
   comm::Group& group_;
@@ -129,6 +130,7 @@ class Reducer {
   double loss_scale_ = 1;
   std::int64_t passes_ = 0;  // that reduced, before this one
   std::vector<profile::CommunicationSpan> spans_;
+  bool warned_of_missing_ = false;
 };
 
 }  // namespace ddp

@@ -214,5 +214,50 @@ TEST(ParameterAddedLater, IsFoundWithALaterComparisonToo) {
               HasSubstr("parameter 'scale' was added after"));
 }
 
+TEST(WhatCannotBeAveraged, ASparseGradientNamesItsParameter) {
+  EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
+                torch::nn::Embedding layer(torch::nn::EmbeddingOptions(5, 2).sparse(true));
+                DistributedDataParallel replica(*layer, group);
+                auto step = replica.begin_step();
+                step.backward(loss_of(layer->forward(torch::tensor({1, 2}))));
+              }),
+              AllOf(HasSubstr("parameter 'weight' has a sparse gradient"),
+                    HasSubstr("EmbeddingOptions::sparse")));
+}
+
+TEST(WhatCannotBeAveraged, LbfgsIsRefused) {
+  EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
+                auto net = make_branches();
+                DistributedDataParallel replica(*net, group);
+                torch::optim::LBFGS optimizer(net->parameters());
+                auto step = replica.begin_step();
+                step.backward(loss_of(net->forward(input_of(group.rank()), "abc")));
+                step.apply(optimizer);
+              }),
+              AllOf(HasSubstr("LBFGS"), HasSubstr("use SGD, Adam")));
+}
+
+// One rank alone does what several refuse; it says so, once.
+TEST(AloneInTheWorld, ALossThatLeavesParametersOutIsWarnedOf) {
+  const auto warned = [](bool allow_unused, const char* used) {
+    testing::internal::CaptureStderr();
+    comm::run_ranks(1, [&](comm::Group& group) {
+      auto net = make_branches();
+      DistributedDataParallel replica(*net, group, {.buckets = {}, .allow_unused = allow_unused});
+      for (int i = 0; i < 2; ++i) {
+        auto step = replica.begin_step();
+        step.backward(loss_of(net->forward(input_of(0), used)));
+      }
+    });
+    return testing::internal::GetCapturedStderr();
+  };
+  const auto text = warned(false, "ac");
+  EXPECT_THAT(text, AllOf(HasSubstr("warning: on more than one rank this is an error"),
+                          HasSubstr("2 of 6 parameters (b.weight, b.bias)")));
+  EXPECT_EQ(text.find("warning"), text.rfind("warning"));
+  EXPECT_THAT(warned(true, "ac"), IsEmpty());
+  EXPECT_THAT(warned(false, "abc"), IsEmpty());
+}
+
 }  // namespace
 }  // namespace ddp::test
