@@ -29,16 +29,40 @@ struct Surroundings {
   torch::ScalarType type = torch_compat::autocast_type(torch::kCPU);
 };
 
-// Puts the surroundings of forward back while it is repeated.
+// Note [Casts of parameters]
+// Autocast keeps the cast of a parameter until the outermost autocast scope ends, so that a
+// parameter that is used twice is cast once. Two things follow for a function that runs twice. A
+// cast made in forward, where nothing is recorded, has no way back to its parameter: whoever finds
+// it later gets no gradient for the parameter. And a cast made in backward, outside every scope,
+// would stay until the next step, which would then compute with the parameter's values of this one.
+// So forward keeps no casts, and backward starts with none and leaves none.
+
+// While it lives, autocast neither keeps casts nor looks for them.
+class WithoutKeptCasts {
+ public:
+  WithoutKeptCasts() { at::autocast::set_autocast_cache_enabled(false); }
+  WithoutKeptCasts(const WithoutKeptCasts&) = delete;
+  WithoutKeptCasts& operator=(const WithoutKeptCasts&) = delete;
+  ~WithoutKeptCasts() { at::autocast::set_autocast_cache_enabled(before_); }
+
+ private:
+  bool before_ = at::autocast::is_autocast_cache_enabled();
+};
+
+// Puts the surroundings of forward back while it is repeated, as an autocast scope of its own.
 class Restored {
  public:
   explicit Restored(const Surroundings& then) {
     set_random_state(then.random);
     torch_compat::set_autocast(torch::kCPU, then.autocast, then.type);
+    at::autocast::clear_cache();
+    at::autocast::increment_nesting();
   }
   Restored(const Restored&) = delete;
   Restored& operator=(const Restored&) = delete;
   ~Restored() {
+    at::autocast::decrement_nesting();
+    at::autocast::clear_cache();
     set_random_state(now_.random);
     torch_compat::set_autocast(torch::kCPU, now_.autocast, now_.type);
   }
@@ -67,6 +91,7 @@ class Checkpoint : public torch::autograd::Function<Checkpoint> {
     context->saved_data["segment"] = c10::IValue::make_capsule(holder);
     context->save_for_backward(tensors.vec());
     const torch::NoGradGuard no_grad;
+    const WithoutKeptCasts without_kept_casts;
     const auto inputs = tensors.slice(0, holder->segment.input_count).vec();
     return holder->segment.function(inputs);
   }

@@ -48,21 +48,24 @@ class Sent {
 };
 
 // A gradient of a bucket: which parameter's, counted among those that require gradients, the same
-// in every step; and its part of the bucket, in the parameter's shape.
+// in every step; its part of the bucket, in the parameter's shape; and whether this rank used the
+// parameter in this step (see DataParallelOptions::allow_unused): if not, the gradient is zero.
 struct BucketMember {
   std::size_t parameter;
   torch::Tensor gradient;
+  bool used = true;
 };
 
 class GradientBucket {
  public:
   GradientBucket(comm::Group& group, std::string name, std::int64_t pass, torch::Tensor tensor,
-                 std::vector<BucketMember> members)
+                 std::vector<BucketMember> members, double loss_scale = 1)
       : group_(group),
         name_(std::move(name)),
         pass_(pass),
         tensor_(std::move(tensor)),
-        members_(std::move(members)) {}
+        members_(std::move(members)),
+        loss_scale_(loss_scale) {}
 
   comm::Group& group() const noexcept { return group_; }
   // "bucket 3: fc2.weight to fc2.bias".
@@ -72,6 +75,10 @@ class GradientBucket {
   // All gradients, one after the other: [elements], contiguous.
   const torch::Tensor& tensor() const noexcept { return tensor_; }
   std::span<const BucketMember> members() const noexcept { return members_; }
+  // What all gradients are multiplied by because the loss was. It changes from step to step: a hook
+  // that keeps some of a gradient for a later step keeps it divided by this. See
+  // DistributedDataParallel::set_loss_scale().
+  double loss_scale() const noexcept { return loss_scale_; }
 
   // Starts adding up `data`, contiguous and of the same size on all ranks, in place.
   Sent all_reduce(const torch::Tensor& data);
@@ -87,6 +94,7 @@ class GradientBucket {
   std::int64_t pass_;
   torch::Tensor tensor_;
   std::vector<BucketMember> members_;
+  double loss_scale_;
   std::size_t bytes_ = 0;
   std::vector<comm::Work> works_;
 };

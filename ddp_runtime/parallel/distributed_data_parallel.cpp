@@ -6,6 +6,7 @@
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/same_parameters.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 
 namespace ddp {
@@ -28,7 +29,8 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm
       group_(group),
       options_(options),
       buffers_(named_buffers(module)),
-      reducer_(group, agreed_parameters(module, group), options),
+      parameters_(module, agreed_parameters(module, group), options.allow_unused),
+      reducer_(group, {parameters_.all().begin(), parameters_.all().end()}, options),
       agreement_(group) {}
 
 GradientStep DistributedDataParallel::begin_step(int micro_batches, std::int64_t tag) {
@@ -38,10 +40,36 @@ GradientStep DistributedDataParallel::begin_step(int micro_batches, std::int64_t
 GradientStep DistributedDataParallel::begin(int micro_batches, int ranks, std::int64_t tag,
                                             bool has_data) {
   if (micro_batches < 1) throw UsageError("a step needs at least one micro-batch");
+  parameters_.require_as_wrapped();
+  ++steps_;
+  if (steps_ == 1 || compares_parameters()) parameters_.require_same_list();
   if (options_.broadcast_buffers) broadcast_from_leader(group_, buffers_);
   reducer_.begin_step();
-  ++steps_;
   return {*this, micro_batches, ranks, tag, has_data};
+}
+
+// Whether this step's agreement holds a checksum of the parameters.
+bool DistributedDataParallel::compares_parameters() const noexcept {
+  const auto every = options_.check_parameters_every;
+  return every > 0 && steps_ % every == 0;
+}
+
+void DistributedDataParallel::require_same_parameters() {
+  if (options_.check_parameters_every == 0) return;
+  parameters_.require_same_list();
+  ddp::require_same_parameters(group_, parameters_.all(), fmt::format("after step {}", steps_));
+}
+
+void DistributedDataParallel::ask(const GradientStep& step) {
+  StepFacts facts{steps_, step.micro_batches_, step.tag_, step.finite_, 0};
+  if (compares_parameters() && group_.size() > 1) facts.parameters = checksum_of(parameters_.all());
+  agreement_.ask(facts);
+}
+
+void DistributedDataParallel::finish() {
+  reducer_.finish();
+  if (agreement_.check()) return;
+  throw_different_parameters(group_, parameters_.all(), fmt::format("in step {}", steps_));
 }
 
 std::optional<GradientStep> DistributedDataParallel::begin_uneven_step(bool have_data,
@@ -71,28 +99,23 @@ void GradientStep::backward(const torch::Tensor& loss) {
   auto& replica = *replica_;
   if (replica.options_.check_loss) finite_ = finite_ && std::isfinite(loss.item<double>());
   if (complete()) {
-    replica.agreement_.ask({replica.steps_, micro_batches_, tag_, finite_});
+    replica.ask(*this);
     replica.reducer_.arm(loss);
   }
   const double share = 1.0 / (static_cast<double>(ranks_) * micro_batches_);
   replica.times_.backward.begin = profile::Clock::now();
   loss.backward(torch::full_like(loss, share));
   replica.times_.backward.end = replica.times_.exposed.begin = profile::Clock::now();
-  if (complete()) finish();
+  if (complete()) replica.finish();
   replica.times_.exposed.end = profile::Clock::now();
 }
 
 void GradientStep::without_data() {
   auto& replica = *replica_;
   done_ = micro_batches_;
-  replica.agreement_.ask({replica.steps_, micro_batches_, tag_, true});
+  replica.ask(*this);
   replica.reducer_.arm_without_data();
-  finish();
-}
-
-void GradientStep::finish() {
-  replica_->reducer_.finish();
-  replica_->agreement_.check();
+  replica.finish();
 }
 
 void GradientStep::apply(torch::optim::Optimizer& optimizer) {
@@ -101,6 +124,12 @@ void GradientStep::apply(torch::optim::Optimizer& optimizer) {
         fmt::format("the step has seen {} of its {} micro-batches, so its gradients are not "
                     "averaged over the ranks yet; call backward() for the others first",
                     done_, micro_batches_));
+  }
+  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
+    throw UsageError(
+        "LBFGS computes the loss and its gradients several times in one step, and a step of "
+        "DistributedDataParallel averages them once; use SGD, Adam, AdamW or another optimizer "
+        "whose step() takes no closure");
   }
   optimizer.step();
 }

@@ -24,6 +24,7 @@
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/reducer.h"
 #include "ddp_runtime/parallel/step_agreement.h"
+#include "ddp_runtime/parallel/wrapped_parameters.h"
 #include "ddp_runtime/profile/step_recorder.h"
 
 namespace ddp {
@@ -45,7 +46,7 @@ class GradientStep {
   // same update.
   void without_data();
   // optimizer.step(); throws RuntimeError while micro-batches are missing, because the gradients
-  // would differ from rank to rank.
+  // would differ from rank to rank, and UsageError for LBFGS, which needs a closure.
   void apply(torch::optim::Optimizer& optimizer);
 
  private:
@@ -57,7 +58,6 @@ class GradientStep {
         ranks_(ranks),
         tag_(tag),
         has_data_(has_data) {}
-  void finish();
 
   DistributedDataParallel* replica_;
   int micro_batches_;
@@ -77,6 +77,8 @@ class DistributedDataParallel {
 
   // Collective if the module has buffers to broadcast. `tag` is any number that must be the same on
   // all ranks in this step, such as the position in the data: if it is not, backward() throws.
+  // Throws RuntimeError, naming the parameter, if one was added, frozen, unfrozen or converted
+  // since this was made.
   GradientStep begin_step(int micro_batches = 1, std::int64_t tag = 0);
 
   // For data that ends earlier on some ranks than on others:
@@ -96,6 +98,15 @@ class DistributedDataParallel {
   enum class DivideBy : std::uint8_t { ranks_with_data, all_ranks };
   std::optional<GradientStep> begin_uneven_step(bool have_data, int micro_batches = 1,
                                                 DivideBy divide_by = DivideBy::ranks_with_data);
+
+  // What the losses of the next steps are multiplied by, such as GradScaler::scale(). Gradients are
+  // averaged as they come; this is for communication hooks that remember some of a gradient.
+  void set_loss_scale(double scale) noexcept { reducer_.set_loss_scale(scale); }
+
+  // Collective, between two steps. Throws RuntimeError, the same on all ranks, if they no longer
+  // have the same parameters; nothing happens if options.check_parameters_every is 0. A checkpoint
+  // does it.
+  void require_same_parameters();
 
   comm::Group& group() noexcept { return group_; }
   torch::nn::Module& module() noexcept { return module_; }
@@ -123,11 +134,15 @@ class DistributedDataParallel {
   friend class GradientStep;
 
   GradientStep begin(int micro_batches, int ranks, std::int64_t tag, bool has_data);
+  void ask(const GradientStep& step);
+  void finish();
+  bool compares_parameters() const noexcept;
 
   torch::nn::Module& module_;
   comm::Group& group_;
   DataParallelOptions options_;
   std::vector<NamedTensor> buffers_;
+  WrappedParameters parameters_;
   Reducer reducer_;
   StepAgreement agreement_;
   std::int64_t steps_ = 0;  // begun

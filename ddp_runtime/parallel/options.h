@@ -1,6 +1,8 @@
 // What a user may choose about data parallelism.
 #pragma once
 
+#include <cstdint>
+
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/comm_hook.h"
 
@@ -31,6 +33,12 @@ struct DataParallelOptions {
   // A loss that is not finite ends the run on all ranks, naming the rank. Reads the loss, which
   // waits for a device.
   bool check_loss = true;
+
+  // Every so many steps, and before every checkpoint, the ranks compare a checksum of all
+  // parameters; if they differ, the run ends on all ranks with an error that names who differs.
+  // Costs about as much as a plain SGD update. 0: never, for a hook that lets ranks differ on
+  // purpose.
+  std::int64_t check_parameters_every = 100;
 
   // How the gradients of a bucket travel; none: they are added up in full. See
   // parallel/comm_hook.h, and parallel/hooks for those there are.

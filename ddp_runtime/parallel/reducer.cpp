@@ -77,6 +77,7 @@ void Reducer::begin_pass() {
   works_.clear();
   if (hook_) hook_->reset();
   gradients_left_ = gradients_of_;
+  if (knowledge_ == Knowledge::none) ready_order_.clear();
   armed_ = true;
 }
 
@@ -116,6 +117,12 @@ void Reducer::take_gradient(std::size_t index) {
   torch::Tensor& gradient = parameters_[index].tensor.mutable_grad();
   const torch::Tensor& window = store_->gradient(index);
   if (gradient.is_same(window)) return;
+  if (gradient.layout() != torch::kStrided) {
+    throw RuntimeError(fmt::format(
+        "parameter '{}' has a sparse gradient, which cannot be averaged over the ranks; "
+        "build its layer without sparse gradients (torch::nn::EmbeddingOptions::sparse)",
+        parameters_[index].name));
+  }
   const torch::NoGradGuard no_grad;
   window.copy_(gradient);
   gradient = window;
@@ -175,9 +182,9 @@ void Reducer::launch(std::size_t bucket) {
 GradientBucket Reducer::bucket_for_hook(std::size_t bucket) const {
   std::vector<BucketMember> members;
   for (const std::size_t index : plan_.buckets[bucket]) {
-    members.push_back({index, store_->gradient(index)});
+    members.push_back({index, store_->gradient(index), used_[index] != 0});
   }
-  return {group_, label(bucket), passes_, store_->bucket(bucket), std::move(members)};
+  return {group_, label(bucket), passes_, store_->bucket(bucket), std::move(members), loss_scale_};
 }
 
 void Reducer::wait_for_buckets() {
@@ -213,9 +220,9 @@ void Reducer::launch_use_map() {
 void Reducer::finish() {
   armed_ = false;
   spans_.clear();
-  if (!store_) return;
+  if (!store_) return warn_of_missing();
   const auto missing = order_.missing();
-  if (!missing.empty() && !may_miss_gradients()) throw_missing(missing);
+  if (!missing.empty() && !may_miss_gradients()) throw RuntimeError(describe_missing(missing));
   settle_missing();
   const bool asks = tracks_use();
   if (asks) launch_use_map();
@@ -250,7 +257,24 @@ void Reducer::learn_order() {
   // A rank that had no data in this pass has counted nothing, and goes on learning.
   if (options_.static_graph && gradients_of_.empty()) gradients_of_ = gradients_left_;
   if (knowledge_ != Knowledge::none) return;
-  knowledge_ = follows_order() ? Knowledge::order_recorded : Knowledge::complete;
+  if (!follows_order()) {
+    knowledge_ = Knowledge::complete;
+  } else if (agree_on_order()) {
+    knowledge_ = Knowledge::order_recorded;
+  }
+}
+
+// All ranks take one rank's order: theirs may differ, and the buckets must not. It is the first
+// rank's that has one, since a rank without data has seen no gradient. False if nobody had data.
+bool Reducer::agree_on_order() {
+  const int mine = ready_order_.empty() ? group_.size() : group_.rank();
+  const int leader = -group_.all_reduce_value<std::int32_t>(-mine, comm::ReduceOp::max);
+  if (leader == group_.size()) return false;
+  auto order = gradient_order();
+  order.resize(parameters_.size());
+  group_.broadcast(comm::buffer_of(std::span(order)), leader, "order of gradients").wait();
+  ready_order_.assign(order.begin(), order.end());
+  return true;
 }
 
 // With parameters that come and go there is no one order.
@@ -280,12 +304,8 @@ void Reducer::expect_gradient_order(std::span<const std::int64_t> order) {
   knowledge_ = Knowledge::order_recorded;
 }
 
-// All ranks take rank 0's order: theirs may differ, and the buckets must not.
 void Reducer::rebuild() {
   knowledge_ = Knowledge::complete;
-  auto order = gradient_order();
-  group_.broadcast(comm::buffer_of(std::span(order)), 0, "order of gradients").wait();
-  ready_order_.assign(order.begin(), order.end());
   auto plan = plan_for(parameters_, ready_order_, options_.buckets);
   if (plan.buckets == plan_.buckets) return;
   plan_ = std::move(plan);
@@ -294,17 +314,31 @@ void Reducer::rebuild() {
   store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
 }
 
-void Reducer::throw_missing(const std::vector<std::size_t>& missing) const {
+std::string Reducer::describe_missing(const std::vector<std::size_t>& missing) const {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < std::min<std::size_t>(missing.size(), 8); ++i) {
     names.push_back(parameters_[missing[i]].name);
   }
-  throw RuntimeError(fmt::format(
+  return fmt::format(
       "no gradient for {} of {} parameters ({}{}): they take no part in this loss{}; use every "
       "parameter in forward, freeze those with requires_grad_(false), or set allow_unused",
       missing.size(), parameters_.size(), fmt::join(names, ", "),
       missing.size() > names.size() ? ", ..." : "",
-      options_.static_graph ? ", although they did in the first step (static_graph)" : ""));
+      options_.static_graph ? ", although they did in the first step (static_graph)" : "");
+}
+
+// One rank alone can do without a gradient. Who tries a program out that way should hear what
+// several ranks will say.
+void Reducer::warn_of_missing() {
+  if (warned_of_missing_ || options_.allow_unused || options_.static_graph) return;
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].tensor.grad().defined()) missing.push_back(i);
+  }
+  if (missing.empty()) return;
+  warned_of_missing_ = true;
+  fmt::print(stderr, "warning: on more than one rank this is an error: {}\n",
+             describe_missing(missing));
 }
 
 std::string Reducer::label(std::size_t bucket) const {

@@ -53,16 +53,18 @@ class Reducer {
   // Forgets the gradients of the step before. Collective in the step after the first one that
   // reduced, when buckets are rebuilt.
   void begin_step();
+  // See GradientBucket::loss_scale().
+  void set_loss_scale(double scale) noexcept { loss_scale_ = scale; }
   // During the next backward, that of `loss`, buckets are sent as soon as they are complete.
   void arm(const torch::Tensor& loss);
   // Instead of arm() and backward on a rank that has no data: takes part with zeros.
   void arm_without_data();
   // After that backward: waits until all gradients are reduced. Throws RuntimeError naming
-  // parameters that got no gradient, unless that is allowed.
+  // parameters that got no gradient, unless that is allowed; in a world of one only warns.
   void finish();
 
   // The order in which backward finishes the gradients, as indices of the parameters that require
-  // them; empty while unknown, or where there is no one order. Rank 0's is the one that counts.
+  // them; empty while unknown, or where there is no one order. The same on all ranks.
   std::vector<std::int64_t> gradient_order() const;
   // Takes an order that was learned earlier, so that the next step has the buckets it had then: to
   // be called on all ranks, before the first step. Nothing happens if it does not fit the model.
@@ -87,12 +89,14 @@ class Reducer {
   void wait_for_buckets();
   void begin_pass();
   void learn_order();
+  bool agree_on_order();
   bool follows_order() const noexcept;
   void rebuild();
   bool tracks_use() const noexcept;
   void launch_use_map();
   void publish_gradients();
-  [[noreturn]] void throw_missing(const std::vector<std::size_t>& missing) const;
+  std::string describe_missing(const std::vector<std::size_t>& missing) const;
+  void warn_of_missing();
   std::string label(std::size_t bucket) const;
 
   comm::Group& group_;
@@ -123,8 +127,10 @@ class Reducer {
   comm::Work use_map_work_;
   std::vector<comm::Work> works_;
   std::optional<HookRunner> hook_;  // instead of works_
-  std::int64_t passes_ = 0;         // that reduced, before this one
+  double loss_scale_ = 1;
+  std::int64_t passes_ = 0;  // that reduced, before this one
   std::vector<profile::CommunicationSpan> spans_;
+  bool warned_of_missing_ = false;
 };
 
 }  // namespace ddp

@@ -65,7 +65,7 @@ void broadcast_together(comm::Group& group, std::span<const torch::Tensor> tenso
   std::vector<torch::Tensor> flattened;
   for (const auto& tensor : tensors) flattened.push_back(tensor.reshape({-1}));
   const auto flat = torch::cat(flattened);
-  group.broadcast(buffer_of(flat), 0, "model state").wait();
+  group.broadcast(bytes_of(flat), 0, "model state").wait();
   std::int64_t offset = 0;
   for (const auto& tensor : tensors) {
     tensor.copy_(flat.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
@@ -76,7 +76,7 @@ void broadcast_together(comm::Group& group, std::span<const torch::Tensor> tenso
 // Whether the tensor's memory is used in place is this rank's own affair: the message is the same.
 void broadcast_alone(comm::Group& group, const torch::Tensor& tensor) {
   const auto whole = tensor.contiguous();
-  group.broadcast(buffer_of(whole), 0, "model state").wait();
+  group.broadcast(bytes_of(whole), 0, "model state").wait();
   if (!whole.is_same(tensor)) tensor.copy_(whole);
 }
 

@@ -38,18 +38,20 @@ void StepAgreement::ask(const StepFacts& facts) {
   history_ = group_.call_history();
   // The maximum of the words and of their negatives: equal in size only if all words are equal.
   const std::int64_t word = word_of(facts, history_);
-  *words_ = {word, -word, facts.loss_is_finite ? 0 : 1};
+  *words_ = {word, -word, facts.loss_is_finite ? 0 : 1, facts.parameters, -facts.parameters};
   answer_ = group_.all_reduce(comm::buffer_of(std::span<std::int64_t>(*words_)),
                               comm::ReduceOp::max, "step agreement", words_);
   asked_ = true;
 }
 
-void StepAgreement::check() {
-  if (!asked_) return;
+bool StepAgreement::check() {
+  if (!asked_) return true;
   asked_ = false;
   answer_.wait();
-  const auto [largest, negative_of_smallest, infinite] = *words_;
+  const auto [largest, negative_of_smallest, infinite, checksum, negative_of_smallest_checksum] =
+      *words_;
   if (largest != -negative_of_smallest || infinite != 0) explain();
+  return checksum == -negative_of_smallest_checksum;
 }
 
 void StepAgreement::explain() {

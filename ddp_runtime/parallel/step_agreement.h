@@ -18,6 +18,7 @@ struct StepFacts {
   std::int64_t micro_batches = 1;
   std::int64_t tag = 0;  // the program's own, such as the position in the data
   bool loss_is_finite = true;
+  std::int64_t parameters = 0;  // their checksum, in steps in which they are compared
 };
 
 class StepAgreement {
@@ -28,7 +29,8 @@ class StepAgreement {
   void ask(const StepFacts& facts);
   // Waits for the answer. Throws RuntimeError, on all ranks, naming the ranks that differ from
   // rank 0 or whose loss is not finite, or what they called instead of the others' collectives.
-  void check();
+  // False, on all ranks, if only their parameters differ.
+  [[nodiscard]] bool check();
 
  private:
   [[noreturn]] void explain();
@@ -37,7 +39,7 @@ class StepAgreement {
   comm::Group& group_;
   StepFacts facts_;
   std::uint64_t history_ = 0;  // of the group's collectives before the question
-  using Words = std::array<std::int64_t, 3>;
+  using Words = std::array<std::int64_t, 5>;
   std::shared_ptr<Words> words_ = std::make_shared<Words>();
   comm::Work answer_;
   bool asked_ = false;

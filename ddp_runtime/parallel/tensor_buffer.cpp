@@ -30,16 +30,25 @@ comm::ElementType element_type(torch::ScalarType type) {
   }
 }
 
-}  // namespace
-
-comm::Buffer buffer_of(const torch::Tensor& tensor) {
+void require_host_memory(const torch::Tensor& tensor) {
   if (!tensor.device().is_cpu()) {
     throw RuntimeError(
         fmt::format("this backend communicates host memory, not {}", tensor.device().str()));
   }
   if (!tensor.is_contiguous()) throw RuntimeError("only contiguous tensors can be communicated");
+}
+
+}  // namespace
+
+comm::Buffer buffer_of(const torch::Tensor& tensor) {
+  require_host_memory(tensor);
   return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel()),
           element_type(tensor.scalar_type())};
+}
+
+comm::Buffer bytes_of(const torch::Tensor& tensor) {
+  require_host_memory(tensor);
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes(), comm::ElementType::u8};
 }
 
 }  // namespace ddp

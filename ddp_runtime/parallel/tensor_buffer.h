@@ -11,4 +11,7 @@ namespace ddp {
 // the collectives cannot take.
 comm::Buffer buffer_of(const torch::Tensor& tensor);
 
+// The same memory as bytes: of any element type, for what only moves.
+comm::Buffer bytes_of(const torch::Tensor& tensor);
+
 }  // namespace ddp

@@ -142,6 +142,11 @@ void add_run_options(CLI::App& app, CommandLine& c) {
       ->capture_default_str();
   app.add_flag("--allow-unused", t.parallel.allow_unused,
                "Parameters may take no part in some losses");
+  app.add_option("--check-parameters", t.parallel.check_parameters_every,
+                 "Every so many steps and before checkpoints, compare a checksum of the parameters "
+                 "over all ranks and end the run if they differ; 0: never")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
   app.add_option("--failure-dump", c.failure_dump,
                  "A file in which rank 0 records what all ranks were doing when one failed "
                  "[failure.json in --report-dir]");
@@ -232,6 +237,7 @@ void interpret(CommandLine& c) {
   t.schedule = ddp::train::parse_schedule(c.schedule);
   t.on_nan = ddp::train::parse_on_nan(c.on_nan);
   t.parallel.hook = ddp::hooks::by_name(c.comm_hook);
+  if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart
   if (c.deterministic && t.staleness.value_or(0) > 0) {
     throw ddp::UsageError(
         "--deterministic needs --staleness 0: with more, gradients are applied when they come");

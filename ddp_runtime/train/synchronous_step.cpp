@@ -55,6 +55,7 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
                                  std::int64_t tag) {
   set_learning_rate(*optimizer_, learning_rate);
   const auto micro_batches = static_cast<int>(options_.micro_batches);
+  if (scaler_) replica_.set_loss_scale(scaler_->scale());
   auto step = replica_.begin_step(micro_batches, with_scale(tag, scaler_));
   finite_ = true;
   if (watch_) buffers_before_ = copy_buffers(module_);

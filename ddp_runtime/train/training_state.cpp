@@ -151,6 +151,7 @@ std::vector<NamedTensor> TrainingState::plain_tensors() const {
 }
 
 std::vector<NamedTensor> TrainingState::collect() {
+  if (replica_ != nullptr) replica_->require_same_parameters();  // any rank's may be the one saved
   const auto mine = cpu_generator_state();
   auto all = torch::empty({group_.size(), mine.numel()}, torch::kUInt8);
   group_.all_gather(buffer_of(mine), buffer_of(all), "generator states").wait();

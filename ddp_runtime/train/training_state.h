@@ -54,7 +54,8 @@ class TrainingState {
                 DistributedDataParallel* replica, const UserState& user);
 
   // Collective. The arrays to save, the same on every rank: tensors that own or share the state;
-  // they must be written, or copied, before the next step.
+  // they must be written, or copied, before the next step. Throws RuntimeError if the ranks'
+  // parameters differ.
   std::vector<NamedTensor> collect();
 
   // Whether every rank has the same bytes of this array between two steps, so that any may save it.

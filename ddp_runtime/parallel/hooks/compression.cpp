@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <memory>
 
 #include "ddp_runtime/comm/errors.h"
@@ -11,10 +12,17 @@
 namespace ddp::hooks {
 namespace {
 
-HookTask in_type(GradientBucket& bucket, torch::ScalarType type) {
-  const auto rounded = bucket.tensor().to(type);
+// A power of two changes no digit.
+double power_of_two_below_root(int ranks) {
+  return std::exp2(std::floor(std::log2(static_cast<double>(ranks)) / 2));
+}
+
+// `factor`: what the gradients are multiplied by on their way.
+HookTask in_type(GradientBucket& bucket, torch::ScalarType type, double factor) {
+  const auto rounded = (factor == 1 ? bucket.tensor() : bucket.tensor().mul(factor)).to(type);
   co_await bucket.all_reduce(rounded);
   bucket.tensor().copy_(rounded);
+  if (factor != 1) bucket.tensor().mul_(1 / factor);
 }
 
 [[noreturn]] void throw_unknown(std::string_view name) {
@@ -40,11 +48,11 @@ CommHook power_sgd(std::string_view name, std::string_view rank) {
 }  // namespace
 
 HookTask fp16(GradientBucket& bucket) {
-  return in_type(bucket, torch::kHalf);
+  return in_type(bucket, torch::kHalf, power_of_two_below_root(bucket.group().size()));
 }
 
 HookTask bf16(GradientBucket& bucket) {
-  return in_type(bucket, torch::kBFloat16);
+  return in_type(bucket, torch::kBFloat16, 1);
 }
 
 HookTask none(GradientBucket&) {

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <limits>
 #include <utility>
 
 namespace ddp::hooks {
@@ -19,6 +20,10 @@ Shape matrix_shape(const torch::Tensor& gradient) {
 
 torch::Tensor orthonormal(const torch::Tensor& columns) {
   return std::get<0>(torch::linalg_qr(columns, "reduced"));
+}
+
+bool is_finite(const torch::Tensor& tensor) {
+  return tensor.isfinite().all().item<bool>();
 }
 
 // Cuts `flat` into matrices of these many rows each, one after the other.
@@ -47,12 +52,13 @@ HookTask PowerSgd::reduce(GradientBucket& bucket) {
   if (!parcel.rest.empty()) co_await bucket.all_reduce(parcel.flat_rest);
   if (!parcel.matrices.empty()) {
     co_await bucket.all_reduce(parcel.ps);
-    for (Matrix& matrix : parcel.matrices) {
-      matrix.p.copy_(orthonormal(matrix.p));
-      torch::mm_out(matrix.q, matrix.memory->error.t(), matrix.p);
-    }
+    multiply_back(parcel);
     co_await bucket.all_reduce(parcel.qs);
-    for (const Matrix& matrix : parcel.matrices) put_gradient(matrix, bucket.group().size());
+    const bool finite = is_finite(parcel.qs);
+    for (Matrix& matrix : parcel.matrices) {
+      matrix.finite = matrix.finite && (finite || is_finite(matrix.q));
+      put_gradient(matrix, bucket.group().size(), bucket.loss_scale());
+    }
   }
   std::int64_t at = 0;
   for (const auto& gradient : parcel.rest) {
@@ -73,23 +79,45 @@ PowerSgd::Parcel PowerSgd::pack(const GradientBucket& bucket) {
       continue;
     }
     Memory& memory = memory_of(member);
-    parcel.matrices.push_back({member.gradient, &memory, {}, {}});
+    member.gradient.add_(memory.error.view(member.gradient.sizes()), bucket.loss_scale());
+    Matrix& matrix = parcel.matrices.emplace_back();
+    matrix.gradient = member.gradient;
+    matrix.m = member.gradient.reshape(memory.error.sizes());
+    matrix.memory = &memory;
+    matrix.used_here = member.used;
     p_elements += memory.error.size(0) * memory.q.size(1);
     q_elements += memory.q.numel();
   }
   if (!flattened.empty()) parcel.flat_rest = torch::cat(flattened);
-  parcel.ps = torch::empty({p_elements}, bucket.tensor().options());
+  const auto count = static_cast<std::int64_t>(parcel.matrices.size());
+  parcel.ps = torch::empty({p_elements + count}, bucket.tensor().options());
   parcel.qs = torch::empty({q_elements}, bucket.tensor().options());
   Cutter next_p(parcel.ps);
   Cutter next_q(parcel.qs);
   for (Matrix& matrix : parcel.matrices) {
-    auto& [error, q] = *matrix.memory;
-    matrix.p = next_p.next(error.size(0), q.size(1));
+    const torch::Tensor& q = matrix.memory->q;
+    matrix.p = next_p.next(matrix.m.size(0), q.size(1));
     matrix.q = next_q.next(q.size(0), q.size(1));
-    error.add_(matrix.gradient.reshape(error.sizes()));
-    torch::mm_out(matrix.p, error, orthonormal(q));
+    torch::mm_out(matrix.p, matrix.m, orthonormal(q));
+  }
+  for (Matrix& matrix : parcel.matrices) {
+    matrix.used = next_p.next(1, 1).fill_(matrix.used_here ? 1 : 0);
   }
   return parcel;
+}
+
+// P is here: makes Q of it.
+void PowerSgd::multiply_back(Parcel& parcel) {
+  const bool finite = is_finite(parcel.ps);
+  for (Matrix& matrix : parcel.matrices) {
+    matrix.finite = finite || is_finite(matrix.p);
+    if (!matrix.finite) {  // which a decomposition need not survive
+      matrix.q.zero_();
+      continue;
+    }
+    matrix.p.copy_(orthonormal(matrix.p));
+    torch::mm_out(matrix.q, matrix.m.t(), matrix.p);
+  }
 }
 
 bool PowerSgd::compresses(const torch::Tensor& gradient) const {
@@ -111,11 +139,22 @@ PowerSgd::Memory& PowerSgd::memory_of(const BucketMember& member) {
   return memory;
 }
 
-// Of the approximation each rank has contributed its share: what it lacks is this rank's error.
-void PowerSgd::put_gradient(const Matrix& matrix, int ranks) {
+// Of the approximation each rank has contributed its share: what it lacks is this rank's error. See
+// Note [What the error must not take in].
+void PowerSgd::put_gradient(const Matrix& matrix, int ranks, double loss_scale) {
+  if (!matrix.finite) {
+    matrix.gradient.fill_(std::numeric_limits<float>::quiet_NaN());
+    return;
+  }
+  if (matrix.used.item<double>() == 0) {
+    matrix.gradient.zero_();
+    return;
+  }
   const auto approximation = matrix.p.mm(matrix.q.t());
-  matrix.memory->error.sub_(approximation, 1.0 / ranks);
-  matrix.memory->q = matrix.q.clone();
+  auto& [error, q] = *matrix.memory;
+  torch::sub_out(error, matrix.m, approximation, 1.0 / ranks);
+  if (loss_scale != 1) error.mul_(1.0 / loss_scale);
+  q = matrix.q.clone();
   matrix.gradient.copy_(approximation.view(matrix.gradient.sizes()));
 }
 

@@ -9,6 +9,13 @@
 // What M' lacks of M stays behind as this rank's error and is added to the next gradient (error
 // feedback), and Q is where the next iteration begins (warm start). Vectors, and matrices that
 // would hardly become smaller, are sent as they are.
+//
+// Note [What the error must not take in]
+// The error lives as long as the run, so one bad step must not get into it. P and Q are sums over
+// all ranks, so all ranks see in them whether any gradient was not finite: then M' is not a number
+// (the step is left out, or ends the run) and error and Q stay what they were. The same where
+// nobody used the parameter: its M' would be thrown away, and with it what the error gave to it.
+// And the error is kept without the loss scale, which may be another one in the next step.
 #pragma once
 
 #include <torch/torch.h>
@@ -43,26 +50,31 @@ class PowerSgd {
  private:
   // By parameter, so that buckets may be filled anew.
   struct Memory {
-    torch::Tensor error;  // [n, m]: in a pass first the sum of gradient and error
+    torch::Tensor error;  // [n, m], divided by the loss scale
     torch::Tensor q;      // [m, r]
   };
   struct Matrix {
-    torch::Tensor gradient;  // the bucket's, in the parameter's shape
-    Memory* memory;
-    torch::Tensor p;  // [n, r], in the memory that is sent
-    torch::Tensor q;  // [m, r], likewise
+    torch::Tensor gradient;  // the bucket's, in the parameter's shape: M until it becomes M'
+    torch::Tensor m;         // [n, m], the same values
+    Memory* memory = nullptr;
+    torch::Tensor p;     // [n, r], in the memory that is sent
+    torch::Tensor q;     // [m, r], likewise
+    torch::Tensor used;  // one element, likewise: by how many ranks
+    bool used_here = true;
+    bool finite = true;
   };
   // What is sent of a bucket.
   struct Parcel {
     std::vector<Matrix> matrices;
     std::vector<torch::Tensor> rest;  // of the bucket, sent as they are
-    torch::Tensor ps, qs, flat_rest;
+    torch::Tensor ps, qs, flat_rest;  // ps with `used` of all matrices
   };
 
   bool compresses(const torch::Tensor& gradient) const;
   Memory& memory_of(const BucketMember& member);
   Parcel pack(const GradientBucket& bucket);
-  void put_gradient(const Matrix& matrix, int ranks);
+  static void multiply_back(Parcel& parcel);
+  static void put_gradient(const Matrix& matrix, int ranks, double loss_scale);
 
   PowerSgdOptions options_;
   std::map<std::size_t, Memory> memories_;

@@ -4,8 +4,14 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
+#include <optional>
+#include <string>
 #include <thread>
+#include <tuple>
+#include <vector>
 
+#include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/parallel/activation_checkpoint.h"
 #include "tests/unit/parallel/branches.h"
 
@@ -127,6 +133,131 @@ INSTANTIATE_TEST_SUITE_P(
                     SegmentCase{"twice_static", false, {2, 2, 2}, false, true},
                     SegmentCase{"unused_static", true, {2, 2, 2}, false, true}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
+
+// A model, and how it runs with or without checkpointed segments.
+struct TrainedCase {
+  std::vector<torch::Tensor> parameters;
+  std::function<torch::Tensor(bool save_memory)> forward;
+};
+
+struct Trained {
+  const char* name;
+  TrainedCase (*make)();
+};
+
+template <class Layer>
+torch::Tensor maybe_checkpointed(bool save_memory, Layer layer, const torch::Tensor& x) {
+  if (!save_memory) return layer->forward(x);
+  return checkpointed([layer](const auto& in) mutable { return layer->forward(in[0]); }, {x},
+                      layer->parameters());
+}
+
+std::vector<torch::Tensor> joined(std::vector<torch::Tensor> a,
+                                  const std::vector<torch::Tensor>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TrainedCase convolution() {
+  torch::nn::Conv2d layer(torch::nn::Conv2dOptions(2, 3, 3));
+  const auto x = torch::randn({2, 2, 5, 5});
+  return {layer->parameters(), [=](bool save) { return maybe_checkpointed(save, layer, x); }};
+}
+
+// On [n, features]: with one more dimension the layer multiplies by a view of its weight.
+TrainedCase linear() {
+  torch::nn::Linear layer(4, 3);
+  const auto x = torch::randn({2, 4});
+  return {layer->parameters(), [=](bool save) { return maybe_checkpointed(save, layer, x); }};
+}
+
+TrainedCase two_segments() {
+  torch::nn::Linear a(4, 4);
+  torch::nn::Linear b(4, 4);
+  const auto x = torch::randn({2, 4});
+  return {joined(a->parameters(), b->parameters()),
+          [=](bool save) { return maybe_checkpointed(save, b, maybe_checkpointed(save, a, x)); }};
+}
+
+TrainedCase nested_segments() {
+  torch::nn::Linear inner(4, 4);
+  torch::nn::Linear outer(4, 3);
+  const auto x = torch::randn({2, 4});
+  const auto parameters = joined(inner->parameters(), outer->parameters());
+  return {parameters, [=](bool save) mutable {
+            CheckpointedFunction both = [=](const std::vector<torch::Tensor>& in) mutable {
+              return outer(torch::tanh(maybe_checkpointed(save, inner, in[0])));
+            };
+            return save ? checkpointed(both, {x}, parameters) : both({x});
+          }};
+}
+
+// A layer that is used in a segment and then outside: the second must not find the first one's
+// cast, which has no way back to the weight.
+TrainedCase shared_with_a_plain_layer() {
+  torch::nn::Linear layer(torch::nn::LinearOptions(4, 4).bias(false));
+  const auto x = torch::randn({2, 4});
+  return {layer->parameters(), [=](bool save) mutable {
+            const auto segment = maybe_checkpointed(save, layer, x);
+            return segment.detach() + layer->forward(x);
+          }};
+}
+
+TrainedCase frozen_weight() {
+  torch::nn::Linear layer(4, 3);
+  layer->weight.requires_grad_(false);
+  const auto x = torch::randn({2, 4});
+  return {{layer->bias}, [=](bool save) { return maybe_checkpointed(save, layer, x); }};
+}
+
+std::vector<double> losses_of(const TrainedCase& model, amp::Precision precision, bool save_memory,
+                              bool backward_inside) {
+  torch::optim::SGD optimizer(model.parameters, 0.05);
+  std::vector<double> losses;
+  for (int step = 0; step < 10; ++step) {
+    optimizer.zero_grad();
+    std::optional<amp::AutocastGuard> autocast(std::in_place, torch::kCPU, precision);
+    const auto loss = model.forward(save_memory).to(torch::kFloat32).pow(2).mean();
+    if (!backward_inside) autocast.reset();
+    loss.backward();
+    autocast.reset();
+    losses.push_back(loss.item<double>());
+    optimizer.step();
+  }
+  return losses;
+}
+
+class CheckpointedTraining
+    : public testing::TestWithParam<std::tuple<Trained, amp::Precision, bool>> {};
+
+// Every step's loss: one computed with the weights of the step before would differ.
+TEST_P(CheckpointedTraining, HasTheLossesOfPlainTraining) {
+  const auto& [model, precision, backward_inside] = GetParam();
+  std::vector<std::vector<double>> losses;
+  for (const bool save_memory : {false, true}) {
+    const auto made = seeded(model.make);
+    losses.push_back(losses_of(made, precision, save_memory, backward_inside));
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_LT(losses[0].back(), losses[0].front());
+}
+
+std::string name_of(const testing::TestParamInfo<CheckpointedTraining::ParamType>& param_info) {
+  const auto& [model, precision, backward_inside] = param_info.param;
+  return std::string(model.name) + (precision == amp::Precision::fp32 ? "_fp32" : "_bf16") +
+         (backward_inside ? "_backward_under_autocast" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, CheckpointedTraining,
+    testing::Combine(testing::Values(Trained{"convolution", convolution}, Trained{"linear", linear},
+                                     Trained{"two_segments", two_segments},
+                                     Trained{"nested_segments", nested_segments},
+                                     Trained{"shared_with_a_plain_layer",
+                                             shared_with_a_plain_layer},
+                                     Trained{"frozen_weight", frozen_weight}),
+                     testing::Values(amp::Precision::fp32, amp::Precision::bf16), testing::Bool()),
+    name_of);
 
 // Activation checkpointing by hand: a function whose backward runs a backward of its own, which
 // gives the layer's parameters gradients at once, one for each use.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <limits>
 #include <mutex>
 #include <vector>
 
@@ -170,6 +171,20 @@ TEST(CommHook, NoneLeavesEachRankItsShare) {
   EXPECT_EQ(result.bytes, 0U);
 }
 
+// Divided by 16 before it is rounded, this gradient would be ten and a half of the smallest steps
+// that 16 bits can make.
+TEST(Fp16, KeepsSmallGradientsOnManyRanks) {
+  constexpr int kMany = 16;
+  comm::run_ranks(kMany, [](comm::Group& group) {
+    torch::nn::Linear layer(kIn, kOut);
+    DistributedDataParallel replica(*layer, group, {.buckets = {}, .hook = hooks::fp16});
+    auto step = replica.begin_step();
+    step.backward(layer->weight.sum() * 1e-5 + layer->bias.sum() * 1000);
+    EXPECT_LT(relative_error(layer->weight.grad(), torch::full({kOut, kIn}, 1e-5)), 0.01);
+    EXPECT_LT(relative_error(layer->bias.grad(), torch::full({kOut}, 1000.0)), 0.01);
+  });
+}
+
 CommHook power_sgd(const hooks::PowerSgdOptions& options, int ranks = kRanks) {
   auto states = std::make_shared<std::vector<hooks::PowerSgd>>();
   for (int rank = 0; rank < ranks; ++rank) states->emplace_back(options);
@@ -191,7 +206,7 @@ TEST(PowerSgd, KeepsAnAverageOfLowRankWhole) {
     expect_same_bits(of_ranks);
     EXPECT_LT(relative_error(of_ranks[0], mean_of(rank_one, pass)), 1e-4);
   }
-  EXPECT_EQ(result.bytes, 4 * (kIn + kOut + kOut));  // P, Q and the bias
+  EXPECT_EQ(result.bytes, 4 * (kIn + kOut + kOut + 1));  // P, Q, the bias, and who used the weight
 }
 
 TEST(PowerSgd, SendsVectorsAsTheyAre) {
@@ -221,6 +236,67 @@ TEST(PowerSgd, KeepsWhatHardlyBecomesSmaller) {
   const auto result = run(1, power_sgd({.rank = 4, .full_passes = 0}), full_rank);
   EXPECT_LT(relative_error(result.gradients[0][0], mean_of(full_rank, 0)), 1e-6);
   EXPECT_EQ(result.bytes, kFullBytes);
+}
+
+// What a pass is like for whom it matters.
+struct Pass {
+  int gradient = 0;  // which full_rank()
+  double loss_scale = 1;
+  bool poisoned = false;  // one value of rank 0's gradient is infinite
+  bool used = true;       // by anybody
+};
+
+// The gradients of the weight on rank 0, divided by the loss scale; zeros where there is none.
+std::vector<torch::Tensor> remembered(const std::vector<Pass>& passes) {
+  std::vector<torch::Tensor> gradients(passes.size());
+  const auto hook = power_sgd({.rank = 1, .full_passes = 0});
+  comm::run_ranks(kRanks, [&](comm::Group& group) {
+    torch::nn::Linear layer(kIn, kOut);
+    DistributedDataParallel replica(
+        *layer, group, {.buckets = {}, .allow_unused = true, .check_loss = false, .hook = hook});
+    for (std::size_t i = 0; i < passes.size(); ++i) {
+      const Pass& pass = passes[i];
+      auto wanted = full_rank(pass.gradient, group.rank());
+      if (pass.poisoned && group.rank() == 0) {
+        wanted[1][2] = std::numeric_limits<float>::infinity();
+      }
+      auto loss = layer->bias.sum();
+      if (pass.used) loss = loss + (layer->weight * wanted).sum();
+      replica.set_loss_scale(pass.loss_scale);
+      auto step = replica.begin_step();
+      step.backward(loss * pass.loss_scale);
+      const auto& gradient = layer->weight.grad();
+      EXPECT_EQ(gradient.defined(), pass.used);
+      EXPECT_EQ(!gradient.defined() || gradient.isfinite().all().item<bool>(), !pass.poisoned)
+          << "on every rank, so that all leave the step out";
+      if (group.rank() != 0) continue;
+      gradients[i] = gradient.defined() ? gradient / pass.loss_scale : torch::zeros({kOut, kIn});
+    }
+  });
+  return gradients;
+}
+
+TEST(PowerSgd, ForgetsAStepWhoseGradientsAreNotFinite) {
+  const auto without = remembered({{0}, {1}, {2}});
+  const auto with = remembered({{0}, {7, 1, true}, {1}, {2}});
+  EXPECT_TRUE(torch::equal(with[0], without[0]));
+  EXPECT_TRUE(torch::equal(with[2], without[1]));
+  EXPECT_TRUE(torch::equal(with[3], without[2]));
+}
+
+TEST(PowerSgd, KeepsItsErrorForTheNextStepInWhichSomebodyUsesTheParameter) {
+  const auto without = remembered({{0}, {1}, {2}});
+  const auto with = remembered({{0}, {0, 1, false, false}, {1}, {0, 1, false, false}, {2}});
+  EXPECT_TRUE(torch::equal(with[2], without[1]));
+  EXPECT_TRUE(torch::equal(with[4], without[2]));
+}
+
+TEST(PowerSgd, KeepsItsErrorWithoutTheLossScale) {
+  const auto plain = remembered({{0}, {1}, {2}, {3}});
+  const auto scaled = remembered({{0, 65536}, {1, 65536}, {2, 32768}, {3, 0.5}});
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(scaled[i], plain[i], 1e-5, 1e-6)) << i;
+  }
 }
 
 TEST(CommHook, IsFoundByItsName) {

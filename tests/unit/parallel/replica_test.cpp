@@ -117,5 +117,28 @@ TEST(NamedParameters, TiedOnesAppearOnce) {
   EXPECT_EQ(parameters.size(), 2U);
 }
 
+// A broadcast moves bytes: buffers may be of any type, whether anything can be added up in it or
+// not.
+TEST(BroadcastFromLeader, TakesEveryElementType) {
+  const std::vector<torch::ScalarType> types{
+      torch::kInt8,    torch::kInt16,   torch::kInt32,        torch::kInt64,
+      torch::kUInt8,   torch::kBool,    torch::kFloat16,      torch::kBFloat16,
+      torch::kFloat32, torch::kFloat64, torch::kComplexFloat, torch::kComplexDouble};
+  comm::run_ranks(3, [&](comm::Group& group) {
+    std::vector<NamedTensor> tensors;
+    for (const auto type : types) {
+      const auto options = torch::TensorOptions(type);
+      const double value = group.rank() == 0 ? 1 : 0;
+      tensors.push_back({"small", torch::full({3}, value, options)});
+      tensors.push_back({"large", torch::full({1 << 20}, value, options)});  // travels by itself
+    }
+    broadcast_from_leader(group, tensors);
+    for (const auto& [name, tensor] : tensors) {
+      EXPECT_TRUE(tensor.eq(1).all().item<bool>())
+          << name << " " << c10::toString(tensor.scalar_type()) << " on rank " << group.rank();
+    }
+  });
+}
+
 }  // namespace
 }  // namespace ddp

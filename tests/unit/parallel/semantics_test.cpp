@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "tests/unit/parallel/branches.h"
 
 namespace ddp::test {
@@ -331,6 +333,86 @@ TEST(UnevenData, MayBeDividedByAllRanks) {
     auto again = make_branches();
     loss_of(again->forward(input_of(0), "abc")).backward();
     EXPECT_TRUE(torch::allclose(reduced.at("a.weight"), again->a->weight.grad() / 2));
+  });
+}
+
+// Buckets are filled anew after the first step, in an order that a rank without data in that step
+// cannot know. `batches` by rank; each rank's run out one after the other, or never were there.
+struct Uneven {
+  const char* name;
+  std::vector<int> batches;
+  bool static_graph = false;
+};
+
+class UnevenFromTheStart : public testing::TestWithParam<Uneven> {};
+
+TEST_P(UnevenFromTheStart, EqualsOneProcessThatSeesTheBatchesOfEachStep) {
+  const auto& c = GetParam();
+  const int most = *std::max_element(c.batches.begin(), c.batches.end());
+  auto alone = make_branches();
+  torch::optim::SGD alone_optimizer(alone->parameters(), 0.1);
+  for (int s = 0; s < most; ++s) {
+    alone_optimizer.zero_grad();
+    const auto with_data =
+        std::count_if(c.batches.begin(), c.batches.end(), [&](int b) { return b > s; });
+    for (std::size_t rank = 0; rank < c.batches.size(); ++rank) {
+      if (c.batches[rank] <= s) continue;
+      const auto loss = loss_of(alone->forward(input_of(static_cast<int>(rank)), "abc"));
+      loss.backward(torch::full_like(loss, 1.0 / static_cast<double>(with_data)));
+    }
+    alone_optimizer.step();
+  }
+  comm::run_ranks(static_cast<int>(c.batches.size()), [&](comm::Group& group) {
+    auto net = make_branches();
+    auto options = small_buckets();
+    options.static_graph = c.static_graph;
+    DistributedDataParallel replica(*net, group, options);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    int left = c.batches[static_cast<std::size_t>(group.rank())];
+    int steps = 0;
+    while (auto step = replica.begin_uneven_step(left > 0)) {
+      if (step->has_data()) {
+        --left;
+        step->backward(loss_of(net->forward(input_of(group.rank()), "abc")));
+      } else {
+        step->without_data();
+      }
+      step->apply(optimizer);
+      ++steps;
+    }
+    EXPECT_EQ(steps, most);
+    EXPECT_EQ(replica.gradient_order().size(), most > 0 ? 6U : 0U);
+    for (const auto& p : net->named_parameters()) {
+      EXPECT_TRUE(torch::allclose(p.value(), alone->named_parameters()[p.key()], 1e-5, 1e-6));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, UnevenFromTheStart,
+                         testing::Values(Uneven{"first_rank_empty", {0, 3, 2}},
+                                         Uneven{"middle_rank_empty", {3, 0, 3}},
+                                         Uneven{"only_the_last_rank_has_data", {0, 0, 3}},
+                                         Uneven{"nobody_has_data", {0, 0, 0}},
+                                         Uneven{"first_rank_empty_static", {0, 3, 2}, true},
+                                         Uneven{"last_rank_empty_static", {3, 2, 0}, true}),
+                         [](const auto& param_info) { return std::string(param_info.param.name); });
+
+// A step in which no rank has data teaches nothing: the one after it must.
+TEST(UnevenData, AFirstStepWithoutAnyDataIsNotTheOneToLearnFrom) {
+  comm::run_ranks(2, [&](comm::Group& group) {
+    auto net = make_branches();
+    DistributedDataParallel replica(*net, group, small_buckets());
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    for (int s = 0; s < 4; ++s) {
+      auto step = replica.begin_step();
+      if (s == 0) {
+        step.without_data();
+      } else {
+        step.backward(loss_of(net->forward(input_of(group.rank()), "abc")));
+      }
+      step.apply(optimizer);
+      EXPECT_EQ(replica.gradient_order().size(), s == 0 ? 0U : 6U);
+    }
   });
 }
 

@@ -260,5 +260,23 @@ TEST_F(Training, Bfloat16LearnsAlmostTheSame) {
   EXPECT_NEAR(half.evaluation.loss, full.evaluation.loss, 0.1);
 }
 
+// A checkpoint takes its parts from several ranks.
+TEST(TrainingState, IsNotCollectedFromRanksThatDiffer) {
+  const auto error = error_of([] {
+    comm::run_ranks(2, [](comm::Group& group) {
+      torch::nn::Linear layer(2, 2);
+      DistributedDataParallel replica(*layer, group);
+      torch::optim::SGD optimizer(layer->parameters(), 0.1);
+      const UserState user;
+      TrainingState state(group, *layer, optimizer, &replica, user);
+      EXPECT_FALSE(state.collect().empty());
+      const torch::NoGradGuard no_grad;
+      if (group.rank() == 1) layer->bias.add_(1);
+      state.collect();
+    });
+  });
+  EXPECT_THAT(error, HasSubstr("rank 1 (first in 'bias') differs from rank 0;"));
+}
+
 }  // namespace
 }  // namespace ddp::train
