@@ -135,10 +135,8 @@ void set_variables(const Plan& plan, bool verbose) {
                                      : setenv(entry.name.c_str(), entry.value.c_str(), 1);
     if (result != 0) throw LaunchError("cannot set " + entry.name + ": " + std::strerror(errno));
   }
-  if (plan.rank == 0) {
-    std::fprintf(stderr, "ddp: %s\n", render_summary(plan).c_str());
-    for (const auto& note : plan.notes) std::fprintf(stderr, "ddp: note: %s\n", note.c_str());
-  }
+  if (plan.rank == 0) std::fprintf(stderr, "ddp: %s\n", render_summary(plan).c_str());
+  for (const auto& note : plan.own_notes()) std::fprintf(stderr, "ddp: note: %s\n", note.c_str());
   if (verbose) std::fprintf(stderr, "ddp: %s\n", render_task_line(plan).c_str());
 }
 

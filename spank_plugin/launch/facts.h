@@ -68,7 +68,19 @@ struct TaskFacts {
 };
 
 // What the name of rank 0's host turned into on this node.
-enum class NameLookup { not_done, usable, only_loopback, unknown_name, timed_out };
+enum class NameLookup {
+  not_done,
+  usable,
+  only_loopback,
+  unknown_name,  // the name service says that there is no such name
+  no_answer,     // it is not reachable, or fails
+  timed_out
+};
+
+// True if nothing is known of the name, as after a lost packet: it may well lead somewhere.
+constexpr bool is_unanswered(NameLookup lookup) noexcept {
+  return lookup == NameLookup::no_answer || lookup == NameLookup::timed_out;
+}
 
 struct NodeFacts {
   NameLookup leader_lookup = NameLookup::not_done;

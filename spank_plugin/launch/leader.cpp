@@ -72,8 +72,9 @@ const char* describe(NameLookup lookup) {
   switch (lookup) {
     case NameLookup::only_loopback:
       return "leads to a loopback address only";
+    case NameLookup::no_answer:
     case NameLookup::timed_out:
-      return "was not answered in time by the name service";
+      return "got no answer from the name service";
     default:
       return "is unknown to the name service";
   }
@@ -109,6 +110,7 @@ Leader find_leader_address(const Facts& facts, Order order) {
   if (order == Order::slurm) check_against_own_tasks(leader, task);
   const auto lookup = node.leader_lookup;
   if (lookup == NameLookup::not_done || lookup == NameLookup::usable) return leader;
+  if (step.node_count != 1 && is_unanswered(lookup)) return leader;
   if (step.node_count == 1) {
     leader.rule = "one node, whose name " + in_quotes(leader.host) + " " + describe(lookup);
     leader.host = "127.0.0.1";

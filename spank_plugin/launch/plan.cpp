@@ -24,6 +24,13 @@ void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings)
               " leads to a loopback address only: a program that "
               "binds to that address cannot be reached by the other nodes");
   }
+  if (is_unanswered(facts.node.leader_lookup) && facts.step.node_count > 1) {
+    plan.note_of_node("the name service of " + facts.task.node_name + " did not answer for " +
+                      leader.host + ", rank 0's host" +
+                      (facts.node.leader_lookup == NameLookup::timed_out ? ", in time" : "") +
+                      "; the step goes on with the name, and if ranks do not find each other, give "
+                      "an address with --ddp=master_addr=ADDRESS");
+  }
 }
 
 void add_port(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
@@ -72,6 +79,13 @@ const PlanEntry* Plan::find(std::string_view name) const noexcept {
   const auto entry = std::find_if(entries.begin(), entries.end(),
                                   [name](const PlanEntry& e) { return e.name == name; });
   return entry == entries.end() ? nullptr : &*entry;
+}
+
+std::vector<std::string> Plan::own_notes() const {
+  std::vector<std::string> own;
+  if (rank == 0) own = notes;
+  if (local_rank == 0) own.insert(own.end(), node_notes.begin(), node_notes.end());
+  return own;
 }
 
 Plan make_plan(const Facts& given, const Settings& settings, const Inherited& inherited) {

@@ -56,6 +56,7 @@ class PlanBuilder {
   void remove(const std::string& name, std::string rule);
 
   void note(std::string text) { plan_.notes.push_back(std::move(text)); }
+  void note_of_node(std::string text) { plan_.node_notes.push_back(std::move(text)); }
 
   // The value that the plan has for a variable so far, the user's if it was kept; "" for none.
   std::string value_of(const std::string& name) const;

@@ -76,7 +76,9 @@ std::string render_table(const Plan& plan) {
             printable(entry.rule));
   }
   if (!plan.fabric.empty()) table += printable(plan.fabric) + "\n";
-  for (const auto& note : plan.notes) table += "note: " + printable(note) + "\n";
+  for (const auto* notes : {&plan.notes, &plan.node_notes}) {
+    for (const auto& note : *notes) table += "note: " + printable(note) + "\n";
+  }
   for (const auto& remark : plan.remarks) table += "left alone: " + printable(remark) + "\n";
   return table;
 }

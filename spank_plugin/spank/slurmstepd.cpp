@@ -102,10 +102,8 @@ void write_all(int fd, std::string_view text) {
 
 void announce(const launch::Plan& plan, bool verbose) {
   std::string text;
-  if (plan.rank == 0) {
-    text += "ddp: " + render_summary(plan) + "\n";
-    for (const auto& note : plan.notes) text += "ddp: note: " + note + "\n";
-  }
+  if (plan.rank == 0) text += "ddp: " + render_summary(plan) + "\n";
+  for (const auto& note : plan.own_notes()) text += "ddp: note: " + note + "\n";
   if (verbose) text += "ddp: " + render_task_line(plan) + "\n";
   write_all(STDERR_FILENO, text);
 }

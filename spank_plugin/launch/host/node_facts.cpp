@@ -10,7 +10,9 @@
 namespace ddp::launch {
 namespace {
 
-constexpr std::chrono::seconds kLookupLimit{5};
+// glibc asks a second time after 5 seconds (resolv.conf(5), timeout:5) and gives up after 10: with
+// less, one lost packet would look like a dead name service.
+constexpr std::chrono::seconds kLookupLimit{12};
 
 bool derives_port(const Settings& settings, const Inherited& inherited) {
   return !settings.master_port && !inherited.gives("MASTER_PORT");

@@ -101,8 +101,24 @@ INSTANTIATE_TEST_SUITE_P(
                            "leader p1"},
                     Lookup{NameLookup::unknown_name, "leader 127.0.0.1",
                            "is unknown to the name service", "is unknown to the name service"},
-                    Lookup{NameLookup::timed_out, "leader 127.0.0.1", "not answered in time",
-                           "not answered in time"}));
+                    Lookup{NameLookup::no_answer, "leader 127.0.0.1", "leader p1", "leader p1"},
+                    Lookup{NameLookup::timed_out, "leader 127.0.0.1", "leader p1", "leader p1"}));
+
+TEST(Leader, ANameServiceThatDoesNotAnswerIsNotedByTheFirstTaskOfTheNode) {
+  for (const auto lookup : {NameLookup::no_answer, NameLookup::timed_out}) {
+    const Plan first = slurm_plan(two_by_two(), {}, NodeFacts{lookup, {}});
+    EXPECT_EQ(value_in(first, "MASTER_ADDR"), "p1");
+    EXPECT_THAT(first.own_notes(),
+                testing::ElementsAre(AllOf(HasSubstr("name service of p2 did not answer for p1"),
+                                           HasSubstr("--ddp=master_addr=ADDRESS"))));
+    const Plan second =
+        slurm_plan(merged(two_by_two(), {{"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}}), {},
+                   NodeFacts{lookup, {}});
+    EXPECT_THAT(second.own_notes(), testing::IsEmpty());
+  }
+  EXPECT_THAT(slurm_plan(two_by_two(), {}, NodeFacts{NameLookup::usable, {}}).own_notes(),
+              testing::IsEmpty());
+}
 
 TEST(Leader, MpirunOverSeveralHostsSaysWhatToDo) {
   Facts facts;
