@@ -88,8 +88,11 @@ std::vector<std::string> Plan::own_notes() const {
   return own;
 }
 
-Plan make_plan(const Facts& given, const Settings& settings, const Inherited& inherited) {
+Plan make_plan(const Facts& given, const Settings& asked, const Inherited& inherited) {
   Facts facts = given;
+  Settings settings = asked;
+  std::string no_order;  // why the site's cannot be had
+  settings.order.value = possible_order(facts.step, asked.order, no_order);
   const RankNumbers numbers = number_task(facts.step, facts.task, settings.order.value);
   Plan plan;
   plan.step = facts.step.id;
@@ -100,6 +103,11 @@ Plan make_plan(const Facts& given, const Settings& settings, const Inherited& in
   plan.task_count = facts.step.task_count;
   plan.node_count = facts.step.node_count;
   PlanBuilder builder(plan, inherited);
+  if (!no_order.empty()) {
+    builder.note(
+        "the ranks keep SLURM's numbers, although plugstack.conf asks for another order: " +
+        no_order);
+  }
   add_gpus(builder, facts, settings);
   if (plan.mode == Mode::rank) add_ranks(builder, facts, numbers, settings);
   add_leader(builder, facts, settings);

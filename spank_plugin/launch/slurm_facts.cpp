@@ -5,6 +5,7 @@
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/marker.h"
+#include "spank_plugin/launch/port_ranges.h"
 #include "spank_plugin/launch/process_map.h"
 #include "spank_plugin/launch/text.h"
 
@@ -81,6 +82,19 @@ void read_rank_zero_hints(const EnvLookup& environment, StepFacts& step) {
   }
 }
 
+// SLURM's mpi/cray_shasta gives the first of the reserved ports to Cray's PMI, for its control
+// connections. The variable that says so may be one of a step around this one, so the rule is
+// first.
+std::optional<std::uint16_t> read_pmi_port(const EnvLookup& environment, const StepFacts& step) {
+  const auto reserved = parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS");
+  if (!reserved.empty() && environment("SLURM_MPI_TYPE").value_or("").starts_with("cray_shasta")) {
+    return reserved.front().first;
+  }
+  const auto told = parse_decimal(environment("PMI_CONTROL_PORT").value_or(""), 65'535);
+  if (!told) return std::nullopt;
+  return static_cast<std::uint16_t>(*told);
+}
+
 std::vector<std::uint32_t> parse_task_ids(std::string_view text) {
   std::vector<std::uint32_t> ids;
   if (text.size() > kMaxListText) throw LaunchError("SLURM_GTIDS is too long");
@@ -140,6 +154,7 @@ StepFacts read_slurm_step(const EnvLookup& environment) {
   if (Inherited(environment, step.id).are_ports_of_another_step(step.reserved_ports)) {
     step.reserved_ports.clear();
   }
+  step.pmi_port = read_pmi_port(environment, step);
   return step;
 }
 

@@ -5,6 +5,7 @@
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
+#include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
@@ -35,7 +36,9 @@ void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& set
   const bool wants_addresses = settings.fabric.value != "off" && step.node_count != 1;
   const auto given = given_address(settings, inherited);
   if (given && (!wants_addresses || !is_host_or_address(*given))) return;
-  const std::string host = given ? *given : find_leader(step, settings.order.value).host;
+  std::string no_order;  // the plan says it
+  const std::string host =
+      given ? *given : find_leader(step, possible_order(step, settings.order, no_order)).host;
   NameAnswer answer = look_up_name(host, kLookupLimit);
   if (!given) facts.leader_lookup = answer.lookup;
   facts.leader_addresses = std::move(answer.addresses);

@@ -75,6 +75,26 @@ TEST(ReservedPorts, ComeFirst) {
   EXPECT_THROW(slurm_plan(merged(variables, {{"SLURM_STEP_RESV_PORTS", "20086-"}})), LaunchError);
 }
 
+TEST(ReservedPorts, AreNotTakenFromCraysPmi) {
+  const auto ports = [](const Variables& more) {
+    const StepFacts step = slurm_facts(merged(two_by_two(), more)).step;
+    return std::make_pair(choose_port(step, {}).candidates, service_ports(step, {}, 8));
+  };
+  using Ports = std::vector<std::uint16_t>;
+  const Variables reserved = {{"SLURM_STEP_RESV_PORTS", "20086-20088"}};
+  // SLURM gives it the first; in the step's environment only the type may say so.
+  for (const Variables& cray :
+       {Variables{{"PMI_CONTROL_PORT", "20086"}}, Variables{{"SLURM_MPI_TYPE", "cray_shasta"}},
+        Variables{{"SLURM_MPI_TYPE", "cray_shasta"}, {"PMI_CONTROL_PORT", "of an outer step"}}}) {
+    EXPECT_EQ(ports(merged(reserved, cray)), std::make_pair(Ports{20087, 20088}, Ports{20088}));
+  }
+  EXPECT_EQ(ports(merged(reserved, {{"SLURM_MPI_TYPE", "pmix"}})).first.front(), 20086);
+  EXPECT_EQ(ports(merged(reserved, {{"PMI_CONTROL_PORT", "none"}})).first.front(), 20086);
+  EXPECT_EQ(ports({{"SLURM_STEP_RESV_PORTS", "7"}, {"PMI_CONTROL_PORT", "7"}}).first.front(), 61100)
+      << "the only one is the PMI's: computed";
+  EXPECT_EQ(ports({{"PMI_CONTROL_PORT", "61100"}}).first.front(), 61101);
+}
+
 TEST(PortCandidates, AreAFewInTurn) {
   auto facts = slurm_facts(two_by_two());
   EXPECT_EQ(choose_port(facts.step, {}).candidates.size(), 64U);
