@@ -13,10 +13,7 @@ std::string count_of(std::uint32_t count, const std::string& noun) {
 
 // Foreign values can hold anything; a terminal shall not obey them.
 std::string printable(const std::string& text) {
-  std::string shown = text;
-  std::replace_if(
-      shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return shown;
+  return launch::printable(text, text.size());
 }
 
 std::string reason_for(const Plan& plan, const std::string& name) {
