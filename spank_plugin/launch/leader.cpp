@@ -44,6 +44,13 @@ Leader leader_of_reordered_step(const StepFacts& step) {
     return {*step.rank_zero_in_hostfile, "host of rank 0, by the first line of the hostfile",
             "SLURM_HOSTFILE"};
   }
+  // What sbatch or salloc was given with -m arbitrary -w LIST, and what srun then goes by itself.
+  if (arbitrary && !step.arbitrary_nodes.empty()) {
+    const std::string first = expand_hostlist(step.arbitrary_nodes).front();
+    if (is_node_of(step, first)) {
+      return {first, "host of rank 0, by the job's list of nodes", "SLURM_ARBITRARY_NODELIST"};
+    }
+  }
   if (!arbitrary) {
     if (auto leader = leader_by_components(step)) return *leader;
   }

@@ -73,6 +73,14 @@ void add_threads(PlanBuilder& plan, const Facts& facts, const Settings& settings
   plan.suggest("OMP_NUM_THREADS", std::to_string(count.threads), count.rule, "CPU affinity");
 }
 
+// A task that may start torchrun becomes as many ranks as that has workers; without a word on that
+// it is left to torchrun, which sets OMP_NUM_THREADS=1 where nobody has set it.
+std::optional<std::uint32_t> ranks_in_task(const PlanBuilder& plan, const StepFacts& step) {
+  if (const auto workers = planned_workers(plan)) return workers;
+  if (step.command.mentions_torchrun) return std::nullopt;
+  return 1;
+}
+
 }  // namespace
 
 const PlanEntry* Plan::find(std::string_view name) const noexcept {
@@ -118,8 +126,10 @@ Plan make_plan(const Facts& given, const Settings& asked, const Inherited& inher
   } else {
     add_jax(builder, facts, numbers, settings);
     if (settings.tf_config.value) add_tf_config(builder, facts, numbers, settings);
-    add_threads(builder, facts, settings, 1);
+    add_torchrun_beside_ranks(builder, facts, numbers, settings);
+    add_threads(builder, facts, settings, ranks_in_task(builder, facts.step));
   }
+  note_launchers(builder, facts);
   for (const auto& entry : facts.fabric.entries) builder.add(entry);
   for (const auto& warning : facts.fabric.warnings) builder.note(warning);
   plan.remarks = facts.fabric.remarks;

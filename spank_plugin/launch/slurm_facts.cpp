@@ -74,6 +74,7 @@ void read_rank_zero_hints(const EnvLookup& environment, StepFacts& step) {
                         optional_number(environment, variable::kComponents, 1) > 1;
   if (step.has_components) step.component_nodes = read_component_nodes(environment);
   step.rank_zero_in_hostfile = environment(variable::kRankZeroHost);
+  step.arbitrary_nodes = environment("SLURM_ARBITRARY_NODELIST").value_or("");
   // The map is this step's own only if this step uses PMIx; else it is inherited from one around
   // it.
   const auto map = environment("SLURM_PMIX_MAPPING_SERV");

@@ -74,8 +74,8 @@ bool is_told_tasks_per_node() {
   const char* job = std::getenv("SLURM_JOB_ID");
   const auto marker = text == nullptr ? std::nullopt : launch::parse_marker(text);
   if (!marker || job == nullptr || !marker->step.starts_with(std::string(job) + ".")) return false;
-  return std::find(marker->names.begin(), marker->names.end(), variable::kTasksPerNode) !=
-         marker->names.end();
+  return std::any_of(marker->variables.begin(), marker->variables.end(),
+                     [](const auto& marked) { return marked.name == variable::kTasksPerNode; });
 }
 
 }  // namespace

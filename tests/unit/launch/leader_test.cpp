@@ -34,6 +34,20 @@ TEST(Leader, AHostfileOfAnotherStepIsNotBelieved) {
   EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "elsewhere"}})), HasSubstr("cannot tell"));
 }
 
+TEST(Leader, OfAnArbitraryJobIsTheFirstOfItsList) {
+  const Variables list = {
+      {"SLURM_ARBITRARY_NODELIST", "p2,p1"}, {"SLURM_GTIDS", "0,2"}, {"SLURM_PROCID", "0"}};
+  EXPECT_EQ(error_of(arbitrary(list)), "leader p2");
+  EXPECT_EQ(
+      error_of(arbitrary(merged(list, {{"SLURM_ARBITRARY_NODELIST", "q9,p2"}}))).substr(0, 11),
+      "cannot tell")
+      << "of another job";
+  EXPECT_THAT(error_of(arbitrary(merged(list, {{"SLURM_GTIDS", "2,3"}, {"SLURM_PROCID", "2"}}))),
+              HasSubstr("p2 does not run rank 0"))
+      << "srun was given another list";
+  EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_ARBITRARY_NODELIST", "p2,p1"}})), "leader p1");
+}
+
 TEST(Leader, AHostfileMeansNothingInBlockOrder) {
   EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_DDP_HEAD", "p2"}})), "leader p1");
 }
