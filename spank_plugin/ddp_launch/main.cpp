@@ -20,7 +20,7 @@
 #include "spank_plugin/launch/hostfile.h"
 #include "spank_plugin/launch/plan.h"
 #include "spank_plugin/launch/render.h"
-#include "spank_plugin/launch/torchrun_variables.h"
+#include "spank_plugin/launch/step_command.h"
 
 namespace ddp::launch {
 namespace {
@@ -90,7 +90,7 @@ Planned plan_this_task(const Settings& settings, const std::vector<std::string>&
   Planned planned{read_facts(), {}};
   Facts& facts = planned.facts;
   const std::vector<std::string_view> words(command.begin(), command.end());
-  facts.step.starts_torchrun = is_torchrun(words);
+  facts.step.command = read_step_command(words);
   facts.task.cpus = read_cpu_mask();
   if (settings.gpus.value == GpuPolicy::shared) facts.task.hides_gpu_devices = hides_gpu_devices();
   const Inherited inherited(look_up, facts.step.id);
@@ -135,10 +135,8 @@ void set_variables(const Plan& plan, bool verbose) {
                                      : setenv(entry.name.c_str(), entry.value.c_str(), 1);
     if (result != 0) throw LaunchError("cannot set " + entry.name + ": " + std::strerror(errno));
   }
-  if (plan.rank == 0) {
-    std::fprintf(stderr, "ddp: %s\n", render_summary(plan).c_str());
-    for (const auto& note : plan.notes) std::fprintf(stderr, "ddp: note: %s\n", note.c_str());
-  }
+  if (plan.rank == 0) std::fprintf(stderr, "ddp: %s\n", render_summary(plan).c_str());
+  for (const auto& note : plan.own_notes()) std::fprintf(stderr, "ddp: note: %s\n", note.c_str());
   if (verbose) std::fprintf(stderr, "ddp: %s\n", render_task_line(plan).c_str());
 }
 

@@ -11,13 +11,11 @@ ThreadCount count_threads(const CpuFacts& cpus, std::uint32_t cpus_of_step,
       cpus_of_step == 0 ? cpus.online : std::min(cpus_of_step, std::max(cpus.online, 1U));
   std::uint64_t cores = std::max(cpus.cores, 1U);
   ThreadCount count{1, "cores of this task"};
-  if (cpus.cpus > here) {  // not bound: only a part of the mask is the step's
-    cores = std::max<std::uint64_t>(cores * here / cpus.cpus, 1);
-    count.rule = "cores of the step on this node";
-  }
-  if (cpus.cpus >= here && tasks_on_node > 1) {
-    cores /= tasks_on_node;
-    count.rule = "cores of the step on this node, shared by its tasks";
+  const std::uint64_t of_step = cpus.cpus == 0 ? 1 : cores * here / cpus.cpus;
+  if (const std::uint64_t share = of_step / std::max(tasks_on_node, 1U); share < cores) {
+    cores = share;
+    count.rule = tasks_on_node > 1 ? "cores of the step on this node, shared by its tasks"
+                                   : "cores of the step on this node";
   }
   if (ranks > 1) {
     cores /= ranks;

@@ -13,9 +13,10 @@ struct ThreadCount {
   std::string rule;           // one phrase
 };
 
-// From the task's affinity mask, which SLURM has set by now. A mask that holds all CPUs that the
-// step has on the node, with several tasks there, is no task's own: then they share it. `ranks` is
-// how many ranks the task will become (1, or torchrun's workers).
+// The cores in the task's affinity mask, which SLURM has set by now, but no more than its share of
+// those that the step has on the node: SLURM gives each task of a step equally many CPUs, so a
+// larger mask holds those of other tasks too (--cpu-bind=none, sockets, ldoms). `ranks` is how many
+// ranks the task will become (1, or torchrun's workers).
 ThreadCount count_threads(const CpuFacts& cpus, std::uint32_t cpus_of_step,
                           std::uint32_t tasks_on_node, std::uint32_t ranks);
 

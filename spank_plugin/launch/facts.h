@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "spank_plugin/launch/environment.h"
+#include "spank_plugin/launch/step_command.h"
 #include "spank_plugin/launch/tasks_per_node.h"
 
 namespace ddp::launch {
@@ -29,10 +30,12 @@ struct StepFacts {
   std::vector<std::string> component_nodes;  // node list of each component of the job, unparsed
   std::optional<std::uint32_t> rank_zero_in_map;  // index into nodes, by SLURM's process map
   std::optional<std::string> rank_zero_in_hostfile;
-  std::string reserved_ports;    // SLURM_STEP_RESV_PORTS, if they are this step's own
-  std::uint32_t restarts = 0;    // SLURM_RESTART_COUNT
-  std::string switch_map;        // see switch_map.h; empty unless srun found it out
-  bool starts_torchrun = false;  // by the command that the tasks run
+  std::string arbitrary_nodes;  // SLURM_ARBITRARY_NODELIST of the job, in its order, unparsed
+  std::string reserved_ports;   // SLURM_STEP_RESV_PORTS, if they are this step's own
+  std::optional<std::uint16_t> pmi_port;  // that another service of the step listens on
+  std::uint32_t restarts = 0;             // SLURM_RESTART_COUNT
+  std::string switch_map;                 // see switch_map.h; empty unless srun found it out
+  StepCommand command;                    // that the tasks run
 };
 
 // The CPUs that a task may run on.
@@ -68,7 +71,19 @@ struct TaskFacts {
 };
 
 // What the name of rank 0's host turned into on this node.
-enum class NameLookup { not_done, usable, only_loopback, unknown_name, timed_out };
+enum class NameLookup {
+  not_done,
+  usable,
+  only_loopback,
+  unknown_name,  // the name service says that there is no such name
+  no_answer,     // it is not reachable, or fails
+  timed_out
+};
+
+// True if nothing is known of the name, as after a lost packet: it may well lead somewhere.
+constexpr bool is_unanswered(NameLookup lookup) noexcept {
+  return lookup == NameLookup::no_answer || lookup == NameLookup::timed_out;
+}
 
 struct NodeFacts {
   NameLookup leader_lookup = NameLookup::not_done;

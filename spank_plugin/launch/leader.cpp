@@ -44,6 +44,13 @@ Leader leader_of_reordered_step(const StepFacts& step) {
     return {*step.rank_zero_in_hostfile, "host of rank 0, by the first line of the hostfile",
             "SLURM_HOSTFILE"};
   }
+  // What sbatch or salloc was given with -m arbitrary -w LIST, and what srun then goes by itself.
+  if (arbitrary && !step.arbitrary_nodes.empty()) {
+    const std::string first = expand_hostlist(step.arbitrary_nodes).front();
+    if (is_node_of(step, first)) {
+      return {first, "host of rank 0, by the job's list of nodes", "SLURM_ARBITRARY_NODELIST"};
+    }
+  }
   if (!arbitrary) {
     if (auto leader = leader_by_components(step)) return *leader;
   }
@@ -72,8 +79,9 @@ const char* describe(NameLookup lookup) {
   switch (lookup) {
     case NameLookup::only_loopback:
       return "leads to a loopback address only";
+    case NameLookup::no_answer:
     case NameLookup::timed_out:
-      return "was not answered in time by the name service";
+      return "got no answer from the name service";
     default:
       return "is unknown to the name service";
   }
@@ -109,6 +117,7 @@ Leader find_leader_address(const Facts& facts, Order order) {
   if (order == Order::slurm) check_against_own_tasks(leader, task);
   const auto lookup = node.leader_lookup;
   if (lookup == NameLookup::not_done || lookup == NameLookup::usable) return leader;
+  if (step.node_count != 1 && is_unanswered(lookup)) return leader;
   if (step.node_count == 1) {
     leader.rule = "one node, whose name " + in_quotes(leader.host) + " " + describe(lookup);
     leader.host = "127.0.0.1";

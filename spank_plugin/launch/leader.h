@@ -19,8 +19,9 @@ struct Leader {
 Leader find_leader(const StepFacts& step, Order order);
 
 // The same with the address that is usable on this node: the host's name, or 127.0.0.1 for a step
-// of one node whose name leads nowhere. Throws LaunchError if the name cannot be used on this node,
-// or if this node shows that rank 0 is elsewhere.
+// of one node whose name leads nowhere. A name of which nothing is known, because the name service
+// did not answer, is taken as it is. Throws LaunchError if the name cannot be used on this node, or
+// if this node shows that rank 0 is elsewhere.
 Leader find_leader_address(const Facts& facts, Order order);
 
 }  // namespace ddp::launch

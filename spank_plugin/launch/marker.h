@@ -1,9 +1,11 @@
 #pragma once
-// SLURM_DDP_SET=<step>:<names>:<ports>, e.g. "12.0:MASTER_ADDR,MASTER_PORT:23001-23003": which
-// variables of this environment were set by a plan, for which step, with which reserved ports.
+// SLURM_DDP_SET=<step>:<names>:<ports>, e.g.
+// "12.0:MASTER_ADDR=9c2f0a11,MASTER_PORT=03d1e7b2:23001-23003": which variables of this environment
+// were set by a plan, each with a hash of its value, for which step, with which reserved ports.
 // A step that is started from inside a task inherits them all; without this note they would look
-// as if the user had set them.
+// as if the user had set them. Whose value has changed since is the user's after all.
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,13 +15,37 @@
 
 namespace ddp::launch {
 
+// What a plan sets whoever has set it before, so that it is in no marker.
+inline constexpr std::array<const char*, 12> kRankVariables = {"RANK",
+                                                               "WORLD_SIZE",
+                                                               "LOCAL_RANK",
+                                                               "LOCAL_WORLD_SIZE",
+                                                               "NODE_RANK",
+                                                               "GROUP_RANK",
+                                                               "NNODES",
+                                                               "GROUP_WORLD_SIZE",
+                                                               "JAX_NUM_PROCESSES",
+                                                               "JAX_PROCESS_ID",
+                                                               "DDP_LOCAL_DEVICE",
+                                                               "PET_NODE_RANK"};
+
+struct MarkedVariable {
+  std::string name;
+  std::string hash;  // of its value, see hash_for_marker; empty if unknown, as of older releases
+
+  bool operator==(const MarkedVariable&) const = default;
+};
+
 struct Marker {
   std::string step;
-  std::vector<std::string> names;
+  std::vector<MarkedVariable> variables;
   std::string reserved_ports;  // as SLURM wrote them; empty if there were none
 };
 
 std::string format_marker(const Marker& marker);
+
+// Eight hexadecimal digits.
+std::string hash_for_marker(std::string_view value);
 
 // Nothing for a text that format_marker does not write: it then counts as no marker.
 std::optional<Marker> parse_marker(std::string_view text);
@@ -35,6 +61,12 @@ class Inherited {
 
   // The value that an earlier plan of this very step gave it (ddp-launch inside `srun --ddp`).
   std::optional<std::string> from_this_step(const std::string& name) const;
+
+  // True if the plan of another step, around this one, left the variable here.
+  bool is_left_over(const std::string& name) const;
+
+  // The names of all variables with the values that a plan, of whichever step, gave them.
+  std::vector<std::string> marked_names() const;
 
   // True if the variable is there at all, whoever set it.
   bool is_set(const std::string& name) const { return environment_(name).has_value(); }

@@ -33,12 +33,18 @@ std::string key_source(Launcher launcher) {
   return "getpid";
 }
 
+// Those that SLURM reserved for the step and that nobody else in it listens on, lowest first.
+std::vector<std::uint16_t> reserved_ports(const StepFacts& step) {
+  auto ports = all_ports(parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS"));
+  if (step.pmi_port) std::erase(ports, *step.pmi_port);
+  return ports;
+}
+
 }  // namespace
 
 PortChoice choose_port(const StepFacts& step, const Settings& settings) {
-  const auto reserved = parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS");
-  if (!reserved.empty()) {
-    auto ports = all_ports(reserved);
+  auto ports = reserved_ports(step);
+  if (!ports.empty()) {
     ports.resize(std::min(ports.size(), kMaxCandidates));
     return {std::move(ports), "reserved by SLURM for this step", "SLURM_STEP_RESV_PORTS"};
   }
@@ -46,17 +52,15 @@ PortChoice choose_port(const StepFacts& step, const Settings& settings) {
   const std::uint64_t count = range.last - range.first + 1U;
   PortChoice choice{{}, key_rule(step.launcher), key_source(step.launcher)};
   for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, kMaxCandidates); ++i) {
-    choice.candidates.push_back(
-        static_cast<std::uint16_t>(range.first + (step.port_key % count + i) % count));
+    const auto port = static_cast<std::uint16_t>(range.first + (step.port_key % count + i) % count);
+    if (port != step.pmi_port || count == 1) choice.candidates.push_back(port);
   }
   return choice;
 }
 
 std::vector<std::uint16_t> service_ports(const StepFacts& step, const Settings& settings,
                                          std::uint32_t count) {
-  const auto reserved = parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS");
-  if (!reserved.empty()) {
-    auto ports = all_ports(reserved);
+  if (auto ports = reserved_ports(step); !ports.empty()) {
     ports.erase(ports.begin());
     ports.resize(std::min<std::size_t>(ports.size(), count));
     return ports;

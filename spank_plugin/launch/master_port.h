@@ -17,9 +17,9 @@ struct PortChoice {
 };
 
 // From the step and the settings alone, so the same in all tasks: the ports that SLURM reserved for
-// the step, else lowest + (key mod count) of the range for computed ports. The further candidates
-// are for a step of one node, where the node may go on to the next if one is taken.
-// Throws LaunchError if SLURM_STEP_RESV_PORTS cannot be read.
+// the step, without the one that Cray's PMI listens on, else lowest + (key mod count) of the range
+// for computed ports. The further candidates are for a step of one node, where the node may go on
+// to the next if one is taken. Throws LaunchError if SLURM_STEP_RESV_PORTS cannot be read.
 PortChoice choose_port(const StepFacts& step, const Settings& settings);
 
 // Ports for services beside the leader's store (JAX's coordinator; TensorFlow's workers, one for

@@ -16,16 +16,6 @@ std::uint32_t open_mpi_number(const EnvLookup& environment, const std::string& n
   return static_cast<std::uint32_t>(*number);
 }
 
-// FNV-1a: the same on every host, unlike std::hash.
-std::uint64_t hash_of(std::string_view text) noexcept {
-  std::uint64_t hash = 14'695'981'039'346'656'037ULL;
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 1'099'511'628'211ULL;
-  }
-  return hash;
-}
-
 }  // namespace
 
 std::vector<GpuList> read_gpu_lists(const EnvLookup& environment) {

@@ -24,6 +24,13 @@ void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings)
               " leads to a loopback address only: a program that "
               "binds to that address cannot be reached by the other nodes");
   }
+  if (is_unanswered(facts.node.leader_lookup) && facts.step.node_count > 1) {
+    plan.note_of_node("the name service of " + facts.task.node_name + " did not answer for " +
+                      leader.host + ", rank 0's host" +
+                      (facts.node.leader_lookup == NameLookup::timed_out ? ", in time" : "") +
+                      "; the step goes on with the name, and if ranks do not find each other, give "
+                      "an address with --ddp=master_addr=ADDRESS");
+  }
 }
 
 void add_port(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
@@ -66,6 +73,14 @@ void add_threads(PlanBuilder& plan, const Facts& facts, const Settings& settings
   plan.suggest("OMP_NUM_THREADS", std::to_string(count.threads), count.rule, "CPU affinity");
 }
 
+// A task that may start torchrun becomes as many ranks as that has workers; without a word on that
+// it is left to torchrun, which sets OMP_NUM_THREADS=1 where nobody has set it.
+std::optional<std::uint32_t> ranks_in_task(const PlanBuilder& plan, const StepFacts& step) {
+  if (const auto workers = planned_workers(plan)) return workers;
+  if (step.command.mentions_torchrun) return std::nullopt;
+  return 1;
+}
+
 }  // namespace
 
 const PlanEntry* Plan::find(std::string_view name) const noexcept {
@@ -74,8 +89,18 @@ const PlanEntry* Plan::find(std::string_view name) const noexcept {
   return entry == entries.end() ? nullptr : &*entry;
 }
 
-Plan make_plan(const Facts& given, const Settings& settings, const Inherited& inherited) {
+std::vector<std::string> Plan::own_notes() const {
+  std::vector<std::string> own;
+  if (rank == 0) own = notes;
+  if (local_rank == 0) own.insert(own.end(), node_notes.begin(), node_notes.end());
+  return own;
+}
+
+Plan make_plan(const Facts& given, const Settings& asked, const Inherited& inherited) {
   Facts facts = given;
+  Settings settings = asked;
+  std::string no_order;  // why the site's cannot be had
+  settings.order.value = possible_order(facts.step, asked.order, no_order);
   const RankNumbers numbers = number_task(facts.step, facts.task, settings.order.value);
   Plan plan;
   plan.step = facts.step.id;
@@ -86,6 +111,11 @@ Plan make_plan(const Facts& given, const Settings& settings, const Inherited& in
   plan.task_count = facts.step.task_count;
   plan.node_count = facts.step.node_count;
   PlanBuilder builder(plan, inherited);
+  if (!no_order.empty()) {
+    builder.note(
+        "the ranks keep SLURM's numbers, although plugstack.conf asks for another order: " +
+        no_order);
+  }
   add_gpus(builder, facts, settings);
   if (plan.mode == Mode::rank) add_ranks(builder, facts, numbers, settings);
   add_leader(builder, facts, settings);
@@ -96,8 +126,10 @@ Plan make_plan(const Facts& given, const Settings& settings, const Inherited& in
   } else {
     add_jax(builder, facts, numbers, settings);
     if (settings.tf_config.value) add_tf_config(builder, facts, numbers, settings);
-    add_threads(builder, facts, settings, 1);
+    add_torchrun_beside_ranks(builder, facts, numbers, settings);
+    add_threads(builder, facts, settings, ranks_in_task(builder, facts.step));
   }
+  note_launchers(builder, facts);
   for (const auto& entry : facts.fabric.entries) builder.add(entry);
   for (const auto& warning : facts.fabric.warnings) builder.note(warning);
   plan.remarks = facts.fabric.remarks;

@@ -54,9 +54,17 @@ std::string PlanBuilder::value_of(const std::string& name) const {
   return entry == nullptr ? "" : entry->value;
 }
 
+void PlanBuilder::remove_left_over(const std::string& name, std::string rule) {
+  if (inherited_.is_left_over(name)) remove(name, std::move(rule));
+}
+
 void PlanBuilder::set_marker(const StepFacts& step) {
-  set(variable::kMarker, format_marker({step.id, marked_, step.reserved_ports}),
-      "what this plan set, for steps inside this one", "this plan");
+  Marker marker{step.id, {}, step.reserved_ports};
+  for (const auto& name : marked_) {
+    marker.variables.push_back({name, hash_for_marker(value_of(name))});
+  }
+  set(variable::kMarker, format_marker(marker), "what this plan set, for steps inside this one",
+      "this plan");
 }
 
 }  // namespace ddp::launch

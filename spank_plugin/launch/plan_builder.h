@@ -55,7 +55,13 @@ class PlanBuilder {
   // Takes away a variable that is there and must not be.
   void remove(const std::string& name, std::string rule);
 
+  // The same, if it was set by the plan of a step around this one.
+  void remove_left_over(const std::string& name, std::string rule);
+
   void note(std::string text) { plan_.notes.push_back(std::move(text)); }
+  void note_of_node(std::string text) { plan_.node_notes.push_back(std::move(text)); }
+
+  Mode mode() const noexcept { return plan_.mode; }
 
   // The value that the plan has for a variable so far, the user's if it was kept; "" for none.
   std::string value_of(const std::string& name) const;

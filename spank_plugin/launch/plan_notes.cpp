@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "spank_plugin/launch/gpu_view.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/switch_map.h"
 #include "spank_plugin/launch/text.h"
@@ -71,7 +72,33 @@ void note_switch(PlanBuilder& plan, const Facts& facts, Order order) {
             ", but SLURM_TOPOLOGY_ADDR says " + in_quotes(task.switch_address));
 }
 
+// One task on the node, and several GPUs that it sees.
+void note_gpus_of_single_task(PlanBuilder& plan, const Facts& facts) {
+  if (plan.mode() != Mode::rank || facts.task.local_task_count != 1) return;
+  const auto visible = view_gpus(facts.task, facts.node).visible.value_or(0);
+  if (visible < 2) return;
+  const std::string gpus = std::to_string(visible);
+  const bool has_workers = !plan.value_of("PET_NPROC_PER_NODE").empty();
+  plan.note("one task on this node sees " + gpus + " GPUs, and a rank uses one; " +
+            (has_workers ? "a torchrun that the task starts will run " +
+                               plan.value_of("PET_NPROC_PER_NODE") +
+                               " workers, anything else should be started as one task per GPU"
+                         : std::string("start one task per GPU")) +
+            " (--ntasks-per-node=" + gpus + ")");
+}
+
 }  // namespace
+
+void note_launchers(PlanBuilder& builder, const Facts& facts) {
+  const auto& step = facts.step;
+  if (!step.command.other_launcher.empty() && step.task_count > 1) {
+    builder.note(step.command.other_launcher +
+                 " starts processes by itself and does not know of the step's other tasks: start "
+                 "the script itself, one task per GPU (srun --ddp --ntasks-per-node=GPUS python "
+                 "SCRIPT)");
+  }
+  note_gpus_of_single_task(builder, facts);
+}
 
 void add_notes(PlanBuilder& builder, const Plan& plan, const Facts& facts, Order order) {
   if (plan.mode == Mode::rank && order == Order::slurm) {

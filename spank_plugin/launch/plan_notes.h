@@ -8,4 +8,8 @@ namespace ddp::launch {
 // Adds the notes to a plan that has its variables. `plan` is what `builder` builds.
 void add_notes(PlanBuilder& builder, const Plan& plan, const Facts& facts, Order order);
 
+// About a single task on each node: GPUs that nobody may use, and frameworks' launchers that know
+// nothing of the other nodes.
+void note_launchers(PlanBuilder& builder, const Facts& facts);
+
 }  // namespace ddp::launch

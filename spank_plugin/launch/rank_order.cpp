@@ -45,6 +45,17 @@ std::vector<std::uint32_t> node_order(const StepFacts& step, Order order) {
   return nodes;
 }
 
+Order possible_order(const StepFacts& step, const Chosen<Order>& asked, std::string& reason) {
+  if (asked.origin != Origin::site) return asked.value;
+  try {
+    static_cast<void>(node_order(step, asked.value));
+    return asked.value;
+  } catch (const LaunchError& error) {
+    reason = error.what();
+    return Order::slurm;
+  }
+}
+
 RankNumbers number_task(const StepFacts& step, const TaskFacts& task, Order order) {
   if (order == Order::slurm || step.node_count == 1) {
     return {task.rank, task.node_rank, "number of this task in the step",

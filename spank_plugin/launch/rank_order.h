@@ -16,6 +16,10 @@ namespace ddp::launch {
 // affair. Throws LaunchError where the order cannot be had, saying why.
 std::vector<std::uint32_t> node_order(const StepFacts& step, Order order);
 
+// The order that was asked for. One that only plugstack.conf asks for is no reason to end a step:
+// if it cannot be had, Order::slurm, and `reason` says why.
+Order possible_order(const StepFacts& step, const Chosen<Order>& asked, std::string& reason);
+
 struct RankNumbers {
   std::uint32_t rank = 0;
   std::optional<std::uint32_t> node_rank;  // nothing if unknown (mpirun over several hosts)

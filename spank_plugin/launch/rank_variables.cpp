@@ -13,19 +13,21 @@ struct RankSources {
   const char* local_rank;
   const char* local_size;
   const char* node_rank;
+  const char* nodes;
 };
 
 RankSources rank_sources(Launcher launcher) {
   switch (launcher) {
     case Launcher::slurm:
-      return {"SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"};
+      return {"SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID",
+              "SLURM_STEP_NUM_NODES"};
     case Launcher::open_mpi:
       return {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-              "OMPI_COMM_WORLD_LOCAL_SIZE"};
+              "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"};
     case Launcher::none:
       break;
   }
-  return {"no launcher", "no launcher", "no launcher", "no launcher"};
+  return {"no launcher", "no launcher", "no launcher", "no launcher", "no launcher"};
 }
 
 void add_local_rank(PlanBuilder& plan, const Facts& facts, const GpuView& gpus,
@@ -95,6 +97,11 @@ void add_ranks(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers
   if (!numbers.node_rank) {
     plan.note("NODE_RANK and GROUP_RANK are not set: mpirun does not number its hosts");
     return;
+  }
+  if (step.node_count != 0) {
+    const std::string nodes = std::to_string(step.node_count);
+    plan.set("NNODES", nodes, "nodes of the step", from.nodes);
+    plan.set("GROUP_WORLD_SIZE", nodes, "same as NNODES (torchrun's name)", from.nodes);
   }
   const std::string node_rank = std::to_string(*numbers.node_rank);
   plan.set("NODE_RANK", node_rank, "number of this node in the step", from.node_rank);

@@ -13,10 +13,7 @@ std::string count_of(std::uint32_t count, const std::string& noun) {
 
 // Foreign values can hold anything; a terminal shall not obey them.
 std::string printable(const std::string& text) {
-  std::string shown = text;
-  std::replace_if(
-      shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return shown;
+  return launch::printable(text, text.size());
 }
 
 std::string reason_for(const Plan& plan, const std::string& name) {
@@ -76,7 +73,9 @@ std::string render_table(const Plan& plan) {
             printable(entry.rule));
   }
   if (!plan.fabric.empty()) table += printable(plan.fabric) + "\n";
-  for (const auto& note : plan.notes) table += "note: " + printable(note) + "\n";
+  for (const auto* notes : {&plan.notes, &plan.node_notes}) {
+    for (const auto& note : *notes) table += "note: " + printable(note) + "\n";
+  }
   for (const auto& remark : plan.remarks) table += "left alone: " + printable(remark) + "\n";
   return table;
 }

@@ -20,6 +20,7 @@ std::string render_json(const Plan& plan) {
                                  {"removed", entry.removed}});
   }
   json["notes"] = plan.notes;
+  for (const auto& note : plan.node_notes) json["notes"].push_back(note);
   json["remarks"] = plan.remarks;
   json["fabric"] = plan.fabric;
   // Values may hold bytes that are no UTF-8: replace them rather than throw.

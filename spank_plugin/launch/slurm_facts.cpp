@@ -5,6 +5,7 @@
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/marker.h"
+#include "spank_plugin/launch/port_ranges.h"
 #include "spank_plugin/launch/process_map.h"
 #include "spank_plugin/launch/text.h"
 
@@ -73,12 +74,26 @@ void read_rank_zero_hints(const EnvLookup& environment, StepFacts& step) {
                         optional_number(environment, variable::kComponents, 1) > 1;
   if (step.has_components) step.component_nodes = read_component_nodes(environment);
   step.rank_zero_in_hostfile = environment(variable::kRankZeroHost);
+  step.arbitrary_nodes = environment("SLURM_ARBITRARY_NODELIST").value_or("");
   // The map is this step's own only if this step uses PMIx; else it is inherited from one around
   // it.
   const auto map = environment("SLURM_PMIX_MAPPING_SERV");
   if (map && environment("SLURM_MPI_TYPE").value_or("").starts_with("pmix")) {
     step.rank_zero_in_map = node_of_rank_zero(*map, step.task_count, step.node_count);
   }
+}
+
+// SLURM's mpi/cray_shasta gives the first of the reserved ports to Cray's PMI, for its control
+// connections. The variable that says so may be one of a step around this one, so the rule is
+// first.
+std::optional<std::uint16_t> read_pmi_port(const EnvLookup& environment, const StepFacts& step) {
+  const auto reserved = parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS");
+  if (!reserved.empty() && environment("SLURM_MPI_TYPE").value_or("").starts_with("cray_shasta")) {
+    return reserved.front().first;
+  }
+  const auto told = parse_decimal(environment("PMI_CONTROL_PORT").value_or(""), 65'535);
+  if (!told) return std::nullopt;
+  return static_cast<std::uint16_t>(*told);
 }
 
 std::vector<std::uint32_t> parse_task_ids(std::string_view text) {
@@ -140,6 +155,7 @@ StepFacts read_slurm_step(const EnvLookup& environment) {
   if (Inherited(environment, step.id).are_ports_of_another_step(step.reserved_ports)) {
     step.reserved_ports.clear();
   }
+  step.pmi_port = read_pmi_port(environment, step);
   return step;
 }
 

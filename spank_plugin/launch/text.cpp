@@ -68,6 +68,23 @@ bool is_host_or_address(std::string_view text) noexcept {
   });
 }
 
+std::uint64_t hash_of(std::string_view text) noexcept {
+  std::uint64_t hash = 14'695'981'039'346'656'037ULL;
+  for (const char c : text) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 1'099'511'628'211ULL;
+  }
+  return hash;
+}
+
+std::string printable(std::string_view text, std::size_t limit) {
+  std::string shown(text.substr(0, limit));
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  if (text.size() > limit) shown += "...";
+  return shown;
+}
+
 std::string endpoint(std::string_view host, std::string_view port) {
   const bool is_v6 = host.find(':') != std::string_view::npos && !host.starts_with("[");
   std::string text(is_v6 ? "[" : "");

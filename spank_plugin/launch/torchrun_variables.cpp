@@ -15,10 +15,6 @@ bool has_one_task_per_node(const StepFacts& step) {
   return step.task_count == step.node_count;
 }
 
-std::string_view base_name(std::string_view path) noexcept {
-  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
-}
-
 // c10d where the number of agents may change, which a static rendezvous cannot do.
 void add_backend(PlanBuilder& plan, const Settings& settings) {
   const std::string nodes = plan.value_of("PET_NNODES");
@@ -61,7 +57,8 @@ void add_workers(PlanBuilder& plan, const Facts& facts) {
   if (gpus.visible && *gpus.visible > 0) {
     plan.suggest("PET_NPROC_PER_NODE", std::to_string(*gpus.visible), "one worker for each GPU",
                  gpus.source);
-  } else if (!plan.keep_if_users("PET_NPROC_PER_NODE")) {
+  } else if (!plan.keep_if_users("PET_NPROC_PER_NODE") &&
+             (plan.mode() == Mode::torchrun || facts.step.command.mentions_torchrun)) {
     plan.note(
         "torchrun starts one worker per node unless told otherwise: SLURM gave no GPUs to count; "
         "set PET_NPROC_PER_NODE, or say --nproc_per_node");
@@ -70,25 +67,13 @@ void add_workers(PlanBuilder& plan, const Facts& facts) {
 
 }  // namespace
 
-bool is_torchrun(std::span<const std::string_view> command) noexcept {
-  if (command.empty()) return false;
-  if (base_name(command[0]) == "torchrun") return true;
-  if (!base_name(command[0]).starts_with("python")) return false;
-  for (std::size_t i = 1; i < command.size() && command[i].starts_with("-"); ++i) {
-    if (command[i] == "-m") {
-      return i + 1 < command.size() && (command[i + 1] == "torch.distributed.run" ||
-                                        command[i + 1] == "torch.distributed.launch");
-    }
-  }
-  return false;
-}
-
 Mode choose_mode(const StepFacts& step, const Settings& settings) {
   const bool possible = has_one_task_per_node(step);
   if (settings.mode.value != Mode::torchrun) {
-    return settings.mode.value == Mode::automatic && possible && step.starts_torchrun
-               ? Mode::torchrun
-               : Mode::rank;
+    const bool is_agent =
+        step.command.is_torchrun && !(step.command.is_for_each_node && step.node_count > 1);
+    return settings.mode.value == Mode::automatic && possible && is_agent ? Mode::torchrun
+                                                                          : Mode::rank;
   }
   if (possible) return Mode::torchrun;
   throw LaunchError(
@@ -98,13 +83,15 @@ Mode choose_mode(const StepFacts& step, const Settings& settings) {
       " nodes; use srun --ntasks-per-node=1");
 }
 
-void add_torchrun(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
-                  const Settings& settings) {
-  // Frameworks that find RANK believe that they are a rank already; the workers get their own.
-  for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
-                           "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE"}) {
-    plan.remove(name, "torchrun's workers get their own");
-  }
+namespace {
+
+constexpr std::array<const char*, 10> kTorchrunVariables = {
+    "PET_NNODES",      "PET_NODE_RANK",     "PET_NPROC_PER_NODE", "PET_RDZV_BACKEND",
+    "PET_RDZV_ID",     "PET_RDZV_ENDPOINT", "PET_RDZV_CONF",      "PET_LOCAL_ADDR",
+    "PET_MASTER_ADDR", "PET_MASTER_PORT"};
+
+void add_options(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
+                 const Settings& settings) {
   plan.suggest("PET_NNODES", std::to_string(facts.step.node_count), "nodes of the step",
                "SLURM_STEP_NUM_NODES");
   plan.set("PET_NODE_RANK", std::to_string(numbers.rank), "one task per node: its rank",
@@ -117,6 +104,36 @@ void add_torchrun(PlanBuilder& plan, const Facts& facts, const RankNumbers& numb
   plan.suggest("PET_RDZV_ID", id, "job, step and restart", "SLURM_JOB_ID, SLURM_STEP_ID");
   if (plan.value_of("PET_RDZV_BACKEND") == "c10d") return add_c10d(plan, facts, numbers);
   add_static(plan);
+}
+
+}  // namespace
+
+void add_torchrun(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
+                  const Settings& settings) {
+  // Frameworks that find RANK believe that they are a rank already; the workers get their own.
+  for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+                           "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE"}) {
+    plan.remove(name, "torchrun's workers get their own");
+  }
+  add_options(plan, facts, numbers, settings);
+}
+
+void add_torchrun_beside_ranks(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
+                               const Settings& settings) {
+  const auto& step = facts.step;
+  const bool may_be_agent = settings.mode.value == Mode::automatic &&
+                            step.launcher == Launcher::slurm && has_one_task_per_node(step);
+  const bool is_for_each_node = step.command.is_for_each_node && step.node_count > 1;
+  if (may_be_agent && !is_for_each_node) return add_options(plan, facts, numbers, settings);
+  // Those of a step around this one would make a torchrun in here wait for that step's nodes.
+  for (const auto* name : kTorchrunVariables) {
+    plan.remove_left_over(name, "left over from the step around this one");
+  }
+  if (may_be_agent) {
+    plan.note("torchrun with --standalone or --nnodes=1 trains on each of the " +
+              std::to_string(step.node_count) +
+              " nodes by itself; without it all nodes train together");
+  }
 }
 
 std::optional<std::uint32_t> planned_workers(const PlanBuilder& plan) {

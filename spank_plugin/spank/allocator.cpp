@@ -1,12 +1,40 @@
 // S_CTX_ALLOCATOR: salloc and sbatch. SLURM itself carries the option to every srun inside; what
-// is left to do is to find a mistake now rather than when the job has waited for its turn.
+// is left to do is to find a mistake now rather than when the job has waited for its turn, and, in
+// a task of a planned step, to keep that step's ranks out of the new job.
+#include <cstdlib>
+
+#include "spank_plugin/launch/marker.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/option.h"
 
 namespace ddp::spank {
 
+namespace {
+
+// The new job's script inherits the environment of sbatch, and its steps that of the script.
+void forget_step_around() {
+  const launch::Inherited inherited(
+      [](const std::string& name) -> std::optional<std::string> {
+        const char* value = std::getenv(name.c_str());
+        if (value == nullptr) return std::nullopt;
+        return value;
+      },
+      "");
+  if (!inherited.is_set(launch::variable::kMarker)) return;
+  for (const auto& name : inherited.marked_names()) unsetenv(name.c_str());
+  for (const auto* name : launch::kRankVariables) unsetenv(name);
+  for (const auto* name :
+       {launch::variable::kMarker, launch::variable::kSettings, launch::variable::kRankZeroHost,
+        launch::variable::kComponents, launch::variable::kSwitchMap}) {
+    unsetenv(name);
+  }
+}
+
+}  // namespace
+
 void allocator_after_options(const PluginState& state) {
   static_cast<void>(resolve_settings(state));
+  forget_step_around();
 }
 
 }  // namespace ddp::spank

@@ -1,5 +1,6 @@
 #pragma once
-// The plugin's messages. All start with "ddp: ", so that a user knows whose they are.
+// The plugin's messages. All start with "ddp: ", so that a user knows whose they are, and are one
+// line of printable ASCII, whatever they quote.
 
 #include <string>
 

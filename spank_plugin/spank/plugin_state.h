@@ -28,6 +28,7 @@ struct PlannedStep {
   // task, by rules of their own (enroot's hook for PyTorch images: one port per job); --ddp is to
   // decide.
   std::map<std::string, std::optional<std::string>> rendezvous;
+  bool has_thread_count = false;  // OMP_NUM_THREADS was set before the tasks were forked
 };
 
 struct PluginState {

@@ -14,7 +14,7 @@
 #include "spank_plugin/launch/launcher_daemon.h"
 #include "spank_plugin/launch/plan.h"
 #include "spank_plugin/launch/render.h"
-#include "spank_plugin/launch/torchrun_variables.h"
+#include "spank_plugin/launch/step_command.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/step_key.h"
@@ -50,7 +50,7 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   planned.settings = launch::decode_settings(settings);
   planned.was_asked_for = planned.settings.is_asked_for();
   planned.step = launch::read_slurm_step(environment.lookup());
-  planned.step.starts_torchrun = launch::is_torchrun(command);
+  planned.step.command = launch::read_step_command(command);
   const launch::Inherited inherited(environment.lookup(), planned.step.id);
   // Nodes of a step of several components cannot know here that they are alone.
   planned.node =
@@ -60,11 +60,22 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   for (const auto* name : {"MASTER_ADDR", "MASTER_PORT"}) {
     planned.rendezvous[name] = environment.get(name);
   }
+  planned.has_thread_count = environment.get("OMP_NUM_THREADS").has_value();
+}
+
+// enroot's hook for PyTorch images sets OMP_NUM_THREADS=1 in every step of more tasks than nodes:
+// that is neither the user's choice nor the image's.
+bool is_thread_count_of_hook(const PlannedStep& planned, const launch::EnvLookup& task) {
+  return !planned.has_thread_count && task("OMP_NUM_THREADS") == "1" &&
+         task("PYTORCH_VERSION").has_value();
 }
 
 // The task's environment, with the user's own rendezvous in it.
 launch::EnvLookup lookup_for_task(const PlannedStep& planned, const TaskEnvironment& environment) {
   return [&planned, lookup = environment.lookup()](const std::string& name) {
+    if (name == "OMP_NUM_THREADS" && is_thread_count_of_hook(planned, lookup)) {
+      return std::optional<std::string>();
+    }
     const auto found = planned.rendezvous.find(name);
     return found == planned.rendezvous.end() ? lookup(name) : found->second;
   };
@@ -103,10 +114,8 @@ void write_all(int fd, std::string_view text) {
 
 void announce(const launch::Plan& plan, bool verbose) {
   std::string text;
-  if (plan.rank == 0) {
-    text += "ddp: " + render_summary(plan) + "\n";
-    for (const auto& note : plan.notes) text += "ddp: note: " + note + "\n";
-  }
+  if (plan.rank == 0) text += "ddp: " + render_summary(plan) + "\n";
+  for (const auto& note : plan.own_notes()) text += "ddp: note: " + note + "\n";
   if (verbose) text += "ddp: " + render_task_line(plan) + "\n";
   write_all(STDERR_FILENO, text);
 }

@@ -58,14 +58,25 @@ void tell_switches() {
   if (!map.empty()) tell_nodes(variable::kSwitchMap, map);
 }
 
+// What only the site asks for must not end a step: without a map the tasks keep SLURM's order.
+void tell_switches_for(const launch::Chosen<launch::Order>& order) {
+  if (order.value != launch::Order::by_switch) return;
+  try {
+    tell_switches();
+  } catch (const launch::LaunchError& error) {
+    if (order.origin != launch::Origin::site) throw;
+    log_line(error.what());
+  }
+}
+
 // True if a step around this srun, of the same job, told its tasks how many there are on a node.
 bool is_told_tasks_per_node() {
   const char* text = std::getenv(variable::kMarker);
   const char* job = std::getenv("SLURM_JOB_ID");
   const auto marker = text == nullptr ? std::nullopt : launch::parse_marker(text);
   if (!marker || job == nullptr || !marker->step.starts_with(std::string(job) + ".")) return false;
-  return std::find(marker->names.begin(), marker->names.end(), variable::kTasksPerNode) !=
-         marker->names.end();
+  return std::any_of(marker->variables.begin(), marker->variables.end(),
+                     [](const auto& marked) { return marked.name == variable::kTasksPerNode; });
 }
 
 }  // namespace
@@ -87,7 +98,7 @@ void srun_after_options(PluginState& state) {
       for (const auto& problem : state.site_problems) log_error(problem);
     }
     tell_rank_zero_host();
-    if (settings.order.value == launch::Order::by_switch) tell_switches();
+    tell_switches_for(settings.order);
     tell_nodes(variable::kComponents, std::to_string(state.components));
     tell_nodes(variable::kSettings, encode_settings(settings));
     draw_step_key();

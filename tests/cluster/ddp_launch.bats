@@ -91,6 +91,47 @@ setup() {
   [ "$first" != "$second" ]
 }
 
+# One of two nodes with a task each, in a step whose rank 0 is on $1.
+on_node() { # LEADER NUMBER COMMAND...
+  local leader=$1 number=$2
+  shift 2
+  env SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 "SLURM_STEP_NODELIST=$leader,other.test" \
+    "SLURM_STEP_TASKS_PER_NODE=1(x2)" "SLURM_PROCID=$number" SLURM_LOCALID=0 "SLURM_NODEID=$number" "SLURM_GTIDS=$number" "$@"
+}
+
+with_fake_dns() {
+  local rc=0
+  with-fake-dns "$@" || rc=$?
+  ((rc != 75)) || skip "no namespaces for an ordinary user here"
+  return "$rc"
+}
+
+@test "a name server that loses the first packet of every question delays the step, and no more" {
+  both() {
+    on_node lost.test 0 ddp-launch rendezvous & local first=$!
+    on_node lost.test 1 ddp-launch rendezvous
+    wait "$first"
+  }
+  export -f both on_node
+  with_fake_dns bash -ec both >out 2>err
+  cat out err
+  [ "$(grep -c 'of 2: sum 1' out)" -eq 2 ]
+  grep -q 'ddp: 2 ranks on 2 nodes; MASTER_ADDR=lost.test' err
+  ! grep -q 'name service' err
+}
+
+@test "a name server that fails is noted, a name that it denies is an error" {
+  export SLURMD_NODENAME=other.test
+  ask() { on_node "$1" 1 ddp-launch --ddp fabric=off printenv MASTER_ADDR; }
+  export -f ask on_node
+  with_fake_dns bash -c 'ask broken.test' >out 2>err
+  [ "$(cat out)" = broken.test ]
+  grep -q 'ddp: note: the name service of other.test did not answer for broken.test' err
+  run with_fake_dns bash -c 'ask unknown.test'
+  [ "$status" -eq 1 ]
+  [[ $output == *"'unknown.test', is unknown to the name service on this node"* ]]
+}
+
 @test "a full disk is an error, not an empty plan" {
   run bash -c 'ddp-launch explain >/dev/full'
   [ "$status" -eq 1 ]

@@ -479,15 +479,47 @@ use_plugin_arguments() {
   [[ $output == *"ddp: no variable is set, because cannot tell which node runs rank 0"* ]]
 }
 
+# From now on node1 and node2 know node1 by a name server only, which each of them runs by itself.
+use_name_server() { # [arguments of fake-dns]
+  local namespace
+  cp "$state/hosts" hosts.saved
+  cp "$state/resolv.conf" resolv.saved
+  # In place: each node has these very files over its own.
+  grep -v ' node1$' hosts.saved >"$state/hosts"
+  echo nameserver 127.0.0.77 >"$state/resolv.conf"
+  mkfifo ends
+  exec 9<>ends # the servers end with their standard input, and that with this file
+  for namespace in $(ip netns list | awk '$1 ~ /node[12]$/ { print $1 }'); do
+    nsenter --net="/run/netns/$namespace" fake-dns "$@" <ends >"listens.$namespace" 3>&- &
+    name_servers+=($!)
+    wait_until 10 test -s "listens.$namespace"
+  done
+}
+
+restore_names() {
+  cat hosts.saved >"$state/hosts"
+  cat resolv.saved >"$state/resolv.conf"
+  exec 9>&-
+  kill "${name_servers[@]}"
+  rm ends
+}
+
+@test "a name server that loses the first packet of every question: the ranks meet all the same" {
+  [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
+  use_name_server --lose "node1=$(awk '$2 == "node1" { print $1 }' "$state/hosts")"
+  run srun --ddp -N2 -n2 -w 'node[1-2]' rendezvous
+  restore_names
+  [ "$status" -eq 0 ]
+  [ "$(grep -c 'of 2: sum 1' <<<"$output")" -eq 2 ]
+}
+
 @test "a leader whose name is unknown is reported, not waited for" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
-  cp "$state/hosts" hosts.saved
-  # In place: each node has this very file over its /etc/hosts.
-  grep -v ' node1$' hosts.saved >"$state/hosts"
+  use_name_server
   run srun --ddp -N2 -n2 -w 'node[1-2]' record-task
   local multi=$status said=$output
   run srun --ddp -N1 -n2 -w node1 rendezvous
-  cat hosts.saved >"$state/hosts"
+  restore_names
   [ "$multi" -ne 0 ]
   [[ $said == *"node1"*"is unknown to the name service"*"--ddp=master_addr=ADDRESS"* ]]
   [ -z "$(ls "$RECORDS")" ]

@@ -57,10 +57,10 @@ NameAnswer decode(std::string_view message) {
                                    const std::string& name) noexcept {
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    NameAnswer answer{NameLookup::unknown_name, {}};
+    NameAnswer answer{NameLookup::no_answer, {}};
     try {
       answer = resolver(name);
-    } catch (...) {  // nothing to tell but that the name is not known
+    } catch (...) {  // nothing to tell
     }
     const std::string message = encode(answer);
     const bool told = write(answer_end, message.data(), message.size()) > 0;
@@ -94,8 +94,12 @@ NameAnswer resolve(const std::string& name) {
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0)
-    return {NameLookup::unknown_name, {}};
+  const int result = getaddrinfo(name.c_str(), nullptr, &hints, &found);
+  if (result != 0) {
+    // Only these two are answers; the others say that the name service is down or overloaded.
+    const bool is_answer = result == EAI_NONAME || result == EAI_NODATA;
+    return {is_answer ? NameLookup::unknown_name : NameLookup::no_answer, {}};
+  }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
   NameAnswer answer{NameLookup::only_loopback, {}};
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {

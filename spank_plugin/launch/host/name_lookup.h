@@ -18,7 +18,8 @@ struct NameAnswer {
 // How a name is resolved; runs in a child process. Only another one than the default in tests.
 using Resolver = std::function<NameAnswer(const std::string& name)>;
 
-// getaddrinfo: usable if any address is outside 127.0.0.0/8 and ::1.
+// getaddrinfo: usable if any address is outside 127.0.0.0/8 and ::1; unknown_name only if the name
+// service says so, no_answer for all its other errors.
 NameAnswer resolve(const std::string& name);
 
 // The same in a child process that is killed when the limit is over: name services can hang for a

@@ -5,12 +5,15 @@
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
+#include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
 
-constexpr std::chrono::seconds kLookupLimit{5};
+// glibc asks a second time after 5 seconds (resolv.conf(5), timeout:5) and gives up after 10: with
+// less, one lost packet would look like a dead name service.
+constexpr std::chrono::seconds kLookupLimit{12};
 
 bool derives_port(const Settings& settings, const Inherited& inherited) {
   return !settings.master_port && !inherited.gives("MASTER_PORT");
@@ -33,7 +36,9 @@ void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& set
   const bool wants_addresses = settings.fabric.value != "off" && step.node_count != 1;
   const auto given = given_address(settings, inherited);
   if (given && (!wants_addresses || !is_host_or_address(*given))) return;
-  const std::string host = given ? *given : find_leader(step, settings.order.value).host;
+  std::string no_order;  // the plan says it
+  const std::string host =
+      given ? *given : find_leader(step, possible_order(step, settings.order, no_order)).host;
   NameAnswer answer = look_up_name(host, kLookupLimit);
   if (!given) facts.leader_lookup = answer.lookup;
   facts.leader_addresses = std::move(answer.addresses);

@@ -181,6 +181,11 @@ TEST(Threads, AreTheCoresOfTheTask) {
       {{4, 4, 4}, 4, 9, 1, 1, "never less than one"},
       {{64, 64, 64}, 0, 8, 1, 8, "unknown how many the step has: the whole node"},
       {{16, 16, 64}, 16, 1, 4, 4, "shared by torchrun's workers"},
+      {{64, 64, 128}, 128, 8, 1, 16, "--cpu-bind=sockets: four tasks in each mask"},
+      {{32, 32, 128}, 128, 16, 1, 8, "--cpu-bind=ldoms: four tasks in each mask"},
+      {{128, 64, 256}, 256, 8, 1, 16, "the same with two hardware threads for each core"},
+      {{16, 16, 128}, 128, 8, 1, 16, "masks that do not meet lose nothing"},
+      {{8, 8, 128}, 128, 8, 1, 8, "smaller than its share: bound so by the user"},
       {{0, 0, 0}, 0, 1, 1, 1, "a kernel that tells nothing"},
   };
   for (const auto& c : kCases) {

@@ -30,6 +30,7 @@ using ddp::launch::FakeSlurm;
 int transcript = -1;
 const FakeSlurm* current = nullptr;
 spank_opt_cb_f callback = nullptr;
+bool in_task = false;
 unsigned allocations_left = 0;  // 0: all succeed
 
 void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
@@ -109,7 +110,9 @@ spank_err_t spank_option_register(spank_t /*spank*/, struct spank_option* option
 spank_err_t spank_getenv(spank_t /*spank*/, const char* name, char* buffer, int length) {
   if (current->getenv_result != ESPANK_SUCCESS)
     return static_cast<spank_err_t>(current->getenv_result);
-  const auto found = current->variables.find(name);
+  const auto& own = in_task ? current->task_variables : current->variables;
+  auto found = own.find(name);
+  if (found == own.end()) found = current->variables.find(name);
   if (found == current->variables.end()) return static_cast<spank_err_t>(ESPANK_ENV_NOEXIST);
   if (found->second.size() >= static_cast<std::size_t>(length))
     return static_cast<spank_err_t>(ESPANK_NOSPACE);
@@ -191,7 +194,11 @@ using EntryPoint = int (*)(spank_t, int, char**);
   call("slurm_spank_init_post_opt");
   if (slurm.context == S_CTX_REMOTE) {
     call("slurm_spank_user_init");
+    in_task = true;
     call("slurm_spank_task_init");
+  }
+  for (const auto& name : slurm.shown) {
+    if (const char* value = getenv(name.c_str())) say("has %s=%s", name.c_str(), value);
   }
   if (const char* settings = getenv(variable::kSettings)) say("settings %s", settings);
   if (const char* tasks = getenv(variable::kTasksPerNode)) say("tasks per node %s", tasks);

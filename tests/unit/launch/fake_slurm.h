@@ -17,13 +17,15 @@ struct FakeSlurm {
   std::uint32_t step_id = 0;
   std::string release_major;  // that of the headers, unless a test says otherwise
   std::string release_minor;
-  Variables variables;  // of the step; the tests' own process environment is srun's
+  Variables variables;       // of the step; the tests' own process environment is srun's
+  Variables task_variables;  // what other plugins put over them in each task, before ours
   std::vector<std::string> command = {"python", "train.py"};
   std::vector<std::string> plugin_arguments;
   int getenv_result = ESPANK_SUCCESS;  // anything else: for every variable
   int setenv_result = ESPANK_SUCCESS;
   int item_result = ESPANK_SUCCESS;
   bool refuses_option = false;
+  std::vector<std::string> shown;  // variables of the process to show at the end: "has RANK=3"
 
   FakeSlurm();
 };

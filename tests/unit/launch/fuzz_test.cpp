@@ -154,7 +154,7 @@ TEST(Fuzz, EncodedSettings) {
 }
 
 TEST(Fuzz, Marker) {
-  fuzz({"12.0:MASTER_ADDR,MASTER_PORT:23001-23003", "1.1::"}, [](const std::string& text) {
+  fuzz({"12.0:MASTER_ADDR=0a1b2c3d,MASTER_PORT:23001-23003", "1.1::"}, [](const std::string& text) {
     const auto marker = parse_marker(text);
     if (marker) {
       EXPECT_EQ(format_marker(*marker), text);

@@ -50,7 +50,7 @@ TEST(NameLookupTest, SurvivesAResolverThatCrashesOrThrows) {
   };
   EXPECT_EQ(lookup([](const std::string&) -> NameAnswer { _exit(3); }), NameLookup::not_done);
   EXPECT_EQ(lookup([](const std::string&) -> NameAnswer { throw std::runtime_error("x"); }),
-            NameLookup::unknown_name);
+            NameLookup::no_answer);
 }
 
 TEST(NameLookupTest, TellsTheAddressesThatOtherNodesCanUse) {

@@ -34,6 +34,20 @@ TEST(Leader, AHostfileOfAnotherStepIsNotBelieved) {
   EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "elsewhere"}})), HasSubstr("cannot tell"));
 }
 
+TEST(Leader, OfAnArbitraryJobIsTheFirstOfItsList) {
+  const Variables list = {
+      {"SLURM_ARBITRARY_NODELIST", "p2,p1"}, {"SLURM_GTIDS", "0,2"}, {"SLURM_PROCID", "0"}};
+  EXPECT_EQ(error_of(arbitrary(list)), "leader p2");
+  EXPECT_EQ(
+      error_of(arbitrary(merged(list, {{"SLURM_ARBITRARY_NODELIST", "q9,p2"}}))).substr(0, 11),
+      "cannot tell")
+      << "of another job";
+  EXPECT_THAT(error_of(arbitrary(merged(list, {{"SLURM_GTIDS", "2,3"}, {"SLURM_PROCID", "2"}}))),
+              HasSubstr("p2 does not run rank 0"))
+      << "srun was given another list";
+  EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_ARBITRARY_NODELIST", "p2,p1"}})), "leader p1");
+}
+
 TEST(Leader, AHostfileMeansNothingInBlockOrder) {
   EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_DDP_HEAD", "p2"}})), "leader p1");
 }
@@ -101,8 +115,24 @@ INSTANTIATE_TEST_SUITE_P(
                            "leader p1"},
                     Lookup{NameLookup::unknown_name, "leader 127.0.0.1",
                            "is unknown to the name service", "is unknown to the name service"},
-                    Lookup{NameLookup::timed_out, "leader 127.0.0.1", "not answered in time",
-                           "not answered in time"}));
+                    Lookup{NameLookup::no_answer, "leader 127.0.0.1", "leader p1", "leader p1"},
+                    Lookup{NameLookup::timed_out, "leader 127.0.0.1", "leader p1", "leader p1"}));
+
+TEST(Leader, ANameServiceThatDoesNotAnswerIsNotedByTheFirstTaskOfTheNode) {
+  for (const auto lookup : {NameLookup::no_answer, NameLookup::timed_out}) {
+    const Plan first = slurm_plan(two_by_two(), {}, NodeFacts{lookup, {}});
+    EXPECT_EQ(value_in(first, "MASTER_ADDR"), "p1");
+    EXPECT_THAT(first.own_notes(),
+                testing::ElementsAre(AllOf(HasSubstr("name service of p2 did not answer for p1"),
+                                           HasSubstr("--ddp=master_addr=ADDRESS"))));
+    const Plan second =
+        slurm_plan(merged(two_by_two(), {{"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}}), {},
+                   NodeFacts{lookup, {}});
+    EXPECT_THAT(second.own_notes(), testing::IsEmpty());
+  }
+  EXPECT_THAT(slurm_plan(two_by_two(), {}, NodeFacts{NameLookup::usable, {}}).own_notes(),
+              testing::IsEmpty());
+}
 
 TEST(Leader, MpirunOverSeveralHostsSaysWhatToDo) {
   Facts facts;

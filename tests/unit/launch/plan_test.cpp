@@ -75,6 +75,26 @@ TEST(ReservedPorts, ComeFirst) {
   EXPECT_THROW(slurm_plan(merged(variables, {{"SLURM_STEP_RESV_PORTS", "20086-"}})), LaunchError);
 }
 
+TEST(ReservedPorts, AreNotTakenFromCraysPmi) {
+  const auto ports = [](const Variables& more) {
+    const StepFacts step = slurm_facts(merged(two_by_two(), more)).step;
+    return std::make_pair(choose_port(step, {}).candidates, service_ports(step, {}, 8));
+  };
+  using Ports = std::vector<std::uint16_t>;
+  const Variables reserved = {{"SLURM_STEP_RESV_PORTS", "20086-20088"}};
+  // SLURM gives it the first; in the step's environment only the type may say so.
+  for (const Variables& cray :
+       {Variables{{"PMI_CONTROL_PORT", "20086"}}, Variables{{"SLURM_MPI_TYPE", "cray_shasta"}},
+        Variables{{"SLURM_MPI_TYPE", "cray_shasta"}, {"PMI_CONTROL_PORT", "of an outer step"}}}) {
+    EXPECT_EQ(ports(merged(reserved, cray)), std::make_pair(Ports{20087, 20088}, Ports{20088}));
+  }
+  EXPECT_EQ(ports(merged(reserved, {{"SLURM_MPI_TYPE", "pmix"}})).first.front(), 20086);
+  EXPECT_EQ(ports(merged(reserved, {{"PMI_CONTROL_PORT", "none"}})).first.front(), 20086);
+  EXPECT_EQ(ports({{"SLURM_STEP_RESV_PORTS", "7"}, {"PMI_CONTROL_PORT", "7"}}).first.front(), 61100)
+      << "the only one is the PMI's: computed";
+  EXPECT_EQ(ports({{"PMI_CONTROL_PORT", "61100"}}).first.front(), 61101);
+}
+
 TEST(PortCandidates, AreAFewInTurn) {
   auto facts = slurm_facts(two_by_two());
   EXPECT_EQ(choose_port(facts.step, {}).candidates.size(), 64U);
@@ -232,12 +252,30 @@ TEST(Notes, SayWhatIsOftenAMistake) {
 TEST(Marker, TextFromElsewhereIsNoMarker) {
   for (const std::string& text :
        std::vector<std::string>{"", "100.0", "100.0:MASTER_PORT", ":MASTER_PORT:", "a:b:c:d",
-                                "100.0:" + std::string(20'000, 'x') + ":"}) {
+                                "100.0:A=:", "100.0:" + std::string(20'000, 'x') + ":"}) {
     EXPECT_EQ(parse_marker(text), std::nullopt) << text.substr(0, 40);
   }
-  const Marker marker{"100.0", {"A", "B"}, "1-2"};
-  EXPECT_EQ(format_marker(marker), "100.0:A,B:1-2");
-  EXPECT_EQ(parse_marker("100.0:A,B:1-2")->names, marker.names);
+  const Marker marker{"100.0", {{"A", "0123abcd"}, {"B", ""}}, "1-2"};
+  EXPECT_EQ(format_marker(marker), "100.0:A=0123abcd,B:1-2");
+  EXPECT_EQ(parse_marker("100.0:A=0123abcd,B:1-2")->variables, marker.variables);
+}
+
+TEST(Marker, WhatChangedSinceIsTheUsers) {
+  const Variables outer = {{"SLURM_DDP_SET", value_in(slurm_plan(two_by_two()), "SLURM_DDP_SET")},
+                           {"MASTER_ADDR", "p1"},
+                           {"MASTER_PORT", "61100"}};
+  const auto inner = [&](const Variables& more) {
+    return slurm_plan(merged(merged(merged(two_by_two(), {{"SLURM_STEP_ID", "1"}}), outer), more));
+  };
+  EXPECT_EQ(value_in(inner({}), "MASTER_PORT"), "62109") << "of the outer step: derived anew";
+  EXPECT_EQ(value_in(inner({{"MASTER_PORT", "12345"}}), "MASTER_PORT"), "12345");
+  EXPECT_TRUE(inner({{"MASTER_PORT", "12345"}}).find("MASTER_PORT")->kept);
+  const auto same_step = slurm_plan(merged(merged(two_by_two(), outer), {{"MASTER_PORT", "7"}}));
+  EXPECT_EQ(value_in(same_step, "MASTER_PORT"), "7") << "ddp-launch in a task";
+  EXPECT_EQ(value_in(inner({{"SLURM_DDP_SET", "100.0:MASTER_PORT:"}, {"MASTER_PORT", "7"}}),
+                     "MASTER_PORT"),
+            "62109")
+      << "an older release, which knows no hashes";
 }
 
 TEST(Plan, TakesInWhatTheFabricAsksFor) {
@@ -289,15 +327,16 @@ TEST(Render, JsonHasEveryEntry) {
   EXPECT_EQ(json.at("rank"), 2);
   ASSERT_EQ(json.at("variables").size(), plan.entries.size());
   EXPECT_EQ(json.at("variables")[0].at("name"), "RANK");
-  EXPECT_EQ(json.at("variables")[7].at("kept"), true);
+  EXPECT_EQ(json.at("variables")[9].at("kept"), true);
   EXPECT_EQ(render_json(plan).find('\n'), std::string::npos);
 }
 
 TEST(Render, ExportsAreForAShell) {
-  EXPECT_THAT(render_exports(slurm_plan(two_by_two())),
-              AllOf(StartsWith("export RANK=2\n"), HasSubstr("export MASTER_ADDR=p1\n"),
-                    HasSubstr("export SLURM_DDP_SET=100.0:SLURM_NTASKS_PER_NODE,MASTER_ADDR,"
-                              "MASTER_PORT,JAX_COORDINATOR_ADDRESS:\n")));
+  EXPECT_THAT(
+      render_exports(slurm_plan(two_by_two())),
+      AllOf(StartsWith("export RANK=2\n"), HasSubstr("export MASTER_ADDR=p1\n"),
+            HasSubstr("export SLURM_DDP_SET=100.0:SLURM_NTASKS_PER_NODE=" + hash_for_marker("2") +
+                      ",MASTER_ADDR=" + hash_for_marker("p1") + ",MASTER_PORT=")));
 }
 
 TEST(OpenMpiPlan, HasNoNodeRankOnSeveralHosts) {

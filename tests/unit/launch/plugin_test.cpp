@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "fake_slurm.h"
+#include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/settings.h"
 
 namespace ddp::launch {
@@ -86,6 +87,30 @@ TEST(Plugin, UserInitNeverFails) {  // that would drain the node
     EXPECT_THAT(done.text, Not(HasSubstr("task_init: 0\n"))) << "the task must not run unplanned";
     EXPECT_EQ(WEXITSTATUS(done.status), 1);
   }
+}
+
+TEST(Plugin, AQuotedVariableWritesNoLineOfItsOwnIntoTheLog) {
+  const Transcript done = run_plugin(
+      planned_step({{variable::kSettings, "error: x\n[2026-01-01] error: Node n17 drained\x1b[2J" +
+                                              std::string(100'000, 'y')}}));
+  EXPECT_THAT(done.text, AllOf(HasSubstr("error: ddp: x?[2026-01-01] error: Node n17 drained?[2J"),
+                               Not(HasSubstr("\n[2026"))));
+  EXPECT_LT(done.text.size(), 5'000U);
+}
+
+TEST(Plugin, KeepsTheThreadsOfAUserAndNotThoseOfAContainersHook) {
+  const auto threads = [](const Variables& step, const Variables& task) {
+    FakeSlurm slurm = planned_step(step);
+    slurm.task_variables = task;
+    return run_plugin(slurm).text;
+  };
+  const Variables hook = {{"OMP_NUM_THREADS", "1"}, {"PYTORCH_VERSION", "2.4"}};
+  EXPECT_THAT(threads({}, hook), HasSubstr("set OMP_NUM_THREADS="));
+  EXPECT_THAT(threads({{"OMP_NUM_THREADS", "1"}}, hook), Not(HasSubstr("set OMP_NUM_THREADS=")));
+  EXPECT_THAT(threads({}, {{"OMP_NUM_THREADS", "1"}}), Not(HasSubstr("set OMP_NUM_THREADS=")))
+      << "some other image's own";
+  EXPECT_THAT(threads({}, {{"OMP_NUM_THREADS", "7"}, {"PYTORCH_VERSION", "2.4"}}),
+              Not(HasSubstr("set OMP_NUM_THREADS=")));
 }
 
 TEST(Plugin, AStepThatOnlyTheSiteWantedRunsUnplanned) {
@@ -187,9 +212,35 @@ TEST(Plugin, SrunInsideATaskForgetsTheOuterStepsTasksPerNode) {
   EXPECT_THAT(inside("99.0:SLURM_NTASKS_PER_NODE:"), Not(is_forgotten)) << "of another job";
   EXPECT_THAT(inside("nonsense"), Not(is_forgotten));
   slurm.context = S_CTX_ALLOCATOR;
-  EXPECT_THAT(inside("100.0:SLURM_NTASKS_PER_NODE:"), Not(is_forgotten)) << "sbatch has its own";
+  EXPECT_THAT(inside("100.0:SLURM_NTASKS_PER_NODE:"), is_forgotten) << "of no use to a new job";
   for (const auto* name : {"SLURM_JOB_ID", "SLURM_NTASKS_PER_NODE", variable::kMarker})
     unsetenv(name);
+}
+
+TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
+  const Variables task = {{"RANK", "3"}, {"MASTER_PORT", "61100"}, {"OMP_NUM_THREADS", "9"}};
+  const auto left = [&](const char* marker) {
+    for (const auto& [name, value] : task) setenv(name.c_str(), value.c_str(), 1);
+    setenv(variable::kMarker, marker, 1);
+    FakeSlurm slurm;
+    slurm.context = S_CTX_ALLOCATOR;
+    slurm.shown = {"RANK", "MASTER_PORT", "OMP_NUM_THREADS", variable::kMarker};
+    std::string text = run_plugin(slurm).text;
+    for (const auto& [name, value] : task) unsetenv(name.c_str());
+    unsetenv(variable::kMarker);
+    return text;
+  };
+  const std::string marker = "100.0:MASTER_PORT=" + hash_for_marker("61100") +
+                             ",OMP_NUM_THREADS=" + hash_for_marker("4") + ":";
+  EXPECT_THAT(left(marker.c_str()),
+              AllOf(Not(HasSubstr("has RANK")), Not(HasSubstr("has MASTER_PORT")),
+                    HasSubstr("has OMP_NUM_THREADS=9\n"), Not(HasSubstr("has SLURM_DDP_SET"))));
+  FakeSlurm outside;
+  outside.context = S_CTX_ALLOCATOR;
+  outside.shown = {"RANK"};
+  setenv("RANK", "3", 1);
+  EXPECT_THAT(run_plugin(outside).text, HasSubstr("has RANK=3\n")) << "no plan's, the user's own";
+  unsetenv("RANK");
 }
 
 TEST(Plugin, OptionCallbacksTakeAnything) {

@@ -83,6 +83,32 @@ TEST(Packed, IsRefusedInAStepOfSeveralComponents) {
   EXPECT_THROW(slurm_plan(variables, ordered("packed")), LaunchError);
 }
 
+TEST(OrderOfTheSite, FallsBackToSlurmsWhereItCannotBeHad) {
+  const auto site = [](const std::string& order) {
+    Settings settings = ordered(order);
+    settings.order.origin = Origin::site;
+    return settings;
+  };
+  const Variables components = merged(two_by_two(), {{"SLURM_HET_SIZE", "2"},
+                                                     {"SLURM_JOB_NODELIST_HET_GROUP_0", "p1"},
+                                                     {"SLURM_JOB_NODELIST_HET_GROUP_1", "p2"}});
+  for (const auto* order : {"packed", "switch"}) {
+    const Plan plan = slurm_plan(components, site(order));
+    EXPECT_EQ(value_in(plan, "RANK"), "2");
+    EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "p1");
+    EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("although plugstack.conf asks for another")));
+    EXPECT_THROW(slurm_plan(components, ordered(order)), LaunchError) << "the user asked for it";
+  }
+  const Plan no_switches = slurm_plan(two_by_two(), site("switch"));
+  EXPECT_EQ(value_in(no_switches, "RANK"), "2");
+  EXPECT_THAT(no_switches.notes, ElementsAre(HasSubstr("scontrol show topology")));
+  EXPECT_THAT(
+      slurm_plan(merged(two_by_two(), {{"SLURM_DDP_SWITCHES", "nonsense"}}), site("switch")).notes,
+      ElementsAre(HasSubstr("cannot read the map of switches")));
+  const Plan cyclic = slurm_plan(cyclic_task(1), site("packed"));
+  EXPECT_EQ(value_in(cyclic, "RANK"), "4") << "where it can be had, it is";
+}
+
 constexpr const char* kScontrol =
     "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1,4]\n"
     "SwitchName=s2 Level=0 LinkSpeed=1 Nodes=n[2,5]\n"

@@ -7,6 +7,7 @@
 #include "fake_environment.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/render.h"
+#include "spank_plugin/launch/step_command.h"
 
 namespace ddp::launch {
 namespace {
@@ -40,10 +41,12 @@ Plan torchrun_plan(const Variables& more = {}, const std::string& spec = "torchr
 
 TEST(IsTorchrun, ByProgramAndByModule) {
   using Words = std::vector<std::string_view>;
-  for (const auto& command :
-       {Words{"torchrun", "train.py"}, Words{"/opt/venv/bin/torchrun"},
-        Words{"python3", "-m", "torch.distributed.run", "train.py"},
-        Words{"/usr/bin/python3.11", "-u", "-m", "torch.distributed.launch"}}) {
+  for (const auto& command : {Words{"torchrun", "train.py"}, Words{"/opt/venv/bin/torchrun"},
+                              Words{"python3", "-m", "torch.distributed.run", "train.py"},
+                              Words{"/usr/bin/python3.11", "-u", "-m", "torch.distributed.launch"},
+                              Words{"python", "-W", "ignore", "-m", "torch.distributed.run"},
+                              Words{"python", "-um", "torch.distributed.run"},
+                              Words{"python", "-Xdev", "-mtorch.distributed.run"}}) {
     EXPECT_TRUE(is_torchrun(command)) << command.front();
   }
   for (const auto& command :
@@ -54,10 +57,94 @@ TEST(IsTorchrun, ByProgramAndByModule) {
   }
 }
 
+TEST(StepCommand, SeesTorchrunInWhateverStartsIt) {
+  using Words = std::vector<std::string_view>;
+  for (const auto& words :
+       {Words{"torchrun", "train.py"},
+        Words{"apptainer", "exec", "--nv", "img", "torchrun", "t.py"},
+        Words{"bash", "-c", "cd x && torchrun t.py"}, Words{"numactl", "-N0", "torchrun"},
+        Words{"uv", "run", "torchrun"}, Words{"conda", "run", "-n", "x", "torchrun"},
+        Words{"nsys", "profile", "python", "-m", "torch.distributed.run"},
+        Words{"sh", "-lc", "exec /opt/bin/torchrun t.py"}}) {
+    EXPECT_TRUE(read_step_command(words).mentions_torchrun) << words.front();
+    EXPECT_FALSE(read_step_command(words).is_for_each_node) << words.front();
+  }
+  EXPECT_FALSE(read_step_command(Words{"./run.sh"}).mentions_torchrun) << "nobody can know";
+  for (const auto& words :
+       {Words{"torchrun", "--standalone", "t.py"}, Words{"torchrun", "--nnodes", "1", "t.py"},
+        Words{"bash", "-c", "torchrun --nnodes=1 t.py"}}) {
+    EXPECT_TRUE(read_step_command(words).is_for_each_node);
+  }
+  EXPECT_FALSE(read_step_command(Words{"torchrun", "--nnodes=12", "t.py"}).is_for_each_node);
+  EXPECT_EQ(read_step_command(Words{"accelerate", "launch", "t.py"}).other_launcher,
+            "accelerate launch");
+  EXPECT_EQ(read_step_command(Words{"bash", "-c", "deepspeed t.py"}).other_launcher, "deepspeed");
+  EXPECT_EQ(read_step_command(Words{"accelerate", "config"}).other_launcher, "");
+  const std::string long_text(1'000'000, ' ');
+  EXPECT_FALSE(read_step_command(Words{long_text}).mentions_torchrun);
+}
+
+Plan plan_of_command(std::vector<std::string_view> words, const Variables& more = {},
+                     const std::string& spec = "auto", const CpuFacts& cpus = {16, 16, 16}) {
+  const Variables variables = merged(one_per_node(), more);
+  Facts facts = slurm_facts(variables);
+  facts.step.command = read_step_command(words);
+  facts.task.cpus = cpus;
+  return make_plan(facts, asked(spec), Inherited(lookup_in(variables), facts.step.id));
+}
+
+const Variables kFourGpus = {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}, {"SLURM_GPUS_ON_NODE", "4"}};
+
+TEST(TorchrunBesideRanks, IsAnAgentOfTheStepBehindAnyWrapper) {
+  const Plan plan = plan_of_command({"./run.sh"}, kFourGpus);
+  EXPECT_EQ(plan.mode, Mode::rank);
+  EXPECT_EQ(value_in(plan, "RANK"), "1");
+  EXPECT_EQ(value_in(plan, "PET_NNODES"), "3");
+  EXPECT_EQ(value_in(plan, "PET_NODE_RANK"), "1");
+  EXPECT_EQ(value_in(plan, "PET_NPROC_PER_NODE"), "4");
+  EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100.2");
+  EXPECT_EQ(value_in(plan, "PET_MASTER_ADDR"), "p1");
+  EXPECT_EQ(value_in(plan, "PET_MASTER_PORT"), value_in(plan, "MASTER_PORT"));
+  EXPECT_EQ(value_in(plan, "OMP_NUM_THREADS"), "4") << "as many as a worker may have";
+  EXPECT_THAT(plan.notes, testing::ElementsAre(testing::AllOf(HasSubstr("sees 4 GPUs"),
+                                                              HasSubstr("--ntasks-per-node=4"))));
+  EXPECT_THAT(plan_of_command({"./run.sh"}).notes, testing::IsEmpty()) << "no GPUs, nothing to say";
+  EXPECT_EQ(value_in(plan_of_command({"./run.sh"}), "OMP_NUM_THREADS"), "16");
+  EXPECT_EQ(plan_of_command({"bash", "-c", "torchrun t.py"}).find("OMP_NUM_THREADS"), nullptr)
+      << "how many workers is not known: torchrun says 1";
+}
+
+TEST(TorchrunBesideRanks, OnlyWhereItCanBeAnAgent) {
+  EXPECT_EQ(plan_of_command({"./run.sh"}, {}, "rank").find("PET_NNODES"), nullptr) << "asked for";
+  EXPECT_EQ(slurm_plan(two_by_two(), asked("auto")).find("PET_NNODES"), nullptr) << "two tasks";
+  for (const auto* option : {"--standalone", "--nnodes=1"}) {
+    const Plan alone = plan_of_command({"torchrun", option, "t.py"});
+    EXPECT_EQ(alone.mode, Mode::rank);
+    EXPECT_EQ(alone.find("PET_NNODES"), nullptr) << "it would wait for the others";
+    EXPECT_THAT(alone.notes, testing::ElementsAre(HasSubstr("each of the 3 nodes by itself")));
+  }
+}
+
+TEST(TorchrunBesideRanks, TheOuterStepsOptionsAreTakenAway) {
+  const Plan outer = plan_of_command({"./run.sh"}, kFourGpus);
+  Variables inherited;
+  for (const auto& entry : outer.entries) inherited[entry.name] = entry.value;
+  const Variables inner = merged(merged(inherited, two_by_two()), {{"PET_NPROC_PER_NODE", "2"}});
+  const Plan plan = slurm_plan(inner, asked("auto"));
+  ASSERT_NE(plan.find("PET_NNODES"), nullptr);
+  EXPECT_TRUE(plan.find("PET_NNODES")->removed);
+  EXPECT_EQ(plan.find("PET_NPROC_PER_NODE"), nullptr) << "the user has changed it";
+}
+
+TEST(OtherLaunchers, AreToldWhatToDoInstead) {
+  EXPECT_THAT(plan_of_command({"accelerate", "launch", "t.py"}).notes,
+              testing::ElementsAre(HasSubstr("accelerate launch starts processes by itself")));
+}
+
 TEST(ChooseMode, AutomaticNeedsTheProgramAndOneTaskPerNode) {
   const auto mode = [](const Variables& variables, bool starts_torchrun, const std::string& spec) {
     StepFacts step = slurm_facts(variables).step;
-    step.starts_torchrun = starts_torchrun;
+    step.command.is_torchrun = starts_torchrun;
     return choose_mode(step, asked(spec));
   };
   EXPECT_EQ(mode(one_per_node(), true, "auto"), Mode::torchrun);

@@ -1,0 +1,102 @@
+#include "spank_plugin/launch/step_command.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ddp::launch {
+namespace {
+
+using Words = std::span<const std::string_view>;
+
+constexpr std::size_t kMaxWords = 4096;
+constexpr std::string_view kSeparators = " \t\n;|&()\"'`";
+
+std::string_view base_name(std::string_view path) noexcept {
+  return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+}
+
+// The module that `python ...` runs, as in -m NAME, -um NAME and -W ignore -m NAME; empty if it
+// runs a file, a text or nothing.
+std::string_view python_module(Words command) noexcept {
+  for (std::size_t i = 1; i < command.size(); ++i) {
+    const auto word = command[i];
+    if (word.size() < 2 || word.front() != '-') return "";  // the file, or "-"
+    if (word[1] == '-') continue;
+    for (std::size_t at = 1; at < word.size(); ++at) {
+      if (word[at] == 'c') return "";
+      const bool takes_argument = word[at] == 'm' || word[at] == 'W' || word[at] == 'X';
+      if (!takes_argument) continue;
+      const auto rest = word.substr(at + 1);
+      if (rest.empty()) ++i;
+      if (word[at] != 'm') break;
+      return !rest.empty() ? rest : i < command.size() ? command[i] : "";
+    }
+  }
+  return "";
+}
+
+// What Python runs for the module or the program, by its usual name; empty if it is no launcher.
+std::string_view launcher_of(Words command) noexcept {
+  if (command.empty()) return "";
+  const auto program = base_name(command[0]);
+  if (program == "torchrun" || program == "deepspeed") return program;
+  if (program == "accelerate") {
+    return command.size() > 1 && command[1] == "launch" ? "accelerate launch" : "";
+  }
+  if (!program.starts_with("python")) return "";
+  const auto module = python_module(command);
+  if (module == "torch.distributed.run" || module == "torch.distributed.launch") return "torchrun";
+  if (module == "accelerate.commands.launch") return "accelerate launch";
+  return module == "deepspeed.launcher.runner" ? "deepspeed" : "";
+}
+
+// The words as the shells and wrappers among them will see them in the end.
+std::vector<std::string_view> words_inside(Words words) {
+  std::vector<std::string_view> all;
+  for (auto word : words) {
+    while (!word.empty() && all.size() < kMaxWords) {
+      const auto end = std::min(word.find_first_of(kSeparators), word.size());
+      if (end != 0) all.push_back(word.substr(0, end));
+      word.remove_prefix(std::min(end + 1, word.size()));
+    }
+  }
+  return all;
+}
+
+bool is_for_one_node(Words options) noexcept {
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    if (options[i] == "--standalone" || options[i] == "--nnodes=1" || options[i] == "--nnodes=1:1")
+      return true;
+    if (options[i] == "--nnodes" && i + 1 < options.size() &&
+        (options[i + 1] == "1" || options[i + 1] == "1:1")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_torchrun(Words command) noexcept {
+  return launcher_of(command) == "torchrun";
+}
+
+StepCommand read_step_command(Words words) {
+  StepCommand command;
+  command.is_torchrun = is_torchrun(words);
+  const auto inside = words_inside(words);
+  for (std::size_t i = 0; i < inside.size(); ++i) {
+    const Words from_here = Words(inside).subspan(i);
+    const auto launcher = launcher_of(from_here);
+    if (launcher.empty()) continue;
+    if (launcher == "torchrun") {
+      command.mentions_torchrun = true;
+      command.is_for_each_node = command.is_for_each_node || is_for_one_node(from_here);
+    } else if (command.other_launcher.empty()) {
+      command.other_launcher = launcher;
+    }
+  }
+  return command;
+}
+
+}  // namespace ddp::launch
