@@ -49,6 +49,16 @@ submit() { # script
   [ "$(sort given)" = "$(printf '%s\n' 'resume 2 pmi2' 'train 2 pmi2')" ]
 }
 
+@test "checked_train.sbatch does not train on a single node that is bad, or where two must be" {
+  stand_in ddp-check '[ "$1" = node ] && echo node1 > "${@: -1}"; exit 2'
+  RUN_DIR=$work/bad run ! run_job -N1 -w node1 -o log "$scripts/checked_train.sbatch"
+  grep -F 'too few good nodes (bad: node1); not training' log
+  stand_in ddp-check ': > "${@: -1}"'
+  WANT_NODES=2 RUN_DIR=$work/few run ! run_job -N1 -o log "$scripts/checked_train.sbatch"
+  grep -F 'too few good nodes (bad: ); not training' log
+  [ ! -e given ]
+}
+
 @test "all job scripts have the same lines for that, so that each can be copied by itself" {
   local script
   for script in "$scripts"/*.sbatch; do
