@@ -84,6 +84,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   explain->add_flag("-v,--verbose", line.verbose,
                     "The whole plan of every task, and what it was made from");
   explain->prefix_command(false);
+  explain->fallthrough();  // --ddp and --config may follow it, too
   try {
     app.parse(argc, argv);
     take_command(app.remaining(), std::find(argv, argv + argc, std::string("--")) != argv + argc,

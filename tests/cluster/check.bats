@@ -5,11 +5,10 @@
 bats_require_minimum_version 1.5.0
 load common
 
-# recipe NAME: a program that runs a recipe as slurmd does, but with this build in its PATH.
+# recipe NAME: a program that runs a recipe as slurmd does, but for this cluster.
 recipe() {
   local wrapper=$folder/$1
-  printf '#!/bin/sh\nPATH=%s:/usr/bin:/bin SLURM_CONF=%s exec %s\n' "$build_dir/bin" \
-    "/run/slurm-ddp-check.conf" "$project_root/jobscripts/$1" > "$wrapper"
+  printf '#!/bin/sh\nSLURM_CONF=%s exec %s\n' "/run/slurm-ddp-check.conf" "$build_dir/jobscripts/$1" > "$wrapper"
   chmod 755 "$wrapper"
   echo "$wrapper"
 }

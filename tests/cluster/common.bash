@@ -13,13 +13,14 @@ export project_root build_dir
 export cluster=$project_root/tests/local_cluster/cluster
 export PATH=$build_dir/bin:$project_root/tests/cluster/programs:$PATH
 
-# cluster_up N [options of `cluster up`]: exports what srun needs, and $work.
+# cluster_up N [options of `cluster up`]: exports what srun needs, and $work. MPI programs start by a plain
+# srun, as on a site that made PMIx its default; with --mpi-default none it is as where nobody chose.
 cluster_up() {
   [[ -n $build_dir ]] || { echo "no build folder; build first, or set SLURM_DDP_BUILD" >&2; return 1; }
   export SLURM_DDP_BUILD=$build_dir
   local message rc=0
   # Standard output goes elsewhere: a daemon that kept it would keep bats waiting.
-  message=$("$cluster" up "$@" 2>&1 </dev/null) || rc=$?
+  message=$("$cluster" up "$1" --mpi-default pmix "${@:2}" 2>&1 </dev/null) || rc=$?
   ((rc != 75)) || skip "no cluster here: $message"
   ((rc == 0)) || { echo "$message" >&2; return "$rc"; }
   eval "$("$cluster" env)"

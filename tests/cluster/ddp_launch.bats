@@ -70,6 +70,7 @@ setup() {
     eval "$(MASTER_ADDR="it's" ddp-launch --ddp 'master_port=5' explain --format export)"
     [ "$RANK:$WORLD_SIZE:$MASTER_PORT:${MASTER_ADDR:-kept}" = 0:1:5:kept ]
   )
+  [[ $(ddp-launch explain --ddp master_port=77) == *"MASTER_PORT "*" 77 "* ]] # --ddp after it, too
   [ "$(ddp-launch --ddp explain touch ran | head -1 | cut -d' ' -f1-4)" = "plan of rank 0" ]
   [ ! -e ran ]
 }

@@ -3,7 +3,7 @@
 bats_require_minimum_version 1.5.0
 load common
 
-setup_file() { cluster_up 2; }
+setup_file() { cluster_up 2 --mpi-default none; } # as `cluster up 2`
 
 teardown_file() { cluster_down; }
 
@@ -70,7 +70,11 @@ int main(int argc, char** argv) {
 C
   mpicc -o sum sum.c
   [ "$(srun --mpi=pmix -N2 -n4 ./sum)" = "sum 6" ]
-  [ "$(srun -N2 -n4 ./sum)" = "sum 6" ] # pmix is the default
+  run srun -N2 -n4 ./sum # SLURM's own default is none
+  [[ $output != *"sum 6"* ]]
+  "$cluster" up 2 --mpi-default pmix 2>&1 </dev/null
+  [ "$(srun -N2 -n4 ./sum)" = "sum 6" ]
+  "$cluster" up 2 2>&1 </dev/null
 }
 
 @test "a batch script runs on the first node, in its network" {
@@ -229,7 +233,7 @@ JOB
 @test "mistakes on the command line are one sentence and status 2" {
   local arguments
   for arguments in "" "up" "up 0" "up x" "up 9999" "up 2 --bogus 1" "up 2 --plugin" "up 2 --plugin /nope" \
-    "up 2 --cpus-per-node 0" "up 2 --slurm-conf-extra /nope" "exec node1" "sideways"; do
+    "up 2 --cpus-per-node 0" "up 2 --mpi-default a=b" "up 2 --slurm-conf-extra /nope" "exec node1" "sideways"; do
     # shellcheck disable=SC2086
     run "$cluster" $arguments
     [ "$status" -eq 2 ]

@@ -28,7 +28,7 @@ run_section() { # heading
 
 # Brings up a cluster, once, for all tests that need one.
 on_cluster() {
-  [ -n "${SLURM_CONF:-}" ] || cluster_up 2
+  [ -n "${SLURM_CONF:-}" ] || cluster_up 2 --mpi-default none
   mkdir "$work/$BATS_TEST_NUMBER"
   cd "$work/$BATS_TEST_NUMBER"
   ln -s "$project_root"/{build,examples,jobscripts} .
@@ -100,6 +100,29 @@ PY
   shown=$(awk '/^```cpp/ { code = 1; next } /^```/ { code = 0 } code' "$project_root/README.md")
   [ -n "$shown" ]
   [[ $(cat "$project_root/examples/own_model/main.cpp") == *"$shown"* ]]
+}
+
+@test "the loop that docs/your_model.md explains is the one that is built" {
+  /usr/bin/python3 - "$project_root" <<'PY'
+import pathlib, re, sys
+root = pathlib.Path(sys.argv[1])
+page = (root / "docs/your_model.md").read_text()
+section = page[page.index("### With checkpoints and a report"):page.index("### Precision and errors")]
+program = (root / "examples/own_loop/main.cpp").read_text()
+blocks = re.findall(r"```cpp\n(.*?)```", section, re.DOTALL)
+assert len(blocks) >= 4, blocks
+for block in blocks:
+    assert block in program, block
+PY
+}
+
+@test "the training script that docs/launch.md shows trains" {
+  /usr/bin/python3 -c 'import torch' || skip "no PyTorch for Python here (apt-get install python3-torch)"
+  on_cluster
+  mkdir bin && ln -s /usr/bin/python3 bin/python
+  awk '/^```python/ { code = 1; next } /^```/ { code = 0 } code' "$project_root/docs/launch.md" > train.py
+  run -0 env PATH="$PWD/bin:$PATH" srun --ddp -N2 --ntasks-per-node=2 python train.py
+  grep -E '^epoch 5 of 4 ranks: loss 0\.0' <<< "$output"
 }
 
 @test "Your own model" {

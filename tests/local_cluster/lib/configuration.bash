@@ -7,7 +7,7 @@ default_plugin() {
 
 # What decides whether a cluster that is up is the one asked for.
 fingerprint() {
-  echo "nodes=$node_count mode=$mode cpus=$cpus_per_node plugin=$plugin tmp=$tmp_size shm=$shm_size"
+  echo "nodes=$node_count mode=$mode cpus=$cpus_per_node mpi=$mpi_default plugin=$plugin tmp=$tmp_size shm=$shm_size"
   [[ -z $slurm_conf_extra ]] || find "$slurm_conf_extra" -type f -exec sha256sum {} + | sort
 }
 
@@ -46,7 +46,7 @@ SlurmdLogFile=$STATE/log/%n.log
 PlugStackConfig=$STATE/plugstack.conf
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-MpiDefault=pmix
+MpiDefault=$mpi_default
 MpiParams=ports=$RESERVED_PORTS
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU

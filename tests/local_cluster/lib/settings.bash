@@ -18,6 +18,7 @@ node_count=0
 mode=""
 plugin=""
 cpus_per_node=4
+mpi_default=none # what SLURM has where nobody chose
 slurm_conf_extra=${SLURM_DDP_CLUSTER_SLURM_CONF_EXTRA:-}
 tmp_size=${SLURM_DDP_CLUSTER_TMP_SIZE:-2g}
 shm_size=${SLURM_DDP_CLUSTER_SHM_SIZE:-1g}

@@ -1,0 +1,104 @@
+#!/usr/bin/env bats
+# check_prolog and check_health, which slurmd runs as root: which program they run, wherever they are
+# run, and what they say of a check that was not made.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+  build=$(readlink -e "${SLURM_DDP_BUILD:-$(dirname "$BATS_TEST_FILENAME")/../../build}")
+  export build prefix="$BATS_FILE_TMPDIR/a site's prefix"
+  export recipes=$prefix/share/slurm-ddp/jobscripts
+  cmake -DCMAKE_INSTALL_COMPONENT=tools -DCMAKE_INSTALL_PREFIX="$prefix" \
+    -P "$build/jobscripts/cmake_install.cmake" > "$BATS_FILE_TMPDIR/install.log"
+}
+
+setup() {
+  cd "$BATS_TEST_TMPDIR" || return
+  mkdir -p "$prefix/bin"
+  cp "$build/bin/ddp-check" "$prefix/bin/"
+}
+
+# A ddp-check that ends as it is told, instead of the installed one.
+fake_check() { # status, what it says
+  printf '#!/bin/sh\necho "%s"\nexit %d\n' "$2" "$1" > "$prefix/bin/ddp-check"
+  chmod 755 "$prefix/bin/ddp-check"
+}
+
+# Runs a recipe as slurmd does, without an environment; what goes to the system's log is in `log`.
+as_slurmd() { # recipe, arguments...
+  local recipe=$recipes/$1
+  shift
+  [ "$(id -u)" -eq 0 ] || skip "needs root to put a program in the place of logger"
+  printf '#!/bin/sh\n{ echo "$*"; cat; } >> %q\n' "$BATS_TEST_TMPDIR/log" > fake-logger
+  chmod 755 fake-logger
+  : > log
+  # shellcheck disable=SC2016  # the inner shell's
+  unshare --mount sh -c 'mount --bind fake-logger /usr/bin/logger && exec env -i "$0" "$@"' "$recipe" "$@"
+}
+
+@test "the prolog stops a job on a CRITICAL node, with ddp-check where it was installed" {
+  run -1 --separate-stderr as_slurmd check_prolog --dir /nonexistent
+  [[ $stderr == *"CRITICAL"*"/nonexistent"* ]]
+  grep -q '^-t check_prolog' log
+  grep -q 'CRITICAL.*/nonexistent' log
+  DDP_CHECK_ARGS='--dir /nonexistent' run -1 "$recipes/check_prolog"
+}
+
+@test "a node that is in order is not worth a line" {
+  local status recipe
+  for recipe in check_prolog check_health; do
+    for status in 0 1; do
+      fake_check "$status" "something"
+      run -0 as_slurmd "$recipe"
+      [ -z "$output" ]
+      [ ! -s log ]
+    done
+  done
+}
+
+@test "a check that was not made lets jobs start, and is said and logged" {
+  local recipe
+  for recipe in check_prolog check_health; do
+    run -0 as_slurmd "$recipe" --dri /typo
+    [[ $output == *"$recipe: this node was NOT checked"*"--dri"* ]]
+    grep -q 'NOT checked.*status 3' log
+    fake_check 3 "GPU 0 does not answer"
+    run -0 as_slurmd "$recipe"
+    grep -q 'NOT checked.*GPU 0 does not answer' log
+    fake_check 139 ""
+    run -0 as_slurmd "$recipe"
+    grep -q 'NOT checked.*status 139' log
+    rm "$prefix/bin/ddp-check"
+    run -0 as_slurmd "$recipe"
+    grep -qF "NOT checked" log
+    grep -qF "$prefix/bin/ddp-check" log
+    cp "$build/bin/ddp-check" "$prefix/bin/"
+  done
+}
+
+@test "no program of the current folder is run, whatever PATH says" {
+  local shell path recipe program
+  for program in ddp-check timeout logger hostname; do
+    printf '#!/bin/sh\ntouch %q\n' "$BATS_TEST_TMPDIR/ran" > $program
+    chmod 755 $program
+  done
+  fake_check 3 unknown
+  for recipe in check_prolog check_health; do
+    for shell in dash bash; do
+      env -i "$(command -v $shell)" "$recipes/$recipe"
+      for path in "" . ":/bin" "/bin:"; do
+        env -i PATH="$path" "$(command -v $shell)" "$recipes/$recipe"
+      done
+    done
+  done
+  [ ! -e ran ]
+}
+
+@test "the environment chooses no library and no options for the shell" {
+  printf '#!/bin/sh\nenv > %q\nprintf "%%s\\n" "$@" > %q\n' "$BATS_TEST_TMPDIR/environment" \
+    "$BATS_TEST_TMPDIR/arguments" > "$prefix/bin/ddp-check"
+  LD_LIBRARY_PATH=$PWD LD_PRELOAD='' LD_AUDIT='' DDP_CHECK_ARGS='--dir /*' run -0 "$recipes/check_prolog" '--dir' '/a b'
+  run ! grep -E '^LD_' environment
+  grep -qx 'PATH=/usr/bin:/bin' environment
+  [ "$(paste -sd, arguments)" = 'node,--dir,/*,--dir,/a b' ]
+}
