@@ -7,6 +7,9 @@
 namespace ddp::profile {
 namespace {
 
+// A long run's steps would fill the memory: at twice this many the older half is forgotten.
+constexpr std::size_t kStepsKept = 2048;
+
 double seconds_of(Interval time) {
   return std::chrono::duration<double>(time.end - time.begin).count();
 }
@@ -86,6 +89,9 @@ void StepRecorder::begin_step() {
 
 void StepRecorder::end_step() {
   current_.time.end = Clock::now();
+  if (steps_.size() == 2 * kStepsKept) {
+    steps_.erase(steps_.begin(), steps_.begin() + static_cast<std::ptrdiff_t>(kStepsKept));
+  }
   steps_.push_back(current_);
   events_per_step_.push_back(current_events_);
   current_events_ = 0;

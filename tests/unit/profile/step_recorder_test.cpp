@@ -92,6 +92,18 @@ TEST(StepRecorder, CommunicationUnderBackwardIsHidden) {
   EXPECT_DOUBLE_EQ(summary.hidden_seconds, 3);
 }
 
+TEST(StepRecorder, ALongRunForgetsItsOldestSteps) {
+  StepRecorder recorder;
+  std::size_t most = 0;
+  for (int i = 0; i < 20000; ++i) {
+    recorder.begin_step();
+    recorder.end_step();
+    most = std::max(most, recorder.steps().size());
+  }
+  EXPECT_LE(most, 4096U);
+  EXPECT_GE(recorder.steps().size(), 2048U);
+}
+
 TEST(ChromeTrace, IsJsonWithComputingAndCommunicationApart) {
   StepRecorder recorder;
   for (int i = 0; i < 30; ++i) {

@@ -1,0 +1,51 @@
+#include "ddp_runtime/profile/collective_times.h"
+
+#include <algorithm>
+
+namespace ddp::profile {
+
+StepCollectives last_collectives(const StepRecorder& recorder) {
+  StepCollectives found;
+  if (recorder.steps().empty()) return found;
+  const auto begin = recorder.steps().back().time.begin;
+  const auto& events = recorder.recent_events();
+  for (auto event = events.rbegin(); event != events.rend(); ++event) {
+    if (event->time.begin < begin) break;
+    if (event->communication) {
+      found.times.push_back(event->time);
+    } else if (found.exposed.end == Clock::time_point{} &&
+               event->name == to_string(Phase::exposed_comm)) {
+      found.exposed = event->time;
+    }
+  }
+  std::reverse(found.times.begin(), found.times.end());
+  return found;
+}
+
+WaitSplit split_waiting(const StepCollectives& step, std::span<const float> least) {
+  WaitSplit split;
+  std::vector<Interval> waits;
+  const std::size_t count = std::min(step.times.size(), least.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const Interval& time = step.times[i];
+    const double duration =
+        std::max(0.0, std::chrono::duration<double>(time.end - time.begin).count());
+    const double wire = std::clamp(static_cast<double>(least[i]), 0.0, duration);
+    split.wire += wire;
+    split.waiting += duration - wire;
+    const auto waited =
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(duration - wire));
+    waits.push_back({time.begin, time.begin + waited});
+  }
+  split.exposed_waiting = covered_seconds_within(waits, step.exposed);
+  return split;
+}
+
+void WaitTotals::add(const WaitSplit& step, double mean_waiting) {
+  ++steps;
+  exposed_waiting += step.exposed_waiting;
+  wire += step.wire;
+  if (step.waiting < mean_waiting) ++late_steps;
+}
+
+}  // namespace ddp::profile

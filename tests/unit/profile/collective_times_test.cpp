@@ -1,0 +1,90 @@
+// Collectives split into waiting and wire, by hand.
+#include "ddp_runtime/profile/collective_times.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace ddp::profile {
+namespace {
+
+Clock::time_point at(double seconds) {
+  return Clock::time_point{} +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+Interval between(double begin, double end) {
+  return {at(begin), at(end)};
+}
+
+// Backward until 3 s. The first bucket is waited for and sent under it, the second one after it.
+TEST(SplitWaiting, WhatIsBeyondTheShortestDurationIsWaiting) {
+  const StepCollectives step{{between(1, 3), between(3, 7)}, between(3, 7)};
+  const std::vector<float> least{0.5F, 1};
+  const WaitSplit split = split_waiting(step, least);
+  EXPECT_NEAR(split.wire, 1.5, 1e-6);
+  EXPECT_NEAR(split.waiting, 1.5 + 3, 1e-6);
+  EXPECT_NEAR(split.exposed_waiting, 3, 1e-6);
+}
+
+TEST(SplitWaiting, TheLastRankWaitsForNobody) {
+  const StepCollectives step{{between(0, 2)}, between(0, 2)};
+  const std::vector<float> least{2};
+  const WaitSplit split = split_waiting(step, least);
+  EXPECT_EQ(split.waiting, 0);
+  EXPECT_EQ(split.exposed_waiting, 0);
+  EXPECT_NEAR(split.wire, 2, 1e-6);
+}
+
+TEST(SplitWaiting, OnlyTheExposedPartOfAWaitIsExposed) {
+  const StepCollectives step{{between(0, 4)}, between(2, 4)};
+  const std::vector<float> least{1};
+  EXPECT_NEAR(split_waiting(step, least).exposed_waiting, 1, 1e-6);
+}
+
+TEST(SplitWaiting, NonsenseGivesNothingNegative) {
+  const StepCollectives backwards{{between(4, 1)}, between(0, 9)};
+  const std::vector<float> least{-1};
+  EXPECT_EQ(split_waiting(backwards, least).waiting, 0);
+  const StepCollectives more{{between(0, 1), between(1, 2)}, between(0, 2)};
+  const std::vector<float> longer{7};
+  EXPECT_EQ(split_waiting(more, longer).waiting, 0) << "longer than it took, and one is missing";
+  EXPECT_NEAR(split_waiting(more, longer).wire, 1, 1e-6);
+}
+
+TEST(LastCollectives, AreThoseOfTheLastStepInTheirOrder) {
+  using namespace std::chrono_literals;
+  StepRecorder recorder;
+  EXPECT_TRUE(last_collectives(recorder).times.empty());
+  Clock::time_point t;
+  for (int i = 0; i < 2; ++i) {
+    recorder.begin_step();
+    t = Clock::now();
+    recorder.add(Phase::exposed_comm, {t, t});  // a micro-batch that sends nothing
+    recorder.add(Phase::exposed_comm, {t + 4us, t + 6us});
+    recorder.add_communication({{"a", 10, {t + 1us, t + 2us}}, {"b", 10, {t + 2us, t + 6us}}},
+                               {t, t + 4us});
+    std::this_thread::sleep_until(t + 6us);
+    recorder.end_step();
+  }
+  const auto last = last_collectives(recorder);
+  ASSERT_EQ(last.times.size(), 2U);
+  EXPECT_EQ(last.times[0].begin, t + 1us);
+  EXPECT_EQ(last.times[1].begin, t + 2us);
+  EXPECT_EQ(last.exposed.begin, t + 4us);
+}
+
+TEST(WaitTotals, CountTheStepsInWhichOthersWaitedLonger) {
+  WaitTotals totals;
+  totals.add({1, 0.5, 2}, 3);
+  totals.add({4, 1, 2}, 3);
+  totals.add({3, 1, 2}, 3);
+  EXPECT_EQ(totals.steps, 3U);
+  EXPECT_EQ(totals.late_steps, 1U);
+  EXPECT_DOUBLE_EQ(totals.exposed_waiting, 2.5);
+  EXPECT_DOUBLE_EQ(totals.wire, 6);
+}
+
+}  // namespace
+}  // namespace ddp::profile
