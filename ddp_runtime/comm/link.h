@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddp_runtime/comm/failure/failure_state.h"
@@ -53,6 +54,9 @@ class Link {
   int size() const noexcept { return transport_.size(); }
   std::size_t segment_bytes() const noexcept { return limits_.segment_bytes; }
 
+  // What the thread does while nothing moves here.
+  void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
+
   // Starts an operation: `tag` (0 to 32767) marks its messages, `what` names it in errors
   // ("all_reduce #17 (bucket 3)").
   void begin(int tag, std::string what);
@@ -84,8 +88,6 @@ class Link {
   void check(int to, int from);
 
  private:
-  class Flight;
-
   template <class Place>
   void exchange_at(int to, std::span<const std::byte> out, int from, std::size_t in_bytes,
                    const Place& place, const OnArrival& on_arrival);
@@ -98,6 +100,7 @@ class Link {
   Transport& transport_;
   LinkLimits limits_;
   Patience patience_;
+  std::function<void()> meanwhile_;
   int tag_ = 0;
   std::string what_;
 };
