@@ -65,7 +65,9 @@ class Group {
   // output.count == size() * input.count, in rank order.
   virtual Work all_gather(Buffer input, Buffer output, std::string label = {}) = 0;
   virtual Work broadcast(Buffer data, int root, std::string label = {}) = 0;
-  // Messages between two ranks arrive in the order they were sent.
+  // Messages between two ranks arrive in the order they were sent. They wait neither for one
+  // another otherwise nor for collectives, so ranks may all send first and then receive; and the
+  // memory is free for other operations once the work is done, not when those are asked for.
   virtual Work send(Buffer data, int peer, std::string label = {}) = 0;
   virtual Work receive(Buffer data, int peer, std::string label = {}) = 0;
   virtual Work barrier(std::string label = {}) = 0;

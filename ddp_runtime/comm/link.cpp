@@ -5,73 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/flight.h"
 
 namespace ddp::comm {
-
-// One direction of one message: which segments are posted, which are complete. Whatever is still
-// under way when it goes out of scope, because something threw, is abandoned.
-class Link::Flight {
- public:
-  Flight(Transport& transport, const Direction& direction, const LinkLimits& limits)
-      : transport_(transport),
-        total_(direction.peer >= 0 ? direction.bytes : 0),
-        cut_(direction.cut),
-        segment_(limits.segment_bytes),
-        window_(limits.window) {}
-  Flight(const Flight&) = delete;
-  Flight& operator=(const Flight&) = delete;
-  ~Flight() {
-    for (const Ticket ticket : under_way_) transport_.abandon(ticket);
-  }
-
-  bool complete() const noexcept { return completed_ >= total_; }
-  std::size_t completed() const noexcept { return completed_; }
-
-  // Posts segments while the window has room and `limit` bytes of the message are ready.
-  template <class Post>
-  bool post_up_to(std::size_t limit, const Post& post) {
-    bool moved = false;
-    while (under_way_.size() < window_ && posted_ < total_) {
-      const std::size_t length = length_at(posted_);
-      if (posted_ + length > limit) break;
-      under_way_.push_back(post(posted_, length));
-      posted_ += length;
-      moved = true;
-    }
-    return moved;
-  }
-
-  // Retires segments in order; calls done(offset, length) for each.
-  template <class Done>
-  bool retire(const Done& done) {
-    bool moved = false;
-    while (!under_way_.empty() && transport_.poll(under_way_.front())) {
-      under_way_.pop_front();
-      const std::size_t length = length_at(completed_);
-      const std::size_t offset = completed_;
-      completed_ += length;
-      done(offset, length);
-      moved = true;
-    }
-    return moved;
-  }
-
- private:
-  // Of the segment that begins at `offset`.
-  std::size_t length_at(std::size_t offset) const {
-    return std::min(segment_, (offset < cut_ ? cut_ : total_) - offset);
-  }
-
-  Transport& transport_;
-  std::size_t total_;
-  std::size_t cut_;
-  std::size_t segment_;
-  std::size_t window_;
-  std::size_t posted_ = 0;
-  std::size_t completed_ = 0;
-  std::deque<Ticket> under_way_;
-};
 
 void Link::begin(int tag, std::string what) {
   tag_ = tag;
@@ -80,6 +16,7 @@ void Link::begin(int tag, std::string what) {
 }
 
 void Link::check(int to, int from) {
+  if (meanwhile_) meanwhile_();
   patience_.check([&](std::chrono::milliseconds waited) { return complaint(to, from, waited); });
 }
 
@@ -99,13 +36,18 @@ void Link::receive(int peer, std::span<std::byte> data) {
   exchange(-1, {}, peer, data);
 }
 
+Flight Link::flight(const OneWay& way) const {
+  return {transport_, way.peer >= 0 ? way.bytes : 0, limits_.segment_bytes, limits_.window,
+          way.cut};
+}
+
 // `take(offset, length)` is that piece of what goes out, `place` the memory for that piece of what
 // comes in; `arrived(offset, length)` is called when it is there.
 template <class Take, class Place, class Arrived>
-void Link::exchange_at(const Direction& out, const Take& take, const Direction& in,
-                       const Place& place, const Arrived& arrived) {
-  Flight sending(transport_, out, limits_);
-  Flight receiving(transport_, in, limits_);
+void Link::exchange_at(const OneWay& out, const Take& take, const OneWay& in, const Place& place,
+                       const Arrived& arrived) {
+  Flight sending = flight(out);
+  Flight receiving = flight(in);
   const auto post_receive = [&](std::size_t offset, std::size_t length) {
     return transport_.post_receive(place(offset, length), in.peer, tag_);
   };
@@ -148,7 +90,7 @@ void Link::exchange(int to, const SplitMessage& out, int from, const SplitMessag
 
 void Link::exchange(int to, const SplitMessage& out, int from, const SplitMessage& in,
                     std::vector<std::byte>& scratch, const OnPair& on_pair) {
-  const Direction incoming{from, in.size(), in.first.size()};
+  const OneWay incoming{from, in.size(), in.first.size()};
   grow_slots(scratch, incoming);
   const auto place = [&](std::size_t offset, std::size_t length) {
     return slot(scratch, incoming, offset, length);
@@ -164,13 +106,13 @@ void Link::exchange(int to, const SplitMessage& out, int from, const SplitMessag
 
 // Pieces are retired in order, so as many slots as there may be under way are enough; a cut makes
 // one piece more.
-void Link::grow_slots(std::vector<std::byte>& scratch, const Direction& in) const {
+void Link::grow_slots(std::vector<std::byte>& scratch, const OneWay& in) const {
   const std::size_t message = in.bytes + (in.cut > 0 ? limits_.segment_bytes : 0);
   const std::size_t needed = std::min(message, limits_.segment_bytes * limits_.window);
   if (scratch.size() < needed) scratch.resize(needed);
 }
 
-std::span<std::byte> Link::slot(std::vector<std::byte>& scratch, const Direction& in,
+std::span<std::byte> Link::slot(std::vector<std::byte>& scratch, const OneWay& in,
                                 std::size_t offset, std::size_t length) const {
   const std::size_t segment = limits_.segment_bytes;
   const std::size_t before_cut = (in.cut + segment - 1) / segment;
@@ -182,11 +124,11 @@ std::span<std::byte> Link::slot(std::vector<std::byte>& scratch, const Direction
 void Link::chain(int before, int after, std::span<std::byte> data, std::vector<std::byte>& scratch,
                  const Combine& combine, const OnArrival& finished) {
   const std::size_t n = data.size();
-  const Direction from_before{before, n};
-  Flight sums_in(transport_, from_before, limits_);
-  Flight sums_out(transport_, {after, n}, limits_);
-  Flight results_in(transport_, {after, n}, limits_);
-  Flight results_out(transport_, {before, n}, limits_);
+  const OneWay from_before{before, n};
+  Flight sums_in = flight(from_before);
+  Flight sums_out = flight({after, n});
+  Flight results_in = flight({after, n});
+  Flight results_out = flight({before, n});
   const auto send_to = [&](int peer) {
     return [&, peer](std::size_t offset, std::size_t length) {
       return transport_.post_send(data.subspan(offset, length), peer, tag_);
@@ -229,8 +171,8 @@ void Link::chain(int before, int after, std::span<std::byte> data, std::vector<s
 }
 
 void Link::relay(int from, int to, std::span<std::byte> data) {
-  Flight sending(transport_, {to, data.size()}, limits_);
-  Flight receiving(transport_, {from, data.size()}, limits_);
+  Flight sending = flight({to, data.size()});
+  Flight receiving = flight({from, data.size()});
   int idle_calls = 0;
   while (!sending.complete()) {
     bool moved = receiving.post_up_to(data.size(), [&](std::size_t offset, std::size_t length) {

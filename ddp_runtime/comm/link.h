@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddp_runtime/comm/failure/failure_state.h"
@@ -16,6 +17,8 @@
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {
+
+class Flight;
 
 // Neither segment_bytes nor window may be 0: the group's constructor throws std::invalid_argument.
 struct LinkLimits {
@@ -64,6 +67,9 @@ class Link {
   int size() const noexcept { return transport_.size(); }
   std::size_t segment_bytes() const noexcept { return limits_.segment_bytes; }
 
+  // What the thread does while nothing moves here.
+  void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
+
   // Starts an operation: `tag` (0 to 32767) marks its messages, `what` names it in errors
   // ("all_reduce #17 (bucket 3)").
   void begin(int tag, std::string what);
@@ -98,26 +104,26 @@ class Link {
   void check(int to, int from);
 
  private:
-  class Flight;
-
   // One direction of an exchange: no segment of it crosses `cut`.
-  struct Direction {
+  struct OneWay {
     int peer = -1;
     std::size_t bytes = 0;
     std::size_t cut = 0;
   };
+  Flight flight(const OneWay& way) const;
   template <class Take, class Place, class Arrived>
-  void exchange_at(const Direction& out, const Take& take, const Direction& in, const Place& place,
+  void exchange_at(const OneWay& out, const Take& take, const OneWay& in, const Place& place,
                    const Arrived& arrived);
-  void grow_slots(std::vector<std::byte>& scratch, const Direction& in) const;
-  std::span<std::byte> slot(std::vector<std::byte>& scratch, const Direction& in,
-                            std::size_t offset, std::size_t length) const;
+  void grow_slots(std::vector<std::byte>& scratch, const OneWay& in) const;
+  std::span<std::byte> slot(std::vector<std::byte>& scratch, const OneWay& in, std::size_t offset,
+                            std::size_t length) const;
 
   std::string complaint(int to, int from, std::chrono::milliseconds waited) const;
 
   Transport& transport_;
   LinkLimits limits_;
   Patience patience_;
+  std::function<void()> meanwhile_;
   int tag_ = 0;
   std::string what_;
 };

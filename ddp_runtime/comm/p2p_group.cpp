@@ -11,6 +11,7 @@
 #include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/node_all_reduce.h"
 #include "ddp_runtime/comm/schedules/node_broadcast.h"
+#include "ddp_runtime/comm/thread_settings.h"
 #include "ddp_runtime/comm/zeroed_bytes.h"
 
 namespace ddp::comm {
@@ -18,7 +19,7 @@ namespace {
 
 // What is smaller is sent in as few steps as there are on any network: flags, counts, times.
 constexpr std::size_t kTinyMessage = 4096;
-constexpr int kPointToPointTag = 32767;  // the largest that MPI guarantees
+constexpr int kCollectiveTags = 32767;  // from 0; messages between two ranks have the next one
 
 void require(bool condition, const char* what) {
   if (!condition) throw std::invalid_argument(what);
@@ -53,6 +54,7 @@ P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
       channel_(kMainChannel),
       activity_(std::make_shared<ActivityLog>()),
       link_(*transport_, failures, whole_elements(options.limits)),
+      messages_(*transport_, failures, options.limits, activity_, channel_),
       everyone_(Team::all(transport_->rank(), transport_->size())),
       costs_{options_.network.model, link_.segment_bytes()},
       thread_([this] { communicate(); }) {}
@@ -64,6 +66,7 @@ P2pGroup::P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport,
       channel_(std::move(name)),
       activity_(parent.activity_),
       link_(*transport_, failures_, whole_elements(options_.limits)),
+      messages_(*transport_, failures_, options_.limits, activity_, channel_),
       everyone_(Team::all(transport_->rank(), transport_->size())),
       surroundings_(parent.surroundings_),
       costs_(parent.costs_),
@@ -105,35 +108,81 @@ P2pGroup::~P2pGroup() {
   thread_.join();
 }
 
-Work P2pGroup::enqueue(Kind kind, std::string name, std::string label, std::string signature,
+Work P2pGroup::enqueue(std::string name, std::string label, std::string signature,
                        std::function<void()> run) {
   failures_.throw_if_failed();
-  Operation operation{kind,           std::move(name),   std::move(label), std::move(signature),
-                      std::move(run), Work::make_state()};
+  Operation operation{std::move(name), std::move(label), std::move(signature), std::move(run),
+                      Work::make_state()};
   Work work(operation.state);
   {
     const std::lock_guard lock(mutex_);
-    if (kind == Kind::collective) {
-      call_history_ = hash_on(hash_on(call_history_, operation.name), operation.signature);
-    }
+    call_history_ = hash_on(hash_on(call_history_, operation.name), operation.signature);
     queue_.push_back(std::move(operation));
   }
   wake_.notify_one();
   return work;
 }
 
-void P2pGroup::communicate() {
-  while (true) {
-    Operation operation;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      operation = std::move(queue_.front());
-      queue_.pop_front();
-    }
-    execute(operation);
+Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer, std::string label) {
+  failures_.throw_if_failed();
+  const std::string channel = channel_ == kMainChannel ? "" : channel_ + " ";
+  const std::string name = direction == Direction::outgoing ? "send" : "receive";
+  MessageRequest request{direction,      peer,
+                         data.span(),    channel + name + (label.empty() ? "" : " (" + label + ")"),
+                         describe(data), Work::make_state()};
+  Work work(request.state);
+  {
+    const std::lock_guard lock(mutex_);
+    new_messages_.push_back(std::move(request));
   }
+  wake_.notify_one();
+  return work;
+}
+
+// Waits for something to do, unless messages are under way. Returns whether there is a collective;
+// `over`: there will never be one again, nor a message.
+bool P2pGroup::take_queued(Operation& operation, bool& over) {
+  std::unique_lock lock(mutex_);
+  const auto something = [this] { return stopping_ || !queue_.empty() || !new_messages_.empty(); };
+  if (messages_.empty()) wake_.wait(lock, something);
+  for (auto& message : new_messages_) messages_.post(std::move(message));
+  new_messages_.clear();
+  if (!queue_.empty()) {
+    operation = std::move(queue_.front());
+    queue_.pop_front();
+    return true;
+  }
+  over = stopping_ && messages_.empty();
+  return false;
+}
+
+void P2pGroup::communicate() {
+  name_this_thread(channel_ == kMainChannel ? "ddp-comm" : "ddp-" + channel_);
+  sleep_precisely();
+  link_.set_meanwhile([this] { progress_messages(); });
+  int idle_calls = 0;
+  bool over = false;
+  while (!over) {
+    Operation operation;
+    if (take_queued(operation, over)) {
+      execute(operation);
+    } else if (!messages_.empty()) {
+      idle_calls = messages_.progress() ? 0 : idle_calls + 1;
+      if (idle_calls > 0) transport_->idle(idle_calls - 1);
+      continue;
+    }
+    idle_calls = 0;
+  }
+}
+
+// While a collective waits: also for messages that were asked for since it began.
+void P2pGroup::progress_messages() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& message : new_messages_) messages_.post(std::move(message));
+    new_messages_.clear();
+  }
+  if (!messages_.empty()) messages_.progress();
 }
 
 void P2pGroup::execute(Operation& operation) {
@@ -161,14 +210,9 @@ void P2pGroup::execute(Operation& operation) {
 ActivityLog::Handle P2pGroup::begin(const Operation& operation) {
   const std::string channel = channel_ == kMainChannel ? "" : channel_ + " ";
   const std::string label = operation.label.empty() ? "" : fmt::format(" ({})", operation.label);
-  if (operation.kind == Kind::point_to_point) {
-    const std::string what = channel + operation.name + label;
-    link_.begin(kPointToPointTag, what);
-    return activity_->begin(std::nullopt, what, operation.signature, channel_);
-  }
   const std::uint64_t number = sequence_++;
   const std::string what = fmt::format("{}{} #{}{}", channel, operation.name, number, label);
-  link_.begin(static_cast<int>(number % kPointToPointTag), what);
+  link_.begin(static_cast<int>(number % kCollectiveTags), what);
   return activity_->begin(number, what, operation.name + ": " + operation.signature, channel_);
 }
 
@@ -239,8 +283,7 @@ void P2pGroup::spread(Buffer data, int root) {
 Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
                           std::shared_ptr<const void> keep) {
   return enqueue(
-      Kind::collective, "all_reduce", std::move(label),
-      fmt::format("{} of {}", to_string(op), describe(data)),
+      "all_reduce", std::move(label), fmt::format("{} of {}", to_string(op), describe(data)),
       [=, this, place = locate(data), keep = std::move(keep)] { reduce(place, data, op); });
 }
 
@@ -248,7 +291,7 @@ Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::str
   require(
       input.type == output.type && input.count == output.count * static_cast<std::size_t>(size()),
       "reduce_scatter: input must hold size() times the elements of output, of one type");
-  return enqueue(Kind::collective, "reduce_scatter", std::move(label),
+  return enqueue("reduce_scatter", std::move(label),
                  fmt::format("{} of {}", to_string(op), describe(input)), [=, this] {
                    schedules::reduce_scatter(link_, everyone_, input, output, op, scratch_,
                                              costs(input.bytes()));
@@ -259,32 +302,30 @@ Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label) {
   require(
       input.type == output.type && output.count == input.count * static_cast<std::size_t>(size()),
       "all_gather: output must hold size() times the elements of input, of one type");
-  return enqueue(Kind::collective, "all_gather", std::move(label), describe(input), [=, this] {
+  return enqueue("all_gather", std::move(label), describe(input), [=, this] {
     schedules::all_gather(link_, everyone_, input, output, costs(output.bytes()));
   });
 }
 
 Work P2pGroup::broadcast(Buffer data, int root, std::string label) {
   require(root >= 0 && root < size(), "broadcast: root is not a rank of the group");
-  return enqueue(Kind::collective, "broadcast", std::move(label),
+  return enqueue("broadcast", std::move(label),
                  fmt::format("{} from rank {}", describe(data), root),
                  [=, this] { spread(data, root); });
 }
 
 Work P2pGroup::send(Buffer data, int peer, std::string label) {
   require(peer >= 0 && peer < size() && peer != rank(), "send: peer is not another rank");
-  return enqueue(Kind::point_to_point, "send", std::move(label), describe(data),
-                 [=, this] { link_.send(peer, data.span()); });
+  return enqueue_message(Direction::outgoing, data, peer, std::move(label));
 }
 
 Work P2pGroup::receive(Buffer data, int peer, std::string label) {
   require(peer >= 0 && peer < size() && peer != rank(), "receive: peer is not another rank");
-  return enqueue(Kind::point_to_point, "receive", std::move(label), describe(data),
-                 [=, this] { link_.receive(peer, data.span()); });
+  return enqueue_message(Direction::incoming, data, peer, std::move(label));
 }
 
 Work P2pGroup::barrier(std::string label) {
-  return enqueue(Kind::collective, "barrier", std::move(label), "nothing",
+  return enqueue("barrier", std::move(label), "nothing",
                  [this] { schedules::barrier(link_, everyone_); });
 }
 

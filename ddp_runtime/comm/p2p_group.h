@@ -1,6 +1,7 @@
 // A Group whose collectives are our own schedules over a Transport, run one after the other by a
-// communication thread. A thread of its own, because neither MPI's non-blocking collectives nor the
-// transports make progress unless somebody calls them, and the callers are busy computing.
+// communication thread, which looks after messages between two ranks at the same time. A thread of
+// its own, because neither MPI's non-blocking collectives nor the transports make progress unless
+// somebody calls them, and the callers are busy computing.
 #pragma once
 
 #include <condition_variable>
@@ -18,6 +19,7 @@
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/messages.h"
 #include "ddp_runtime/comm/network_model.h"
 #include "ddp_runtime/comm/node/node_memory.h"
 #include "ddp_runtime/comm/schedules/choice.h"
@@ -77,10 +79,8 @@ class P2pGroup final : public Group {
   P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport, std::string name);
 
   // Collectives are numbered, the same on all ranks, so that a rank that skipped one cannot be
-  // matched with another; messages between two ranks are not, since the others do not see them.
-  enum class Kind : std::uint8_t { collective, point_to_point };
+  // matched with another.
   struct Operation {
-    Kind kind = Kind::collective;
     std::string name;
     std::string label;
     std::string signature;  // see OperationRecord
@@ -100,10 +100,13 @@ class P2pGroup final : public Group {
   // all ranks for the same collective: the first large one has the network surveyed.
   const schedules::CostModel& costs(std::size_t bytes);
 
-  Work enqueue(Kind kind, std::string name, std::string label, std::string signature,
+  Work enqueue(std::string name, std::string label, std::string signature,
                std::function<void()> run);
   std::unique_ptr<Transport> connect_again(const std::string& what);
+  Work enqueue_message(Direction direction, Buffer data, int peer, std::string label);
   void communicate();
+  void progress_messages();
+  bool take_queued(Operation& operation, bool& over);
   void execute(Operation& operation);
   ActivityLog::Handle begin(const Operation& operation);
 
@@ -114,6 +117,7 @@ class P2pGroup final : public Group {
   std::string channel_;                    // its name among the channels of a group
   std::shared_ptr<ActivityLog> activity_;  // one for all channels: they make one rank's story
   Link link_;
+  Messages messages_;  // under way
   Team everyone_;
   std::unique_ptr<NodeMemory> node_;                                 // from the first allocate() on
   std::map<const std::byte*, std::weak_ptr<SharedRegion>> regions_;  // of the calling thread
@@ -125,6 +129,7 @@ class P2pGroup final : public Group {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Operation> queue_;
+  std::deque<MessageRequest> new_messages_;
   std::uint64_t call_history_ = 0;
   bool stopping_ = false;
   std::thread thread_;  // it uses everything above

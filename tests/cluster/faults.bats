@@ -74,3 +74,17 @@ assert len(three) == len(one) == 143, (len(three), len(one))
 assert max(abs(a - b) / max(1, abs(b)) for a, b in zip(three, one)) < 1e-5
 PY
 }
+
+@test "a node whose link is cut is named within seconds, by default" {
+  timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 60 "$work" > out 2>&1 3>&- &
+  local job=$!
+  wait_until 60 test -s pid.0 -a -s pid.1 -a -s pid.2
+  ip -n ddp-controller link set dev node2 down # its port of the switch
+  wait_until 60 grep -qE '^comm_ranks: ' out || true
+  ip -n ddp-controller link set dev node2 up
+  cat out
+  grep -qE '^comm_ranks: rank 1 \(node2, process [0-9]+\) has been silent for 8 s, and the machine does not answer: .*' out
+  scancel --user=root
+  wait "$job" || true
+  wait_until 60 assert_nodes_in_service
+}

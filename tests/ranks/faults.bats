@@ -84,3 +84,56 @@ begun = [rank["activity"]["collectives_begun"] for rank in record["ranks"]]
 assert [b["SyncBatchNorm"] for b in begun] == [5, 4, 5], begun
 PY
 }
+
+# comm_ranks N WHAT NUMBER [mpirun's options]: ranks that only communicate, in the background;
+# returns when all of them are under way.
+comm_ranks() {
+  local n=$1 what=$2 number=$3 rank
+  shift 3
+  timeout -k 5 90 mpirun --quiet "$@" -n "$n" "${program%/*}/comm_ranks" "$what" "$number" "$work" \
+    > "$work/out" 2>&1 3>&- &
+  job=$!
+  for ((rank = 0; rank < n; rank++)); do
+    until [ -s "$work/pid.$rank" ]; do
+      kill -0 "$job" || { cat "$work/out"; return 1; }
+      sleep 0.1
+    done
+  done
+}
+
+@test "a stopped rank is named within seconds, by default" {
+  comm_ranks 3 barriers 60 --enable-recovery
+  kill -STOP "$(cat "$work/pid.1")"
+  ! wait "$job"
+  cat "$work/out"
+  grep -qxE 'comm_ranks: rank 1 \(.*, process [0-9]+\) has been silent for 8 s, but the machine answers: it is stopped .*; rank [02] waited 5 s in .*' "$work/out"
+  python3 -c 'import json, sys
+record = json.load(open(sys.argv[1]))
+assert record["kind"] == "stopped" and record["rank"] == 1, record
+assert [lost["rank"] for lost in record["lost"]] == [1], record' "$work/failure.json"
+}
+
+@test "a rank that stops for some seconds is forgiven, and a job that is suspended goes on" {
+  COMM_RANKS_TIMEOUT=4 comm_ranks 2 barriers 15
+  kill -STOP "$(cat "$work/pid.1")"
+  sleep 3
+  kill -CONT "$(cat "$work/pid.1")"
+  kill -STOP "$(cat "$work/pid.0")" "$(cat "$work/pid.1")"
+  sleep 10
+  kill -CONT "$(cat "$work/pid.0")" "$(cat "$work/pid.1")"
+  wait "$job" || { cat "$work/out"; false; }
+  grep -qx 'all is well' "$work/out"
+}
+
+@test "all ranks send large messages to each other first and receive them then" {
+  comm_ranks 3 all-to-all 4000000
+  wait "$job" || { cat "$work/out"; false; }
+  grep -qx '3 ranks have exchanged 4000000 bytes' "$work/out"
+}
+
+@test "what is thrown and is no std::exception has a text, too" {
+  comm_ranks 2 throw-42 0 --enable-recovery
+  ! wait "$job"
+  cat "$work/out"
+  grep -qxE 'comm_ranks: rank 1 on .*: the program threw a value of type int, which is not a std::exception and has no text' "$work/out"
+}

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,20 @@
 
 namespace ddp::comm {
 
+// What ended the job, for programs that decide how to go on.
+enum class FailureKind : std::uint8_t {
+  error,         // an exception
+  usage,         // a mistake of the user's
+  killed,        // a process ended without a goodbye
+  stopped,       // a process is stopped, its machine is well
+  unreachable,   // a machine is down or cut off
+  silent,        // a rank does not answer the questions of rank 0
+  absent,        // a rank does something else than what the others wait for
+  disagreement,  // ranks called different collectives
+  network,       // all ranks came, and messages do not arrive
+};
+const char* to_string(FailureKind kind);
+
 struct Failure {
   int rank = -1;      // the rank that failed
   std::string text;   // its own words
@@ -20,6 +35,7 @@ struct Failure {
   Symptom symptom = Symptom::none;
   // A UsageError: all ranks end with 2.
   bool users_mistake = false;
+  FailureKind kind = FailureKind::error;
 };
 
 class FailureState {

@@ -107,6 +107,59 @@ TEST(P2pGroup, PointToPointDoesNotDisturbCollectives) {
   });
 }
 
+// Large messages cannot be complete before they are received: a rank whose sends held up its
+// receives would wait for ever.
+TEST(P2pGroup, AllRanksMaySendToEachOtherFirstAndReceiveThen) {
+  run_ranks(
+      4,
+      [](Group& group) {
+        const auto ranks = static_cast<std::size_t>(group.size());
+        std::vector<std::vector<std::int64_t>> out(ranks);
+        std::vector<std::vector<std::int64_t>> in(ranks);
+        std::vector<Work> works;
+        for (int round = 0; round < 2; ++round) {  // twice without a wait: they keep their order
+          for (int peer = 0; peer < group.size(); ++peer) {
+            if (peer == group.rank()) continue;
+            auto& data = out[static_cast<std::size_t>(peer)];
+            data.assign(5000, 100 * group.rank() + peer);
+            works.push_back(group.send(buffer_of(std::span(data)), peer, "there"));
+          }
+        }
+        EXPECT_EQ(group.all_reduce_value<std::int64_t>(1, ReduceOp::sum), 4);
+        for (int round = 0; round < 2; ++round) {
+          for (int peer = 0; peer < group.size(); ++peer) {
+            if (peer == group.rank()) continue;
+            auto& data = in[static_cast<std::size_t>(peer)];
+            data.resize(5000);
+            works.push_back(group.receive(buffer_of(std::span(data)), peer, "back"));
+          }
+        }
+        for (const auto& work : works) work.wait();
+        for (int peer = 0; peer < group.size(); ++peer) {
+          if (peer == group.rank()) continue;
+          EXPECT_THAT(in[static_cast<std::size_t>(peer)], testing::Each(100 * peer + group.rank()));
+        }
+      },
+      {.limits = {.segment_bytes = 256, .timeout = 30s}});
+}
+
+TEST(P2pGroup, AMessageThatIsNeverReceivedIsNamedAfterTheTimeout) {
+  const auto text = error_of([] {
+    run_ranks(2,
+              [](Group& group) {
+                std::vector<float> data(10000);
+                if (group.rank() == 0) {
+                  group.receive(buffer_of(std::span(data)), 1, "activations").wait();
+                } else {
+                  std::this_thread::sleep_for(400ms);
+                }
+              },
+              {.limits = {.timeout = 100ms}});
+  });
+  EXPECT_THAT(text, HasSubstr("rank 0 waited"));
+  EXPECT_THAT(text, HasSubstr("in receive (activations) for rank 1"));
+}
+
 TEST(P2pGroup, AnExceptionOnOneRankEndsTheWaitOfAll) {
   std::atomic<int> told{0};
   const auto text = error_of([&] {

@@ -1,0 +1,114 @@
+#include "ddp_runtime/comm/messages.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <exception>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::comm {
+namespace {
+
+constexpr int kMessageTag = 32767;  // the largest that MPI guarantees
+
+}  // namespace
+
+struct Messages::UnderWay {
+  UnderWay(MessageRequest r, Transport& transport, FailureState& failures, const LinkLimits& limits)
+      : request(std::move(r)),
+        flight(transport, request.data.size(), limits.segment_bytes, limits.window),
+        patience(failures, limits.timeout, limits.suspicious) {}
+
+  MessageRequest request;
+  Flight flight;
+  Patience patience;
+  std::optional<ActivityLog::Handle> record;  // since it is its turn
+};
+
+Messages::Messages(Transport& transport, FailureState& failures, const LinkLimits& limits,
+                   std::shared_ptr<ActivityLog> activity, std::string channel)
+    : transport_(transport),
+      failures_(failures),
+      limits_(limits),
+      activity_(std::move(activity)),
+      channel_(std::move(channel)) {}
+
+Messages::~Messages() = default;
+
+void Messages::post(MessageRequest request) {
+  auto& queue = queues_[{request.direction, request.peer}];
+  queue.push_back(std::make_unique<UnderWay>(std::move(request), transport_, failures_, limits_));
+}
+
+bool Messages::progress() noexcept {
+  bool moved = false;
+  for (auto entry = queues_.begin(); entry != queues_.end();) {
+    moved |= step(entry->second);
+    entry = entry->second.empty() ? queues_.erase(entry) : std::next(entry);
+  }
+  return moved;
+}
+
+// Only the first of a queue is under way: the segments of the next would be taken for its own.
+bool Messages::step(Queue& queue) noexcept {
+  UnderWay& message = *queue.front();
+  std::exception_ptr error;
+  bool moved = false;
+  try {
+    if (!message.record) start(message);
+    moved = move(message);
+    if (!message.flight.complete()) return moved;
+  } catch (const PeerFailure&) {
+    error = std::current_exception();
+  } catch (const BrokenCollective& e) {
+    error = std::current_exception();
+    failures_.fail({.rank = transport_.rank(), .text = e.what(), .symptom = e.symptom()});
+  } catch (const std::exception& e) {
+    error = std::current_exception();
+    failures_.fail({transport_.rank(), e.what()});
+  }
+  finish(queue, error);
+  return true;
+}
+
+void Messages::start(UnderWay& message) {
+  const auto& request = message.request;
+  const bool outgoing = request.direction == Direction::outgoing;
+  Work::begin(*request.state);
+  message.patience.begin();
+  message.record = activity_->begin(
+      std::nullopt, request.what, request.signature,
+      fmt::format("{} {} rank {}", channel_, outgoing ? "to" : "from", request.peer));
+}
+
+bool Messages::move(UnderWay& message) {
+  const auto& [direction, peer, data, what, signature, state] = message.request;
+  const auto post = [&, d = direction, p = peer, bytes = data](std::size_t offset,
+                                                               std::size_t length) {
+    const auto piece = bytes.subspan(offset, length);
+    return d == Direction::outgoing ? transport_.post_send(piece, p, kMessageTag)
+                                    : transport_.post_receive(piece, p, kMessageTag);
+  };
+  bool moved = message.flight.post_up_to(data.size(), post);
+  moved |= message.flight.retire([](std::size_t, std::size_t) {});
+  if (moved) {
+    message.patience.moved();
+  } else if (!message.flight.complete()) {
+    message.patience.check([&message, me = transport_.rank()](std::chrono::milliseconds waited) {
+      return fmt::format("rank {} waited {:.0f} s in {} for rank {}", me,
+                         std::chrono::duration<double>(waited).count(), message.request.what,
+                         message.request.peer);
+    });
+  }
+  return moved;
+}
+
+void Messages::finish(Queue& queue, const std::exception_ptr& error) {
+  const auto state = queue.front()->request.state;
+  if (const auto record = queue.front()->record) activity_->end(*record, error != nullptr);
+  queue.pop_front();  // what is under way is given up before whoever waits may free the memory
+  Work::finish(*state, error);
+}
+
+}  // namespace ddp::comm

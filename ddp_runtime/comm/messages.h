@@ -1,0 +1,68 @@
+// Messages between two ranks that are under way beside the collectives of a group. None waits for
+// another one, except for those in the same direction between the same two ranks, which arrive in
+// the order in which they were sent: so two ranks may first send to each other and then receive.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "ddp_runtime/comm/diagnosis/activity.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/flight.h"
+#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/patience.h"
+#include "ddp_runtime/comm/transport.h"
+#include "ddp_runtime/comm/work.h"
+
+namespace ddp::comm {
+
+enum class Direction : std::uint8_t { outgoing, incoming };
+
+struct MessageRequest {
+  Direction direction = Direction::outgoing;
+  int peer = 0;
+  std::span<std::byte> data;
+  std::string what;       // "send (activations)"
+  std::string signature;  // see OperationRecord
+  std::shared_ptr<Work::State> state;
+};
+
+// Of the communication thread.
+class Messages {
+ public:
+  // `channel`: of the group, for the records in `activity`.
+  Messages(Transport& transport, FailureState& failures, const LinkLimits& limits,
+           std::shared_ptr<ActivityLog> activity, std::string channel);
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+  ~Messages();
+
+  bool empty() const noexcept { return queues_.empty(); }
+  void post(MessageRequest request);
+  // Returns whether anything moved. Ends the work of a message that fails; never throws.
+  bool progress() noexcept;
+
+ private:
+  struct UnderWay;
+  using Queue = std::deque<std::unique_ptr<UnderWay>>;
+
+  void start(UnderWay& message);
+  bool move(UnderWay& message);  // throws what ends it
+  bool step(Queue& queue) noexcept;
+  void finish(Queue& queue, const std::exception_ptr& error);
+
+  Transport& transport_;
+  FailureState& failures_;
+  LinkLimits limits_;
+  std::shared_ptr<ActivityLog> activity_;
+  std::string channel_;
+  std::map<std::pair<Direction, int>, Queue> queues_;  // by direction and peer; none is empty
+};
+
+}  // namespace ddp::comm
