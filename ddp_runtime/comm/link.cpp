@@ -66,19 +66,11 @@ class Link::Flight {
 void Link::begin(int tag, std::string what) {
   tag_ = tag;
   what_ = std::move(what);
-  deadline_ = Clock::now() + limits_.timeout;
-  next_suspicion_ = Clock::now() + limits_.suspicious;
+  patience_.begin();
 }
 
 void Link::check(int to, int from) {
-  failures_.throw_if_failed();
-  const auto now = Clock::now();
-  if (now > deadline_)
-    throw BrokenCollective(Symptom::long_wait, complaint(to, from, limits_.timeout));
-  if (now > next_suspicion_) {
-    next_suspicion_ = now + limits_.suspicious;
-    failures_.suspect(complaint(to, from, limits_.suspicious));
-  }
+  patience_.check([&](std::chrono::milliseconds waited) { return complaint(to, from, waited); });
 }
 
 std::string Link::complaint(int to, int from, std::chrono::milliseconds waited) const {
@@ -117,6 +109,7 @@ void Link::exchange_at(int to, std::span<const std::byte> out, int from, std::si
     moved |= sending.retire([](std::size_t, std::size_t) {});
     if (moved) {
       idle_calls = 0;
+      patience_.moved();
       continue;
     }
     check(to, from);
@@ -197,6 +190,7 @@ void Link::chain(int before, int after, std::span<std::byte> data, std::vector<s
     moved |= results_out.retire(nothing);
     if (moved) {
       idle_calls = 0;
+      patience_.moved();
       continue;
     }
     check(after, before);
@@ -219,6 +213,7 @@ void Link::relay(int from, int to, std::span<std::byte> data) {
     moved |= sending.retire([](std::size_t, std::size_t) {});
     if (moved) {
       idle_calls = 0;
+      patience_.moved();
       continue;
     }
     check(to, from);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/patience.h"
 #include "ddp_runtime/comm/transport.h"
 #include "ddp_runtime/comm/work.h"
 
@@ -28,9 +29,9 @@ struct LinkLimits {
   // Segments of one message that are under way at once, in each direction: enough bytes to fill the
   // wire while a rank is busy adding up, few enough to stay in the cache until they are added.
   std::size_t window = 16;
-  // A collective that takes longer has lost a peer.
+  // A collective that waits longer, all its waits together, has lost a peer.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // One that takes this long is looked into: have all ranks called the same one?
+  // One in which nothing moves for so long is looked into: have all ranks called the same one?
   std::chrono::milliseconds suspicious = std::chrono::seconds(5);
 };
 
@@ -44,7 +45,9 @@ class Link {
   using OnPiece = std::function<void(std::size_t offset, std::span<std::byte> piece)>;
 
   Link(Transport& transport, FailureState& failures, LinkLimits limits)
-      : transport_(transport), failures_(failures), limits_(limits) {}
+      : transport_(transport),
+        limits_(limits),
+        patience_(failures, limits.timeout, limits.suspicious) {}
 
   int rank() const noexcept { return transport_.rank(); }
   int size() const noexcept { return transport_.size(); }
@@ -53,6 +56,8 @@ class Link {
   // Starts an operation: `tag` (0 to 32767) marks its messages, `what` names it in errors
   // ("all_reduce #17 (bucket 3)").
   void begin(int tag, std::string what);
+  // The operation is over: nobody is waited for.
+  void end() noexcept { patience_.moved(); }
 
   void send(int peer, std::span<const std::byte> data);
   void receive(int peer, std::span<std::byte> data);
@@ -91,12 +96,10 @@ class Link {
   std::string complaint(int to, int from, std::chrono::milliseconds waited) const;
 
   Transport& transport_;
-  FailureState& failures_;
   LinkLimits limits_;
+  Patience patience_;
   int tag_ = 0;
   std::string what_;
-  Clock::time_point deadline_;
-  Clock::time_point next_suspicion_;
 };
 
 }  // namespace ddp::comm

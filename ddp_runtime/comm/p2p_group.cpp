@@ -147,6 +147,7 @@ void P2pGroup::execute(Operation& operation) {
     error = std::current_exception();
     failures_.fail({rank(), e.what()});
   }
+  link_.end();
   if (record) activity_->end(*record, error != nullptr);
   Work::finish(*operation.state, error);
 }

@@ -1,5 +1,6 @@
 #include "ddp_runtime/comm/world.h"
 
+#include <cxxabi.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,14 +9,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 
+#include "ddp_runtime/comm/descriptor_limit.h"
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/mpi/mpi_transport.h"
+#include "ddp_runtime/comm/mpi/process_manager.h"
 #include "ddp_runtime/comm/mpi/start_deadline.h"
 #include "ddp_runtime/comm/p2p_group.h"
 
@@ -65,6 +70,33 @@ void print_failure(const std::string& program, int rank, int size, const char* t
   std::fflush(stderr);
 }
 
+// Nothing else ends what is blocked in a call into MPI, which waits for a rank that is gone.
+[[noreturn]] void end_stuck_process(std::chrono::milliseconds limit, bool end_job) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  fmt::print(stderr,
+             "slurm-ddp: process {} on {} is still here {:.0f} s after a failure and is ended\n",
+             getpid(), host.data(), std::chrono::duration<double>(limit).count());
+  std::fflush(stderr);
+  if (end_job) MpiEnvironment::end_job(1);
+  std::_Exit(1);
+}
+
+// What `throw 42` threw.
+std::string name_of_current_exception() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (type == nullptr) return "something unknown";
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(type->name(), nullptr, nullptr, &status), &std::free);
+  return fmt::format("a value of type {}", name ? name.get() : type->name());
+}
+
+std::string text_of_foreign_exception() {
+  return fmt::format("the program threw {}, which is not a std::exception and has no text",
+                     name_of_current_exception());
+}
+
 }  // namespace
 
 Backend parse_backend(const std::string& name) {
@@ -75,10 +107,14 @@ Backend parse_backend(const std::string& name) {
 }
 
 World::World(const WorldOptions& options) {
+  raise_descriptor_limit();
   if (options.backend == Backend::nccl) {
     throw UsageError("this build has no NCCL backend; use --backend mpi");
   }
   const Announced announced = announced_ranks();
+  if (const auto complaint = missing_process_manager(getenv, mpi_speaks_pmi1())) {
+    throw UsageError(*complaint);
+  }
   std::optional<StartDeadline> deadline;
   if (MpiEnvironment::launched_by_mpi() || announced.ranks > 1) {
     deadline.emplace(options.start_timeout);
@@ -93,7 +129,13 @@ World::World(const WorldOptions& options) {
   try {
     group_ = std::make_unique<P2pGroup>(connect(), failures_, options.group, connect);
     deadline.reset();  // from here on waits have limits of their own
-    errors_ = std::make_unique<ErrorChannel>(*group_, failures_, options.failure_dump);
+    const bool is_leader = group_->rank() == 0;
+    errors_ = std::make_unique<ErrorChannel>(
+        *group_, failures_,
+        ChannelOptions{options.failure_dump, options.liveness,
+                       [is_leader, several, limit = options.liveness.exit] {
+                         end_stuck_process(limit, is_leader && several);
+                       }});
   } catch (...) {
     if (failures_.failed() && mpi_) mpi_->abandon();
     throw;
@@ -129,7 +171,7 @@ namespace {
 // Each failure is printed once: by the rank that failed, and where that cannot or does not speak
 // for itself, by one of the others.
 void print_once(const std::string& program, World& world, const Failure& failure) {
-  const int speaker = failure.rank == 0 ? 1 : 0;
+  const int speaker = world.speaker_for(failure.rank);
   if (!failure.lost && world.rank() == failure.rank) {
     print_failure(program, world.rank(), world.size(), failure.text.c_str());
   } else if (failure.lost && world.rank() == speaker) {
@@ -175,6 +217,8 @@ int run_body(const std::string& program, const WorldOptions& options,
     return end_after_failure(program, world, error.what(), 2);
   } catch (const std::exception& error) {
     return end_after_failure(program, world, without_stack_frames(error.what()), 1);
+  } catch (...) {
+    return end_after_failure(program, world, text_of_foreign_exception(), 1);
   }
 }
 
@@ -193,6 +237,9 @@ int run(const std::string& program, const WorldOptions& options,
     return 2;
   } catch (const std::exception& error) {
     print_failure(program, rank_from_environment(), 2, error.what());
+    return 1;
+  } catch (...) {
+    print_failure(program, rank_from_environment(), 2, text_of_foreign_exception().c_str());
     return 1;
   }
 }

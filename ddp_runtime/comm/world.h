@@ -26,6 +26,8 @@ struct WorldOptions {
   GroupOptions group;
   // Where rank 0 records what all ranks were doing when one failed (JSON); empty: nowhere.
   std::string failure_dump;
+  // How ranks are found that are stopped or whose machine is gone.
+  LivenessLimits liveness;
   // For MPI to connect all processes of the job; then this one ends with exit code 1.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
 };
@@ -49,6 +51,8 @@ class World {
   // This rank failed, or was told of a failure: tells the others if it is news. Returns what all
   // are told: this failure, or the one that came before or caused it.
   Failure fail(const Failure& failure);
+  // The rank that speaks of a failure which the one that failed cannot tell.
+  int speaker_for(int lost) const noexcept { return lost == 0 ? errors_->deputy() : 0; }
   // Rank 0 after a failure: ends processes that are still there (stopped, or deaf) after a while.
   void end_stragglers(int exit_code);
 

@@ -44,7 +44,8 @@ Service::Service(comm::PrivateLine& line, Shard shard, std::size_t length, Excha
       length_(length),
       desk_(desk),
       memory_(std::make_shared<Memory>()),
-      clients_(memory_->clients) {
+      clients_(memory_->clients),
+      patience_(*line.failures, line.limits.timeout, line.limits.suspicious) {
   for (int other = 0; other < line_.transport->size(); ++other) {
     if (other == rank()) continue;
     clients_.emplace_back().rank = other;
@@ -109,18 +110,11 @@ void Service::wait_for_news(int idle_calls) {
 
 // As in every other wait: after a while somebody should look into it, in the end give up.
 void Service::check_time() {
-  const auto now = comm::Clock::now();
-  const auto complaint = [&] {
-    const auto waited = std::chrono::duration<double>(now - began_).count();
-    return fmt::format("rank {} waited {:.0f} s after step {} for {}", rank(), waited,
+  patience_.check([&](std::chrono::milliseconds waited) {
+    return fmt::format("rank {} waited {:.0f} s after step {} for {}", rank(),
+                       std::chrono::duration<double>(waited).count(),
                        shard_.clocks().done_by(rank()), whom_we_wait_for());
-  };
-  if (now > began_ + line_.limits.timeout) {
-    throw BrokenCollective(Symptom::long_wait, complaint());
-  }
-  if (now < next_suspicion_) return;
-  next_suspicion_ = now + line_.limits.suspicious;
-  line_.failures->suspect(complaint());
+  });
 }
 
 std::string Service::whom_we_wait_for() const {
@@ -232,8 +226,7 @@ bool Service::take_exchange() {
   if (own_) return false;
   own_ = desk_.take(clients_.empty());
   if (!own_) return false;
-  began_ = comm::Clock::now();
-  next_suspicion_ = began_ + line_.limits.suspicious;
+  patience_.begin();
   memory_->request = own_->request;
   for (auto& server : clients_) ask(server);
   push_to_own_shard();
@@ -277,6 +270,7 @@ bool Service::finish_exchange() {
   said_farewell_ = own_->request.asks == Asks::farewell;
   if (said_farewell_ && !all_gone()) return false;
   own_.reset();
+  patience_.moved();
   desk_.finish(slowest);
   return true;
 }

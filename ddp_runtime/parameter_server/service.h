@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/patience.h"
 #include "ddp_runtime/comm/work.h"
 #include "ddp_runtime/parameter_server/exchange.h"
 #include "ddp_runtime/parameter_server/messages.h"
@@ -67,9 +68,8 @@ class Service {
   std::optional<Exchange> own_;     // under way
   bool own_answered_ = false;       // by this rank's own shard
   bool said_farewell_ = false;
-  comm::Clock::time_point began_;
-  comm::Clock::time_point next_suspicion_;
-  std::thread thread_;  // it uses everything above
+  comm::Patience patience_;  // with our own exchange
+  std::thread thread_;       // it uses everything above
 };
 
 }  // namespace ddp::parameter_server

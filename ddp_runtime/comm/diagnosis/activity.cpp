@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/text.h"
 
 namespace ddp::comm {
 namespace {
@@ -19,7 +20,7 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }
 
 std::string shortened(std::string text) {
-  if (text.size() > kLongestText) text.resize(kLongestText);
+  text.resize(beginning_of(text, kLongestText).size());
   return text;
 }
 
@@ -139,7 +140,11 @@ Activity ActivityLog::snapshot() const {
   activity.collectives_begun = collectives_begun_;
   activity.phase = phase_;
   activity.phase_ago = seconds_between(phase_since_, now);
-  for (const auto& e : entries_) {
+  // There are more only if more than that run at once.
+  const auto newest =
+      entries_.end() - static_cast<std::ptrdiff_t>(std::min(entries_.size(), kKept));
+  for (auto entry = newest; entry != entries_.end(); ++entry) {
+    const auto& e = *entry;
     OperationRecord record{e.channel, e.number, e.what, e.signature, seconds_between(e.begun, now),
                            {},        e.failed};
     if (e.ended) record.seconds = seconds_between(e.begun, *e.ended);

@@ -47,9 +47,9 @@ std::string state_of(const Activity& activity, std::string_view subject) {
   return text;
 }
 
-Failure blame(const Witness& culprit, std::string text) {
+Failure blame(const Witness& culprit, FailureKind kind, std::string text) {
   // It does not know, or cannot say: somebody else speaks for it.
-  return {culprit.rank, std::move(text), true};
+  return {.rank = culprit.rank, .text = std::move(text), .lost = true, .kind = kind};
 }
 
 std::optional<Failure> find_silent(std::span<const Witness> witnesses, const Failure& complaint) {
@@ -58,7 +58,7 @@ std::optional<Failure> find_silent(std::span<const Witness> witnesses, const Fai
     if (!w.activity) silent.push_back(&w);
   }
   if (silent.empty()) return std::nullopt;
-  return blame(*silent.front(),
+  return blame(*silent.front(), FailureKind::silent,
                fmt::format("{} {} not answer: stopped, or the machine hangs or is cut off; {}",
                            names_of(silent), silent.size() == 1 ? "does" : "do", complaint.text));
 }
@@ -98,8 +98,9 @@ std::optional<Failure> find_absent(std::span<const Witness> witnesses, const Fai
   if (absent.empty()) return std::nullopt;
   const Witness& first = *absent.front();
   const std::string subject = absent.size() == 1 ? "it" : fmt::format("rank {}", first.rank);
-  return blame(first, fmt::format("{} did not come: {}; {}", names_of(absent),
-                                  state_of(*first.activity, subject), complaint.text));
+  return blame(first, FailureKind::absent,
+               fmt::format("{} did not come: {}; {}", names_of(absent),
+                           state_of(*first.activity, subject), complaint.text));
 }
 
 // The few are more likely to be wrong; among equals, those without rank 0.
@@ -122,10 +123,11 @@ std::optional<Failure> find_elsewhere(std::span<const Witness> witnesses,
       [](const auto& a, const auto& b) { return more_suspicious(a.second, b.second); });
   if (worst == behind.end()) return std::nullopt;
   const Witness& first = *worst->second.front();
-  return blame(first, fmt::format("{} left out a collective that the others wait in, and rank {} "
-                                  "waits in {}; all must run the same layers in the same order; {}",
-                                  names_of(worst->second), first.rank,
-                                  first.activity->stuck_in().front()->what, complaint.text));
+  return blame(first, FailureKind::absent,
+               fmt::format("{} left out a collective that the others wait in, and rank {} "
+                           "waits in {}; all must run the same layers in the same order; {}",
+                           names_of(worst->second), first.rank,
+                           first.activity->stuck_in().front()->what, complaint.text));
 }
 
 }  // namespace
@@ -157,7 +159,7 @@ std::optional<Failure> find_disagreement(std::span<const Witness> witnesses) {
     const auto& [few, few_called] = groups.front();
     const auto& [many, many_called] = groups.back();
     return blame(
-        *few.front(),
+        *few.front(), FailureKind::disagreement,
         fmt::format("the ranks do not call the same collectives: {} called {} [{}]; {} called "
                     "{} [{}]; all must run the same steps in the same order",
                     names_of(few), few_called->what, few_called->signature, names_of(many),
@@ -169,30 +171,50 @@ std::optional<Failure> find_disagreement(std::span<const Witness> witnesses) {
 Failure find_cause(std::span<const Witness> witnesses, const Failure& complaint) {
   if (auto failure = find_disagreement(witnesses)) return *failure;
   // Nobody is waited for: who is late or silent has nothing to do with it.
-  if (complaint.symptom == Symptom::wrong_length) return {complaint.rank, complaint.text, true};
+  if (complaint.symptom == Symptom::wrong_length) {
+    return {.rank = complaint.rank,
+            .text = complaint.text,
+            .lost = true,
+            .kind = FailureKind::disagreement};
+  }
   if (auto failure = find_silent(witnesses, complaint)) return *failure;
   if (auto failure = find_absent(witnesses, complaint)) return *failure;
   if (auto failure = find_elsewhere(witnesses, complaint)) return *failure;
-  return {complaint.rank,
-          complaint.text +
-              "; all ranks came, so the network between them does not deliver: check "
-              "it with ddp-check net",
-          true};
+  return {.rank = complaint.rank,
+          .text = complaint.text +
+                  "; all ranks came, so the network between them does not deliver: check "
+                  "it with ddp-check net",
+          .lost = true,
+          .kind = FailureKind::network};
 }
 
-nlohmann::json failure_record(std::span<const Witness> witnesses, const Failure& failure) {
+nlohmann::json failure_record(std::span<const Witness> witnesses, const Failure& failure,
+                              std::span<const Loss> losses) {
   auto ranks = nlohmann::json::array();
+  std::string node;
   for (const auto& w : witnesses) {
+    if (w.rank == failure.rank) node = node_of(w.who);
     ranks.push_back({{"rank", w.rank},
                      {"who", w.who},
                      {"answered", w.activity.has_value()},
                      {"activity", w.activity ? to_json(*w.activity) : nlohmann::json()}});
   }
+  auto lost = nlohmann::json::array();
+  for (const auto& loss : losses) {
+    lost.push_back({{"rank", loss.rank},
+                    {"node", node_of(loss.who)},
+                    {"who", loss.who},
+                    {"kind", to_string(loss.kind)}});
+  }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto kind = failure.users_mistake ? FailureKind::usage : failure.kind;
   return {{"schema", "slurm-ddp/failure/1"},
           {"unix_time", std::chrono::duration<double>(now).count()},
           {"rank", failure.rank},
+          {"node", node},
+          {"kind", to_string(kind)},
           {"text", failure.text},
+          {"lost", std::move(lost)},
           {"ranks", std::move(ranks)}};
 }
 

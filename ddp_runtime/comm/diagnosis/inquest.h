@@ -11,6 +11,7 @@
 
 #include "ddp_runtime/comm/diagnosis/activity.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/failure/liveness.h"
 
 namespace ddp::comm {
 
@@ -31,6 +32,8 @@ std::optional<Failure> find_disagreement(std::span<const Witness> witnesses);
 Failure find_cause(std::span<const Witness> witnesses, const Failure& complaint);
 
 // All that is known, for people and programs to look at afterwards: schema slurm-ddp/failure/1.
-nlohmann::json failure_record(std::span<const Witness> witnesses, const Failure& failure);
+// `losses`: all ranks that are lost, whether or not that was the first failure.
+nlohmann::json failure_record(std::span<const Witness> witnesses, const Failure& failure,
+                              std::span<const Loss> losses = {});
 
 }  // namespace ddp::comm

@@ -3,9 +3,56 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 namespace ddp::comm {
+namespace {
+
+std::chrono::milliseconds tick_of(const LivenessLimits& limits) {
+  return std::max<std::chrono::milliseconds>(limits.heartbeat / 4, std::chrono::milliseconds(1));
+}
+
+}  // namespace
+
+ChannelEnd::ChannelEnd(FailureState& failures, ChannelOptions options)
+    : failures_(failures), options_(std::move(options)), clock_(2 * tick_of(options_.liveness)) {}
+
+std::chrono::milliseconds ChannelEnd::tick() const {
+  return tick_of(options_.liveness);
+}
+
+bool ChannelEnd::tick_is_due() {
+  if (clock_.now() < next_tick_) return false;
+  next_tick_ = clock_.now() + tick();
+  return true;
+}
+
+bool ChannelEnd::heartbeat_is_due() {
+  if (clock_.now() < next_heartbeat_) return false;
+  next_heartbeat_ = clock_.now() + options_.liveness.heartbeat;
+  return true;
+}
+
+void ChannelEnd::end_if_stuck() {
+  if (!options_.end_process || !failures_.failed()) return;
+  if (!failed_at_) failed_at_ = clock_.now();
+  if (clock_.now() < *failed_at_ + options_.liveness.exit) return;
+  failed_at_ = clock_.now();  // only once in a while, where a test goes on
+  options_.end_process();
+}
+
+FailureKind kind_of(LossKind kind) {
+  switch (kind) {
+    case LossKind::killed:
+      return FailureKind::killed;
+    case LossKind::stopped:
+      return FailureKind::stopped;
+    case LossKind::unreachable:
+      break;
+  }
+  return FailureKind::unreachable;
+}
 
 std::string who_am_i() {
   std::array<char, 256> host{};
@@ -13,13 +60,12 @@ std::string who_am_i() {
   return fmt::format("{}, process {}", host.data(), getpid());
 }
 
-Failure ended_without_a_word(int rank, const std::string& who) {
+Failure lost_without_a_word(int rank, const std::string& who) {
+  const Loss loss{rank, who, LossKind::killed};
   return {.rank = rank,
-          .text = fmt::format(
-              "rank {} ({}) ended without a word: it was killed or crashed; see its last output "
-              "lines, the kernel log (out of memory?) or whether the job was cancelled",
-              rank, who),
-          .lost = true};
+          .text = describe(std::span(&loss, 1), {}),
+          .lost = true,
+          .kind = FailureKind::killed};
 }
 
 }  // namespace ddp::comm

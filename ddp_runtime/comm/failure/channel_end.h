@@ -1,8 +1,10 @@
-// What the two kinds of ends of the error channel share: the ruling on which failure was the first.
+// What the two kinds of ends of the error channel share: the ruling on which failure was the first,
+// and the end of a process that does not end by itself.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -10,12 +12,23 @@
 
 #include "ddp_runtime/comm/failure/alarm.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/failure/liveness.h"
+#include "ddp_runtime/comm/running_clock.h"
 
 namespace ddp::comm {
 
+struct ChannelOptions {
+  // On rank 0, a file for the record of a failure; empty for none.
+  std::string dump = {};
+  LivenessLimits liveness = {};
+  // Ends this process, from the channel's thread, when it is still there `liveness.exit` after a
+  // failure. Without it nothing does.
+  std::function<void()> end_process = {};
+};
+
 class ChannelEnd {
  public:
-  explicit ChannelEnd(FailureState& failures) : failures_(failures) {}
+  ChannelEnd(FailureState& failures, ChannelOptions options);
   ChannelEnd(const ChannelEnd&) = delete;
   ChannelEnd& operator=(const ChannelEnd&) = delete;
   virtual ~ChannelEnd() = default;
@@ -52,8 +65,20 @@ class ChannelEnd {
     return std::exchange(suspicion_, std::nullopt);
   }
 
+  // Of the thread of the end:
+
+  // How long it may sleep: it looks after everything several times in a heartbeat.
+  std::chrono::milliseconds tick() const;
+  // Whether it is time to look again, or to send a heartbeat again.
+  bool tick_is_due();
+  bool heartbeat_is_due();
+  // See ChannelOptions::end_process.
+  void end_if_stuck();
+
   FailureState& failures_;
-  Alarm alarm_;  // rings when there is something to tell, or it is time to leave
+  ChannelOptions options_;
+  RunningClock clock_;  // of the thread
+  Alarm alarm_;         // rings when there is something to tell, or it is time to leave
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by the mutex:
@@ -61,11 +86,17 @@ class ChannelEnd {
   std::optional<std::string> suspicion_;
   bool hub_gone_ = false;
   bool leaving_ = false;
+
+ private:
+  RunningClock::TimePoint next_tick_;
+  RunningClock::TimePoint next_heartbeat_;
+  std::optional<RunningClock::TimePoint> failed_at_;
 };
 
+FailureKind kind_of(LossKind kind);
 // "node2, process 4711", for the messages of others about this process.
 std::string who_am_i();
 // What is said in place of a process that cannot speak any more.
-Failure ended_without_a_word(int rank, const std::string& who);
+Failure lost_without_a_word(int rank, const std::string& who);
 
 }  // namespace ddp::comm

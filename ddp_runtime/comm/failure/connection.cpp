@@ -8,27 +8,44 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <memory>
+#include <thread>
 
 #include "ddp_runtime/comm/errors.h"
 
 namespace ddp::comm {
 namespace {
 
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+using AddressList = std::shared_ptr<addrinfo>;
 
-AddressList resolve(const std::string& host, std::uint16_t port) {
+constexpr auto kResolveWithin = std::chrono::seconds(10);
+// A peer that does not read is sent no more than this.
+constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
+
+AddressList look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
-    found = nullptr;
-  }
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return nullptr;
   return {found, freeaddrinfo};
+}
+
+// A name server that does not answer is asked for minutes, and nothing can interrupt that: the
+// question is left to a thread of its own.
+AddressList resolve(const std::string& host, std::uint16_t port) {
+  if (auto number = look_up(host, port, AI_NUMERICHOST)) return number;
+  std::packaged_task<AddressList()> task([host, port] { return look_up(host, port, 0); });
+  auto answer = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (answer.wait_for(kResolveWithin) != std::future_status::ready) return nullptr;
+  return answer.get();
 }
 
 bool wait_for(int fd, short events, std::chrono::milliseconds patience) {
@@ -49,14 +66,73 @@ void set_option(int fd, int level, int name, int value) {
              sizeof value);  // all of them are improvements, none is needed
 }
 
+std::optional<std::string> number_of(const sockaddr* address) {
+  if (address == nullptr) return std::nullopt;
+  socklen_t length = 0;
+  if (address->sa_family == AF_INET) length = sizeof(sockaddr_in);
+  if (address->sa_family == AF_INET6) length = sizeof(sockaddr_in6);
+  std::array<char, NI_MAXHOST> text{};
+  if (length == 0 ||
+      getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return std::nullopt;
+  }
+  return text.data();
+}
+
+std::uint16_t port_of(const sockaddr_storage& address) {
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+// 0: a port that the kernel chooses. Without a socket if that fails; errno says why.
+Listener listen_on(std::uint16_t port) {
+  FileDescriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_storage any{};
+  socklen_t length = 0;
+  if (socket) {
+    set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    auto& address = reinterpret_cast<sockaddr_in6&>(any);
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(port);
+    length = sizeof address;
+  } else {  // a kernel without IPv6
+    socket = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    auto& address = reinterpret_cast<sockaddr_in&>(any);
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    length = sizeof address;
+  }
+  // So that a port with connections on it can be listened on again.
+  if (socket) set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (!socket || bind(socket.get(), reinterpret_cast<sockaddr*>(&any), length) != 0 ||
+      listen(socket.get(), SOMAXCONN) != 0 ||
+      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&any), &length) != 0) {
+    return {};
+  }
+  return {std::move(socket), port_of(any)};
+}
+
 }  // namespace
+
+StreamState state_after(int error) noexcept {
+  switch (error) {
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case ENETRESET:
+    case ENOBUFS:
+    case ENOMEM:
+      return StreamState::broken;
+    default:
+      return StreamState::ended;
+  }
+}
 
 Connection::Connection(FileDescriptor socket) : socket_(std::move(socket)) {
   set_option(fd(), IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd(), SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd(), IPPROTO_TCP, TCP_KEEPIDLE, 10);
-  set_option(fd(), IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set_option(fd(), IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
 std::optional<Connection> Connection::open(const std::vector<std::string>& hosts,
@@ -73,23 +149,41 @@ std::optional<Connection> Connection::open(const std::vector<std::string>& hosts
 }
 
 bool Connection::send(const Message& message) {
-  const std::string bytes = encode(message);
-  std::size_t sent = 0;
-  while (sent < bytes.size()) {
-    const ssize_t n = ::send(fd(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+  if (outbox_.size() > kMostUnsent) return state_ == StreamState::open;
+  outbox_ += encode(message);
+  return flush();
+}
+
+bool Connection::flush() {
+  while (!outbox_.empty() && state_ == StreamState::open) {
+    const ssize_t n = ::send(fd(), outbox_.data(), outbox_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) {
-      sent += static_cast<std::size_t>(n);
-    } else if (n < 0 && errno == EAGAIN) {
-      if (!wait_for(fd(), POLLOUT, std::chrono::seconds(2))) return false;
-    } else if (n < 0 && errno != EINTR) {
+      outbox_.erase(0, static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN) {
+      break;
+    } else if (errno != EINTR) {
+      // That the peer is gone is for fill() to say: its last words may be there to be read.
+      outbox_.clear();
+      if (state_after(errno) == StreamState::broken) state_ = StreamState::broken;
       return false;
     }
   }
-  return true;
+  return state_ == StreamState::open;
+}
+
+bool Connection::flush_within(std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (flush() && unsent()) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0 || !wait_for(fd(), POLLOUT, left)) return false;
+  }
+  return state_ == StreamState::open;
 }
 
 bool Connection::fill() {
-  std::array<char, 4096> chunk{};
+  if (state_ != StreamState::open) return false;
+  std::array<char, 16384> chunk;
   while (true) {
     const ssize_t n = recv(fd(), chunk.data(), chunk.size(), MSG_DONTWAIT);
     if (n > 0) {
@@ -97,7 +191,9 @@ bool Connection::fill() {
       return true;
     }
     if (n < 0 && errno == EINTR) continue;
-    return n < 0 && errno == EAGAIN;
+    if (n < 0 && errno == EAGAIN) return true;
+    state_ = n == 0 ? StreamState::ended : state_after(errno);
+    return false;
   }
 }
 
@@ -111,46 +207,58 @@ std::optional<Message> Connection::await(std::chrono::milliseconds patience) {
   }
 }
 
+bool Connection::acknowledged() const noexcept {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return state_ == StreamState::open && !unsent() &&
+         getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_unacked == 0 &&
+         info.tcpi_state == TCP_ESTABLISHED;
+}
+
+std::optional<Connection::Endpoint> Connection::peer() const {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getpeername(fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
+  const auto host = number_of(reinterpret_cast<const sockaddr*>(&address));
+  if (!host) return std::nullopt;
+  return Endpoint{*host, port_of(address)};
+}
+
 Listener listen_anywhere() {
-  FileDescriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_storage any{};
-  socklen_t length = sizeof(sockaddr_in6);
-  if (socket) {
-    set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    any.ss_family = AF_INET6;
-  } else {  // a kernel without IPv6
-    socket = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    any.ss_family = AF_INET;
-    length = sizeof(sockaddr_in);
-  }
-  if (!socket || bind(socket.get(), reinterpret_cast<sockaddr*>(&any), length) != 0 ||
-      listen(socket.get(), SOMAXCONN) != 0 ||
-      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&any), &length) != 0) {
+  Listener listener = listen_on(0);
+  if (!listener.socket) {
     throw RuntimeError(
         fmt::format("cannot listen on a TCP port for the error channel: {}", std::strerror(errno)));
   }
-  const std::uint16_t port = any.ss_family == AF_INET6
-                                 ? reinterpret_cast<sockaddr_in6*>(&any)->sin6_port
-                                 : reinterpret_cast<sockaddr_in*>(&any)->sin_port;
-  return {std::move(socket), ntohs(port)};
+  return listener;
+}
+
+std::optional<Listener> listen_again(std::uint16_t port) {
+  Listener listener = listen_on(port);
+  if (!listener.socket) return std::nullopt;
+  return listener;
 }
 
 std::vector<std::string> own_addresses() {
   std::vector<std::string> addresses;
-  if (const char* leader = std::getenv("MASTER_ADDR")) addresses.emplace_back(leader);
+  const auto add = [&](const std::string& address) {
+    if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) {
+      addresses.push_back(address);
+    }
+  };
+  if (const char* leader = std::getenv("MASTER_ADDR")) add(leader);
   std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) == 0) addresses.emplace_back(name.data());
+  if (gethostname(name.data(), name.size() - 1) == 0) add(name.data());
 
   ifaddrs* first = nullptr;
-  if (getifaddrs(&first) == 0) {
-    const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
+  if (getifaddrs(&first) != 0) return addresses;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
-      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
-      std::array<char, NI_MAXHOST> text{};
-      if (getnameinfo(i->ifa_addr, sizeof(sockaddr_in), text.data(), text.size(), nullptr, 0,
-                      NI_NUMERICHOST) == 0) {
-        addresses.emplace_back(text.data());
-      }
+      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family) continue;
+      const auto number = number_of(i->ifa_addr);
+      // An address with a zone (fe80::1%eth0) means something on this machine alone.
+      if (number && number->find('%') == std::string::npos) add(*number);
     }
   }
   return addresses;

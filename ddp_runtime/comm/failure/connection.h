@@ -1,5 +1,4 @@
-// TCP for the error channel: few, small messages; a peer whose machine vanished is noticed within
-// half a minute.
+// TCP for the error channel: few, small messages, never waiting for a peer that does not read.
 #pragma once
 
 #include <chrono>
@@ -13,6 +12,11 @@
 
 namespace ddp::comm {
 
+// What is known of the process at the other end. Only FIN and RST come from the other machine: any
+// other error is one of the network, and the process may be well.
+enum class StreamState : std::uint8_t { open, ended, broken };
+StreamState state_after(int error) noexcept;
+
 class Connection {
  public:
   Connection() = default;
@@ -24,26 +28,48 @@ class Connection {
 
   int fd() const noexcept { return socket_.get(); }
   explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
-  // Returns false if the peer is gone.
+  StreamState state() const noexcept { return state_; }
+
+  // Sends what the kernel takes at once; the rest goes with later calls and with flush(). Returns
+  // false if the connection is over.
   bool send(const Message& message);
-  // Reads what is there; returns false at the end of the stream.
+  bool flush();
+  bool unsent() const noexcept { return !outbox_.empty(); }
+  // Waits until all is sent.
+  bool flush_within(std::chrono::milliseconds patience);
+
+  // Reads what is there; returns false if the connection is over.
   bool fill();
   std::optional<Message> next() { return decoder_.next(); }
   // Waits for one message.
   std::optional<Message> await(std::chrono::milliseconds patience);
+
+  // Whether the other kernel has acknowledged all that was sent.
+  bool acknowledged() const noexcept;
+  // The other end as a number and a port; nullopt if it is not known any more.
+  struct Endpoint {
+    std::string host;
+    std::uint16_t port = 0;
+  };
+  std::optional<Endpoint> peer() const;
   void close() noexcept { socket_.close(); }
 
  private:
   FileDescriptor socket_;
   Decoder decoder_;
+  std::string outbox_;
+  StreamState state_ = StreamState::open;
 };
 
-// A listening socket on a port the kernel chose, on all addresses of this machine.
+// A listening socket on all addresses of this machine.
 struct Listener {
   FileDescriptor socket;
   std::uint16_t port = 0;
 };
+// On a port that the kernel chooses. Throws RuntimeError.
 Listener listen_anywhere();
+// On this port again, after its listener was closed; nullopt if somebody else has it now.
+std::optional<Listener> listen_again(std::uint16_t port);
 
 // Under what this machine may be reached, most trusted first: MASTER_ADDR when this is rank 0's
 // host, the host name, then the addresses of all interfaces.

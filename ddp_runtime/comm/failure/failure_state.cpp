@@ -6,6 +6,30 @@
 
 namespace ddp::comm {
 
+const char* to_string(FailureKind kind) {
+  switch (kind) {
+    case FailureKind::error:
+      return "error";
+    case FailureKind::usage:
+      return "usage";
+    case FailureKind::killed:
+      return "killed";
+    case FailureKind::stopped:
+      return "stopped";
+    case FailureKind::unreachable:
+      return "unreachable";
+    case FailureKind::silent:
+      return "silent";
+    case FailureKind::absent:
+      return "absent";
+    case FailureKind::disagreement:
+      return "disagreement";
+    case FailureKind::network:
+      break;
+  }
+  return "network";
+}
+
 bool FailureState::fail(Failure failure) {
   const std::lock_guard lock(mutex_);
   if (failure_) return false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,20 @@
 
 namespace ddp::comm {
 
+// What ended the job, for programs that decide how to go on.
+enum class FailureKind : std::uint8_t {
+  error,         // an exception
+  usage,         // a mistake of the user's
+  killed,        // a process ended without a goodbye
+  stopped,       // a process is stopped, its machine is well
+  unreachable,   // a machine is down or cut off
+  silent,        // a rank does not answer the questions of rank 0
+  absent,        // a rank does something else than what the others wait for
+  disagreement,  // ranks called different collectives
+  network,       // all ranks came, and messages do not arrive
+};
+const char* to_string(FailureKind kind);
+
 struct Failure {
   int rank = -1;      // the rank that failed
   std::string text;   // its own words
@@ -20,6 +35,7 @@ struct Failure {
   Symptom symptom = Symptom::none;
   // A UsageError: all ranks end with 2.
   bool users_mistake = false;
+  FailureKind kind = FailureKind::error;
 };
 
 class FailureState {
@@ -36,6 +52,11 @@ class FailureState {
   void suspect(const std::string& complaint);
   // Likewise for suspicions, which may come again and again.
   void on_suspicion(std::function<void(const std::string&)> observer);
+  // How many waits of this rank are long and go on: without any, the data path works or is not
+  // needed now.
+  void begin_stall() noexcept { stalls_.fetch_add(1, std::memory_order_relaxed); }
+  void end_stall() noexcept { stalls_.fetch_sub(1, std::memory_order_relaxed); }
+  bool stalled() const noexcept { return stalls_.load(std::memory_order_relaxed) > 0; }
 
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   std::optional<Failure> failure() const;
@@ -44,6 +65,7 @@ class FailureState {
 
  private:
   std::atomic<bool> failed_{false};
+  std::atomic<int> stalls_{0};
   mutable std::mutex mutex_;
   std::optional<Failure> failure_;
   std::function<void(const Failure&)> observer_;

@@ -1,47 +1,74 @@
 #include "ddp_runtime/comm/failure/hub.h"
 
-#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/random_token.h"
+#include "ddp_runtime/comm/text.h"
+#include "ddp_runtime/comm/thread_settings.h"
 
 namespace ddp::comm {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Strangers may connect to any port; only so many may sit there without having said hello.
+// Strangers may connect to any port; only so many more than there are ranks to come may sit there,
+// and only so long, without having said hello.
 constexpr std::size_t kMostStrangers = 64;
+constexpr auto kHelloWithin = 2s;
+// Accepted in one turn: those who are there have their turns, too.
+constexpr int kMostAccepted = 256;
 // A living process answers within milliseconds, whatever its other threads do.
 constexpr auto kAnswerWithin = 2s;
+// Ranks that die together are told together: so long the others of their node may take to say that
+// they are well.
+constexpr auto kMournFor = 500ms;
 // After a failure, for the others' accounts of what they were doing.
 constexpr auto kDumpAfter = 500ms;
 
-int milliseconds_until(Clock::time_point when) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - Clock::now());
-  return static_cast<int>(std::max<std::chrono::milliseconds::rep>(left.count(), 0));
+// Keys of events: ranks count from 1, strangers from here.
+constexpr std::uint64_t kAlarm = std::uint64_t{1} << 62;
+constexpr std::uint64_t kListener = kAlarm + 1;
+constexpr std::uint64_t kFirstStranger = std::uint64_t{1} << 32;
+
+// An answer that makes no sense is an answer: the rank is alive.
+Activity account_in(const std::string& text) {
+  try {
+    return activity_from_json(nlohmann::json::parse(text, nullptr, false));
+  } catch (const RuntimeError&) {
+    Activity unreadable;
+    unreadable.phase = "(its account cannot be read)";
+    return unreadable;
+  }
+}
+
+Message heartbeat(bool stalled) {
+  return {MessageKind::alive, stalled ? 1 : 0, {}};
 }
 
 }  // namespace
 
 Hub::Hub(FailureState& failures, const ActivityLog& activity, Listener listener, std::string token,
-         int ranks, std::string dump)
-    : ChannelEnd(failures),
+         int ranks, ChannelOptions options)
+    : ChannelEnd(failures, std::move(options)),
       activity_(activity),
       listener_(std::move(listener)),
       token_(std::move(token)),
-      dump_(std::move(dump)),
-      expected_(static_cast<std::size_t>(ranks - 1)),
-      thread_([this] { serve(); }) {
-  failures_.on_first_failure([this](const Failure& failure) {
-    if (failure.symptom == Symptom::none) set_verdict(failure);
-    alarm_.ring();
-  });
+      members_(static_cast<std::size_t>(ranks)),
+      next_stranger_(kFirstStranger),
+      missing_(static_cast<std::size_t>(ranks - 1)),
+      awaited_(missing_) {
+  events_.watch(alarm_.fd(), kAlarm);
+  events_.watch(listener_.socket.get(), kListener);
+  thread_ = std::thread([this] { serve(); });
+  failures_.on_first_failure([this](const Failure&) { alarm_.ring(); });
   listen_for_suspicions();
 }
 
@@ -59,137 +86,392 @@ Hub::~Hub() {
 
 bool Hub::others_gone(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, patience, [this] { return gone_ >= expected_; });
+  changed_.wait_for(lock, patience, [this] { return awaited_ == 0; });
+  return gone_ + 1 >= members_.size();
 }
 
-void Hub::serve() {
+void Hub::serve() noexcept {
+  name_this_thread("ddp-hub");
   while (true) {
-    wait_for_events();
-    std::erase_if(spokes_, [this](Spoke& spoke) { return !hear(spoke); });
-    if (const auto complaint = take_suspicion()) begin_inquest({.rank = 0, .text = *complaint});
-    const auto failure = failures_.failure();
-    if (failure && !told_) {
-      if (failure->symptom == Symptom::none) {
-        rule(*failure);
-      } else {
-        begin_inquest(*failure);
-      }
+    try {
+      turn();
+      const std::lock_guard lock(mutex_);
+      if (dump_at_ && (leaving_ || awaited_ == 0 || clock_.now() >= *dump_at_)) write_dump();
+      if (leaving_) break;
+    } catch (const std::exception& e) {
+      failures_.fail({.rank = 0, .text = std::string("the error channel failed: ") + e.what()});
+      const std::lock_guard lock(mutex_);
+      if (leaving_) break;
     }
-    conduct_inquest();
-    const std::lock_guard lock(mutex_);
-    if (dump_at_ && (leaving_ || gone_ >= expected_ || Clock::now() >= *dump_at_)) write_dump();
-    if (leaving_) return;
+  }
+  for (auto& other : members_) {
+    if (present(other)) other.connection.flush_within(100ms);
   }
 }
 
-void Hub::wait_for_events() {
-  std::vector<pollfd> entries{{alarm_.fd(), POLLIN, 0}, {listener_.socket.get(), POLLIN, 0}};
-  for (const auto& spoke : spokes_) entries.push_back({spoke.connection.fd(), POLLIN, 0});
-  int patience = -1;
-  if (inquest_) patience = milliseconds_until(inquest_->until);
-  if (dump_at_) patience = milliseconds_until(*dump_at_);
-  poll(entries.data(), entries.size(), patience);
-  alarm_.clear();
-  if ((entries[1].revents & POLLIN) != 0) accept_spoke();
+void Hub::turn() {
+  const auto events = events_.wait(wait_milliseconds());
+  clock_.look();
+  for (const auto& event : events) handle(event.data.u64);
+  if (const auto complaint = take_suspicion()) {
+    last_suspicion_ = *complaint;
+    begin_inquest({.rank = 0, .text = *complaint});
+  }
+  conclude_mourning();
+  rule_on_failures();
+  conduct_inquest();
+  if (!tick_is_due()) return;
+  drop_late_strangers();
+  watch_listener();
+  judge_silence();
+  if (heartbeat_is_due()) send_heartbeats();
+  end_if_stuck();
 }
 
-void Hub::accept_spoke() {
-  FileDescriptor socket(
-      accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket && spokes_.size() < expected_ + kMostStrangers) {
-    spokes_.push_back({Connection(std::move(socket)), -1, {}, {}, false});
+int Hub::wait_milliseconds() const {
+  auto until = clock_.now() + tick();
+  if (mourning_) until = std::min(until, mourning_->until);
+  if (inquest_) until = std::min(until, inquest_->until);
+  if (dump_at_) until = std::min(until, *dump_at_);
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock_.now());
+  return static_cast<int>(std::max<std::chrono::milliseconds::rep>(left.count(), 0));
+}
+
+void Hub::handle(std::uint64_t key) {
+  if (key == kAlarm) {
+    alarm_.clear();
+  } else if (key == kListener) {
+    accept_strangers();
+  } else if (key >= kFirstStranger) {
+    hear_stranger(key);
+  } else {
+    hear(static_cast<int>(key));
   }
 }
 
-bool Hub::hear(Spoke& spoke) {
+void Hub::accept_strangers() {
+  for (int i = 0; i < kMostAccepted; ++i) {
+    FileDescriptor socket(
+        accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        no_descriptors_left();
+      }
+      return;
+    }
+    if (strangers_.size() >= missing_ + kMostStrangers) drop_oldest_stranger();
+    const std::uint64_t key = next_stranger_++;
+    events_.watch(socket.get(), key);
+    strangers_.emplace(key, Stranger{Connection(std::move(socket)), clock_.now(), -1, {}});
+    // Most have said hello already.
+    hear_stranger(key);
+  }
+}
+
+// accept(2) would fail again at once, as long as somebody waits to be accepted.
+void Hub::no_descriptors_left() {
+  if (drop_oldest_stranger()) return;
+  listener_.socket.close();
+  listen_at_ = clock_.now() + 1s;
+  if (missing_ == 0) return;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  failures_.fail(
+      {.rank = 0,
+       .text = "rank 0 has no file descriptor left for a connection with each other rank (" +
+               std::to_string(missing_) + " of " + std::to_string(members_.size() - 1) +
+               " are missing, the limit is " + std::to_string(limit.rlim_cur) +
+               "); raise the limit of the nodes (ulimit -Hn)"});
+}
+
+void Hub::hear_stranger(std::uint64_t key) {
+  const auto found = strangers_.find(key);
+  if (found == strangers_.end()) return;
+  Stranger& stranger = found->second;
+  bool keep = false;
+  std::optional<Message> first;
+  try {
+    keep = stranger.connection.fill();
+    if (keep && stranger.rank < 0) {
+      if (const auto message = stranger.connection.next()) keep = welcome(stranger, *message);
+    }
+    if (keep && stranger.rank > 0) first = stranger.connection.next();
+  } catch (const std::exception&) {
+    keep = false;  // not our protocol
+  }
+  if (keep && !first) return;
+  if (keep) adopt(stranger, *first);
+  strangers_.erase(found);
+}
+
+// Whether it is a rank of this job: one that is missing, or one that has lost its connection and
+// comes again.
+bool Hub::welcome(Stranger& stranger, const Message& message) {
+  const std::size_t space = message.text.find(' ');
+  if (message.kind != MessageKind::hello || space == std::string::npos ||
+      !same_secret(std::string_view(message.text).substr(0, space), token_) || message.rank < 1 ||
+      static_cast<std::size_t>(message.rank) >= members_.size()) {
+    return false;
+  }
+  const Member& rank = member(message.rank);
+  stranger.who = message.text.substr(space + 1);
+  if (rank.gone || (rank.joined && rank.who != stranger.who)) return false;
+  stranger.rank = message.rank;
+  return stranger.connection.send({MessageKind::welcome, 0, {}});
+}
+
+// It has heard the welcome, since it goes on talking. Before, it may give this connection up and
+// try another, which must not look like its death.
+void Hub::adopt(Stranger& stranger, const Message& first) {
+  Member& rank = member(stranger.rank);
+  if (rank.gone || (rank.joined && rank.who != stranger.who)) return;
+  if (!std::exchange(rank.joined, true)) --missing_;
+  rank.who = stranger.who;
+  rank.heard = clock_.now();
+  rank.sending = false;
+  rank.asked = false;
+  rank.connection = std::move(stranger.connection);  // closes the one it had
+  events_.change(rank.connection.fd(), static_cast<std::uint64_t>(stranger.rank), false);
+  if (told_) send(stranger.rank, verdict_message());
+  if (!act_on(stranger.rank, first)) return leave(stranger.rank);
+  hear(stranger.rank);
+}
+
+void Hub::drop_late_strangers() {
+  std::erase_if(strangers_, [this](const auto& entry) {
+    return entry.second.rank < 0 && clock_.now() > entry.second.since + kHelloWithin;
+  });
+}
+
+// The oldest without a hello has had the most time to say it. False: there is none.
+bool Hub::drop_oldest_stranger() {
+  const auto oldest = std::find_if(strangers_.begin(), strangers_.end(),
+                                   [](const auto& entry) { return entry.second.rank < 0; });
+  if (oldest == strangers_.end()) return false;
+  strangers_.erase(oldest);
+  return true;
+}
+
+// Nobody has business here when all ranks are in, until one has to connect again.
+void Hub::watch_listener() {
+  const bool wanted =
+      missing_ > 0 || std::any_of(members_.begin() + 1, members_.end(), [this](const Member& m) {
+        return present(m) && (m.connection.state() != StreamState::open ||
+                              clock_.now() > m.heard + options_.liveness.reconnect / 2);
+      });
+  if (!wanted) {
+    strangers_.clear();
+    listener_.socket.close();
+  } else if (!listener_.socket && clock_.now() >= listen_at_) {
+    listen_at_ = clock_.now() + 1s;
+    if (auto listener = listen_again(listener_.port)) {
+      listener_ = std::move(*listener);
+      events_.watch(listener_.socket.get(), kListener);
+    }
+  }
+}
+
+void Hub::hear(int number) {
+  Member& rank = member(number);
+  if (!present(rank)) return;
+  if (rank.connection.state() != StreamState::open) return rank.connection.close();
   bool open = false;
   try {
-    open = spoke.connection.fill();
-    while (const auto message = spoke.connection.next()) {
-      if (!act_on(spoke, *message)) return false;
+    open = rank.connection.fill();
+    while (const auto message = rank.connection.next()) {
+      rank.heard = clock_.now();
+      if (!act_on(number, *message)) return leave(number);
     }
-  } catch (const RuntimeError&) {
+    if (rank.connection.unsent()) rank.connection.flush();
+  } catch (const std::exception&) {
     open = false;  // not our protocol
+    rank.connection.close();
   }
-  if (open) return true;
-  if (spoke.rank >= 0) {
-    departed_.push_back({spoke.rank, spoke.who, spoke.account});
-    failures_.fail(ended_without_a_word(spoke.rank, spoke.who));
-    count_gone();
+  if (!open && rank.connection.state() == StreamState::broken) {
+    rank.connection.close();  // until it comes again
+  } else if (!open) {
+    mourn({number, rank.who, LossKind::killed});
+    leave(number);
+  } else if (rank.sending != rank.connection.unsent()) {
+    rank.sending = rank.connection.unsent();
+    events_.change(rank.connection.fd(), static_cast<std::uint64_t>(number), rank.sending);
   }
-  return false;
 }
 
-bool Hub::act_on(Spoke& spoke, const Message& message) {
-  if (spoke.rank < 0) return welcome(spoke, message);
+bool Hub::act_on(int number, const Message& message) {
+  Member& rank = member(number);
   switch (message.kind) {
     case MessageKind::failure:
-      failures_.fail({.rank = spoke.rank, .text = message.text});
-      return true;
     case MessageKind::mistake:
-      failures_.fail({.rank = spoke.rank, .text = message.text, .users_mistake = true});
+      // What other ranks say of their waits for those that are lost is not the cause.
+      if (mourning_) return true;
+      failures_.fail({.rank = number,
+                      .text = message.text,
+                      .users_mistake = message.kind == MessageKind::mistake});
       return true;
     case MessageKind::broken:
-      begin_inquest({.rank = spoke.rank, .text = message.text, .symptom = Symptom::wrong_length});
+      begin_inquest({.rank = number, .text = message.text, .symptom = Symptom::wrong_length});
       return true;
     case MessageKind::timeout:
-      begin_inquest({.rank = spoke.rank, .text = message.text, .symptom = Symptom::long_wait});
+      begin_inquest({.rank = number, .text = message.text, .symptom = Symptom::long_wait});
       return true;
     case MessageKind::suspicion:
-      begin_inquest({.rank = spoke.rank, .text = message.text});
+      rank.stalled = true;
+      last_suspicion_ = message.text;
+      begin_inquest({.rank = number, .text = message.text});
+      return true;
+    case MessageKind::alive:
+      rank.stalled = message.rank != 0;
       return true;
     case MessageKind::account:
-      spoke.account = activity_from_json(nlohmann::json::parse(message.text, nullptr, false));
-      spoke.asked = false;
+      rank.asked = false;
+      rank.account = account_in(message.text);
       return true;
     case MessageKind::goodbye:
-      departed_.push_back({spoke.rank, spoke.who, spoke.account});
-      count_gone();
       return false;
     default:
       return true;
   }
 }
 
-bool Hub::welcome(Spoke& spoke, const Message& message) {
-  const std::size_t space = message.text.find(' ');
-  if (message.kind != MessageKind::hello || space == std::string::npos ||
-      message.text.substr(0, space) != token_) {
-    return false;
+void Hub::send(int number, const Message& message) {
+  Member& rank = member(number);
+  if (!present(rank) || !rank.connection) return;
+  rank.connection.send(message);
+  if (rank.connection.unsent() && !rank.sending) {
+    rank.sending = true;
+    events_.change(rank.connection.fd(), static_cast<std::uint64_t>(number), true);
   }
-  spoke.rank = message.rank;
-  spoke.who = message.text.substr(space + 1);
-  return spoke.connection.send({MessageKind::welcome, 0, {}});
 }
 
-void Hub::count_gone() {
+void Hub::ask(int number) {
+  Member& rank = member(number);
+  rank.account.reset();
+  rank.asked = present(rank) && rank.connection;
+  send(number, {MessageKind::question, 0, {}});
+}
+
+void Hub::leave(int number) {
+  Member& rank = member(number);
+  rank.gone = true;
+  rank.asked = false;
+  rank.connection.close();
   {
     const std::lock_guard lock(mutex_);
     ++gone_;
   }
+  stop_awaiting(rank);
+}
+
+void Hub::stop_awaiting(Member& rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(rank.awaited, false)) --awaited_;
+  }
   changed_.notify_all();
 }
 
-void Hub::begin_inquest(Failure complaint) {
+void Hub::send_heartbeats() {
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    // A connection that is stuck gets no more of them.
+    if (!members_[rank].connection.unsent()) {
+      send(static_cast<int>(rank), heartbeat(failures_.stalled()));
+    }
+  }
+}
+
+// Whether a rank that can be heard waits in vain.
+bool Hub::stalled() const {
+  const auto recently = clock_.now() - 3 * options_.liveness.heartbeat;
+  return failures_.stalled() ||
+         std::any_of(members_.begin() + 1, members_.end(), [&](const Member& m) {
+           return present(m) && m.stalled && m.heard >= recently;
+         });
+}
+
+void Hub::judge_silence() {
+  if (told_ || mourning_) return;
+  std::vector<SignsOfLife> signs;
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    const Member& m = members_[rank];
+    const auto silent =
+        std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now() - m.heard);
+    if (!present(m) || silent < options_.liveness.silence / 4) continue;
+    signs.push_back(
+        {static_cast<int>(rank), m.who, silent, m.connection && m.connection.acknowledged()});
+  }
+  if (signs.empty()) return;
+  for (auto& loss : find_lost(signs, stalled(), options_.liveness)) mourn(std::move(loss));
+}
+
+// The others of its node are asked how they are: an answer or the end of their connection comes in
+// milliseconds.
+void Hub::mourn(Loss loss) {
+  if (is_lost(loss.rank)) return;  // silent before, and its connection has closed now
+  losses_.push_back(loss);
   if (told_) return;
+  const bool first = !mourning_;
+  if (first) mourning_ = Mourning{{}, clock_.now() + kMournFor};
+  const std::string node = node_of(loss.who);
+  const bool new_node = std::none_of(mourning_->losses.begin(), mourning_->losses.end(),
+                                     [&](const Loss& other) { return node_of(other.who) == node; });
+  mourning_->losses.push_back(std::move(loss));
+  if (!new_node) return;
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    const int other = static_cast<int>(rank);
+    if (present(members_[rank]) && !is_lost(other) && node_of(members_[rank].who) == node) {
+      ask(other);
+    }
+  }
+}
+
+bool Hub::is_lost(int rank) const {
+  return std::any_of(losses_.begin(), losses_.end(),
+                     [rank](const Loss& loss) { return loss.rank == rank; });
+}
+
+void Hub::conclude_mourning() {
+  if (!mourning_) return;
+  if (clock_.now() < mourning_->until &&
+      std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.asked; })) {
+    return;
+  }
+  const auto losses = std::exchange(mourning_, std::nullopt)->losses;
+  std::string text = describe(losses, options_.liveness.silence);
+  for (const auto& loss : losses) stop_awaiting(member(loss.rank));
+  const Loss& first = losses.front();
+  if (first.kind != LossKind::killed && !last_suspicion_.empty()) text += "; " + last_suspicion_;
+  rule({.rank = first.rank, .text = text, .lost = true, .kind = kind_of(first.kind)});
+}
+
+void Hub::rule_on_failures() {
+  if (told_ || mourning_) return;
+  const auto failure = failures_.failure();
+  if (!failure) return;
+  if (failure->symptom == Symptom::none) {
+    rule(*failure);
+  } else {
+    begin_inquest(*failure);
+  }
+}
+
+void Hub::begin_inquest(Failure complaint) {
+  if (told_ || mourning_) return;
   if (inquest_) {
     // A failure must end in a ruling even if the questions were asked for a suspicion.
     if (inquest_->complaint.symptom == Symptom::none) inquest_->complaint = std::move(complaint);
     return;
   }
-  inquest_ = Inquest{std::move(complaint), Clock::now() + kAnswerWithin};
-  for (auto& spoke : spokes_) {
-    if (spoke.rank < 0) continue;
-    spoke.account.reset();
-    spoke.asked = spoke.connection.send({MessageKind::question, 0, {}});
-  }
+  inquest_ = Inquest{std::move(complaint), clock_.now() + kAnswerWithin};
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) ask(static_cast<int>(rank));
 }
 
 void Hub::conduct_inquest() {
-  if (!inquest_ || told_) return;
-  const bool all_answered =
-      std::none_of(spokes_.begin(), spokes_.end(), [](const Spoke& s) { return s.asked; });
-  if (!all_answered && Clock::now() < inquest_->until) return;
+  if (!inquest_ || told_ || mourning_) return;
+  if (clock_.now() < inquest_->until &&
+      std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.asked; })) {
+    return;
+  }
   const auto inquest = *std::exchange(inquest_, std::nullopt);
   if (inquest.complaint.symptom != Symptom::none)
     return rule(find_cause(witnesses(), inquest.complaint));
@@ -201,33 +483,34 @@ void Hub::rule(const Failure& failure) {
   told_ = failure;
   inquest_.reset();
   set_verdict(failure);
-  if (!dump_.empty()) dump_at_ = Clock::now() + kDumpAfter;
-  tell_everyone(failure);
+  if (failure.kind == FailureKind::silent && failure.rank > 0) stop_awaiting(member(failure.rank));
+  if (!options_.dump.empty()) dump_at_ = clock_.now() + kDumpAfter;
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    send(static_cast<int>(rank), verdict_message());
+  }
   failures_.fail(failure);
 }
 
-void Hub::tell_everyone(const Failure& failure) {
-  const auto kind = failure.lost            ? MessageKind::loss
-                    : failure.users_mistake ? MessageKind::mistake
-                                            : MessageKind::failure;
-  for (auto& spoke : spokes_) spoke.connection.send({kind, failure.rank, failure.text});
+Message Hub::verdict_message() const {
+  const auto kind = told_->lost            ? MessageKind::loss
+                    : told_->users_mistake ? MessageKind::mistake
+                                           : MessageKind::failure;
+  return {kind, told_->rank, told_->text};
 }
 
 std::vector<Witness> Hub::witnesses() const {
-  std::vector<Witness> all = departed_;
-  all.push_back({0, who_am_i(), activity_.snapshot()});
-  for (const auto& spoke : spokes_) {
-    if (spoke.rank >= 0) all.push_back({spoke.rank, spoke.who, spoke.account});
+  std::vector<Witness> all{{0, who_am_i(), activity_.snapshot()}};
+  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+    const Member& m = members_[rank];
+    if (m.joined) all.push_back({static_cast<int>(rank), m.who, m.account});
   }
-  std::sort(all.begin(), all.end(),
-            [](const Witness& a, const Witness& b) { return a.rank < b.rank; });
   return all;
 }
 
 // Whoever reads the dump wants it, but the failure itself is worth more than a complaint about it.
 void Hub::write_dump() {
   dump_at_.reset();
-  std::ofstream(dump_) << failure_record(witnesses(), *told_).dump(1) << '\n';
+  std::ofstream(options_.dump) << as_text(failure_record(witnesses(), *told_, losses_), 1) << '\n';
 }
 
 }  // namespace ddp::comm

@@ -1,8 +1,13 @@
 // Rank 0's end of the error channel: accepts the others, listens to all of them, passes the first
-// failure to everyone, and asks everyone when a wait takes too long.
+// failure to everyone, finds out who is lost, and asks everyone when a wait takes too long.
+//
+// One thread, which never waits for any one of the others: messages that a connection does not take
+// at once are kept for it. What it does for one event does not depend on the number of ranks.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -12,61 +17,116 @@
 #include "ddp_runtime/comm/diagnosis/inquest.h"
 #include "ddp_runtime/comm/failure/channel_end.h"
 #include "ddp_runtime/comm/failure/connection.h"
+#include "ddp_runtime/comm/failure/event_queue.h"
 
 namespace ddp::comm {
 
 class Hub final : public ChannelEnd {
  public:
-  // `activity` is rank 0's own; it must outlive the object. `dump`: a file for the record of the
-  // first failure (see failure_record); empty for none.
+  // `activity` is rank 0's own; it must outlive the object.
   Hub(FailureState& failures, const ActivityLog& activity, Listener listener, std::string token,
-      int ranks, std::string dump = {});
+      int ranks, ChannelOptions options = {});
   // In a healthy world, waits a few seconds for the goodbyes of the others.
   ~Hub() override;
 
+  // Does not wait for ranks that were found to be lost.
   bool others_gone(std::chrono::milliseconds patience) override;
 
  private:
-  struct Spoke {
+  using TimePoint = RunningClock::TimePoint;
+
+  // Another rank.
+  struct Member {
+    bool joined = false;
+    bool gone = false;     // it said goodbye, or its connection closed
+    bool awaited = true;   // its goodbye is worth waiting for
+    bool sending = false;  // the event queue tells when it can be sent more
     Connection connection;
-    int rank = -1;  // until it has said hello with the job's token
     std::string who;
+    TimePoint heard;
+    bool stalled = false;             // it waits and nothing moves
     std::optional<Activity> account;  // its last
     bool asked = false;               // and has not answered yet
   };
+  // A connection that may become a member's.
+  struct Stranger {
+    Connection connection;
+    TimePoint since;
+    int rank = -1;  // until it has said hello with the job's token
+    std::string who;
+  };
+  // Ranks that were lost, until all are known that went with them.
+  struct Mourning {
+    std::vector<Loss> losses;
+    TimePoint until;
+  };
+  struct Inquest {
+    Failure complaint;
+    TimePoint until;
+  };
 
-  void serve();
-  void wait_for_events();
-  void accept_spoke();
-  bool hear(Spoke& spoke);                            // false: its connection is over
-  bool act_on(Spoke& spoke, const Message& message);  // likewise
-  bool welcome(Spoke& spoke, const Message& message);
-  void count_gone();
+  void serve() noexcept;
+  void turn();
+  void handle(std::uint64_t key);
 
+  // Those who come.
+  void accept_strangers();
+  void no_descriptors_left();
+  void hear_stranger(std::uint64_t key);
+  bool welcome(Stranger& stranger, const Message& message);
+  void adopt(Stranger& stranger, const Message& first);
+  void drop_late_strangers();
+  bool drop_oldest_stranger();
+  void watch_listener();
+
+  // Those who are there.
+  Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
+  bool present(const Member& member) const { return member.joined && !member.gone; }
+  void hear(int rank);
+  bool act_on(int rank, const Message& message);  // false: it said goodbye
+  void send(int rank, const Message& message);
+  void ask(int rank);
+  void leave(int rank);
+  void stop_awaiting(Member& member);
+  void send_heartbeats();
+
+  // Those who are lost.
+  void judge_silence();
+  void mourn(Loss loss);
+  void conclude_mourning();
+  bool is_lost(int rank) const;
+  bool stalled() const;
+
+  void rule_on_failures();
   void begin_inquest(Failure complaint);
   void conduct_inquest();
   void rule(const Failure& failure);
-  void tell_everyone(const Failure& failure);
+  Message verdict_message() const;
   void write_dump();
   std::vector<Witness> witnesses() const;
+  int wait_milliseconds() const;
 
   const ActivityLog& activity_;
   Listener listener_;
   std::string token_;
-  std::string dump_;
-  std::size_t expected_;
-  std::size_t gone_ = 0;
 
   // Of the thread alone:
-  std::vector<Spoke> spokes_;
-  std::vector<Witness> departed_;  // those that are gone, for the dump
-  struct Inquest {
-    Failure complaint;
-    Clock::time_point until;
-  };
+  EventQueue events_;
+  std::vector<Member> members_;                  // by rank; the first is not used
+  std::map<std::uint64_t, Stranger> strangers_;  // by event key, oldest first
+  std::uint64_t next_stranger_;
+  std::size_t missing_;       // ranks that have not joined
+  TimePoint listen_at_;       // not before
+  std::vector<Loss> losses_;  // all so far, for the record
+  std::optional<Mourning> mourning_;
   std::optional<Inquest> inquest_;
+  std::string last_suspicion_;
   std::optional<Failure> told_;
-  std::optional<Clock::time_point> dump_at_;
+  std::optional<TimePoint> dump_at_;
+  // Guarded by the mutex:
+  std::size_t awaited_;  // ranks whose goodbye has not come and is worth waiting for
+  std::size_t gone_ = 0;
+
   std::thread thread_;
 };
 

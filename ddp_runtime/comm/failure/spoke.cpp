@@ -7,11 +7,18 @@
 #include <utility>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/text.h"
+#include "ddp_runtime/comm/thread_settings.h"
 
 namespace ddp::comm {
 namespace {
 
-MessageKind kind_of(const Failure& failure) {
+using namespace std::chrono_literals;
+
+constexpr auto kWelcomeWithin = 5s;
+constexpr auto kGoodbyeWithin = 2s;
+
+MessageKind message_for(const Failure& failure) {
   if (failure.users_mistake) return MessageKind::mistake;
   switch (failure.symptom) {
     case Symptom::long_wait:
@@ -26,16 +33,22 @@ MessageKind kind_of(const Failure& failure) {
 
 }  // namespace
 
-Spoke::Spoke(FailureState& failures, const ActivityLog& activity, Connection connection, int rank,
-             std::string hub)
-    : ChannelEnd(failures),
+Message hello(int rank, const std::string& token) {
+  return {MessageKind::hello, rank, token + " " + who_am_i()};
+}
+
+Spoke::Spoke(FailureState& failures, const ActivityLog& activity, Connection connection, Who who,
+             ChannelOptions options)
+    : ChannelEnd(failures, std::move(options)),
       activity_(activity),
+      who_(std::move(who)),
       connection_(std::move(connection)),
-      rank_(rank),
-      hub_(std::move(hub)),
+      endpoint_(connection_.peer()),
+      heard_(clock_.now()),
       thread_([this] { listen(); }) {
   failures_.on_first_failure([this](const Failure&) { alarm_.ring(); });
   listen_for_suspicions();
+  alarm_.ring();  // there may be a failure already
 }
 
 Spoke::~Spoke() {
@@ -49,38 +62,61 @@ Spoke::~Spoke() {
   thread_.join();
 }
 
-void Spoke::listen() {
+void Spoke::listen() noexcept {
+  name_this_thread("ddp-spoke");
   while (true) {
-    std::array<pollfd, 2> entries{{{alarm_.fd(), POLLIN, 0}, {connection_.fd(), POLLIN, 0}}};
-    poll(entries.data(), entries.size(), -1);
-    alarm_.clear();
+    try {
+      turn();
+    } catch (const std::exception& e) {
+      failures_.fail(
+          {.rank = who_.rank, .text = std::string("the error channel failed: ") + e.what()});
+    }
+    const std::lock_guard lock(mutex_);
+    if (leaving_) break;
+  }
+  if (over_) return;
+  connection_.send({MessageKind::goodbye, who_.rank, {}});
+  connection_.flush_within(kGoodbyeWithin);
+}
+
+void Spoke::turn() {
+  const short wanted = connection_.unsent() ? POLLIN | POLLOUT : POLLIN;
+  const bool open = !over_ && connection_.state() == StreamState::open;
+  std::array<pollfd, 2> entries{
+      {{alarm_.fd(), POLLIN, 0}, {open ? connection_.fd() : -1, wanted, 0}}};
+  poll(entries.data(), entries.size(), static_cast<int>(tick().count()));
+  clock_.look();
+  alarm_.clear();
+  if (!over_) {
     tell_failure();
     tell_suspicion();
-    {
-      const std::lock_guard lock(mutex_);
-      if (leaving_) break;
-    }
-    if (!hear_hub()) return;
+    hear_hub();
   }
-  connection_.send({MessageKind::goodbye, rank_, {}});
+  if (!tick_is_due()) return;
+  end_if_stuck();
+  if (over_) return;
+  if (heartbeat_is_due() && !connection_.unsent()) {
+    connection_.send({MessageKind::alive, failures_.stalled() ? 1 : 0, {}});
+  }
+  judge_silence();
 }
 
 void Spoke::tell_failure() {
   const auto failure = failures_.failure();
-  if (told_ || !failure || failure->rank != rank_) return;
+  if (told_ || !failure || failure->rank != who_.rank) return;
   told_ = true;
-  connection_.send({kind_of(*failure), rank_, failure->text});
+  connection_.send({message_for(*failure), who_.rank, failure->text});
   tell_account();
 }
 
 void Spoke::tell_suspicion() {
   if (const auto complaint = take_suspicion()) {
-    connection_.send({MessageKind::suspicion, rank_, *complaint});
+    connection_.send({MessageKind::suspicion, who_.rank, *complaint});
   }
 }
 
 void Spoke::tell_account() {
-  connection_.send({MessageKind::account, rank_, to_json(activity_.snapshot()).dump()});
+  connection_.send({MessageKind::account, who_.rank, as_text(to_json(activity_.snapshot()))});
 }
 
 void Spoke::act_on(const Message& message) {
@@ -96,24 +132,75 @@ void Spoke::act_on(const Message& message) {
   failures_.fail(failure);
 }
 
-bool Spoke::hear_hub() {
+void Spoke::hear_hub() {
+  if (connection_.state() != StreamState::open) return;
   bool open = false;
+  bool ours = true;
   try {
     open = connection_.fill();
     while (const auto message = connection_.next()) {
+      heard_ = clock_.now();
       act_on(*message);
     }
+    if (connection_.unsent()) connection_.flush();
   } catch (const RuntimeError&) {
-    open = false;  // not our protocol
+    ours = false;  // not our protocol
   }
-  if (open) return true;
+  if (!ours || (!open && connection_.state() == StreamState::ended)) {
+    lose_hub(lost_without_a_word(0, who_.hub));
+  }
+}
+
+// See liveness.h. The hub hears more ranks than this one does: its judgment comes first.
+void Spoke::judge_silence() {
+  const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now() - heard_);
+  if (silent < options_.liveness.reconnect) return;
+  const bool acknowledges = connection_.acknowledged();
+  const SignsOfLife hub{0, who_.hub, silent - options_.liveness.heartbeat, acknowledges};
+  const auto lost = find_lost(std::span(&hub, 1), failures_.stalled(), options_.liveness);
+  if (!lost.empty()) {
+    return lose_hub({.rank = 0,
+                     .text = describe(lost, options_.liveness.silence),
+                     .lost = true,
+                     .kind = kind_of(lost.front().kind)});
+  }
+  if (!acknowledges) connect_again();
+}
+
+// In steps, because this thread has more to do than to wait for a welcome.
+void Spoke::connect_again() {
+  if (!fresh_) {
+    if (!endpoint_) return;
+    fresh_ = Connection::open({endpoint_->host}, endpoint_->port, tick());
+    clock_.look();
+    fresh_since_ = clock_.now();
+    if (fresh_) fresh_->send(hello(who_.rank, who_.token));
+    return;
+  }
+  const bool open = fresh_->fill();
+  const auto answer = fresh_->next();
+  if (answer && answer->kind == MessageKind::welcome) return use_fresh_connection();
+  if (!open || clock_.now() > fresh_since_ + kWelcomeWithin) fresh_.reset();
+}
+
+// What was sent and did not arrive is sent again: a failure must not be lost with a connection.
+void Spoke::use_fresh_connection() {
+  connection_ = std::move(*fresh_);
+  fresh_.reset();
+  heard_ = clock_.now();
+  connection_.send({MessageKind::alive, failures_.stalled() ? 1 : 0, {}});
+  told_ = false;
+  tell_failure();
+}
+
+void Spoke::lose_hub(const Failure& failure) {
+  over_ = true;
   {
     const std::lock_guard lock(mutex_);
     hub_gone_ = true;
   }
   changed_.notify_all();
-  failures_.fail(ended_without_a_word(0, hub_));
-  return false;
+  failures_.fail(failure);
 }
 
 }  // namespace ddp::comm

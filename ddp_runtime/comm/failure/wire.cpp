@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/text.h"
 
 namespace ddp::comm {
 namespace {
@@ -28,7 +29,7 @@ std::uint32_t read_u32(const char* bytes) {
 }  // namespace
 
 std::string encode(const Message& message) {
-  const std::string_view text = std::string_view(message.text).substr(0, kMaxText);
+  const std::string_view text = beginning_of(message.text, kMaxText);
   std::string out;
   out.reserve(kHeader + text.size());
   out.push_back(static_cast<char>(message.kind));
@@ -46,7 +47,7 @@ std::optional<Message> Decoder::next() {
   if (buffer_.size() < kHeader) return std::nullopt;
   const auto kind = static_cast<std::uint8_t>(buffer_[0]);
   const std::size_t length = read_u32(buffer_.data() + 5);
-  if (kind < 1 || kind > 11 || length > kMaxText) {
+  if (kind < 1 || kind > 12 || length > kMaxText) {
     throw RuntimeError("the error channel received bytes that are not its own");
   }
   if (buffer_.size() < kHeader + length) return std::nullopt;

@@ -22,12 +22,13 @@ enum class MessageKind : std::uint8_t {
   broken = 9,     // like timeout: a message of the wrong length arrived
   loss = 10,      // like failure, but the text is the hub's: the rank cannot or does not speak
   mistake = 11,   // like failure, and it is the user's
+  alive = 12,     // a heartbeat; rank: 1 if the sender waits and nothing moves, else 0
 };
 
 struct Message {
   MessageKind kind = MessageKind::hello;
   int rank = -1;
-  std::string text;  // at most kMaxText bytes; longer ones are cut by encode()
+  std::string text;  // at most kMaxText bytes; encode() cuts longer ones
 };
 
 inline constexpr std::size_t kMaxText = 65536;

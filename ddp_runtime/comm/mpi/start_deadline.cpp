@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <cstdio>
@@ -10,8 +11,12 @@
 #include <mutex>
 #include <stop_token>
 
+#include "ddp_runtime/comm/running_clock.h"
+
 namespace ddp::comm {
 namespace {
+
+constexpr std::chrono::milliseconds kTick{500};
 
 [[noreturn]] void give_up(std::chrono::milliseconds limit) {
   std::array<char, 256> host{};
@@ -32,7 +37,13 @@ StartDeadline::StartDeadline(std::chrono::milliseconds limit)
         std::mutex mutex;
         std::condition_variable_any stopped;
         std::unique_lock lock(mutex);
-        stopped.wait_for(lock, stop, limit, [] { return false; });
+        // In small waits, of which the time that a suspended job stood still is no part.
+        RunningClock clock(2 * kTick);
+        const auto until = clock.now() + limit;
+        while (!stop.stop_requested() && clock.look() < until) {
+          const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock.now());
+          stopped.wait_for(lock, stop, std::min(left, kTick), [] { return false; });
+        }
         if (!stop.stop_requested()) give_up(limit);
       }) {}
 

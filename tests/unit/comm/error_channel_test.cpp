@@ -159,9 +159,9 @@ TEST(ErrorChannel, AKilledProcessIsNamed) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     auto connection = Connection::open({"127.0.0.1"}, port, 3s);
-    const bool welcome = connection &&
-                         connection->send({MessageKind::hello, 1, "secret nodeX, process 1"}) &&
-                         connection->await(5s).has_value();
+    const bool welcome =
+        connection && connection->send({MessageKind::hello, 1, "secret nodeX, process 1"}) &&
+        connection->await(5s).has_value() && connection->send({MessageKind::alive, 0, {}});
     [[maybe_unused]] const auto n = write(ready[1], welcome ? "y" : "n", 1);
     pause();
     _exit(0);
@@ -190,7 +190,7 @@ TEST(ErrorChannel, TheLossOfRankZeroIsNoticedByTheOthers) {
   ASSERT_TRUE(outgoing);
   FailureState failures;
   ActivityLog activity;
-  Spoke spoke(failures, activity, std::move(*outgoing), 1, "node1, process 9");
+  Spoke spoke(failures, activity, std::move(*outgoing), {1, "secret", "node1, process 9"});
   listener.socket.close();  // its backlog goes with it: the connection is reset
   const auto deadline = Clock::now() + 5s;
   while (!failures.failed() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
@@ -220,6 +220,7 @@ TEST(ErrorChannel, StrangersAreDroppedAndDisturbNobody) {
   auto friendly = Connection::open({"127.0.0.1"}, port, 3s);
   friendly->send({MessageKind::hello, 1, "secret nodeX"});
   EXPECT_TRUE(friendly->await(5s));
+  friendly->send({MessageKind::alive, 0, {}});
   EXPECT_FALSE(failures.failed());
   friendly->send({MessageKind::goodbye, 1, {}});
   EXPECT_TRUE(hub.others_gone(5s));

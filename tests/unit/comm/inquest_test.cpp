@@ -288,7 +288,7 @@ void with_channels(int ranks, const GroupOptions& options, const std::string& du
     threads.emplace_back([&] {
       FailureState failures;
       P2pGroup group(std::move(transport), failures, options);
-      ErrorChannel channel(group, failures, dump);
+      ErrorChannel channel(group, failures, {.dump = dump});
       body({group, failures, channel});
     });
   }
@@ -321,6 +321,9 @@ TEST(ErrorChannel, AfterATimeOutTheRankThatDidNotComeIsNamedEverywhere) {
   const auto record = nlohmann::json::parse(std::ifstream(dump));
   EXPECT_EQ(record.at("schema"), "slurm-ddp/failure/1");
   EXPECT_EQ(record.at("rank"), 2);
+  EXPECT_EQ(record.at("kind"), "absent");
+  EXPECT_FALSE(record.at("node").get<std::string>().empty());
+  EXPECT_TRUE(record.at("lost").empty());
   ASSERT_EQ(record.at("ranks").size(), 4U);
   for (const auto& rank : record.at("ranks")) EXPECT_EQ(rank.at("answered"), true);
   EXPECT_THAT(record.at("ranks")[0].at("activity").at("recent").back().at("what"),
@@ -367,9 +370,11 @@ TEST(ErrorChannel, ARankThatDoesNotAnswerIsNamed) {
   ASSERT_TRUE(mute);
   FailureState failures;
   ActivityLog activity;
-  Hub hub(failures, activity, std::move(listener), "secret", 2);
+  Hub hub(failures, activity, std::move(listener), "secret", 2, {.liveness = {.heartbeat = 20ms}});
   mute->send({MessageKind::hello, 1, "secret nodeX, process 7"});
   ASSERT_TRUE(mute->await(5s));
+  mute->send({MessageKind::alive, 0, {}});
+  ASSERT_TRUE(mute->await(30s)) << "a heartbeat: it has been taken in";
   failures.fail(kComplaint);
   const auto verdict = hub.verdict(10s);
   ASSERT_TRUE(verdict);

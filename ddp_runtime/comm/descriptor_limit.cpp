@@ -1,0 +1,25 @@
+#include "ddp_runtime/comm/descriptor_limit.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace ddp::comm {
+namespace {
+
+// Enough for any job. Where the hard limit is "unlimited", programs that close all descriptors they
+// might have would take minutes for it.
+constexpr rlim_t kEnough = rlim_t{1} << 20;
+
+}  // namespace
+
+void raise_descriptor_limit() noexcept {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min(limit.rlim_max, kEnough);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace ddp::comm

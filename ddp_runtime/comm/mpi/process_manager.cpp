@@ -1,0 +1,67 @@
+#include "ddp_runtime/comm/mpi/process_manager.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+namespace ddp::comm {
+namespace {
+
+// Each of them is set by a process manager and by nothing else. Settings of PMIx (PMIX_MCA_...) are
+// not among them: users export those.
+constexpr std::array kSetByProcessManagers{"PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_FD",
+                                           "OMPI_COMM_WORLD_SIZE"};
+
+int tasks_of_step(const char* text) {
+  int tasks = 0;
+  if (text != nullptr) std::from_chars(text, text + std::strlen(text), tasks);
+  return tasks;
+}
+
+}  // namespace
+
+std::optional<std::string> missing_process_manager(const Environment& environment,
+                                                   bool speaks_pmi1) {
+  const int tasks = tasks_of_step(environment("SLURM_STEP_NUM_TASKS"));
+  if (speaks_pmi1 || tasks < 2 || environment("SLURM_PROCID") == nullptr) return std::nullopt;
+  if (std::any_of(kSetByProcessManagers.begin(), kSetByProcessManagers.end(),
+                  [&](const char* name) { return environment(name) != nullptr; })) {
+    return std::nullopt;
+  }
+  return fmt::format(
+      "srun started {} tasks without the PMIx server through which MPI connects them; add "
+      "--mpi=pmix to srun (srun --mpi=list shows what this SLURM has)",
+      tasks);
+}
+
+bool mpi_speaks_pmi1() {
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5
+  return false;  // gone from there
+#elif defined(OPEN_MPI)
+  Dl_info library{};
+  if (dladdr(reinterpret_cast<const void*>(&MPI_Init), &library) == 0) return true;
+  std::error_code error;
+  const auto folder = std::filesystem::path(library.dli_fname).parent_path() / "openmpi";
+  // A library with its components inside does not say which it has: MPI_Init will.
+  if (!std::filesystem::is_directory(folder, error)) return true;
+  // Components lie in openmpi/ or, in Debian, in openmpi/lib/openmpi3/.
+  for (auto entry = std::filesystem::recursive_directory_iterator(
+           folder, std::filesystem::directory_options::skip_permission_denied, error);
+       !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
+    if (entry->path().filename() == "mca_pmix_s1.so") return true;
+  }
+  return false;
+#else
+  return true;
+#endif
+}
+
+}  // namespace ddp::comm

@@ -1,0 +1,36 @@
+// Time in which a thread really ran. A job that is suspended (scontrol suspend, SIGSTOP, a paused
+// virtual machine) stands still while the computer's clock goes on: a deadline on that clock would
+// have passed when the job is resumed, though nobody was waited for.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace ddp::comm {
+
+class RunningClock {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  // The thread looks at the clock at least every `longest_gap`: of a longer one only so much
+  // counts.
+  explicit RunningClock(std::chrono::milliseconds longest_gap = std::chrono::seconds(1),
+                        TimePoint start = std::chrono::steady_clock::now())
+      : longest_gap_(longest_gap), last_look_(start), now_(start) {}
+
+  // The start plus the time that counts. `real` never goes back.
+  TimePoint look(TimePoint real = std::chrono::steady_clock::now()) {
+    now_ += std::min<std::chrono::steady_clock::duration>(real - last_look_, longest_gap_);
+    last_look_ = real;
+    return now_;
+  }
+  // The result of the last look.
+  TimePoint now() const noexcept { return now_; }
+
+ private:
+  std::chrono::milliseconds longest_gap_;
+  TimePoint last_look_;
+  TimePoint now_;
+};
+
+}  // namespace ddp::comm

@@ -1,0 +1,106 @@
+// Who is lost, by tables of what is known of the ranks. Limits as by default: silent after 8 s.
+#include "ddp_runtime/comm/failure/liveness.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace ddp::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+SignsOfLife rank_on(int rank, const std::string& node, std::chrono::milliseconds silent,
+                    bool acknowledges = false) {
+  return {rank, node + ", process " + std::to_string(100 + rank), silent, acknowledges};
+}
+
+struct LivenessCase {
+  std::string what;
+  std::vector<SignsOfLife> ranks;
+  bool stalled = false;
+  std::string lost;  // "1 stopped, 2 unreachable"
+};
+
+TEST(Liveness, WhoIsLost) {
+  const std::vector<LivenessCase> cases{
+      {"all is well", {rank_on(1, "a", 900ms, true), rank_on(2, "b", 200ms, true)}, false, ""},
+      {"a long wait alone", {rank_on(1, "a", 900ms, true), rank_on(2, "b", 200ms, true)}, true, ""},
+      {"a stop of 3 s", {rank_on(1, "a", 3s, true)}, true, ""},
+      {"a stop of 7 s", {rank_on(1, "a", 7s, true)}, true, ""},
+      {"a stopped process",
+       {rank_on(1, "a", 8s, true), rank_on(2, "b", 1s, true)},
+       true,
+       "1 stopped"},
+      {"a stopped process that nobody waits for", {rank_on(1, "a", 1h, true)}, false, ""},
+      {"a machine that vanished",
+       {rank_on(1, "a", 1s, true), rank_on(2, "b", 8s), rank_on(3, "b", 7s),
+        rank_on(4, "c", 300ms, true)},
+       true,
+       "2 unreachable, 3 unreachable"},
+      {"the management network is down for a minute, and training goes on",
+       {rank_on(1, "a", 60s), rank_on(2, "b", 60s), rank_on(3, "b", 59s)},
+       false,
+       ""},
+      {"the link of one machine is down, its data travels elsewhere",
+       {rank_on(1, "a", 500ms, true), rank_on(2, "b", 25s)},
+       false,
+       ""},
+      {"one stopped, another machine lost",
+       {rank_on(1, "a", 9s, true), rank_on(2, "b", 9s)},
+       true,
+       "1 stopped, 2 unreachable"},
+      {"one lost, another a little late",
+       {rank_on(1, "a", 9s), rank_on(2, "b", 5s)},
+       true,
+       "1 unreachable"},
+      {"nobody else", {}, true, ""},
+  };
+  for (const auto& c : cases) {
+    std::string lost;
+    for (const auto& loss : find_lost(c.ranks, c.stalled, {})) {
+      lost += (lost.empty() ? "" : ", ") + std::to_string(loss.rank) + " " + to_string(loss.kind);
+    }
+    EXPECT_EQ(lost, c.lost) << c.what;
+  }
+}
+
+TEST(Liveness, HeartbeatsAreRarerInALargeWorldButNeverTooRare) {
+  EXPECT_EQ(scaled({}, 2).heartbeat, 1s);
+  EXPECT_EQ(scaled({}, 2000).heartbeat, 1s);
+  EXPECT_EQ(scaled({}, 3000).heartbeat, 1500ms);
+  EXPECT_EQ(scaled({}, 1'000'000).heartbeat, 2s);
+  EXPECT_EQ(scaled({}, 1'000'000).silence, 8s);
+}
+
+TEST(Liveness, TheLostAreToldByNodeAndKind) {
+  const std::vector<Loss> one{{1, "node2, process 7", LossKind::killed}};
+  EXPECT_THAT(describe(one, 8s),
+              testing::StartsWith("rank 1 (node2, process 7) ended without a word: it was killed"));
+
+  std::vector<Loss> node;
+  for (int rank = 13; rank > 3; --rank) node.push_back({rank, "n3, process 1", LossKind::killed});
+  EXPECT_THAT(describe(node, 8s),
+              testing::StartsWith("ranks 4, 5, 6, 7, 8, 9, 10, 11 and 2 more on n3 ended without a "
+                                  "word: they were killed or crashed; see their"));
+
+  const std::vector<Loss> two{{4, "b, process 4", LossKind::stopped},
+                              {2, "a, process 3", LossKind::unreachable},
+                              {1, "a, process 2", LossKind::unreachable}};
+  const auto text = describe(two, 8s);
+  EXPECT_THAT(text, testing::StartsWith("ranks 1 and 2 on a have been silent for 8 s, and the "
+                                        "machine does not answer"));
+  EXPECT_THAT(text, HasSubstr("; rank 4 (b, process 4) has been silent for 8 s, but the machine"));
+}
+
+TEST(Liveness, TheNodeIsTheFirstWordOfAnIntroduction) {
+  EXPECT_EQ(node_of("node2, process 4711"), "node2");
+  EXPECT_EQ(node_of("node2"), "node2");
+  EXPECT_EQ(node_of(""), "");
+}
+
+}  // namespace
+}  // namespace ddp::comm

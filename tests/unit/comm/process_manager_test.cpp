@@ -1,0 +1,52 @@
+#include "ddp_runtime/comm/mpi/process_manager.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace ddp::comm {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+std::optional<std::string> complaint_about(const Variables& variables, bool speaks_pmi1 = false) {
+  return missing_process_manager(
+      [&](const char* name) {
+        const auto found = variables.find(name);
+        return found == variables.end() ? nullptr : found->second.c_str();
+      },
+      speaks_pmi1);
+}
+
+TEST(ProcessManager, AStepOfSeveralTasksWithoutOneIsTold) {
+  const Variables none{{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}};
+  const auto complaint = complaint_about(none);
+  ASSERT_TRUE(complaint);
+  EXPECT_THAT(*complaint, testing::HasSubstr("4 tasks"));
+  EXPECT_THAT(*complaint, testing::HasSubstr("add --mpi=pmix to srun"));
+  EXPECT_FALSE(complaint_about(none, /*speaks_pmi1=*/true));
+
+  Variables settings = none;
+  settings["PMIX_MCA_gds"] = "hash";
+  EXPECT_TRUE(complaint_about(settings)) << "a user's setting is not a process manager";
+}
+
+TEST(ProcessManager, OtherStartsAreLeftAlone) {
+  const std::map<std::string, Variables> starts{
+      {"a shell", {}},
+      {"a batch script", {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}},
+      {"one task", {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}},
+      {"an allocation without a task", {{"SLURM_STEP_NUM_TASKS", "4"}}},
+      {"nonsense", {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "many"}}},
+      {"--mpi=pmix", {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"PMIX_RANK", "0"}}},
+      {"--mpi=pmi2", {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"PMI_FD", "9"}}},
+      {"mpirun in a step",
+       {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"OMPI_COMM_WORLD_SIZE", "8"}}},
+  };
+  for (const auto& [start, variables] : starts) EXPECT_FALSE(complaint_about(variables)) << start;
+}
+
+}  // namespace
+}  // namespace ddp::comm

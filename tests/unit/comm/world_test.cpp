@@ -1,0 +1,41 @@
+// How a program in a world of one ends.
+#include "ddp_runtime/comm/world.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <string>
+
+#include "ddp_runtime/comm/descriptor_limit.h"
+
+namespace ddp::comm {
+namespace {
+
+using testing::HasSubstr;
+
+std::string said_by(const std::function<void(World&)>& body) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run("program", {}, body), 1);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(World, WhatIsThrownIsToldWhateverItIs) {
+  EXPECT_THAT(said_by([](World&) { throw 42; }), HasSubstr("program: the program threw a value of "
+                                                           "type int, which is not a "));
+  EXPECT_THAT(said_by([](World&) { throw std::runtime_error("no more coffee"); }),
+              HasSubstr("program: no more coffee"));
+}
+
+TEST(World, TheDescriptorLimitIsRaised) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit small{std::min<rlim_t>(256, limit.rlim_max), limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
+  raise_descriptor_limit();
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, std::min<rlim_t>(limit.rlim_max, rlim_t{1} << 20));
+}
+
+}  // namespace
+}  // namespace ddp::comm
