@@ -58,17 +58,26 @@ std::vector<std::pair<std::string, std::string>> bad_links(const Verdict& verdic
   return links;
 }
 
-std::string in_cell(const std::string& text) {
+// Markdown passes HTML through.
+std::string without_html(std::string_view text) {
   std::string safe;
   for (const char c : text) {
-    if (c == '|') safe.push_back('\\');
     if (c == '<') {
-      safe += "&lt;";  // Markdown passes HTML through
+      safe += "&lt;";
     } else {
       safe.push_back(c == '\n' ? ' ' : c);
     }
   }
   return safe;
+}
+
+std::string in_cell(const std::string& text) {
+  std::string safe;
+  for (const char c : text) {
+    if (c == '|') safe.push_back('\\');
+    safe.push_back(c);
+  }
+  return without_html(safe);
 }
 
 // For a shell; quotes and control characters have no business in these texts.
@@ -173,7 +182,8 @@ std::string events_of(const Verdict& verdict, double unix_time) {
 }
 
 std::string markdown_of(const Verdict& verdict, const NodeChoice& choice) {
-  std::string text = fmt::format("# {}\n\n{}.\n", verdict_line(verdict), sentence_of(choice));
+  std::string text =
+      fmt::format("# {}\n\n{}.\n", without_html(verdict_line(verdict)), sentence_of(choice));
   text += "\n## Findings\n\n";
   std::string rows;
   for (const auto& finding : verdict.findings.all()) {
