@@ -155,6 +155,13 @@ task() {
   [ "$(sort exclude.txt)" = $'n2\nn4\nn5' ]
 }
 
+@test "a node that hangs beside another fault loses neither the verdict nor the files" {
+  run -2 net 6 --inject corrupt:n3 --inject hang:n5 --pair-limit 2 --out out
+  [ "$(sort exclude.txt)" = $'n3\nn5' ]
+  [ "$(cat out/exclude.txt)" = 'n[3,5]' ]
+  [ "$(json "r['finished']")" = True ]
+}
+
 @test "a process that is really stopped is named" {
   net 4 --inject missing:n4 --deadline 4 --pair-limit 2 > out.txt 2> err.txt &
   local job=$!
