@@ -8,6 +8,8 @@
 #include <set>
 #include <string_view>
 
+#include "ddp_runtime/check/counted.h"
+
 namespace ddp::check {
 namespace {
 
@@ -47,12 +49,18 @@ std::string ranges(const std::vector<NumberedName>& names) {
   return text;
 }
 
-// Links that are bad whichever end is to blame.
-std::vector<std::pair<std::string, std::string>> bad_links(const Verdict& verdict) {
-  std::vector<std::pair<std::string, std::string>> links;
-  for (const auto& finding : verdict.findings.all()) {
-    if (finding.severity == Severity::critical && !finding.peer.empty()) {
-      links.emplace_back(finding.node, finding.peer);
+using Link = std::pair<std::string, std::string>;
+
+// Links that are bad whichever end is to blame, gravest first: a slow one costs every ring that
+// goes through it, even if it is no reason to end the job.
+std::vector<Link> bad_links(const Verdict& verdict) {
+  std::vector<Link> links;
+  for (const Severity severity : {Severity::critical, Severity::warning}) {
+    for (const auto& finding : verdict.findings.all()) {
+      const bool grave = severity == Severity::critical || finding.check.ends_with(".link");
+      if (finding.peer.empty() || finding.severity != severity || !grave) continue;
+      const Link link{finding.node, finding.peer};
+      if (std::find(links.begin(), links.end(), link) == links.end()) links.push_back(link);
     }
   }
   return links;
@@ -69,6 +77,20 @@ std::string without_html(std::string_view text) {
     }
   }
   return safe;
+}
+
+// The end that has more of the bad links.
+const std::string& worse_end(const Link& link, const std::vector<Link>& links) {
+  const auto count = [&links](const std::string& node) {
+    return std::count_if(links.begin(), links.end(), [&node](const Link& other) {
+      return other.first == node || other.second == node;
+    });
+  };
+  return count(link.first) > count(link.second) ? link.first : link.second;
+}
+
+std::string counted_nodes(std::size_t number) {
+  return counted(number, "node");
 }
 
 std::string in_cell(const std::string& text) {
@@ -114,9 +136,11 @@ NodeChoice choose_nodes(const Verdict& verdict, int wanted) {
   choice.given = static_cast<int>(verdict.nodes.size());
   const auto bad = bad_nodes(verdict);
   std::set<std::string> out(bad.begin(), bad.end());
-  for (const auto& [one, other] : bad_links(verdict)) {
+  const auto links = bad_links(verdict);
+  for (const Link& link : links) {
     const bool enough = static_cast<int>(verdict.nodes.size() - out.size()) > wanted;
-    if (!out.contains(one) && !out.contains(other) && enough && wanted > 0) out.insert(other);
+    const bool open = !out.contains(link.first) && !out.contains(link.second);
+    if (open && enough && wanted > 0) out.insert(worse_end(link, links));
   }
   for (const auto& node : verdict.nodes) {
     if (out.contains(node)) {
@@ -127,18 +151,35 @@ NodeChoice choose_nodes(const Verdict& verdict, int wanted) {
       choice.spare.push_back(node);
     }
   }
+  const std::set<std::string> used(choice.use.begin(), choice.use.end());
+  for (const Link& link : links) {
+    if (used.contains(link.first) && used.contains(link.second)) choice.bad_links.push_back(link);
+  }
   return choice;
 }
 
 std::string sentence_of(const NodeChoice& choice) {
-  std::string text = choice.wanted > 0 ? fmt::format("{} nodes wanted, ", choice.wanted) : "";
+  std::string text =
+      choice.wanted > 0
+          ? fmt::format("{} wanted, ", counted_nodes(static_cast<std::size_t>(choice.wanted)))
+          : "";
   text += fmt::format("{} given, {} left out", choice.given, choice.leave_out.size());
   if (!choice.leave_out.empty()) {
     text += fmt::format(" ({})", compress_hostlist(choice.leave_out));
   }
-  if (!choice.enough()) return text + fmt::format(": only {} are left", choice.use.size());
-  return text +
-         fmt::format(": run on these {}: {}", choice.use.size(), compress_hostlist(choice.use));
+  if (!choice.enough()) {
+    return text + fmt::format(": only {} {} left", choice.use.size(),
+                              choice.use.size() == 1 ? "is" : "are");
+  }
+  text +=
+      fmt::format(": run on {}: {}",
+                  choice.use.size() == 1 ? "this one" : fmt::format("these {}", choice.use.size()),
+                  compress_hostlist(choice.use));
+  for (const auto& [one, other] : choice.bad_links) {
+    text += fmt::format("; both ends of the bad link {} <-> {} are among them{}", one, other,
+                        choice.wanted > 0 ? ", as no spare is left" : "");
+  }
+  return text;
 }
 
 std::vector<Drain> drains_of(const Verdict& verdict) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddp_runtime/check/verdict.h"
@@ -13,18 +14,20 @@ namespace ddp::check {
 // "n[1-3,7],login". In the order of the names.
 std::string compress_hostlist(const std::vector<std::string>& names);
 
-// Which nodes to run on. Bad nodes are left out; of a bad link one end, as long as enough are left.
+// Which nodes to run on. Bad nodes are left out; of a bad or slow link one end, as long as more are
+// left than wanted.
 struct NodeChoice {
   int wanted = 0;  // 0: all good ones
   int given = 0;
   std::vector<std::string> use;
-  std::vector<std::string> leave_out;  // bad, or one end of a bad link
-  std::vector<std::string> spare;      // good, but more than wanted
+  std::vector<std::string> leave_out;                          // bad, or one end of a bad link
+  std::vector<std::string> spare;                              // good, but more than wanted
+  std::vector<std::pair<std::string, std::string>> bad_links;  // both of whose ends are used
   bool enough() const { return wanted == 0 || static_cast<int>(use.size()) == wanted; }
 };
 NodeChoice choose_nodes(const Verdict& verdict, int wanted);
 
-// "64 nodes wanted, 66 given, 2 left out: run on these 64"
+// "64 nodes wanted, 66 given, 2 left out: run on these 64", and which bad links are among them.
 std::string sentence_of(const NodeChoice& choice);
 
 // Why a node should be drained; begins with kReasonPrefix so that nobody else's reason is taken for

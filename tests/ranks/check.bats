@@ -106,8 +106,9 @@ task() {
 }
 
 @test "faults between two nodes accuse the link between them, and neither of them" {
-  run -1 net 4 --no-mpi --inject slow:n2+n4:0.003
-  [ "$(findings tcp.link)" = "n2 n4 WARNING" ]
+  run -2 net 4 --no-mpi --inject slow:n2+n4:0.003 --want 3
+  [ "$(findings tcp.link)" = "n2 n4 CRITICAL" ]
+  [[ $output == *"3 nodes wanted, 4 given, 1 left out (n4): run on these 3: n[1-3]"* ]]
   [ ! -s exclude.txt ]
   run -2 net 4 --inject corrupt:n1+n3
   [ "$(findings tcp.data)" = "n1 n3 CRITICAL" ]
@@ -153,6 +154,13 @@ task() {
 @test "several faults at once are all named" {
   run -2 net 5 --inject corrupt:n2,missing:n5 --inject hang:n4 --deadline 3 --pair-limit 2
   [ "$(sort exclude.txt)" = $'n2\nn4\nn5' ]
+}
+
+@test "a node that hangs beside another fault loses neither the verdict nor the files" {
+  run -2 net 6 --inject corrupt:n3 --inject hang:n5 --pair-limit 2 --out out
+  [ "$(sort exclude.txt)" = $'n3\nn5' ]
+  [ "$(cat out/exclude.txt)" = 'n[3,5]' ]
+  [ "$(json "r['finished']")" = True ]
 }
 
 @test "a process that is really stopped is named" {
@@ -238,10 +246,15 @@ time.sleep(60)" > port.txt &
   [[ $output == *"Address already in use"* ]]
 }
 
-@test "one node alone is UNKNOWN, not OK" {
+@test "one node alone is UNKNOWN, not OK, unless it is the whole job" {
   run -3 "$check" net "${options[@]}"
   [[ $(verdict) == "ddp-check net UNKNOWN - "* ]]
   run -3 timeout 60 mpirun --quiet -n 2 "$check" net "${options[@]}"
+  SLURM_JOB_NUM_NODES=1 run -0 task 0 1 --out out --want 1
+  [[ $(verdict) == "ddp-check net OK - 1 node, 1 task; a job of one node uses no network"* ]]
+  [ "$(cat out/good_hostlist.txt)" = n1 ]
+  SLURM_JOB_NUM_NODES=8 run -3 task 0 1
+  [ "$(findings net.pairs)" = UNKNOWN ]
 }
 
 @test "mistakes in the command line are UNKNOWN, said once, and nothing is written" {
@@ -421,7 +434,11 @@ PY
 
 @test "simulate prints rates, time and memory" {
   run -0 "$check" simulate --nodes 10000 --bad 20 --trials 1
-  [[ $output =~ ^1\ fleets\ of\ 10000\ nodes\ with\ 20\ bad:\ exact\ 100.0\ %.*locator\ at\ most\ [0-9.]+\ s,\ ([0-9]+)\ MB ]]
+  [[ $output =~ ^1\ fleet\ of\ 10000\ nodes\ with\ 20\ bad\ .*:\ exact\ 100.0\ %.*locator\ at\ most\ [0-9.]+\ s,\ ([0-9]+)\ MB ]]
   [ "${BASH_REMATCH[1]}" -lt 200 ]
   run -3 "$check" simulate --nodes 10 --bad 5
+  run -0 "$check" simulate --nodes 64 --bad 1 --trials 5 --model tail --fault link --noise 0.05
+  [[ $output == *"OK although something measured was bad 0.0 %"* ]]
+  run -3 "$check" simulate --model nothing
+  [[ $output == *"--model 'nothing' is not one of gauss, "* ]]
 }

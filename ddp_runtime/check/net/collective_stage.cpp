@@ -6,7 +6,6 @@
 #include <iterator>
 
 #include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/check/net/judge/judge_collective.h"
 #include "ddp_runtime/check/net/measurements.h"
 #include "ddp_runtime/check/net/mpi_start.h"
 
@@ -56,8 +55,8 @@ bool CollectiveStage::measure_speeds() {
     auto wrong = judge_collective_data(measured);
     if (first) sums_right_ = wrong.empty();
     add(std::move(wrong));
-    account_.findings.push_back(
-        judge_collective_speed(measured, first ? options_.fewest_per_second : std::nullopt));
+    account_.findings.push_back(judge_collective_speed(
+        measured, first ? options_.fewest_per_second : std::nullopt, options_.pairs));
     const auto bandwidth = bus_bandwidth(measured);
     if (!bandwidth || !leader_.all_reachable()) return false;
     tell(measured, *bandwidth);
@@ -73,6 +72,7 @@ void CollectiveStage::measure_latency() {
   if (sums_right_) add(judge_collective_data(little));  // else it is known
   const auto latency = bus_bandwidth(little);
   if (!latency) return;
+  add(judge_collective_latency(little, options_.pairs));
   account_.figures.emplace_back("allreduce_latency_us", latency->seconds / kMicrosecond);
   account_.words += fmt::format(", all-reduce of {} bytes {:.3g} us",
                                 little.elements * sizeof(float), latency->seconds / kMicrosecond);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/net/judge/judge_collective.h"
 #include "ddp_runtime/check/net/step/leader.h"
 
 namespace ddp::check {
@@ -20,6 +21,7 @@ struct CollectiveStageOptions {
   std::uint64_t seed = 1;                   // of the data
   std::chrono::milliseconds limit{};        // for one collective
   std::optional<double> fewest_per_second;  // bytes on the bus that an all-reduce must reach
+  PairBasis pairs;                          // over MPI
 };
 
 // As it becomes part of the verdict.

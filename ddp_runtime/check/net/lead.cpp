@@ -6,6 +6,7 @@
 #include <set>
 
 #include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/counted.h"
 #include "ddp_runtime/check/net/collective_stage.h"
 #include "ddp_runtime/check/net/judge/judge_drift.h"
 #include "ddp_runtime/check/net/judge/judge_leaves.h"
@@ -43,7 +44,7 @@ class Programme {
     verdict_.command = "net";
     call_roll();
     if (count_present() < 2) {
-      verdict_.findings.add(no_pair());
+      verdict_.findings.add(judge_no_pair(options_.step));
     } else {
       ask_names();
       probe_paths();
@@ -81,8 +82,9 @@ class Programme {
   void measure_mpi();
   void measure_collectives();
   std::size_t count_present() const;
-  Finding no_pair() const;
   void add_figures(const Way& way, const std::vector<PairResult>& results);
+  void tell_limit(const Way& way, const PairsMeasured& measured);
+  Classes classes_of(const Way& way) const;
   std::string good_news() const;
   std::optional<double> link_rate(int rank, const Way& way) const;
 
@@ -92,6 +94,7 @@ class Programme {
   Verdict verdict_;
   std::string measured_;            // in words
   std::uint64_t first_of_way_ = 0;  // number of the exchanges of the next way, to tell them apart
+  PairBasis mpi_pairs_;             // what the collectives have to be measured by
   std::map<std::string, std::set<std::string>> used_;  // devices that carried data, by node
 };
 
@@ -105,6 +108,10 @@ void Programme::call_roll() {
     verdict_.findings.add(judge_reports(options_.step, leader_.present()));
   }
   verdict_.findings.add(judge_known_bad(options_.known_bad, verdict_.nodes));
+  verdict_.measurements["seed"] = options_.seed;
+  if (static_cast<int>(nodes_.size()) > kMostNodesForAllPairs) {
+    options_.progress(fmt::format("random pairs by --seed {}", options_.seed));
+  }
   verdict_.figures = {{"nodes", static_cast<double>(nodes_.size())},
                       {"tasks", static_cast<double>(leader_.present().size())}};
 }
@@ -112,15 +119,6 @@ void Programme::call_roll() {
 std::size_t Programme::count_present() const {
   return static_cast<std::size_t>(std::count_if(
       nodes_.begin(), nodes_.end(), [](const NodeEntry& node) { return !node.ranks.empty(); }));
-}
-
-Finding Programme::no_pair() const {
-  return {.check = "net.pairs",
-          .severity = Severity::unknown,
-          .expected = "two nodes at least",
-          .rule = "a network is measured between nodes",
-          .evidence = "one node only, so there is no pair to measure",
-          .action = "run it on several nodes, as in `srun -N2 --ntasks-per-node=1 ddp-check net`"};
 }
 
 void Programme::ask_names() {
@@ -238,7 +236,8 @@ std::string Programme::measure_pairs(const Way& way) {
                                options_.seed + first_of_way_,
                                options_.rules.peers,
                                options_.rounds,
-                               way.rail};
+                               way.rail,
+                               classes_of(way)};
   first_of_way_ += kExchangesOfAWay;
   const auto before = ask_transport();
   PairStage pairs(leader_, nodes_, stage);
@@ -248,7 +247,8 @@ std::string Programme::measure_pairs(const Way& way) {
   measured.rail = way.rail;
   measured.nodes = verdict_.nodes;
   measured.results = pairs.results();
-  measured.retrials = pairs.retrials();
+  measured.retests = pairs.retests();
+  measured.classes = stage.classes;
   for (const auto& node : nodes_) {
     const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front()) &&
                          has_way(leader_.present().at(node.ranks.front()), stage);
@@ -259,9 +259,14 @@ std::string Programme::measure_pairs(const Way& way) {
   verdict_.findings.add(judge_pairs(measured, options_.rules));
   verdict_.measurements[kind] = to_json(pairs.results(), verdict_.nodes);
   verdict_.measurements[kind + "_retrials"] =
-      to_json(pairs.retrials(), verdict_.nodes, options_.rules.peers);
+      to_json(pairs.retests(), verdict_.nodes, options_.rules.peers);
   add_figures(way, pairs.results());
   tell_transport(way, before);
+  tell_limit(way, measured);
+  if (way.stage == Stage::mpi) {
+    mpi_pairs_ = pair_basis_of(pairs.results());
+    mpi_pairs_.processors_shared = processors_shared(leader_.present());
+  }
   return pairs.broken();
 }
 
@@ -301,6 +306,38 @@ void Programme::add_figures(const Way& way, const std::vector<PairResult>& resul
                            summary.median_per_second / kGB, summary.lowest_per_second / kGB);
 }
 
+// What an OK of this way is worth.
+void Programme::tell_limit(const Way& way, const PairsMeasured& measured) {
+  const auto limit = detection_limit_of(measured, options_.rules.peers);
+  if (!limit) return;
+  verdict_.figures.emplace_back(way.kind + "_detection_limit_percent", 100 * *limit);
+  measured_ += fmt::format(", a node {:.0f} % slower would have been seen", 100 * *limit);
+  const auto slower =
+      std::count_if(measured.classes.begin(), measured.classes.end(), [&](int number) {
+        return number < *std::max_element(measured.classes.begin(), measured.classes.end());
+      });
+  if (slower > 0) {
+    measured_ += fmt::format(", {} with slower links compared among themselves",
+                             counted(static_cast<std::size_t>(slower), "node"));
+  }
+}
+
+// Nodes of one link rate are compared with each other only. Where the user says what every link
+// carries, all are alike.
+Classes Programme::classes_of(const Way& way) const {
+  if (options_.link_bytes_per_second) return {};
+  std::vector<std::optional<double>> rates;
+  for (const auto& node : nodes_) {
+    rates.emplace_back();
+    if (node.ranks.empty()) continue;
+    const Hello& hello = leader_.present().at(node.ranks.front());
+    const auto rail = hello.rails.find(way.rail);
+    if (way.rail.empty()) rates.back() = hello.link_bytes_per_second;
+    if (rail != hello.rails.end()) rates.back() = rail->second.bytes_per_second;
+  }
+  return classes_by_rate(rates);
+}
+
 void Programme::measure_mpi() {
   const auto expected = static_cast<std::size_t>(options_.step.size);
   if (leader_.present().size() < expected || !leader_.all_reachable()) {
@@ -328,7 +365,7 @@ void Programme::measure_collectives() {
   CollectivesMeasured measured =
       ddp::check::measure_collectives(leader_,
                                       {options_.step.size, options_.seed, options_.pair_limit,
-                                       options_.fewest_bus_bytes_per_second},
+                                       options_.fewest_bus_bytes_per_second, mpi_pairs_},
                                       options_.progress);
   verdict_.findings.add(std::move(measured.findings));
   verdict_.figures.insert(verdict_.figures.end(), measured.figures.begin(), measured.figures.end());
@@ -337,12 +374,15 @@ void Programme::measure_collectives() {
 }
 
 std::string Programme::good_news() const {
-  std::string text =
-      fmt::format("{} nodes, {} tasks{}", nodes_.size(), leader_.present().size(), measured_);
+  std::string text = fmt::format("{}, {}{}", counted(nodes_.size(), "node"),
+                                 counted(leader_.present().size(), "task"), measured_);
+  if (nodes_.size() == 1) {
+    return text + "; a job of one node uses no network between nodes, so none was measured";
+  }
   if (nodes_.size() < kFewestPeers) {
     text += fmt::format(
         "; {} nodes are too few to compare with each other: reachability and data were checked, "
-        "who is slow can be told from {} nodes on, or with --expect-gbps",
+        "speed was not; who is slow can be told from {} nodes on, or with --expect-gbps",
         nodes_.size(), kFewestPeers);
   }
   return text;

@@ -1,5 +1,6 @@
 #include "ddp_runtime/check/net/measurements.h"
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "ddp_runtime/check/byte_units.h"
@@ -13,6 +14,12 @@ json in_gigabytes(const std::vector<double>& speeds) {
   json list = json::array();
   for (const double speed : speeds) list.push_back(speed / kGB);
   return list;
+}
+
+std::vector<double> values_of(const Retest& retest, double Try::*member) {
+  std::vector<double> values;
+  for (const Try& one : retest.tries) values.push_back(one.*member);
+  return values;
 }
 
 }  // namespace
@@ -35,18 +42,23 @@ json to_json(const std::vector<PairResult>& results, const std::vector<std::stri
   return list;
 }
 
-json to_json(const std::vector<Retrial>& retrials, const std::vector<std::string>& names,
+json to_json(const std::vector<Retest>& retests, const std::vector<std::string>& names,
              const PeerRule& rule) {
+  constexpr std::array<const char*, 5> kOutcomes{"not measured", "cleared", "undecided", "unsteady",
+                                                 "slow"};
   json list = json::array();
-  for (const auto& r : retrials) {
+  for (const auto& r : retests) {
     const int a = r.node.value_or(r.link.a);
+    const Outcome found = outcome(r, rule);
     list.push_back({{"node", names[static_cast<std::size_t>(a)]},
                     {"peer", r.node ? "" : names[static_cast<std::size_t>(r.link.b)]},
-                    {"send_GBps", in_gigabytes(r.send)},
-                    {"receive_GBps", in_gigabytes(r.receive)},
+                    {"send_GBps", in_gigabytes(values_of(r, &Try::send))},
+                    {"receive_GBps", in_gigabytes(values_of(r, &Try::receive))},
+                    {"beside_GBps", in_gigabytes(values_of(r, &Try::beside))},
                     {"reference_GBps", in_gigabytes(r.references)},
-                    {"lost", r.lost},
-                    {"cleared", opinion(r, rule) == Opinion::cleared}});
+                    {"lost", values_of(r, &Try::lost)},
+                    {"outcome", kOutcomes[static_cast<std::size_t>(found)]},
+                    {"cleared", found == Outcome::cleared && !keeps_losing(r)}});
   }
   return list;
 }

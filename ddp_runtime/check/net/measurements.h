@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/locate/locate.h"
-#include "ddp_runtime/check/net/locate/retrial.h"
+#include "ddp_runtime/check/net/locate/retest.h"
 
 namespace ddp::check {
 
@@ -15,8 +15,8 @@ inline constexpr double kMicrosecond = 1e-6;  // of a second, in which latencies
 // `names`: of the nodes, by the numbers that the results use.
 nlohmann::json to_json(const std::vector<PairResult>& results,
                        const std::vector<std::string>& names);
-// `rule`: by which each retrial cleared its suspect or did not.
-nlohmann::json to_json(const std::vector<Retrial>& retrials, const std::vector<std::string>& names,
+// `rule`: by which each retest cleared its suspect or did not.
+nlohmann::json to_json(const std::vector<Retest>& retests, const std::vector<std::string>& names,
                        const PeerRule& rule);
 
 }  // namespace ddp::check

@@ -3,17 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
+#include "ddp_runtime/check/counted.h"
 #include "ddp_runtime/check/resolve.h"
 #include "ddp_runtime/comm/random_token.h"
 
 namespace ddp::check {
 namespace {
-
-// So many suspects are measured one by one; more take their turn side by side, because the time for
-// it must not grow with the number of nodes.
-constexpr std::size_t kMostAlone = 8;
 
 std::string title_of(const PairStageOptions& options) {
   const std::string name = title_of(options.stage);
@@ -35,68 +31,29 @@ bool has_way(const Hello& task, const PairStageOptions& options) {
 
 PairStage::PairStage(Leader& leader, const std::vector<NodeEntry>& nodes,
                      const PairStageOptions& options)
-    : leader_(leader), nodes_(nodes), options_(options), next_exchange_(options.seed) {}
+    : leader_(leader),
+      nodes_(nodes),
+      options_(options),
+      next_exchange_(options.seed),
+      session_({.nodes = static_cast<int>(nodes.size()),
+                .classes = options.classes,
+                .rounds = options.rounds,
+                .seed = options.seed,
+                .rule = options.rule}) {}
 
 void PairStage::run(const Leader::Progress& progress) {
-  const auto count = static_cast<int>(nodes_.size());
-  const auto rounds = options_.rounds > 0 ? random_rounds(count, options_.rounds, options_.seed)
-                                          : plan_rounds(count, options_.seed);
-  for (std::size_t r = 0; r < rounds.size() && broken_.empty(); ++r) {
-    const std::string during =
-        fmt::format("{} round {} of {}", title_of(options_), r + 1, rounds.size());
-    progress(fmt::format("{}: {} pairs at once", during, rounds[r].size()));
-    for (auto& result : run_round(rounds[r], during)) results_.push_back(std::move(result));
-  }
-  if (broken_.empty()) retry(progress);
-}
-
-void PairStage::retry(const Leader::Progress& progress) {
-  const auto count = static_cast<int>(nodes_.size());
-  retrials_ = suspects(count, results_, options_.rule);
-  const std::vector<int> trusted = trusted_nodes(count, results_, retrials_);
-  for (int number = 0; number < kMostAttempts && broken_.empty(); ++number) {
-    std::vector<std::size_t> open;
-    for (std::size_t i = 0; i < retrials_.size(); ++i) {
-      if (opinion(retrials_[i], options_.rule) == Opinion::open) open.push_back(i);
+  const auto can = [this](int node) { return can_take_part(node); };
+  while (const auto step = session_.next(can)) {
+    const bool round = step->kind == SessionStep::Kind::round;
+    const std::string during = fmt::format("{} {} {} of {}", title_of(options_),
+                                           round ? "round" : "retest", step->number, step->of);
+    if (round) {
+      progress(fmt::format("{}: {} at once", during, counted(step->pairs.size(), "pair")));
+    } else if (step->suspects > 0) {
+      progress(fmt::format("{}: {}", during, counted(step->suspects, "suspect")));
     }
-    if (open.empty()) return;
-    const std::string during = fmt::format("{} retrial {}", title_of(options_), number + 1);
-    progress(fmt::format("{}: {} suspects", during, open.size()));
-    attempt(number, trusted, std::move(open), during);
-  }
-}
-
-// The reference first, then the suspects: alone if they are few, else in rounds of disjoint pairs.
-void PairStage::attempt(int number, const std::vector<int>& trusted, std::vector<std::size_t> open,
-                        const std::string& during) {
-  const auto reference = reference_for(trusted, retrials_, number);
-  if (!reference) return;
-  for (const auto& result : run_round({*reference}, during)) {
-    if (!result.measured()) continue;
-    for (const std::size_t i : open) {
-      retrials_[i].references.push_back(result.a_to_b);
-      retrials_[i].references.push_back(result.b_to_a);
-    }
-  }
-  const bool alone = open.size() <= kMostAlone;
-  while (!open.empty() && broken_.empty()) {
-    Round round;
-    std::vector<std::size_t> judged;
-    std::set<int> busy;
-    std::erase_if(open, [&](std::size_t i) {
-      if (alone && !round.empty()) return false;
-      const auto pair = pair_for(retrials_[i], trusted, number);
-      if (!pair || !can_take_part(pair->a) || !can_take_part(pair->b)) return true;
-      if (busy.contains(pair->a) || busy.contains(pair->b)) return false;
-      busy.insert({pair->a, pair->b});
-      round.push_back(*pair);
-      judged.push_back(i);
-      return true;
-    });
-    for (const auto& result : run_round(round, during)) {
-      const auto place = std::find(round.begin(), round.end(), result.pair) - round.begin();
-      if (result.measured()) retrials_[judged[static_cast<std::size_t>(place)]].add(result);
-    }
+    session_.take(run_round(step->pairs, during));
+    if (!broken_.empty()) return;
   }
 }
 

@@ -1,5 +1,5 @@
-// Runs rounds of exchanges between the nodes, over TCP, RDMA, NCCL or MPI, and the retrials of what
-// they make look slow or lossy.
+// Runs the rounds of exchanges that PairSession plans between the nodes, over TCP, RDMA, NCCL or
+// MPI.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/locate/locate.h"
-#include "ddp_runtime/check/net/locate/retrial.h"
+#include "ddp_runtime/check/net/locate/pair_session.h"
 #include "ddp_runtime/check/net/step/leader.h"
 #include "ddp_runtime/check/net/step/node_table.h"
 
@@ -24,8 +24,9 @@ struct PairStageOptions {
   std::chrono::milliseconds grace;  // for order and answer, on top of the limit
   std::uint64_t seed = 0;           // of the plan, and first number of the exchanges
   PeerRule rule;                    // of what looks slow
-  int rounds = 0;                   // of the tournament; 0 leaves it to plan_rounds
+  int rounds = 0;                   // of the tournament; 0 leaves it to PairSession
   std::string rail = {};            // the interface to use; empty leaves it to the kernel
+  Classes classes = {};             // of the nodes, by the rates of their links
 };
 
 // Where `caller` reaches `called`. Tasks on the leader's node may know themselves by a loopback
@@ -39,21 +40,18 @@ class PairStage {
  public:
   PairStage(Leader& leader, const std::vector<NodeEntry>& nodes, const PairStageOptions& options);
 
-  // All planned rounds, then the retrials of suspects. Nodes that are lost on the way are left out
+  // All planned rounds, then the retests of suspects. Nodes that are lost on the way are left out
   // of later rounds.
   void run(const Leader::Progress& progress);
 
   // Of the rounds.
-  const std::vector<PairResult>& results() const noexcept { return results_; }
-  const std::vector<Retrial>& retrials() const noexcept { return retrials_; }
+  const std::vector<PairResult>& results() const noexcept { return session_.results(); }
+  const std::vector<Retest>& retests() const noexcept { return session_.retests(); }
   // Why the stage ended before its time; empty if it did not. After an error MPI cannot go on.
   const std::string& broken() const noexcept { return broken_; }
 
  private:
   std::vector<PairResult> run_round(const Round& round, const std::string& during);
-  void retry(const Leader::Progress& progress);
-  void attempt(int number, const std::vector<int>& trusted, std::vector<std::size_t> open,
-               const std::string& during);
   bool can_take_part(int node) const;
   ExchangeOrder order_for(int node, int partner, bool first, std::uint64_t exchange,
                           const std::string& token) const;
@@ -64,8 +62,7 @@ class PairStage {
   const std::vector<NodeEntry>& nodes_;
   PairStageOptions options_;
   std::uint64_t next_exchange_;
-  std::vector<PairResult> results_;
-  std::vector<Retrial> retrials_;
+  PairSession session_;
   std::string broken_;
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ddp_runtime/check/net/lead.h"
+#include "ddp_runtime/check/net/locate/pair_schedule.h"
 #include "ddp_runtime/check/net/step/leader.h"
 #include "ddp_runtime/check/net/step/member.h"
 #include "ddp_runtime/comm/errors.h"
@@ -82,7 +83,8 @@ NetOutcome conclude(Leader& leader, const NetOptions& options) {
   return outcome;
 }
 
-NetOutcome run_leader(const NetOptions& options) {
+NetOutcome run_leader(NetOptions options) {
+  if (options.seed == 0) options.seed = seed_for(options.step.identity);
   Listener listener;
   try {
     listener = listen_on(options.step.leader_port);

@@ -40,7 +40,7 @@ struct NetOptions {
   NcclTool nccl_tool;                  // of this node
   std::vector<std::string> known_bad;  // nodes that another check condemned
   std::vector<std::string> rails;      // interfaces to measure one by one; {"auto"}: all alike
-  std::uint64_t seed = 1;              // of the plan of rounds
+  std::uint64_t seed = 0;              // of the plan of rounds; 0: from the step's identity
   int rounds = 0;  // of pairs; 0: all pairs of up to 8 nodes, three rounds of more
   PairRules rules;
   std::optional<double> link_bytes_per_second;        // what each node's link can carry, if known

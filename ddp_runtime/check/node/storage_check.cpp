@@ -5,12 +5,20 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
 #include <vector>
 
 #include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/within.h"
 #include "ddp_runtime/comm/failure/file_descriptor.h"
 
@@ -29,6 +37,36 @@ FileDescriptor open_nameless(const std::string& directory) {
   file = FileDescriptor(mkostemp(name.data(), O_CLOEXEC));
   if (file) ::unlink(name.c_str());
   return file;
+}
+
+constexpr std::array<std::string_view, 19> kShared{
+    "nfs",   "nfs4", "lustre",   "beegfs",   "gpfs",      "ceph",      "fuse.ceph",
+    "cifs",  "smb3", "afs",      "panfs",    "wekafs",    "glusterfs", "fuse.glusterfs",
+    "pvfs2", "9p",   "virtiofs", "orangefs", "fuse.sshfs"};
+
+// Blanks in mountinfo are written as "\\040".
+std::string unescaped(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    int code = 0;
+    const bool escape = text[i] == '\\' && i + 3 < text.size() &&
+                        std::from_chars(text.data() + i + 1, text.data() + i + 4, code, 8).ptr ==
+                            text.data() + i + 4;
+    result.push_back(escape ? static_cast<char>(code) : text[i]);
+    if (escape) i += 3;
+  }
+  return result;
+}
+
+bool is_below(const std::string& path, const std::string& folder) {
+  return folder == "/" || path == folder || path.starts_with(folder + "/");
+}
+
+std::string mountinfo() {
+  std::ifstream file("/proc/self/mountinfo");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 std::string failed(const char* what) {
@@ -78,16 +116,46 @@ StorageFacts probe_now(const std::string& directory) {
     facts.total_bytes = std::uint64_t{sizes.f_blocks} * sizes.f_frsize;
     facts.free_bytes = std::uint64_t{sizes.f_bavail} * sizes.f_frsize;
   }
+  const auto start = Clock::now();
   facts.error = try_writing(directory);
+  facts.seconds = seconds_since(start);
   return facts;
 }
 
 }  // namespace
 
+std::string server_of(std::string_view mountinfo, const std::string& path) {
+  std::istringstream lines{std::string(mountinfo)};
+  std::string deepest;
+  std::string server;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string word;
+    std::string folder;
+    for (int i = 0; i < 5 && words >> word; ++i) folder = unescaped(word);
+    while (words >> word && word != "-") continue;
+    std::string type;
+    std::string source;
+    if (!(words >> type >> source) || !is_below(path, folder)) continue;
+    if (folder.size() < deepest.size()) continue;  // of the same, the last covers the others
+    deepest = folder;
+    const bool shared = std::find(kShared.begin(), kShared.end(), type) != kShared.end();
+    server = shared ? type + " " + unescaped(source) : "";
+  }
+  return server;
+}
+
 StorageFacts probe_storage(const std::string& directory, std::chrono::milliseconds patience) {
+  const std::string path = std::filesystem::absolute(directory).lexically_normal().string();
+  const std::string server = server_of(mountinfo(), path);
   const auto facts = run_within(patience, [directory] { return probe_now(directory); });
-  if (facts) return *facts;
+  if (facts) {
+    StorageFacts answered = *facts;
+    answered.server = server;
+    return answered;
+  }
   StorageFacts silent;
+  silent.server = server;
   silent.timed_out = true;
   silent.error = fmt::format("the file system did not answer within {} ms", patience.count());
   return silent;
@@ -106,6 +174,13 @@ Finding judge_storage(const StorageFacts& facts, const StorageRule& rule) {
   if (!facts.error.empty()) {
     finding.severity = Severity::critical;
     finding.evidence = facts.error;
+    if (!facts.server.empty()) {
+      finding.check = "storage.shared";
+      finding.severity = Severity::unknown;
+      finding.evidence = fmt::format("{}, on {}", facts.error, facts.server);
+      finding.action = "check the server, and whether other nodes see the same, before this node";
+      return finding;
+    }
     finding.action = facts.timed_out ? "check the server behind this file system"
                                      : "check permissions, quota and mount";
     return finding;
@@ -116,7 +191,11 @@ Finding judge_storage(const StorageFacts& facts, const StorageRule& rule) {
     finding.action = "check it by hand";
     return finding;
   }
-  if (facts.free_bytes >= rule.warn_below) return finding;
+  if (facts.free_bytes >= rule.warn_below) {
+    finding.evidence =
+        fmt::format("1 MiB was written, flushed and read back in {:.0f} ms", 1e3 * facts.seconds);
+    return finding;
+  }
   finding.severity =
       facts.free_bytes < rule.critical_below ? Severity::critical : Severity::warning;
   finding.evidence = fmt::format(

@@ -9,9 +9,11 @@
 #include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "ddp_runtime/check/operations.h"
+#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/report/check_page.h"
 #include "ddp_runtime/tools/check/drain_nodes.h"
 #include "ddp_runtime/tools/output_file.h"
@@ -48,9 +50,15 @@ void write_directory(const check::Verdict& verdict, const nlohmann::json& json, 
 // Says how to take the bad nodes out of service, or does it.
 void drain(const check::Verdict& verdict, const CheckOutputs& outputs) {
   const auto drains = check::drains_of(verdict);
+  if (outputs.act && drains.empty() && outputs.resume_after > 0) {
+    fmt::print(stderr, "{}", resume_node(verdict, outputs.resume_after, outputs.state_file));
+  }
   if (drains.empty()) return;
   if (outputs.act) {
-    fmt::print(stderr, "{}", drain_nodes(drains));
+    if (!outputs.state_file.empty()) std::filesystem::remove(outputs.state_file);
+    std::optional<check::DrainLimit> limit;
+    if (!outputs.max_drain.empty()) limit = check::drain_limit_from(outputs.max_drain);
+    fmt::print(stderr, "{}", drain_nodes(drains, limit));
     return;
   }
   for (const auto& one : drains) {
@@ -92,6 +100,34 @@ void add_act(CLI::App& command, CheckOutputs& outputs) {
   command.add_flag("--act", outputs.act,
                    "Drain the bad nodes with scontrol, instead of only saying how; nodes that "
                    "somebody else gave a reason are left alone");
+  command
+      .add_option(
+          "--max-drain", outputs.max_drain,
+          "With --act: drain only as long as no more nodes than this are drained, by whomever; "
+          "a number, or a part of all as in 10%")
+      ->type_name("N|P%")
+      ->check([](const std::string& text) {
+        try {
+          check::drain_limit_from(text);
+          return std::string();
+        } catch (const UsageError& error) {
+          return std::string(error.what());
+        }
+      });
+}
+
+void add_resume(CLI::App& command, CheckOutputs& outputs) {
+  auto* state = command
+                    .add_option("--state", outputs.state_file,
+                                "Where --resume-after counts, a file of this node's own")
+                    ->type_name("FILE");
+  command
+      .add_option(
+          "--resume-after", outputs.resume_after,
+          "With --act: resume the node when so many checks in a row found nothing, if it was "
+          "ddp-check that drained it and for something that this command looks at")
+      ->needs(state)
+      ->check(CLI::Range(1, 1000));
 }
 
 std::string program_name() {

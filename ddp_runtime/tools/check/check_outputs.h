@@ -14,6 +14,9 @@ struct CheckOutputs {
   std::string directory;
   int wanted = 0;  // nodes that the job needs; 0: nobody said
   bool act = false;
+  std::string max_drain;   // "20" or "10%"; empty: no limit
+  int resume_after = 0;    // clean checks in a row; 0: nothing is resumed
+  std::string state_file;  // where these are counted
 };
 
 // --json and --exclude-file
@@ -22,8 +25,11 @@ void add_outputs(CLI::App& command, CheckOutputs& outputs);
 // --out and --want, for a command that sees several nodes
 void add_outputs_of_nodes(CLI::App& command, CheckOutputs& outputs);
 
-// --act
+// --act, --max-drain
 void add_act(CLI::App& command, CheckOutputs& outputs);
+
+// --resume-after and --state, for a command that looks at its own node
+void add_resume(CLI::App& command, CheckOutputs& outputs);
 
 // "ddp-check" and its version: what the files say they were written by.
 std::string program_name();

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "ddp_runtime/check/bounded_child.h"
 #include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/tools/output_file.h"
 
 namespace ddp::tools {
 namespace {
@@ -16,15 +19,35 @@ namespace {
 constexpr std::chrono::seconds kPatience{10};
 constexpr int kNotFound = 127;  // of BoundedChild
 
+check::ChildOutput run(const std::vector<std::string>& command) {
+  auto answer = check::BoundedChild::running(command).wait(check::Clock::now() + kPatience);
+  if (answer.timed_out) {
+    throw RuntimeError(fmt::format("{} did not answer; nothing more was drained", command[0]));
+  }
+  if (answer.exit_code == kNotFound) {
+    throw RuntimeError(fmt::format("cannot start {}: No such file or directory", command[0]));
+  }
+  return answer;
+}
+
 check::ChildOutput scontrol(const std::vector<std::string>& arguments) {
   std::vector<std::string> command{"scontrol"};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  auto answer = check::BoundedChild::running(command).wait(check::Clock::now() + kPatience);
-  if (answer.timed_out) throw RuntimeError("scontrol did not answer; nothing more was drained");
-  if (answer.exit_code == kNotFound) {
-    throw RuntimeError("cannot start scontrol: No such file or directory");
+  return run(command);
+}
+
+std::vector<check::SlurmNode> all_nodes() {
+  const auto answer = run({"sinfo", "--noheader", "--Node", "--format=%N|%T|%E"});
+  auto nodes = check::slurm_nodes_in(answer.text);
+  if (answer.exit_code != 0 || nodes.empty()) {
+    throw RuntimeError("sinfo does not tell which nodes are drained; nothing was drained");
   }
-  return answer;
+  return nodes;
+}
+
+std::string resume(const std::string& node) {
+  const auto done = scontrol({"update", "nodename=" + node, "state=resume"});
+  return done.exit_code == 0 ? "" : done.text;
 }
 
 // The text behind "Reason=" of `scontrol show node`; empty if there is none.
@@ -36,7 +59,15 @@ std::string reason_in(const std::string& description) {
   return description.substr(begin, description.find('\n', begin) - begin);
 }
 
-std::string drain_one(const check::Drain& drain) {
+std::string over_the_limit(const std::string& node, const check::DrainLimit& limit,
+                           std::size_t all) {
+  return fmt::format(
+      "{}: NOT drained although it is bad: --max-drain allows {} of {} nodes to be drained, and as "
+      "many are; look for a fault that all of them share\n",
+      node, check::most_drained(limit, all), all);
+}
+
+std::string drain_one(const check::Drain& drain, const std::optional<check::DrainLimit>& limit) {
   const check::ChildOutput shown = scontrol({"--oneliner", "show", "node", drain.node});
   if (shown.exit_code != 0) {
     return fmt::format("{}: not drained: {}", drain.node, shown.text);
@@ -45,18 +76,70 @@ std::string drain_one(const check::Drain& drain) {
   if (!reason.empty() && !reason.starts_with(check::kReasonPrefix)) {
     return fmt::format("{}: left alone, somebody gave it a reason: {}\n", drain.node, reason);
   }
+  if (limit) {
+    const auto nodes = all_nodes();
+    if (!check::may_drain(nodes, drain.node, *limit)) {
+      return over_the_limit(drain.node, *limit, nodes.size());
+    }
+  }
   const check::ChildOutput done =
       scontrol({"update", "nodename=" + drain.node, "state=drain", "reason=" + drain.reason});
   if (done.exit_code != 0) return fmt::format("{}: not drained: {}", drain.node, done.text);
+  const bool was_ours = reason.starts_with(check::kReasonPrefix);
+  if (limit && !was_ours) {  // others may have been drained at the same moment
+    const auto nodes = all_nodes();
+    if (check::must_come_back(nodes, drain.node, *limit) && resume(drain.node).empty()) {
+      return over_the_limit(drain.node, *limit, nodes.size());
+    }
+  }
   return fmt::format("{}: drained, {}\n", drain.node, drain.reason);
+}
+
+// The reason as we gave it: SLURM adds who did and when, "[root@2026-01-31T12:00:00]".
+std::string without_author(const std::string& reason) {
+  const auto author = reason.rfind(" [");
+  return author == std::string::npos ? reason : reason.substr(0, author);
+}
+
+std::string content_of(const std::string& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
 }
 
 }  // namespace
 
-std::string drain_nodes(std::span<const check::Drain> drains) {
+std::string drain_nodes(std::span<const check::Drain> drains,
+                        const std::optional<check::DrainLimit>& limit) {
   std::string text;
-  for (const auto& drain : drains) text += drain_one(drain);
+  for (const auto& drain : drains) text += drain_one(drain, limit);
   return text;
+}
+
+std::string resume_node(const check::Verdict& verdict, int clean_runs,
+                        const std::string& state_file) {
+  const std::string& node = verdict.nodes.at(0);
+  const check::ChildOutput shown = scontrol({"--oneliner", "show", "node", node});
+  if (shown.exit_code != 0) return {};
+  const std::string reason = without_author(reason_in(shown.text));
+  if (!reason.starts_with(check::kReasonPrefix)) {
+    std::filesystem::remove(state_file);
+    return {};
+  }
+  const auto runs = check::counted_on(check::clean_runs_in(content_of(state_file)), reason,
+                                      check::made_again_and_clean(verdict, node, reason));
+  if (runs.count < clean_runs) {
+    write_file(state_file, check::text_of(runs));
+    if (runs.count == 0) return {};
+    return fmt::format("{}: clean {} of {} times since it was drained, {}\n", node, runs.count,
+                       clean_runs, reason);
+  }
+  const std::string complaint = resume(node);
+  if (!complaint.empty()) return fmt::format("{}: not resumed: {}", node, complaint);
+  std::filesystem::remove(state_file);
+  return fmt::format("{}: resumed, clean {} times since it was drained, {}\n", node, runs.count,
+                     reason);
 }
 
 }  // namespace ddp::tools

@@ -90,8 +90,11 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
   net.add_option("--rounds", arguments.rounds,
                  "Rounds of disjoint pairs [all pairs up to 8 nodes, 3 random rounds beyond]")
       ->check(CLI::Range(1, 100'000));
-  net.add_option("--seed", arguments.seed, "Of the random rounds among more than 8 nodes")
-      ->capture_default_str();
+  net.add_option(
+         "--seed", arguments.seed,
+         "Of the random rounds among more than 8 nodes [from the job and step, so that each "
+         "job measures other pairs]")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 62));
 }
 
 check::NetOptions net_options(const NetArguments& arguments) {

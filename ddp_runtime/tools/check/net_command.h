@@ -27,7 +27,7 @@ struct NetArguments {
   std::vector<std::string> rails;
   std::vector<std::string> known_bad;
   int port = 0;
-  std::uint64_t seed = 1;
+  std::uint64_t seed = 0;
   check::PairRules rules;
   double min_busbw = 0;
   double expect_gbps = 0;

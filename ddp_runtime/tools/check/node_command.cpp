@@ -13,6 +13,7 @@ void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs) {
       "Check this machine: interfaces, RDMA ports, GPUs, limits, memory, storage, name, clock");
   add_outputs(node, outputs);
   add_act(node, outputs);
+  add_resume(node, outputs);
   node.add_option("--name", arguments.node, "What to call this node [its host name]");
   node.add_option("--dir", arguments.directories,
                   "Also check that this directory has room and can be written to; may be repeated")

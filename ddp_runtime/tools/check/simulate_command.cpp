@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "ddp_runtime/check/counted.h"
 #include "ddp_runtime/comm/errors.h"
 
 namespace ddp::tools {
 
 void add_simulate(CLI::App& app, SimulateArguments& arguments) {
   CLI::App& command = *app.add_subcommand(
-      "simulate", "How often the locator of `net` names exactly the bad nodes of simulated fleets");
+      "simulate", "How often `net` would leave out exactly the bad nodes of simulated fleets");
   auto& simulation = arguments.simulation;
   const auto option = [&command](const char* name, auto& value, const char* text) {
     return command.add_option(name, value, text)->capture_default_str();
@@ -18,31 +19,53 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
   option("--bad", simulation.bad, "Bad nodes among them")->check(CLI::Range(0, 50'000));
   option("--bad-speed", simulation.bad_speed, "Their speed, as a part of a good node's")
       ->check(CLI::Range(0.001, 0.999));
-  option("--rounds", simulation.rounds, "Random rounds of disjoint pairs")
+  command
+      .add_option("--rounds", simulation.rounds,
+                  "Random rounds of disjoint pairs [as many as `net` takes]")
       ->check(CLI::Range(1, 1000));
-  option("--noise", simulation.noise, "Standard deviation of a measurement")
+  option(
+      "--model", arguments.model,
+      "Noise of each direction: gauss, onesided (only slows), lognormal, tail (a part --noise is "
+      "much slower), leaf:SIZE:RATIO (switches of SIZE nodes with uplinks RATIO times too small), "
+      "hetero (one node in seven has a link of half the rate)");
+  option("--noise", simulation.noise, "Standard deviation of a measurement; see --model")
       ->check(CLI::Range(0.0, 0.5));
+  option("--fault", arguments.fault,
+         "What is bad: node, send, receive, link, loss, intermittent:DUTY (in this part of the "
+         "exchanges), leaf (nodes of a switch, towards other switches)");
   option("--congested", simulation.congested, "Part of the exchanges slowed by other traffic")
       ->check(CLI::Range(0.0, 0.9));
   option("--trials", simulation.trials, "Fleets")->check(CLI::Range(1, 1'000'000));
   option("--seed", simulation.seed, "Of the random numbers");
-  command.add_flag("!--no-retrials", simulation.retrials, "Judge by the rounds alone");
+  command.add_flag("!--no-retests,!--no-retrials", simulation.retests, "Judge by the rounds alone");
 }
 
 int run_simulate(const SimulateArguments& arguments) {
   if (2 * arguments.simulation.bad >= arguments.simulation.nodes) {
     throw UsageError("--bad must be less than half of --nodes: a majority has to be good");
   }
-  const auto result = check::simulate(arguments.simulation, arguments.rules);
+  check::Simulation simulation = arguments.simulation;
+  check::set_model(arguments.model, simulation);
+  check::set_fault(arguments.fault, simulation);
+  const auto result = check::simulate(simulation, arguments.rules);
   const auto percent = [&result](int count) { return 100.0 * count / result.trials; };
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
+  fmt::print("{} of {} with {} bad ({}, {} with {:g}): exact {:.1f} %\n",
+             check::counted(static_cast<std::size_t>(result.trials), "fleet"),
+             check::counted(static_cast<std::size_t>(simulation.nodes), "node"), simulation.bad,
+             arguments.fault, arguments.model, simulation.noise, percent(result.exact));
   fmt::print(
-      "{} fleets of {} nodes with {} bad: exact {:.1f} %, false alarms {:.1f} %, missed {:.1f} %; "
-      "locator at most {:.3f} s, {} MB in all\n",
-      result.trials, arguments.simulation.nodes, arguments.simulation.bad, percent(result.exact),
-      percent(result.false_alarms), percent(result.missed), result.slowest_seconds,
-      usage.ru_maxrss / 1000);
+      "  exclude list right {:.1f} %, named with a WARNING at least {:.1f} %, false alarms {:.1f} "
+      "%, "
+      "good nodes excluded {:.1f} %\n"
+      "  verdict UNKNOWN {:.1f} %, OK although something measured was bad {:.1f} %; detection "
+      "limit "
+      "{:.0f} % slower\n"
+      "  {:.1f} rounds and retests; locator at most {:.3f} s, {} MB in all\n",
+      percent(result.right), percent(result.named), percent(result.false_alarms),
+      percent(result.wrong_exclude), percent(result.unknown), percent(result.silent),
+      100 * result.limit, result.steps, result.slowest_seconds, usage.ru_maxrss / 1000);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "ddp_runtime/check/net/judge/judge_pairs.h"
 #include "ddp_runtime/check/net/judge/simulate.h"
@@ -10,13 +11,15 @@ namespace ddp::tools {
 
 struct SimulateArguments {
   check::Simulation simulation;
+  std::string model = "gauss";
+  std::string fault = "node";
   check::PairRules rules;
 };
 
 // Adds the command; what its options say goes to `arguments`.
 void add_simulate(CLI::App& app, SimulateArguments& arguments);
 
-// Prints one line with the rates and what they took. Throws UsageError if not most nodes are good.
+// Prints the rates and what they took. Throws UsageError if not most nodes are good.
 int run_simulate(const SimulateArguments& arguments);
 
 }  // namespace ddp::tools

@@ -65,6 +65,49 @@ TEST(LostBytes, WhatArrivedTwiceWasNotLost) {
   EXPECT_EQ(bytes_lost(4000000000U, 0, 65483), 261932000000000);
 }
 
+// As much as can arrive in about a second, however slow the link and however busy the machine.
+TEST(Exchange, TheAmountKeepsTheTimeLimit) {
+  constexpr std::size_t kMiBs = std::size_t{1} << 20;
+  EXPECT_EQ(amount_for(32 * kMiBs, 1e9), 32 * kMiBs);
+  EXPECT_EQ(amount_for(32 * kMiBs, 10e6), 10'000'000U);
+  EXPECT_EQ(amount_for(32 * kMiBs, 3e6), 4 * kMiBs);  // beyond the bursts of a shaped link
+  EXPECT_EQ(amount_for(32 * kMiBs, 0.5e6), 1'000'000U);
+  EXPECT_EQ(amount_for(32 * kMiBs, 1), 64U << 10);
+  EXPECT_EQ(amount_for(1000, 1), 1000U);
+}
+
+// Counts what passes, so that a time is not needed.
+class CountingLink final : public PairLink {
+ public:
+  CountingLink(PairLink& link, std::size_t& most) : link_(link), most_(most) {}
+  void send(std::span<std::byte> data) override {
+    most_ += data.size();
+    link_.send(data);
+  }
+  void receive(std::span<std::byte> data) override { link_.receive(data); }
+
+ private:
+  PairLink& link_;
+  std::size_t& most_;
+};
+
+// An end that is held back to a ten-thousandth, whichever it is, gets less to send and to receive.
+TEST(Exchange, AHeldBackEndExchangesLess) {
+  constexpr std::size_t kBytes = std::size_t{16} << 20;
+  std::array<std::size_t, 2> sent{};
+  comm::run_ranks(2, [&](comm::Group& group) {
+    const bool first = group.rank() == 0;
+    const auto link = link_by_group(group, 1 - group.rank());
+    CountingLink counting(*link, sent[static_cast<std::size_t>(group.rank())]);
+    ExchangePlan plan{first, kBytes, 9, {}};
+    if (!first) plan.faults.speed = 1e-4;
+    exchange(counting, plan);
+  });
+  // The warm-up is an eighth; what follows is little.
+  EXPECT_LT(sent[0], kBytes / 2);
+  EXPECT_LT(sent[1], kBytes / 2);
+}
+
 // No time is asserted, only that an end held back to a hundredth is the slower one by far.
 TEST(Exchange, ASlowEndSlowsBothDirections) {
   Faults slow;

@@ -1,6 +1,5 @@
 // Thresholds and the search for the bad node, in hand-made cases.
 #include "ddp_runtime/check/net/locate/locate.h"
-#include "ddp_runtime/check/net/locate/retrial.h"
 
 #include <gtest/gtest.h>
 
@@ -88,11 +87,10 @@ std::set<int> slow_set(int nodes, const std::vector<PairResult>& results) {
 }
 
 // A tool that always names its top two names two on a healthy machine.
-TEST(Locate, AHealthyFleetHasNoSlowNodesAndNoSlowLinks) {
+TEST(Locate, AHealthyFleetHasNoSlowNodesAndNoLossyLinks) {
   const auto results = fleet(8, {});
   EXPECT_TRUE(slow_set(8, results).empty());
-  EXPECT_TRUE(slow_pairs(8, results, {}).empty());
-  EXPECT_TRUE(suspects(8, results, {}).empty());
+  EXPECT_TRUE(lossy_pairs(results).empty());
 }
 
 TEST(Locate, SlowNodesNotTheirPartners) {
@@ -123,17 +121,6 @@ TEST(Locate, AFailedExchangeIsNoMeasurement) {
   }
   EXPECT_FALSE(best_speeds(4, results, Direction::send)[3]);
   EXPECT_TRUE(slow_set(4, results).empty());  // three values are left: too few to vote
-}
-
-TEST(Locate, ASlowPairOfGoodNodesIsSuspected) {
-  auto results = fleet(6, {});
-  for (auto& result : results) {
-    if (result.pair == Pair{1, 4}) result.b_to_a = 30;
-  }
-  EXPECT_TRUE(slow_set(6, results).empty());
-  EXPECT_EQ(slow_pairs(6, results, {}), (std::vector<Pair>{{1, 4}}));
-  results.push_back(exchange(1, 4, 100, 100));  // its best counts
-  EXPECT_TRUE(slow_pairs(6, results, {}).empty());
 }
 
 TEST(Locate, LossIsSeenWhateverTheSpeed) {

@@ -460,6 +460,18 @@ TEST_F(LeaderOnTheWire, TheSilentTheDeadAndTheConfusedAreLostTheSlowAreNot) {
   puppets.join();
 }
 
+// A task ends when its connection does, and mpirun ends all of them with the first that ends badly.
+TEST_F(LeaderOnTheWire, WhoIsLostKeepsItsConnectionUntilTheVerdict) {
+  Puppet silent(port_, 0);
+  Leader& leader = call(1);
+  leader.ask({{0, {{"do", "something"}}}}, "the test", std::chrono::milliseconds(10));
+  ASSERT_EQ(leader.lost().size(), 1U);
+  leader.dismiss({{"do", "verdict"}, {"exit_code", 2}});
+  std::vector<std::string> heard;
+  for (int i = 0; i < 4; ++i) heard.push_back(silent.receive().value("do", "welcome"));
+  EXPECT_EQ(heard, (std::vector<std::string>{"welcome", "something", "ping", "verdict"}));
+}
+
 // The wait is as long as a day: that it ends at all is what is tested.
 TEST_F(LeaderOnTheWire, WhoVanishesDuringALongWaitIsNotWaitedFor) {
   Puppet alive(port_, 0);

@@ -141,6 +141,35 @@ TEST(StorageCheck, AFailedWriteIsCriticalWhateverIsFree) {
   EXPECT_EQ(judge_storage(facts, kRule).severity, Severity::critical);
 }
 
+// One file server that is down must not look like five hundred bad nodes.
+TEST(StorageCheck, AFileServerThatFailsIsNotTheNode) {
+  StorageFacts facts = facts_with_free(4096 * kMiB);
+  facts.error = "the file system did not answer within 1000 ms";
+  facts.server = "nfs4 files:/export";
+  const Finding finding = judge_storage(facts, kRule);
+  EXPECT_EQ(finding.severity, Severity::unknown);
+  EXPECT_EQ(finding.check, "storage.shared");
+  EXPECT_EQ(finding.evidence, facts.error + ", on nfs4 files:/export");
+  facts.error.clear();
+  EXPECT_EQ(judge_storage(facts, kRule).check, kRule.check);
+}
+
+TEST(StorageCheck, WhichServerHasADirectoryIsReadFromTheMounts) {
+  const std::string mounts =
+      "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+      "30 22 0:40 / /scratch rw,relatime shared:1 - nfs4 files:/export rw,hard\n"
+      "31 30 8:2 / /scratch/local rw - xfs /dev/sdb rw\n"
+      "32 22 0:41 / /my\\040data rw master:3 - lustre 10.0.0.1@tcp:/fs rw\n"
+      "33 22 0:42 / /odd\n";
+  EXPECT_EQ(server_of(mounts, "/scratch"), "nfs4 files:/export");
+  EXPECT_EQ(server_of(mounts, "/scratch/a/b"), "nfs4 files:/export");
+  EXPECT_EQ(server_of(mounts, "/scratch/local/a"), "");
+  EXPECT_EQ(server_of(mounts, "/scratchpad"), "");
+  EXPECT_EQ(server_of(mounts, "/my data/x"), "lustre 10.0.0.1@tcp:/fs");
+  EXPECT_EQ(server_of(mounts, "/odd"), "");
+  EXPECT_EQ(server_of("", "/x"), "");
+}
+
 TEST(StorageCheck, WritableButOfUnknownSizeIsUnknown) {
   EXPECT_EQ(judge_storage(StorageFacts{}, kRule).severity, Severity::unknown);
 }

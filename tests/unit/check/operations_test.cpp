@@ -84,6 +84,52 @@ TEST(NodeChoice, OfABadLinkOneEndIsLeftOutIfThereAreSpares) {
   EXPECT_THAT(choose_nodes(verdict, 4).use, ElementsAre("n1", "n2", "n3", "n4"));
 }
 
+Finding slow_link(const std::string& one, const std::string& other) {
+  Finding finding = about(one, other, Severity::warning);
+  finding.check = "mpi.link";
+  return finding;
+}
+
+// A slow link costs every ring that goes through it, though it is no reason to end the job.
+TEST(NodeChoice, ASlowLinkIsLeftOutToo) {
+  Verdict verdict = verdict_on_four();
+  verdict.findings.add(slow_link("n2", "n4"));
+  EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n2", "n3"));
+  EXPECT_THAT(choose_nodes(verdict, 0).use, ElementsAre("n1", "n2", "n3", "n4"));
+  // Only a link: nobody can say which of two different MTUs is right.
+  verdict = verdict_on_four();
+  verdict.findings.add(about("n2", "n4", Severity::warning));
+  EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n2", "n3"));
+  EXPECT_THAT(choose_nodes(verdict, 3).leave_out, IsEmpty());
+}
+
+TEST(NodeChoice, OfSeveralBadLinksTheirCommonEndIsLeftOut) {
+  Verdict verdict = verdict_on_four();
+  verdict.findings.add(slow_link("n2", "n4"));
+  verdict.findings.add(slow_link("n2", "n3"));
+  EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n3", "n4"));
+}
+
+TEST(NodeChoice, WhereNoSpareIsLeftTheLinkIsMentioned) {
+  Verdict verdict = verdict_on_four();
+  verdict.findings.add(slow_link("n2", "n4"));
+  EXPECT_EQ(
+      sentence_of(choose_nodes(verdict, 4)),
+      "4 nodes wanted, 4 given, 0 left out: run on these 4: n[1-4]; both ends of the bad link "
+      "n2 <-> n4 are among them, as no spare is left");
+  verdict.findings.add(about("n1", "", Severity::critical));
+  EXPECT_THAT(sentence_of(choose_nodes(verdict, 3)), HasSubstr("bad link n2 <-> n4"));
+  EXPECT_EQ(sentence_of(choose_nodes(verdict, 2)),
+            "2 nodes wanted, 4 given, 2 left out (n[1,4]): run on these 2: n[2-3]");
+}
+
+TEST(NodeChoice, OneNodeIsNotNodes) {
+  Verdict verdict;
+  verdict.nodes = {"n1"};
+  EXPECT_EQ(sentence_of(choose_nodes(verdict, 1)),
+            "1 node wanted, 1 given, 0 left out: run on this one: n1");
+}
+
 TEST(Drains, HaveTheCheckInTheirReasonAndNothingForAShell) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n2", "", Severity::critical));

@@ -78,5 +78,19 @@ TEST(PairSchedule, AFewNodesMeetAllOthersManyOnlySome) {
   EXPECT_EQ(random_rounds(4, 10, 1).size(), 3U);  // there are no more than that
 }
 
+// One bad link among many nodes is seen in some jobs only, so these must not all look at the same.
+TEST(PairSchedule, EachJobHasPairsOfItsOwn) {
+  std::set<Pair> met;
+  for (const char* identity : {"1.0", "1.1", "2.0", "30.0", "31.0"}) {
+    EXPECT_EQ(seed_for(identity), seed_for(identity));
+    EXPECT_GE(seed_for(identity), 1U);
+    EXPECT_LT(seed_for(identity), 1'000'000'000U);
+    for (const auto& round : plan_rounds(64, seed_for(identity))) {
+      met.insert(round.begin(), round.end());
+    }
+  }
+  EXPECT_GT(met.size(), 400U);  // of 480, the same pair now and then
+}
+
 }  // namespace
 }  // namespace ddp::check

@@ -1,5 +1,5 @@
-// The locator and the thresholds against simulated fleets with known bad nodes; the model is that
-// of `ddp-check simulate`, and the rates expected are those of an independent simulation of it.
+// The locator and the thresholds against simulated fleets with known faults, as `ddp-check
+// simulate` makes them. The seeds are not those with which the rule was chosen.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,86 +10,170 @@
 
 #include "ddp_runtime/check/net/judge/simulate.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
+#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
 
 struct Scenario {
   int nodes;
-  int bad;
-  int rounds;
+  double noise;
   int trials;
-  bool confirm;
-  double exact_rate;  // what an independent simulation of the same model gave
+  double right;  // part of the fleets whose exclude list must be right
 };
 
-double exact_rate(const Scenario& scenario) {
+void PrintTo(const Scenario& s, std::ostream* out) {
+  *out << s.nodes << " nodes, noise " << s.noise;
+}
+
+Simulation of(const Scenario& scenario, int bad, std::uint64_t seed) {
   Simulation simulation;
   simulation.nodes = scenario.nodes;
-  simulation.bad = scenario.bad;
-  simulation.rounds = scenario.rounds;
+  simulation.noise = scenario.noise;
+  simulation.bad = bad;
   simulation.trials = scenario.trials;
-  simulation.retrials = scenario.confirm;
-  simulation.seed = 20240607;
-  const SimulationResult result = simulate(simulation, {});
-  return result.exact / static_cast<double>(result.trials);
+  simulation.seed = seed;
+  return simulation;
 }
 
-void PrintTo(const Scenario& s, std::ostream* out) {
-  *out << s.bad << " of " << s.nodes << " nodes in " << s.rounds << " rounds";
+class OneBadNode : public testing::TestWithParam<Scenario> {};
+
+TEST_P(OneBadNode, IsLeftOutAndNobodyElse) {
+  const auto& scenario = GetParam();
+  const auto result = simulate(of(scenario, 1, 20240607), {});
+  EXPECT_GE(result.right, scenario.right * result.trials);
+  EXPECT_EQ(result.wrong_exclude, 0);
+  EXPECT_EQ(result.silent, 0);
 }
 
-class Locator : public testing::TestWithParam<Scenario> {};
-
-TEST_P(Locator, NamesTheExactSetOfBadNodes) {
-  EXPECT_NEAR(exact_rate(GetParam()), GetParam().exact_rate, 0.03);
+TEST_P(OneBadNode, AndNobodyInAHealthyFleet) {
+  const auto result = simulate(of(GetParam(), 0, 20240608), {});
+  EXPECT_EQ(result.wrong_exclude, 0);
+  EXPECT_LE(result.false_alarms, result.trials / 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(ThreeRounds, Locator,
-                         testing::Values(Scenario{8, 1, 3, 400, false, 0.99},
-                                         Scenario{64, 1, 3, 400, false, 1.00},
-                                         Scenario{256, 8, 3, 400, false, 0.94},
-                                         Scenario{1024, 8, 3, 100, false, 0.95},
-                                         Scenario{1024, 32, 3, 100, false, 0.80}));
-INSTANTIATE_TEST_SUITE_P(TwoRoundsAreTooFew, Locator,
-                         testing::Values(Scenario{8, 1, 2, 400, false, 0.93},
-                                         Scenario{256, 8, 2, 400, false, 0.41},
-                                         Scenario{1024, 8, 2, 100, false, 0.24}));
-INSTANTIATE_TEST_SUITE_P(FourRounds, Locator,
-                         testing::Values(Scenario{256, 8, 4, 400, false, 1.00},
-                                         Scenario{1024, 32, 4, 100, false, 0.99}));
-INSTANTIATE_TEST_SUITE_P(ThreeRoundsAndConfirmation, Locator,
-                         testing::Values(Scenario{256, 8, 3, 400, true, 1.00},
-                                         Scenario{1024, 32, 3, 100, true, 1.00}));
+INSTANTIATE_TEST_SUITE_P(
+    Gauss, OneBadNode,
+    testing::Values(Scenario{16, 0.02, 200, 0.99}, Scenario{16, 0.05, 200, 0.99},
+                    Scenario{16, 0.07, 200, 0.95}, Scenario{64, 0.02, 100, 0.99},
+                    Scenario{64, 0.05, 100, 0.99}, Scenario{64, 0.07, 100, 0.95},
+                    Scenario{500, 0.02, 30, 0.99}, Scenario{500, 0.05, 30, 0.99},
+                    Scenario{500, 0.07, 30, 0.95}));
 
-// One to eight bad nodes of 1,024, with four rounds: what the page of ddp-check promises.
-TEST(Locator, FourRoundsAreExactInNinetyNineOfAHundred) {
-  int trials = 0;
-  int exact = 0;
-  int false_alarms = 0;
-  for (int bad = 1; bad <= 8; ++bad) {
-    Simulation simulation;
-    simulation.bad = bad;
-    simulation.rounds = 4;
-    simulation.trials = 100;
-    simulation.retrials = false;  // which would hide what the rounds miss
-    simulation.seed = static_cast<std::uint64_t>(bad);
-    const SimulationResult result = simulate(simulation, {});
-    trials += result.trials;
-    exact += result.exact;
-    false_alarms += result.false_alarms;
-  }
-  std::cout << "1 to 8 bad of 1024, 4 rounds, " << trials << " fleets: " << exact << " exact, "
-            << false_alarms << " with false alarms\n";
-  EXPECT_GE(exact, trials * 99 / 100);
-  EXPECT_LT(false_alarms, trials / 100);
+struct FaultCase {
+  const char* model;
+  const char* fault;
+  double noise;
+  double right;
+};
+
+void PrintTo(const FaultCase& c, std::ostream* out) {
+  *out << c.fault << " in " << c.model << " noise of " << c.noise;
 }
 
-TEST(Locator, HealthyFleetsHaveNoFindings) {
+class Faults64 : public testing::TestWithParam<FaultCase> {};
+
+// One fault at 0.7 among 64 nodes.
+TEST_P(Faults64, AreFoundForWhatTheyAre) {
   Simulation simulation;
+  simulation.nodes = 64;
+  simulation.bad = 1;
+  simulation.trials = 100;
+  simulation.noise = GetParam().noise;
+  simulation.seed = 5;
+  set_model(GetParam().model, simulation);
+  set_fault(GetParam().fault, simulation);
+  const auto result = simulate(simulation, {});
+  EXPECT_GE(result.exact, GetParam().right * result.trials);
+  EXPECT_LE(result.false_alarms, 1);
+  EXPECT_EQ(result.wrong_exclude, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Faults64,
+                         testing::Values(FaultCase{"gauss", "send", 0.03, 0.99},
+                                         FaultCase{"gauss", "receive", 0.03, 0.99},
+                                         FaultCase{"gauss", "link", 0.03, 0.99},
+                                         FaultCase{"gauss", "loss", 0.03, 0.99},
+                                         FaultCase{"tail", "node", 0.05, 0.97},
+                                         FaultCase{"lognormal", "node", 0.07, 0.95},
+                                         FaultCase{"onesided", "node", 0.05, 0.97},
+                                         FaultCase{"hetero", "node", 0.03, 0.99}));
+
+// In noise that hides a bad node the verdict is UNKNOWN, and never OK.
+TEST(Locator, WhatNoiseHidesIsUnknown) {
+  for (const int bad : {0, 1}) {
+    Simulation simulation;
+    simulation.nodes = 64;
+    simulation.bad = bad;
+    simulation.noise = 0.15;
+    simulation.trials = 100;
+    set_model("lognormal", simulation);
+    const auto result = simulate(simulation, {});
+    EXPECT_EQ(result.silent, 0);
+    EXPECT_EQ(result.wrong_exclude, 0);
+    EXPECT_GT(result.limit, 0.2);
+    EXPECT_GE(result.unknown, bad == 0 ? 100 : 0);
+  }
+}
+
+// Where switches are oversubscribed the rounds hide nodes; then it must not say OK.
+TEST(Locator, OversubscribedUplinksAreNotBelieved) {
+  Simulation simulation;
+  simulation.nodes = 64;
+  simulation.bad = 1;
+  simulation.trials = 100;
+  set_model("leaf:16:3", simulation);
+  const auto result = simulate(simulation, {});
+  EXPECT_LE(result.silent, 2);
+  EXPECT_EQ(result.wrong_exclude, 0);
+}
+
+// Half of the speed by their links and not by a fault: nobody is blamed.
+TEST(Locator, AFleetOfTwoSpeedsIsHealthy) {
+  Simulation simulation;
+  simulation.nodes = 64;
   simulation.bad = 0;
   simulation.trials = 100;
-  EXPECT_EQ(simulate(simulation, {}).exact, 100);
+  set_model("hetero", simulation);
+  const auto result = simulate(simulation, {});
+  EXPECT_EQ(result.exact, 100);
+}
+
+TEST(Locator, AFaultThatComesAndGoesIsAWarningAtLeast) {
+  Simulation simulation;
+  simulation.nodes = 64;
+  simulation.bad = 1;
+  simulation.bad_speed = 0.3;
+  simulation.trials = 200;
+  set_fault("intermittent:0.5", simulation);
+  auto result = simulate(simulation, {});
+  EXPECT_GE(result.named, 150);
+  EXPECT_EQ(result.wrong_exclude, 0);
+  set_fault("intermittent:0.8", simulation);
+  result = simulate(simulation, {});
+  EXPECT_GE(result.named, 190);
+}
+
+// What is printed as the limit is what is found: a node that is slower by it, in 19 of 20 fleets.
+TEST(Locator, TheDetectionLimitIsTrue) {
+  for (const double noise : {0.02, 0.04, 0.06}) {
+    Simulation simulation;
+    simulation.nodes = 64;
+    simulation.bad = 1;
+    simulation.noise = noise;
+    simulation.trials = 100;
+    simulation.bad_speed = 1 - simulate(simulation, {}).limit;
+    EXPECT_GE(simulate(simulation, {}).named, 90) << noise << " " << simulation.bad_speed;
+  }
+}
+
+TEST(Locator, EightBadOfAThousandInThreeRounds) {
+  Simulation simulation;
+  simulation.trials = 30;
+  const auto result = simulate(simulation, {});
+  std::cout << "8 bad of 1024: " << result.exact << " of 30 exact, " << result.steps
+            << " rounds and retests\n";
+  EXPECT_EQ(result.exact, 30);
 }
 
 // Pairs that are always the same: the bad node's partner is as slow as the node.
@@ -98,8 +182,21 @@ TEST(Locator, OneFixedRoundNamesNobody) {
   simulation.nodes = 64;
   simulation.bad = 1;
   simulation.rounds = 1;
-  simulation.retrials = false;
+  simulation.retests = false;
   EXPECT_EQ(simulate(simulation, {}).exact, 0);
+}
+
+TEST(Locator, ModelsAndFaultsAreRefusedByName) {
+  Simulation simulation;
+  for (const char* model : {"", "normal", "leaf", "leaf:16", "leaf:0:2", "leaf:16:x", "gauss:1"}) {
+    EXPECT_THROW(set_model(model, simulation), UsageError) << model;
+  }
+  for (const char* fault : {"", "disk", "intermittent", "intermittent:2", "node:1"}) {
+    EXPECT_THROW(set_fault(fault, simulation), UsageError) << fault;
+  }
+  set_model("leaf:24:2.5", simulation);
+  EXPECT_EQ(simulation.leaf_nodes, 24);
+  EXPECT_DOUBLE_EQ(simulation.uplink_ratio, 2.5);
 }
 
 // Uniform and normal numbers, our own so that one seed gives one result everywhere.

@@ -47,6 +47,22 @@ std::string nodes_of(const Step& step) {
   return text;
 }
 
+TEST(Step, KnowsHowManyNodesTheWholeJobHas) {
+  struct Case {
+    const char* number;
+    const char* list;
+    int nodes;
+  };
+  for (const auto& [number, list, nodes] :
+       {Case{"1", "n1", 1}, Case{"1", "n[1-4]", 4}, Case{"4", "n1", 4}, Case{"", "n1", 1},
+        Case{"2", "", 2}, Case{"", "", 0}}) {
+    Variables variables = slurm_task();
+    if (*number != 0) variables["SLURM_JOB_NUM_NODES"] = number;
+    if (*list != 0) variables["SLURM_JOB_NODELIST"] = list;
+    EXPECT_EQ(step_from(environment_of(variables), "host", {}).job_nodes, nodes) << list;
+  }
+}
+
 TEST(Step, OfASlurmTask) {
   const Step step = step_from(environment_of(slurm_task()), "host", {});
   EXPECT_EQ(step.rank, 3);

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/net/locate/threshold.h"
 
 namespace ddp::check {
 namespace {
+
+constexpr double kSlowCollective = 5;
+constexpr double kLateCollective = 10;
+constexpr int kThreadsOfATask = 2;
 
 Finding wrong_data(Collective collective, const CollectiveResult& result) {
   const Mismatch& mismatch = result.mismatch;
@@ -60,6 +65,7 @@ std::optional<BusBandwidth> bus_bandwidth(const CollectiveMeasured& measured) {
   if (slowest.empty() || median(slowest) <= 0) return std::nullopt;
   BusBandwidth result;
   result.seconds = median(slowest);
+  result.best_seconds = *std::min_element(slowest.begin(), slowest.end());
   result.algorithm_per_second =
       static_cast<double>(measured.elements * sizeof(float)) / result.seconds;
   result.factor = bus_factor(measured.collective, measured.ranks);
@@ -67,7 +73,76 @@ std::optional<BusBandwidth> bus_bandwidth(const CollectiveMeasured& measured) {
   return result;
 }
 
-Finding judge_collective_speed(const CollectiveMeasured& measured, std::optional<double> fewest) {
+PairBasis pair_basis_of(std::span<const PairResult> results) {
+  PairBasis basis;
+  std::vector<double> latencies;
+  for (const auto& result : results) {
+    if (!result.measured()) continue;
+    const double slower = std::min(result.a_to_b, result.b_to_a);
+    if (basis.slowest_per_second <= 0 || slower < basis.slowest_per_second) {
+      basis.slowest_per_second = slower;
+    }
+    if (result.latency_seconds > 0) latencies.push_back(result.latency_seconds);
+  }
+  if (!latencies.empty()) basis.latency_seconds = median(latencies);
+  return basis;
+}
+
+bool processors_shared(const std::map<int, Hello>& present) {
+  std::map<std::string, int> tasks;
+  for (const auto& [rank, hello] : present) ++tasks[hello.host];
+  return std::any_of(present.begin(), present.end(), [&tasks](const auto& entry) {
+    const Hello& hello = entry.second;
+    return hello.processors <= 0 || kThreadsOfATask * tasks.at(hello.host) > hello.processors;
+  });
+}
+
+std::optional<double> predicted_seconds(Collective collective, int ranks, double bytes,
+                                        const PairBasis& pairs) {
+  if (ranks < 2 || pairs.slowest_per_second <= 0 || pairs.latency_seconds <= 0) return std::nullopt;
+  const double passes = collective == Collective::all_reduce ? 2 : 1;
+  const double ring =
+      passes * (ranks - 1) * (pairs.latency_seconds + bytes / ranks / pairs.slowest_per_second);
+  const double tree = passes * std::ceil(std::log2(ranks)) *
+                      (pairs.latency_seconds + bytes / pairs.slowest_per_second);
+  return std::min(ring, tree);
+}
+
+namespace {
+
+double bytes_of(const CollectiveMeasured& measured) {
+  return static_cast<double>(measured.elements * sizeof(float));
+}
+
+// Compares with what the pairs predict; leaves OK, with the reason, where that says nothing.
+void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pairs,
+                        const BusBandwidth& bandwidth, double times, Finding& finding) {
+  const auto predicted =
+      predicted_seconds(measured.collective, measured.ranks, bytes_of(measured), pairs);
+  if (!predicted || pairs.processors_shared) {
+    finding.rule = pairs.processors_shared
+                       ? "verified; not compared: tasks share processors and wait for their turn"
+                       : "verified; not compared";
+    return;
+  }
+  finding.rule = fmt::format(
+      "verified; the fastest time is at most {:g} times what the slowest pair and the median "
+      "latency predict",
+      times);
+  finding.evidence +=
+      fmt::format("{}the fastest took {:.3g} s, the pairs predict {:.3g} s",
+                  finding.evidence.empty() ? "" : "; ", bandwidth.best_seconds, *predicted);
+  if (bandwidth.best_seconds <= times * *predicted) return;
+  finding.severity = Severity::warning;
+  finding.action =
+      "the pairs are faster: look at placement, at shared uplinks and at the MPI library's choice "
+      "of algorithm and transport";
+}
+
+}  // namespace
+
+Finding judge_collective_speed(const CollectiveMeasured& measured, std::optional<double> fewest,
+                               const PairBasis& pairs) {
   Finding finding{
       .check = "mpi." + name_of(measured.collective),
       .severity = Severity::ok,
@@ -81,16 +156,31 @@ Finding judge_collective_speed(const CollectiveMeasured& measured, std::optional
     return finding;
   }
   finding.value = bandwidth->bus_per_second / kGB;
-  finding.evidence =
-      fmt::format("{} ranks, {:.3g} MB in {:.3g} s, factor {} = {:.3g}", measured.ranks,
-                  static_cast<double>(measured.elements * sizeof(float)) / 1e6, bandwidth->seconds,
-                  bus_factor_text(measured.collective), bandwidth->factor);
-  if (fewest) finding.expected = fmt::format("at least {:.3g} GB/s", *fewest / kGB);
-  if (fewest && bandwidth->bus_per_second < *fewest) {
+  finding.evidence = fmt::format("{} ranks, {:.3g} MB in {:.3g} s, factor {} = {:.3g}",
+                                 measured.ranks, bytes_of(measured) / 1e6, bandwidth->seconds,
+                                 bus_factor_text(measured.collective), bandwidth->factor);
+  if (!fewest) {
+    compare_with_pairs(measured, pairs, *bandwidth, kSlowCollective, finding);
+    return finding;
+  }
+  finding.expected = fmt::format("at least {:.3g} GB/s", *fewest / kGB);
+  if (bandwidth->bus_per_second < *fewest) {
     finding.severity = Severity::critical;
     finding.action = "if the pairs are fast, look at placement and at the MPI library's transport";
   }
   return finding;
+}
+
+std::vector<Finding> judge_collective_latency(const CollectiveMeasured& measured,
+                                              const PairBasis& pairs) {
+  const auto bandwidth = bus_bandwidth(measured);
+  if (!bandwidth) return {};
+  Finding finding{.check = fmt::format("mpi.{}_latency", name_of(measured.collective)),
+                  .severity = Severity::ok,
+                  .value = bandwidth->seconds * 1e6,
+                  .unit = "us"};
+  compare_with_pairs(measured, pairs, *bandwidth, kLateCollective, finding);
+  return {finding};
 }
 
 }  // namespace ddp::check

@@ -177,6 +177,24 @@ std::vector<Finding> judge_roll_call(const Step& step, const std::map<int, Hello
   return findings;
 }
 
+Finding judge_no_pair(const Step& step) {
+  Finding finding{
+      .check = "net.pairs",
+      .severity = Severity::unknown,
+      .expected = "two nodes at least",
+      .rule = "a network is measured between nodes",
+      .evidence = "one node only, so there is no pair to measure",
+      .action = "run it on several nodes, as in `srun -N2 --ntasks-per-node=1 ddp-check net`"};
+  if (step.job_nodes != 1 || step.nodes.size() != 1 || step.pretended) return finding;
+  finding.severity = Severity::ok;
+  finding.value = "none";
+  finding.expected.clear();
+  finding.rule = "a job of one node sends nothing over the network";
+  finding.evidence = "the job has one node";
+  finding.action.clear();
+  return finding;
+}
+
 std::vector<Finding> judge_known_bad(const std::vector<std::string>& bad,
                                      const std::vector<std::string>& nodes) {
   std::vector<Finding> findings;

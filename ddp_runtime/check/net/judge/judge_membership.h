@@ -17,6 +17,10 @@ std::vector<Finding> judge_roll_call(const Step& step, const std::map<int, Hello
                                      std::chrono::milliseconds patience,
                                      const std::vector<std::string>& refusals);
 
+// Of a step with one node that reported, so that no pair can be measured. OK where the whole SLURM
+// job is that node, since such a job sends nothing over the network; UNKNOWN anywhere else.
+Finding judge_no_pair(const Step& step);
+
 std::vector<Finding> judge_lost(std::span<const LostTask> lost);
 
 // What the tasks say about the way to the leader: the name must mean the same everywhere, the

@@ -64,39 +64,46 @@ bool has_innocent_partner(int node, std::span<const Pair> bad, const std::vector
   });
 }
 
-std::vector<double> present(std::span<const std::optional<double>> values) {
-  std::vector<double> result;
-  for (const auto& value : values) {
-    if (value) result.push_back(*value);
-  }
-  return result;
-}
-
-// The slower direction of each pair, in its best exchange.
-std::map<Pair, double> best_of_pairs(std::span<const PairResult> results) {
-  std::map<Pair, double> best;
-  for (const auto& result : results) {
-    if (!result.measured()) continue;
-    double& value = best[result.pair];
-    value = std::max(value, std::min(result.a_to_b, result.b_to_a));
-  }
-  return best;
-}
-
 }  // namespace
 
+int class_of(const Classes& classes, int node) {
+  return classes.empty() ? 0 : classes[at(node)];
+}
+
+int class_of(const Classes& classes, const Pair& pair) {
+  return std::min(class_of(classes, pair.a), class_of(classes, pair.b));
+}
+
+Classes classes_by_rate(const std::vector<std::optional<double>>& rates) {
+  std::map<double, int> counts;
+  for (const auto& rate : rates) {
+    if (rate) ++counts[*rate];
+  }
+  if (counts.size() < 2) return {};
+  const auto most =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  Classes classes;
+  for (const auto& rate : rates) {
+    classes.push_back(
+        static_cast<int>(std::distance(counts.begin(), counts.find(rate.value_or(most->first)))));
+  }
+  return classes;
+}
+
 std::vector<std::optional<double>> best_speeds(int nodes, std::span<const PairResult> results,
-                                               Direction direction) {
+                                               Direction direction, const Classes& classes) {
   std::vector<std::optional<double>> best(at(nodes));
-  const auto raise = [&best](int node, double speed) {
+  const auto raise = [&](const Pair& pair, int node, double speed) {
+    if (class_of(classes, pair) != class_of(classes, node)) return;
     auto& value = best[at(node)];
     value = std::max(value.value_or(0), speed);
   };
   for (const auto& result : results) {
     if (!result.measured()) continue;
     const bool send = direction == Direction::send;
-    raise(result.pair.a, send ? result.a_to_b : result.b_to_a);
-    raise(result.pair.b, send ? result.b_to_a : result.a_to_b);
+    raise(result.pair, result.pair.a, send ? result.a_to_b : result.b_to_a);
+    raise(result.pair, result.pair.b, send ? result.b_to_a : result.a_to_b);
   }
   return best;
 }
@@ -127,34 +134,23 @@ Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> 
   return result;
 }
 
-std::vector<bool> slow_nodes(int nodes, std::span<const PairResult> results, const PeerRule& rule) {
+std::vector<bool> slow_nodes(int nodes, std::span<const PairResult> results, const PeerRule& rule,
+                             const Classes& classes) {
   std::vector<bool> slow(at(nodes), false);
   for (const auto direction : {Direction::send, Direction::receive}) {
-    const auto best = best_speeds(nodes, results, direction);
-    const auto thresholds = peer_thresholds(present(best), rule);
-    if (!thresholds) continue;
-    for (std::size_t i = 0; i < best.size(); ++i) {
-      if (best[i] && *best[i] < thresholds->warning) slow[i] = true;
+    const auto best = best_speeds(nodes, results, direction, classes);
+    std::map<int, std::vector<double>> speeds;
+    for (int node = 0; node < nodes; ++node) {
+      if (best[at(node)]) speeds[class_of(classes, node)].push_back(*best[at(node)]);
+    }
+    std::map<int, std::optional<PeerThresholds>> thresholds;
+    for (const auto& [number, values] : speeds) thresholds[number] = peer_thresholds(values, rule);
+    for (int node = 0; node < nodes; ++node) {
+      const auto& limit = thresholds[class_of(classes, node)];
+      if (best[at(node)] && limit && *best[at(node)] < limit->warning) slow[at(node)] = true;
     }
   }
   return slow;
-}
-
-std::vector<Pair> slow_pairs(int nodes, std::span<const PairResult> results, const PeerRule& rule) {
-  const auto best = best_of_pairs(results);
-  std::vector<double> speeds;
-  speeds.reserve(best.size());
-  for (const auto& [pair, speed] : best) speeds.push_back(speed);
-  const auto thresholds = peer_thresholds(speeds, rule);
-  if (!thresholds) return {};
-  const auto slow = slow_nodes(nodes, results, rule);
-  std::vector<Pair> pairs;
-  for (const auto& [pair, speed] : best) {
-    if (speed < thresholds->critical && !slow[at(pair.a)] && !slow[at(pair.b)]) {
-      pairs.push_back(pair);
-    }
-  }
-  return pairs;
 }
 
 std::vector<Pair> lossy_pairs(std::span<const PairResult> results) {
@@ -163,22 +159,6 @@ std::vector<Pair> lossy_pairs(std::span<const PairResult> results) {
     if (result.measured() && result.lost >= kLossy) pairs.insert(result.pair);
   }
   return {pairs.begin(), pairs.end()};
-}
-
-std::vector<int> fastest_first(int nodes, std::span<const PairResult> results) {
-  const auto send = best_speeds(nodes, results, Direction::send);
-  const auto receive = best_speeds(nodes, results, Direction::receive);
-  std::vector<std::pair<double, int>> speeds;
-  for (int node = 0; node < nodes; ++node) {
-    if (send[at(node)] && receive[at(node)]) {
-      speeds.emplace_back(-std::min(*send[at(node)], *receive[at(node)]), node);
-    }
-  }
-  std::sort(speeds.begin(), speeds.end());
-  std::vector<int> order;
-  order.reserve(speeds.size());
-  for (const auto& [speed, node] : speeds) order.push_back(node);
-  return order;
 }
 
 }  // namespace ddp::check

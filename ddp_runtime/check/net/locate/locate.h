@@ -31,10 +31,22 @@ struct PairResult {
 
 enum class Direction : std::uint8_t { send, receive };
 
+// Nodes by the rate of their links: those of one class are compared with each other only. A higher
+// number is a faster link; an empty list means that all are alike.
+using Classes = std::vector<int>;
+int class_of(const Classes& classes, int node);
+// Of the slower end, which bounds what the two can exchange.
+int class_of(const Classes& classes, const Pair& pair);
+
+// From the rates of the nodes' links, from the slowest on. A node whose rate is not known counts as
+// what most are. Empty if all are alike.
+Classes classes_by_rate(const std::vector<std::optional<double>>& rates);
+
 // What one direction of a node can do: the best of its exchanges, because one slow partner or one
-// congested moment says nothing about the node. Nothing for nodes without a measurement.
+// congested moment says nothing about the node. Exchanges with nodes of a slower class do not
+// count. Nothing for nodes without a measurement.
 std::vector<std::optional<double>> best_speeds(int nodes, std::span<const PairResult> results,
-                                               Direction direction);
+                                               Direction direction, const Classes& classes = {});
 
 // Who is behind a set of bad pairs, by the smallest explanation.
 struct Explanation {
@@ -49,9 +61,6 @@ struct Explanation {
 Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> good,
                     const std::vector<bool>& suspected = {});
 
-// Pairs of good nodes whose best exchange is slow beside those of the other pairs.
-std::vector<Pair> slow_pairs(int nodes, std::span<const PairResult> results, const PeerRule& rule);
-
 // Part of the data lost from which on a pair counts as lossy. TCP's own probes at the end of
 // a burst stay far below.
 inline constexpr double kLossy = 0.001;
@@ -64,6 +73,7 @@ std::vector<int> fastest_first(int nodes, std::span<const PairResult> results);
 
 // For each node whether it sends or receives slower than its peers; false where there are too few
 // peers or no measurement.
-std::vector<bool> slow_nodes(int nodes, std::span<const PairResult> results, const PeerRule& rule);
+std::vector<bool> slow_nodes(int nodes, std::span<const PairResult> results, const PeerRule& rule,
+                             const Classes& classes = {});
 
 }  // namespace ddp::check

@@ -1,6 +1,7 @@
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -67,9 +68,47 @@ std::vector<Round> random_rounds(int nodes, int count, std::uint64_t seed) {
   return rounds;
 }
 
+std::uint64_t seed_for(std::string_view identity) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : identity) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  return 1 + hash % 999'999'999;
+}
+
 std::vector<Round> plan_rounds(int nodes, std::uint64_t seed) {
   return nodes <= kMostNodesForAllPairs ? all_rounds(nodes)
                                         : random_rounds(nodes, kSampledRounds, seed);
+}
+
+void shuffle_nodes(std::vector<int>& nodes, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  shuffle(nodes, random);
+}
+
+std::vector<Round> plan_class_rounds(int nodes, const std::vector<int>& classes, int rounds,
+                                     std::uint64_t seed) {
+  const auto plan = [&](int count) {
+    return rounds > 0 ? random_rounds(count, rounds, seed) : plan_rounds(count, seed);
+  };
+  std::map<int, std::vector<int>> members;
+  for (int node = 0; node < static_cast<int>(classes.size()); ++node) {
+    members[classes[static_cast<std::size_t>(node)]].push_back(node);
+  }
+  if (members.size() < 2 || nodes <= kMostNodesForAllPairs) return plan(nodes);
+  std::vector<Round> all;
+  for (const auto& [number, names] : members) {
+    const auto own = plan(static_cast<int>(names.size()));
+    all.resize(std::max(all.size(), own.size()));
+    for (std::size_t r = 0; r < own.size(); ++r) {
+      for (const auto& [a, b] : own[r]) {
+        all[r].push_back(
+            make_pair_of(names[static_cast<std::size_t>(a)], names[static_cast<std::size_t>(b)]));
+      }
+    }
+  }
+  for (auto& round : random_rounds(nodes, 1, seed)) all.push_back(std::move(round));
+  return all;
 }
 
 }  // namespace ddp::check

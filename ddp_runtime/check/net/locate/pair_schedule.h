@@ -8,6 +8,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace ddp::check {
@@ -32,10 +33,22 @@ std::vector<Round> all_rounds(int nodes);
 // can tell which of the two is bad.
 std::vector<Round> random_rounds(int nodes, int count, std::uint64_t seed);
 
+// A seed of at most nine digits from what names a job step. Each job measures other pairs, so that
+// what one of them does not see the next ones do.
+std::uint64_t seed_for(std::string_view identity);
+
 inline constexpr int kMostNodesForAllPairs = 8;
 inline constexpr int kSampledRounds = 3;
 
 // All pairs of a few nodes, three random rounds of many.
 std::vector<Round> plan_rounds(int nodes, std::uint64_t seed);
+
+// Likewise, or `rounds` random ones unless it is 0, of nodes that are compared only with those of
+// the same class: each class plays among itself, then one round mixes all. `classes` may be empty.
+std::vector<Round> plan_class_rounds(int nodes, const std::vector<int>& classes, int rounds,
+                                     std::uint64_t seed);
+
+// In an order that depends on the seed only.
+void shuffle_nodes(std::vector<int>& nodes, std::uint64_t seed);
 
 }  // namespace ddp::check

@@ -5,13 +5,6 @@
 #include <vector>
 
 namespace ddp::check {
-namespace {
-
-// Among few nodes and much noise the MAD may exceed the median, and nobody would ever be slow.
-constexpr double kWidest = 0.75;
-
-}  // namespace
-
 double median(std::span<const double> values) {
   std::vector<double> sorted(values.begin(), values.end());
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
@@ -26,7 +19,7 @@ PeerThresholds thresholds_of(std::span<const double> values, const PeerRule& rul
   deviations.reserve(values.size());
   for (const double value : values) deviations.push_back(std::abs(value - middle));
   // 1.4826 makes the MAD of normally distributed values their standard deviation.
-  const double spread = std::min(3.5 * 1.4826 * median(deviations), kWidest * middle);
+  const double spread = std::min(3.5 * 1.4826 * median(deviations), kWidestSpread * middle);
   return {middle, middle - std::max(spread, rule.warning * middle),
           middle - std::max(spread, rule.critical * middle)};
 }

@@ -21,10 +21,21 @@ double median(std::span<const double> values);
 
 inline constexpr std::size_t kFewestPeers = 4;
 
+// Among few nodes and much noise the MAD may exceed the median, and nobody would ever be slow.
+inline constexpr double kWidestSpread = 0.75;  // as a part of the median
+
+// Of a normal distribution: 95 % lie below so many standard deviations.
+inline constexpr double kNineteenOfTwenty = 1.645;
+
 // Parts of the median that a speed must lose before it is said to be slow.
 struct PeerRule {
   double warning = 0.10;
   double critical = 0.20;
+
+  // The largest part that may go unnoticed while a check still says OK. Where the rule leaves no
+  // room between its thresholds, nothing could be told apart at them: then half of the speed that
+  // they allow.
+  double coarsest() const { return warning < critical ? critical : 1 - (1 - warning) / 2; }
 };
 
 struct PeerThresholds {

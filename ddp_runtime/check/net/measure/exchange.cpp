@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -22,8 +23,11 @@ constexpr int kRoundTrips = 40;
 constexpr int kWarmUpRoundTrips = 8;
 constexpr int kWarmUpPieces = 4;
 constexpr double kMostSeconds = 1.0;
-// Less would fit into the buffers and the bursts that shaped links allow.
+// Less would fit into the buffers and the bursts that shaped links allow. Of a link or a machine so
+// slow that even this takes long, the warm-up has used these up.
 constexpr std::size_t kFewestBytes = std::size_t{4} << 20;
+constexpr double kMostSecondsForFewest = 2.0;
+constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 
 // Holds an end that is to be slow back to a part of the speed it had in the warm-up. Sleeping for a
 // share of each segment's time would not do: buffers fill meanwhile and hide it.
@@ -61,11 +65,22 @@ std::uint64_t seed_of(const ExchangePlan& plan, bool from_first) {
 struct NaturalSpeed {  // bytes per second
   double best = 0;
   double worst = std::numeric_limits<double>::infinity();  // without the bursts of a shaped link
+  double held_back = 1;  // the part of it that an injected fault leaves
 };
 
+// A part between 2^-16 and 1 in one byte.
+std::byte to_byte(double part) {
+  return static_cast<std::byte>(std::clamp(std::lround(-16 * std::log2(part)), 0L, 255L));
+}
+
+double from_byte(std::byte byte) {
+  return std::exp2(-std::to_integer<int>(byte) / 16.0);
+}
+
 // Opens buffers and windows, and tells what speed is natural here, by some pieces each of which the
-// receiver acknowledges.
-NaturalSpeed warm_up(PairLink& link, std::span<std::byte> data, bool sender) {
+// receiver acknowledges. With that it says to what part of this speed it will be held back, which
+// of a really slow link the pieces tell by themselves.
+NaturalSpeed warm_up(PairLink& link, std::span<std::byte> data, bool sender, double speed) {
   std::array<std::byte, 1> acknowledgement{};
   const std::size_t length = std::max<std::size_t>(data.size() / 8 / kWarmUpPieces, 1);
   NaturalSpeed natural;
@@ -76,21 +91,20 @@ NaturalSpeed warm_up(PairLink& link, std::span<std::byte> data, bool sender) {
       link.receive(acknowledgement);
     } else {
       link.receive(data.first(length));
+      acknowledgement[0] = to_byte(speed);
       link.send(acknowledgement);
     }
-    const double speed = static_cast<double>(length) / seconds_since(start);
-    natural.best = std::max(natural.best, speed);
-    natural.worst = std::min(natural.worst, speed);
+    const double per_second = static_cast<double>(length) / seconds_since(start);
+    natural.best = std::max(natural.best, per_second);
+    natural.worst = std::min(natural.worst, per_second);
   }
+  natural.held_back = std::min(speed, from_byte(acknowledgement[0]));
   return natural;
 }
 
 // The sender decides how much is measured, because a link may be slow in one direction only.
 std::size_t send_amount(PairLink& link, std::size_t most, double per_second) {
-  const auto enough =
-      static_cast<std::uint64_t>(std::min(kMostSeconds * per_second, static_cast<double>(most)));
-  const std::uint64_t amount =
-      std::min<std::uint64_t>(most, std::max<std::uint64_t>(enough, kFewestBytes));
+  const std::uint64_t amount = amount_for(most, per_second);
   std::array<std::byte, sizeof amount> word{};
   std::memcpy(word.data(), &amount, sizeof amount);
   link.send(word);
@@ -111,8 +125,8 @@ std::size_t receive_amount(PairLink& link, std::size_t most) {
 void send_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {
   std::vector<std::byte> data(plan.bytes);
   fill_pattern(data, seed_of(plan, plan.first));
-  const NaturalSpeed natural = warm_up(link, data, true);
-  const std::size_t amount = send_amount(link, data.size(), natural.worst);
+  const NaturalSpeed natural = warm_up(link, data, true, plan.faults.speed);
+  const std::size_t amount = send_amount(link, data.size(), natural.held_back * natural.worst);
   const std::int64_t lost_before = link.lost_bytes();
   in_segments(std::span(data).first(amount), Pace(plan.faults.speed, natural.best),
               [&link](std::span<std::byte> segment) { link.send(segment); });
@@ -124,7 +138,7 @@ void send_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result)
 
 void receive_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {
   std::vector<std::byte> data(plan.bytes);
-  const NaturalSpeed natural = warm_up(link, data, false);
+  const NaturalSpeed natural = warm_up(link, data, false, plan.faults.speed);
   const std::span<std::byte> measured = std::span(data).first(receive_amount(link, data.size()));
   const auto start = Clock::now();
   in_segments(measured, Pace(plan.faults.speed, natural.best),
@@ -150,6 +164,14 @@ double measure_latency(PairLink& link, bool first) {
 }
 
 }  // namespace
+
+std::size_t amount_for(std::size_t most, double per_second) {
+  const double enough = kMostSeconds * per_second;
+  const double fewest =
+      std::min(static_cast<double>(kFewestBytes),
+               std::max(kMostSecondsForFewest * per_second, static_cast<double>(kLeastBytes)));
+  return static_cast<std::size_t>(std::min(static_cast<double>(most), std::max(enough, fewest)));
+}
 
 ExchangeResult exchange(PairLink& link, const ExchangePlan& plan) {
   ExchangeResult result;

@@ -45,6 +45,10 @@ struct ExchangeResult {
   std::string via = {};            // this end: interface and address
 };
 
+// How many of `most` bytes are measured at this speed: about a second's worth, or more of a slow
+// link, as far as that takes two seconds. So a slow link and a busy machine keep the time limit.
+std::size_t amount_for(std::size_t most, double bytes_per_second);
+
 ExchangeResult exchange(PairLink& link, const ExchangePlan& plan);
 
 }  // namespace ddp::check

@@ -54,6 +54,7 @@ nlohmann::json to_message(const Hello& hello) {
           {"leaf", hello.leaf},
           {"rdma_port", hello.rdma_port},
           {"rdma_measurable", hello.rdma_measurable},
+          {"processors", hello.processors},
           {"gpus", hello.gpus},
           {"nccl_version", hello.nccl_version},
           {"nccl_problem", hello.nccl_problem},
@@ -82,6 +83,7 @@ Hello hello_from(const nlohmann::json& message) {
   message.at("leaf").get_to(hello.leaf);
   message.at("rdma_port").get_to(hello.rdma_port);
   message.at("rdma_measurable").get_to(hello.rdma_measurable);
+  message.at("processors").get_to(hello.processors);
   message.at("gpus").get_to(hello.gpus);
   message.at("nccl_version").get_to(hello.nccl_version);
   message.at("nccl_problem").get_to(hello.nccl_problem);

@@ -42,6 +42,7 @@ struct Hello {
   std::string leaf;                          // the switch it hangs on, if SLURM tells; may be empty
   std::string rdma_port;                     // active, "mlx5_0:1"; empty if the node has none
   bool rdma_measurable = false;              // the tool for it is there
+  int processors = 0;                        // of the machine; 0 if not known
   int gpus = 0;                              // that the task may use
   std::string nccl_version;                  // "2.18.3"; empty if NCCL cannot be used
   std::string nccl_problem;                  // why it or the GPUs cannot

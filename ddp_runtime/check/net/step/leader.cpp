@@ -23,6 +23,8 @@ constexpr std::chrono::seconds kStrangersPatience{2};
 constexpr std::size_t kMostRefusalCharacters = 200;
 // Of a long wait, before the silent are asked for a sign of life.
 constexpr int kGracesBetweenSigns = 2;
+// For the verdict to a task that did not answer: what fits into the buffers of its connection.
+constexpr std::chrono::milliseconds kLostPatience{50};
 
 double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -213,7 +215,11 @@ std::string Leader::misplaced(const Presentation& task) const {
 }
 
 void Leader::lose(int rank, const std::string& during, const std::string& why) {
-  if (channels_.erase(rank) > 0) lost_.push_back({rank, present_.at(rank).node, during, why});
+  const auto channel = channels_.find(rank);
+  if (channel == channels_.end()) return;
+  lost_channels_.push_back(std::move(channel->second));
+  channels_.erase(channel);
+  lost_.push_back({rank, present_.at(rank).node, during, why});
 }
 
 std::uint64_t Leader::send_orders(const ByRank& orders, const std::string& during) {
@@ -319,14 +325,17 @@ ByRank Leader::ask_all(const nlohmann::json& order, const std::string& during,
 }
 
 void Leader::dismiss(const nlohmann::json& verdict) {
-  for (const auto& [rank, channel] : channels_) {
+  const auto tell = [&verdict](ControlChannel& channel, std::chrono::milliseconds patience) {
     try {
-      channel->send(verdict, in(kSendPatience));
+      channel.send(verdict, in(patience));
     } catch (const NetError&) {
-      continue;  // it is gone already
+      return;  // it is gone already
     }
-  }
+  };
+  for (const auto& [rank, channel] : channels_) tell(*channel, kSendPatience);
+  for (const auto& channel : lost_channels_) tell(*channel, kLostPatience);
   channels_.clear();
+  lost_channels_.clear();
 }
 
 }  // namespace ddp::check

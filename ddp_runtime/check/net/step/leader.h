@@ -66,7 +66,7 @@ class Leader {
   ByRank ask_all(const nlohmann::json& order, const std::string& during,
                  std::chrono::milliseconds patience);
 
-  // The last message to everybody; the connections close.
+  // The last message to everybody, to lost tasks too as far as they hear it; the connections close.
   void dismiss(const nlohmann::json& verdict);
 
  private:
@@ -113,6 +113,9 @@ class Leader {
   std::map<int, Hello> present_;
   std::map<int, double> clock_offsets_;
   std::map<int, Channel> channels_;  // of those not lost
+  // Of the others, open until the end: a task that sees its connection close ends, and mpirun ends
+  // all tasks, the leader too, with the first that ends with an error.
+  std::vector<Channel> lost_channels_;
   std::vector<std::string> refusals_;
   Progress progress_;  // of the roll call
   std::size_t turned_away_ = 0;

@@ -89,6 +89,7 @@ Hello make_hello(const MemberOptions& options, std::uint16_t data_port, std::uin
   hello.facts = own_facts(fact_sources(process_environment()));
   hello.counters = read_counters("/sys");
   hello.leaf = options.step.leaf;
+  hello.processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   hello.rdma_port = options.rdma.port;
   hello.rdma_measurable = options.rdma.runnable();
   hello.gpus = options.nccl.gpus;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "ddp_runtime/comm/errors.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/facts.h"
@@ -95,6 +97,14 @@ std::string part_from_end(const std::string& text, int from_end) {
   return dot == std::string::npos ? rest : rest.substr(dot + 1);
 }
 
+// The larger of what SLURM's two variables say, so that a step of one node in a job of several
+// never passes for the whole job.
+int nodes_of_job(const Environment& environment) {
+  const auto list = environment("SLURM_JOB_NODELIST");
+  const auto listed = list ? static_cast<int>(launch::expand_hostlist(*list).size()) : 0;
+  return std::max(integer(environment, "SLURM_JOB_NUM_NODES").value_or(0), listed);
+}
+
 }  // namespace
 
 std::string leaf_of(const Environment& environment) {
@@ -117,6 +127,7 @@ Step step_from(const Environment& environment, const std::string& host_name,
     step.leader_port = leader_port(environment, facts.step, options);
     step.identity = facts.step.id;
     step.leaf = leaf_of(environment);
+    step.job_nodes = nodes_of_job(environment);
     if (!options.pretend_nodes.empty()) pretend(options.pretend_nodes, step);
     return step;
   } catch (const launch::LaunchError& error) {

@@ -25,6 +25,7 @@ struct Step {
   std::uint16_t leader_port = 0;    // 0: alone, any port will do
   std::string identity;             // the same for all tasks of the step and no other
   bool pretended = false;           // the nodes are names only
+  int job_nodes = 0;                // of the whole SLURM job; 0 outside of one
   std::string leaf;                 // the switch that this node hangs on, if SLURM tells
 };
 

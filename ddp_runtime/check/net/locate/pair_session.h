@@ -1,0 +1,99 @@
+// The whole search for bad nodes and links as a sequence of rounds of disjoint pairs: what to
+// measure next, given what has been measured so far. It measures nothing itself, so that the check
+// of a real network and a simulated one take the same decisions.
+//
+// 1. The rounds of the tournament, and more of them as long as the noise hides what is CRITICAL.
+// 2. Whoever seems bad is measured again, each time with another good node, while other good nodes
+//    exchange data beside it; several suspects at once, as they have different partners.
+// 3. The ends of links that turn out to be bad, in the same way, to tell a link from its ends.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "ddp_runtime/check/net/locate/locate.h"
+#include "ddp_runtime/check/net/locate/pair_schedule.h"
+#include "ddp_runtime/check/net/locate/retest.h"
+
+namespace ddp::check {
+
+struct SessionOptions {
+  int nodes = 0;
+  Classes classes = {};
+  int rounds = 0;  // of the tournament; 0 leaves it to plan_rounds and to the noise
+  std::uint64_t seed = 0;
+  PeerRule rule = {};
+  bool retests = true;
+};
+
+struct SessionStep {
+  enum class Kind : std::uint8_t { round, retest } kind = Kind::round;
+  int number = 1;            // of the round, or of the try
+  int of = 1;                // as many are planned so far
+  std::size_t suspects = 0;  // that are measured again in this step
+  Round pairs;
+};
+
+class PairSession {
+ public:
+  using CanTakePart = std::function<bool(int node)>;
+
+  explicit PairSession(SessionOptions options);
+
+  // What to measure next; nothing at the end. Each step is followed by its results.
+  std::optional<SessionStep> next(const CanTakePart& can_take_part);
+  // Of the last step; those that are missing were not measured.
+  void take(std::span<const PairResult> results);
+
+  // Of the rounds.
+  const std::vector<PairResult>& results() const noexcept { return results_; }
+  const std::vector<Retest>& retests() const noexcept { return retests_; }
+
+ private:
+  struct SubRound {
+    Round pairs;
+    std::vector<std::size_t> suspects;  // of the first pairs; the rest are references
+    std::vector<PairResult> results;
+  };
+
+  bool plan_more_rounds();
+  void find_suspects();
+  bool add_ends_of_bad_links();
+  void trust_the_good();
+  void begin_tries();
+  void begin_try();
+  void finish_tries();
+  void end_try();
+  std::optional<SessionStep> next_try(const CanTakePart& can_take_part);
+  SubRound deal(const CanTakePart& can_take_part);
+  SubRound deal_references(const CanTakePart& can_take_part);
+  bool place(std::size_t suspect, std::map<int, std::size_t>& cursors, std::set<int>& busy,
+             SubRound& round, const CanTakePart& can_take_part);
+  void add_references(int number, std::size_t most, std::set<int>& busy, SubRound& round,
+                      const CanTakePart& can_take_part);
+  bool suspected_link(const Pair& pair) const { return bad_links_.contains(pair); }
+  int partner_at(int number, std::size_t place) const;
+  int class_of_suspect(const Retest& retest) const;
+
+  SessionOptions options_;
+  std::vector<Round> rounds_;
+  std::size_t begun_ = 0;  // rounds
+  std::vector<PairResult> results_;
+  std::vector<Retest> retests_;
+  std::set<Pair> bad_links_;                 // suspected ones, which are no reference
+  std::map<int, std::vector<int>> trusted_;  // good nodes by class
+  enum class Phase : std::uint8_t { rounds, suspects, ends, done } phase_ = Phase::rounds;
+  std::size_t first_ = 0;           // of the retests in this phase
+  int tries_ = 0;                   // planned for each
+  int try_ = 0;                     // begun
+  std::vector<std::size_t> left_;   // suspects that have not had their turn in this try
+  std::vector<SubRound> measured_;  // of this try
+  std::map<int, std::vector<std::vector<double>>> references_;  // by class: of each try
+};
+
+}  // namespace ddp::check

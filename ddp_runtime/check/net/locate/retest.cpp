@@ -1,0 +1,162 @@
+#include "ddp_runtime/check/net/locate/retest.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ddp::check {
+namespace {
+
+// A median of normally distributed values has this many times the standard error of their mean.
+constexpr double kMedianError = 1.2533;
+// What the references of one try add to the noise of a ratio, for two or four pairs of them.
+constexpr double kRatioNoise = 1.12;
+// What is far below must be out of reach of the noise, too.
+constexpr double kFarOfNoise = 4;
+constexpr int kFewestFarBelow = 2;
+// Chance that a good pair among so many suspects passes for unsteady.
+constexpr double kUnsteadyByLuck = 5e-4;
+constexpr int kHopelessTries = 5;
+// Of 64 packets, 4 MiB as segmentation offload cuts them, all arrive once in 27 times where one in
+// twenty is lost: three such tries of nine are one in 250.
+constexpr int kCleanTriesByLuck = 2;
+
+std::vector<double> ratios_of(const Retest& retest, Direction direction) {
+  std::vector<double> ratios;
+  for (const Try& one : retest.tries) {
+    if (one.beside <= 0) continue;
+    ratios.push_back((direction == Direction::send ? one.send : one.receive) / one.beside);
+  }
+  return ratios;
+}
+
+double spread_of(std::span<const double> values) {
+  const double middle = median(values);
+  std::vector<double> deviations;
+  deviations.reserve(values.size());
+  for (const double value : values) deviations.push_back(std::abs(value - middle));
+  return 1.4826 * median(deviations);
+}
+
+// How far a ratio must lie below 1 to be far below.
+double far_below(const Retest& retest, const PeerRule& rule) {
+  return std::max({kFarBelow, rule.critical, kFarOfNoise * kRatioNoise * retest.noise});
+}
+
+int count_below(std::span<const double> ratios, double limit) {
+  return static_cast<int>(
+      std::count_if(ratios.begin(), ratios.end(), [limit](double ratio) { return ratio < limit; }));
+}
+
+// The chance of `count` or more of `tries` when each happens with this probability.
+double chance_of(int count, int tries, double probability) {
+  double below = 0;
+  double term = std::pow(1 - probability, tries);
+  for (int i = 0; i < count; ++i) {
+    below += term;
+    term *= probability / (1 - probability) * (tries - i) / (i + 1);
+  }
+  return 1 - below;
+}
+
+// Disturbances by traffic of others hit the good pairs as often.
+bool is_unsteady(const Retest& retest, Direction direction, const PeerRule& rule) {
+  const auto ratios = ratios_of(retest, direction);
+  const double limit = 1 - far_below(retest, rule);
+  const int found = count_below(ratios, limit);
+  if (found < kFewestFarBelow) return false;
+  const auto references = static_cast<double>(retest.reference_ratios.size());
+  if (references <= 0) return false;
+  const double usual = (count_below(retest.reference_ratios, limit) + 0.5) / (references + 1);
+  return chance_of(found, static_cast<int>(ratios.size()), usual) < kUnsteadyByLuck;
+}
+
+}  // namespace
+
+void Retest::add(const PairResult& result, double beside, double beside_latency_seconds) {
+  const bool forward = !node || result.pair.a == *node;
+  tries.push_back({.send = forward ? result.a_to_b : result.b_to_a,
+                   .receive = forward ? result.b_to_a : result.a_to_b,
+                   .lost = result.lost,
+                   .latency_seconds = result.latency_seconds,
+                   .beside = beside,
+                   .beside_latency_seconds = beside_latency_seconds});
+}
+
+int tries_for(double noise, const PeerRule& rule) {
+  for (int tries = kFewestTries; tries < kMostTries; ++tries) {
+    if (retest_limit(noise, tries, rule) <= rule.coarsest()) return tries;
+  }
+  // Where no number is enough, more of them only take longer.
+  return retest_limit(noise, kMostTries, rule) <= rule.coarsest() ? kMostTries : kFewestTries;
+}
+
+double retest_limit(double noise, int tries, const PeerRule& rule) {
+  const double error = kMedianError * kRatioNoise * noise / std::sqrt(tries);
+  return 1 - (1 - rule.warning) / (1 + (kMargin + kNineteenOfTwenty) * error);
+}
+
+std::optional<Estimate> estimate(const Retest& retest, Direction direction) {
+  const auto ratios = ratios_of(retest, direction);
+  if (ratios.empty()) return std::nullopt;
+  const double ratio = median(ratios);
+  const double noise = std::max(ratio * kRatioNoise * retest.noise, spread_of(ratios));
+  return Estimate{ratio, kMedianError * noise / std::sqrt(static_cast<double>(ratios.size()))};
+}
+
+int tries_far_below(const Retest& retest, const PeerRule& rule) {
+  const double limit = 1 - far_below(retest, rule);
+  return std::max(count_below(ratios_of(retest, Direction::send), limit),
+                  count_below(ratios_of(retest, Direction::receive), limit));
+}
+
+Outcome outcome(const Retest& retest, Direction direction, const PeerRule& rule) {
+  const auto found = estimate(retest, direction);
+  if (!found) return Outcome::untested;
+  const double margin = kMargin * found->error;
+  if (found->ratio + margin < 1 - rule.warning) return Outcome::slow;
+  if (is_unsteady(retest, direction, rule)) return Outcome::unsteady;
+  return found->ratio - margin > 1 - rule.critical ? Outcome::cleared : Outcome::undecided;
+}
+
+Outcome outcome(const Retest& retest, const PeerRule& rule) {
+  return std::max(outcome(retest, Direction::send, rule),
+                  outcome(retest, Direction::receive, rule));
+}
+
+Severity severity_of(const Retest& retest, Direction direction, const PeerRule& rule) {
+  if (outcome(retest, direction, rule) != Outcome::slow) return Severity::ok;
+  return estimate(retest, direction)->ratio < 1 - rule.critical ? Severity::critical
+                                                                : Severity::warning;
+}
+
+bool hopeless(const Retest& retest, const PeerRule& rule) {
+  if (retest.lossy || retest.tries.size() < kHopelessTries) return false;
+  const double limit = (1 - rule.critical) / 2;
+  const auto all_below = [&](Direction direction) {
+    const auto ratios = ratios_of(retest, direction);
+    return ratios.size() >= kHopelessTries &&
+           std::all_of(ratios.begin(), ratios.end(), [limit](double r) { return r < limit; });
+  };
+  return all_below(Direction::send) || all_below(Direction::receive);
+}
+
+bool keeps_losing(const Retest& retest) {
+  const auto clean = [](const Try& one) { return one.lost < kLossy; };
+  return retest.lossy && !retest.tries.empty() &&
+         std::count_if(retest.tries.begin(), retest.tries.end(), clean) <= kCleanTriesByLuck;
+}
+
+std::optional<double> late_by(const Retest& retest) {
+  std::vector<double> ratios;
+  for (const Try& one : retest.tries) {
+    if (one.latency_seconds > 0 && one.beside_latency_seconds > 0) {
+      ratios.push_back(one.latency_seconds / one.beside_latency_seconds);
+    }
+  }
+  if (ratios.size() < kFewestTries) return std::nullopt;
+  std::sort(ratios.begin(), ratios.end());
+  if (ratios[ratios.size() / 10] < kLate) return std::nullopt;
+  return median(ratios);
+}
+
+}  // namespace ddp::check

@@ -1,0 +1,166 @@
+// What is made of the tries of a suspect: slow, cleared, undecided or unsteady.
+#include "ddp_runtime/check/net/locate/retest.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace ddp::check {
+namespace {
+
+// Tries at these parts of what good pairs reach beside them, whose noise is known.
+Retest tried(const std::vector<double>& ratios, double noise = 0.02, double beside = 100) {
+  Retest retest;
+  retest.node = 0;
+  for (const double ratio : ratios) {
+    retest.tries.push_back({.send = ratio * beside, .receive = ratio * beside, .beside = beside});
+  }
+  for (int i = 0; i < 36; ++i) retest.reference_ratios.push_back(i % 2 == 0 ? 1.01 : 0.99);
+  retest.noise = noise;
+  return retest;
+}
+
+std::vector<double> equal_tries(int count, double ratio) {
+  return std::vector<double>(static_cast<std::size_t>(count), ratio);
+}
+
+struct OutcomeCase {
+  const char* name;
+  std::vector<double> ratios;
+  double noise;
+  Outcome expected;
+  Severity severity;
+};
+
+class Outcomes : public testing::TestWithParam<OutcomeCase> {};
+
+TEST_P(Outcomes, AreDecidedByTheMedianAndItsError) {
+  const auto& test = GetParam();
+  const Retest retest = tried(test.ratios, test.noise);
+  EXPECT_EQ(outcome(retest, {}), test.expected);
+  EXPECT_EQ(severity_of(retest, Direction::send, {}), test.severity);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, Outcomes,
+    testing::Values(
+        OutcomeCase{"nothing", {}, 0.02, Outcome::untested, Severity::ok},
+        OutcomeCase{"as fast as others", equal_tries(9, 1), 0.02, Outcome::cleared, Severity::ok},
+        OutcomeCase{"slower than wanted", equal_tries(9, 0.85), 0.02, Outcome::slow,
+                    Severity::warning},
+        OutcomeCase{"bad", equal_tries(9, 0.7), 0.02, Outcome::slow, Severity::critical},
+        OutcomeCase{"bad in noise", equal_tries(9, 0.7), 0.07, Outcome::slow, Severity::critical},
+        // Nine measurements of such a network do not tell 0.8 from 0.9.
+        OutcomeCase{"too much noise", equal_tries(9, 0.8), 0.2, Outcome::undecided, Severity::ok},
+        OutcomeCase{"a bit slow in noise", equal_tries(9, 0.89), 0.02, Outcome::cleared,
+                    Severity::ok},
+        // The best of several tries would acquit this one.
+        OutcomeCase{"one lucky try",
+                    {0.7, 0.71, 1.0, 0.69, 0.7, 0.72, 0.7, 0.68, 0.7},
+                    0.02,
+                    Outcome::slow,
+                    Severity::critical},
+        // And one disturbed try accuses nobody.
+        OutcomeCase{"one unlucky try",
+                    {1, 1.01, 0.3, 0.99, 1, 1, 1.02, 1, 1},
+                    0.02,
+                    Outcome::cleared,
+                    Severity::ok},
+        OutcomeCase{"now and then",
+                    {1, 1.01, 0.3, 0.99, 0.3, 1, 1.02, 0.3, 1},
+                    0.02,
+                    Outcome::unsteady,
+                    Severity::ok}),
+    [](const auto& test) {
+      std::string name;
+      for (const char c : std::string(test.param.name)) name += c == ' ' ? '_' : c;
+      return name;
+    });
+
+// What slows everybody at this moment slows the pairs beside it too.
+TEST(Retest, OnlyWhatIsMeasuredBesideItCounts) {
+  Retest retest = tried(equal_tries(9, 1));
+  for (std::size_t i = 0; i < retest.tries.size(); ++i) {
+    const double moment = i % 2 == 0 ? 0.3 : 1;
+    Try& one = retest.tries[i];
+    one.send *= moment;
+    one.receive *= moment;
+    one.beside *= moment;
+  }
+  EXPECT_EQ(outcome(retest, {}), Outcome::cleared);
+}
+
+// Disturbances that hit good pairs as often are no fault of the suspect.
+TEST(Retest, WhatGoodPairsDoTooIsNotUnsteady) {
+  Retest retest = tried({1, 1.01, 0.3, 0.99, 0.3, 1, 1.02, 0.3, 1});
+  for (std::size_t i = 0; i < retest.reference_ratios.size(); i += 6) {
+    retest.reference_ratios[i] = 0.3;
+  }
+  EXPECT_EQ(outcome(retest, {}), Outcome::cleared);
+  EXPECT_EQ(tries_far_below(retest, {}), 3);
+}
+
+TEST(Retest, EachDirectionIsJudgedAlone) {
+  Retest retest = tried(equal_tries(9, 0.5));
+  for (Try& one : retest.tries) one.receive = 100;
+  EXPECT_EQ(outcome(retest, {}), Outcome::slow);
+  EXPECT_EQ(severity_of(retest, Direction::send, {}), Severity::critical);
+  EXPECT_EQ(outcome(retest, Direction::receive, {}), Outcome::cleared);
+  Retest second_of_pair;
+  second_of_pair.node = 7;
+  PairResult result;
+  result.pair = {3, 7};
+  result.a_to_b = 100;
+  result.b_to_a = 50;  // what 7 sends
+  second_of_pair.add(result, 100, 0);
+  EXPECT_EQ(second_of_pair.tries[0].send, 50);
+  EXPECT_EQ(second_of_pair.tries[0].receive, 100);
+}
+
+TEST(Retest, ALossyLinkIsNotClearedByLuck) {
+  Retest retest = tried(equal_tries(9, 1));
+  retest.node.reset();
+  retest.lossy = true;
+  for (Try& one : retest.tries) one.lost = 0.05;
+  retest.tries[1].lost = retest.tries[5].lost = 0;
+  EXPECT_TRUE(keeps_losing(retest));
+  retest.tries[3].lost = 0.0002;
+  EXPECT_FALSE(keeps_losing(retest));
+  retest.lossy = false;
+  EXPECT_FALSE(keeps_losing(retest));
+  EXPECT_FALSE(keeps_losing(Retest{.lossy = true}));
+}
+
+TEST(Retest, HopelessOnesAreNotTriedToTheEnd) {
+  EXPECT_FALSE(hopeless(tried(equal_tries(4, 0.1)), {}));
+  EXPECT_TRUE(hopeless(tried(equal_tries(5, 0.1)), {}));
+  EXPECT_FALSE(hopeless(tried({0.1, 0.1, 0.1, 0.9, 0.1}), {}));
+  EXPECT_FALSE(hopeless(tried(equal_tries(5, 0.7)), {}));
+}
+
+TEST(Retest, NoiseAsksForMoreTriesAsLongAsTheyHelp) {
+  EXPECT_EQ(tries_for(0.01, {}), kFewestTries);
+  EXPECT_GT(tries_for(0.08, {}), kFewestTries);
+  EXPECT_LE(tries_for(0.08, {}), kMostTries);
+  EXPECT_EQ(tries_for(0.4, {}), kFewestTries);  // in vain
+  EXPECT_LE(retest_limit(0.08, tries_for(0.08, {}), {}), 0.2);
+  EXPECT_GT(retest_limit(0.15, kMostTries, {}), 0.2);
+}
+
+TEST(Retest, LateIsWhoTakesThreeTimesAsLongNearlyEveryTime) {
+  Retest retest = tried(equal_tries(9, 1));
+  EXPECT_FALSE(late_by(retest));
+  for (Try& one : retest.tries) {
+    one.latency_seconds = 50e-6;
+    one.beside_latency_seconds = 10e-6;
+  }
+  ASSERT_TRUE(late_by(retest));
+  EXPECT_DOUBLE_EQ(*late_by(retest), 5);
+  retest.tries[4].latency_seconds = 10e-6;
+  EXPECT_FALSE(late_by(retest));
+}
+
+}  // namespace
+}  // namespace ddp::check
