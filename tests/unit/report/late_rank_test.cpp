@@ -201,7 +201,7 @@ double with_bursts(std::mt19937& random) {
 TEST(LateRank, HealthyNoisyRunsNameNobody) {
   std::mt19937 random(7);
   std::vector<std::string> named;
-  for (int run = 0; run < 600; ++run) {
+  for (int run = 0; run < 300; ++run) {
     Made made;
     made.ranks = 2 + static_cast<int>(random() % 15);
     made.steps = 10 + static_cast<int>(random() % 300);
