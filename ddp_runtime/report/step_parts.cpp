@@ -65,7 +65,7 @@ std::vector<Column> step_columns() {
 
 std::vector<Cell> step_cells(const StepSeconds& step) {
   std::vector<Cell> cells{cell_of(step.mean)};
-  for (const auto& part : step.parts) cells.push_back(cell_of(part));
+  for (const auto& entry : kPhaseNames) cells.push_back(cell_of(step.parts[index_of(entry.phase)]));
   cells.emplace_back(step.unaccounted().value_or(0));
   return cells;
 }

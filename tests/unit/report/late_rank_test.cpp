@@ -77,6 +77,21 @@ TEST(LateRank, VerdictAdviceAndAllFormsAgree) {
   }
 }
 
+TEST(LateRank, EachPhaseStandsInItsColumn) {
+  const auto written = to_json(run_document(run_of(eight_ranks()), "p"));
+  const auto& sections = written["sections"];
+  const auto& row = sections[1]["table"]["rows"][0];
+  EXPECT_EQ(sections[1]["id"], "ranks");
+  EXPECT_NEAR(row["data"].get<double>(), 0.002, 1e-12);
+  EXPECT_NEAR(row["forward"].get<double>(), 0.02, 1e-12);
+  EXPECT_NEAR(row["backward"].get<double>(), 0.03, 1e-12);
+  EXPECT_NEAR(row["waiting"].get<double>(), 0.05, 1e-12);
+  EXPECT_NEAR(row["exposed_comm"].get<double>(), 0.005, 1e-12);
+  EXPECT_NEAR(row["optimizer"].get<double>(), 0.002, 1e-12);
+  EXPECT_EQ(row["checkpoint"], 0);
+  EXPECT_EQ(row["other"], 0);
+}
+
 TEST(LateRank, ASweepDoesNotBlameTheNetworkForIt) {
   const auto base = run_of(run_json(1, 64, {0.002, 0.02, 0.03, 0, 0.002, 0, 0}));
   const Document document = sweep_document(analyse({base, run_of(eight_ranks())}), "p");
