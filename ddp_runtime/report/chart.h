@@ -37,9 +37,10 @@ struct Bar {
   std::string name;
   std::vector<Segment> segments;
   std::string total;  // behind the bar
+  double begin = 0;   // where it begins on the axis; below zero by what was gained
 };
 
-// Horizontal bars of segments, on one linear axis from 0.
+// Horizontal bars of segments, on one linear axis that holds 0.
 struct BarChart {
   std::string title;
   std::string description;

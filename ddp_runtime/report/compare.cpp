@@ -1,10 +1,12 @@
 // The document of two runs side by side: what differs, and by how much.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/format.h"
+#include "ddp_runtime/report/late_rank.h"
 #include "ddp_runtime/report/step_parts.h"
 
 namespace ddp::report {
@@ -22,10 +24,15 @@ void add_step(Rows& rows, const StepSeconds& a, const StepSeconds& b) {
   rows.push_back({"step_seconds.mean", cell_of(a.mean), cell_of(b.mean)});
   rows.push_back({"step_seconds.p50", cell_of(a.p50), cell_of(b.p50)});
   rows.push_back({"step_seconds.p95", cell_of(a.p95), cell_of(b.p95)});
+  std::vector<std::pair<double, Row>> phases;
   for (const auto& [phase, key, name, brief] : kPhaseNames) {
-    rows.push_back({fmt::format("step_seconds.{}", key), cell_of(a.parts[index_of(phase)]),
-                    cell_of(b.parts[index_of(phase)])});
+    phases.push_back({std::abs(b.part(phase) - a.part(phase)),
+                      {fmt::format("step_seconds.{}", key), cell_of(a.parts[index_of(phase)]),
+                       cell_of(b.parts[index_of(phase)])}});
   }
+  std::stable_sort(phases.begin(), phases.end(),
+                   [](const auto& x, const auto& y) { return x.first > y.first; });
+  for (auto& [change, row] : phases) rows.push_back(std::move(row));
 }
 
 void add_environment(Rows& rows, const RunRecord& a, const RunRecord& b) {
@@ -84,9 +91,54 @@ Section difference_section(const Rows& rows) {
       section.table.rows.push_back({row.key, row.a, row.b, change(row)});
     }
   }
-  section.paragraphs = {"Figures are as in run.json: seconds, counts, fractions."};
+  section.paragraphs = {
+      "Figures are seconds, counts and fractions, as in run.json; there exposed_comm holds the "
+      "waiting "
+      "as well. Phases whose time changed most come first."};
   if (!same.empty()) section.paragraphs.push_back("The same in both: " + same + ".");
   return section;
+}
+
+// What of the time for one sample and rank grew from A to B. Parts sum to the whole.
+struct Growth {
+  std::string name;
+  double seconds = 0;  // of B's step
+};
+
+// The phases of B's step against A's, for as much work: largest change first. Empty if a batch or a
+// mean is not known.
+std::vector<Growth> growths(const RunRecord& a, const RunRecord& b) {
+  if (!a.step.mean || !b.step.mean || !a.global_batch || !b.global_batch || *a.global_batch <= 0) {
+    return {};
+  }
+  const double share = (*b.global_batch / b.world_size) / (*a.global_batch / a.world_size);
+  std::vector<Growth> list;
+  for (const auto& [phase, key, name, brief] : kPhaseNames) {
+    list.push_back({std::string(name), b.step.part(phase) - share * a.step.part(phase)});
+  }
+  std::stable_sort(list.begin(), list.end(), [](const Growth& x, const Growth& y) {
+    return std::abs(x.seconds) > std::abs(y.seconds);
+  });
+  return list;
+}
+
+std::string growth_text(const RunRecord& a, const RunRecord& b) {
+  constexpr std::size_t kMostTold = 2;
+  constexpr double kWorthTelling = 0.01;
+  std::string text;
+  std::size_t told = 0;
+  for (const auto& growth : growths(a, b)) {
+    if (told == kMostTold || std::abs(growth.seconds) < kWorthTelling * *b.step.mean) break;
+    text += fmt::format("{}{}{} ms {}", told++ == 0 ? "" : ", ", growth.seconds > 0 ? "+" : "",
+                        milliseconds(growth.seconds), growth.name);
+  }
+  return text.empty() ? ""
+                      : fmt::format(" In a step of {} ms: {}.", milliseconds(*b.step.mean), text);
+}
+
+std::string cause_text(const char* name, const RunRecord& run) {
+  const auto why = sentences_of(find_cause(run));
+  return why.empty() ? "" : fmt::format(" {}: {}", name, why);
 }
 
 std::string verdict(const RunRecord& a, const RunRecord& b) {
@@ -96,7 +148,8 @@ std::string verdict(const RunRecord& a, const RunRecord& b) {
   const double ratio = *b.samples_per_second / *a.samples_per_second;
   return fmt::format("B does {} samples per second, A {}: {} times as many.",
                      significant(*b.samples_per_second), significant(*a.samples_per_second),
-                     significant(ratio));
+                     significant(ratio)) +
+         growth_text(a, b) + cause_text("A", a) + cause_text("B", b);
 }
 
 }  // namespace

@@ -38,6 +38,13 @@ bool allowed_in_xml(std::uint32_t code) {
   return code != 0xFFFE && code != 0xFFFF;
 }
 
+// Escape sequences begin with these, and the others turn what comes after them around.
+bool steers_terminal(std::uint32_t code) {
+  if (code < 0x20) return code != '\n' && code != '\t';
+  return (code >= 0x7F && code < 0xA0) || code == 0x061C || code == 0x200E || code == 0x200F ||
+         (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+}
+
 bool is_word(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
@@ -107,6 +114,12 @@ std::string markdown_escape(std::string_view text) {
       out += bytes;
     }
     before = character;
+  });
+}
+
+std::string terminal_text(std::string_view text) {
+  return escape_each(text, [](std::string& out, std::uint32_t code, std::string_view bytes) {
+    out += steers_terminal(code) ? kReplacement : bytes;
   });
 }
 

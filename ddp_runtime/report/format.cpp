@@ -29,12 +29,23 @@ std::string compact(double value) {
 
 std::string percent(double fraction) {
   if (!std::isfinite(fraction)) return kAbsent;
+  if (std::abs(fraction) >= 1e4) return fmt::format("{:.1e} %", 100 * fraction);
   const std::string text = fmt::format("{:.1f} %", 100 * fraction);
   return text == "-0.0 %" ? "0.0 %" : text;
 }
 
 std::string milliseconds(double seconds) {
   return significant(1000 * seconds);
+}
+
+std::string shortened(const std::string& name) {
+  constexpr std::size_t kMost = 80;
+  std::size_t characters = 0;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const bool starts = (static_cast<unsigned char>(name[i]) & 0xC0U) != 0x80;
+    if (starts && ++characters > kMost) return name.substr(0, i) + "…";
+  }
+  return name;
 }
 
 }  // namespace ddp::report

@@ -13,11 +13,14 @@ std::string significant(double value);
 // 17.6k, 394M.
 std::string compact(double value);
 
-// A fraction as per cent with one decimal: 61.3 %.
+// A fraction as per cent with one decimal: 61.3 %; beyond a million per cent with an exponent.
 std::string percent(double fraction);
 
 // Seconds as milliseconds, without the unit.
 std::string milliseconds(double seconds);
+
+// At most 80 characters of a name that somebody else chose; the rest becomes an ellipsis.
+std::string shortened(const std::string& name);
 
 // What stands for a figure that is not there.
 inline constexpr const char* kAbsent = "–";

@@ -7,9 +7,11 @@
 
 namespace ddp::report {
 
-enum class Phase { data, forward, backward, exposed_comm, optimizer, checkpoint, other };
+// What of exposed communication was waiting for ranks that came later is `waiting`, where it is
+// known; exposed_comm is then the rest.
+enum class Phase { data, forward, backward, exposed_comm, optimizer, checkpoint, other, waiting };
 
-inline constexpr std::size_t kPhases = 7;
+inline constexpr std::size_t kPhases = 8;
 
 struct PhaseName {
   Phase phase;
@@ -22,6 +24,7 @@ inline constexpr std::array<PhaseName, kPhases> kPhaseNames{{
     {Phase::data, "data", "data", "data"},
     {Phase::forward, "forward", "forward", "forward"},
     {Phase::backward, "backward", "backward", "backward"},
+    {Phase::waiting, "waiting", "waiting for other ranks", "waiting"},
     {Phase::exposed_comm, "exposed_comm", "exposed communication", "exposed comm"},
     {Phase::optimizer, "optimizer", "optimizer", "optimizer"},
     {Phase::checkpoint, "checkpoint", "checkpoint", "checkpoint"},

@@ -72,8 +72,8 @@ std::string legend_of(const RankChart& chart) {
 // The order in which segments are stacked.
 std::size_t place_of(const std::string& kind) {
   if (kind == "kept") return 0;
-  for (const auto& [phase, key, name, brief] : kPhaseNames) {
-    if (key == kind) return 1 + index_of(phase);
+  for (std::size_t place = 0; place < kPhaseNames.size(); ++place) {
+    if (kPhaseNames[place].key == kind) return 1 + place;
   }
   return 1 + kPhases;
 }

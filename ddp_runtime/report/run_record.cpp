@@ -2,11 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <system_error>
+#include <utility>
 
 #include "ddp_runtime/report/error.h"
 
@@ -19,6 +24,9 @@ constexpr std::uintmax_t kMostBytes = std::uintmax_t{64} << 20;
 constexpr std::size_t kMostText = 4096;
 constexpr std::size_t kMostRanks = 65536;
 constexpr std::size_t kMostProblemsTold = 8;
+constexpr double kMostFigure = 1e15;
+constexpr int kMostProcessors = 65536;
+constexpr int kAnyNumberOfRanks = std::numeric_limits<int>::max();
 constexpr const char* kSchema = "slurm-ddp/run/1";
 
 using Problems = std::vector<std::string>;
@@ -42,6 +50,15 @@ class Reader {
   }
 
   std::optional<double> number(const char* key) { return as_number(key, required(key)); }
+  // Where only zero and more make sense.
+  std::optional<double> amount(const char* key) { return not_negative(key, number(key)); }
+  std::optional<double> amount_if_there(const char* key) {
+    return not_negative(key, number_if_there(key));
+  }
+  std::optional<double> fraction(const char* key) { return at_most_one(key, amount(key)); }
+  std::optional<double> fraction_if_there(const char* key) {
+    return at_most_one(key, amount_if_there(key));
+  }
   std::optional<double> number_if_there(const char* key) {
     const auto found = object_.find(key);
     return found == object_.end() ? std::nullopt : as_number(key, &*found);
@@ -93,7 +110,24 @@ class Reader {
       return std::nullopt;
     }
     const auto number = value->get<double>();
+    if (std::isfinite(number) && std::abs(number) > kMostFigure) {
+      wrong(key, fmt::format("is {:.3g}, which no run has", number));
+      return std::nullopt;
+    }
     return std::isfinite(number) ? std::optional(number) : std::nullopt;
+  }
+
+  std::optional<double> not_negative(const char* key, std::optional<double> value) {
+    if (!value || *value >= 0) return value;
+    wrong(key, "is negative");
+    return std::nullopt;
+  }
+
+  // Rounding may leave a little more.
+  std::optional<double> at_most_one(const char* key, std::optional<double> value) {
+    if (!value || *value <= 1 + 1e-6) return value;
+    wrong(key, "is more than 1");
+    return std::nullopt;
   }
 
   std::string as_text(const char* key, const json* value) {
@@ -114,41 +148,148 @@ class Reader {
   Problems scratch_;
 };
 
+// run.json has it within exposed_comm.
+void take_waiting(StepSeconds& step, Reader& reader) {
+  auto& waiting = step.parts[index_of(Phase::waiting)];
+  waiting = reader.amount_if_there("waiting");
+  auto& exposed = step.parts[index_of(Phase::exposed_comm)];
+  if (!waiting) return;
+  if (*waiting > exposed.value_or(0) * (1 + 1e-6) + 1e-9) {
+    reader.wrong("waiting", "is more than 'exposed_comm', of which it is a part");
+    return;
+  }
+  exposed = std::max(exposed.value_or(0) - *waiting, 0.0);
+}
+
 StepSeconds read_step_seconds(Reader reader) {
   StepSeconds step;
-  step.p50 = reader.number("p50");
-  step.p95 = reader.number("p95");
-  step.mean = reader.number_if_there("mean");
+  step.p50 = reader.amount("p50");
+  step.p95 = reader.amount("p95");
+  step.mean = reader.amount_if_there("mean");
   double sum = 0;
   bool any = false;
   for (const auto& [phase, key, name, brief] : kPhaseNames) {
+    if (phase == Phase::waiting) continue;
     auto& part = step.parts[index_of(phase)];
-    part = reader.number(std::string(key).c_str());
-    if (part && *part < 0) reader.wrong(std::string(key), "is negative");
+    part = phase == Phase::other ? reader.number("other") : reader.amount(std::string(key).c_str());
     any = any || part.has_value();
     sum += part.value_or(0);
   }
+  // Measured by two clocks' readings, the rest may come out a little below zero.
+  auto& other = step.parts[index_of(Phase::other)];
+  if (other && *other < -0.01 * sum) reader.wrong("other", "is negative");
   if (!step.mean && any) step.mean = sum;
+  take_waiting(step, reader);
   return step;
 }
 
-std::vector<RankRecord> read_ranks(Reader& reader, Problems& problems) {
+// "0-3,8"; empty if it is anything else.
+std::vector<int> processors_of(const std::string& list) {
+  std::vector<int> processors;
+  const char* at = list.data();
+  const char* const end = at + list.size();
+  while (at != end) {
+    int first = 0;
+    auto found = std::from_chars(at, end, first);
+    int last = first;
+    if (found.ec == std::errc() && found.ptr != end && *found.ptr == '-') {
+      found = std::from_chars(found.ptr + 1, end, last);
+    }
+    const char* const next = found.ptr;
+    const bool sound = found.ec == std::errc() && (next == end || *next == ',') && first >= 0 &&
+                       last >= first && last < kMostProcessors &&
+                       (processors.empty() || first > processors.back());
+    if (!sound) return {};
+    for (int cpu = first; cpu <= last; ++cpu) processors.push_back(cpu);
+    at = next == end ? end : next + 1;
+  }
+  return processors;
+}
+
+RankRecord read_rank(Reader& rank) {
+  RankRecord record;
+  record.rank = static_cast<int>(std::clamp(rank.number("rank").value_or(-1), -1.0, 1e9));
+  record.node = rank.text("node");
+  record.step = read_step_seconds(rank.object("step_seconds"));
+  record.processors = processors_of(rank.text_if_there("cpu_list"));
+  if (const auto threads = rank.amount_if_there("threads")) {
+    record.threads = static_cast<int>(std::min(*threads, 1e6));
+  }
+  record.late_share = rank.fraction_if_there("late_share");
+  record.compared_steps = rank.amount_if_there("compared_steps");
+  record.preemptions = rank.amount_if_there("involuntary_switches_per_second");
+  record.peak_memory_bytes = rank.amount_if_there("peak_memory_bytes");
+  return record;
+}
+
+std::vector<RankRecord> read_ranks(Reader& reader, int world_size, Problems& problems) {
   std::vector<RankRecord> ranks;
   const json* list = reader.list("ranks", kMostRanks);
   if (list == nullptr) return ranks;
+  std::set<int> seen;
   for (const auto& entry : *list) {
     if (!entry.is_object()) {
       reader.wrong("ranks", "has an entry that is not an object");
       break;
     }
-    Reader rank(entry, fmt::format("ranks[{}].", ranks.size()), problems);
-    RankRecord record;
-    record.rank = static_cast<int>(rank.number("rank").value_or(0));
-    record.node = rank.text("node");
-    record.step = read_step_seconds(rank.object("step_seconds"));
-    ranks.push_back(std::move(record));
+    const std::string place = fmt::format("ranks[{}].", ranks.size());
+    Reader rank(entry, place, problems);
+    ranks.push_back(read_rank(rank));
+    const int number = ranks.back().rank;
+    if (number < 0 || number >= world_size) {
+      rank.wrong("rank", fmt::format("is not a rank of {}", world_size));
+    } else if (!seen.insert(number).second) {
+      rank.wrong("rank", fmt::format("is {} for the second time", number));
+    }
   }
   return ranks;
+}
+
+// A run that did not measure it: what a rank's communication takes beyond the one that had least of
+// it was spent waiting for that one, as far as the same rank was the last one throughout.
+void estimate_waiting(RunRecord& run) {
+  const auto place = index_of(Phase::exposed_comm);
+  if (run.step.parts[index_of(Phase::waiting)] || !run.step.parts[place]) return;
+  if (run.world_size < 2 || run.ranks.size() != static_cast<std::size_t>(run.world_size)) return;
+  double least = *run.step.parts[place];
+  for (const auto& rank : run.ranks) {
+    if (!rank.step.parts[place] || rank.step.parts[index_of(Phase::waiting)]) return;
+    least = std::min(least, *rank.step.parts[place]);
+  }
+  const auto split = [&](StepSeconds& step) {
+    step.parts[index_of(Phase::waiting)] = *step.parts[place] - least;
+    step.parts[place] = least;
+  };
+  for (auto& rank : run.ranks) split(rank.step);
+  split(run.step);
+  run.waiting_estimated = true;
+}
+
+WallSeconds read_wall(const json& run, Problems& problems) {
+  WallSeconds wall;
+  const auto found = run.find("wall_seconds");
+  if (found == run.end() || !found->is_object()) return wall;
+  Reader reader(*found, "wall_seconds.", problems);
+  wall.total = reader.amount_if_there("total");
+  wall.startup = reader.amount_if_there("startup");
+  wall.steps = reader.amount_if_there("steps");
+  wall.evaluation = reader.amount_if_there("evaluation");
+  wall.checkpoint = reader.amount_if_there("checkpoint");
+  wall.rest = reader.number_if_there("rest");
+  return wall;
+}
+
+Coverage read_coverage(const json& run, Problems& problems) {
+  Coverage covers;
+  const auto found = run.find("covers");
+  if (found == run.end() || !found->is_object()) return covers;
+  Reader reader(*found, "covers.", problems);
+  covers.first_step = reader.amount_if_there("first_step");
+  covers.last_step = reader.amount_if_there("last_step");
+  covers.rows_missing = reader.amount_if_there("rows_missing").value_or(0);
+  const auto earlier = found->find("earlier");
+  if (earlier != found->end() && earlier->is_array()) covers.earlier_processes = earlier->size();
+  return covers;
 }
 
 std::map<std::string, std::string> read_environment(const Reader& reader) {
@@ -167,28 +308,34 @@ RunRecord read_fields(Reader& reader, Problems& problems) {
   RunRecord run;
   run.program = reader.text_if_there("program");
   run.command = reader.text_if_there("command");
-  run.started_unix = reader.number_if_there("started_unix");
+  run.started_unix = reader.amount_if_there("started_unix");
+  const std::size_t problems_before = problems.size();
   run.world_size = reader.count("world_size");
+  const bool size_known = problems.size() == problems_before;
   run.nodes = reader.count("nodes");
   run.backend = reader.text("backend");
   run.device = reader.text("device");
   run.model = reader.text("model");
   run.data = reader.text("data");
-  run.parameters = reader.number("parameters");
-  run.global_batch = reader.number("global_batch");
-  run.steps = reader.number("steps");
-  run.samples_per_second = reader.number("samples_per_second");
+  run.parameters = reader.amount("parameters");
+  run.global_batch = reader.amount("global_batch");
+  run.steps = reader.amount("steps");
+  run.samples_per_second = reader.amount("samples_per_second");
   Reader final_values = reader.object("final");
   run.train_loss = final_values.number("train_loss");
   run.eval_loss = final_values.number("eval_loss");
-  run.eval_accuracy = final_values.number("eval_accuracy");
+  run.eval_accuracy = final_values.fraction("eval_accuracy");
   run.parameters_crc32c = reader.text("parameters_crc32c");
   run.step = read_step_seconds(reader.object("step_seconds"));
   Reader comm = reader.object("comm");
-  run.bytes_per_step = comm.number("bytes_per_step");
-  run.busbw_GBps = comm.number("busbw_GBps");
-  run.overlap_ratio = comm.number("overlap_ratio");
-  run.ranks = read_ranks(reader, problems);
+  run.bytes_per_step = comm.amount("bytes_per_step");
+  run.busbw_GBps = comm.amount("busbw_GBps");
+  run.overlap_ratio = comm.fraction("overlap_ratio");
+  run.ranks = read_ranks(reader, size_known ? run.world_size : kAnyNumberOfRanks, problems);
+  run.outcome = reader.text_if_there("outcome");
+  run.outcome_reason = reader.text_if_there("outcome_reason");
+  run.wall = read_wall(reader.raw(), problems);
+  run.covers = read_coverage(reader.raw(), problems);
   run.environment = read_environment(reader.object("environment"));
   return run;
 }
@@ -241,6 +388,7 @@ RunRecord parse_run(std::string_view text, const std::string& source) {
   }
   RunRecord run = read_fields(reader, problems);
   require_none(problems, source);
+  estimate_waiting(run);
   run.source = source;
   return run;
 }

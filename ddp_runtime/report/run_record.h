@@ -14,7 +14,8 @@
 
 namespace ddp::report {
 
-// Seconds of one training step. The parts are means and sum to `mean`.
+// Seconds of one training step. The parts are means and sum to `mean`: in run.json exposed_comm
+// holds `waiting` as well, here it does not.
 struct StepSeconds {
   std::optional<double> p50;
   std::optional<double> p95;
@@ -31,6 +32,30 @@ struct RankRecord {
   int rank = 0;
   std::string node;
   StepSeconds step;
+  std::vector<int> processors;  // it may use, ascending; empty if not known
+  std::optional<int> threads;
+  std::optional<double> late_share;  // of the compared steps, those in which others waited longer
+  std::optional<double> compared_steps;
+  std::optional<double> preemptions;  // a second: the system took its processor away
+  std::optional<double> peak_memory_bytes;
+};
+
+// Where the time of the process went, in seconds; the parts sum to the total.
+struct WallSeconds {
+  std::optional<double> total;
+  std::optional<double> startup;
+  std::optional<double> steps;
+  std::optional<double> evaluation;
+  std::optional<double> checkpoint;  // outside of the steps
+  std::optional<double> rest;
+};
+
+// Which part of the run the process has trained, and what came before it.
+struct Coverage {
+  std::optional<double> first_step;
+  std::optional<double> last_step;
+  std::size_t earlier_processes = 0;
+  double rows_missing = 0;  // of steps.csv
 };
 
 struct RunRecord {
@@ -53,6 +78,11 @@ struct RunRecord {
   std::optional<double> eval_accuracy;
   std::string parameters_crc32c;
   StepSeconds step;
+  bool waiting_estimated = false;  // by what the ranks' exposed communication differs in
+  std::string outcome;  // "finished", "interrupted", "failed", "running"; empty: not known
+  std::string outcome_reason;
+  WallSeconds wall;
+  Coverage covers;
   std::optional<double> bytes_per_step;
   std::optional<double> busbw_GBps;
   std::optional<double> overlap_ratio;  // part of the communication that backward hides, 0 to 1

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
+#include <string>
 #include <utility>
 
 namespace ddp::report {
@@ -99,8 +101,10 @@ void compare_with_base(const ScalingPoint& base, ScalingPoint& point) {
   const double share = static_cast<double>(base.world_size) / point.world_size;
   point.speedup = *to / *from;
   point.efficiency = *point.speedup * share;
-  point.least_efficiency = *point.slowest / *from * share;
-  point.most_efficiency = *point.fastest / *from * share;
+  // Both ends vary: the base may have been lucky, or not. At the base itself it is its own spread.
+  const bool is_base = point.world_size == base.world_size;
+  point.least_efficiency = *point.slowest / (is_base ? *from : *base.fastest) * share;
+  point.most_efficiency = *point.fastest / (is_base ? *from : *base.slowest) * share;
   if (point.world_size != base.world_size) point.losses = attribute(base, point);
 }
 
@@ -120,6 +124,25 @@ Scaling analyse(std::vector<RunRecord> runs) {
   const ScalingPoint base = scaling.points.front();
   for (auto& point : scaling.points) compare_with_base(base, point);
   return scaling;
+}
+
+std::vector<std::string> unlike(const Scaling& scaling) {
+  std::vector<std::string> what;
+  const auto differ = [&](const char* name, auto value) {
+    std::set<std::string> values;
+    for (const auto& point : scaling.points) {
+      for (const auto& run : point.runs) {
+        if (const std::string text = value(run); !text.empty()) values.insert(text);
+      }
+    }
+    if (values.size() > 1) what.emplace_back(name);
+  };
+  differ("model", [](const RunRecord& run) { return run.model; });
+  differ("data", [](const RunRecord& run) { return run.data; });
+  differ("number of parameters", [](const RunRecord& run) {
+    return run.parameters ? std::to_string(std::llround(*run.parameters)) : std::string();
+  });
+  return what;
 }
 
 std::vector<int> below(const Scaling& scaling, double minimum) {

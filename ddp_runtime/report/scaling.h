@@ -49,7 +49,8 @@ struct ScalingPoint {
   std::optional<double> fastest;
   std::optional<double> speedup;
   std::optional<double> efficiency;
-  std::optional<double> least_efficiency;  // of the slowest and of the fastest run
+  // Of the slowest run against the base's fastest one, and the other way round.
+  std::optional<double> least_efficiency;
   std::optional<double> most_efficiency;
   std::optional<Losses> losses;  // absent at the base, and where a figure is missing
 };
@@ -62,6 +63,10 @@ struct Scaling {
 
 // `runs` must not be empty.
 Scaling analyse(std::vector<RunRecord> runs);
+
+// In what the runs are different work ("model", "data", "number of parameters"), so that their
+// speeds do not compare; empty if in nothing.
+std::vector<std::string> unlike(const Scaling& scaling);
 
 // The sum of all losses.
 double total(const Losses& losses);

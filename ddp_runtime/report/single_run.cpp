@@ -5,7 +5,9 @@
 
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/format.h"
+#include "ddp_runtime/report/late_rank.h"
 #include "ddp_runtime/report/step_parts.h"
+#include "ddp_runtime/report/wall_time.h"
 
 namespace ddp::report {
 namespace {
@@ -50,6 +52,30 @@ Section step_section(const RunRecord& run) {
   return section;
 }
 
+std::vector<Cell> where_it_ran(const RankRecord& rank) {
+  constexpr double kMiB = 1048576;
+  const auto& memory = rank.peak_memory_bytes;
+  const auto processors = static_cast<double>(rank.processors.size());
+  std::vector<Cell> cells{cell_of(rank.late_share)};
+  cells.push_back(cell_of(processors > 0 ? std::optional(processors) : std::nullopt));
+  cells.push_back(cell_of(rank.threads));
+  cells.push_back(cell_of(rank.preemptions));
+  cells.push_back(cell_of(memory ? std::optional(*memory / kMiB) : std::nullopt));
+  return cells;
+}
+
+std::string how_waiting_is_known(const RunRecord& run) {
+  if (!run.waiting_estimated) {
+    return "Ranks wait for each other in the all-reduce, so their steps are equally long. What a "
+           "rank's collectives take beyond the shortest on any rank is waiting; the rank with the "
+           "least waiting is the one that the others wait for.";
+  }
+  return "Ranks wait for each other in the all-reduce, so their steps are equally long. This run "
+         "has "
+         "not measured the waiting: it is what a rank's exposed communication takes beyond that of "
+         "the rank that has the least.";
+}
+
 Section ranks_section(const RunRecord& run) {
   const auto ranks = ranks_to_show(run);
   Section section{"ranks", "The ranks", {}, {}, {}};
@@ -62,16 +88,20 @@ Section ranks_section(const RunRecord& run) {
   section.table.columns = step_columns();
   section.table.columns.insert(section.table.columns.begin(),
                                {{"rank", "rank", Show::count}, {"node", "node", Show::text}});
+  section.table.columns.push_back({"late_share", "steps in which it was late", Show::percent});
+  section.table.columns.push_back({"processors", "processors", Show::count});
+  section.table.columns.push_back({"threads", "threads", Show::count});
+  section.table.columns.push_back({"preemptions", "preempted per s", Show::significant});
+  section.table.columns.push_back({"peak_memory_mib", "peak memory, MiB", Show::count});
   for (const RankRecord* rank : ranks) {
     chart.bars.push_back(step_bar(fmt::format("rank {}", rank->rank), rank->step));
     auto cells = step_cells(rank->step);
     cells.insert(cells.begin(), {double(rank->rank), rank->node});
+    for (auto& cell : where_it_ran(*rank)) cells.push_back(std::move(cell));
     section.table.rows.push_back(std::move(cells));
   }
   if (!chart.bars.empty()) section.charts = {chart};
-  section.paragraphs = {
-      "Ranks wait for each other in the all-reduce, so their steps are equally long; a slow rank "
-      "shows as more compute and less exposed communication than the others have."};
+  section.paragraphs = {how_waiting_is_known(run)};
   if (ranks.size() < run.ranks.size()) {
     section.paragraphs.push_back(
         fmt::format("The {} slowest of {} ranks.", ranks.size(), run.ranks.size()));
@@ -89,20 +119,55 @@ Section communication_section(const RunRecord& run) {
   return section;
 }
 
-std::string verdict(const RunRecord& run) {
-  std::string text =
-      fmt::format("{} on {} with {} rank{} on {} node{}: {} samples per second.", run.model,
-                  run.data, run.world_size, run.world_size == 1 ? "" : "s", run.nodes,
-                  run.nodes == 1 ? "" : "s", number(run.samples_per_second, Show::significant));
-  const Bar bar = step_bar("", run.step);
+const Segment* largest_part(const Bar& bar) {
   const auto largest =
       std::max_element(bar.segments.begin(), bar.segments.end(),
                        [](const Segment& a, const Segment& b) { return a.value < b.value; });
-  if (largest != bar.segments.end()) {
+  return largest == bar.segments.end() ? nullptr : &*largest;
+}
+
+std::string verdict(const RunRecord& run, const Cause& cause) {
+  std::string text = fmt::format(
+      "{} on {} with {} rank{} on {} node{}: {} samples per second.", shortened(run.model),
+      shortened(run.data), run.world_size, run.world_size == 1 ? "" : "s", run.nodes,
+      run.nodes == 1 ? "" : "s", number(run.samples_per_second, Show::significant));
+  if (const auto why = sentences_of(cause); !why.empty()) text += " " + why;
+  const Bar bar = step_bar("", run.step);
+  if (const Segment* largest = largest_part(bar)) {
     text += fmt::format(" Most of a step's {} goes to {}: {}.", bar.total, largest->name,
                         largest->label);
   }
   return text;
+}
+
+// Against what makes ranks wait, or against the waiting and the communication themselves. That most
+// of a step is computing is as it should be.
+std::string advice(const RunRecord& run, const Cause& cause) {
+  if (const auto against = advice_against(cause); !against.empty()) return against;
+  const Bar bar = step_bar("", run.step);
+  const Segment* largest = largest_part(bar);
+  const bool computing =
+      largest == nullptr || largest->kind == "forward" || largest->kind == "backward";
+  return computing ? std::string() : std::string(advice_for(largest->kind));
+}
+
+std::vector<std::string> cautions(const RunRecord& run) {
+  std::vector<std::string> texts = wall_cautions(run);
+  if (parts_do_not_sum(run)) {
+    texts.emplace_back(
+        "The parts of a step do not sum to the step; the rest is shown as unaccounted.");
+  }
+  if (run.world_size > 0 && run.ranks.size() < static_cast<std::size_t>(run.world_size)) {
+    texts.push_back(
+        fmt::format("run.json tells of {} of {} ranks.", run.ranks.size(), run.world_size));
+  }
+  if (steps_vary(run)) {
+    texts.push_back(fmt::format(
+        "Steps vary much: 5 of 100 took more than {} ms, half of them at "
+        "most {}; means hide that.",
+        number(run.step.p95, Show::milliseconds), number(run.step.p50, Show::milliseconds)));
+  }
+  return texts;
 }
 
 std::vector<std::pair<std::string, std::string>> facts(const RunRecord& run) {
@@ -119,6 +184,7 @@ std::vector<std::pair<std::string, std::string>> facts(const RunRecord& run) {
       {"evaluation loss", number(run.eval_loss, Show::significant)},
       {"accuracy", number(run.eval_accuracy, Show::percent)},
       {"parameters' CRC-32C", run.parameters_crc32c}};
+  for (auto& fact : coverage_facts(run)) facts.push_back(std::move(fact));
   for (const auto& [name, value] : run.environment) facts.emplace_back(name, value);
   return facts;
 }
@@ -129,24 +195,26 @@ Document run_document(const RunRecord& run, const std::string& program) {
   Document document;
   document.kind = "run";
   document.program = program;
-  document.title = fmt::format("{} on {}", run.model, run.data);
-  document.verdict = verdict(run);
-  if (parts_do_not_sum(run)) {
-    document.cautions = {
-        "The parts of a step do not sum to the step; the rest is shown as unaccounted."};
-  }
+  document.title = fmt::format("{} on {}", shortened(run.model), shortened(run.data));
+  const Cause cause = find_cause(run);
+  document.verdict = verdict(run, cause);
+  document.advice = advice(run, cause);
+  document.cautions = cautions(run);
   document.figures = {
       {"samples per second", number(run.samples_per_second, Show::significant), "all ranks"},
-      {"step", number(run.step.p50, Show::milliseconds) + " ms", "median"},
+      {"step", number(run.step.p50, Show::milliseconds) + " ms", "median of the slowest rank"},
       {"overlap", number(run.overlap_ratio, Show::percent), "of communication with backward"},
       {"accuracy", number(run.eval_accuracy, Show::percent), "held-out data"}};
   document.facts = facts(run);
   document.sections = {step_section(run), ranks_section(run), communication_section(run)};
+  if (auto wall = wall_section({&run})) document.sections.push_back(std::move(*wall));
   document.glossary = step_glossary();
   document.summary = {
       {"world_size", run.world_size},
       {"samples_per_second",
-       run.samples_per_second ? nlohmann::json(*run.samples_per_second) : nlohmann::json()}};
+       run.samples_per_second ? nlohmann::json(*run.samples_per_second) : nlohmann::json()},
+      {"outcome", run.outcome.empty() ? nlohmann::json() : nlohmann::json(run.outcome)},
+      {"cause", json_of(cause)}};
   return document;
 }
 

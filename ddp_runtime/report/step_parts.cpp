@@ -20,6 +20,11 @@ constexpr Advice kAdvice[] = {
     {"backward",
      "Computing itself became slower: check that ranks do not share processors, that each has its "
      "threads (OMP_NUM_THREADS), and that memory bandwidth is not the limit."},
+    {"waiting",
+     "Ranks wait for each other, and none is late throughout: they are slow in turns, as when "
+     "other "
+     "programs or the system take their processors, or samples differ in size. A larger batch per "
+     "rank evens it out."},
     {"exposed_comm",
      "Backward does not hide the communication: try a larger batch per rank, another bucket size, "
      "or "
@@ -60,7 +65,7 @@ std::vector<Column> step_columns() {
 
 std::vector<Cell> step_cells(const StepSeconds& step) {
   std::vector<Cell> cells{cell_of(step.mean)};
-  for (const auto& part : step.parts) cells.push_back(cell_of(part));
+  for (const auto& entry : kPhaseNames) cells.push_back(cell_of(step.parts[index_of(entry.phase)]));
   cells.emplace_back(step.unaccounted().value_or(0));
   return cells;
 }
@@ -72,11 +77,15 @@ std::string_view advice_for(std::string_view kind) {
 }
 
 std::vector<std::pair<std::string, std::string>> step_glossary() {
-  return {{"exposed communication", "communication that the backward pass does not hide"},
+  return {{"waiting for other ranks",
+           "the part of the exposed communication in which another rank had not come yet"},
+          {"exposed communication",
+           "communication that the backward pass does not hide, without that waiting"},
           {"overlap", "the part of the communication that the backward pass hides"},
           {"other", "time of a step in none of the named phases"},
           {"p50, p95", "half, and 95 of 100, of the steps were at most this long"},
-          {"ms", "thousandths of a second; GB is 10^9 bytes"}};
+          {"ms", "thousandths of a second"},
+          {"GB", "10^9 bytes"}};
 }
 
 bool parts_do_not_sum(const RunRecord& run) {

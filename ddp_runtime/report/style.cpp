@@ -42,9 +42,9 @@ h3 { margin: 0 0 4px; font-size: 14px; color: var(--muted); font-weight: 600; }
 .tile .note { color: var(--muted); font-size: 13px; overflow-wrap: anywhere; }
 section { padding: 20px 24px; margin-bottom: 16px; }
 section p { margin: 0 0 12px; color: var(--muted); max-width: 75ch; overflow-wrap: anywhere; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(290px, 1fr)); gap: 4px 24px; margin: 0; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(340px, 100%), 1fr)); gap: 4px 24px; margin: 0; }
 .facts div { display: flex; gap: 10px; min-width: 0; }
-.facts dt { flex: 0 0 110px; color: var(--muted); overflow-wrap: anywhere; }
+.facts dt { flex: 0 0 180px; color: var(--muted); overflow-wrap: anywhere; }
 .facts dd { margin: 0; min-width: 0; overflow-wrap: anywhere; }
 .glossary dt { font-weight: 600; }
 .glossary dd { margin: 0 0 6px; color: var(--muted); }
@@ -69,6 +69,7 @@ svg .inside { font-weight: 600; fill: #111; }
 svg .on-backward, svg .on-outside, svg .on-kept { fill: #fff; }
 .k-data { fill: #e69f00; --k: #e69f00; } .k-forward { fill: #56b4e9; --k: #56b4e9; }
 .k-backward { fill: #0072b2; --k: #0072b2; } .k-exposed_comm { fill: #e2682a; --k: #e2682a; }
+.k-waiting { fill: #f4b6a0; --k: #f4b6a0; }
 .k-optimizer { fill: #19a97f; --k: #19a97f; } .k-checkpoint { fill: #cc79a7; --k: #cc79a7; }
 .k-other { fill: #b3b3b3; --k: #b3b3b3; } .k-unaccounted { fill: #e3d26f; --k: #e3d26f; }
 .k-outside { fill: #7a5c99; --k: #7a5c99; } .k-kept { fill: #55697d; --k: #55697d; }
@@ -87,6 +88,10 @@ tbody tr:last-child > * { border-bottom: 0; }
 .num { text-align: right; white-space: nowrap; }
 thead .num { white-space: normal; }
 footer { color: var(--muted); font-size: 13px; }
+@media (max-width: 640px) {
+  .charts.wide figure { overflow-x: auto; }
+  .charts.wide svg { min-width: 640px; }
+}
 @media print {
   :root { --page: #fff; --surface: #fff; --ink: #000; --muted: #444; --rule: #bbb; --grid: #ddd; --accent: #004c99; --ideal: #777; --caution: #fff; }
   body { font-size: 11px; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "ddp_runtime/report/axis.h"
@@ -81,7 +82,7 @@ RankPlot plan(const RankChart& chart) {
   RankPlot plot;
   plot.points = drawable(chart.points, chart.logarithmic);
   plot.ideal = drawable(chart.ideal, chart.logarithmic);
-  double low = 1;
+  double low = std::numeric_limits<double>::infinity();
   double high = chart.percent ? 1.1 : 0;
   for (const auto* list : {&plot.points, &plot.ideal}) {
     for (const auto& point : *list) {
@@ -91,7 +92,8 @@ RankPlot plan(const RankChart& chart) {
     }
   }
   if (chart.logarithmic) {
-    plot.ticks = binary_ticks(low, std::max(high, 1.0));
+    const bool empty = plot.sizes.empty();
+    plot.ticks = binary_ticks(empty ? 1 : low, empty ? 2 : high);
     plot.low = plot.ticks.front();
     plot.high = plot.ticks.back();
   } else if (chart.percent && high <= 1.2) {
@@ -106,7 +108,10 @@ RankPlot plan(const RankChart& chart) {
 
 // Ticks are round numbers: all their digits, unless there are too many.
 std::string tick_text(double value) {
-  return std::abs(value) < 1e5 ? fmt::format("{:g}", value) : compact(value);
+  constexpr std::size_t kFits = 7;  // characters left of the axis
+  if (std::abs(value) >= 1e5) return compact(value);
+  const std::string digits = fmt::format("{:g}", value);
+  return digits.size() <= kFits ? digits : fmt::format("{:.1e}", value);
 }
 
 std::string tick_text(const RankChart& chart, double value) {
@@ -184,8 +189,13 @@ constexpr double kBarStep = 44;
 constexpr double kBarsTop = 8;
 constexpr double kBarsBottom = 44;
 
-double total(const Bar& bar) {
-  double sum = 0;
+double begin_of(const Bar& bar) {
+  return std::isfinite(bar.begin) && bar.begin < 0 ? bar.begin : 0;
+}
+
+// Where the bar ends on the axis.
+double end_of(const Bar& bar) {
+  double sum = begin_of(bar);
   for (const auto& segment : bar.segments) {
     if (std::isfinite(segment.value) && segment.value > 0) sum += segment.value;
   }
@@ -196,7 +206,8 @@ struct BarPlot {
   double left = 0;
   double right = 0;
   double height = 0;
-  double high = 1;  // where the axis ends, in values
+  double low = 0;  // where the axis begins and ends, in values
+  double high = 1;
   std::vector<double> ticks;
 };
 
@@ -208,7 +219,8 @@ BarPlot plan(const BarChart& chart) {
   for (const auto& bar : chart.bars) {
     longest_name = std::max(longest_name, width_of(bar.name));
     longest_total = std::max(longest_total, width_of(bar.total));
-    high = std::max(high, total(bar));
+    high = std::max(high, end_of(bar));
+    plot.low = std::min(plot.low, begin_of(bar));
   }
   plot.left = std::min(longest_name, 200.0) + 16;
   plot.right = kBarsWidth - longest_total - 24;
@@ -238,7 +250,7 @@ std::string segment_svg(const Segment& segment, const std::string& bar, double f
 
 std::string bar_svg(const Bar& bar, const BarPlot& plot, const Axis& x, double top) {
   std::string svg = text(plot.left - 10, top + kBarHeight / 2 + 4.5, "tick end", bar.name);
-  double value = 0;
+  double value = begin_of(bar);
   for (const auto& segment : bar.segments) {
     if (!std::isfinite(segment.value) || segment.value <= 0) continue;
     svg += segment_svg(segment, bar.name, x(value), x(value + segment.value), top);
@@ -266,7 +278,7 @@ std::string svg_of(const RankChart& chart, const std::string& id) {
 std::string svg_of(const BarChart& chart, const std::string& id) {
   const BarPlot plot = plan(chart);
   std::string svg = open_svg(id, kBarsWidth, plot.height, chart.title, chart.description);
-  const Axis x(0, plot.high, plot.left, plot.right, false);
+  const Axis x(plot.low, plot.high, plot.left, plot.right, false);
   const double base = plot.height - kBarsBottom;
   for (const double tick : plot.ticks) {
     const double place = x(tick / chart.axis_factor);

@@ -7,9 +7,11 @@
 
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/format.h"
+#include "ddp_runtime/report/late_rank.h"
 #include "ddp_runtime/report/named_losses.h"
 #include "ddp_runtime/report/step_parts.h"
 #include "ddp_runtime/report/sweep_sections.h"
+#include "ddp_runtime/report/wall_time.h"
 
 namespace ddp::report {
 namespace {
@@ -42,14 +44,19 @@ std::string kind_explained(ScalingKind kind) {
   return "none: there is one number of ranks only";
 }
 
-std::string spread(const ScalingPoint& point) {
-  if (point.runs.size() < 2 || !point.least_efficiency) return "";
-  return fmt::format(" ({} to {} in {} runs)", percent(*point.least_efficiency),
-                     percent(*point.most_efficiency), point.runs.size());
+std::string spread(const ScalingPoint& base, const ScalingPoint& point) {
+  const std::size_t runs = point.runs.size() + base.runs.size();
+  if (runs < 3 || !point.least_efficiency) return "";
+  return fmt::format(" ({} to {} in {} runs, the base's included)",
+                     percent(*point.least_efficiency), percent(*point.most_efficiency), runs);
 }
 
 std::string verdict(const Scaling& scaling) {
   const ScalingPoint& last = scaling.points.back();
+  if (const auto what = unlike(scaling); !what.empty()) {
+    return fmt::format("The runs differ in {}: nothing can be said about scaling.",
+                       fmt::join(what, ", "));
+  }
   if (scaling.kind == ScalingKind::single) {
     return fmt::format("One world size only, {}: nothing can be said about scaling.",
                        ranks(scaling.base));
@@ -58,8 +65,9 @@ std::string verdict(const Scaling& scaling) {
                                        ranks(last.world_size));
   if (!last.efficiency)
     return what + ": the throughput is not known, so neither is the efficiency.";
-  std::string text =
-      fmt::format("{}: {} efficiency{}.", what, percent(*last.efficiency), spread(last));
+  std::string text = fmt::format("{}: {} efficiency{}.", what, percent(*last.efficiency),
+                                 spread(scaling.points.front(), last));
+  if (const auto why = sentences_of(find_cause(last.median)); !why.empty()) text += " " + why;
   if (const auto loss = biggest_loss(last)) {
     text += fmt::format(" Biggest loss: {}, {} of the ideal.", loss->name, percent(loss->part));
   }
@@ -119,6 +127,22 @@ std::vector<std::string> cautions(const Scaling& scaling) {
   const bool once = std::all_of(scaling.points.begin(), scaling.points.end(),
                                 [](const ScalingPoint& point) { return point.runs.size() == 1; });
   if (once) texts.emplace_back("Every number of ranks was run once, so the spread is not known.");
+  for (const auto& point : scaling.points) {
+    if (point.runs.size() > 2 || point.runs.size() % 2 != 0) continue;
+    texts.push_back(
+        fmt::format("With {} there are two runs: the figures are those of the slower one; a third "
+                    "run would give a median.",
+                    ranks(point.world_size)));
+  }
+  for (const auto& point : scaling.points) {
+    if (!steps_vary(point.median)) continue;
+    texts.push_back(fmt::format(
+        "With {} single steps vary much: 5 of 100 took more than twice as long as most.",
+        ranks(point.world_size)));
+  }
+  for (const auto& point : scaling.points) {
+    for (auto& text : wall_cautions(point.median)) texts.push_back(std::move(text));
+  }
   for (const auto& point : scaling.points) {
     if (!std::any_of(point.runs.begin(), point.runs.end(), parts_do_not_sum)) continue;
     texts.push_back(
@@ -182,7 +206,37 @@ nlohmann::json summary(const Scaling& scaling) {
           {"speedup", number(last.speedup)},
           {"efficiency", number(last.efficiency)},
           {"biggest_loss", loss ? nlohmann::json(loss->kind) : nlohmann::json()},
-          {"biggest_loss_part", loss ? nlohmann::json(loss->part) : nlohmann::json()}};
+          {"biggest_loss_part", loss ? nlohmann::json(loss->part) : nlohmann::json()},
+          {"cause", json_of(find_cause(last.median))}};
+}
+
+}  // namespace
+
+namespace {
+
+std::string sweep_advice(const Scaling& scaling) {
+  const ScalingPoint& last = scaling.points.back();
+  const auto loss = biggest_loss(last);
+  const Cause cause = find_cause(last.median);
+  // A late rank is a matter of the waiting; shared processors slow down everything.
+  const bool waits = loss && loss->kind == "waiting";
+  if (cause.shared || (cause.late && waits)) return advice_against(cause);
+  return loss ? std::string(advice_for(loss->kind)) : std::string();
+}
+
+// Runs of different work: each by itself.
+void describe_mixed(Document& document, const Scaling& scaling) {
+  document.title = "Runs of different work";
+  document.sections = {step_section(scaling), runs_section(scaling)};
+  document.summary = {{"scaling", "mixed_work"}, {"differ_in", unlike(scaling)}};
+}
+
+std::optional<Section> wall_of(const Scaling& scaling) {
+  std::vector<const RunRecord*> runs;
+  for (const auto& point : scaling.points) {
+    for (const auto& run : point.runs) runs.push_back(&run);
+  }
+  return wall_section(runs);
 }
 
 }  // namespace
@@ -192,18 +246,22 @@ Document sweep_document(const Scaling& scaling, const std::string& program) {
   document.kind = "sweep";
   document.program = program;
   const RunRecord& first = scaling.points.front().median;
-  document.title = fmt::format("Scaling of {} on {}", first.model.empty() ? "a model" : first.model,
-                               first.data.empty() ? "unnamed data" : first.data);
+  document.title =
+      fmt::format("Scaling of {} on {}", first.model.empty() ? "a model" : shortened(first.model),
+                  first.data.empty() ? "unnamed data" : shortened(first.data));
   document.verdict = verdict(scaling);
-  if (const auto loss = biggest_loss(scaling.points.back())) {
-    document.advice = advice_for(loss->kind);
-  }
   document.cautions = cautions(scaling);
-  document.figures = key_figures(scaling);
   document.facts = facts(scaling);
+  document.glossary = step_glossary();
+  if (!unlike(scaling).empty()) {
+    describe_mixed(document, scaling);
+    return document;
+  }
+  document.advice = sweep_advice(scaling);
+  document.figures = key_figures(scaling);
   document.sections = {speed_section(scaling), throughput_section(scaling), step_section(scaling),
                        loss_section(scaling),  overlap_section(scaling),    runs_section(scaling)};
-  document.glossary = step_glossary();
+  if (auto wall = wall_of(scaling)) document.sections.push_back(std::move(*wall));
   document.glossary.insert(document.glossary.begin(),
                            {{"speedup", "throughput with N ranks divided by that of the base"},
                             {"efficiency", "speedup divided by the ratio of ranks, N / base"},

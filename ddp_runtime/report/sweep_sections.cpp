@@ -82,6 +82,7 @@ RankChart throughput_chart(const Scaling& scaling) {
       "Samples per second over the number of ranks; the dashed line is what the base's throughput "
       "would become without any loss.";
   chart.unit = "samples/s";
+  chart.logarithmic = true;
   const auto base = scaling.points.front().median.samples_per_second;
   for (const auto& point : scaling.points) {
     const auto& value = point.median.samples_per_second;
@@ -135,6 +136,7 @@ Bar loss_bar(const ScalingPoint& point) {
   Bar bar{ranks(point.world_size), {}, ""};
   bar.segments.push_back({"kept", "kept", *point.efficiency, percent(*point.efficiency)});
   for (const auto& loss : named_losses(*point.losses)) {
+    if (loss.part < 0) bar.begin += loss.part;
     if (loss.part < kWorthDrawing) continue;
     bar.segments.push_back({loss.kind, loss.name, loss.part, percent(loss.part)});
   }
@@ -257,7 +259,7 @@ Section loss_section(const Scaling& scaling) {
   section.paragraphs = {
       "The ideal is the base's time per step for this share of the work. What a phase takes beyond "
       "its share is lost to it; kept and lost add up to 100 %. A phase that takes less than its "
-      "share has a negative loss, which is in the table and not in the chart."};
+      "share has a negative loss: a bar begins by so much before zero, and ends at 100 %."};
   return section;
 }
 

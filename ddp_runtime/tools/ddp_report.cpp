@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/error.h"
+#include "ddp_runtime/report/escape.h"
 #include "ddp_runtime/report/render.h"
 #include "ddp_runtime/tools/output_file.h"
 #include "slurm_ddp/version.h"
@@ -19,8 +25,9 @@ namespace {
 
 using namespace ddp;
 
-constexpr int kFailed = 1;
+constexpr int kTooSlow = 1;
 constexpr int kUsage = 2;
+constexpr int kCannotTell = 3;
 
 std::string program_name() {
   return fmt::format("ddp-report {}", kVersion);
@@ -39,6 +46,7 @@ struct Arguments {
   std::vector<std::string> sweep;
   Outputs sweep_outputs;
   std::optional<double> min_efficiency;
+  bool mixed = false;
   std::string a;
   std::string b;
   Outputs compare_outputs;
@@ -70,6 +78,8 @@ void add_commands(CLI::App& app, Arguments& arguments) {
         const bool number = CLI::detail::lexical_cast(text, value);
         return number && value > 0 && value <= 1 ? "" : "give a fraction, as in 0.8";
       });
+  sweep.add_flag("--mixed", arguments.mixed,
+                 "Take runs of different models or data, and say nothing about scaling");
 
   CLI::App& compare = *app.add_subcommand("compare", "What differs between two runs");
   compare.add_option("A", arguments.a, "The --report-dir of one run")->required();
@@ -92,13 +102,17 @@ void write_outputs(const report::Document& document, const Outputs& outputs) {
 void print(const report::Document& document, const Outputs& outputs) {
   const bool files = !outputs.html.empty() || !outputs.json.empty() || !outputs.markdown.empty();
   if (!files) {
-    std::fputs(report::to_markdown(document).c_str(), stdout);
+    std::fputs(report::terminal_text(report::to_markdown(document)).c_str(), stdout);
     return;
   }
-  fmt::print("{}\n", document.verdict);
-  for (const auto& caution : document.cautions) fmt::print("Note: {}\n", caution);
+  const auto line = [](const std::string& text) {
+    fmt::print("{}\n", report::terminal_text(text));
+  };
+  line(document.verdict);
+  if (!document.advice.empty()) line(document.advice);
+  for (const auto& caution : document.cautions) line("Note: " + caution);
   for (const auto& file : {outputs.html, outputs.json, outputs.markdown}) {
-    if (!file.empty()) fmt::print("wrote {}\n", file);
+    if (!file.empty()) line("wrote " + file);
   }
 }
 
@@ -118,14 +132,56 @@ std::string efficiency_text(const report::Scaling& scaling, int world_size) {
   return "unknown";
 }
 
+bool is_known(const report::Scaling& scaling, int world_size) {
+  return std::any_of(scaling.points.begin(), scaling.points.end(), [&](const auto& point) {
+    return point.world_size == world_size && point.world_size != scaling.base && point.efficiency;
+  });
+}
+
 int gate(const report::Scaling& scaling, const Arguments& arguments) {
   if (!arguments.min_efficiency) return 0;
   const auto sizes = report::below(scaling, *arguments.min_efficiency);
   if (sizes.empty()) return 0;
   std::string text;
-  for (const int size : sizes) text += (text.empty() ? "" : ", ") + efficiency_text(scaling, size);
+  bool known = true;
+  for (const int size : sizes) {
+    text += (text.empty() ? "" : ", ") + efficiency_text(scaling, size);
+    known = known && is_known(scaling, size);
+  }
   fmt::print(stderr, "ddp-report: efficiency below {:g}: {}\n", *arguments.min_efficiency, text);
-  return kFailed;
+  return known ? kTooSlow : kCannotTell;
+}
+
+// The runs of a sweep, each once.
+std::vector<report::RunRecord> read_sweep(const std::vector<std::string>& directories) {
+  std::set<std::filesystem::path> seen;
+  std::vector<report::RunRecord> runs;
+  for (const auto& directory : directories) {
+    std::error_code error;
+    const auto place = std::filesystem::canonical(directory, error);
+    if (!error && !seen.insert(place).second) {
+      throw UsageError(directory +
+                       " is given twice, which would count one run as two; give it once");
+    }
+    runs.push_back(report::read_run(directory));
+  }
+  return runs;
+}
+
+report::Scaling analyse_sweep(const Arguments& arguments) {
+  auto scaling = report::analyse(read_sweep(arguments.sweep));
+  const auto what = report::unlike(scaling);
+  if (what.empty()) return scaling;
+  const std::string differs = fmt::format("the runs differ in {}", fmt::join(what, ", "));
+  if (!arguments.mixed) {
+    throw UsageError(differs +
+                     ", so they say nothing about scaling; give runs of the same work, or "
+                     "--mixed to see them side by side");
+  }
+  if (arguments.min_efficiency) {
+    throw UsageError(differs + ", so there is no efficiency for --min-efficiency");
+  }
+  return scaling;
 }
 
 int run_command(const CLI::App& app, const Arguments& arguments) {
@@ -140,9 +196,7 @@ int run_command(const CLI::App& app, const Arguments& arguments) {
             arguments.compare_outputs);
     return 0;
   }
-  std::vector<report::RunRecord> runs;
-  for (const auto& directory : arguments.sweep) runs.push_back(report::read_run(directory));
-  const report::Scaling scaling = report::analyse(std::move(runs));
+  const report::Scaling scaling = analyse_sweep(arguments);
   publish(report::sweep_document(scaling, program_name()), arguments.sweep_outputs);
   return gate(scaling, arguments);
 }
@@ -163,7 +217,9 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter =
     "\nWithout --html, --json or --markdown the whole report is printed as Markdown.\n"
-    "Exit codes: 0 fine, 1 a run cannot be read or the efficiency is too low, 2 wrong usage.";
+    "Exit codes: 0 fine, 1 the efficiency is too low, 2 wrong usage, 3 a run cannot be read, a "
+    "file "
+    "cannot be written, or the efficiency is not known.";
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-report");
@@ -180,7 +236,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "ddp-report: {}; see ddp-report --help\n", error.what());
+    fmt::print(stderr, "ddp-report: {}; see ddp-report --help\n",
+               report::terminal_text(error.what()));
     return kUsage;
   }
   return run_command(app, arguments);
@@ -191,8 +248,11 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
+  } catch (const ddp::UsageError& error) {
+    fmt::print(stderr, "ddp-report: {}\n", report::terminal_text(error.what()));
+    return kUsage;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "ddp-report: {}\n", error.what());
-    return kFailed;
+    fmt::print(stderr, "ddp-report: {}\n", report::terminal_text(error.what()));
+    return kCannotTell;
   }
 }

@@ -9,6 +9,7 @@
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/data/dataset.h"
+#include "ddp_runtime/train/evaluation_result.h"
 
 namespace ddp::train {
 
@@ -17,12 +18,6 @@ using Forward = std::function<torch::Tensor(const torch::Tensor& inputs)>;
 
 // In nats per target, in float32 whatever the scores are: scores [..., classes], targets [...].
 torch::Tensor mean_cross_entropy(const torch::Tensor& scores, const torch::Tensor& targets);
-
-struct Evaluation {
-  double loss = 0;      // mean cross-entropy in nats per target
-  double accuracy = 0;  // share of targets with the highest score
-  std::int64_t targets = 0;
-};
 
 // Collective: every rank evaluates its share of the first `samples` of `data`, all get the result
 // over all of those.

@@ -8,7 +8,6 @@
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/models/model.h"
-#include "ddp_runtime/profile/chrome_trace.h"
 
 namespace ddp::train {
 namespace {
@@ -149,8 +148,46 @@ RunResult Trainer::fit() {
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_);
-  while (goes_on()) run_epoch();
-  return interrupted_.empty() ? finish() : finish_interrupted();
+  reporter_ = make_reporter();
+  try {
+    while (goes_on()) run_epoch();
+    return interrupted_.empty() ? finish() : finish_interrupted();
+  } catch (const std::exception& error) {
+    reporter_->failed(outcome_so_far(), error.what());
+    throw;
+  }
+}
+
+std::unique_ptr<RunReporter> Trainer::make_reporter() {
+  RunFacts facts{task_.program,
+                 task_.command,
+                 task_.model_name,
+                 task_.data.name,
+                 models::parameter_count(task_.module),
+                 sampler_.layout().global_batch(),
+                 options_.epochs,
+                 started_unix_,
+                 torch::get_num_threads()};
+  ReportTarget target{options_.dry_run ? std::filesystem::path() : options_.report_directory,
+                      first_step_};
+  return std::make_unique<RunReporter>(group_, std::move(facts), std::move(target), recorder_,
+                                       step_->max_lead() == 0);
+}
+
+RunOutcome Trainer::outcome_so_far() const {
+  return {position_.step - first_step_, epoch_loss_, std::nullopt, std::nullopt,
+          position_.best.loss};
+}
+
+// The newest row stays: progress shows it.
+void Trainer::keep_report() {
+  const bool due = reporter_->after_step();
+  if (due) reduce_losses();
+  std::size_t complete = std::min(reduced_losses_, losses_.size() - 1);
+  const std::size_t newest = reduced_losses_ - complete;
+  reporter_->take_rows(losses_, complete);
+  reduced_losses_ = newest;
+  if (due) reporter_->update(outcome_so_far());
 }
 
 void Trainer::run_epoch() {
@@ -201,6 +238,7 @@ void Trainer::finish_step() {
   recorder_.end_step();
   losses_.back().seconds = recorder_.steps().back().total();
   longest_step_ = std::max(longest_step_, losses_.back().seconds);
+  keep_report();
   if (options_.log_every_steps > 0 && position_.step % options_.log_every_steps == 0) {
     if (step_->max_lead() == 0) reduce_losses();
     const auto point = progress_point();
@@ -255,7 +293,10 @@ void Trainer::end_epoch() {
   const bool best = position_.best.record(evaluation_.loss);
   position_.begin_epoch(position_.epoch + 1);
   if (saves()) {
-    if (best) checkpointer_.save_best(position_);
+    if (best) {
+      const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
+      checkpointer_.save_best(position_);
+    }
     if (checkpointer_.due(position_.step, true)) save_after_step();
   }
   recorder_.pause();
@@ -272,6 +313,7 @@ void Trainer::save_after_step() {
 void Trainer::evaluate_now() {
   if (evaluated_step_ == position_.step) return;
   step_->settle();
+  const auto span = reporter_->measure(RunReporter::WallPart::evaluation);
   group_.activity().set_phase(fmt::format("evaluation after step {}", position_.step));
   const auto& data = *task_.data.evaluation;
   const std::int64_t samples =
@@ -286,9 +328,16 @@ RunResult Trainer::finish_interrupted() {
   step_->settle();
   reduce_losses();
   if (position_.step > checkpointer_.last_saved_step()) save_after_step();
-  checkpointer_.settle();
+  {
+    const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
+    checkpointer_.settle();
+  }
   progress_.reset();
+  reporter_->take_rows(losses_, reduced_losses_);
   RunResult result;
+  result.report =
+      reporter_->finish(outcome_so_far(), RunReporter::Ending::interrupted, interrupted_);
+  result.report_file = reporter_->file();
   result.step = position_.step;
   result.train_loss = epoch_loss_;
   result.planned_steps = learning_rate_.total_steps;
@@ -302,7 +351,10 @@ RunResult Trainer::finish() {
   evaluate_now();
   // A run that was told to stop within an epoch keeps its last steps, too.
   if (saves() && position_.step > checkpointer_.last_saved_step()) save_after_step();
-  if (saves()) checkpointer_.settle();
+  if (saves()) {
+    const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
+    checkpointer_.settle();
+  }
   const bool gave_up = position_.best.exhausted(options_.patience);
   if (gave_up) {
     progress_->log(fmt::format("stopped early: no better evaluation than {:.4f} for {} epochs",
@@ -311,19 +363,13 @@ RunResult Trainer::finish() {
   progress_.reset();
 
   const auto crc = parameters_crc32c(named_parameters(task_.module));
-  const RunFacts facts{task_.program,
-                       task_.command,
-                       task_.model_name,
-                       task_.data.name,
-                       models::parameter_count(task_.module),
-                       sampler_.layout().global_batch(),
-                       options_.epochs,
-                       started_unix_};
-  const RunOutcome outcome{position_.step - first_step_, epoch_loss_, evaluation_, crc,
-                           position_.best.loss};
-  auto report = make_run_report(group_, facts, outcome, recorder_.steps());
+  auto outcome = outcome_so_far();
+  outcome.evaluation = evaluation_;
+  outcome.parameters_crc32c = crc;
+  nlohmann::json more;
   const auto asynchronous = step_->finish();
-  if (!report.is_null() && !asynchronous.is_null()) report["asynchronous"] = asynchronous;
+  if (!asynchronous.is_null()) more = {{"asynchronous", asynchronous}};
+  reporter_->take_rows(losses_, reduced_losses_);
   RunResult result;
   result.step = position_.step;
   result.evaluation = evaluation_;
@@ -333,12 +379,8 @@ RunResult Trainer::finish() {
   result.stopped_early = gave_up;
   result.checkpoint = checkpointer_.newest();
   result.best_checkpoint = checkpointer_.best();
-  result.report = report;
-  if (group_.rank() == 0 && !options_.report_directory.empty() && !options_.dry_run) {
-    write_run_files(options_.report_directory, report, losses_,
-                    profile::chrome_trace(recorder_.recent_events(), group_.rank()));
-    result.report_file = options_.report_directory / "run.json";
-  }
+  result.report = reporter_->finish(outcome, RunReporter::Ending::finished, "", more);
+  result.report_file = reporter_->file();
   return result;
 }
 

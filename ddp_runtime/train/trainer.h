@@ -44,13 +44,13 @@ struct RunResult {
   std::uint32_t parameters_crc32c = 0;
   std::int64_t planned_steps = 0;  // of the whole run, had it not stopped early or been a dry one
   bool stopped_early = false;      // options.patience was exhausted
-  // Why the run saved and stopped before its end: it is to be resumed. Then there is no evaluation
-  // and no report. Empty: it came to its end.
+  // Why the run saved and stopped before its end: it is to be resumed. Then there is no evaluation.
+  // Empty: it came to its end.
   std::string interrupted;
   // On rank 0 only:
   std::filesystem::path checkpoint;       // the newest; empty if none
   std::filesystem::path best_checkpoint;  // with keep_best, if this process found a better one
-  std::filesystem::path report_file;      // run.json; empty if none was asked for
+  std::filesystem::path report_file;      // run.json; empty if this process wrote none
   nlohmann::json report;                  // its contents
 };
 
@@ -72,6 +72,9 @@ class Trainer {
   void end_epoch();
   void save_after_step();
   RunResult finish();
+  std::unique_ptr<RunReporter> make_reporter();
+  RunOutcome outcome_so_far() const;
+  void keep_report();
   bool epoch_done() const;
   bool saves() const;
   void begin_agreement();
@@ -96,6 +99,7 @@ class Trainer {
   std::string interrupted_;                    // see RunResult
   double longest_step_ = 0;
   std::unique_ptr<Progress> progress_;
+  std::unique_ptr<RunReporter> reporter_;
 
   Position position_;
   std::int64_t first_step_ = 0;  // where this process began

@@ -56,7 +56,8 @@ TEST(SweepDocument, TheVerdictHasTheFigureAndTheReason) {
                             {"speedup", 2.0},
                             {"efficiency", 0.5},
                             {"biggest_loss", "exposed_comm"},
-                            {"biggest_loss_part", document.summary["biggest_loss_part"]}}));
+                            {"biggest_loss_part", document.summary["biggest_loss_part"]},
+                            {"cause", document.summary["cause"]}}));
   EXPECT_NEAR(document.summary["biggest_loss_part"].get<double>(), 0.25, 1e-12);
 }
 
@@ -64,16 +65,19 @@ TEST(SweepDocument, SpreadIsToldWhereThereIsOne) {
   auto slower = run_json(4, 64, kFourRanks);
   slower["samples_per_second"] = 120;
   const Document document = sweep({run_json(1, 64, kOneRank), run_json(4, 64, kFourRanks), slower});
-  EXPECT_THAT(document.verdict, HasSubstr("46.9 % efficiency (46.9 % to 50.0 % in 2 runs)"));
-  EXPECT_THAT(document.cautions, IsEmpty());
+  EXPECT_THAT(document.verdict,
+              HasSubstr("46.9 % efficiency (46.9 % to 50.0 % in 3 runs, the base's included)"));
+  EXPECT_THAT(document.cautions, testing::ElementsAre(HasSubstr(
+                                     "With 4 ranks there are two runs: the figures are those of "
+                                     "the slower one")));
 }
 
 TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
   auto other = run_json(4, 64, kFourRanks);
-  other["model"] = "cnn";
+  other["device"] = "cuda";
   EXPECT_THAT(
       sweep({run_json(1, 64, kOneRank), other}).cautions,
-      Contains("The runs differ in model (cnn, mlp), so they do not compare like with like."));
+      Contains("The runs differ in device (cpu, cuda), so they do not compare like with like."));
   // One rank alone uses no backend.
   EXPECT_THAT(
       strong_document().cautions,
@@ -84,6 +88,46 @@ TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
   gap["step_seconds"]["mean"] = 0.7;
   EXPECT_THAT(sweep({run_json(1, 64, kOneRank), gap}).cautions,
               Contains(HasSubstr("With 4 ranks the parts of a step do not sum")));
+}
+
+TEST(SweepDocument, RunsOfDifferentWorkHaveNoSpeedup) {
+  auto other = run_json(4, 64, kFourRanks);
+  other["model"] = "cnn";
+  const Document document = sweep({run_json(1, 64, kOneRank), other});
+  EXPECT_EQ(document.title, "Runs of different work");
+  EXPECT_EQ(document.verdict, "The runs differ in model: nothing can be said about scaling.");
+  EXPECT_EQ(document.advice, "");
+  EXPECT_THAT(document.figures, IsEmpty());
+  std::vector<std::string> ids;
+  for (const auto& s : document.sections) ids.push_back(s.id);
+  EXPECT_THAT(ids, testing::ElementsAre("step", "runs"));
+}
+
+TEST(SweepDocument, NoisyStepsAndTimeOutsideOfThemAreTold) {
+  auto noisy = run_json(4, 64, kFourRanks);
+  noisy["step_seconds"]["p95"] = 1.1;
+  noisy["wall_seconds"] = {{"total", 100.0},    {"startup", 20.0},   {"steps", 70.0},
+                           {"evaluation", 6.0}, {"checkpoint", 3.0}, {"rest", 1.0}};
+  const Document document = sweep({run_json(1, 64, kOneRank), noisy});
+  EXPECT_THAT(document.cautions, Contains(HasSubstr("With 4 ranks single steps vary much")));
+  EXPECT_THAT(document.cautions,
+              Contains("30.0 % of the wall time with 4 ranks was outside of the steps."));
+  const auto& wall = section(document, "wall").table;
+  ASSERT_EQ(wall.rows.size(), 1U) << "the other run has not recorded it";
+  double sum = 0;
+  for (std::size_t i = 3; i < wall.rows[0].size(); ++i) sum += std::get<double>(wall.rows[0][i]);
+  EXPECT_NEAR(sum, 1, 1e-12);
+}
+
+// Kept 200 %, lost 25 % to communication: what was gained is drawn before zero.
+TEST(SweepDocument, ABarOfLossesEndsAtTheIdeal) {
+  const Document document =
+      sweep({run_json(1, 64, kOneRank), run_json(4, 64, {0, 0.025, 0.05, 0.025, 0.025, 0, 0})});
+  const auto& bar = std::get<BarChart>(section(document, "loss").charts[0]).bars[0];
+  double end = bar.begin;
+  for (const auto& segment : bar.segments) end += segment.value;
+  EXPECT_NEAR(end, 1, 1e-9);
+  EXPECT_LT(bar.begin, 0);
 }
 
 TEST(SweepDocument, OneWorldSizeSaysNothingAboutScaling) {
@@ -129,6 +173,32 @@ TEST(RunDocument, ShowsEachRank) {
   EXPECT_EQ(section(document, "ranks").table.rows.size(), 3U);
 }
 
+TEST(RunDocument, ARunThatDidNotEndOrWasResumedSaysSo) {
+  auto run = run_json(2, 64, kFourRanks);
+  run["outcome"] = "interrupted";
+  run["outcome_reason"] = "SIGTERM came";
+  run["covers"] = {{"first_step", 21},
+                   {"last_step", 48},
+                   {"earlier", {nlohmann::json::object()}},
+                   {"rows_missing", 0}};
+  const Document document = run_document(run_of(run), "p");
+  EXPECT_THAT(document.cautions, Contains(HasSubstr("was told to stop, and saved (SIGTERM came)")));
+  EXPECT_THAT(document.cautions, Contains(HasSubstr("steps 21 to 48")));
+  EXPECT_THAT(document.facts,
+              Contains(std::pair<std::string, std::string>("covers steps", "21 to 48")));
+  auto few = run_json(2, 64, kFourRanks);
+  few["ranks"].erase(1);
+  EXPECT_THAT(run_document(run_of(few), "p").cautions, Contains("run.json tells of 1 of 2 ranks."));
+}
+
+TEST(RunDocument, LongNamesAreShortInTheTitle) {
+  auto run = run_json(2, 64, kFourRanks);
+  run["model"] = std::string(4000, 'm');
+  const Document document = run_document(run_of(run), "p");
+  EXPECT_LT(document.title.size(), 120U);
+  EXPECT_LT(document.verdict.size(), 400U);
+}
+
 TEST(RunDocument, OfManyRanksTheSlowest) {
   auto run = run_json(200, 64, kFourRanks);
   run["ranks"][150]["step_seconds"]["mean"] = 0.9;
@@ -144,7 +214,10 @@ TEST(CompareDocument, ListsWhatDiffersAndByHowMuch) {
   b["environment"]["OMP_NUM_THREADS"] = "4";
   const Document document =
       compare_document(run_of(run_json(2, 64, kOneRank), "a"), run_of(b, "b"), "ddp-report test");
-  EXPECT_EQ(document.verdict, "B does 128 samples per second, A 64.0: 2.00 times as many.");
+  EXPECT_EQ(
+      document.verdict,
+      "B does 128 samples per second, A 64.0: 2.00 times as many. In a step of 500 ms: -469 ms "
+      "backward, -188 ms forward.");
   const auto& rows = section(document, "differences").table.rows;
   EXPECT_THAT(rows, Contains(std::vector<Cell>{"samples_per_second", 64.0, 128.0, 1.0}));
   EXPECT_THAT(rows,

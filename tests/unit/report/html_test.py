@@ -163,16 +163,48 @@ class Reports(unittest.TestCase):
         self.assertEqual(self.status, 1)
         self.assertEqual(self.errors, "ddp-report: efficiency below 0.9: 0.800 with 2 ranks\n")
         self.report("sweep", runs[:1], "--min-efficiency", "0.1")
-        self.assertEqual(self.status, 1)
+        self.assertEqual(self.status, 3)
         self.assertEqual(self.errors, "ddp-report: efficiency below 0.1: only one number of ranks\n")
+
+    def test_different_work(self):
+        runs = [strong(1), dict(strong(2), model="cnn")]
+        self.report("sweep", runs)
+        self.assertEqual(self.status, 2)
+        self.assertIn("the runs differ in model", self.errors)
+        self.report("sweep", runs, "--mixed", "--min-efficiency", "0.0001")
+        self.assertEqual(self.status, 2)
+        html, figures, _ = self.report("sweep", runs, "--mixed")
+        self.assertEqual(self.status, 0, self.errors)
+        self.check(html, figures)
+        self.assertNotIn("efficiency", figures["verdict"])
+        self.assertEqual([s["id"] for s in figures["sections"]], ["step", "runs"])
+
+    def test_the_same_run_twice(self):
+        (self.path / "run0").mkdir()
+        (self.path / "run0" / "run.json").write_text(json.dumps(strong(2)))
+        (self.path / "link").symlink_to(self.path / "run0")
+        for again in ("run0", "run0/", "link"):
+            done = subprocess.run([DDP_REPORT, "sweep", str(self.path / "run0"), f"{self.path}/{again}"],
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("is given twice", done.stderr)
+
+    def test_nothing_steers_the_terminal(self):
+        hostile = "\x1b[31mred\u202e\x00\x9b1m"
+        html, _, _ = self.report("run", [dict(strong(2), model=hostile)])
+        for arguments in (["--html", str(self.path / "x.html")], []):
+            done = subprocess.run([DDP_REPORT, "run", str(self.path / "run0"), *arguments],
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertFalse(set(done.stdout) & set("\x1b\u202e\x00\x9b"), repr(done.stdout[:200]))
 
     def test_mistakes(self):
         for arguments, status, words in (
                 (["sweep"], 2, "DIR is required"),
                 (["sweep", str(self.path), "--min-efficiency", "80"], 2, "give a fraction, as in 0.8"),
                 (["draw", "x"], 2, "ddp-report --help"),
-                (["run", str(self.path)], 1, "has no run.json"),
-                (["run", str(self.path / "x")], 1, "does not exist"),
+                (["run", str(self.path)], 3, "has no run.json"),
+                (["run", str(self.path / "x")], 3, "does not exist"),
                 (["compare", str(self.path)], 2, "B is required"),
                 (["--version"], 0, "")):
             done = subprocess.run([DDP_REPORT, *arguments], capture_output=True, text=True, timeout=60)
@@ -185,7 +217,7 @@ class Reports(unittest.TestCase):
         (self.path / "run0" / "run.json").write_text(json.dumps(strong(2)))
         done = subprocess.run([DDP_REPORT, "run", str(self.path / "run0"), "--json", "/dev/full"],
                               capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 3)
         self.assertIn("cannot write /dev/full: writing failed: No space left on device", done.stderr)
 
     def test_a_file_with_options_for_all_commands(self):

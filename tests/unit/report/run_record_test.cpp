@@ -151,11 +151,55 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"/final", 3, "'final' is not an object"},
         WrongCase{"/final/train_loss", "low", "'final.train_loss' is not a number"},
         WrongCase{"/step_seconds/data", -1.0, "'step_seconds.data' is negative"},
+        WrongCase{"/step_seconds/mean", -1.0, "'step_seconds.mean' is negative"},
+        WrongCase{"/step_seconds/other", -1.0, "'step_seconds.other' is negative"},
+        WrongCase{"/step_seconds/p50", 1e300, "'step_seconds.p50' is 1e+300, which no run has"},
+        WrongCase{"/step_seconds/waiting", 0.5,
+                  "'step_seconds.waiting' is more than 'exposed_comm', of which it is a part"},
+        WrongCase{"/samples_per_second", -5, "'samples_per_second' is negative"},
+        WrongCase{"/steps", -3, "'steps' is negative"},
+        WrongCase{"/started_unix", -1, "'started_unix' is negative"},
+        WrongCase{"/final/eval_accuracy", 1.5, "'final.eval_accuracy' is more than 1"},
+        WrongCase{"/final/train_loss", -1e300, "'final.train_loss' is -1e+300, which no run has"},
+        WrongCase{"/comm/overlap_ratio", 7.3, "'comm.overlap_ratio' is more than 1"},
+        WrongCase{"/comm/busbw_GBps", -1, "'comm.busbw_GBps' is negative"},
+        WrongCase{"/ranks/0/rank", -5, "'ranks[0].rank' is not a rank of 2"},
+        WrongCase{"/ranks/1/rank", 2, "'ranks[1].rank' is not a rank of 2"},
+        WrongCase{"/ranks/1/rank", 0, "'ranks[1].rank' is 0 for the second time"},
+        WrongCase{"/ranks/1/late_share", 1.2, "'ranks[1].late_share' is more than 1"},
         WrongCase{"/ranks", 3, "'ranks' is not a list of at most 65536 entries"},
         WrongCase{"/ranks/1", 3, "'ranks' has an entry that is not an object"},
         WrongCase{"/ranks/1/node", 3, "'ranks[1].node' is not a text of at most 4096 bytes"},
         WrongCase{"/ranks/0/step_seconds/forward", "x",
                   "'ranks[0].step_seconds.forward' is not a number"}));
+
+TEST(RunRecord, WhatIsNewerIsReadToo) {
+  json run = good();
+  run["outcome"] = "interrupted";
+  run["outcome_reason"] = "SIGTERM";
+  run["wall_seconds"] = {{"total", 10},     {"startup", 1},      {"steps", 7},
+                         {"evaluation", 1}, {"checkpoint", 0.5}, {"rest", 0.5}};
+  run["covers"] = {
+      {"first_step", 21}, {"last_step", 48}, {"earlier", json::array({1, 2})}, {"rows_missing", 3}};
+  run["ranks"][1].update({{"cpu_list", "0-2,8"},
+                          {"threads", 2},
+                          {"late_share", 0.25},
+                          {"compared_steps", 40},
+                          {"involuntary_switches_per_second", 3.5},
+                          {"peak_memory_bytes", 1048576}});
+  const RunRecord record = test::run_of(run);
+  EXPECT_EQ(record.outcome, "interrupted");
+  EXPECT_EQ(record.outcome_reason, "SIGTERM");
+  EXPECT_EQ(record.wall.total, 10);
+  EXPECT_EQ(record.wall.rest, 0.5);
+  EXPECT_EQ(record.covers.first_step, 21);
+  EXPECT_EQ(record.covers.earlier_processes, 2U);
+  EXPECT_EQ(record.covers.rows_missing, 3);
+  EXPECT_EQ(record.ranks[1].processors, (std::vector<int>{0, 1, 2, 8}));
+  EXPECT_EQ(record.ranks[1].threads, 2);
+  EXPECT_EQ(record.ranks[1].late_share, 0.25);
+  EXPECT_EQ(record.ranks[1].preemptions, 3.5);
+}
 
 TEST(RunRecord, AllThatIsWrongIsToldAtOnceUpToAPoint) {
   json run = good();

@@ -100,6 +100,29 @@ TEST(Scaling, OfSeveralRunsTheMiddleOneCounts) {
   EXPECT_DOUBLE_EQ(*point.most_efficiency, 0.95);
 }
 
+TEST(Scaling, TheSpreadOfTheBaseIsPartOfTheInterval) {
+  const Scaling scaling = analyse({with_throughput(1, 80, ""), with_throughput(1, 100, ""),
+                                   with_throughput(1, 125, ""), with_throughput(2, 150, "")});
+  EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.75);
+  EXPECT_DOUBLE_EQ(*scaling.points[1].least_efficiency, 0.6);
+  EXPECT_DOUBLE_EQ(*scaling.points[1].most_efficiency, 0.9375);
+  EXPECT_DOUBLE_EQ(*scaling.points[0].least_efficiency, 0.8) << "its own";
+  EXPECT_DOUBLE_EQ(*scaling.points[0].most_efficiency, 1.25);
+}
+
+TEST(Scaling, DifferentWorkIsSeen) {
+  const auto differ = [](const char* key, const nlohmann::json& value) {
+    auto other = run_json(2, 64, kOne);
+    other[key] = value;
+    return unlike(analyse({run_of(run_json(1, 64, kOne)), run_of(other)}));
+  };
+  EXPECT_EQ(differ("model", "mlp"), std::vector<std::string>{});
+  EXPECT_EQ(differ("model", nullptr), std::vector<std::string>{}) << "not known is not different";
+  EXPECT_EQ(differ("model", "cnn"), std::vector<std::string>{"model"});
+  EXPECT_EQ(differ("data", "mnist"), std::vector<std::string>{"data"});
+  EXPECT_EQ(differ("parameters", 99), std::vector<std::string>{"number of parameters"});
+}
+
 TEST(Scaling, OfTwoRunsTheSlowerCounts) {
   const Scaling scaling =
       analyse({with_throughput(2, 190, "high"), with_throughput(2, 120, "low")});

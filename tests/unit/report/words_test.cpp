@@ -47,6 +47,17 @@ TEST(Format, PercentAndMilliseconds) {
   EXPECT_EQ(milliseconds(0.0123), "12.3");
 }
 
+TEST(Format, AbsurdSharesAndLongNamesStayShort) {
+  EXPECT_EQ(percent(1e300), "1.0e+302 %");
+  EXPECT_EQ(percent(9999), "999900.0 %");
+  EXPECT_EQ(shortened("mlp"), "mlp");
+  EXPECT_EQ(shortened(std::string(80, 'x')), std::string(80, 'x'));
+  EXPECT_EQ(shortened(std::string(4000, 'x')), std::string(80, 'x') + "…");
+  std::string accents;
+  for (int i = 0; i < 81; ++i) accents += "é";
+  EXPECT_EQ(shortened(accents), accents.substr(0, 160) + "…");
+}
+
 TEST(Format, Cells) {
   EXPECT_EQ(text_of({}, Show::percent), kAbsent);
   EXPECT_EQ(text_of(std::string(), Show::text), kAbsent);
@@ -86,6 +97,15 @@ TEST(Escape, MarkdownStaysInItsCell) {
   EXPECT_EQ(markdown_escape("samples_per_second (3.5)"), "samples_per_second (3.5)");
   EXPECT_EQ(markdown_escape("_x_ __y"), "\\_x\\_ \\_\\_y");
   EXPECT_EQ(markdown_escape("# a - b"), "\\# a - b");
+}
+
+TEST(Escape, ATerminalIsNotSteered) {
+  EXPECT_EQ(terminal_text("a\tb\nMüller 数"), "a\tb\nMüller 数");
+  EXPECT_EQ(terminal_text("\x1b[31m"), kReplaced + "[31m");
+  EXPECT_EQ(terminal_text(std::string("a\0b", 3)), "a" + kReplaced + "b");
+  EXPECT_EQ(terminal_text("a\rb\x7f\b"), "a" + kReplaced + "b" + kReplaced + kReplaced);
+  EXPECT_EQ(terminal_text("\u202Etxt.exe\u2066"), kReplaced + "txt.exe" + kReplaced);
+  EXPECT_EQ(terminal_text("\u009b31m"), kReplaced + "31m");  // CSI in one character
 }
 
 TEST(Axis, Maps) {

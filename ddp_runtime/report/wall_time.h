@@ -1,0 +1,26 @@
+// What a process did outside of its steps, how it ended, and which part of the run it has trained.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddp_runtime/report/document.h"
+#include "ddp_runtime/report/run_record.h"
+
+namespace ddp::report {
+
+// One row for each run that has recorded its wall time; nullopt if none has.
+std::optional<Section> wall_section(const std::vector<const RunRecord*>& runs);
+
+// A run that has not come to its end, a part of it only, much time outside of the steps.
+std::vector<std::string> wall_cautions(const RunRecord& run);
+
+// The processes of the run and how this one ended, where that is known.
+std::vector<std::pair<std::string, std::string>> coverage_facts(const RunRecord& run);
+
+// Whether single steps take more than twice as long as most.
+bool steps_vary(const RunRecord& run);
+
+}  // namespace ddp::report

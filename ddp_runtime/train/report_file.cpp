@@ -1,0 +1,166 @@
+#include "ddp_runtime/train/report_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "ddp_runtime/comm/errors.h"
+
+namespace ddp::train {
+namespace {
+
+using comm::FileDescriptor;
+
+constexpr std::size_t kBlock = 64 << 10;
+constexpr std::size_t kMostLine = 4096;
+
+[[noreturn]] void fail_writing(const std::filesystem::path& file) {
+  throw RuntimeError(fmt::format("cannot write {}: {}", file.string(), std::strerror(errno)));
+}
+
+bool write_whole(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno != EINTR) return false;
+    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+// mkstemp makes files that only their owner can read; reports are for others, too.
+mode_t mode_for_others() {
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return 0666 & ~mask;
+}
+
+// A new file beside `file`, until it takes its name.
+class Draft {
+ public:
+  explicit Draft(const std::filesystem::path& file)
+      : file_(file), name_(file.string() + ".XXXXXX"), fd_(mkostemp(name_.data(), O_CLOEXEC)) {
+    if (!fd_) fail_writing(file_);
+    if (::fchmod(fd_.get(), mode_for_others()) != 0) abandon();
+  }
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+  ~Draft() {
+    if (!name_.empty()) ::unlink(name_.c_str());
+  }
+
+  void write(std::string_view text) {
+    if (!write_whole(fd_.get(), text)) abandon();
+  }
+
+  // Returns the file, open for writing at its end.
+  FileDescriptor publish() {
+    if (::fsync(fd_.get()) != 0) abandon();
+    if (std::rename(name_.c_str(), file_.c_str()) != 0) abandon();
+    name_.clear();
+    return std::move(fd_);
+  }
+
+ private:
+  [[noreturn]] void abandon() {
+    const int error = errno;
+    ::unlink(name_.c_str());
+    name_.clear();
+    errno = error;
+    fail_writing(file_);
+  }
+
+  const std::filesystem::path& file_;
+  std::string name_;
+  FileDescriptor fd_;
+};
+
+FileDescriptor open_regular(const std::filesystem::path& file, std::uintmax_t* size) {
+  FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat facts {};
+  if (!fd || ::fstat(fd.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return {};
+  *size = static_cast<std::uintmax_t>(facts.st_size);
+  return fd;
+}
+
+// Calls `line` for each whole line, without its end. Lines that no report has are skipped.
+void for_each_line(int fd, const std::function<void(std::string_view)>& line) {
+  std::string rest;
+  std::array<char, kBlock> block{};
+  for (;;) {
+    const ssize_t n = ::read(fd, block.data(), block.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    rest.append(block.data(), static_cast<std::size_t>(n));
+    std::size_t begin = 0;
+    for (std::size_t end = 0; (end = rest.find('\n', begin)) != std::string::npos;
+         begin = end + 1) {
+      if (end - begin <= kMostLine) line(std::string_view(rest).substr(begin, end - begin));
+    }
+    rest.erase(0, begin);
+    if (rest.size() > kBlock)
+      rest.assign(kMostLine + 1, ' ');  // goes on to its end, and is skipped
+  }
+}
+
+}  // namespace
+
+void replace_file(const std::filesystem::path& file, std::string_view contents) {
+  Draft draft(file);
+  draft.write(contents);
+  draft.publish();
+}
+
+std::string read_if_there(const std::filesystem::path& file, std::uintmax_t most_bytes) {
+  std::uintmax_t size = 0;
+  const FileDescriptor fd = open_regular(file, &size);
+  if (!fd || size > most_bytes) return {};
+  std::string text(size, '\0');
+  std::size_t have = 0;
+  while (have < text.size()) {
+    const ssize_t n = ::read(fd.get(), text.data() + have, text.size() - have);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return {};
+    have += static_cast<std::size_t>(n);
+  }
+  return text;
+}
+
+LineFile::LineFile(const std::filesystem::path& file, std::string_view head,
+                   const std::function<bool(std::string_view line)>& keep)
+    : file_(file) {
+  Draft draft(file_);
+  draft.write(head);
+  std::uintmax_t size = 0;
+  if (const FileDescriptor old = open_regular(file_, &size); old) {
+    std::string kept;
+    for_each_line(old.get(), [&](std::string_view line) {
+      if (!keep(line)) return;
+      kept.append(line).push_back('\n');
+      if (kept.size() >= kBlock) draft.write(std::exchange(kept, {}));
+    });
+    draft.write(kept);
+  }
+  fd_ = draft.publish();
+  size_ = ::lseek(fd_.get(), 0, SEEK_CUR);
+}
+
+void LineFile::append(std::string_view lines) {
+  if (write_whole(fd_.get(), lines)) {
+    size_ += static_cast<std::int64_t>(lines.size());
+    return;
+  }
+  const int error = errno;
+  // No half a line stays, whatever was wrong.
+  if (::ftruncate(fd_.get(), size_) == 0) ::lseek(fd_.get(), size_, SEEK_SET);
+  errno = error;
+  fail_writing(file_);
+}
+
+}  // namespace ddp::train

@@ -1,0 +1,61 @@
+#include "ddp_runtime/train/run_history.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+namespace ddp::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostProcesses = 1000;
+constexpr std::ptrdiff_t kCommasInARow = 4;
+
+json value_or_null(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_primitive() ? *found : json();
+}
+
+// The process that wrote the file, without the ranks and phases.
+json summary_of(const json& run, const json& covers) {
+  json summary = {{"first_step", value_or_null(covers, "first_step")},
+                  {"last_step", value_or_null(covers, "last_step")}};
+  for (const char* key :
+       {"outcome", "started_unix", "finished_unix", "world_size", "steps", "samples_per_second"}) {
+    summary[key] = value_or_null(run, key);
+  }
+  return summary;
+}
+
+}  // namespace
+
+json earlier_processes(std::string_view run_json) {
+  json list = json::array();
+  const json run = json::parse(run_json, nullptr, false);
+  if (!run.is_object()) return list;
+  const auto covers = run.find("covers");
+  const json known = covers != run.end() && covers->is_object() ? *covers : json::object();
+  if (const auto earlier = known.find("earlier"); earlier != known.end() && earlier->is_array()) {
+    const std::size_t from =
+        earlier->size() - std::min<std::size_t>(earlier->size(), kMostProcesses - 1);
+    for (std::size_t i = from; i < earlier->size(); ++i) {
+      if ((*earlier)[i].is_object()) list.push_back((*earlier)[i]);
+    }
+  }
+  list.push_back(summary_of(run, known));
+  return list;
+}
+
+bool KeptRows::operator()(std::string_view line) {
+  std::int64_t step = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
+  if (error != std::errc() || end == line.data() + line.size() || *end != ',') return false;
+  if (std::count(line.begin(), line.end(), ',') != kCommasInARow) return false;
+  if (step <= newest_ || step > last_step_) return false;
+  newest_ = step;
+  ++count_;
+  return true;
+}
+
+}  // namespace ddp::train

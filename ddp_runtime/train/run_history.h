@@ -1,0 +1,30 @@
+// What an earlier process of the same run has left in the report's directory, for the process that
+// resumes the run.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+namespace ddp::train {
+
+// The processes that came before, oldest first, from the run.json that the last of them wrote: each
+// with the steps it covers, how it ended and how fast it was. An empty list if there is none.
+nlohmann::json earlier_processes(std::string_view run_json);
+
+// Chooses the lines of steps.csv that stay when a run resumes after `last_step`: whole ones, in
+// order, of the steps that are not done again.
+class KeptRows {
+ public:
+  explicit KeptRows(std::int64_t last_step) : last_step_(last_step) {}
+
+  bool operator()(std::string_view line);
+  std::int64_t count() const noexcept { return count_; }
+
+ private:
+  std::int64_t last_step_;
+  std::int64_t newest_ = 0;
+  std::int64_t count_ = 0;
+};
+
+}  // namespace ddp::train

@@ -1,0 +1,410 @@
+#include "ddp_runtime/train/run_reporter.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/profile/chrome_trace.h"
+#include "ddp_runtime/train/processors.h"
+#include "ddp_runtime/train/run_history.h"
+
+namespace ddp::train {
+namespace {
+
+using nlohmann::json;
+
+using profile::Clock;
+
+// Connections, first allocations and lazily built kernels make the first steps slow.
+constexpr std::size_t kWarmupSteps = 5;
+constexpr const char* kRowsHead = "step,epoch,loss,learning_rate,seconds\n";
+constexpr std::uintmax_t kMostRunJson = std::uintmax_t{64} << 20;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// The largest resident set so far.
+std::int64_t peak_memory_bytes() {
+  struct rusage usage {};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+// An allow-list: the whole environment would carry people's secrets into a file that is mailed.
+json environment() {
+  json variables = json::object();
+  for (const char* name :
+       {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_RESTART_COUNT",
+        "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"}) {
+    if (const char* value = std::getenv(name)) variables[name] = value;
+  }
+  return variables;
+}
+
+json mean_or_null(double sum, std::size_t count) {
+  return count > 0 ? json(sum / static_cast<double>(count)) : json();
+}
+
+// `waiting` is the part of exposed_comm in which another rank was late. One rank waits for nobody.
+json waiting_of(const profile::StepSummary& summary, const profile::WaitTotals& waits, int ranks) {
+  if (ranks == 1) return 0.0;
+  if (waits.steps == 0) return nullptr;
+  const double exposed =
+      summary.phase_means[static_cast<std::size_t>(profile::Phase::exposed_comm)];
+  return std::min(waits.exposed_waiting / static_cast<double>(waits.steps), exposed);
+}
+
+json seconds_of(const profile::StepSummary& summary) {
+  json seconds = {{"p50", summary.p50}, {"p95", summary.p95}, {"mean", summary.mean}};
+  for (std::size_t p = 0; p < profile::kPhases; ++p) {
+    seconds[std::string(to_string(static_cast<profile::Phase>(p)))] = summary.phase_means[p];
+  }
+  seconds["other"] = summary.other_mean;
+  return seconds;
+}
+
+// What each rank says of itself.
+json rank_entry(const comm::Group& group, const RunFacts& facts,
+                const profile::StepSummary& summary, const profile::WaitTotals& waits) {
+  const auto processors = usable_processors();
+  json seconds = seconds_of(summary);
+  seconds["waiting"] = waiting_of(summary, waits, group.size());
+  return {{"rank", group.rank()},
+          {"node", host_name()},
+          {"cpus", processors.size()},
+          {"cpu_list", processor_list(processors)},
+          {"threads", facts.threads > 0 ? json(facts.threads) : json()},
+          {"peak_memory_bytes", peak_memory_bytes()},
+          {"compared_steps", waits.steps},
+          {"late_share", mean_or_null(static_cast<double>(waits.late_steps), waits.steps)},
+          {"step_seconds", std::move(seconds)}};
+}
+
+// Means over ranks keep the parts summing to the mean; the percentiles are those of the slowest.
+// Null where a rank does not know.
+json over_ranks(const json& ranks) {
+  json result;
+  for (const auto& [key, first] : ranks.at(0).at("step_seconds").items()) {
+    double sum = 0;
+    double largest = 0;
+    bool known = true;
+    for (const auto& rank : ranks) {
+      const json& value = rank.at("step_seconds").at(key);
+      known = known && value.is_number();
+      if (!known) break;
+      sum += value.get<double>();
+      largest = std::max(largest, value.get<double>());
+    }
+    const bool percentile = key == "p50" || key == "p95";
+    result[key] = !known       ? json()
+                  : percentile ? json(largest)
+                               : json(sum / static_cast<double>(ranks.size()));
+  }
+  return result;
+}
+
+json communication(const profile::StepSummary& summary, const profile::WaitTotals& waits,
+                   int world_size) {
+  json comm = {{"bytes_per_step", summary.communication_bytes},
+               {"seconds_per_step", summary.communication_seconds},
+               {"wire_seconds_per_step", mean_or_null(waits.wire, waits.steps)},
+               {"busbw_GBps", nullptr},
+               {"overlap_ratio", nullptr}};
+  if (summary.communication_seconds <= 0) return comm;
+  // Ring-equivalent: what each rank must send and receive for an all-reduce of that many bytes.
+  const double factor = 2.0 * (world_size - 1) / world_size;
+  // A network is not slow because a rank is late: see Note [Waiting and the wire].
+  const double wire = waits.steps > 0 ? waits.wire / static_cast<double>(waits.steps) : 0;
+  const double seconds = wire > 0 ? wire : summary.communication_seconds;
+  comm["busbw_GBps"] = summary.communication_bytes * factor / seconds / 1e9;
+  comm["overlap_ratio"] = summary.hidden_seconds / summary.communication_seconds;
+  return comm;
+}
+
+// On each node the number of its ranks. Returns the number of nodes.
+std::size_t count_local_ranks(json& ranks) {
+  std::map<std::string, int> local;
+  for (const auto& rank : ranks) ++local[rank.at("node").get<std::string>()];
+  for (auto& rank : ranks) rank["local_ranks"] = local[rank.at("node").get<std::string>()];
+  return local.size();
+}
+
+json report_of(const comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
+               const profile::StepSummary& summary, const profile::WaitTotals& waits, json ranks) {
+  const std::size_t nodes = count_local_ranks(ranks);
+  const json seconds = over_ranks(ranks);
+  const double mean = seconds.at("mean").get<double>();
+  const auto& evaluation = outcome.evaluation;
+  const auto& crc = outcome.parameters_crc32c;
+  return {{"schema", "slurm-ddp/run/1"},
+          {"program", facts.program},
+          {"command", facts.command},
+          {"started_unix", facts.started_unix},
+          {"finished_unix", unix_time()},
+          {"world_size", group.size()},
+          {"nodes", nodes},
+          {"backend", group.backend()},
+          {"device", "cpu"},
+          {"model", facts.model},
+          {"data", facts.data},
+          {"parameters", facts.parameters},
+          {"global_batch", facts.global_batch},
+          {"epochs", facts.epochs},
+          {"steps", outcome.steps},
+          {"samples_per_second",
+           mean > 0 ? json(static_cast<double>(facts.global_batch) / mean) : json(nullptr)},
+          {"final",
+           {{"train_loss", outcome.train_loss},
+            {"eval_loss", evaluation ? json(evaluation->loss) : json(nullptr)},
+            {"eval_accuracy", evaluation ? json(evaluation->accuracy) : json(nullptr)},
+            {"best_eval_loss",
+             outcome.best_eval_loss ? json(*outcome.best_eval_loss) : json(nullptr)}}},
+          {"parameters_crc32c", crc ? json(fmt::format("0x{:08x}", *crc)) : json(nullptr)},
+          {"step_seconds", seconds},
+          {"comm", communication(summary, waits, group.size())},
+          {"ranks", std::move(ranks)},
+          {"environment", environment()}};
+}
+
+json gather_ranks(comm::Group& group, const json& mine) {
+  json ranks = json::array();
+  for (const auto& text : group.all_gather_text(mine.dump())) ranks.push_back(json::parse(text));
+  return ranks;
+}
+
+std::string row_of(const StepLoss& s) {
+  return fmt::format("{},{},{:.9g},{:.9g},{:.6f}\n", s.step, s.epoch, s.loss, s.learning_rate,
+                     s.seconds);
+}
+
+void make_directory(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) {
+    throw RuntimeError(fmt::format("cannot create the report directory {}: {}", directory.string(),
+                                   error.message()));
+  }
+}
+
+// What people see of it: a reader of JSON in another language may not know how to mend bad UTF-8.
+std::string text_of(const json& report) {
+  return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
+                     const profile::StepSummary& summary, const profile::WaitTotals& waits) {
+  json ranks = gather_ranks(group, rank_entry(group, facts, summary, waits));
+  if (group.rank() != 0) return nullptr;
+  return report_of(group, facts, outcome, summary, waits, std::move(ranks));
+}
+
+json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
+                     const std::vector<profile::StepRecord>& steps) {
+  return make_run_report(group, facts, outcome, summarise(steps, kWarmupSteps), {});
+}
+
+void write_run_files(const std::filesystem::path& directory, const json& report,
+                     const std::vector<StepLoss>& losses, const std::string& trace) {
+  make_directory(directory);
+  std::string rows = kRowsHead;
+  for (const auto& loss : losses) rows += row_of(loss);
+  replace_file(directory / "steps.csv", rows);
+  replace_file(directory / "trace.json", trace);
+  replace_file(directory / "run.json", text_of(report));
+}
+
+RunReporter::WallSpan::~WallSpan() {
+  reporter_.outside_[static_cast<std::size_t>(part_)] += seconds_since(begin_);
+}
+
+RunReporter::RunReporter(comm::Group& group, RunFacts facts, ReportTarget target,
+                         const profile::StepRecorder& recorder, bool synchronous)
+    : group_(group),
+      facts_(std::move(facts)),
+      target_(std::move(target)),
+      recorder_(recorder),
+      synchronous_(synchronous),
+      exchange_(group, kWarmupSteps),
+      totals_(kWarmupSteps),
+      switches_before_(involuntary_switches()),
+      startup_seconds_(process_age_seconds()),
+      earlier_(json::array()),
+      rows_written_(Clock::now()) {
+  process_start_ = Clock::now() - std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(startup_seconds_));
+  if (writes() && target_.first_step > 0) {
+    earlier_ = earlier_processes(read_if_there(target_.directory / "run.json", kMostRunJson));
+  }
+}
+
+bool RunReporter::writes() const noexcept {
+  return group_.rank() == 0 && !target_.directory.empty();
+}
+
+bool RunReporter::compares() const noexcept {
+  return synchronous_ && !target_.directory.empty();
+}
+
+bool RunReporter::after_step() {
+  ++steps_;
+  const auto& recorded = recorder_.steps();
+  // What belongs to a step may still come after it, so the last one is not summed up yet.
+  if (steps_ > 1) totals_.add(recorded[recorded.size() - 2]);
+  if (!compares()) return false;
+  exchange_.after_step(last_collectives(recorder_), recorded.back().total());
+  const auto step = exchange_.agreed_step_seconds();
+  const auto since = static_cast<double>(steps_ - steps_at_update_);
+  return step && since * *step >= target_.interval_seconds;
+}
+
+void RunReporter::take_rows(std::vector<StepLoss>& rows, std::size_t& complete) {
+  const auto taken = std::min(complete, rows.size());
+  if (writes()) {
+    for (std::size_t i = 0; i < taken; ++i) pending_rows_ += row_of(rows[i]);
+  }
+  rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(taken));
+  complete -= taken;
+  // Ranks that are not in step meet nowhere, so there is no update() to wait for.
+  if (synchronous_ || seconds_since(rows_written_) < target_.interval_seconds) return;
+  try {
+    write_rows();
+  } catch (const RuntimeError&) {  // finish() tries again, and tells
+  }
+}
+
+// Nothing is touched before this process has a row of its own.
+void RunReporter::write_rows() {
+  rows_written_ = Clock::now();
+  if (!writes() || pending_rows_.empty()) return;
+  if (!csv_) {
+    KeptRows keep(target_.first_step);
+    csv_.emplace(target_.directory / "steps.csv", kRowsHead, std::ref(keep));
+    rows_missing_ = target_.first_step - keep.count();
+  }
+  csv_->append(pending_rows_);
+  pending_rows_.clear();
+}
+
+profile::StepTotals RunReporter::totals() const {
+  auto totals = totals_;
+  if (steps_ > 0) totals.add(recorder_.steps().back());
+  return totals;
+}
+
+json RunReporter::gather(const RunOutcome& outcome) {
+  const auto totals = this->totals();
+  const auto summary = totals.summary();
+  json mine = rank_entry(group_, facts_, summary, exchange_.waits());
+  const double seconds = totals.seconds();
+  const auto switches = static_cast<double>(involuntary_switches() - switches_before_);
+  mine["involuntary_switches_per_second"] = seconds > 0 ? json(switches / seconds) : json();
+  json ranks = gather_ranks(group_, mine);
+  if (group_.rank() != 0) return nullptr;
+  ranks_ = ranks;
+  return report_of(group_, facts_, outcome, summary, exchange_.waits(), std::move(ranks));
+}
+
+// The parts sum to the total.
+json RunReporter::wall_seconds() const {
+  const double total = seconds_since(process_start_);
+  const double steps = totals().seconds();
+  const double rest = total - startup_seconds_ - steps - outside_[0] - outside_[1];
+  return {{"total", total},
+          {"startup", startup_seconds_},
+          {"steps", steps},
+          {"evaluation", outside_[static_cast<std::size_t>(WallPart::evaluation)]},
+          {"checkpoint", outside_[static_cast<std::size_t>(WallPart::checkpoint)]},
+          {"rest", rest}};
+}
+
+void RunReporter::complete(json& report, const char* outcome, const std::string& reason) const {
+  report["outcome"] = outcome;
+  report["outcome_reason"] = reason;
+  report["covers"] = {{"first_step", target_.first_step + 1},
+                      {"last_step", target_.first_step + steps_},
+                      {"earlier", earlier_},
+                      {"rows_missing", rows_missing_}};
+  report["wall_seconds"] = wall_seconds();
+}
+
+void RunReporter::write_report(const json& report) {
+  replace_file(target_.directory / "run.json", text_of(report));
+  file_ = target_.directory / "run.json";
+}
+
+void RunReporter::update(const RunOutcome& so_far) {
+  steps_at_update_ = steps_;
+  auto report = gather(so_far);
+  if (!writes()) return;
+  try {
+    make_directory(target_.directory);
+    write_rows();
+    complete(report, "running", "");
+    write_report(report);
+    warned_ = false;
+  } catch (const std::exception& error) {
+    if (!std::exchange(warned_, true)) {
+      fmt::print(stderr, "warning: the report is not up to date: {}\n", error.what());
+    }
+  }
+}
+
+json RunReporter::finish(const RunOutcome& outcome, Ending ending, const std::string& reason,
+                         const json& more) {
+  if (compares()) exchange_.finish();
+  auto report = gather(outcome);
+  if (group_.rank() != 0) return report;
+  if (writes()) {
+    make_directory(target_.directory);
+    write_rows();
+  }
+  complete(report, ending == Ending::finished ? "finished" : "interrupted", reason);
+  if (more.is_object()) report.update(more);
+  const auto there = target_.directory / "run.json";
+  if (!writes() || (steps_ == 0 && std::filesystem::exists(there))) return report;
+  replace_file(target_.directory / "trace.json",
+               profile::chrome_trace(recorder_.recent_events(), group_.rank()));
+  write_report(report);
+  return report;
+}
+
+void RunReporter::failed(const RunOutcome& so_far, const std::string& reason) noexcept {
+  if (!writes() || steps_ == 0) return;
+  try {
+    make_directory(target_.directory);
+    write_rows();
+    const auto summary = totals().summary();
+    json ranks = ranks_;
+    if (ranks.is_null()) ranks = {rank_entry(group_, facts_, summary, exchange_.waits())};
+    auto report = report_of(group_, facts_, so_far, summary, exchange_.waits(), std::move(ranks));
+    complete(report, "failed", reason);
+    write_report(report);
+  } catch (...) {  // the failure itself is what must be told
+  }
+}
+
+}  // namespace ddp::train

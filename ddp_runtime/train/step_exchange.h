@@ -1,0 +1,77 @@
+// What the ranks tell each other of their steps, so that waiting can be told from the wire.
+//
+// Note [Windows]
+// Steps are compared in windows. At the end of one, all ranks start an all_reduce of how long each
+// of their collectives took, for the shortest; at the end of the next one it is long done, each
+// rank splits its own times (collective_times.h), and starts another one for how long the ranks
+// waited in each of those steps on average. So nobody waits for a comparison, and memory does not
+// grow with the number of steps. Windows double from one step to at most kMostSteps, or about
+// kSeconds: all ranks agree on that, from times that they have from the same all_reduce.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/profile/collective_times.h"
+
+namespace ddp::train {
+
+class StepExchange {
+ public:
+  static constexpr std::int64_t kMostSteps = 64;
+  static constexpr double kSeconds = 10;
+  static constexpr std::size_t kMostCollectives =
+      1024;  // of one window; further steps are left out
+
+  // `skip`: steps that are not compared, because the first ones are unlike the others.
+  StepExchange(comm::Group& group, std::size_t skip) : group_(group), skip_(skip) {}
+
+  // After each step, on all ranks in the same steps. Collective at the end of a window.
+  void after_step(const profile::StepCollectives& step, double seconds);
+  // Collective: compares what is left.
+  void finish();
+
+  // Of the windows that have been compared so far, this rank's.
+  const profile::WaitTotals& waits() const noexcept { return waits_; }
+  // How long a step takes on the slowest rank, the same on all ranks; nullopt if not known yet.
+  std::optional<double> agreed_step_seconds() const noexcept { return agreed_; }
+
+ private:
+  using Values = std::shared_ptr<std::vector<float>>;
+
+  struct Window {
+    std::vector<profile::StepCollectives> steps;  // those that are compared
+    std::size_t collectives = 0;
+    std::int64_t all_steps = 0;
+    double seconds = 0;
+  };
+  // A window whose shortest durations are on their way, then one whose mean waits are.
+  struct Compared {
+    Window window;
+    Values values;
+    comm::Work work;
+  };
+  struct Weighed {
+    std::vector<profile::WaitSplit> steps;
+    Values values;
+    comm::Work work;
+  };
+
+  void end_window();
+  void take_shortest();
+  void take_means();
+
+  comm::Group& group_;
+  std::size_t skip_;
+  std::int64_t length_ = 1;  // of the current window
+  Window window_;
+  std::optional<Compared> compared_;
+  std::optional<Weighed> weighed_;
+  profile::WaitTotals waits_;
+  std::optional<double> agreed_;
+};
+
+}  // namespace ddp::train

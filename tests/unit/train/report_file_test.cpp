@@ -1,0 +1,161 @@
+// Files of a report: whole, never through somebody's link, and what is kept of an earlier process.
+#include "ddp_runtime/train/report_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/train/run_history.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace ddp::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string contents(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+void put(const fs::path& file, const std::string& text) {
+  std::ofstream(file) << text;
+}
+
+class ReportFile : public testing::Test {
+ protected:
+  std::size_t files() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+
+  ddp::test::TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
+  fs::path file_ = folder_ / "steps.csv";
+};
+
+const auto kNone = [](std::string_view) { return false; };
+const auto kAll = [](std::string_view) { return true; };
+
+TEST_F(ReportFile, IsReplacedAsAWhole) {
+  put(file_, "old");
+  replace_file(file_, "new");
+  EXPECT_EQ(contents(file_), "new");
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(ReportFile, APlantedLinkIsReplacedAndNotFollowed) {
+  const fs::path treasure = folder_ / "treasure";
+  put(treasure, "precious");
+  fs::create_symlink(treasure, file_);
+  fs::create_symlink(treasure, folder_ / "steps.csv.tmp");
+  replace_file(file_, "report");
+  EXPECT_EQ(contents(treasure), "precious");
+  EXPECT_FALSE(fs::is_symlink(file_));
+  fs::remove(file_);
+  fs::create_symlink(treasure, file_);
+  EXPECT_EQ(read_if_there(file_, 100), "");
+  LineFile lines(file_, "head\n", kAll);
+  lines.append("1\n");
+  EXPECT_EQ(contents(treasure), "precious");
+  EXPECT_EQ(contents(file_), "head\n1\n");
+}
+
+TEST_F(ReportFile, WhatCannotBeWrittenIsNamedAndLeavesNothing) {
+  try {
+    replace_file(folder_ / "none" / "run.json", "x");
+    FAIL();
+  } catch (const RuntimeError& error) {
+    EXPECT_EQ(error.what(), "cannot write " + (folder_ / "none" / "run.json").string() +
+                                ": No such file or directory");
+  }
+  fs::create_directory(file_);
+  EXPECT_THROW(replace_file(file_, "x"), RuntimeError);
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(ReportFile, IsReadOnlyIfItIsAFileOfThatSize) {
+  put(file_, "0123456789");
+  EXPECT_EQ(read_if_there(file_, 10), "0123456789");
+  EXPECT_EQ(read_if_there(file_, 9), "");
+  EXPECT_EQ(read_if_there(folder_, 10), "");
+  EXPECT_EQ(read_if_there(folder_ / "none", 10), "");
+}
+
+TEST_F(ReportFile, LinesThatStayComeFirst) {
+  put(file_, "head\na\nb\ntorn");
+  LineFile lines(file_, "new head\n", [](std::string_view line) { return line != "head"; });
+  EXPECT_EQ(contents(file_), "new head\na\nb\n") << "without the line that has no end";
+  lines.append("c\nd\n");
+  lines.append("e\n");
+  EXPECT_EQ(contents(file_), "new head\na\nb\nc\nd\ne\n");
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(ReportFile, LongFilesAndAbsurdLinesAreRead) {
+  std::string text;
+  for (int i = 0; i < 50000; ++i) text += "line " + std::to_string(i) + "\n";
+  put(file_, std::string(300000, 'x') + "\n" + text);
+  LineFile lines(file_, "", kAll);
+  EXPECT_EQ(contents(file_), text);
+}
+
+// A full device, or a limit: half a line is taken back.
+TEST_F(ReportFile, LinesAreWrittenWholeOrNotAtAll) {
+  LineFile lines(file_, "head\n", kNone);
+  lines.append("first\n");
+  const struct rlimit few { 20, RLIM_INFINITY };
+  struct rlimit before {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &few);
+  EXPECT_THROW(lines.append("a second line that is too long for it\n"), RuntimeError);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(contents(file_), "head\nfirst\n");
+  lines.append("third\n");
+  EXPECT_EQ(contents(file_), "head\nfirst\nthird\n");
+}
+
+TEST(KeptRows, AreThoseThatAreNotDoneAgain) {
+  KeptRows keep(3);
+  EXPECT_FALSE(keep("step,epoch,loss,learning_rate,seconds"));
+  EXPECT_TRUE(keep("1,0,2.3,0.05,0.1"));
+  EXPECT_TRUE(keep("2,0,2.3,0.05,0.1"));
+  EXPECT_FALSE(keep("2,0,2.3,0.05,0.1")) << "twice";
+  EXPECT_FALSE(keep("3,0,2.3")) << "torn";
+  EXPECT_TRUE(keep("3,0,nan,0.05,0.1"));
+  EXPECT_FALSE(keep("4,0,2.3,0.05,0.1")) << "after the checkpoint";
+  EXPECT_FALSE(keep("x,0,2.3,0.05,0.1"));
+  EXPECT_FALSE(keep("-1,0,2.3,0.05,0.1"));
+  EXPECT_FALSE(keep(""));
+  EXPECT_EQ(keep.count(), 3);
+}
+
+TEST(EarlierProcesses, AreListedInTheirOrder) {
+  EXPECT_TRUE(earlier_processes("").empty());
+  EXPECT_TRUE(earlier_processes("[1]").empty());
+  EXPECT_TRUE(earlier_processes("{\"covers\"").empty());
+  const auto old = earlier_processes(R"({"steps": 20, "world_size": 2, "ranks": [1, 2]})");
+  ASSERT_EQ(old.size(), 1U) << "of a version that did not say what it covers";
+  EXPECT_EQ(old[0]["steps"], 20);
+  EXPECT_TRUE(old[0]["last_step"].is_null());
+  nlohmann::json second = {{"outcome", "interrupted"},
+                           {"covers", {{"first_step", 21}, {"last_step", 40}, {"earlier", old}}}};
+  const auto both = earlier_processes(second.dump());
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[0], old[0]);
+  EXPECT_EQ(both[1]["outcome"], "interrupted");
+  EXPECT_EQ(both[1]["last_step"], 40);
+}
+
+}  // namespace
+}  // namespace ddp::train

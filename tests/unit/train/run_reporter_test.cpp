@@ -1,0 +1,287 @@
+#include "ddp_runtime/train/run_reporter.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace ddp::train {
+namespace {
+
+profile::StepRecord step(double seconds) {
+  profile::StepRecord record;
+  record.time.end = record.time.begin + std::chrono::duration_cast<profile::Clock::duration>(
+                                            std::chrono::duration<double>(seconds));
+  record.seconds[static_cast<std::size_t>(profile::Phase::forward)] = seconds / 4;
+  record.communication_bytes = 1000000;
+  record.communication_seconds = seconds / 2;
+  record.hidden_seconds = seconds / 8;
+  return record;
+}
+
+TEST(RunReport, PartsSumToTheMeanAndRanksAreListed) {
+  comm::run_ranks(2, [](comm::Group& group) {
+    // Rank 1 is twice as slow.
+    const std::vector<profile::StepRecord> steps(4, step(0.1 * (group.rank() + 1)));
+    const auto report =
+        make_run_report(group, {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0},
+                        {4, 0.5, Evaluation{0.4, 0.9, 100}, 0x1234, 0.3}, steps);
+    if (group.rank() != 0) {
+      EXPECT_TRUE(report.is_null());
+      return;
+    }
+    EXPECT_EQ(report.at("schema"), "slurm-ddp/run/1");
+    EXPECT_EQ(report.at("world_size"), 2);
+    EXPECT_EQ(report.at("nodes"), 1);
+    EXPECT_EQ(report.at("parameters_crc32c"), "0x00001234");
+    EXPECT_EQ(report.at("ranks").size(), 2U);
+    EXPECT_EQ(report.at("final").at("best_eval_loss"), 0.3);
+    EXPECT_GT(report.at("ranks").at(1).at("peak_memory_bytes").get<std::int64_t>(), 1 << 20);
+    const auto& seconds = report.at("step_seconds");
+    EXPECT_NEAR(seconds.at("mean").get<double>(), 0.15, 1e-9);
+    EXPECT_NEAR(seconds.at("p50").get<double>(), 0.2, 1e-9) << "of the slowest rank";
+    double sum = 0;
+    for (const char* part :
+         {"data", "forward", "backward", "exposed_comm", "optimizer", "checkpoint", "other"}) {
+      sum += seconds.at(part).get<double>();
+    }
+    EXPECT_NEAR(sum, seconds.at("mean").get<double>(), 1e-9);
+    EXPECT_NEAR(report.at("samples_per_second").get<double>(), 64 / 0.15, 1e-6);
+    EXPECT_NEAR(report.at("comm").at("overlap_ratio").get<double>(), 0.25, 1e-9);
+    // 1 MB in 0.05 s, factor 2 (n - 1) / n = 1.
+    EXPECT_NEAR(report.at("comm").at("busbw_GBps").get<double>(), 0.02, 1e-9);
+  });
+}
+
+TEST(RunReport, ARunThatHadNothingToDoHasNoRates) {
+  comm::run_ranks(1, [](comm::Group& group) {
+    const auto report =
+        make_run_report(group, {"p", "c", "m", "d", 1, 8, 1, 0}, {0, 0, std::nullopt, 0, {}}, {});
+    EXPECT_TRUE(report.at("samples_per_second").is_null());
+    EXPECT_TRUE(report.at("comm").at("overlap_ratio").is_null());
+    EXPECT_TRUE(report.at("final").at("eval_loss").is_null());
+  });
+}
+
+TEST(RunReport, FilesAreWrittenIntoADirectoryThatIsNotThereYet) {
+  const ddp::test::TemporaryFolder temporary;
+  const auto folder = temporary.path() / "a" / "b";
+  write_run_files(folder, {{"steps", 1}}, {{1, 0, 0.5, 0.1, 0.01}}, "{}");
+  for (const char* file : {"run.json", "steps.csv", "trace.json"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder / file)) << file;
+  }
+}
+
+// ---- a report that is kept while the run goes on
+
+namespace fs = std::filesystem;
+
+class KeptReport : public testing::Test {
+ protected:
+  // A process of a run: its part of the steps, with what ends it.
+  struct Process {
+    std::int64_t first_step = 0;
+    std::int64_t steps = 0;
+    double interval = 1e9;
+    // Called on each rank after the last step, with rows up to it.
+    std::function<void(RunReporter&, const RunOutcome&)> end = [](RunReporter&, const auto&) {};
+  };
+
+  static void step(profile::StepRecorder& recorder, bool late) {
+    recorder.begin_step();
+    const auto begin = profile::Clock::now();
+    const auto ready = begin + std::chrono::microseconds(late ? 7000 : 2000);
+    const auto sent = begin + std::chrono::microseconds(8000);
+    recorder.add(profile::Phase::backward, {begin, ready});
+    recorder.add(profile::Phase::exposed_comm, {ready, sent});
+    recorder.add_communication({{"bucket", 1000000, {ready, sent}}}, {begin, ready});
+    std::this_thread::sleep_until(sent);
+    recorder.end_step();
+  }
+
+  // Rank 1 of two is late in each step.
+  void run(const Process& process) {
+    comm::run_ranks(2, [&](comm::Group& group) {
+      profile::StepRecorder recorder;
+      RunReporter reporter(group, {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3},
+                           {folder_, process.first_step, process.interval}, recorder, true);
+      std::vector<StepLoss> rows;
+      RunOutcome outcome;
+      for (outcome.steps = 1; outcome.steps <= process.steps; ++outcome.steps) {
+        step(recorder, group.rank() == 1);
+        rows.push_back({process.first_step + outcome.steps, 0, 0.5, 0.1, 0.08});
+        std::size_t complete = rows.size();
+        const bool due = reporter.after_step();
+        reporter.take_rows(rows, complete);
+        EXPECT_EQ(complete, 0U);
+        if (due) reporter.update(outcome);
+      }
+      outcome.steps = process.steps;
+      process.end(reporter, outcome);
+    });
+  }
+
+  static void finish(RunReporter& reporter, const RunOutcome& outcome) {
+    reporter.finish(outcome, RunReporter::Ending::finished, "");
+  }
+
+  nlohmann::json report() const {
+    return nlohmann::json::parse(std::ifstream(folder_ / "run.json"));
+  }
+
+  // The first column of steps.csv.
+  std::vector<std::string> rows() const {
+    std::ifstream file(folder_ / "steps.csv");
+    std::vector<std::string> steps;
+    for (std::string line; std::getline(file, line);) {
+      steps.push_back(line.substr(0, line.find(',')));
+    }
+    return steps;
+  }
+
+  static std::vector<std::string> numbers(int last) {
+    std::vector<std::string> texts{"step"};
+    for (int i = 1; i <= last; ++i) texts.push_back(std::to_string(i));
+    return texts;
+  }
+
+  ddp::test::TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path() / "report";
+};
+
+TEST_F(KeptReport, WaitingIsToldFromTheWireAndTheLateRankIsSeen) {
+  run({.steps = 25, .end = finish});
+  const auto written = report();
+  const auto& ranks = written.at("ranks");
+  EXPECT_NEAR(ranks[0].at("step_seconds").at("waiting").get<double>(), 0.005, 1e-6);
+  EXPECT_NEAR(ranks[1].at("step_seconds").at("waiting").get<double>(), 0, 1e-6);
+  EXPECT_NEAR(written.at("step_seconds").at("waiting").get<double>(), 0.0025, 1e-6);
+  EXPECT_NEAR(written.at("step_seconds").at("exposed_comm").get<double>(), 0.0035, 1e-6)
+      << "the whole, with the waiting";
+  EXPECT_EQ(ranks[0].at("late_share"), 0);
+  EXPECT_EQ(ranks[1].at("late_share"), 1);
+  EXPECT_EQ(ranks[1].at("compared_steps"), 20);
+  // 1 MB in 1 ms, factor 1: what the late rank sees.
+  EXPECT_NEAR(written.at("comm").at("busbw_GBps").get<double>(), 1.0, 1e-3);
+  for (const auto& rank : ranks) {
+    EXPECT_EQ(rank.at("local_ranks"), 2);
+    EXPECT_GT(rank.at("cpus").get<int>(), 0);
+    EXPECT_FALSE(rank.at("cpu_list").get<std::string>().empty());
+    EXPECT_EQ(rank.at("threads"), 3);
+    EXPECT_TRUE(rank.at("involuntary_switches_per_second").is_number());
+  }
+  EXPECT_EQ(written.at("outcome"), "finished");
+}
+
+TEST_F(KeptReport, ThePartsOfTheWallTimeSumToIt) {
+  run({.steps = 12, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
+         { const auto span = reporter.measure(RunReporter::WallPart::evaluation); }
+         finish(reporter, outcome);
+       }});
+  const auto wall = report().at("wall_seconds");
+  double sum = 0;
+  for (const char* part : {"startup", "steps", "evaluation", "checkpoint", "rest"}) {
+    sum += wall.at(part).get<double>();
+  }
+  EXPECT_NEAR(sum, wall.at("total").get<double>(), 1e-9);
+  EXPECT_GT(wall.at("startup").get<double>(), 0);
+  EXPECT_GT(wall.at("evaluation").get<double>(), 0);
+}
+
+// Nothing is called after the last step, as after SIGKILL.
+TEST_F(KeptReport, ARunThatIsKilledHasWhatItToldLast) {
+  run({.steps = 40, .interval = 1e-9});
+  const auto written = report();
+  EXPECT_EQ(written.at("outcome"), "running");
+  EXPECT_EQ(written.at("steps"), 40);
+  EXPECT_TRUE(written.at("parameters_crc32c").is_null());
+  EXPECT_EQ(written.at("ranks").size(), 2U);
+  EXPECT_EQ(rows(), numbers(40));
+}
+
+TEST_F(KeptReport, ARunThatFailsSaysWhyWithoutTheOtherRanks) {
+  run({.steps = 7, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
+         reporter.failed(outcome, "rank 1 was lost");
+       }});
+  const auto written = report();
+  EXPECT_EQ(written.at("outcome"), "failed");
+  EXPECT_EQ(written.at("outcome_reason"), "rank 1 was lost");
+  EXPECT_EQ(written.at("world_size"), 2);
+  EXPECT_EQ(written.at("steps"), 7);
+  EXPECT_EQ(written.at("ranks").size(), 1U) << "only rank 0 was there to tell";
+  EXPECT_EQ(rows(), numbers(7));
+}
+
+TEST_F(KeptReport, AResumedRunKeepsTheRowsBeforeItAndSaysWhatItCovers) {
+  run({.steps = 20, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
+         reporter.finish(outcome, RunReporter::Ending::interrupted, "SIGTERM");
+       }});
+  EXPECT_EQ(report().at("outcome"), "interrupted");
+  EXPECT_EQ(report().at("outcome_reason"), "SIGTERM");
+  // Killed in the middle of a row, after the checkpoint of step 18.
+  std::ofstream(folder_ / "steps.csv", std::ios::app) << "21,0,0.4";
+  run({.first_step = 18, .steps = 7, .end = finish});
+  EXPECT_EQ(rows(), numbers(25));
+  const auto written = report();
+  EXPECT_EQ(written.at("steps"), 7) << "of this process, as ever";
+  const auto& covers = written.at("covers");
+  EXPECT_EQ(covers.at("first_step"), 19);
+  EXPECT_EQ(covers.at("last_step"), 25);
+  EXPECT_EQ(covers.at("rows_missing"), 0);
+  ASSERT_EQ(covers.at("earlier").size(), 1U);
+  EXPECT_EQ(covers.at("earlier")[0].at("last_step"), 20);
+  EXPECT_EQ(covers.at("earlier")[0].at("outcome"), "interrupted");
+}
+
+TEST_F(KeptReport, RowsThatNobodyHasAreCountedAsMissing) {
+  run({.first_step = 10, .steps = 2, .end = finish});
+  EXPECT_EQ(rows(), (std::vector<std::string>{"step", "11", "12"}));
+  EXPECT_EQ(report().at("covers").at("rows_missing"), 10);
+}
+
+TEST_F(KeptReport, ARunFromTheStartReplacesWhatWasThere) {
+  run({.steps = 9, .end = finish});
+  run({.steps = 3, .end = finish});
+  EXPECT_EQ(rows(), numbers(3));
+  EXPECT_TRUE(report().at("covers").at("earlier").empty());
+}
+
+TEST_F(KeptReport, AFinishedRunThatIsStartedAgainKeepsItsReport) {
+  const auto text = [this](const char* file) {
+    std::ostringstream contents;
+    contents << std::ifstream(folder_ / file).rdbuf();
+    return contents.str();
+  };
+  run({.steps = 9, .end = finish});
+  const auto before = text("run.json") + text("steps.csv") + text("trace.json");
+  run({.first_step = 9, .steps = 0, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
+         finish(reporter, outcome);
+         EXPECT_TRUE(reporter.file().empty());
+       }});
+  EXPECT_EQ(text("run.json") + text("steps.csv") + text("trace.json"), before);
+}
+
+TEST_F(KeptReport, ADiskThatCannotBeWrittenIsToldAtTheEndAndDoesNotStopTheRun) {
+  fs::create_directories(folder_ / "steps.csv");
+  run({.steps = 20, .interval = 1e-9, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
+         try {
+           finish(reporter, outcome);
+           EXPECT_TRUE(reporter.file().empty());
+         } catch (const RuntimeError& error) {
+           EXPECT_NE(std::string(error.what()).find("steps.csv"), std::string::npos);
+         }
+       }});
+}
+
+}  // namespace
+}  // namespace ddp::train
