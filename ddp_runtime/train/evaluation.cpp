@@ -2,15 +2,44 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <vector>
 
+#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/data/sampler.h"
+#include "ddp_runtime/parallel/each_module.h"
+#include "ddp_runtime/parallel/replica.h"
 
 namespace ddp::train {
 namespace {
 
 using torch::nn::functional::cross_entropy;
 using torch::nn::functional::CrossEntropyFuncOptions;
+
+// Puts the module and all that are in it into evaluation mode while it lives. Afterwards each is in
+// the mode it was in: frozen batch normalization stays frozen.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(torch::nn::Module& module) : module_(module) {
+    for_each_module(module_, [&](const std::string&, torch::nn::Module& part) {
+      was_training_.push_back(part.is_training());
+    });
+    module_.eval();
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+  // From the outside in, since train() sets those within as well.
+  ~EvaluationMode() {
+    auto was = was_training_.begin();
+    for_each_module(module_, [&](const std::string&, torch::nn::Module& part) {
+      part.train(was != was_training_.end() && *was++);
+    });
+  }
+
+ private:
+  torch::nn::Module& module_;
+  std::vector<bool> was_training_;
+};
 
 // One row of scores per target.
 torch::Tensor rows(const torch::Tensor& scores) {
@@ -27,7 +56,8 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward
                     const data::Dataset& data, std::int64_t samples, std::int64_t batch,
                     amp::Precision precision) {
   const torch::NoGradGuard no_grad;
-  module.eval();
+  broadcast_from_leader(group, named_buffers(module));
+  const EvaluationMode evaluation_mode(module);
   std::vector<double> sums(3);  // loss, correct, targets
   const auto share = data::evaluation_share(samples, group.rank(), group.size());
   for (std::int64_t first = share.first; first < share.last; first += batch) {
@@ -43,8 +73,10 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward
     sums[1] += scores.argmax(1).eq(wanted).sum().item<double>();
     sums[2] += static_cast<double>(wanted.numel());
   }
-  module.train();
   group.all_reduce(comm::buffer_of(std::span(sums)), comm::ReduceOp::sum, "evaluation").wait();
+  if (sums[2] == 0) {
+    throw UsageError("there is nothing to evaluate: the evaluation data holds no targets");
+  }
   return {sums[0] / sums[2], sums[1] / sums[2], static_cast<std::int64_t>(sums[2])};
 }
 

@@ -25,7 +25,10 @@ struct Evaluation {
 };
 
 // Collective: every rank evaluates its share of the first `samples` of `data`, all get the result
-// over all of those.
+// over all of those. The model that is evaluated is the one that a checkpoint holds: buffers (the
+// statistics of BatchNorm) take rank 0's values first. The module is in evaluation mode meanwhile;
+// afterwards every module in it is in the mode it was in before, whether this returns or throws.
+// Throws UsageError if there are no targets.
 Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward& forward,
                     const data::Dataset& data, std::int64_t samples, std::int64_t batch,
                     amp::Precision precision);

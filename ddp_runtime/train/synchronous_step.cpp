@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/forward_pass.h"
 #include "ddp_runtime/train/optimizer.h"
 
@@ -67,6 +68,12 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
   const auto span = recorder_.measure(Phase::optimizer);
   finish(step, outcome);
   return outcome;
+}
+
+// Parameters are the same on all ranks. Statistics of BatchNorm are not: each rank's forward has
+// moved its own since the step began.
+void SynchronousStep::settle() {
+  broadcast_from_leader(group_, named_buffers(module_));
 }
 
 double SynchronousStep::run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last) {

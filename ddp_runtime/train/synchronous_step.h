@@ -22,7 +22,7 @@ class SynchronousStep final : public TrainingStep {
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
   std::int64_t max_lead() const noexcept override { return 0; }
-  void settle() override {}
+  void settle() override;
   nlohmann::json finish() override { return nullptr; }
 
   torch::optim::Optimizer& optimizer() noexcept override { return *optimizer_; }
