@@ -260,6 +260,80 @@ TEST_F(Training, Bfloat16LearnsAlmostTheSame) {
   EXPECT_NEAR(half.evaluation.loss, full.evaluation.loss, 0.1);
 }
 
+TEST_F(Training, StepsAloneRunOverAsManyEpochsAsTheyTake) {
+  auto o = options(2);
+  o.epochs = 0;
+  o.steps = 60;  // of 25 in an epoch
+  o.report_directory = folder_ / "report";
+  const auto whole = run(2, o);
+  EXPECT_EQ(whole.step, 60);
+  EXPECT_EQ(whole.planned_steps, 60);
+  EXPECT_EQ(whole.report.at("epochs"), 3);
+  o.checkpoint.directory = folder_ / "checkpoints";
+  for (const int steps : {25, 40, 60}) {  // at the end of an epoch, within one, at the end of all
+    o.steps = steps;
+    EXPECT_EQ(run(2, o).step, steps);
+  }
+  o.steps = 85;
+  const auto resumed = run(2, o);
+  o.checkpoint.directory.clear();
+  EXPECT_EQ(resumed.parameters_crc32c, run(2, o).parameters_crc32c);
+  o.epochs = 2;
+  EXPECT_EQ(run(2, o).step, 50) << "whichever comes first";
+  o.epochs = 0;
+  o.steps = 0;
+  EXPECT_EQ(run(2, o).step, 25) << "one epoch if nothing is asked for";
+}
+
+TEST_F(Training, WithoutEvaluationDataThereIsNoEvaluation) {
+  data_.evaluation = nullptr;
+  auto o = options(2);
+  o.checkpoint.directory = folder_ / "checkpoints";
+  const auto result = run(2, o);
+  EXPECT_EQ(result.step, 50);
+  EXPECT_EQ(result.evaluation.targets, 0);
+  EXPECT_TRUE(result.report.at("final").at("eval_loss").is_null());
+  EXPECT_TRUE(result.report.at("final").at("eval_accuracy").is_null());
+  EXPECT_TRUE(fs::exists(result.checkpoint));
+  o.epochs = 3;
+  EXPECT_EQ(run(2, o).step, 75);
+  o.patience = 2;
+  EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("patience needs evaluations"));
+  o.patience = 0;
+  o.checkpoint.keep_best = true;
+  EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("leave out keep_best"));
+}
+
+std::string contents_of(const fs::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// The report of the run that trained is worth more than that of a process that did nothing.
+TEST_F(Training, AFinishedRunThatIsStartedAgainSaysSoAndKeepsItsReport) {
+  auto o = options(2);
+  o.checkpoint.directory = folder_ / "checkpoints";
+  o.report_directory = folder_ / "report";
+  const auto first = run(2, o);
+  EXPECT_EQ(first.taken, 50);
+  const auto report = contents_of(o.report_directory / "run.json");
+  const auto steps = contents_of(o.report_directory / "steps.csv");
+  ASSERT_FALSE(report.empty());
+  testing::internal::CaptureStdout();
+  const auto again = run(2, o);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              HasSubstr("nothing to do: the run has come to its end at step 50, and more epochs or "
+                        "steps go on from there: eval loss 0."));
+  EXPECT_EQ(again.taken, 0);
+  EXPECT_EQ(again.step, 50);
+  EXPECT_EQ(again.parameters_crc32c, first.parameters_crc32c);
+  EXPECT_DOUBLE_EQ(again.evaluation.loss, first.evaluation.loss);
+  EXPECT_TRUE(again.report.is_null());
+  EXPECT_TRUE(again.report_file.empty());
+  EXPECT_EQ(contents_of(o.report_directory / "run.json"), report);
+  EXPECT_EQ(contents_of(o.report_directory / "steps.csv"), steps);
+}
+
 // A checkpoint takes its parts from several ranks.
 TEST(TrainingState, IsNotCollectedFromRanksThatDiffer) {
   const auto error = error_of([] {
