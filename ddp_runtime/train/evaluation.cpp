@@ -1,6 +1,7 @@
 #include "ddp_runtime/train/evaluation.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -54,7 +55,7 @@ torch::Tensor mean_cross_entropy(const torch::Tensor& scores, const torch::Tenso
 
 Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward& forward,
                     const data::Dataset& data, std::int64_t samples, std::int64_t batch,
-                    amp::Precision precision) {
+                    amp::Precision precision, const LossFunction& loss) {
   const torch::NoGradGuard no_grad;
   broadcast_from_leader(group, named_buffers(module));
   const EvaluationMode evaluation_mode(module);
@@ -66,6 +67,13 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward
     std::iota(indices.begin(), indices.end(), first);
     const auto [inputs, targets] = data.get(indices);
     const amp::AutocastGuard autocast(torch::kCPU, precision);
+    if (loss) {
+      const auto n = static_cast<double>(indices.size());
+      sums[0] += n * loss(forward(inputs), targets).item<double>();
+      sums[1] = std::numeric_limits<double>::quiet_NaN();
+      sums[2] += n;
+      continue;
+    }
     const auto scores = rows(forward(inputs));
     const auto wanted = targets.flatten();
     sums[0] += cross_entropy(scores, wanted, CrossEntropyFuncOptions().reduction(torch::kSum))

@@ -15,13 +15,23 @@ namespace ddp::train {
 // inputs [n, ...] to scores [n, classes], or [n, context, classes] of a text.
 using Forward = std::function<torch::Tensor(const torch::Tensor& inputs)>;
 
+// Outputs and targets of a batch to one number, the mean over the batch.
+using LossFunction =
+    std::function<torch::Tensor(const torch::Tensor& outputs, const torch::Tensor& targets)>;
+
+// What is minimized. Without a loss it is mean_cross_entropy().
+struct Objective {
+  Forward forward;
+  LossFunction loss = {};
+};
+
 // In nats per target, in float32 whatever the scores are: scores [..., classes], targets [...].
 torch::Tensor mean_cross_entropy(const torch::Tensor& scores, const torch::Tensor& targets);
 
 struct Evaluation {
-  double loss = 0;      // mean cross-entropy in nats per target
-  double accuracy = 0;  // share of targets with the highest score
-  std::int64_t targets = 0;
+  double loss = 0;      // mean cross-entropy in nats per target, or the mean of the own loss
+  double accuracy = 0;  // share of targets with the highest score; NaN with a loss of one's own
+  std::int64_t targets = 0;  // with a loss of one's own: samples
 };
 
 // Collective: every rank evaluates its share of the first `samples` of `data`, all get the result
@@ -31,6 +41,6 @@ struct Evaluation {
 // Throws UsageError if there are no targets.
 Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward& forward,
                     const data::Dataset& data, std::int64_t samples, std::int64_t batch,
-                    amp::Precision precision);
+                    amp::Precision precision, const LossFunction& loss = {});
 
 }  // namespace ddp::train

@@ -67,9 +67,11 @@ void require_report_directory(comm::Group& group, const std::filesystem::path& d
   if (!problem.empty()) throw UsageError(problem);
 }
 
+// A loss of the user's own has no accuracy.
 std::string evaluation_text(const Evaluation& evaluation, const char* between) {
-  return fmt::format("eval loss {:.4f}{}accuracy {:.4f}", evaluation.loss, between,
-                     evaluation.accuracy);
+  auto text = fmt::format("eval loss {:.4f}", evaluation.loss);
+  if (std::isnan(evaluation.accuracy)) return text;
+  return text + fmt::format("{}accuracy {:.4f}", between, evaluation.accuracy);
 }
 
 // What is chosen by evaluations needs some.
@@ -97,7 +99,8 @@ Trainer::Trainer(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
       options_(std::move(options)),
-      step_(make_training_step(group, task_.module, task_.forward, options_, recorder_)),
+      objective_{task_.forward, task_.loss},
+      step_(make_training_step(group, task_.module, objective_, options_, recorder_)),
       learning_rate_(learning_rate_of(options_, group.size())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
       state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state),
@@ -317,7 +320,7 @@ void Trainer::evaluate_now() {
   const std::int64_t samples =
       options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
   evaluation_ = evaluate(group_, task_.module, task_.forward, data, samples, options_.batch,
-                         options_.precision);
+                         options_.precision, task_.loss);
 }
 
 // What there is to say on any way out.

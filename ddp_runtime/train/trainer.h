@@ -35,7 +35,10 @@ struct TrainTask {
   Forward forward;
   data::DataPair data;
   UserState user_state = {};  // goes into checkpoints beside the model and the optimiser
-};
+  // What forward's outputs and the targets make, to be minimized: one number, the mean over the
+  // batch. None: the mean cross-entropy, for scores of classes. Runs under autocast as forward
+  // does.
+  LossFunction loss = {};
 };
 
 struct RunResult {
@@ -94,6 +97,7 @@ class Trainer {
   TrainTask task_;
   TrainOptions options_;
   profile::StepRecorder recorder_;
+  Objective objective_;
   std::unique_ptr<TrainingStep> step_;
   LearningRate learning_rate_;
   data::DistributedSampler sampler_;

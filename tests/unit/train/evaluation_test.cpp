@@ -92,8 +92,8 @@ TEST(SynchronousStep, SettlesTheStatisticsOfBatchNorm) {
   comm::run_ranks(2, [&](comm::Group& group) {
     Normalized net;
     profile::StepRecorder recorder;
-    const Forward forward = [&](const torch::Tensor& x) { return net->forward(x); };
-    const auto step = make_training_step(group, *net, forward, {}, recorder);
+    const Objective objective{[&](const torch::Tensor& x) { return net->forward(x); }};
+    const auto step = make_training_step(group, *net, objective, {}, recorder);
     net->norm->running_mean.fill_(2.0 + group.rank());
     step->settle();
     EXPECT_TRUE(net->norm->running_mean.eq(2).all().item<bool>()) << group.rank();

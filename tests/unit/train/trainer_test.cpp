@@ -12,6 +12,7 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_folder.h"
@@ -332,6 +333,53 @@ TEST_F(Training, AFinishedRunThatIsStartedAgainSaysSoAndKeepsItsReport) {
   EXPECT_TRUE(again.report_file.empty());
   EXPECT_EQ(contents_of(o.report_directory / "run.json"), report);
   EXPECT_EQ(contents_of(o.report_directory / "steps.csv"), steps);
+}
+
+// An autoencoder: what comes out is compared with what went in, and classes play no part.
+TEST_F(Training, MinimizesALossOfTheUsersOwn) {
+  const auto inputs = torch::arange(64 * 6, torch::kFloat32).view({64, 6}).sin();
+  const auto samples = std::make_shared<data::TensorDataset>(inputs, torch::arange(64), 0);
+  const auto train = [&](int ranks, int steps, const LossFunction& loss) {
+    RunResult result;
+    comm::run_ranks(ranks, [&](comm::Group& group) {
+      torch::nn::Linear net(6, 6);
+      {
+        const torch::NoGradGuard no_grad;
+        net->weight.fill_(0.1);
+        net->bias.zero_();
+      }
+      TrainOptions o;
+      o.batch = 16 / ranks;
+      o.steps = steps;
+      Trainer trainer(group,
+                      {.program = "test",
+                       .command = "test",
+                       .model_name = "autoencoder",
+                       .module = *net,
+                       .forward = [&](const torch::Tensor& x) { return (net(x) - x).pow(2); },
+                       .data = {"waves", samples, samples},
+                       .loss = loss},
+                      o);
+      const auto mine = trainer.fit();
+      if (group.rank() == 0) result = mine;
+    });
+    return result;
+  };
+  const LossFunction mean = [](const torch::Tensor& outputs, const torch::Tensor&) {
+    return outputs.mean();
+  };
+  const auto early = train(1, 1, mean);
+  const auto late = train(1, 40, mean);
+  EXPECT_LT(late.evaluation.loss, 0.5 * early.evaluation.loss);
+  EXPECT_EQ(late.evaluation.targets, 64);
+  EXPECT_TRUE(late.report.at("final").at("eval_accuracy").dump() == "null");
+  EXPECT_NEAR(train(2, 40, mean).evaluation.loss, late.evaluation.loss, 1e-5);
+  EXPECT_THAT(
+      error_of([&] {
+        train(2, 1, [](const torch::Tensor& outputs, const torch::Tensor&) { return outputs; });
+      }),
+      HasSubstr(
+          "the loss must be one number, the mean over the batch, not a tensor of shape [8, 6]"));
 }
 
 // A checkpoint takes its parts from several ranks.
