@@ -45,7 +45,7 @@ class Dataset {
 struct DataPair {
   std::string name;  // as in the specification: "digits", "mnist:/data"
   std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> evaluation;
+  std::shared_ptr<const Dataset> evaluation;  // null: nothing is evaluated
 };
 
 }  // namespace ddp::data

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -59,11 +60,11 @@ constexpr const char* kExamples = R"(Examples:
 void add_training_options(CLI::App& app, CommandLine& c) {
   auto& t = c.train;
   app.option_defaults()->group("Training");
-  app.add_option("--epochs", t.epochs, "Passes over the data")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
+  app.add_option("--epochs", t.epochs,
+                 "Passes over the data [as many as --steps take; one without --steps]")
+      ->check(ddp::tools::positive());
   app.add_option("--steps", t.steps,
-                 "Stop after this many optimiser steps; 0: only --epochs counts")
+                 "Stop after this many optimizer steps; 0: only --epochs counts")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_option("--batch", t.batch, "Samples per rank and micro-batch")
@@ -343,12 +344,21 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   if (!world.is_leader()) return exit_code;
   if (!result.interrupted.empty()) {
     print_interrupted(result);
+  } else if (result.taken == 0) {
+    return exit_code;  // the trainer has said so
   } else if (c.train.dry_run) {
     print_dry_run(result);
   } else {
     print_end(result);
   }
   return exit_code;
+}
+
+// Before anything can fail, so that there is a place for failure.json. Whether it could be made is
+// for the trainer to say, to all ranks.
+void make_report_directory(const std::filesystem::path& directory, bool is_leader) {
+  std::error_code ignored;
+  if (is_leader) std::filesystem::create_directories(directory, ignored);
 }
 
 }  // namespace
@@ -383,6 +393,7 @@ int main(int argc, char** argv) {
     world_options.failure_dump = c.failure_dump;
     if (c.failure_dump.empty() && !c.train.report_directory.empty()) {
       world_options.failure_dump = c.train.report_directory / "failure.json";
+      make_report_directory(c.train.report_directory, speaks);
     }
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);

@@ -45,11 +45,11 @@ StaleSynchronousOptions stale_options(const TrainOptions& o) {
 }  // namespace
 
 AsynchronousStep::AsynchronousStep(comm::Group& group, torch::nn::Module& module,
-                                   const Forward& forward, const TrainOptions& options,
+                                   const Objective& objective, const TrainOptions& options,
                                    profile::StepRecorder& recorder)
     : group_(group),
       module_(module),
-      forward_(forward),
+      objective_(objective),
       options_(require_possible(options)),
       recorder_(recorder),
       optimizer_(make_optimizer(module, options.optimizer)),
@@ -86,7 +86,7 @@ StepOutcome AsynchronousStep::run(data::Prefetcher& batches, double learning_rat
 }
 
 double AsynchronousStep::run_micro_batch(data::Prefetcher& batches) {
-  const auto loss = forward_loss(batches, forward_, options_.precision, recorder_);
+  const auto loss = forward_loss(batches, objective_, options_.precision, recorder_);
   const auto span = recorder_.measure(Phase::backward);
   replica_.backward(loss.tensor, static_cast<int>(options_.micro_batches));
   return loss.value;

@@ -17,7 +17,7 @@ namespace ddp::train {
 class AsynchronousStep final : public TrainingStep {
  public:
   // See make_training_step(). options.staleness is set.
-  AsynchronousStep(comm::Group& group, torch::nn::Module& module, const Forward& forward,
+  AsynchronousStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
                    const TrainOptions& options, profile::StepRecorder& recorder);
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
@@ -40,7 +40,7 @@ class AsynchronousStep final : public TrainingStep {
 
   comm::Group& group_;
   torch::nn::Module& module_;
-  const Forward& forward_;
+  const Objective& objective_;
   TrainOptions options_;
   profile::StepRecorder& recorder_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;

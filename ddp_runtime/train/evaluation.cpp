@@ -1,16 +1,46 @@
 #include "ddp_runtime/train/evaluation.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
+#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/data/sampler.h"
+#include "ddp_runtime/parallel/each_module.h"
+#include "ddp_runtime/parallel/replica.h"
 
 namespace ddp::train {
 namespace {
 
 using torch::nn::functional::cross_entropy;
 using torch::nn::functional::CrossEntropyFuncOptions;
+
+// Puts the module and all that are in it into evaluation mode while it lives. Afterwards each is in
+// the mode it was in: frozen batch normalization stays frozen.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(torch::nn::Module& module) : module_(module) {
+    for_each_module(module_, [&](const std::string&, torch::nn::Module& part) {
+      was_training_.push_back(part.is_training());
+    });
+    module_.eval();
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+  // From the outside in, since train() sets those within as well.
+  ~EvaluationMode() {
+    auto was = was_training_.begin();
+    for_each_module(module_, [&](const std::string&, torch::nn::Module& part) {
+      part.train(was != was_training_.end() && *was++);
+    });
+  }
+
+ private:
+  torch::nn::Module& module_;
+  std::vector<bool> was_training_;
+};
 
 // One row of scores per target.
 torch::Tensor rows(const torch::Tensor& scores) {
@@ -25,9 +55,10 @@ torch::Tensor mean_cross_entropy(const torch::Tensor& scores, const torch::Tenso
 
 Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward& forward,
                     const data::Dataset& data, std::int64_t samples, std::int64_t batch,
-                    amp::Precision precision) {
+                    amp::Precision precision, const LossFunction& loss) {
   const torch::NoGradGuard no_grad;
-  module.eval();
+  broadcast_from_leader(group, named_buffers(module));
+  const EvaluationMode evaluation_mode(module);
   std::vector<double> sums(3);  // loss, correct, targets
   const auto share = data::evaluation_share(samples, group.rank(), group.size());
   for (std::int64_t first = share.first; first < share.last; first += batch) {
@@ -36,6 +67,13 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward
     std::iota(indices.begin(), indices.end(), first);
     const auto [inputs, targets] = data.get(indices);
     const amp::AutocastGuard autocast(torch::kCPU, precision);
+    if (loss) {
+      const auto n = static_cast<double>(indices.size());
+      sums[0] += n * loss(forward(inputs), targets).item<double>();
+      sums[1] = std::numeric_limits<double>::quiet_NaN();
+      sums[2] += n;
+      continue;
+    }
     const auto scores = rows(forward(inputs));
     const auto wanted = targets.flatten();
     sums[0] += cross_entropy(scores, wanted, CrossEntropyFuncOptions().reduction(torch::kSum))
@@ -43,8 +81,10 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward
     sums[1] += scores.argmax(1).eq(wanted).sum().item<double>();
     sums[2] += static_cast<double>(wanted.numel());
   }
-  module.train();
   group.all_reduce(comm::buffer_of(std::span(sums)), comm::ReduceOp::sum, "evaluation").wait();
+  if (sums[2] == 0) {
+    throw UsageError("there is nothing to evaluate: the evaluation data holds no targets");
+  }
   return {sums[0] / sums[2], sums[1] / sums[2], static_cast<std::int64_t>(sums[2])};
 }
 

@@ -1,8 +1,13 @@
 #include "ddp_runtime/train/forward_pass.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ddp_runtime/comm/errors.h"
+
 namespace ddp::train {
 
-MicroBatchLoss forward_loss(data::Prefetcher& batches, const Forward& forward,
+MicroBatchLoss forward_loss(data::Prefetcher& batches, const Objective& objective,
                             amp::Precision precision, profile::StepRecorder& recorder) {
   data::Batch batch;
   {
@@ -12,7 +17,14 @@ MicroBatchLoss forward_loss(data::Prefetcher& batches, const Forward& forward,
   const auto span = recorder.measure(profile::Phase::forward);
   const amp::AutocastGuard autocast(torch::kCPU, precision);
   MicroBatchLoss loss;
-  loss.tensor = mean_cross_entropy(forward(batch.inputs), batch.targets);
+  const auto outputs = objective.forward(batch.inputs);
+  loss.tensor = objective.loss ? objective.loss(outputs, batch.targets)
+                               : mean_cross_entropy(outputs, batch.targets);
+  if (loss.tensor.numel() != 1) {
+    throw UsageError(fmt::format(
+        "the loss must be one number, the mean over the batch, not a tensor of shape [{}]",
+        fmt::join(loss.tensor.sizes(), ", ")));
+  }
   loss.value = loss.tensor.item<double>();
   return loss;
 }

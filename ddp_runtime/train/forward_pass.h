@@ -14,11 +14,12 @@ namespace ddp::train {
 
 struct MicroBatchLoss {
   torch::Tensor tensor;  // for backward
-  double value = 0;      // mean cross-entropy in nats per target
+  double value = 0;
 };
 
-// Takes the next micro-batch from `batches` and runs `forward` on it; records both times.
-MicroBatchLoss forward_loss(data::Prefetcher& batches, const Forward& forward,
+// Takes the next micro-batch from `batches` and runs forward and loss on it; records both times.
+// Throws UsageError if the loss is not one number.
+MicroBatchLoss forward_loss(data::Prefetcher& batches, const Objective& objective,
                             amp::Precision precision, profile::StepRecorder& recorder);
 
 // Copies of the module's buffers, and back: what forward did to running means can be undone. No

@@ -41,6 +41,9 @@ void append_adam(torch::optim::Optimizer& optimizer, const NamedTensor& p,
   if (state == nullptr) return;
   out.push_back({p.name + "/exp_avg", state->exp_avg()});
   out.push_back({p.name + "/exp_avg_sq", state->exp_avg_sq()});
+  if (state->max_exp_avg_sq().defined()) {  // with AMSGrad
+    out.push_back({p.name + "/max_exp_avg_sq", state->max_exp_avg_sq()});
+  }
   out.push_back({p.name + "/step", torch::scalar_tensor(state->step(), torch::kInt64)});
 }
 
@@ -63,6 +66,8 @@ torch::Tensor allocate_adam(torch::optim::Optimizer& optimizer, const torch::Ten
     state.exp_avg(buffer);
   } else if (field == "exp_avg_sq") {
     state.exp_avg_sq(buffer);
+  } else if (field == "max_exp_avg_sq") {
+    state.max_exp_avg_sq(buffer);
   } else {
     return {};
   }

@@ -19,8 +19,8 @@ class OptimizerState {
   OptimizerState(torch::optim::Optimizer& optimizer, std::vector<NamedTensor> parameters);
 
   // What there is: "<parameter>/momentum_buffer" for SGD; "/exp_avg", "/exp_avg_sq" and "/step"
-  // (an int64 scalar) for Adam and AdamW. Nothing before the first step. The tensors share the
-  // optimiser's memory, except for the steps, which are copies.
+  // (an int64 scalar) for Adam and AdamW, with AMSGrad also "/max_exp_avg_sq". Nothing before the
+  // first step. The tensors share the optimiser's memory, except for the steps, which are copies.
   std::vector<NamedTensor> tensors() const;
 
   // Makes state for exactly these names and returns tensors to be filled, in the same order. Throws

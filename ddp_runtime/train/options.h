@@ -43,7 +43,7 @@ struct TrainOptions {
   // Asynchronous: so many steps may a rank be ahead of the slowest one. Nothing: synchronous. See
   // docs/async.md.
   std::optional<std::int64_t> staleness;
-  std::int64_t epochs = 1;
+  std::int64_t epochs = 0;         // 0: as many as `steps` take, or one
   std::int64_t steps = 0;          // of all epochs together; 0: no limit
   std::int64_t batch = 64;         // samples of one micro-batch on one rank
   std::int64_t micro_batches = 1;  // per optimiser step

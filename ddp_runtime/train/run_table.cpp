@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace ddp::train {
 namespace {
 
@@ -18,8 +20,14 @@ std::string batch(const RunHeader& header, const TrainOptions& o) {
 
 std::string length(const RunHeader& header, const TrainOptions& o) {
   const std::int64_t steps = header.training_samples / (o.batch * o.micro_batches * header.ranks);
-  auto text = fmt::format("{} of {}", plural(o.epochs, "epoch"), plural(steps, "step"));
-  if (o.steps > 0) text += fmt::format(", at most {}", plural(o.steps, "step"));
+  const auto epoch = plural(steps, "step");
+  std::string text;
+  if (o.epochs == 0 && o.steps > 0) {
+    text = fmt::format("{}, epochs of {}", plural(o.steps, "step"), epoch);
+  } else {
+    text = fmt::format("{} of {}", plural(std::max<std::int64_t>(1, o.epochs), "epoch"), epoch);
+    if (o.steps > 0) text += fmt::format(", at most {}", plural(o.steps, "step"));
+  }
   if (o.patience > 0) {
     text += fmt::format(", until {} bring no better evaluation", plural(o.patience, "epoch"));
   }
@@ -91,9 +99,10 @@ std::string run_table(const RunHeader& header, const TrainOptions& o) {
     table += fmt::format("  {:<14} {}\n", name, value);
   };
   row("model", fmt::format("{}, {} parameters", header.model, with_commas(header.parameters)));
-  row("data", fmt::format("{}, {} for training, {} for evaluation", header.data,
-                          plural(header.training_samples, "sample"),
-                          with_commas(header.evaluation_samples)));
+  row("data",
+      fmt::format("{}, {} for training, {} for evaluation", header.data,
+                  plural(header.training_samples, "sample"),
+                  header.evaluation_samples > 0 ? with_commas(header.evaluation_samples) : "none"));
   row("ranks", fmt::format("{} over {}, {} each", header.ranks, header.backend,
                            plural(header.threads, "thread")));
   row("batch", batch(header, o));

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/forward_pass.h"
 #include "ddp_runtime/train/optimizer.h"
 
@@ -37,11 +38,11 @@ std::int64_t with_scale(std::int64_t tag, const std::optional<amp::GradScaler>& 
 }  // namespace
 
 SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
-                                 const Forward& forward, const TrainOptions& options,
+                                 const Objective& objective, const TrainOptions& options,
                                  profile::StepRecorder& recorder)
     : group_(group),
       module_(module),
-      forward_(forward),
+      objective_(objective),
       options_(options),
       recorder_(recorder),
       replica_(module, group, parallel_options(options)),
@@ -69,8 +70,14 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
   return outcome;
 }
 
+// Parameters are the same on all ranks. Statistics of BatchNorm are not: each rank's forward has
+// moved its own since the step began.
+void SynchronousStep::settle() {
+  broadcast_from_leader(group_, named_buffers(module_));
+}
+
 double SynchronousStep::run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last) {
-  const auto loss = forward_loss(batches, forward_, options_.precision, recorder_);
+  const auto loss = forward_loss(batches, objective_, options_.precision, recorder_);
   finite_ = finite_ && std::isfinite(loss.value);
   if (watch_ && last) watch_->ask(finite_);
   step.backward(scaler_ ? scaler_->scale_loss(loss.tensor) : loss.tensor);

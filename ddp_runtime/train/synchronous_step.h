@@ -17,12 +17,12 @@ namespace ddp::train {
 class SynchronousStep final : public TrainingStep {
  public:
   // See make_training_step().
-  SynchronousStep(comm::Group& group, torch::nn::Module& module, const Forward& forward,
+  SynchronousStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
                   const TrainOptions& options, profile::StepRecorder& recorder);
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
   std::int64_t max_lead() const noexcept override { return 0; }
-  void settle() override {}
+  void settle() override;
   nlohmann::json finish() override { return nullptr; }
 
   torch::optim::Optimizer& optimizer() noexcept override { return *optimizer_; }
@@ -36,7 +36,7 @@ class SynchronousStep final : public TrainingStep {
 
   comm::Group& group_;
   torch::nn::Module& module_;
-  const Forward& forward_;
+  const Objective& objective_;
   TrainOptions options_;
   profile::StepRecorder& recorder_;
   DistributedDataParallel replica_;

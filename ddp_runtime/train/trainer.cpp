@@ -66,17 +66,45 @@ void require_report_directory(comm::Group& group, const std::filesystem::path& d
   if (!problem.empty()) throw UsageError(problem);
 }
 
+// A loss of the user's own has no accuracy.
+std::string evaluation_text(const Evaluation& evaluation, const char* between) {
+  auto text = fmt::format("eval loss {:.4f}", evaluation.loss);
+  if (std::isnan(evaluation.accuracy)) return text;
+  return text + fmt::format("{}accuracy {:.4f}", between, evaluation.accuracy);
+}
+
+// What is chosen by evaluations needs some.
+void require_evaluation(const TrainTask& task, const TrainOptions& options) {
+  const auto* const data = task.data.evaluation.get();
+  if (data != nullptr && data->size() > 0) return;
+  if (data != nullptr) {
+    throw UsageError(
+        "the evaluation data holds no samples; to train without evaluation, leave it out "
+        "(nullptr)");
+  }
+  const char* const what = options.patience > 0           ? "patience"
+                           : options.checkpoint.keep_best ? "keep_best"
+                                                          : nullptr;
+  if (what == nullptr) return;
+  throw UsageError(fmt::format(
+      "{0} needs evaluations, and the DataPair has no evaluation data; give it some, or leave out "
+      "{0}",
+      what));
+}
+
 }  // namespace
 
 Trainer::Trainer(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
       options_(std::move(options)),
-      step_(make_training_step(group, task_.module, task_.forward, options_, recorder_)),
+      objective_{task_.forward, task_.loss},
+      step_(make_training_step(group, task_.module, objective_, options_, recorder_)),
       learning_rate_(learning_rate_of(options_, group.size())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
       state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state),
       checkpointer_(group, state_, options_.checkpoint, describe(task_, options_, sampler_)) {
+  require_evaluation(task_, options_);
   require_report_directory(group_, options_.report_directory);
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));
 }
@@ -85,11 +113,23 @@ bool Trainer::epoch_done() const {
   return position_.consumed + sampler_.layout().global_batch() > task_.data.train->size();
 }
 
+// As asked for, or as many as the steps that were asked for take from where the run stands.
+std::int64_t Trainer::epochs_of_run() const {
+  if (options_.epochs > 0 || options_.steps == 0) return std::max<std::int64_t>(1, options_.epochs);
+  const std::int64_t batch = sampler_.layout().global_batch();
+  const std::int64_t size = task_.data.train->size();
+  const std::int64_t in_an_epoch = size / batch;
+  const std::int64_t in_this_one = (size - position_.consumed) / batch;
+  const std::int64_t beyond =
+      std::max<std::int64_t>(0, options_.steps - position_.step - in_this_one);
+  return position_.epoch + 1 + (beyond + in_an_epoch - 1) / in_an_epoch;
+}
+
 // Counted from where the run stands, since a resumed run may have another global batch.
 std::int64_t Trainer::planned_steps() const {
   const std::int64_t batch = sampler_.layout().global_batch();
   const std::int64_t size = task_.data.train->size();
-  const std::int64_t epochs_left = options_.epochs - position_.epoch;
+  const std::int64_t epochs_left = epochs_ - position_.epoch;
   if (epochs_left <= 0) return position_.step;
   const std::int64_t planned =
       position_.step + (size - position_.consumed) / batch + (epochs_left - 1) * (size / batch);
@@ -134,8 +174,8 @@ void Trainer::end_agreement(bool last_of_epoch) {
 }
 
 bool Trainer::goes_on() const {
-  return interrupted_.empty() && position_.epoch < options_.epochs &&
-         position_.step < last_step() && !position_.best.exhausted(options_.patience);
+  return interrupted_.empty() && position_.epoch < epochs_ && position_.step < last_step() &&
+         !position_.best.exhausted(options_.patience);
 }
 
 RunResult Trainer::fit() {
@@ -145,11 +185,13 @@ RunResult Trainer::fit() {
     if (group_.rank() == 0) boundary_->set_deadline(job_deadline());
   }
   if (!options_.dry_run) resume();
+  epochs_ = epochs_of_run();
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_);
   reporter_ = make_reporter();
   try {
+    if (!goes_on()) return finish_without_steps();
     while (goes_on()) run_epoch();
     return interrupted_.empty() ? finish() : finish_interrupted();
   } catch (const std::exception& error) {
@@ -165,7 +207,7 @@ std::unique_ptr<RunReporter> Trainer::make_reporter() {
                  task_.data.name,
                  models::parameter_count(task_.module),
                  sampler_.layout().global_batch(),
-                 options_.epochs,
+                 epochs_,
                  started_unix_,
                  torch::get_num_threads()};
   ReportTarget target{options_.dry_run ? std::filesystem::path() : options_.report_directory,
@@ -269,7 +311,7 @@ void Trainer::reduce_losses() {
 }
 
 ProgressPoint Trainer::progress_point() const {
-  ProgressPoint point{position_.epoch, options_.epochs, position_.step, planned_steps()};
+  ProgressPoint point{position_.epoch, epochs_, position_.step, planned_steps()};
   const auto& steps = recorder_.steps();
   if (steps.empty()) return point;
   const std::size_t recent = std::min(steps.size(), kRecentSteps);
@@ -285,12 +327,11 @@ ProgressPoint Trainer::progress_point() const {
 void Trainer::end_epoch() {
   reduce_losses();
   evaluate_now();
-  progress_->log(
-      fmt::format("epoch {}/{}  step {}  train loss {:.4f}  eval loss {:.4f}  accuracy {:.4f}  "
-                  "{:.0f} samples/s",
-                  position_.epoch + 1, options_.epochs, position_.step, epoch_loss_,
-                  evaluation_.loss, evaluation_.accuracy, progress_point().samples_per_second));
-  const bool best = position_.best.record(evaluation_.loss);
+  progress_->log(fmt::format("epoch {}/{}  step {}  train loss {:.4f}{}  {:.0f} samples/s",
+                             position_.epoch + 1, epochs_, position_.step, epoch_loss_,
+                             evaluates() ? "  " + evaluation_text(evaluation_, "  ") : "",
+                             progress_point().samples_per_second));
+  const bool best = evaluates() && position_.best.record(evaluation_.loss);
   position_.begin_epoch(position_.epoch + 1);
   if (saves()) {
     if (best) {
@@ -313,14 +354,28 @@ void Trainer::save_after_step() {
 void Trainer::evaluate_now() {
   if (evaluated_step_ == position_.step) return;
   step_->settle();
+  evaluated_step_ = position_.step;
+  if (!evaluates()) return;
   const auto span = reporter_->measure(RunReporter::WallPart::evaluation);
   group_.activity().set_phase(fmt::format("evaluation after step {}", position_.step));
   const auto& data = *task_.data.evaluation;
   const std::int64_t samples =
       options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
   evaluation_ = evaluate(group_, task_.module, task_.forward, data, samples, options_.batch,
-                         options_.precision);
-  evaluated_step_ = position_.step;
+                         options_.precision, task_.loss);
+}
+
+// What there is to say on any way out.
+RunResult Trainer::result_so_far() const {
+  RunResult result;
+  result.step = position_.step;
+  result.taken = position_.step - first_step_;
+  result.evaluation = evaluation_;
+  result.train_loss = epoch_loss_;
+  result.planned_steps = learning_rate_.total_steps;
+  result.checkpoint = checkpointer_.newest();
+  result.best_checkpoint = checkpointer_.best();
+  return result;
 }
 
 // The next run evaluates and reports; of this one's time there may be little left.
@@ -334,16 +389,34 @@ RunResult Trainer::finish_interrupted() {
   }
   progress_.reset();
   reporter_->take_rows(losses_, reduced_losses_);
-  RunResult result;
-  result.report =
+  auto interrupted = result_so_far();
+  interrupted.interrupted = interrupted_;
+  interrupted.evaluation = {};  // that of an earlier step, if any
+  interrupted.report =
       reporter_->finish(outcome_so_far(), RunReporter::Ending::interrupted, interrupted_);
-  result.report_file = reporter_->file();
-  result.step = position_.step;
-  result.train_loss = epoch_loss_;
-  result.planned_steps = learning_rate_.total_steps;
-  result.interrupted = interrupted_;
-  result.checkpoint = checkpointer_.newest();
-  return result;
+  interrupted.report_file = reporter_->file();
+  return interrupted;
+}
+
+// The run that was resumed had come to its end. What it reported is worth more than what could be
+// reported of this process.
+RunResult Trainer::finish_without_steps() {
+  evaluate_now();
+  auto ended = result_so_far();
+  ended.stopped_early = position_.best.exhausted(options_.patience);
+  ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));
+  const auto why =
+      ended.stopped_early
+          ? fmt::format("stopped early at step {}, and a longer patience goes on", position_.step)
+          : fmt::format("has come to its end at step {}, and more epochs or steps go on",
+                        position_.step);
+  progress_->log(
+      fmt::format("nothing to do: the run {} from there: {}parameters 0x{:08x}", why,
+                  evaluates() ? evaluation_text(evaluation_, ", ") + ", " : std::string(),
+                  ended.parameters_crc32c));
+  progress_.reset();
+  step_->finish();
+  return ended;
 }
 
 RunResult Trainer::finish() {
@@ -355,33 +428,25 @@ RunResult Trainer::finish() {
     const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
     checkpointer_.settle();
   }
-  const bool gave_up = position_.best.exhausted(options_.patience);
-  if (gave_up) {
+  auto ended = result_so_far();
+  ended.stopped_early = position_.best.exhausted(options_.patience);
+  if (ended.stopped_early) {
     progress_->log(fmt::format("stopped early: no better evaluation than {:.4f} for {} epochs",
                                position_.best.loss.value_or(0), position_.best.epochs_since));
   }
   progress_.reset();
+  ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));
 
-  const auto crc = parameters_crc32c(named_parameters(task_.module));
   auto outcome = outcome_so_far();
-  outcome.evaluation = evaluation_;
-  outcome.parameters_crc32c = crc;
+  if (evaluates()) outcome.evaluation = evaluation_;
+  outcome.parameters_crc32c = ended.parameters_crc32c;
   nlohmann::json more;
   const auto asynchronous = step_->finish();
   if (!asynchronous.is_null()) more = {{"asynchronous", asynchronous}};
   reporter_->take_rows(losses_, reduced_losses_);
-  RunResult result;
-  result.step = position_.step;
-  result.evaluation = evaluation_;
-  result.train_loss = epoch_loss_;
-  result.parameters_crc32c = crc;
-  result.planned_steps = learning_rate_.total_steps;
-  result.stopped_early = gave_up;
-  result.checkpoint = checkpointer_.newest();
-  result.best_checkpoint = checkpointer_.best();
-  result.report = reporter_->finish(outcome, RunReporter::Ending::finished, "", more);
-  result.report_file = reporter_->file();
-  return result;
+  ended.report = reporter_->finish(outcome, RunReporter::Ending::finished, "", more);
+  ended.report_file = reporter_->file();
+  return ended;
 }
 
 }  // namespace ddp::train

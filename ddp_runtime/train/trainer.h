@@ -35,11 +35,16 @@ struct TrainTask {
   Forward forward;
   data::DataPair data;
   UserState user_state = {};  // goes into checkpoints beside the model and the optimiser
+  // What forward's outputs and the targets make, to be minimized: one number, the mean over the
+  // batch. None: the mean cross-entropy, for scores of classes. Runs under autocast as forward
+  // does.
+  LossFunction loss = {};
 };
 
 struct RunResult {
-  std::int64_t step = 0;  // optimiser steps since the very start
-  Evaluation evaluation;
+  std::int64_t step = 0;   // optimiser steps since the very start
+  std::int64_t taken = 0;  // of those, by this process; 0: the run had come to its end before
+  Evaluation evaluation;   // of 0 targets: there was none
   double train_loss = 0;
   std::uint32_t parameters_crc32c = 0;
   std::int64_t planned_steps = 0;  // of the whole run, had it not stopped early or been a dry one
@@ -51,7 +56,7 @@ struct RunResult {
   std::filesystem::path checkpoint;       // the newest; empty if none
   std::filesystem::path best_checkpoint;  // with keep_best, if this process found a better one
   std::filesystem::path report_file;      // run.json; empty if this process wrote none
-  nlohmann::json report;                  // its contents
+  nlohmann::json report;                  // its contents; null if no step was taken
 };
 
 class Trainer {
@@ -59,7 +64,8 @@ class Trainer {
   // Collective. Throws UsageError or RuntimeError, on all ranks, before anything is trained.
   Trainer(comm::Group& group, TrainTask task, TrainOptions options);
 
-  // Collective. Resumes if there is something to resume, trains to the end, evaluates.
+  // Collective. Resumes if there is something to resume, trains to the end, evaluates. Where the
+  // run that is resumed had come to its end, it says so, evaluates, and leaves the report as it is.
   RunResult fit();
 
  private:
@@ -75,6 +81,10 @@ class Trainer {
   std::unique_ptr<RunReporter> make_reporter();
   RunOutcome outcome_so_far() const;
   void keep_report();
+  RunResult finish_without_steps();
+  RunResult result_so_far() const;
+  bool evaluates() const noexcept { return task_.data.evaluation != nullptr; }
+  std::int64_t epochs_of_run() const;
   bool epoch_done() const;
   bool saves() const;
   void begin_agreement();
@@ -89,6 +99,7 @@ class Trainer {
   TrainTask task_;
   TrainOptions options_;
   profile::StepRecorder recorder_;
+  Objective objective_;
   std::unique_ptr<TrainingStep> step_;
   LearningRate learning_rate_;
   data::DistributedSampler sampler_;
@@ -102,6 +113,7 @@ class Trainer {
   std::unique_ptr<RunReporter> reporter_;
 
   Position position_;
+  std::int64_t epochs_ = 0;      // of the whole run
   std::int64_t first_step_ = 0;  // where this process began
   double epoch_loss_ = 0;        // of the current or last epoch, over all ranks
   std::vector<StepLoss> losses_;

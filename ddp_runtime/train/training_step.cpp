@@ -15,13 +15,13 @@ OnNan parse_on_nan(const std::string& name) {
 }
 
 std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
-                                                 const Forward& forward,
+                                                 const Objective& objective,
                                                  const TrainOptions& options,
                                                  profile::StepRecorder& recorder) {
   if (options.staleness) {
-    return std::make_unique<AsynchronousStep>(group, module, forward, options, recorder);
+    return std::make_unique<AsynchronousStep>(group, module, objective, options, recorder);
   }
-  return std::make_unique<SynchronousStep>(group, module, forward, options, recorder);
+  return std::make_unique<SynchronousStep>(group, module, objective, options, recorder);
 }
 
 }  // namespace ddp::train

@@ -54,7 +54,7 @@ class TrainingStep {
 // Collective. Throws UsageError or RuntimeError, on all ranks, if options or models do not fit. All
 // but the options must outlive the step.
 std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
-                                                 const Forward& forward,
+                                                 const Objective& objective,
                                                  const TrainOptions& options,
                                                  profile::StepRecorder& recorder);
 

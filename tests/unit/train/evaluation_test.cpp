@@ -1,12 +1,19 @@
 #include "ddp_runtime/train/evaluation.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <stdexcept>
 
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/tensor_dataset.h"
+#include "ddp_runtime/train/training_step.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::train {
 namespace {
+
+using testing::HasSubstr;
 
 // The scores are the inputs, so that loss and accuracy are known: samples 0 to 6, class i % 3; the
 // first four are scored right with a margin of ln 2 ... and the others wrong.
@@ -33,6 +40,110 @@ TEST(Evaluate, IsTheMeanOverAllSamplesForAnyNumberOfRanks) {
       EXPECT_TRUE(unused->is_training()) << "evaluation leaves the module in training mode";
     });
   }
+}
+
+// A head behind batch normalization, whose statistics each rank moves by itself while it trains.
+struct NormalizedImpl : torch::nn::Module {
+  NormalizedImpl() {
+    register_module("norm", norm);
+    register_module("head", head);
+    const torch::NoGradGuard no_grad;
+    head->weight.copy_(torch::eye(3));
+    head->bias.zero_();
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return head(norm(x)); }
+  torch::nn::BatchNorm1d norm{3};
+  torch::nn::Linear head{3, 3};
+};
+TORCH_MODULE(Normalized);
+
+data::TensorDataset seven_samples() {
+  return {torch::arange(21, torch::kFloat32).view({7, 3}).sin(), torch::arange(7) % 3, 3};
+}
+
+Evaluation evaluate_all(comm::Group& group, Normalized& net, const data::Dataset& data) {
+  return evaluate(
+      group, *net, [&](const torch::Tensor& x) { return net->forward(x); }, data, data.size(), 2,
+      amp::Precision::fp32);
+}
+
+// A checkpoint holds rank 0's statistics. Evaluated with others, the loss would be that of a model
+// which nobody ever sees again.
+TEST(Evaluate, IsOfTheModelThatACheckpointHolds) {
+  const auto data = seven_samples();
+  const auto net_of_rank = [](int rank) {
+    Normalized net;
+    net->norm->running_mean.fill_(0.5 * rank);
+    net->norm->running_var.fill_(1.0 + rank);
+    return net;
+  };
+  double alone = 0;
+  comm::run_ranks(1, [&](comm::Group& group) {
+    auto net = net_of_rank(0);
+    alone = evaluate_all(group, net, data).loss;
+  });
+  comm::run_ranks(3, [&](comm::Group& group) {
+    auto net = net_of_rank(group.rank());
+    EXPECT_NEAR(evaluate_all(group, net, data).loss, alone, 1e-6) << group.rank();
+  });
+}
+
+TEST(SynchronousStep, SettlesTheStatisticsOfBatchNorm) {
+  comm::run_ranks(2, [&](comm::Group& group) {
+    Normalized net;
+    profile::StepRecorder recorder;
+    const Objective objective{[&](const torch::Tensor& x) { return net->forward(x); }};
+    const auto step = make_training_step(group, *net, objective, {}, recorder);
+    net->norm->running_mean.fill_(2.0 + group.rank());
+    step->settle();
+    EXPECT_TRUE(net->norm->running_mean.eq(2).all().item<bool>()) << group.rank();
+  });
+}
+
+// Fine-tuning keeps batch normalization frozen by leaving it in evaluation mode.
+TEST(Evaluate, LeavesEveryModuleInTheModeItWasIn) {
+  const auto data = seven_samples();
+  comm::run_ranks(1, [&](comm::Group& group) {
+    Normalized net;
+    net->norm->eval();
+    evaluate_all(group, net, data);
+    EXPECT_TRUE(net->is_training());
+    EXPECT_TRUE(net->head->is_training());
+    EXPECT_FALSE(net->norm->is_training()) << "frozen before, so frozen after";
+    net->eval();
+    evaluate_all(group, net, data);
+    EXPECT_FALSE(net->is_training());
+    EXPECT_FALSE(net->head->is_training());
+  });
+}
+
+TEST(Evaluate, LeavesEveryModuleInTheModeItWasInWhenForwardThrows) {
+  const auto data = seven_samples();
+  comm::run_ranks(1, [&](comm::Group& group) {
+    Normalized net;
+    net->norm->eval();
+    const auto throws = [](const torch::Tensor&) -> torch::Tensor {
+      throw std::runtime_error("of the user");
+    };
+    EXPECT_EQ(error_of([&] { evaluate(group, *net, throws, data, 7, 2, amp::Precision::fp32); }),
+              "of the user");
+    EXPECT_TRUE(net->is_training());
+    EXPECT_TRUE(net->head->is_training());
+    EXPECT_FALSE(net->norm->is_training());
+  });
+}
+
+TEST(Evaluate, SaysThatThereIsNothingToEvaluate) {
+  const auto data = seven_samples();
+  comm::run_ranks(1, [&](comm::Group& group) {
+    Normalized net;
+    EXPECT_THAT(error_of([&] {
+                  evaluate(
+                      group, *net, [&](const torch::Tensor& x) { return net->forward(x); }, data, 0,
+                      2, amp::Precision::fp32);
+                }),
+                HasSubstr("the evaluation data holds no targets"));
+  });
 }
 
 }  // namespace

@@ -326,6 +326,11 @@ TEST(RunTable, TellsWhatWasAskedFor) {
     EXPECT_THAT(table, HasSubstr(line));
   }
   EXPECT_THAT(table, testing::Not(HasSubstr("checkpoints"))) << "what is off is left out";
+  o.epochs = 0;
+  EXPECT_THAT(run_table(header, o), HasSubstr("  length         1 epoch of 531 steps\n"));
+  o.steps = 2000;
+  EXPECT_THAT(run_table(header, o),
+              HasSubstr("  length         2,000 steps, epochs of 531 steps\n"));
   EXPECT_EQ(with_commas(999), "999");
   EXPECT_EQ(with_commas(-1000), "-1,000");
 }

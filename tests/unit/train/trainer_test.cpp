@@ -12,6 +12,7 @@
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_folder.h"
@@ -258,6 +259,127 @@ TEST_F(Training, Bfloat16LearnsAlmostTheSame) {
   const auto half = run(2, o);
   EXPECT_NE(half.parameters_crc32c, full.parameters_crc32c);
   EXPECT_NEAR(half.evaluation.loss, full.evaluation.loss, 0.1);
+}
+
+TEST_F(Training, StepsAloneRunOverAsManyEpochsAsTheyTake) {
+  auto o = options(2);
+  o.epochs = 0;
+  o.steps = 60;  // of 25 in an epoch
+  o.report_directory = folder_ / "report";
+  const auto whole = run(2, o);
+  EXPECT_EQ(whole.step, 60);
+  EXPECT_EQ(whole.planned_steps, 60);
+  EXPECT_EQ(whole.report.at("epochs"), 3);
+  o.checkpoint.directory = folder_ / "checkpoints";
+  for (const int steps : {25, 40, 60}) {  // at the end of an epoch, within one, at the end of all
+    o.steps = steps;
+    EXPECT_EQ(run(2, o).step, steps);
+  }
+  o.steps = 85;
+  const auto resumed = run(2, o);
+  o.checkpoint.directory.clear();
+  EXPECT_EQ(resumed.parameters_crc32c, run(2, o).parameters_crc32c);
+  o.epochs = 2;
+  EXPECT_EQ(run(2, o).step, 50) << "whichever comes first";
+  o.epochs = 0;
+  o.steps = 0;
+  EXPECT_EQ(run(2, o).step, 25) << "one epoch if nothing is asked for";
+}
+
+TEST_F(Training, WithoutEvaluationDataThereIsNoEvaluation) {
+  data_.evaluation = nullptr;
+  auto o = options(2);
+  o.checkpoint.directory = folder_ / "checkpoints";
+  const auto result = run(2, o);
+  EXPECT_EQ(result.step, 50);
+  EXPECT_EQ(result.evaluation.targets, 0);
+  EXPECT_TRUE(result.report.at("final").at("eval_loss").is_null());
+  EXPECT_TRUE(result.report.at("final").at("eval_accuracy").is_null());
+  EXPECT_TRUE(fs::exists(result.checkpoint));
+  o.epochs = 3;
+  EXPECT_EQ(run(2, o).step, 75);
+  o.patience = 2;
+  EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("patience needs evaluations"));
+  o.patience = 0;
+  o.checkpoint.keep_best = true;
+  EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("leave out keep_best"));
+}
+
+std::string contents_of(const fs::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// The report of the run that trained is worth more than that of a process that did nothing.
+TEST_F(Training, AFinishedRunThatIsStartedAgainSaysSoAndKeepsItsReport) {
+  auto o = options(2);
+  o.checkpoint.directory = folder_ / "checkpoints";
+  o.report_directory = folder_ / "report";
+  const auto first = run(2, o);
+  EXPECT_EQ(first.taken, 50);
+  const auto report = contents_of(o.report_directory / "run.json");
+  const auto steps = contents_of(o.report_directory / "steps.csv");
+  ASSERT_FALSE(report.empty());
+  testing::internal::CaptureStdout();
+  const auto again = run(2, o);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              HasSubstr("nothing to do: the run has come to its end at step 50, and more epochs or "
+                        "steps go on from there: eval loss 0."));
+  EXPECT_EQ(again.taken, 0);
+  EXPECT_EQ(again.step, 50);
+  EXPECT_EQ(again.parameters_crc32c, first.parameters_crc32c);
+  EXPECT_DOUBLE_EQ(again.evaluation.loss, first.evaluation.loss);
+  EXPECT_TRUE(again.report.is_null());
+  EXPECT_TRUE(again.report_file.empty());
+  EXPECT_EQ(contents_of(o.report_directory / "run.json"), report);
+  EXPECT_EQ(contents_of(o.report_directory / "steps.csv"), steps);
+}
+
+// An autoencoder: what comes out is compared with what went in, and classes play no part.
+TEST_F(Training, MinimizesALossOfTheUsersOwn) {
+  const auto inputs = torch::arange(64 * 6, torch::kFloat32).view({64, 6}).sin();
+  const auto samples = std::make_shared<data::TensorDataset>(inputs, torch::arange(64), 0);
+  const auto train = [&](int ranks, int steps, const LossFunction& loss) {
+    RunResult result;
+    comm::run_ranks(ranks, [&](comm::Group& group) {
+      torch::nn::Linear net(6, 6);
+      {
+        const torch::NoGradGuard no_grad;
+        net->weight.fill_(0.1);
+        net->bias.zero_();
+      }
+      TrainOptions o;
+      o.batch = 16 / ranks;
+      o.steps = steps;
+      Trainer trainer(group,
+                      {.program = "test",
+                       .command = "test",
+                       .model_name = "autoencoder",
+                       .module = *net,
+                       .forward = [&](const torch::Tensor& x) { return (net(x) - x).pow(2); },
+                       .data = {"waves", samples, samples},
+                       .loss = loss},
+                      o);
+      const auto mine = trainer.fit();
+      if (group.rank() == 0) result = mine;
+    });
+    return result;
+  };
+  const LossFunction mean = [](const torch::Tensor& outputs, const torch::Tensor&) {
+    return outputs.mean();
+  };
+  const auto early = train(1, 1, mean);
+  const auto late = train(1, 40, mean);
+  EXPECT_LT(late.evaluation.loss, 0.5 * early.evaluation.loss);
+  EXPECT_EQ(late.evaluation.targets, 64);
+  EXPECT_TRUE(late.report.at("final").at("eval_accuracy").dump() == "null");
+  EXPECT_NEAR(train(2, 40, mean).evaluation.loss, late.evaluation.loss, 1e-5);
+  EXPECT_THAT(
+      error_of([&] {
+        train(2, 1, [](const torch::Tensor& outputs, const torch::Tensor&) { return outputs; });
+      }),
+      HasSubstr(
+          "the loss must be one number, the mean over the batch, not a tensor of shape [8, 6]"));
 }
 
 // A checkpoint takes its parts from several ranks.
