@@ -207,12 +207,15 @@ std::optional<Message> Connection::await(std::chrono::milliseconds patience) {
   }
 }
 
-bool Connection::acknowledged() const noexcept {
+bool Connection::acknowledged(std::chrono::milliseconds recently) const noexcept {
   tcp_info info{};
   socklen_t length = sizeof info;
-  return state_ == StreamState::open && !unsent() &&
-         getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_unacked == 0 &&
-         info.tcpi_state == TCP_ESTABLISHED;
+  if (state_ != StreamState::open || unsent() ||
+      getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
+      info.tcpi_state != TCP_ESTABLISHED) {
+    return false;
+  }
+  return info.tcpi_unacked == 0 || std::chrono::milliseconds(info.tcpi_last_ack_recv) < recently;
 }
 
 std::optional<Connection::Endpoint> Connection::peer() const {

@@ -44,8 +44,9 @@ class Connection {
   // Waits for one message.
   std::optional<Message> await(std::chrono::milliseconds patience);
 
-  // Whether the other kernel has acknowledged all that was sent.
-  bool acknowledged() const noexcept;
+  // Whether the other kernel has acknowledged all that was sent, or something so recently: it takes
+  // its time for an answer.
+  bool acknowledged(std::chrono::milliseconds recently) const noexcept;
   // The other end as a number and a port; nullopt if it is not known any more.
   struct Endpoint {
     std::string host;

@@ -397,8 +397,8 @@ void Hub::judge_silence() {
     const auto silent =
         std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now() - m.heard);
     if (!present(m) || silent < options_.liveness.silence / 4) continue;
-    signs.push_back(
-        {static_cast<int>(rank), m.who, silent, m.connection && m.connection.acknowledged()});
+    signs.push_back({static_cast<int>(rank), m.who, silent,
+                     m.connection && m.connection.acknowledged(options_.liveness.reconnect)});
   }
   if (signs.empty()) return;
   for (auto& loss : find_lost(signs, stalled(), options_.liveness)) mourn(std::move(loss));

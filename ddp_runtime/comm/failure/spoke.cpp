@@ -155,7 +155,7 @@ void Spoke::hear_hub() {
 void Spoke::judge_silence() {
   const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now() - heard_);
   if (silent < options_.liveness.reconnect) return;
-  const bool acknowledges = connection_.acknowledged();
+  const bool acknowledges = connection_.acknowledged(options_.liveness.reconnect);
   const SignsOfLife hub{0, who_.hub, silent - options_.liveness.heartbeat, acknowledges};
   const auto lost = find_lost(std::span(&hub, 1), failures_.stalled(), options_.liveness);
   if (!lost.empty()) {

@@ -97,6 +97,7 @@ std::optional<Message> next_of(Connection& connection) {
 TEST(Hub, AStoppedRankIsNamedAndNobodyWaitsForItsGoodbye) {
   auto options = quick();
   options.liveness.silence = 2s;  // of which the other must not be
+  options.liveness.reconnect = 1s;
   Leader leader(3, options);
   Connection stopped = leader.join(1, "node1");
   Connection well = leader.join(2, "node2");
