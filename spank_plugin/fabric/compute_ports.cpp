@@ -10,8 +10,9 @@ namespace {
 
 struct Group {
   std::string link_layer;
-  double rate = 0.0;  // Gb/s, 0 if unknown
-  bool has_default_route = false;
+  double rate = 0.0;               // Gb/s, 0 if unknown
+  bool has_default_route = false;  // of a bond
+  bool leads_outside = false;      // any of its interfaces has the default route
   std::vector<std::size_t> ports;
   std::size_t near_gpu = 0;  // how many of them
 
@@ -26,13 +27,16 @@ bool is_near_gpu(const Node& node, std::size_t port) {
   });
 }
 
-bool is_bond_with_default_route(const Node& node, const InfinibandPort& port) {
-  if (port.device.find("bond") == std::string::npos) return false;
+bool leads_outside(const Node& node, const InfinibandPort& port) {
   return std::any_of(port.gids.begin(), port.gids.end(), [&](const Gid& gid) {
     return std::any_of(node.routes.begin(), node.routes.end(), [&](const Route& route) {
       return route.prefix_bits == 0 && route.interface == gid.net_device;
     });
   });
+}
+
+bool is_bond_with_default_route(const Node& node, const InfinibandPort& port) {
+  return port.device.find("bond") != std::string::npos && leads_outside(node, port);
 }
 
 std::vector<Group> group_ports(const Node& node) {
@@ -46,9 +50,10 @@ std::vector<Group> group_ports(const Node& node) {
              g.has_default_route == is_default;
     });
     if (group == groups.end()) {
-      group = groups.insert(groups.end(), Group{port->link_layer, rate, is_default, {}, 0});
+      group = groups.insert(groups.end(), Group{port->link_layer, rate, is_default, false, {}, 0});
     }
     group->ports.push_back(index);
+    group->leads_outside = group->leads_outside || leads_outside(node, *port);
     if (is_near_gpu(node, index)) ++group->near_gpu;
   }
   return groups;
@@ -61,12 +66,21 @@ auto rank_of(const Group& group) {
 }
 
 // Why a group is not part of the compute fabric; empty if it is.
-std::string reason_against(const Group& group, const Group& compute) {
+std::string reason_against(const Group& group, const Group& compute, bool has_gpus) {
   if (group.link_layer != compute.link_layer) {
     return group.link_layer + " beside " + compute.link_layer;
   }
   if (group.has_default_route && !compute.has_default_route) return "bond with the default route";
   if (group.rate > 0.0 && group.rate * 2 < compute.rate) return "less than half the rate";
+  // A DPU for storage and the outside often has just half, beside a compute fabric of RoCE.
+  const bool is_like_dpu = group.link_layer == "Ethernet" && has_gpus && group.near_gpu == 0;
+  if (is_like_dpu && group.rate > 0.0 && group.rate * 2 <= compute.rate) {
+    return "half the rate, and near no GPU";
+  }
+  if (group.rate > 0.0 && group.rate < compute.rate && group.near_gpu == 0 && group.leads_outside &&
+      !compute.leads_outside) {
+    return "slower, and with the default route";
+  }
   if (group.near_gpu == 0 && compute.all_near()) return "far from every GPU";
   return {};
 }
@@ -81,7 +95,7 @@ ComputePorts choose_compute_ports(const Node& node) {
                         [](const Group& a, const Group& b) { return rank_of(a) < rank_of(b); });
   ComputePorts chosen;
   for (const Group& group : groups) {
-    const std::string reason = reason_against(group, compute);
+    const std::string reason = reason_against(group, compute, !node.gpus.empty());
     for (const std::size_t port : group.ports) {
       if (reason.empty()) {
         chosen.ports.push_back(port);

@@ -21,13 +21,16 @@ struct Suspect {
 };
 
 // NVIDIA's list of debugging variables, and what public job scripts keep copying.
-constexpr std::array<Suspect, 19> kSuspects{{
+constexpr std::array<Suspect, 21> kSuspects{{
     {"NCCL_DEBUG", When::one_of, "TRACE|trace",
      "it writes a line per call and slows training down"},
     {"NCCL_IB_DISABLE", When::not_zero, "", "all traffic between nodes goes over TCP"},
     {"NCCL_P2P_DISABLE", When::not_zero, "", "GPUs of a node talk through the host's memory"},
     {"NCCL_SHM_DISABLE", When::not_zero, "", "processes of a node talk over the network"},
     {"NCCL_NVLS_ENABLE", When::one_of, "0", "NVLink's reductions in the switch are off"},
+    {"NCCL_MNNVL_ENABLE", When::one_of, "0", "NVLink to GPUs of other nodes is off"},
+    {"NCCL_CUMEM_ENABLE", When::one_of, "0",
+     "NVLink to GPUs of other nodes (GB200) and NVLink's reductions in the switch are off"},
     {"NCCL_ALGO", When::always, "", "NCCL no longer chooses by size; an unknown word is an error"},
     {"NCCL_PROTO", When::always, "", "LL128 where the platform lacks it corrupts data"},
     {"NCCL_NTHREADS", When::always, "", "NCCL's own choice is tuned for the GPU"},
@@ -153,6 +156,17 @@ void check_gid_index(const Node& node, PlanBuilder& builder) {
   }
 }
 
+// NCCL reaches Slingshot by a plugin over libfabric only, and falls back to TCP without a word.
+void check_slingshot(const Node& node, PlanBuilder& builder) {
+  if (node.slingshot.empty() || !builder.value_of("NCCL_NET").empty() ||
+      !builder.value_of("NCCL_NET_PLUGIN").empty()) {
+    return;
+  }
+  builder.warn("this node has " + std::to_string(node.slingshot.size()) +
+               " Slingshot ports, which NCCL uses by its libfabric plugin only, else TCP: use "
+               "--ddp=fabric=slingshot, or preset = slingshot in /etc/slurm-ddp/fabric.conf");
+}
+
 void check_ucx(const Node& node, PlanBuilder& builder) {
   const auto given = builder.given("UCX_TLS");
   if (!given || given->value.find("tcp") == std::string::npos) return;
@@ -177,6 +191,7 @@ void warn_of_given_values(const Node& node, PlanBuilder& builder) {
   check_hcas(node, builder);
   check_gid_index(node, builder);
   check_ucx(node, builder);
+  check_slingshot(node, builder);
 }
 
 }  // namespace ddp::fabric

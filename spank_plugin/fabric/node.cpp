@@ -1,10 +1,12 @@
 #include "spank_plugin/fabric/node.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "spank_plugin/fabric/error.h"
+#include "spank_plugin/fabric/attribute.h"
 #include "spank_plugin/fabric/text.h"
 #include "spank_plugin/fabric/text_file.h"
 
@@ -15,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostConfiguration = 65'536;  // bytes
 constexpr std::size_t kMostRouting = 1'048'576;
-constexpr const char* kSiteFile = "etc/slurm-ddp/fabric.conf";
+constexpr std::size_t kMostDevices = 256;
 
 void append_file(std::vector<Assignment>& assignments, const fs::path& file,
                  const std::string& shown_as) {
@@ -56,19 +58,13 @@ std::vector<Route> read_routes(const fs::path& proc) {
   return routes;
 }
 
-void read_site(Node& node, const fs::path& root) {
-  const auto text = read_text(root / kSiteFile, kMostConfiguration + 1);
-  if (!text) return;
-  const std::string shown_as = std::string("/") + kSiteFile;
-  if (text->size() > kMostConfiguration) {
-    node.problems.push_back(shown_as + " is not used: it is larger than 64 KiB");
-    return;
-  }
-  try {
-    node.site = parse_site_file(*text, shown_as);
-  } catch (const FabricError& error) {
-    node.problems.push_back(std::string(error.what()) + "; the file is not used");
-  }
+// libibverbs opens these; a container has them only if somebody has put them in.
+bool can_open_verbs(const fs::path& root) {
+  const fs::path folder = root / "dev/infiniband";
+  const auto names = list_names(folder, kMostDevices);
+  return std::any_of(names.begin(), names.end(), [&folder](const std::string& name) {
+    return name.starts_with("uverbs") && access((folder / name).c_str(), R_OK | W_OK) == 0;
+  });
 }
 
 // Whether the files that a preset may name are there.
@@ -94,7 +90,8 @@ const NetworkInterface* Node::interface(std::string_view name) const noexcept {
   return found == interfaces.end() ? nullptr : &*found;
 }
 
-Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses) {
+Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
+               std::optional<Site> site) {
   Node node;
   node.interfaces = read_network_interfaces(roots.root / "sys");
   // Names go into variables, lists and messages. The kernel allows control characters and commas in
@@ -107,10 +104,15 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses) {
   for (const auto& port : node.ports) {
     node.port_paths.push_back(read_pci_path(roots.root / "sys", port.bus_address));
   }
+  node.can_use_verbs = can_open_verbs(roots.root);
+  node.slingshot = list_names(roots.root / "sys/class/cxi", kMostDevices);
+  std::erase_if(node.slingshot, [](const auto& name) { return !is_device_name(name); });
   node.gpus = read_gpus(roots.root);
   node.nccl_files = read_nccl_files(roots);
   node.open_mpi_files = read_open_mpi_files(roots);
-  read_site(node, roots.root);
+  if (!site) site = read_site(roots.root, SiteOwner::anybody);
+  node.site = std::move(site->file);
+  node.problems = std::move(site->problems);
   node.topology_files = find_topology_files(node, roots.root);
   return node;
 }

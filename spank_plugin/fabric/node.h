@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@
 #include "spank_plugin/fabric/ip_address.h"
 #include "spank_plugin/fabric/network_interface.h"
 #include "spank_plugin/fabric/route.h"
-#include "spank_plugin/fabric/site_file.h"
+#include "spank_plugin/fabric/site.h"
 
 namespace ddp::fabric {
 
@@ -29,6 +30,8 @@ struct Node {
   std::vector<Route> routes;
   std::vector<InfinibandPort> ports;
   std::vector<PciPath> port_paths;         // of each of them
+  bool can_use_verbs = true;               // this process may open a device file of theirs
+  std::vector<std::string> slingshot;      // "cxi0", ..: no RDMA ports to NCCL, but fast ones
   std::vector<Gpu> gpus;                   // in the order of their PCI addresses
   std::vector<Assignment> nccl_files;      // the first of a name is the one that NCCL takes
   std::vector<Assignment> open_mpi_files;  // OMPI_MCA_*, likewise
@@ -42,7 +45,10 @@ struct Node {
 // Reads files only: no socket, no name service. All reads are bounded, and what is missing is
 // absent. To be called as the user whose home it is: a home may be a link to anything, or hang.
 // `addresses`: what local_addresses() (host/local_addresses.h) says, or a test's own list.
+// `site`: the site's file if it has been read already, as before a container hid it; otherwise the
+// one below the root is read.
 // Throws std::bad_alloc only.
-Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses);
+Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
+               std::optional<Site> site = std::nullopt);
 
 }  // namespace ddp::fabric

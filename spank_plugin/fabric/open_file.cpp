@@ -20,6 +20,12 @@ bool OpenFile::is_regular() const noexcept {
   return fd_ >= 0 && fstat(fd_, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+bool OpenFile::is_roots_alone() const noexcept {
+  struct stat status {};
+  return fd_ >= 0 && fstat(fd_, &status) == 0 && status.st_uid == 0 &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 std::optional<std::size_t> OpenFile::read(char* into, std::size_t room) const noexcept {
   std::size_t filled = 0;
   while (fd_ >= 0 && filled < room) {

@@ -17,6 +17,9 @@ class OpenFile {
 
   bool is_regular() const noexcept;
 
+  // Owned by root, and writable by nobody else.
+  bool is_roots_alone() const noexcept;
+
   // Up to `room` bytes; nothing after an error, as when the file could not be opened.
   std::optional<std::size_t> read(char* into, std::size_t room) const noexcept;
 

@@ -36,7 +36,8 @@ class Chooser {
  private:
   bool is_wanted(const std::string& name) const {
     const NetworkInterface* interface = node_.interface(name);
-    return name == interface_ || (interface != nullptr && is_candidate(*interface));
+    return name == interface_ ||
+           (interface != nullptr && is_candidate(*interface) && !is_slower(name));
   }
 
   bool has_interface(const std::vector<std::string>& names) const {
@@ -63,9 +64,8 @@ class Chooser {
   bool others_are_worth_it() const {
     const NetworkInterface* chosen = node_.interface(interface_);
     if (chosen == nullptr || !is_candidate(*chosen)) return false;
-    return std::any_of(own_.begin(), own_.end(), [this](const auto& name) {
-      return name != interface_ && is_wanted(name) && !is_slower(name);
-    });
+    return std::any_of(own_.begin(), own_.end(),
+                       [this](const auto& name) { return name != interface_ && is_wanted(name); });
   }
 
   std::string what_is_wrong() const {
@@ -93,7 +93,7 @@ class Chooser {
       const bool covered = std::any_of(excluded.begin(), excluded.end(), [&](const auto& prefix) {
         return name.starts_with(prefix);
       });
-      if (!covered && (!is_wanted(name) || is_slower(name))) excluded.push_back(name);
+      if (!covered && !is_wanted(name)) excluded.push_back(name);
     }
     if (excluded.size() > kMostExcluded) return {};
     return std::string("^").append(join(excluded, ","));

@@ -42,12 +42,44 @@ std::vector<std::string> interfaces_for_data(const Node& node, const std::string
   return names;
 }
 
+// Without RDMA all data may take the way that the hosts' names lead to.
+void warn_of_slow_leader(const Node& node, const std::string& chosen, PlanBuilder& builder) {
+  constexpr int kMuchFaster = 10;
+  const NetworkInterface* slow = node.interface(chosen);
+  if (slow == nullptr || !slow->speed_mbps || *slow->speed_mbps <= 0) return;
+  const auto in_gbps = [](int mbps) {
+    std::string text = std::to_string(mbps / 1000);
+    if (mbps % 1000 != 0) text.append(".").append(std::to_string(mbps % 1000 / 100));
+    return text.append(" Gb/s");
+  };
+  for (const auto& fast : node.interfaces) {
+    if (!is_candidate(fast) || !address_of(node.addresses, fast.name) || !fast.speed_mbps ||
+        *fast.speed_mbps / kMuchFaster < *slow->speed_mbps) {
+      continue;
+    }
+    builder.warn(
+        "MASTER_ADDR leads to " + chosen + " (" + in_gbps(*slow->speed_mbps) + "), while " +
+        fast.name + " has " + in_gbps(*fast.speed_mbps) +
+        ": give an address on that network with --ddp=master_addr=ADDRESS, or interface = " +
+        fast.name + " in /etc/slurm-ddp/fabric.conf");
+    return;
+  }
+}
+
 void set_nccl_sockets(const Node& node, const LeaderInterface& leader, PlanBuilder& builder) {
   constexpr const char* kName = "NCCL_SOCKET_IFNAME";
   if (builder.is_decided(kName)) return;
   const std::string disabled = builder.value_of("NCCL_IB_DISABLE");
-  const bool rdma = !nccl_ports(node, builder.value_of("NCCL_IB_HCA")).empty() &&
-                    (disabled.empty() || disabled == "0");
+  const bool wants_rdma = !nccl_ports(node, builder.value_of("NCCL_IB_HCA")).empty() &&
+                          (disabled.empty() || disabled == "0");
+  const bool rdma = wants_rdma && node.can_use_verbs;
+  if (wants_rdma && !rdma) {
+    builder.warn(
+        "no device file /dev/infiniband/uverbs* can be opened in the task, so that NCCL will send "
+        "its data over TCP although the node has RDMA ports; is the folder missing in the "
+        "container?");
+  }
+  if (!rdma) warn_of_slow_leader(node, leader.name, builder);
   const SocketChoice choice = choose_nccl_sockets(node, leader.name, rdma);
   if (!choice.warning.empty()) builder.warn(choice.warning);
   if (choice.value.empty()) {

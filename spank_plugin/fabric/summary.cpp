@@ -71,7 +71,10 @@ std::string summarize(const Node& node, const std::vector<std::size_t>& ports,
   for (const auto& port : node.ports) {
     if (ports.empty() && port.active() && port.link_layer == "Unspecified") used.push_back(&port);
   }
-  const std::string fabric = used.empty() ? "no RDMA" : describe(used);
+  std::string fabric = used.empty() ? "no RDMA" : describe(used);
+  if (used.empty() && !node.slingshot.empty()) {
+    fabric = std::to_string(node.slingshot.size()) + " x cxi Slingshot";
+  }
   return "fabric: " + fabric + ", " + leader_text(node, interface, is_one_node);
 }
 

@@ -20,9 +20,9 @@ std::uint32_t open_mpi_number(const EnvLookup& environment, const std::string& n
 
 std::vector<GpuList> read_gpu_lists(const EnvLookup& environment) {
   std::vector<GpuList> lists;
-  // NVIDIA, AMD (two names), Intel.
+  // NVIDIA, AMD (two names), Intel; the last is AMD's too, and SLURM sets it beside the others.
   for (const auto* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-                           "ZE_AFFINITY_MASK"}) {
+                           "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"}) {
     if (auto devices = environment(name)) lists.push_back({name, std::move(*devices)});
   }
   return lists;

@@ -10,6 +10,7 @@
 #include "spank_plugin/launch/plan_notes.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/rank_variables.h"
+#include "spank_plugin/launch/text.h"
 #include "spank_plugin/launch/torchrun_variables.h"
 
 namespace ddp::launch {
@@ -73,6 +74,30 @@ void add_threads(PlanBuilder& plan, const Facts& facts, const Settings& settings
   plan.suggest("OMP_NUM_THREADS", std::to_string(count.threads), count.rule, "CPU affinity");
 }
 
+// srun of 22.05 and 23.02 does not read what `sbatch -c` has set, and gives each task one CPU.
+void note_lost_cpus(PlanBuilder& plan, const Facts& facts, const Inherited& inherited) {
+  const auto asked = inherited.from_user("SLURM_CPUS_PER_TASK");
+  const auto count = asked ? parse_decimal(*asked, 65'536) : std::nullopt;
+  if (facts.step.launcher != Launcher::slurm || !facts.task.cpus || !count) return;
+  const std::uint32_t cpus = facts.task.cpus->cpus;
+  if (cpus >= *count || cpus >= facts.task.cpus->online) return;
+  plan.note("SLURM_CPUS_PER_TASK=" + *asked + ", but this task has " + std::to_string(cpus) +
+            (cpus == 1 ? " CPU" : " CPUs") + ": add -c " + *asked +
+            " to srun, or export SRUN_CPUS_PER_TASK=" + *asked);
+}
+
+// gRPC asks the proxy for the way to another node, and waits for ever.
+void remark_on_proxy(Plan& plan, const Facts& facts, const Inherited& inherited) {
+  if (facts.step.node_count == 1) return;
+  for (const auto* name : {"http_proxy", "https_proxy", "grpc_proxy"}) {
+    if (!inherited.from_user(name)) continue;
+    plan.remarks.push_back(std::string(name) +
+                           ": JAX and TensorFlow (gRPC) go through it to the other nodes, unless "
+                           "no_proxy names them");
+    return;
+  }
+}
+
 // A task that may start torchrun becomes as many ranks as that has workers; without a word on that
 // it is left to torchrun, which sets OMP_NUM_THREADS=1 where nobody has set it.
 std::optional<std::uint32_t> ranks_in_task(const PlanBuilder& plan, const StepFacts& step) {
@@ -130,9 +155,11 @@ Plan make_plan(const Facts& given, const Settings& asked, const Inherited& inher
     add_threads(builder, facts, settings, ranks_in_task(builder, facts.step));
   }
   note_launchers(builder, facts);
+  note_lost_cpus(builder, facts, inherited);
   for (const auto& entry : facts.fabric.entries) builder.add(entry);
   for (const auto& warning : facts.fabric.warnings) builder.note(warning);
   plan.remarks = facts.fabric.remarks;
+  remark_on_proxy(plan, facts, inherited);
   plan.fabric = facts.fabric.summary;
   add_notes(builder, plan, facts, settings.order.value);
   builder.set_marker(facts.step);

@@ -27,9 +27,10 @@ void require_reorderable(const StepFacts& step, Order order) {
     throw LaunchError(option + " is not possible in a step of several components (srun a : b)");
   }
   if (order == Order::by_switch && step.switch_map.empty()) {
-    throw LaunchError(option +
-                      " needs to know the switches: it works with `srun --ddp` on a cluster whose "
-                      "`scontrol show topology` names them (TopologyPlugin=topology/tree)");
+    throw LaunchError(
+        option +
+        " needs to know the switches: it works with `srun --ddp` on a cluster whose "
+        "`scontrol show topology` names them (TopologyPlugin=topology/tree or topology/block)");
   }
 }
 

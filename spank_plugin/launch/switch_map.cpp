@@ -54,7 +54,8 @@ std::string make_switch_map(std::string_view scontrol_output) {
   std::vector<Switch> leaves;
   Parents parents;
   for (const auto line : split(scontrol_output, '\n')) {
-    const std::string name(field(line, "SwitchName="));
+    std::string name(field(line, "SwitchName="));
+    if (name.empty()) name = field(line, "BlockName=");
     if (name.empty() || !is_path(name)) continue;
     const auto below = field(line, "Switches=");
     const auto nodes = field(line, "Nodes=");

@@ -15,8 +15,9 @@ namespace ddp::launch {
 inline constexpr std::size_t kMaxSwitchMap = 100'000;
 
 // From the output of `scontrol show topology`, one "SwitchName=... Level=... Nodes=..." a line,
-// with "Switches=..." for those above the leaves. Empty if it names no switch with nodes. Throws
-// LaunchError if it is no such text or the map would be longer than kMaxSwitchMap.
+// with "Switches=..." for those above the leaves, or "BlockName=... Nodes=..." of topology/block,
+// where a block is one domain of NVLink or one switch. Empty if it names no switch with nodes.
+// Throws LaunchError if it is no such text or the map would be longer than kMaxSwitchMap.
 std::string make_switch_map(std::string_view scontrol_output);
 
 // The path of each node's leaf switch, in the order of `nodes`; "" for a node on none.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "spank_plugin/fabric/site.h"
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/settings.h"
 #include "spank_plugin/launch/spec.h"
@@ -28,7 +29,8 @@ struct PlannedStep {
   // task, by rules of their own (enroot's hook for PyTorch images: one port per job); --ddp is to
   // decide.
   std::map<std::string, std::optional<std::string>> rendezvous;
-  bool has_thread_count = false;  // OMP_NUM_THREADS was set before the tasks were forked
+  std::optional<fabric::Site> site;  // of the host: a container's files are not the site's
+  bool has_thread_count = false;     // OMP_NUM_THREADS was set before the tasks were forked
 };
 
 struct PluginState {

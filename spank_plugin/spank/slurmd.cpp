@@ -2,6 +2,7 @@
 // whether it is set up well.
 #include "slurm_ddp/version.h"
 #include "spank_plugin/launch/host/port_probe.h"
+#include "spank_plugin/spank/container_plugin.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/release.h"
@@ -12,6 +13,7 @@ void slurmd_init(const PluginState& state) {
   log_line(std::string("version ") + kVersion + " for SLURM " + built_for_release());
   if (!state.release_problem.empty()) log_error(state.release_problem);
   for (const auto& problem : state.site_problems) log_error(problem);
+  if (const auto problem = find_order_problem(); !problem.empty()) log_error(problem);
   const auto& ports = state.site.computed_ports.value;
   const auto overlap = launch::count_ephemeral_here(ports);
   if (overlap == 0) return;

@@ -60,6 +60,9 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   for (const auto* name : {"MASTER_ADDR", "MASTER_PORT"}) {
     planned.rendezvous[name] = environment.get(name);
   }
+  if (planned.settings.fabric.value != "off") {
+    planned.site = fabric::read_site("/", fabric::SiteOwner::root);
+  }
   planned.has_thread_count = environment.get("OMP_NUM_THREADS").has_value();
 }
 
@@ -112,7 +115,9 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-void announce(const launch::Plan& plan, bool verbose) {
+// A step that only the site wants to be planned says nothing: its user has asked for nothing.
+void announce(const launch::Plan& plan, bool was_asked_for, bool verbose) {
+  if (!was_asked_for && !verbose) return;
   std::string text;
   if (plan.rank == 0) text += "ddp: " + render_summary(plan) + "\n";
   for (const auto& note : plan.own_notes()) text += "ddp: note: " + note + "\n";
@@ -161,7 +166,7 @@ void start_planned(const PlannedStep& planned, const TaskEnvironment& environmen
   const launch::EnvLookup lookup = lookup_for_task(planned, environment);
   const launch::Inherited inherited(lookup, planned.step.id);
   launch::Facts facts = facts_of_task(planned, lookup);
-  facts.fabric = find_fabric_part(facts, planned.settings, lookup, inherited);
+  facts.fabric = find_fabric_part(facts, planned.settings, lookup, inherited, planned.site);
   launch::Plan plan = make_plan(facts, planned.settings, inherited);
   check_planned_ports(plan, facts, planned.settings, inherited);
   if (planned.settings.explain) {
@@ -169,7 +174,7 @@ void start_planned(const PlannedStep& planned, const TaskEnvironment& environmen
     end_task(0);
   }
   set_variables(plan, environment);
-  announce(plan, planned.settings.verbose);
+  announce(plan, planned.was_asked_for, planned.settings.verbose);
 }
 
 }  // namespace

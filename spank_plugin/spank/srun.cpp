@@ -9,6 +9,7 @@
 #include "spank_plugin/launch/hostfile.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/switch_map.h"
+#include "spank_plugin/spank/container_plugin.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/option.h"
@@ -96,6 +97,8 @@ void srun_after_options(PluginState& state) {
     if (!state.release_problem.empty()) throw launch::LaunchError(state.release_problem);
     if (state.components == 1) {
       for (const auto& problem : state.site_problems) log_error(problem);
+      const std::string problem = wants_container() ? find_order_problem() : "";
+      if (!problem.empty()) log_error(problem);
     }
     tell_rank_zero_host();
     tell_switches_for(settings.order);

@@ -451,7 +451,7 @@ release() {
 
 # Rewrites the plugin's line in plugstack.conf, which SLURM reads at every launch.
 use_plugin_arguments() {
-  local line=$state/plugstack.conf.d/ddp.conf
+  local line=$state/plugstack.conf.d/zz-ddp.conf
   [[ -f $line.saved ]] || cp "$line" "$line.saved"
   { tr -d '\n' <"$line.saved"; echo " $*"; } >"$line"
 }

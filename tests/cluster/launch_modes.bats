@@ -255,26 +255,34 @@ PY
 
 # Puts lines before the plugin's own in plugstack.conf, or takes them away again.
 plugstack_first() { # [LINE]
-  rm -f "$state/plugstack.conf.d/a.conf"
-  [[ $# -eq 0 ]] || echo "$1" >"$state/plugstack.conf.d/a.conf"
+  rm -f "$state/plugstack.conf.d/pyxis.conf"
+  [[ $# -eq 0 ]] || echo "$1" >"$state/plugstack.conf.d/pyxis.conf"
 }
 
 @test "after a container plugin: no scontrol, ranks and rendezvous are ours, what the image defines stays" {
-  gcc -shared -fPIC -Wall -o pyxis_stand_in.so "$project_root/tests/cluster/programs/pyxis_stand_in.c"
-  plugstack_first "required $work/pyxis_stand_in.so $(command -v scontrol)"
+  gcc -shared -fPIC -Wall -o spank_pyxis.so "$project_root/tests/cluster/programs/pyxis_stand_in.c"
+  plugstack_first "required $work/spank_pyxis.so $(command -v scontrol)"
+  # The site's file is the host's: in the "container" there is none.
+  [ -d /etc/slurm-ddp ] || { mkdir /etc/slurm-ddp && touch made; }
+  [ ! -e /etc/slurm-ddp/fabric.conf ] || mv /etc/slurm-ddp/fabric.conf saved.conf
+  printf '%s\n' '[preset rack7]' 'NCCL_IB_TC = 106' >/etc/slurm-ddp/fabric.conf
   local rc=0
-  srun --ddp -N2 -n4 bash -c 'env >"$RECORDS/task.$SLURM_PROCID"; [ ! -e /etc/passwd ] && ! scontrol --version 2>/dev/null' || rc=$?
+  srun --ddp=fabric=rack7 -N2 -n4 bash -c 'env >"$RECORDS/task.$SLURM_PROCID"; [ ! -e /etc/passwd ] && ! scontrol --version 2>/dev/null' || rc=$?
   plugstack_first
+  rm /etc/slurm-ddp/fabric.conf
+  [ ! -e saved.conf ] || mv saved.conf /etc/slurm-ddp/fabric.conf
+  [ ! -e made ] || rmdir /etc/slurm-ddp
   [ "$rc" -eq 0 ] # and the task was in the "container"
   [ "$(all_recorded RANK)" = "0 1 2 3" ]
   [ "$(all_recorded MASTER_ADDR)" = "node1 node1 node1 node1" ] || [ "$cluster_mode" = plain ]
   [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort -u)" -gt 1000 ]
   [ "$(all_recorded OMP_NUM_THREADS)" = "7 7 7 7" ]
+  [ "$(all_recorded NCCL_IB_TC)" = "106 106 106 106" ]
 }
 
 @test "a plugin built for another release: SLURM says so and runs without it" {
   with-other-release "$build_dir/lib/slurm/ddp.so" other.so
-  local line=$state/plugstack.conf.d/ddp.conf
+  local line=$state/plugstack.conf.d/zz-ddp.conf
   cp "$line" saved
   echo "optional $work/other.so" >"$line"
   run srun -N1 -n1 echo ran

@@ -53,8 +53,8 @@ check_tree() { # ROOT
   local so
   so=$(cd "$1" && find usr -name ddp.so)
   [ -n "$so" ]
-  grep -qx "optional /$so" "$1/usr/share/slurm-ddp/plugstack.conf.d/ddp.conf"
-  grep -q 'built for SLURM [0-9]*\.[0-9]*,' "$1/usr/share/slurm-ddp/plugstack.conf.d/ddp.conf"
+  grep -qx "optional /$so" "$1/usr/share/slurm-ddp/plugstack.conf.d/zz-ddp.conf"
+  grep -q 'built for SLURM [0-9]*\.[0-9]*,' "$1/usr/share/slurm-ddp/plugstack.conf.d/zz-ddp.conf"
   [ -s "$1/usr/share/man/man8/ddp.8" ]
   [ -s "$1/usr/share/man/man1/srun-ddp.1" ]
   grep -q 'set prefix {/usr}' "$1"/usr/share/modulefiles/slurm-ddp/[0-9]*[0-9]

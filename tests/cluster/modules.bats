@@ -96,5 +96,5 @@ assert_loaded() {
   local files=$work/stage/opt/slurm-ddp/share
   grep -q '/opt/slurm-ddp' "$files/modulefiles/slurm-ddp/$version" "$files/modulefiles/slurm-ddp/$version.lua"
   [ -z "$(grep -rl "$work" "$files")" ]
-  grep -qxE 'optional /opt/slurm-ddp/lib[^ ]*/slurm/ddp.so' "$files/slurm-ddp/plugstack.conf.d/ddp.conf"
+  grep -qxE 'optional /opt/slurm-ddp/lib[^ ]*/slurm/ddp.so' "$files/slurm-ddp/plugstack.conf.d/zz-ddp.conf"
 }

@@ -149,5 +149,5 @@ PY
   run -0 bash -euo pipefail -c "$(commands_of 'Installing on a cluster')"
   [ -x "$PREFIX/bin/ddp-train" ]
   [ -f "$PREFIX/lib/slurm/ddp.so" ] || compgen -G "$PREFIX/lib/*/slurm/ddp.so"
-  [ -f "$PREFIX/share/slurm-ddp/plugstack.conf.d/ddp.conf" ]
+  [ -f "$PREFIX/share/slurm-ddp/plugstack.conf.d/zz-ddp.conf" ]
 }

@@ -41,12 +41,13 @@ fabric::Request fabric_request(const Facts& facts, const Settings& settings) {
 }
 
 FabricPart find_fabric_part(const Facts& facts, const Settings& settings,
-                            const EnvLookup& environment, const Inherited& inherited) {
+                            const EnvLookup& environment, const Inherited& inherited,
+                            const std::optional<fabric::Site>& site) {
   if (settings.fabric.value == "off") return {};
   fabric::Roots roots;
   roots.home = environment("HOME").value_or("");
   roots.nccl_conf_file = environment("NCCL_CONF_FILE").value_or("");
-  const fabric::Node node = fabric::read_node(roots, fabric::local_addresses());
+  const fabric::Node node = fabric::read_node(roots, fabric::local_addresses(), site);
   try {
     return part_of(
         fabric::make_plan(node, fabric_request(facts, settings),

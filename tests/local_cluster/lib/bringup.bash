@@ -65,7 +65,7 @@ print_status() {
   echo "mode:   $mode"
   echo "nodes:  $node_count"
   echo "state:  $STATE"
-  echo "plugin: $(awk '$1 == "optional" { print $2 }' "$STATE/plugstack.conf.d/ddp.conf" 2>/dev/null || true)"
+  echo "plugin: $(awk '$1 == "optional" { print $2 }' "$STATE/plugstack.conf.d/zz-ddp.conf" 2>/dev/null || true)"
   [[ -z $nodes ]] || awk '{ printf "%-8s%s\n", $1 ":", $2 }' <<<"$nodes"
   if is_healthy; then
     echo "healthy"

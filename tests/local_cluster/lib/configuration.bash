@@ -14,12 +14,12 @@ fingerprint() {
 write_plugstack() {
   mkdir -p "$STATE/plugstack.conf.d"
   echo "include $STATE/plugstack.conf.d/*.conf" >"$STATE/plugstack.conf"
-  : >"$STATE/plugstack.conf.d/ddp.conf"
+  : >"$STATE/plugstack.conf.d/zz-ddp.conf"
   [[ -n $plugin ]] || return 0
   # In plain mode the node names resolve nowhere, but all nodes are this host.
   local arguments=""
   [[ $mode == netns ]] || arguments=" master_addr=127.0.0.1"
-  echo "optional $plugin$arguments" >"$STATE/plugstack.conf.d/ddp.conf"
+  echo "optional $plugin$arguments" >"$STATE/plugstack.conf.d/zz-ddp.conf"
 }
 
 # Beside the paths: short waits, so that a test of a time limit or of a requeue takes seconds.

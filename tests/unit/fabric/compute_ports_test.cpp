@@ -50,6 +50,32 @@ TEST(ComputePorts, AnotherLinkLayerIsLeftOut) {
   EXPECT_EQ(list_of(node), "=mlx5_0:1,mlx5_1:1");
 }
 
+// GB200: the ports share no root port with a GPU, and the DPUs for storage have half the rate.
+TEST(ComputePorts, ADpuOfJustHalfTheRateIsLeftOutUnlessItServesAGpu) {
+  Node node;
+  add_port(node, "rocep0", "Ethernet", 400, at("0000:00", "0000:03:00.0"));
+  add_port(node, "rocep1", "Ethernet", 400, at("0002:00", "0002:03:00.0"));
+  add_port(node, "mlx5_4", "Ethernet", 200, at("0010:00", "0010:03:00.0"));
+  add_gpu(node, at("0008:00", "0008:01:00.0"));
+  EXPECT_THAT(choose_compute_ports(node).left_out,
+              ElementsAre("mlx5_4:1 (half the rate, and near no GPU)"));
+  add_gpu(node, at("0010:00", "0010:04:00.0"));
+  add_gpu(node, at("0000:00", "0000:04:00.0"));
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+}
+
+TEST(ComputePorts, ASlowerPortWithTheDefaultRouteIsLeftOut) {
+  Node node;
+  add_gid(add_port(node, "mlx5_0", "Ethernet", 400), 3, "0000:0000:0000:0000:0000:ffff:0a0a:0009",
+          "RoCE v2", "rail0");
+  add_gid(add_port(node, "mlx5_1", "Ethernet", 300), 3, "0000:0000:0000:0000:0000:ffff:0a01:0009",
+          "RoCE v2", "eth0");
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  test::add_route(node, "eth0", "0.0.0.0/0");
+  EXPECT_THAT(choose_compute_ports(node).left_out,
+              ElementsAre("mlx5_1:1 (slower, and with the default route)"));
+}
+
 TEST(ComputePorts, TheFabricNearTheGpusWinsOverMoreBandwidth) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 100, at("0000:15", "0000:18:00.0"));

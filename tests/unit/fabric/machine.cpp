@@ -88,9 +88,18 @@ std::string make_tree(std::string_view text, std::vector<fabric::InterfaceAddres
   return tree + "proc/net/route = " + v4 + "\nproc/net/ipv6_route = " + v6 + "\n";
 }
 
+// A node with RDMA ports has their device files, unless the text says what is in the folder.
+std::string with_device_files(std::string tree) {
+  const bool has_ports = tree.find("sys/class/infiniband/") != std::string::npos;
+  if (has_ports && tree.find("dev/infiniband/") == std::string::npos) {
+    tree += "dev/infiniband/uverbs0 = \n";
+  }
+  return tree;
+}
+
 }  // namespace
 
-Machine::Machine(std::string_view text) : tree_(make_tree(text, addresses_)) {}
+Machine::Machine(std::string_view text) : tree_(with_device_files(make_tree(text, addresses_))) {}
 
 fabric::Node Machine::read() const {
   return read_node({root(), root() / "home", {}}, addresses_);

@@ -1,11 +1,15 @@
 // Reading a whole node: what is missing is absent, what is odd is left out.
 #include "spank_plugin/fabric/node.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
+#include "spank_plugin/fabric/plan.h"
 
 #include "spank_plugin/fabric/text_file.h"
 #include "tests/unit/fabric/machine.h"
+#include "tests/unit/fabric/node_values.h"
 
 namespace ddp::fabric {
 namespace {
@@ -30,6 +34,31 @@ TEST(Node, HasEverythingOfADgx) {
   EXPECT_EQ(node.port_paths[0].back(), "0000:18:00.0");
   EXPECT_EQ(node.gpus[4].numa_node, 1);
   EXPECT_EQ(node.gpus[4].uuid, "GPU-h100-0000-0004");
+}
+
+TEST(Node, TellsWhetherVerbsCanBeUsed) {
+  const std::string port = "sys/class/infiniband/mlx5_0/ports/1/state = 4: ACTIVE\n";
+  EXPECT_TRUE(test::Machine(port).read().can_use_verbs);
+  EXPECT_FALSE(test::Machine(port + "dev/infiniband/rdma_cm = \n").read().can_use_verbs);
+}
+
+TEST(Node, TakesTheSitesFileThatWasReadBeforeTheContainer) {
+  const test::Machine host(
+      "etc/slurm-ddp/fabric.conf = preset = rack7\\n[preset rack7]\\nNCCL_IB_TC = 106");
+  const test::Machine container("etc/hosts = ");
+  const auto file = host.root() / "etc/slurm-ddp/fabric.conf";
+  const bool is_root = geteuid() == 0;
+  EXPECT_EQ(read_site(host.root(), SiteOwner::anybody).file.preset, "rack7");
+  const Site site = read_site(host.root(), SiteOwner::root);
+  EXPECT_EQ(site.file.preset.has_value(), is_root) << "written by the user who runs the test";
+  std::filesystem::permissions(file, std::filesystem::perms(0666));
+  EXPECT_THAT(read_site(host.root(), SiteOwner::root).problems,
+              testing::ElementsAre(testing::HasSubstr("must belong to root")));
+  const Node node =
+      read_node({container.root(), "", ""}, {}, read_site(host.root(), SiteOwner::anybody));
+  EXPECT_EQ(node.site.preset, "rack7");
+  EXPECT_EQ(container.read().site.preset, std::nullopt);
+  EXPECT_EQ(test::value_set(make_plan(node, {}, {}), "NCCL_IB_TC"), "106");
 }
 
 // In a namespace of their own, users name interfaces as they like.

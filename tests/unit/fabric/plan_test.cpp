@@ -106,6 +106,43 @@ TEST(Plan, WithInfiniBandOffSocketsCarryTheData) {
   EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("NCCL begins with ib0"), HasSubstr("over TCP")));
 }
 
+// --- where verbs cannot be used
+
+TEST(Plan, WithoutDeviceFilesNcclIsNotMovedToTheSlowNetworkOfTheNames) {
+  const std::string closed = test::machine_text("dgx_a100") + "\ndev/infiniband/rdma_cm = \n";
+  const Plan plan = make_plan(test::Machine(closed).read(), two_nodes("10.33.0.10"), {});
+  EXPECT_NE(value_set(plan, "NCCL_SOCKET_IFNAME"), "=enp226s0");
+  EXPECT_THAT(plan.warnings, testing::Contains(HasSubstr("/dev/infiniband/uverbs*")));
+  EXPECT_EQ(
+      value_set(make_plan(read("dgx_a100"), two_nodes("10.33.0.10"), {}), "NCCL_SOCKET_IFNAME"),
+      "=enp226s0")
+      << "only to meet: the data go over InfiniBand";
+}
+
+TEST(Plan, ASlowInterfaceIsNoHelpBesideFastOnes) {
+  Node node;
+  test::add_interface(node, "eno1", "10.1.0.9/24").speed_mbps = 1000;
+  test::add_interface(node, "ens1", "10.50.0.9/24").speed_mbps = 100'000;
+  test::add_interface(node, "ens2", "10.51.0.9/24").speed_mbps = 100'000;
+  test::add_route(node, "ens1", "10.50.0.0/24");
+  test::add_route(node, "eno1", "10.1.0.0/24");
+  EXPECT_EQ(value_set(make_plan(node, two_nodes("10.50.0.7"), {}), "NCCL_SOCKET_IFNAME"),
+            "^docker,lo,virbr,veth,br-,eno1");
+  EXPECT_THAT(make_plan(node, two_nodes("10.1.0.7"), {}).warnings,
+              testing::Contains(HasSubstr("eno1 (1 Gb/s), while ens1 has 100 Gb/s")));
+}
+
+TEST(Plan, SlingshotIsSeenAndWhatItNeedsIsSaid) {
+  const test::Machine machine("sys/class/cxi/cxi0/\nsys/class/cxi/cxi1/\n");
+  const Plan plan = make_plan(machine.read(), two_nodes("10.1.0.7"), {});
+  EXPECT_THAT(plan.summary, HasSubstr("fabric: 2 x cxi Slingshot"));
+  EXPECT_THAT(plan.warnings, testing::Contains(HasSubstr("--ddp=fabric=slingshot")));
+  EXPECT_THAT(
+      make_plan(machine.read(), two_nodes("10.1.0.7"), variables({{"NCCL_NET", "AWS Libfabric"}}))
+          .warnings,
+      testing::Not(testing::Contains(HasSubstr("Slingshot"))));
+}
+
 // --- steps of one node
 
 TEST(Plan, OfOneNodeSetsNothing) {

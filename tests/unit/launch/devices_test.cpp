@@ -108,6 +108,11 @@ TEST(Gpus, TooFewOrTooManyForTheTasks) {
 TEST(Gpus, OfOtherVendors) {
   EXPECT_EQ(value_in(gpu_plan({{"ROCR_VISIBLE_DEVICES", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
   EXPECT_EQ(value_in(gpu_plan({{"ZE_AFFINITY_MASK", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
+  NodeFacts node;
+  node.gpus = {{"ROCR_VISIBLE_DEVICES", "0,1"}, {"GPU_DEVICE_ORDINAL", "0,1"}};
+  const Plan amd =
+      gpu_plan({{"ROCR_VISIBLE_DEVICES", "1"}, {"GPU_DEVICE_ORDINAL", "1"}}, "gpus=shared", node);
+  EXPECT_EQ(value_in(amd, "GPU_DEVICE_ORDINAL"), "0,1") << "HIP goes by it, too";
 }
 
 struct OwnGpu {
@@ -211,6 +216,19 @@ TEST(Threads, AreSetUnlessTheUserDid) {
       << "the command line wins";
   EXPECT_EQ(slurm_plan(second_task()).find("OMP_NUM_THREADS"), nullptr)
       << "nobody asked the kernel";
+}
+
+TEST(Threads, CpusThatSrunDidNotPassOnAreNoted) {
+  EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "6"}}).notes,
+              ElementsAre(HasSubstr("SLURM_CPUS_PER_TASK=6, but this task has 4 CPUs: add -c 6")));
+  EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "4"}}).notes, IsEmpty());
+  EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "many"}}).notes, IsEmpty());
+}
+
+TEST(Proxy, IsRemarkedWhereGrpcWouldGoThroughIt) {
+  EXPECT_THAT(gpu_plan({{"http_proxy", "http://proxy:3128"}}).remarks,
+              ElementsAre(HasSubstr("unless no_proxy names them")));
+  EXPECT_THAT(gpu_plan({}).remarks, IsEmpty());
 }
 
 TEST(Jax, MeetsAtASecondPort) {

@@ -170,11 +170,17 @@ using EntryPoint = int (*)(spank_t, int, char**);
 // In the child: the callbacks in SLURM's order. Never returns.
 [[noreturn]] void act(const FakeSlurm& slurm, const char* option, unsigned failing_allocation) {
   current = &slurm;
+  const auto load_other = [&slurm](bool now) {
+    if (slurm.other_plugin.empty() || !now) return;
+    if (dlopen(slurm.other_plugin.c_str(), RTLD_LAZY | RTLD_LOCAL) == nullptr) _exit(97);
+  };
+  load_other(!slurm.other_plugin_is_later);
   void* plugin = dlopen(SLURM_DDP_PLUGIN_FILE, RTLD_LAZY | RTLD_LOCAL);
   if (plugin == nullptr) {
     say("cannot load: %s", dlerror());
     _exit(98);
   }
+  load_other(slurm.other_plugin_is_later);
   spank_handle handle{&slurm};
   std::vector<char*> arguments;
   for (const auto& argument : slurm.plugin_arguments)

@@ -25,6 +25,8 @@ struct FakeSlurm {
   int setenv_result = ESPANK_SUCCESS;
   int item_result = ESPANK_SUCCESS;
   bool refuses_option = false;
+  std::string other_plugin;  // a library that plugstack.conf names, too; empty: none
+  bool other_plugin_is_later = false;
   std::vector<std::string> shown;  // variables of the process to show at the end: "has RANK=3"
 
   FakeSlurm();

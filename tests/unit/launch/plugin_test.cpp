@@ -5,10 +5,12 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 
 #include "fake_slurm.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/settings.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace ddp::launch {
 namespace {
@@ -241,6 +243,27 @@ TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
   setenv("RANK", "3", 1);
   EXPECT_THAT(run_plugin(outside).text, HasSubstr("has RANK=3\n")) << "no plan's, the user's own";
   unsetenv("RANK");
+}
+
+TEST(Plugin, SaysSoIfTheContainerPluginComesAfterIt) {
+  const test::TemporaryFolder folder;
+  const auto pyxis = folder.path() / "spank_pyxis.so";  // any library will do
+  std::filesystem::copy_file(SLURM_DDP_PLUGIN_FILE, pyxis);
+  const auto said = [&](spank_context_t context, bool is_later) {
+    FakeSlurm slurm;
+    slurm.context = context;
+    slurm.other_plugin = pyxis;
+    slurm.other_plugin_is_later = is_later;
+    return run_plugin(slurm, "auto").text;
+  };
+  const auto told = HasSubstr("ddp.so comes before spank_pyxis.so");
+  EXPECT_THAT(said(S_CTX_SLURMD, true), told);
+  EXPECT_THAT(said(S_CTX_SLURMD, false), Not(told));
+  EXPECT_THAT(said(S_CTX_LOCAL, true), Not(told)) << "no container";
+  setenv("SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image", "x", 1);
+  EXPECT_THAT(said(S_CTX_LOCAL, true), told);
+  EXPECT_THAT(said(S_CTX_LOCAL, false), Not(told));
+  unsetenv("SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image");
 }
 
 TEST(Plugin, OptionCallbacksTakeAnything) {

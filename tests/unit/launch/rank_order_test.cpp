@@ -126,6 +126,13 @@ TEST(SwitchMap, IsMadeFromWhatScontrolPrints) {
   EXPECT_EQ(make_switch_map("SwitchName=a Switches=b\nSwitchName=b Switches=a\n"), "");
 }
 
+TEST(SwitchMap, KnowsBlocks) {
+  EXPECT_EQ(make_switch_map("BlockName=b1 BlockIndex=0 Nodes=n[1-18] BlockSize=18\n"
+                            "BlockName=b2 BlockIndex=1 Nodes=n[19-36] BlockSize=18\n"
+                            "AggregatedBlock=b1,b2 BlockIndex=2 Nodes=n[1-36] BlockSize=36\n"),
+            "b1=n[1-18];b2=n[19-36]");
+}
+
 TEST(SwitchMap, SurvivesALoopAndRefusesWhatIsTooLong) {
   const std::string loop = make_switch_map(
       "SwitchName=s1 Nodes=n1\nSwitchName=a Switches=s1,b\nSwitchName=b Switches=a");

@@ -1,0 +1,76 @@
+#include "spank_plugin/spank/container_plugin.h"
+
+#include <link.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "spank_plugin/fabric/text_file.h"
+#include "spank_plugin/launch/text.h"
+
+namespace ddp::spank {
+namespace {
+
+struct Found {
+  bool this_plugin = false;
+  bool pyxis_later = false;
+};
+
+bool holds(const dl_phdr_info& library, std::uintptr_t address) {
+  for (int i = 0; i < library.dlpi_phnum; ++i) {
+    const auto& part = library.dlpi_phdr[i];
+    const std::uintptr_t begin = library.dlpi_addr + part.p_vaddr;
+    if (part.p_type == PT_LOAD && begin <= address && address < begin + part.p_memsz) return true;
+  }
+  return false;
+}
+
+// In the order in which they were loaded.
+int look_at_library(dl_phdr_info* library, std::size_t /*size*/, void* result) {
+  static const char kOwn = 0;
+  auto& found = *static_cast<Found*>(result);
+  const std::string_view path = library->dlpi_name == nullptr ? "" : library->dlpi_name;
+  if (holds(*library, reinterpret_cast<std::uintptr_t>(&kOwn))) found.this_plugin = true;
+  const bool is_pyxis = path.substr(path.rfind('/') + 1) == "spank_pyxis.so";
+  if (is_pyxis && found.this_plugin) found.pyxis_later = true;
+  return 0;
+}
+
+}  // namespace
+
+std::string find_order_problem() noexcept {
+  try {
+    Found found;
+    dl_iterate_phdr(look_at_library, &found);
+    if (!found.pyxis_later) return "";
+    return "ddp.so comes before spank_pyxis.so in plugstack.conf, and must come after it: in "
+           "containers the image's hooks overwrite RANK and MASTER_ADDR; rename its file in "
+           "plugstack.conf.d to zz-ddp.conf";
+  } catch (...) {  // no memory
+    return "";
+  }
+}
+
+bool wants_container() noexcept {
+  constexpr std::size_t kMaxCommandLine = 1U << 20U;
+  try {
+    for (const auto* option : {"image", "name"}) {
+      const std::string name =
+          std::string("SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_") + option;
+      if (std::getenv(name.c_str()) != nullptr) return true;
+    }
+    const auto words = fabric::read_text("/proc/self/cmdline", kMaxCommandLine);
+    if (!words) return false;
+    for (const auto word : launch::split(*words, '\0')) {
+      if (word.starts_with("--container-image") || word.starts_with("--container-name"))
+        return true;
+      if (word == "--") return false;
+    }
+  } catch (...) {  // no memory
+  }
+  return false;
+}
+
+}  // namespace ddp::spank

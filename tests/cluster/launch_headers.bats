@@ -1,0 +1,15 @@
+# The plugin's files compile against the headers of other SLURM releases than the build's own: those of
+# every directory in SLURM_DDP_HEADERS=DIR:DIR, each an include directory or a checkout of SLURM's source.
+# No distribution has headers of more than one release, so there are none by default. Needs no SLURM that runs.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup() { cd "$BATS_TEST_TMPDIR" || return; }
+
+@test "the plugin compiles against the headers of other releases" {
+  [[ -n ${SLURM_DDP_HEADERS:-} ]] || skip "no headers of other releases here: SLURM_DDP_HEADERS=DIR:DIR"
+  local headers
+  IFS=: read -ra directories <<<"$SLURM_DDP_HEADERS"
+  for headers in "${directories[@]}"; do compile-plugin "$headers"; done
+}
