@@ -71,6 +71,8 @@ class Trainer {
   void evaluate_now();
   void end_epoch();
   void save_after_step();
+  void save_last();
+  void add_checkpoint_time(profile::Clock::time_point begin);
   RunResult finish();
   bool epoch_done() const;
   bool saves() const;
