@@ -2,32 +2,11 @@
 
 #include "hdf5_ckpt/async_saver.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <utility>
 
+#include "hdf5_ckpt/detail/signals_blocked.h"
+
 namespace ddp::ckpt {
-namespace {
-
-// Signals are for the program's own threads: a save must not be interrupted by them.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_ = {};
-};
-
-}  // namespace
-
 bool AsyncSaver::fits(std::uint64_t bytes) {
   short_of_memory_ = false;
   if (bytes > options_.budget_bytes) return false;

@@ -234,6 +234,14 @@ void Checkpoint::verify(const ReadOptions& options) const {
   verify_metadata();
 }
 
+void Checkpoint::verify_file(const fs::path& folder, const FileRecord& record,
+                             const ReadOptions& options) {
+  Manifest manifest;
+  manifest.files = {record.file};
+  manifest.arrays = record.arrays;
+  Checkpoint(folder, open_folder(folder), std::move(manifest)).verify(options);
+}
+
 void Checkpoint::verify_metadata() const {
   named(path_, [&] {
     std::map<std::string_view, std::vector<Extent>> claimed;

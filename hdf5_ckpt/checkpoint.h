@@ -59,6 +59,10 @@ class Checkpoint {
   // naming the array (or the metadata) and the bytes that are wrong.
   void verify(const ReadOptions& options = {}) const;
 
+  // As verify(), for one file that has no manifest beside it yet.
+  static void verify_file(const std::filesystem::path& folder, const FileRecord& record,
+                          const ReadOptions& options = {});
+
   // As verify(), for the bytes that belong to no array. They are few.
   void verify_metadata() const;
 

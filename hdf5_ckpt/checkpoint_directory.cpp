@@ -153,6 +153,11 @@ FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string&
   return write_hdf5_file(draft_folder(root_, id) / file_name, arrays, all, options_.write, *ops_);
 }
 
+void CheckpointDirectory::read_back(const SaveId& id, const FileRecord& record,
+                                    const ReadOptions& options) const {
+  Checkpoint::verify_file(draft_folder(root_, id), record, options);
+}
+
 Saved CheckpointDirectory::commit(const SaveId& id, std::span<const FileRecord> records,
                                   const CheckpointInfo& info) {
   try {
@@ -180,6 +185,7 @@ Saved CheckpointDirectory::write_and_publish(const SaveId& id, std::span<const F
   const Checkpoint written = Checkpoint::open(draft);
   if (options_.read_back) written.verify();
   saved.manifest.crc32c = written.manifest().crc32c;
+  if (options_.before_publishing) options_.before_publishing();
   publish(id, saved);
   return saved;
 }
@@ -328,6 +334,10 @@ std::optional<Loaded> CheckpointDirectory::load_newest(std::span<const MutableAr
 
 std::optional<Loaded> CheckpointDirectory::newest_verified(const ReadOptions& options) const {
   return newest_that(*this, [&](const Checkpoint& checkpoint) { checkpoint.verify(options); });
+}
+
+void make_durable_folder(const fs::path& folder) {
+  make_folders(system_file_ops(), fs::absolute(folder));
 }
 
 }  // namespace ddp::ckpt

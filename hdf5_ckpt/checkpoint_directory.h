@@ -49,6 +49,8 @@ struct SaveOptions {
   WriteOptions write = {};
   IfExists if_exists = IfExists::kFail;
   bool read_back = false;  // verify every byte from the disk before the rename
+  // Called just before a finished checkpoint gets its name; what it throws makes the save fail.
+  std::function<void()> before_publishing = {};
   Patience patience = {};  // with checkpoints that cannot be read just now, when loading
 };
 
@@ -123,6 +125,10 @@ class CheckpointDirectory {
                          std::span<const ArrayView> arrays,
                          const nlohmann::json& attributes = nlohmann::json::object());
 
+  // Reads a shard that this process has written from the disk. Throws DamagedError if a byte of it
+  // is not what was written.
+  void read_back(const SaveId& id, const FileRecord& record, const ReadOptions& options = {}) const;
+
   // One rank, after all records have arrived. Throws Error and removes the temporary folder.
   Saved commit(const SaveId& id, std::span<const FileRecord> records, const CheckpointInfo& info);
 
@@ -172,5 +178,9 @@ class CheckpointDirectory {
   SaveOptions options_;
   FileOps* ops_;
 };
+
+// Creates a folder, and what is missing above it, so that the names survive a loss of power. Throws
+// IoError.
+void make_durable_folder(const std::filesystem::path& folder);
 
 }  // namespace ddp::ckpt

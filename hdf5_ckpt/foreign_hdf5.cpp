@@ -29,7 +29,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 32;
+constexpr int kMaxGroupDepth = 32;
 constexpr std::size_t kMaxReport = 256ULL << 20;
 
 // ---- in the child ----------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class Walk {
 
  private:
   void walk(hid_t group, const std::string& prefix, int depth) {
-    if (depth > kMaxDepth) throw DamagedError("its groups are nested too deep");
+    if (depth > kMaxGroupDepth) throw DamagedError("its groups are nested too deep");
     H5G_info_t info = {};
     hdf5_check(H5Gget_info(group, &info), "look into a group");
     for (hsize_t i = 0; i < info.nlinks; ++i) {

@@ -21,17 +21,6 @@ namespace {
 
 constexpr std::size_t kMaxWord = 64;
 
-// A zombie, which nobody has waited for yet, does nothing any more.
-bool has_ended(pid_t pid) {
-  if (::kill(pid, 0) != 0) return errno == ESRCH;
-  std::ifstream status(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(status, text);
-  // "4242 (name, which may hold anything) Z ..."
-  const auto name_end = text.rfind(") ");
-  return name_end != std::string::npos && name_end + 2 < text.size() && text[name_end + 2] == 'Z';
-}
-
 bool is_word(std::string_view text, std::string_view extra) {
   const auto allowed = [extra](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -54,9 +43,20 @@ std::optional<Number> whole_number(std::string_view text) {
 
 }  // namespace
 
+// A zombie, which nobody has waited for yet, does nothing any more.
+bool has_ended(pid_t pid) {
+  if (::kill(pid, 0) != 0) return errno == ESRCH;
+  std::ifstream status(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(status, text);
+  // "4242 (name, which may hold anything) Z ..."
+  const auto name_end = text.rfind(") ");
+  return name_end != std::string::npos && name_end + 2 < text.size() && text[name_end + 2] == 'Z';
+}
+
 OwnerTag OwnerTag::of_this_process(std::string job, unsigned restart) {
-  std::array<char, kMaxWord + 1> host{};
-  if (::gethostname(host.data(), kMaxWord) != 0) throw Error("cannot read this host's name");
+  std::array<char, kMaxWord + 1> host{};  // a name of kMaxWord bytes and the zero behind it
+  if (::gethostname(host.data(), host.size()) != 0) throw Error("cannot read this host's name");
   return {std::move(job), restart, host.data(), ::getpid()};
 }
 

@@ -29,6 +29,9 @@ struct OwnerTag {
   static std::optional<OwnerTag> parse(std::string_view text);
 };
 
+// Whether no process of that id does anything any more on this machine.
+bool has_ended(pid_t pid);
+
 // Says whether the writer with that tag can no longer be at work.
 using OwnerIsDead = std::function<bool(const OwnerTag&)>;
 

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
+
 #include "hdf5_ckpt/detail/folders.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/error.h"
@@ -13,13 +15,40 @@ namespace {
 
 namespace fs = std::filesystem;
 
+struct Stopped {};
+
 }  // namespace
 
 Retention::Retention(const fs::path& root, OwnerTag owner, FileOps& ops)
     : root_(fs::absolute(root)), owner_(std::move(owner)), ops_(&ops) {}
 
 void Retention::remember_verified(const Checkpoint& checkpoint) {
-  verified_[checkpoint.manifest().step] = checkpoint.manifest().crc32c;
+  remember_verified(checkpoint.manifest());
+}
+
+void Retention::remember_verified(const Manifest& manifest) {
+  verified_[manifest.step] = manifest.crc32c;
+  write_notes();
+}
+
+void Retention::remember_across_restarts() {
+  keeps_notes_ = true;
+  std::ifstream notes(root_ / kVerifiedName);
+  std::uint64_t step = 0;
+  std::uint32_t crc = 0;
+  while (notes >> std::dec >> step >> std::hex >> crc) verified_.emplace(step, crc);
+}
+
+// Lost notes cost a reading.
+void Retention::write_notes() const {
+  if (!keeps_notes_) return;
+  const fs::path draft = root_ / notes_draft_name(owner_);
+  std::string text;
+  for (const auto& [step, crc] : verified_) text += fmt::format("{} {:08x}\n", step, crc);
+  ops_->unlink(draft.c_str());
+  std::ofstream(draft) << text;
+  if (ops_->rename(draft.c_str(), (root_ / kVerifiedName).c_str(), 0) != 0)
+    ops_->unlink(draft.c_str());
 }
 
 bool Retention::is_whole(const Candidate& candidate, const ReadOptions& options,
@@ -67,6 +96,22 @@ void Retention::remove(const Candidate& candidate, RetentionReport& report) {
 RetentionReport Retention::apply(const RetentionPolicy& policy, const ReadOptions& options) {
   if (policy.keep_last == 0) throw Error("keep_last must be at least 1");
   RetentionReport report;
+  ReadOptions reading = options;
+  if (policy.stop)
+    reading.progress = [&policy, told = options.progress](std::uint64_t done, std::uint64_t all) {
+      if (policy.stop()) throw Stopped{};
+      if (told) told(done, all);
+    };
+  try {
+    apply(policy, reading, report);
+  } catch (const Stopped&) {
+    report.notes.emplace_back("old checkpoints were not removed: the process is about to end");
+  }
+  return report;
+}
+
+void Retention::apply(const RetentionPolicy& policy, const ReadOptions& options,
+                      RetentionReport& report) {
   std::vector<Candidate> surplus;
   std::size_t kept = 0;
   for (const Candidate& candidate : CheckpointDirectory(root_, {}, *ops_).candidates()) {
@@ -77,7 +122,6 @@ RetentionReport Retention::apply(const RetentionPolicy& policy, const ReadOption
   // Oldest first: if this is interrupted, those that remain are the newer ones.
   for (auto candidate = surplus.rbegin(); candidate != surplus.rend(); ++candidate)
     remove(*candidate, report);
-  return report;
 }
 
 std::vector<std::string> remove_leftovers(const fs::path& root, const OwnerIsDead& is_dead,

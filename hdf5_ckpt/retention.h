@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,6 +22,8 @@ struct RetentionPolicy {
   // The step that the caller saved last. Later ones belong to somebody else: they neither count nor
   // are deleted, and so this one never is, either.
   std::optional<std::uint64_t> newest = std::nullopt;
+  // Asked while checkpoints are read: true ends apply(), with what it has done so far.
+  std::function<bool()> stop = {};
 };
 
 struct RetentionReport {
@@ -35,6 +38,11 @@ class Retention {
 
   // Spares apply() reading a checkpoint whose bytes the caller has just verified.
   void remember_verified(const Checkpoint& checkpoint);
+  void remember_verified(const Manifest& manifest);
+
+  // From now on what was verified is also noted in ROOT/.verified, so that a restarted process does
+  // not read it again. Only retention trusts the file; what is loaded is always verified.
+  void remember_across_restarts();
 
   // Deletes whole checkpoints older than the newest `keep_last` whole ones. Whole means verified,
   // every byte. Damaged ones neither count nor are deleted: they are for a person to look at.
@@ -42,13 +50,16 @@ class Retention {
   RetentionReport apply(const RetentionPolicy& policy, const ReadOptions& options = {});
 
  private:
+  void apply(const RetentionPolicy& policy, const ReadOptions& options, RetentionReport& report);
+  void write_notes() const;
   bool is_whole(const Candidate& candidate, const ReadOptions& options, RetentionReport& report);
   void remove(const Candidate& candidate, RetentionReport& report);
 
   std::filesystem::path root_;
   OwnerTag owner_;
   FileOps* ops_;
-  std::map<std::uint64_t, std::uint32_t> verified_;  // step -> identity of the manifest
+  std::map<std::uint64_t, std::uint32_t> verified_;  // step -> checksum of the manifest
+  bool keeps_notes_ = false;
 };
 
 // Removes .tmp-*, .trash-* and .latest.* entries of ROOT whose owner `is_dead`; those of others,

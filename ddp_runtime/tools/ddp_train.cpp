@@ -186,8 +186,11 @@ void add_run_options(CLI::App& app, CommandLine& c) {
   app.add_option(
          "--resume", t.checkpoint.resume,
          "auto: from the newest whole checkpoint in --checkpoint-dir, if any; never; or the "
-         "folder of one checkpoint")
+         "folder of one checkpoint to start from: given again, the command goes on from what it "
+         "has saved since")
       ->capture_default_str();
+  app.add_flag("--resume-changed", t.checkpoint.resume_changed,
+               "Resume in the middle of an epoch though the seed or the data are others");
   app.add_option("--report-dir", t.report_directory,
                  "Where to write run.json, steps.csv and trace.json");
   app.add_flag("--dry-run", t.dry_run,

@@ -6,14 +6,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <system_error>
+#include <thread>
 #include <unordered_set>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/train/run_difference.h"
 #include "hdf5_ckpt/crc32c.h"
 #include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/memory_headroom.h"
 
 namespace ddp::train {
 namespace {
@@ -32,12 +37,16 @@ ckpt::OwnerTag this_owner() {
 // Finding out at the first save that it cannot be made would waste the work until then.
 std::string why_not_writable(const fs::path& directory) {
   std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) {
-    return fmt::format("cannot create the checkpoint directory {}: {}", directory.string(),
-                       error.message());
+  if (!fs::is_directory(directory, error)) {
+    try {
+      ckpt::make_durable_folder(directory);
+    } catch (const ckpt::IoError& e) {
+      return fmt::format("cannot create the checkpoint directory {}: {}", directory.string(),
+                         std::generic_category().message(e.code()));
+    }
   }
   const auto probe = directory / fmt::format(".probe-{}", getpid());
+  unlink(probe.c_str());  // of a process of the same id that died here, in a container for example
   const int fd = open(probe.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   if (fd < 0) {
     return fmt::format("cannot write to the checkpoint directory {}: {}", directory.string(),
@@ -47,6 +56,9 @@ std::string why_not_writable(const fs::path& directory) {
   unlink(probe.c_str());
   return {};
 }
+
+// Of the memory that is left, a part stays for what training itself will take.
+constexpr double kUsablePart = 0.9;
 
 std::vector<ckpt::ArrayView> views_of(const std::vector<NamedTensor>& arrays) {
   std::vector<ckpt::ArrayView> views;
@@ -128,6 +140,9 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 // Slower than most disks: a run that knows nothing better stops in time.
 constexpr double kGuessedBytesPerSecond = 100e6;
 
+// A file server that restarts takes longer, but a job that is to go has no more time.
+constexpr auto kBetweenAttempts = std::chrono::milliseconds(500);
+
 }  // namespace
 
 struct Checkpointer::Job {
@@ -136,7 +151,9 @@ struct Checkpointer::Job {
   std::string problem;      // of this rank's part
   ckpt::FileRecord record;  // this rank's part
   bool wrote = false;       // there is a record
+  bool read_back = false;   // every byte of it was right on the disk
   bool committing = false;  // rank 0's second part is under way
+  bool fenced = false;      // another process has taken the directory over
   std::filesystem::path path;
   std::vector<std::string> notes;
 };
@@ -148,10 +165,18 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
       options_(std::move(options)),
       run_(std::move(run)),
       owner_(this_owner()),
-      saver_({.budget_bytes = options_.copy_bytes}) {
+      lineage_{ckpt::new_run_name(), {}, {}},
+      saver_({.budget_bytes = options_.copy_bytes,
+              .headroom = [this] { return headroom_per_rank(); }}) {
   if (options_.directory.empty()) return;
-  directory_.emplace(options_.directory);
+  // A step that is there already is of a process that has been fenced off or of an abandoned
+  // branch: this run is where the line of checkpoints ends.
+  ckpt::SaveOptions saving;
+  saving.if_exists = ckpt::IfExists::kSetAside;
+  saving.before_publishing = [this] { require_lease(); };
+  directory_.emplace(options_.directory, std::move(saving));
   retention_.emplace(options_.directory, owner_);
+  retention_->remember_across_restarts();
   std::string mine;
   if (group_.rank() == 0) {
     mine = why_not_writable(options_.directory);
@@ -165,51 +190,117 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
   }
   const std::string problem = group_.broadcast_text(mine, 0);
   if (!problem.empty()) throw UsageError(problem);
-  if (group_.rank() == 0) {
-    ckpt::remove_leftovers(options_.directory, ckpt::dead_relatives_of(owner_));
+  const auto hosts = group_.all_gather_text(owner_.host);
+  local_ranks_ = static_cast<std::uint64_t>(std::count(hosts.begin(), hosts.end(), owner_.host));
+}
+
+// A look at a time, so that the others do not wait for long for rank 0, which may have to watch.
+void Checkpointer::claim() {
+  if (claimed_ || !enabled()) return;
+  const std::string kHave = "have";
+  std::optional<ckpt::LeaseClaim> claim;
+  std::string said;
+  while (said != kHave) {
+    std::string mine;
+    if (group_.rank() == 0) mine = claim_on_leader(claim) ? kHave : problem_;
+    said = group_.broadcast_text(mine, 0);
+    if (!said.empty() && said != kHave) throw UsageError(said);
+  }
+  claimed_ = true;
+  if (group_.rank() != 0) return;
+  // Whoever wrote here is gone, now that the directory is this run's.
+  const auto relative = ckpt::dead_relatives_of(owner_);
+  const auto dead = [&](const ckpt::OwnerTag& owner) {
+    return relative(owner) || (claim->other() && claim->other()->owner == owner && owner != owner_);
+  };
+  for (const auto& folder : {options_.directory, options_.directory / "best"}) {
+    ckpt::remove_leftovers(folder, dead);
   }
 }
 
-ckpt::Checkpoint Checkpointer::load_on_leader() {
-  if (options_.resume != "auto") {
-    auto checkpoint = ckpt::Checkpoint::open(options_.resume);
-    state_.load(checkpoint);
-    return checkpoint;
-  }
-  std::string skipped;
-  for (const auto& candidate : directory_->candidates()) {
-    try {
-      auto checkpoint = ckpt::Checkpoint::open(candidate.path);
-      state_.load(checkpoint);
-      return checkpoint;
-    } catch (const ckpt::DamagedError& e) {
-      fmt::print("skipped a damaged checkpoint: {}\n", e.what());
-      skipped = e.what();
+// Whether this run has the directory. Else problem_ says why it cannot, or is empty: not yet.
+bool Checkpointer::claim_on_leader(std::optional<ckpt::LeaseClaim>& claim) {
+  constexpr auto kLook = std::chrono::milliseconds(500);
+  problem_.clear();
+  try {
+    const bool first = !claim;
+    if (first) claim.emplace(options_.directory, owner_);
+    lease_ = claim->advance(first ? std::chrono::milliseconds(0) : kLook);
+    if (!lease_ && first) {
+      fmt::print("checkpoint: waiting for up to 30 s to see whether {} still saves to {}\n",
+                 claim->other() ? claim->other()->name() : "another process",
+                 options_.directory.string());
+      static_cast<void>(std::fflush(stdout));
     }
+  } catch (const std::exception& e) {
+    problem_ = e.what();
   }
-  throw RuntimeError(fmt::format(
-      "{} holds checkpoints, but none of them is whole (the oldest: {}); use --resume never to "
-      "start afresh, or another --checkpoint-dir",
-      options_.directory.string(), skipped));
+  return lease_ != nullptr;
+}
+
+void Checkpointer::require_lease() const {
+  if (lease_) lease_->require();
+}
+
+// Nothing: there is nothing to resume. The checkpoint's bytes have all been right.
+std::optional<ckpt::Resumption> Checkpointer::load_on_leader() {
+  const auto accept = [this](const ckpt::Checkpoint& checkpoint) {
+    checkpoint.verify_metadata();
+    state_.load(checkpoint);
+  };
+  if (options_.resume == "auto") return ckpt::resume_newest(*directory_, accept);
+  return ckpt::resume_path(directory_ ? &*directory_ : nullptr, options_.resume, accept);
+}
+
+// Rank 0: what the others need to know of the checkpoint; empty if there is none.
+std::string Checkpointer::resume_on_leader() {
+  auto resumed = load_on_leader();
+  if (!resumed) return {};
+  const auto& checkpoint = resumed->checkpoint;
+  const auto& manifest = checkpoint.manifest();
+  for (const auto& note : resumed->notes) fmt::print("checkpoint: {}\n", note);
+  newest_ = checkpoint.path();
+  const auto user = manifest.state.value("user", nlohmann::json::object());
+  state_.user().require_fit(user);
+  const auto position = Position::from_json(manifest.state.at("position"));
+  const auto differences = run_differences(manifest.state.value("run", nlohmann::json::object()),
+                                           run_, position.consumed > 0);
+  if (!differences.refusal.empty() && !options_.resume_changed) {
+    throw UsageError(differences.refusal);
+  }
+  for (const auto& line : differences.lines) fmt::print("checkpoint: {}\n", line);
+  auto text = nlohmann::json{{"position", manifest.state.at("position")}, {"user", user}}.dump();
+  if (directory_) leave_branch(*resumed);
+  lineage_ = std::move(resumed->lineage);
+  fmt::print("resumed from {} (step {}, made by {} rank{})\n", newest_.string(), manifest.step,
+             manifest.world_size, manifest.world_size == 1 ? "" : "s");
+  return text;
+}
+
+// Rank 0. From here on the directory's newest checkpoint is where this run stands.
+void Checkpointer::leave_branch(const ckpt::Resumption& resumed) {
+  const auto step = resumed.checkpoint.manifest().step;
+  const auto newest = resumed.in_directory ? std::optional(step) : std::nullopt;
+  const auto names = directory_->set_aside(resumed.set_aside, newest, owner_);
+  if (resumed.in_directory) retention_->remember_verified(resumed.checkpoint);
+  if (names.empty()) return;
+  fmt::print(
+      "checkpoint: {} later than step {} set aside in {}, and kept until ddp-ckpt clean "
+      "removes {}\n",
+      names.size() == 1 ? "one checkpoint" : fmt::format("{} checkpoints", names.size()), step,
+      options_.directory.string(), names.size() == 1 ? "it" : "them");
 }
 
 std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   if (options_.directory.empty() && (options_.resume == "auto" || options_.resume == "never")) {
     return std::nullopt;
   }
+  claim();
   if (options_.resume == "never") return std::nullopt;
   std::string text;
-  if (group_.rank() == 0 && (options_.resume != "auto" || !directory_->candidates().empty())) {
+  if (group_.rank() == 0) {
     try {
-      const auto checkpoint = load_on_leader();
-      newest_ = checkpoint.path();
-      const auto& saved = checkpoint.manifest().state;
-      const auto user = saved.value("user", nlohmann::json::object());
-      state_.user().require_fit(user);
-      text = nlohmann::json{{"position", saved.at("position")}, {"user", user}}.dump();
-      fmt::print("resumed from {} (step {}, made by {} rank{})\n", newest_.string(),
-                 checkpoint.manifest().step, checkpoint.manifest().world_size,
-                 checkpoint.manifest().world_size == 1 ? "" : "s");
+      text = resume_on_leader();
     } catch (const ckpt::MismatchError& e) {
       throw UsageError(e.what());
     } catch (const nlohmann::json::exception&) {
@@ -222,12 +313,12 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   const auto saved = nlohmann::json::parse(text);
   state_.user().restore(saved.at("user"));
   const auto position = Position::from_json(saved.at("position"));
-  last_saved_step_ = position.step;
+  attempted_step_ = durable_step_ = agreed_step_ = position.step;
   return position;
 }
 
 bool Checkpointer::due(std::int64_t step, bool end_of_epoch) const {
-  if (!enabled() || step == last_saved_step_) return false;
+  if (!enabled() || step == attempted_step_) return false;
   if (options_.every_steps > 0 && step % options_.every_steps == 0) return true;
   return options_.every_epoch && end_of_epoch;
 }
@@ -238,11 +329,19 @@ ckpt::CheckpointInfo Checkpointer::info_of(const Position& position) const {
   info.world_size = static_cast<std::uint64_t>(group_.size());
   info.run_id = owner_.text();
   info.state = {{"position", position.to_json()}, {"run", run_}};
+  info.lineage = lineage_;
   // Rank 0's count; a run that adds none writes what it always wrote.
   if (group_.rank() == 0) {
     if (auto values = state_.user().values(); !values.empty()) info.state["user"] = values;
   }
   return info;
+}
+
+// All ranks of a node take theirs at the same time.
+std::optional<std::uint64_t> Checkpointer::headroom_per_rank() const {
+  const auto left = ckpt::memory_headroom();
+  if (!left) return std::nullopt;
+  return static_cast<std::uint64_t>(static_cast<double>(*left) * kUsablePart) / local_ranks_;
 }
 
 int Checkpointer::writers_of(const std::vector<NamedTensor>& arrays) const {
@@ -266,6 +365,7 @@ void Checkpointer::require_same_arrays(const std::vector<NamedTensor>& arrays) {
 }
 
 void Checkpointer::save(const Position& position) {
+  claim();
   settle();
   save_began_ = std::chrono::steady_clock::now();
   const auto arrays = state_.collect();
@@ -279,12 +379,12 @@ void Checkpointer::save(const Position& position) {
   if (group_.rank() == 0) {
     try {
       id = directory_->begin(static_cast<std::uint64_t>(position.step), owner_).to_json().dump();
-    } catch (const ckpt::Error& e) {
+    } catch (const std::exception& e) {
       job_->problem = e.what();
     }
   }
   id = group_.broadcast_text(id, 0);
-  last_saved_step_ = position.step;
+  attempted_step_ = position.step;
   if (id.empty()) {  // nothing was begun
     if (group_.rank() == 0) count(job_->problem, position.step);
     job_.reset();
@@ -302,21 +402,28 @@ void Checkpointer::start_writing(const std::vector<NamedTensor>& arrays) {
   const nlohmann::json attributes = {{"epoch", job_->info.epoch},
                                      {"world_size", job_->info.world_size}};
   const auto write =
-      [job = job_, directory = &*directory_, attributes,
+      [job = job_, directory = &*directory_, attributes, reads_back = !leaving_,
        name = shard_name(group_.rank(), writers)](std::span<const ckpt::ArrayView> views) {
         try {
           job->record = directory->write_shard(job->id, name, views, attributes);
+          if (reads_back) directory->read_back(job->id, job->record);
+          job->read_back = reads_back;
           job->wrote = true;
-        } catch (const ckpt::Error& e) {
+        } catch (const std::exception& e) {
           job->problem = e.what();
         }
       };
   const auto views = views_of(part);
   try {
     saver_.start(views, write);
-  } catch (const ckpt::Error&) {
-    write(views);  // there is no memory for a copy
+  } catch (const std::exception&) {
+    write(views);  // there is no memory for a copy, or no thread
   }
+  if (!saver_.short_of_memory() || std::exchange(said_short_, true)) return;
+  fmt::print(
+      "checkpoint: rank {} has too little memory left for a copy of the {:.0f} MiB that it saves; "
+      "they are written before the next step (--checkpoint-copy-mb 0 does so from the start)\n",
+      group_.rank(), static_cast<double>(bytes_of(part)) / 1048576);
 }
 
 void Checkpointer::poll(bool anyone_writing) {
@@ -329,12 +436,36 @@ void Checkpointer::settle() {
   if (shards_in_flight_) finish_shards();
   saver_.wait();
   harvest();
+  agree_on_durable_step();
+}
+
+void Checkpointer::agree_on_durable_step() {
+  agreed_step_ = durable_step_;
+  group_.broadcast(comm::buffer_of(agreed_step_), 0, "step of the newest checkpoint").wait();
+}
+
+void Checkpointer::save_last(const Position& position) {
+  ending_ = true;
+  settle();
+  for (int attempt = 0; attempt < kLastAttempts && agreed_step_ != position.step; ++attempt) {
+    if (attempt > 0) std::this_thread::sleep_for(kBetweenAttempts);
+    save(position);
+    settle();
+  }
+  ending_ = false;
+  if (agreed_step_ == position.step) return;
+  throw RuntimeError(group_.broadcast_text(
+      fmt::format(
+          "the checkpoint of step {}, the last one, could not be saved: {}; the newest that "
+          "is safe: {}",
+          position.step, problem_, newest_.empty() ? "none" : newest_.string()),
+      0));
 }
 
 void Checkpointer::finish_shards() {
   saver_.wait();
   shards_in_flight_ = false;
-  nlohmann::json mine = {{"problem", job_->problem}};
+  nlohmann::json mine = {{"problem", job_->problem}, {"read_back", job_->read_back}};
   if (job_->wrote) mine["record"] = ckpt::record_to_json(job_->record);
   const auto all = group_.all_gather_text(mine.dump());
   if (group_.rank() != 0) {
@@ -343,14 +474,17 @@ void Checkpointer::finish_shards() {
   }
   std::vector<ckpt::FileRecord> records;
   std::string problem;
+  bool verified = true;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto theirs = nlohmann::json::parse(all[rank]);
+    if (theirs.contains("record") && !theirs.at("read_back").get<bool>()) verified = false;
     if (theirs.contains("record")) records.push_back(ckpt::record_from_json(theirs["record"]));
     const auto text = theirs.at("problem").get<std::string>();
     if (text.empty() || !problem.empty()) continue;
     problem = group_.size() > 1 ? fmt::format("rank {}: {}", rank, text) : text;
   }
   if (problem.empty()) {
+    job_->read_back = verified;
     commit_on_leader(std::move(records));
     return;
   }
@@ -363,24 +497,37 @@ void Checkpointer::finish_shards() {
 // The thread has the retention to itself while it runs: nothing else uses it.
 void Checkpointer::commit_on_leader(std::vector<ckpt::FileRecord> records) {
   job_->committing = true;
+  job_->info.lineage = lineage_;
   const auto work = [job = job_, directory = &*directory_, retention = &*retention_,
-                     keep = static_cast<std::size_t>(options_.keep_last),
+                     leaving = &leaving_, keep = static_cast<std::size_t>(options_.keep_last),
                      records = std::move(records)](std::span<const ckpt::ArrayView>) {
     try {
       auto saved = directory->commit(job->id, records, job->info);
-      job->path = saved.path;
       job->notes = std::move(saved.notes);
-    } catch (const ckpt::Error& e) {
+      if (job->read_back) retention->remember_verified(saved.manifest);
+      job->path = std::move(saved.path);
+    } catch (const ckpt::LeaseError& e) {
+      job->fenced = true;
+      job->problem = e.what();
+      return;
+    } catch (const std::exception& e) {
       job->problem = e.what();
       return;
     }
+    // A process that is to leave has no time for it, and the next one does it.
+    if (*leaving) return;
     try {
-      for (auto& note : retention->apply({keep}).notes) job->notes.push_back(std::move(note));
-    } catch (const ckpt::Error& e) {
+      const ckpt::RetentionPolicy policy{keep, job->id.step, [leaving] { return leaving->load(); }};
+      for (auto& note : retention->apply(policy).notes) job->notes.push_back(std::move(note));
+    } catch (const std::exception& e) {
       job->notes.push_back(fmt::format("old checkpoints were not removed: {}", e.what()));
     }
   };
-  saver_.start({}, work);
+  try {
+    saver_.start({}, work);
+  } catch (const std::system_error&) {
+    work({});  // there is no thread
+  }
 }
 
 // Rank 0: what has become of the save that was committed.
@@ -391,13 +538,23 @@ void Checkpointer::harvest() {
   job_.reset();
   for (const auto& note : job->notes) fmt::print("checkpoint: {}\n", note);
   if (!job->path.empty()) newest_ = job->path;
-  if (job->problem.empty()) longest_save_ = std::max(longest_save_, seconds_since(save_began_));
+  if (job->problem.empty()) {
+    longest_save_ = std::max(longest_save_, seconds_since(save_began_));
+    lineage_.parent = job->id.step;
+    durable_step_ = static_cast<std::int64_t>(job->id.step);
+  }
+  if (job->fenced) throw UsageError(job->problem);
   count(job->problem, static_cast<std::int64_t>(job->id.step));
 }
 
 void Checkpointer::count(const std::string& problem, std::int64_t step) {
   if (problem.empty()) {
     failures_ = 0;
+    return;
+  }
+  problem_ = problem;
+  if (ending_) {
+    fmt::print(stderr, "warning: the checkpoint of step {} was not saved: {}\n", step, problem);
     return;
   }
   ++failures_;
@@ -415,17 +572,18 @@ std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
                                      const Position& position) {
   const auto folder = options_.directory / "best";
   try {
-    ckpt::CheckpointDirectory directory(folder, {.if_exists = ckpt::IfExists::kReplace});
+    ckpt::SaveOptions saving;
+    saving.if_exists = ckpt::IfExists::kReplace;
+    saving.before_publishing = [this] { require_lease(); };
+    ckpt::CheckpointDirectory directory(folder, std::move(saving));
     const auto step = static_cast<std::uint64_t>(position.step);
     const auto saved = directory.save(step, owner_, views_of(arrays), info_of(position));
     for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
     best_ = saved.path;
-    // Later steps belong to a run that was abandoned for an earlier checkpoint: theirs is the
-    // user's.
-    std::size_t later = 0;
-    for (const auto& candidate : directory.candidates()) later += candidate.step > step ? 1 : 0;
-    ckpt::Retention(folder, owner_).apply({later + 1});
-  } catch (const ckpt::Error& e) {
+    ckpt::Retention best(folder, owner_);
+    best.remember_across_restarts();
+    for (const auto& note : best.apply({1, step}).notes) fmt::print("checkpoint: {}\n", note);
+  } catch (const std::exception& e) {
     return e.what();
   }
   return {};
@@ -434,7 +592,12 @@ std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
 void Checkpointer::save_best(const Position& position) {
   if (!enabled() || !options_.keep_best) return;
   const auto arrays = state_.collect();
-  if (group_.rank() == 0) count(write_best(arrays, position), position.step);
+  if (group_.rank() != 0) return;
+  // The count of failures is that of the checkpoints from which a run goes on.
+  const std::string problem = write_best(arrays, position);
+  if (problem.empty()) return;
+  fmt::print(stderr, "warning: the best checkpoint, of step {}, was not saved: {}\n", position.step,
+             problem);
 }
 
 }  // namespace ddp::train

@@ -8,6 +8,7 @@
 // abandons that one save on all.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,13 +21,17 @@
 #include "ddp_runtime/train/training_state.h"
 #include "hdf5_ckpt/async_saver.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/lease.h"
+#include "hdf5_ckpt/lineage.h"
+#include "hdf5_ckpt/resume.h"
 #include "hdf5_ckpt/retention.h"
 
 namespace ddp::train {
 
 class Checkpointer {
  public:
-  // Collective; throws UsageError on all ranks if the directory cannot be written. `run` describes
+  // Collective; throws UsageError on all ranks if the directory cannot be written. The first
+  // resume() or save() makes it this run's own (Note [Lease]), until this ends. `run` describes
   // the run (model, data, ...) and goes into every checkpoint. With an empty directory nothing is
   // ever saved or resumed.
   Checkpointer(comm::Group& group, TrainingState& state, CheckpointOptions options,
@@ -36,7 +41,9 @@ class Checkpointer {
   std::optional<Position> resume(std::uint64_t seed);
 
   bool enabled() const noexcept { return directory_.has_value(); }
-  std::int64_t last_saved_step() const noexcept { return last_saved_step_; }
+  // The step of the newest checkpoint that is known to be durable; -1 if there is none. Changed by
+  // resume() and settle() only, and so the same on all ranks.
+  std::int64_t last_saved_step() const noexcept { return agreed_step_; }
   // Whether a save is due after this step.
   bool due(std::int64_t step, bool end_of_epoch) const;
   // Collective. Returns when the state may change: see Note [Saving beside training]. Waits for the
@@ -50,6 +57,12 @@ class Checkpointer {
   void poll(bool anyone_writing);
   // Collective. Returns when nothing is in flight. Throws as save() does.
   void settle();
+  // Collective, for the last step of a run: on return a checkpoint of this position is durable. A
+  // save that fails is tried again; then throws RuntimeError on all ranks.
+  void save_last(const Position& position);
+  // This process has little time left: what is saved from here on is not read back, and nothing old
+  // is removed.
+  void leave() noexcept { leaving_ = true; }
   // Collective. The same into <directory>/best, where it replaces the one before, and durable on
   // return; does nothing unless options.keep_best.
   void save_best(const Position& position);
@@ -65,17 +78,25 @@ class Checkpointer {
 
  private:
   static constexpr int kFailuresInARow = 3;
+  static constexpr int kLastAttempts = 3;
 
   // What the thread of a save works on; it sees nothing else of this.
   struct Job;
 
-  ckpt::Checkpoint load_on_leader();
+  void claim();
+  bool claim_on_leader(std::optional<ckpt::LeaseClaim>& claim);
+  void require_lease() const;
+  std::optional<std::uint64_t> headroom_per_rank() const;
+  std::optional<ckpt::Resumption> load_on_leader();
+  std::string resume_on_leader();
+  void leave_branch(const ckpt::Resumption& resumed);
   int writers_of(const std::vector<NamedTensor>& arrays) const;
   void require_same_arrays(const std::vector<NamedTensor>& arrays);
   void start_writing(const std::vector<NamedTensor>& arrays);
   void finish_shards();
   void commit_on_leader(std::vector<ckpt::FileRecord> records);
   void harvest();
+  void agree_on_durable_step();
   void count(const std::string& problem, std::int64_t step);
   ckpt::CheckpointInfo info_of(const Position& position) const;
   std::string write_best(const std::vector<NamedTensor>& arrays, const Position& position);
@@ -85,12 +106,22 @@ class Checkpointer {
   CheckpointOptions options_;
   nlohmann::json run_;
   ckpt::OwnerTag owner_;
+  ckpt::Lineage lineage_;                               // of what is saved next; rank 0
   std::optional<ckpt::CheckpointDirectory> directory_;  // none: nothing is saved
   std::optional<ckpt::Retention> retention_;
+  std::unique_ptr<ckpt::Lease> lease_;  // rank 0
+  bool claimed_ = false;
+  std::uint64_t local_ranks_ = 1;
+  bool said_short_ = false;
+  std::atomic<bool> leaving_ = false;
   std::filesystem::path newest_;
   std::filesystem::path best_;
-  std::int64_t last_saved_step_ = -1;
+  std::int64_t attempted_step_ = -1;
+  std::int64_t durable_step_ = -1;  // rank 0
+  std::int64_t agreed_step_ = -1;   // the same, as of the last settle()
   int failures_ = 0;
+  bool ending_ = false;  // there are no further steps
+  std::string problem_;  // of the last save that failed; rank 0
   double longest_save_ = 0;
   std::chrono::steady_clock::time_point save_began_;
   bool shards_in_flight_ = false;  // on all ranks alike

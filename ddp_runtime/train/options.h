@@ -26,6 +26,8 @@ struct CheckpointOptions {
   std::int64_t keep_last = 3;
   bool keep_best = false;       // also the best one, in `directory`/best
   std::string resume = "auto";  // auto | never | the folder of one checkpoint
+  // Resume in the middle of an epoch though the seed or the data are others.
+  bool resume_changed = false;
   // Memory per rank for a copy of the state, which is written while training goes on. State that
   // needs more is written before the next step.
   std::uint64_t copy_bytes = 8ULL << 30;

@@ -8,6 +8,7 @@
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/models/model.h"
+#include "hdf5_ckpt/crc32c.h"
 
 namespace ddp::train {
 namespace {
@@ -21,13 +22,44 @@ data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& option
   return {options.batch, options.micro_batches, group.rank(), group.size()};
 }
 
+// Tells one data set from another, wherever it lies: of the first, the middle and the last sample.
+std::string data_crc32c(const data::Dataset& data) {
+  const std::vector<std::int64_t> samples = {0, data.size() / 2, data.size() - 1};
+  const auto batch = data.get(samples);
+  std::uint32_t crc = 0;
+  for (const auto& tensor : {batch.inputs, batch.targets}) {
+    const auto bytes = tensor.detach().to(torch::kCPU).contiguous();
+    crc = ckpt::crc32c({static_cast<const std::byte*>(bytes.data_ptr()), bytes.nbytes()}, crc);
+  }
+  return fmt::format("{:08x}", crc);
+}
+
+const char* precision_name(amp::Precision precision) {
+  switch (precision) {
+    case amp::Precision::fp32:
+      return "fp32";
+    case amp::Precision::bf16:
+      return "bf16";
+    case amp::Precision::fp16:
+      return "fp16";
+  }
+  return "";
+}
+
+// What a run that resumes is compared by.
 nlohmann::json describe(const TrainTask& task, const TrainOptions& options,
                         const data::DistributedSampler& sampler) {
   return {{"model", task.model_name},
           {"data", task.data.name},
           {"optimizer", options.optimizer.name},
           {"global_batch", sampler.layout().global_batch()},
-          {"seed", options.seed}};
+          {"seed", options.seed},
+          {"samples", task.data.train->size()},
+          {"data_crc32c", data_crc32c(*task.data.train)},
+          {"learning_rate", options.optimizer.learning_rate},
+          {"momentum", options.optimizer.momentum},
+          {"weight_decay", options.optimizer.weight_decay},
+          {"precision", precision_name(options.precision)}};
 }
 
 double unix_now() {
@@ -343,12 +375,22 @@ void Trainer::end_epoch() {
   recorder_.pause();
 }
 
+void Trainer::add_checkpoint_time(profile::Clock::time_point begin) {
+  if (recorder_.steps().empty()) return;
+  recorder_.add_to_last_step(Phase::checkpoint, {begin, profile::Clock::now()});
+}
+
 void Trainer::save_after_step() {
   const auto begin = profile::Clock::now();
   checkpointer_.save(position_);
-  if (!recorder_.steps().empty()) {
-    recorder_.add_to_last_step(Phase::checkpoint, {begin, profile::Clock::now()});
-  }
+  add_checkpoint_time(begin);
+}
+
+// Status 0, or 75 if the run is to go on, promises that nothing of it is lost.
+void Trainer::save_last() {
+  const auto begin = profile::Clock::now();
+  checkpointer_.save_last(position_);
+  add_checkpoint_time(begin);
 }
 
 void Trainer::evaluate_now() {
@@ -380,13 +422,10 @@ RunResult Trainer::result_so_far() const {
 
 // The next run evaluates and reports; of this one's time there may be little left.
 RunResult Trainer::finish_interrupted() {
+  checkpointer_.leave();
   step_->settle();
   reduce_losses();
-  if (position_.step > checkpointer_.last_saved_step()) save_after_step();
-  {
-    const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
-    checkpointer_.settle();
-  }
+  save_last();
   progress_.reset();
   reporter_->take_rows(losses_, reduced_losses_);
   auto interrupted = result_so_far();
@@ -423,11 +462,7 @@ RunResult Trainer::finish() {
   reduce_losses();
   evaluate_now();
   // A run that was told to stop within an epoch keeps its last steps, too.
-  if (saves() && position_.step > checkpointer_.last_saved_step()) save_after_step();
-  if (saves()) {
-    const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
-    checkpointer_.settle();
-  }
+  if (saves()) save_last();
   auto ended = result_so_far();
   ended.stopped_early = position_.best.exhausted(options_.patience);
   if (ended.stopped_early) {

@@ -77,6 +77,8 @@ class Trainer {
   void evaluate_now();
   void end_epoch();
   void save_after_step();
+  void save_last();
+  void add_checkpoint_time(profile::Clock::time_point begin);
   RunResult finish();
   std::unique_ptr<RunReporter> make_reporter();
   RunOutcome outcome_so_far() const;

@@ -32,7 +32,11 @@ constexpr std::uint64_t kPieceBytes = 16ULL << 20;
 // A file as memory, read when looked at.
 class MappedFile {
  public:
-  explicit MappedFile(const fs::path& path) {
+  // What the user names may be a link, as every file of some caches of models is.
+  explicit MappedFile(const fs::path& named) {
+    std::error_code error;
+    const fs::path target = fs::canonical(named, error);
+    const fs::path& path = error ? named : target;
     const UniqueFd folder(::open(path.has_parent_path() ? path.parent_path().c_str() : ".",
                                  O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!folder) throw IoError("open the folder of", path, errno);
@@ -144,10 +148,21 @@ std::size_t export_to(const fs::path& to, const Checkpoint& checkpoint, const st
   return headers.size();
 }
 
+// A file under a wrong name is found out by whoever reads it, much later.
+void require_known_ending(const fs::path& to) {
+  for (const char* ending : {".safetensors", ".pt", ".pth", ".bin", ".ckpt"})
+    if (to.extension() == ending) return;
+  throw Error(fmt::format(
+      "'{}': what to write is told by the ending: .safetensors, or .pt (.pth, .bin, .ckpt) for "
+      "torch.save's format",
+      to.string()));
+}
+
 }  // namespace
 
 int run_convert(const fs::path& from, const fs::path& to, const std::string& prefix,
                 const Output& output) {
+  if (fs::is_directory(from)) require_known_ending(to);
   const std::size_t count =
       fs::is_directory(from) ? export_to(to, Checkpoint::open(checkpoint_at(from)), prefix, output)
                              : import_file(from, to, prefix);

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -32,7 +35,9 @@ constexpr const char* kExamples =
     "  ddp-ckpt show ckpt/                      the same of the newest\n"
     "  ddp-ckpt diff ckpt/step-00001000 other/  do two runs agree to the bit?\n"
     "  ddp-ckpt view ckpt/step-00001000         one file for h5py, in spite of parts\n"
-    "  ddp-ckpt convert ckpt/ m.safetensors --prefix model/   weights for other programs\n\n"
+    "  ddp-ckpt convert ckpt/ m.safetensors --prefix model/   weights for other programs\n"
+    "  ddp-ckpt rollback ckpt/step-00001000     resume from there, later ones set aside\n"
+    "  ddp-ckpt clean ckpt/ --older-than 1d     remove what interrupted saves have left\n\n"
     "Exit status: 0 all is well, 1 something is damaged, different or missing, 2 wrong usage.";
 
 // What the command line asks of one command. Each has its own: a file for --config sets options of
@@ -43,6 +48,7 @@ struct Request {
   std::string other;
   std::string prefix;
   bool verify = false;
+  tool::Cleaning cleaning;
 };
 
 using Work = std::function<int()>;  // of the chosen command
@@ -132,6 +138,49 @@ void add_diff(CLI::App& app, Work& work) {
   add_threads(diff, *request);
 }
 
+// "90", "15m", "36h" or "7d"; seconds without a unit.
+std::chrono::seconds duration_of(const std::string& text) {
+  const std::map<char, long long> units = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+  constexpr long long kMost = 1'000'000'000;
+  long long number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(end, text.data() + text.size());
+  const bool known = unit.empty() || (unit.size() == 1 && units.contains(unit[0]));
+  if (error != std::errc() || !known || number < 0 || number > kMost)
+    throw CLI::ValidationError("--older-than",
+                               fmt::format("takes 90, 15m, 36h or 7d, not '{}'", text));
+  return std::chrono::seconds(number * (unit.empty() ? 1 : units.at(unit[0])));
+}
+
+void add_clean(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& clean =
+      add_command(app, work, "clean", "Remove what interrupted saves have left", request,
+                  [](Request& r) { return tool::run_clean(r.path, r.cleaning); });
+  clean.add_option("ROOT", request->path, "Checkpoint directory; no run may be saving there")
+      ->required();
+  clean.add_flag("--set-aside", request->cleaning.set_aside,
+                 "Also checkpoints that a rollback has set aside, and damaged ones that were "
+                 "replaced");
+  clean
+      .add_option_function<std::string>(
+          "--older-than",
+          [request](const std::string& text) { request->cleaning.older_than = duration_of(text); },
+          "Only what nobody has written to for so long: 90 (seconds), 15m, 36h or 7d")
+      ->default_str("0");
+  clean.add_flag("--dry-run", request->cleaning.dry_run, "Only say what would be removed");
+}
+
+void add_rollback(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& rollback = add_command(app, work, "rollback", "Make an older checkpoint the newest one",
+                                   request, [](Request& r) { return tool::run_rollback(r.path); });
+  rollback
+      .add_option("STEP", request->path,
+                  "Checkpoint; later ones of its directory are set aside, not deleted")
+      ->required();
+}
+
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-ckpt");
   Work work;
@@ -139,7 +188,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("ddp-ckpt ") + ddp::kVersion);
   app.set_config("--config", "", "Read options from a file");
   app.require_subcommand(1);
-  for (const auto add : {add_ls, add_show, add_verify, add_view, add_convert, add_diff})
+  for (const auto add :
+       {add_ls, add_show, add_verify, add_view, add_convert, add_diff, add_clean, add_rollback})
     add(app, work);
   try {
     app.parse(argc, argv);

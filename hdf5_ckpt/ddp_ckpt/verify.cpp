@@ -19,8 +19,9 @@ using nlohmann::json;
 std::vector<fs::path> checkpoints_at(const fs::path& path) {
   if (fs::exists(path / kManifestName)) return {path};
   std::vector<fs::path> paths;
-  for (const Candidate& candidate : CheckpointDirectory(path).candidates())
-    paths.push_back(candidate.path);
+  for (const fs::path& root : {path, path / "best"})
+    for (const Candidate& candidate : CheckpointDirectory(root).candidates())
+      paths.push_back(candidate.path);
   // Neither a checkpoint nor a directory of them: opening it says what is wrong.
   return paths.empty() ? std::vector<fs::path>{path} : paths;
 }
@@ -32,15 +33,21 @@ json verify_one(const fs::path& path, const Output& output) {
     checkpoint.verify({output.threads, terminal_progress(path.filename().string())});
     result["arrays"] = checkpoint.arrays().size();
     result["bytes"] = checkpoint.total_bytes();
-  } catch (const Error& error) {
+  } catch (const DamagedError& error) {
     result["whole"] = false;
+    result["problem"] = error.what();
+  } catch (const Error& error) {
+    // Nothing is known of its bytes: it is of a newer version, or cannot be read just now.
+    result["whole"] = nullptr;
     result["problem"] = error.what();
   }
   return result;
 }
 
 void print_verified(const json& result) {
-  if (result["whole"].get<bool>())
+  if (result["whole"].is_null())
+    fmt::print("NOT VERIFIED: {}\n", result["problem"].get<std::string>());
+  else if (result["whole"].get<bool>())
     fmt::print("whole: '{}', {} arrays, {}\n", result["path"].get<std::string>(),
                result["arrays"].get<std::size_t>(),
                size_text(result["bytes"].get<std::uint64_t>()));
@@ -55,7 +62,7 @@ int run_verify(const fs::path& path, const Output& output) {
   bool all_whole = true;
   for (const fs::path& checkpoint : checkpoints_at(path)) {
     results.push_back(verify_one(checkpoint, output));
-    all_whole = all_whole && results.back()["whole"].get<bool>();
+    all_whole = all_whole && results.back()["whole"] == true;
     if (!output.json) print_verified(results.back());
   }
   if (output.json) fmt::print("{}\n", json{{"whole", all_whole}, {"checkpoints", results}}.dump(1));

@@ -12,6 +12,10 @@ namespace ddp::ckpt {
 namespace {
 
 constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kHintDraft = ".latest.";
+constexpr std::string_view kLeaseDraft = ".owner.";
+constexpr std::string_view kTakenLease = ".owner-gone.";
+constexpr std::string_view kNotesDraft = ".verified.";
 
 // What follows `prefix` in `text`, if that is how it starts.
 std::optional<std::string_view> after(std::string_view text, std::string_view prefix) {
@@ -39,11 +43,22 @@ std::string owned_folder_name(std::string_view kind, std::uint64_t step, const O
 }
 
 std::string hint_draft_name(const OwnerTag& owner) {
-  return fmt::format(".{}.{}", kHintName, owner.text());
+  return fmt::format("{}{}", kHintDraft, owner.text());
+}
+
+std::string lease_draft_name(const OwnerTag& owner) {
+  return fmt::format("{}{}", kLeaseDraft, owner.text());
+}
+std::string taken_lease_name(const OwnerTag& owner) {
+  return fmt::format("{}{}", kTakenLease, owner.text());
+}
+std::string notes_draft_name(const OwnerTag& owner) {
+  return fmt::format("{}{}", kNotesDraft, owner.text());
 }
 
 std::optional<OwnerTag> owner_of_leftover(std::string_view name) {
-  if (const auto tag = after(name, fmt::format(".{}.", kHintName))) return OwnerTag::parse(*tag);
+  for (const std::string_view prefix : {kHintDraft, kLeaseDraft, kTakenLease, kNotesDraft})
+    if (const auto tag = after(name, prefix)) return OwnerTag::parse(*tag);
   for (const std::string_view kind : {kBuilding, kDeleting}) {
     const auto rest = after(name, fmt::format("{}-", kind));
     if (!rest) continue;

@@ -173,19 +173,122 @@ SH
   echo "fault matrix: ranks that disagree on what they save: $points points" >&3
 }
 
-@test "64 MiB of disk, a model of 40 MiB, keep-last 3: training goes on, says why, and the last one loads" {
+@test "64 MiB of disk, a model of 40 MiB, keep-last 3: training goes on and says why, and is no success" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
-  run --separate-stderr ranks 1 --model mlp --width 1850 --layers 4 --batch 16 --steps 3 --momentum 0 \
-    --checkpoint-dir disk/ck --checkpoint-every 1 --keep-last 3
+  large=(--model mlp --width 1850 --layers 4 --batch 16 --momentum 0 --checkpoint-dir disk/ck --checkpoint-every 1)
+  run --separate-stderr ranks 1 "${large[@]}" --steps 4 --keep-last 3
   echo "$output" && echo "$stderr"
-  [ "$status" -eq 0 ]
-  [[ $output == *"done: 3 steps"* ]]
+  [ "$status" -eq 1 ]
   [ "$(grep -c '^warning: the checkpoint of step [23] was not saved, training goes on: .*No space left on device' <<< "$stderr")" -eq 2 ]
+  [[ $stderr == *"the checkpoint of step 4, the last one, could not be saved: "*"No space left on device"*"the newest that is safe: "*"/disk/ck/step-00000001"* ]]
   run -0 "$bin/ddp-ckpt" verify disk/ck
   [[ $output == *step-00000001* ]]
   size=$(stat -c %s disk/ck/step-00000001/model.h5)
   [ "$size" -gt $((38 << 20)) ] && [ "$size" -lt $((44 << 20)) ]
-  run ranks 1 --model mlp --width 1850 --layers 4 --batch 16 --steps 2 --momentum 0 --checkpoint-dir disk/ck
+  # Space comes back while the run ends: trying again is enough.
+  mount -o remount,size=128m disk
+  run -0 ranks 1 "${large[@]}" --steps 2
   [[ $output == *"resumed from "*"/disk/ck/step-00000001"* ]]
+}
+
+@test "a signal on a full disk is not answered with 'the same command goes on'" {
+  mkdir disk
+  mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
+  fallocate -l 60m disk/full
+  ranks 1 --model mlp --width 1850 --layers 4 --batch 16 --momentum 0 --checkpoint-dir disk/ck \
+    --epochs 1000 --log-every 1 > log 2>&1 3>&- &
+  job=$!
+  until grep -q 'step 2' log; do kill -0 "$job" && sleep 0.05; done
+  rank_pids "$job" | xargs kill -TERM
+  status=0
+  wait "$job" || status=$?
+  cat log
+  [ "$status" -eq 1 ]
+  grep -E 'the checkpoint of step [0-9]+, the last one, could not be saved: .*No space left on device.*; the newest that is safe: none' log
+  run ! grep -F 'the same command goes on' log
+}
+
+digits=(--model mlp --data digits --batch 32 --epochs 3)
+
+@test "a rollback keeps what it saves, and the same command goes on instead of rolling back again" {
+  run -0 ranks 1 "${digits[@]}" --steps 30 --checkpoint-dir ck --checkpoint-every 5
+  back=(--checkpoint-dir ck --checkpoint-every 2 --resume ck/step-00000020 --lr 0.01)
+  run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 24
+  [[ $output == *"resumed from "*"step-00000020 (step 20,"* ]]
+  [[ $output == *"checkpoint: "*"/ck/step-00000024"* ]]
+  run -0 "$bin/ddp-ckpt" verify ck
+  [ "$(cat ck/latest)" = step-00000024 ]
+  [ -d ck/step-00000024 ] && [ ! -e ck/step-00000030 ] && [ ! -e ck/step-00000025 ]
+  compgen -G 'ck/.superseded-step-00000030.*'
+  compgen -G 'ck/.superseded-step-00000025.*'
+  run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 34
+  [[ $output == *"resumed from "*"step-00000024 (step 24,"* ]]
+  # By now the starting point has been deleted by keep-last.
+  [ ! -e ck/step-00000020 ]
+  run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 36
+  [[ $output == *"resumed from "*"step-00000034 (step 34,"* ]]
+}
+
+@test "--resume PATH survives an interruption: the same command goes on from its own steps" {
+  run -0 ranks 1 "${digits[@]}" --steps 10 --checkpoint-dir start
+  fine=("${digits[@]}" --checkpoint-dir ck --checkpoint-every 5 --resume start/step-00000010 --lr 0.01)
+  run -0 ranks 1 "${fine[@]}"
+  whole=$(parameters)
+  rm -rf ck
+  ranks 1 "${fine[@]}" > log 2>&1 3>&- &
+  job=$!
+  until compgen -G 'ck/step-*' > /dev/null; do kill -0 "$job" && sleep 0.02; done
+  rank_pids "$job" | xargs kill -TERM
+  status=0
+  wait "$job" || status=$?
+  [ "$status" -eq 75 ] || { cat log && false; }
+  step=$(grep -o 'stopped at step [0-9]*' log | grep -o '[0-9]*$')
+  run -0 ranks 1 "${fine[@]}"
+  [[ $output == *"(step $step, made by"* ]]
+  [ "$whole" = "$(parameters)" ]
+  run -0 ranks 1 "${digits[@]}" --steps 5 --checkpoint-dir other
+  run -2 ranks 1 "${fine[@]}" --checkpoint-dir other
+  [[ $output == *"holds checkpoints of another run"* ]]
+}
+
+@test "two jobs in one directory: the second is refused in one sentence, and nothing is lost" {
+  ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck --checkpoint-every 5 --seed 1 > first 2>&1 3>&- &
+  job=$!
+  until compgen -G 'ck/step-*' > /dev/null; do kill -0 "$job" && sleep 0.02; done
+  run -2 ranks 1 "${digits[@]}" --checkpoint-dir ck --checkpoint-every 7 --seed 2
+  [ "$(spoken | wc -l)" -eq 1 ]
+  [[ $(spoken) == *"is in use: job local (restart 0) on "*"choose another checkpoint directory"* ]]
+  rank_pids "$job" | xargs kill -TERM
+  status=0
+  wait "$job" || status=$?
+  [ "$status" -eq 75 ] || { cat first && false; }
+  run -0 "$bin/ddp-ckpt" verify ck
+  step=$(grep -o 'stopped at step [0-9]*' first | grep -o '[0-9]*$')
+  [ -d "ck/step-$(printf %08d "$step")" ]
+  [ ! -e ck/.owner ]
+}
+
+@test "a later restart of the job takes over; the one before stops at its next save" {
+  SLURM_JOB_ID=17 SLURM_RESTART_COUNT=0 ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck \
+    --checkpoint-every 5 > first 2>&1 3>&- &
+  job=$!
+  until compgen -G 'ck/step-*' > /dev/null; do kill -0 "$job" && sleep 0.02; done
+  # It takes the directory and stays there until the other one has noticed.
+  SLURM_JOB_ID=17 SLURM_RESTART_COUNT=1 ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck \
+    --checkpoint-every 5 > second 2>&1 3>&- &
+  later=$!
+  status=0
+  wait "$job" || status=$?
+  rank_pids "$later" | xargs kill -TERM
+  wait "$later" || true
+  cat first second
+  [ "$status" -eq 2 ]
+  grep -F 'was taken over by job 17 (restart 1)' first
+  grep -F 'resumed from' second
+  run -0 "$bin/ddp-ckpt" verify ck
+}
+
+@test "a training that is killed often ends with the same bits" {
+  run -0 "$BATS_TEST_DIRNAME/killed_often.sh" 1 3
 }

@@ -1,0 +1,24 @@
+#pragma once
+// Signals are for the program's own threads: one that is started while this lives gets none.
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace ddp::ckpt {
+
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_ = {};
+};
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,218 @@
+// Who may save to a directory: the rule as a table, and leases of several owners in one folder.
+
+#include "hdf5_ckpt/lease.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "support.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using test::error_of;
+using test::names_in;
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Time enough that a busy machine does not make a living owner silent; what is silent in these
+// tests is so for ever.
+const LeaseTimes kQuick = {milliseconds(10), milliseconds(300)};
+const LeaseTimes kNeverSilent = {milliseconds(10), std::chrono::hours(1)};
+
+OwnerTag tag(const std::string& job, unsigned restart = 0) {
+  return OwnerTag::of_this_process(job, restart);
+}
+
+std::unique_ptr<Lease> hold(const fs::path& root, const OwnerTag& owner,
+                            const LeaseTimes& times = kQuick) {
+  LeaseClaim claim(root, owner, times);
+  while (true)
+    if (auto lease = claim.advance(milliseconds(50))) return lease;
+}
+
+// A lease of a process that never beats again.
+LeaseHolder leave_lease(const fs::path& root, const OwnerTag& owner, const std::string& machine) {
+  LeaseHolder holder = LeaseHolder::of_this_process(owner);
+  holder.machine = machine;
+  std::ofstream(root / ".owner") << holder.text();
+  return holder;
+}
+
+struct LeaseCase {
+  const char* what;
+  LeaseHolder other;
+  bool lives;
+  LeaseVerdict expected;
+};
+
+TEST(LeaseRule, FollowsTheTable) {
+  const LeaseHolder mine{{"17", 1, "node1", 100}, "t1", "boot-1", 5, 0};
+  const auto other = [&](const std::string& job, unsigned restart, const std::string& machine) {
+    return LeaseHolder{{job, restart, "node2", 100}, "t2", machine, 5, 0};
+  };
+  const std::vector<LeaseCase> cases = {
+      {"earlier restart, far away", other("17", 0, "boot-2"), true, LeaseVerdict::kTakeOver},
+      {"earlier restart, alive here", other("17", 0, "boot-1"), true, LeaseVerdict::kTakeOver},
+      {"later restart", other("17", 2, "boot-2"), false, LeaseVerdict::kRefuse},
+      {"another step of the job, here", other("17", 1, "boot-1"), true, LeaseVerdict::kRefuse},
+      {"the same job, dead, here", other("17", 1, "boot-1"), false, LeaseVerdict::kTakeOver},
+      {"the same job, elsewhere", other("17", 1, "boot-2"), false, LeaseVerdict::kWatch},
+      {"another job, alive here", other("18", 0, "boot-1"), true, LeaseVerdict::kRefuse},
+      {"another job, dead here", other("18", 0, "boot-1"), false, LeaseVerdict::kTakeOver},
+      {"another job elsewhere", other("18", 0, "boot-2"), false, LeaseVerdict::kWatch},
+      {"this machine before its last boot", other("18", 0, "boot-0"), true, LeaseVerdict::kWatch},
+  };
+  for (const LeaseCase& c : cases)
+    EXPECT_EQ(judge_lease(mine, c.other, [&](const LeaseHolder&) { return c.lives; }), c.expected)
+        << c.what;
+}
+
+TEST(LeaseText, IsReadAsItWasWrittenAndAlwaysAsLong) {
+  LeaseHolder holder{{"17", 3, "node1", 4242}, "token", "boot pid:[1]", 77, 0};
+  const std::size_t length = holder.text().size();
+  for (const std::uint64_t beat : {0ULL, 1ULL, 123456789012ULL}) {
+    holder.beat = beat;
+    EXPECT_EQ(LeaseHolder::parse(holder.text()), holder);
+    EXPECT_EQ(holder.text().size(), length);
+  }
+  for (const char* text : {"", "x", "{}", "[1]", "{\"owner\": \"x\"}"})
+    EXPECT_EQ(LeaseHolder::parse(text), std::nullopt) << text;
+}
+
+TEST(Lease, IsGoneWhenItEnds) {
+  const TempFolder root;
+  {
+    const auto lease = hold(root.path(), tag("a"));
+    lease->require();
+    EXPECT_THAT(names_in(root.path()), ElementsAre(".owner"));
+  }
+  EXPECT_THAT(names_in(root.path()), IsEmpty());
+}
+
+TEST(Lease, OfALivingProcessIsRespected) {
+  const TempFolder root;
+  const auto lease = hold(root.path(), tag("a"));
+  const std::string error = error_of([&] { hold(root.path(), tag("b")); });
+  EXPECT_THAT(error, HasSubstr("is in use: job a (restart 0) on"));
+  EXPECT_THAT(error, HasSubstr("choose another checkpoint directory"));
+  lease->require();
+}
+
+TEST(Lease, OfAProcessThatWasKilledIsTakenOverAtOnce) {
+  const TempFolder root;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto lease = hold(root.path(), tag("a"));
+    static_cast<void>(lease.release());
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_THAT(names_in(root.path()), ElementsAre(".owner"));
+  LeaseClaim claim(root.path(), tag("b"), kNeverSilent);
+  const auto lease = claim.advance(milliseconds(0));
+  ASSERT_NE(lease, nullptr);
+  EXPECT_EQ(claim.other()->owner.job, "a");
+  EXPECT_THAT(names_in(root.path()), ElementsAre(".owner"));
+}
+
+TEST(Lease, OfAnEarlierRestartIsTakenOverAndFencedOff) {
+  const TempFolder root;
+  const auto before = hold(root.path(), tag("17", 0));
+  const auto now = hold(root.path(), tag("17", 1));
+  EXPECT_THAT(error_of([&] { before->require(); }),
+              HasSubstr("was taken over by job 17 (restart 1) on"));
+  now->require();
+  EXPECT_THAT(error_of([&] { hold(root.path(), tag("17", 0)); }), HasSubstr("is in use"));
+}
+
+TEST(Lease, TheEndOfOneThatWasFencedOffTakesNothingAway) {
+  const TempFolder root;
+  auto before = hold(root.path(), tag("17", 0));
+  const auto now = hold(root.path(), tag("17", 1));
+  before.reset();
+  now->require();
+}
+
+TEST(Lease, OfASilentOwnerElsewhereIsTakenOverAfterAWhile) {
+  const TempFolder root;
+  leave_lease(root.path(), tag("a"), "another machine");
+  LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
+  EXPECT_EQ(patient.advance(milliseconds(0)), nullptr);
+  EXPECT_EQ(patient.other()->owner.job, "a");
+  EXPECT_NE(hold(root.path(), tag("b")), nullptr);
+}
+
+TEST(Lease, OfAnOwnerElsewhereWhoseCountMovesIsRespected) {
+  const TempFolder root;
+  LeaseHolder holder = leave_lease(root.path(), tag("a"), "another machine");
+  LeaseClaim claim(root.path(), tag("b"), kNeverSilent);
+  EXPECT_EQ(claim.advance(milliseconds(0)), nullptr);
+  ++holder.beat;
+  std::ofstream(root / ".owner") << holder.text();
+  EXPECT_THAT(error_of([&] { claim.advance(milliseconds(0)); }), HasSubstr("is in use: job a"));
+}
+
+TEST(Lease, CountsWhileItIsHeld) {
+  const TempFolder root;
+  const auto lease = hold(root.path(), tag("a"));
+  const auto beat = [&] {
+    std::string text;
+    std::getline(std::ifstream(root / ".owner"), text);
+    return LeaseHolder::parse(text)->beat;
+  };
+  const std::uint64_t first = beat();
+  while (beat() == first) std::this_thread::sleep_for(milliseconds(5));
+}
+
+TEST(Lease, ThatIsNoTextIsWatchedToo) {
+  const TempFolder root;
+  std::ofstream(root / ".owner") << "who?";
+  LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
+  EXPECT_EQ(patient.advance(milliseconds(0)), nullptr);
+  EXPECT_NE(hold(root.path(), tag("b")), nullptr);
+}
+
+TEST(Lease, OfManyThatWantItAtOnceOneGetsIt) {
+  const TempFolder root;
+  leave_lease(root.path(), tag("17", 0), "another machine");
+  std::atomic<int> have = 0;
+  std::atomic<int> refused = 0;
+  std::vector<std::unique_ptr<Lease>> leases(8);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < leases.size(); ++i)
+      threads.emplace_back([&, i] {
+        OwnerTag owner = tag("18");
+        owner.pid += static_cast<pid_t>(i);  // names of their own, as processes have them
+        try {
+          leases[i] = hold(root.path(), owner);
+          ++have;
+        } catch (const LeaseError&) {
+          ++refused;
+        }
+      });
+  }
+  // Those that another one took over are fenced off: one is left.
+  int good = 0;
+  for (const auto& lease : leases) {
+    try {
+      if (lease) lease->require(), ++good;
+    } catch (const LeaseError&) {
+    }
+  }
+  EXPECT_EQ(good, 1);
+  EXPECT_EQ(have + refused, 8);
+}
+
+}  // namespace
+}  // namespace ddp::ckpt
