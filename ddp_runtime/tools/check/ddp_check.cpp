@@ -73,6 +73,11 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
     return comm::rank_from_environment() == 0 ? app.exit(success) : 0;
+  } catch (const CLI::RequiredError& error) {
+    const auto unknown = app.remaining();
+    if (unknown.empty()) return complain(fmt::format("{}; see ddp-check --help", error.what()));
+    return complain(fmt::format("there is no command '{}'; the commands are node, net and simulate",
+                                unknown[0]));
   } catch (const CLI::ParseError& error) {
     return complain(fmt::format("{}; see ddp-check --help", error.what()));
   }

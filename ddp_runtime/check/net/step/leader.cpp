@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kMostStrangers = 64;
 // Of a long wait, before the silent are asked for a sign of life.
 constexpr int kGracesBetweenSigns = 2;
+constexpr std::size_t kFewTasks = 16;  // of which each report is a line
 // For the verdict to a task that did not answer: what fits into the buffers of its connection.
 constexpr std::chrono::milliseconds kLostPatience{50};
 
@@ -44,7 +45,10 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
     if (ready == 0 || Clock::now() >= deadline) break;
     if ((entries[0].revents & POLLIN) != 0) accept_task(pending, all + kMostStrangers);
     std::erase_if(pending, [this](Channel& channel) { return greet(channel); });
-    if (present_.size() != std::exchange(told, present_.size())) {
+    const std::size_t before = std::exchange(told, present_.size());
+    // Of many tasks a line for each tenth of them.
+    const bool tell = all <= kFewTasks ? told != before : 10 * told / all != 10 * before / all;
+    if (tell) {
       progress(fmt::format("{} of {} tasks have reported", present_.size(), expected));
     }
   }
