@@ -266,6 +266,7 @@ time.sleep(60)" > port.txt &
   done
   run -3 "$check"
   run -3 "$check" frobnicate
+  [[ $output == "ddp-check: there is no command 'frobnicate'; the commands are node, net and simulate" ]]
   [ ! -e net.json ]
 }
 

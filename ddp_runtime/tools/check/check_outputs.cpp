@@ -22,6 +22,25 @@
 namespace ddp::tools {
 namespace {
 
+// What can be done although something before it failed, is done; then the first failure is told.
+class FirstError {
+ public:
+  template <class Action>
+  void keep(const Action& action) {
+    try {
+      action();
+    } catch (...) {
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::exception_ptr error_;
+};
+
 std::string text_of(const nlohmann::json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -42,9 +61,11 @@ void write_directory(const check::Verdict& verdict, const nlohmann::json& json, 
       check::compress_hostlist(choice.leave_out) + (choice.leave_out.empty() ? "" : "\n"),
       choice.enough() ? check::compress_hostlist(choice.use) + "\n" : ""};
   std::filesystem::create_directories(outputs.directory);
+  FirstError error;
   for (std::size_t i = 0; i < contents.size(); ++i) {
-    write_file(outputs.directory + "/" + kFilesOfDirectory[i], contents[i]);
+    error.keep([&] { write_file(outputs.directory + "/" + kFilesOfDirectory[i], contents[i]); });
   }
+  error.rethrow();
 }
 
 // Says how to take the bad nodes out of service, or does it.
@@ -143,10 +164,19 @@ void publish(const check::Verdict& verdict, const CheckOutputs& outputs) {
   std::fflush(stdout);
   const double now = seconds_since_1970();
   const auto json = check::json_of(verdict, program_name(), now);
-  if (!outputs.exclude.empty()) write_file(outputs.exclude, check::exclude_list(verdict));
-  if (!outputs.json.empty()) write_file(outputs.json, text_of(json, 2));
-  if (!outputs.directory.empty()) write_directory(verdict, json, now, outputs);
-  drain(verdict, outputs);
+  FirstError error;
+  error.keep([&] {
+    if (!outputs.exclude.empty()) write_file(outputs.exclude, check::exclude_list(verdict));
+  });
+  error.keep([&] {
+    if (!outputs.json.empty()) write_file(outputs.json, text_of(json, 2));
+  });
+  error.keep([&] {
+    if (!outputs.directory.empty()) write_directory(verdict, json, now, outputs);
+  });
+  // A full disk is no reason to leave a bad node in service.
+  error.keep([&] { drain(verdict, outputs); });
+  error.rethrow();
 }
 
 void keep(const check::Verdict& verdict, const CheckOutputs& outputs) {

@@ -73,6 +73,13 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
     return comm::rank_from_environment() == 0 ? app.exit(success) : 0;
+  } catch (const CLI::RequiredError& error) {
+    const std::string first = argc > 1 ? argv[1] : "";
+    if (first.empty() || first.starts_with('-') || !app.get_subcommands().empty()) {
+      return complain(fmt::format("{}; see ddp-check --help", error.what()));
+    }
+    return complain(
+        fmt::format("there is no command '{}'; the commands are node, net and simulate", first));
   } catch (const CLI::ParseError& error) {
     return complain(fmt::format("{}; see ddp-check --help", error.what()));
   }

@@ -195,7 +195,7 @@ const Retest* retest_of(const PairsMeasured& measured, int node) {
 }
 
 std::string percent(double part) {
-  return fmt::format("{:.0f} %", 100 * part);
+  return fmt::format("{:.3g} %", 100 * part);
 }
 
 // "reaches 71 % of what good pairs reach beside it, give or take 3 %; median of 9 measurements"

@@ -23,6 +23,7 @@ constexpr std::chrono::seconds kStrangersPatience{2};
 constexpr std::size_t kMostRefusalCharacters = 200;
 // Of a long wait, before the silent are asked for a sign of life.
 constexpr int kGracesBetweenSigns = 2;
+constexpr std::size_t kFewTasks = 16;  // of which each report is a line
 // For the verdict to a task that did not answer: what fits into the buffers of its connection.
 constexpr std::chrono::milliseconds kLostPatience{50};
 
@@ -62,7 +63,10 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
                   [&](Caller& caller) { return entries[++entry].revents != 0 && hear(caller); });
     if ((entries[0].revents & POLLIN) != 0) accept_callers(callers, all + kMostStrangers);
     drop_expired(callers);
-    if (present_.size() != std::exchange(told, present_.size())) {
+    const std::size_t before = std::exchange(told, present_.size());
+    // Of many tasks a line for each tenth of them.
+    const bool tell = all <= kFewTasks ? told != before : 10 * told / all != 10 * before / all;
+    if (tell) {
       progress(fmt::format("{} of {} tasks have reported", present_.size(), expected));
     }
   }
