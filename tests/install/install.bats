@@ -46,3 +46,21 @@ setup_file() {
   accuracy=$(sed -n 's/^accuracy //p' <<< "$output")
   python3 -c "import sys; sys.exit(not 0.95 < float('$accuracy') <= 1)"
 }
+
+@test "a loop of one's own resumes from its checkpoint with the same bits, and ddp-report reads it" {
+  run -0 cmake -S "$here/examples/own_loop" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
+  run -0 cmake --build "$BATS_TEST_TMPDIR/own"
+  local ranks=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2)
+  mkdir "$BATS_TEST_TMPDIR/"{straight,resumed}
+  cd "$BATS_TEST_TMPDIR/straight"
+  run -0 "${ranks[@]}" ../own/own-loop 3
+  cd ../resumed
+  run -0 "${ranks[@]}" ../own/own-loop 2
+  run -0 "${ranks[@]}" ../own/own-loop 3
+  grep -x 'begins with epoch 3' <<< "$output"
+  local steps=(own-loop-checkpoints/step-*)
+  newest=$(basename "${steps[-1]}")
+  run -0 "$prefix/bin/ddp-ckpt" diff {.,../straight}/own-loop-checkpoints/"$newest"
+  run -0 "$prefix/bin/ddp-report" run ../straight/own-loop-report
+  [[ $output == *"2 ranks on 1 node"* ]]
+}
