@@ -195,8 +195,8 @@ TrainedCase nested_segments() {
 // A layer that is used in a segment and then outside: the second must not find the first one's
 // cast, which has no way back to the weight.
 TrainedCase shared_with_a_plain_layer() {
-  torch::nn::Linear layer(torch::nn::LinearOptions(4, 4).bias(false));
-  const auto x = torch::randn({2, 4});
+  torch::nn::Conv2d layer(torch::nn::Conv2dOptions(2, 3, 3));
+  const auto x = torch::randn({2, 2, 5, 5});
   return {layer->parameters(), [=](bool save) mutable {
             const auto segment = maybe_checkpointed(save, layer, x);
             return segment.detach() + layer->forward(x);
