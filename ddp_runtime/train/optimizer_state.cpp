@@ -115,10 +115,10 @@ const torch::Tensor& OptimizerState::parameter_of(const std::string& name,
   const std::string parameter = name.substr(0, slash);
   const auto found = by_name_.find(parameter);
   if (slash == std::string::npos || found == by_name_.end()) {
-    throw UsageError(
-        fmt::format("the checkpoint has optimizer state '{}', but the model has no parameter '{}'; "
-                    "resume with the model it was made with, or use --resume never",
-                    name, parameter));
+    throw UsageError(fmt::format(
+        "the checkpoint has optimizer state '{}', but the model has no parameter '{}'; "
+        "resume with the model it was made with, or start afresh in another --checkpoint-dir",
+        name, parameter));
   }
   field = name.substr(slash + 1);
   return found->second;
@@ -146,7 +146,7 @@ std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> n
     if (!tensor.defined()) {
       throw UsageError(fmt::format(
           "the checkpoint has optimizer state '{}', which this optimizer does not have; resume "
-          "with the optimizer it was made with, or use --resume never",
+          "with the optimizer it was made with, or start afresh in another --checkpoint-dir",
           name));
     }
     result.push_back({name, tensor});

@@ -55,8 +55,8 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
 @test "ls lists the newest first and does not claim to have read" {
   run "$CKPT_BIN" ls "$ROOT"
   [ "$status" -eq 0 ]
-  [[ "${lines[0]}" =~ ^STEP\ +SAVED\ \(UTC\)\ +SIZE\ +ARRAYS\ +VERIFIED$ ]]
-  [[ "${lines[1]}" =~ ^200\ +20[0-9-]+\ [0-9:]+\ +[0-9.]+\ KiB\ +14\ +not\ read$ ]]
+  [[ "${lines[0]}" =~ ^STEP\ +AFTER\ +SAVED\ \(UTC\)\ +SIZE\ +ARRAYS\ +VERIFIED$ ]]
+  [[ "${lines[1]}" =~ ^200\ +-\ +20[0-9-]+\ [0-9:]+\ +[0-9.]+\ KiB\ +14\ +not\ read$ ]]
   [[ "${lines[2]}" =~ ^100\  ]]
   [ "${#lines[@]}" -eq 3 ]
   run "$CKPT_BIN" ls --verify "$ROOT"
@@ -68,13 +68,34 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   rm "$ROOT/step-00000100/manifest.json"
   mkdir "$ROOT/.tmp-step-00000300.1.r0.n.p5"
   run "$CKPT_BIN" ls --verify "$ROOT"
-  [ "$status" -eq 0 ]
+  [ "$status" -eq 1 ]
   [[ "${lines[1]}" == *"NO: "*"model/half"* ]]
   [[ "${lines[2]}" == *"NO: "*"manifest.json"* ]]
-  [[ "${lines[3]}" == *".tmp-step-00000300.1.r0.n.p5" ]]
+  [[ "${lines[3]}" == *".tmp-step-00000300.1.r0.n.p5 "* ]]
   run "$CKPT_BIN" ls --verify --json "$ROOT"
   [ "$(json "[c['verified'] for c in d['checkpoints']]" <<<"$output")" = "[False, False]" ]
   [ "$(json "len(d['leftovers'])" <<<"$output")" = 1 ]
+}
+
+@test "clean removes leftovers and nothing else, rollback deletes nothing" {
+  mkdir "$ROOT/.tmp-step-00000300.1.r0.n.p5"
+  run "$CKPT_BIN" clean --dry-run "$ROOT"
+  [ "$status" -eq 0 ]
+  [ -d "$ROOT/.tmp-step-00000300.1.r0.n.p5" ]
+  run "$CKPT_BIN" clean --older-than 1h "$ROOT"
+  [ -d "$ROOT/.tmp-step-00000300.1.r0.n.p5" ]
+  run "$CKPT_BIN" clean "$ROOT"
+  [ "$status" -eq 0 ]
+  [ ! -e "$ROOT/.tmp-step-00000300.1.r0.n.p5" ]
+  run "$CKPT_BIN" rollback "$ROOT/step-00000100"
+  [ "$status" -eq 0 ]
+  [ ! -e "$ROOT/step-00000200" ]
+  run "$CKPT_BIN" clean "$ROOT"
+  compgen -G "$ROOT/.superseded-step-00000200.*"
+  run "$CKPT_BIN" clean --set-aside "$ROOT"
+  run "$CKPT_BIN" verify "$ROOT"
+  [ "$status" -eq 0 ]
+  [ "${#lines[@]}" -eq 1 ]
 }
 
 @test "an empty directory and none at all" {
