@@ -118,7 +118,7 @@ with_fake_dns() {
   cat out err
   [ "$(grep -c 'of 2: sum 1' out)" -eq 2 ]
   grep -q 'ddp: 2 ranks on 2 nodes; MASTER_ADDR=lost.test' err
-  ! grep -q 'name service' err
+  run ! grep -q 'name service' err
 }
 
 @test "a name server that fails is noted, a name that it denies is an error" {
