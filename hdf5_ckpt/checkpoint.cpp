@@ -239,7 +239,8 @@ void Checkpoint::verify_file(const fs::path& folder, const FileRecord& record,
   Manifest manifest;
   manifest.files = {record.file};
   manifest.arrays = record.arrays;
-  Checkpoint(folder, open_folder(folder), std::move(manifest)).verify(options);
+  const Checkpoint part(folder, open_folder(folder), std::move(manifest));
+  part.verify(options);
 }
 
 void Checkpoint::verify_metadata() const {

@@ -123,7 +123,8 @@ Work P2pGroup::enqueue(std::string name, std::string label, std::string signatur
   return work;
 }
 
-Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer, std::string label) {
+Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer,
+                               const std::string& label) {
   failures_.throw_if_failed();
   const std::string channel = channel_ == kMainChannel ? "" : channel_ + " ";
   const std::string name = direction == Direction::outgoing ? "send" : "receive";
@@ -316,12 +317,12 @@ Work P2pGroup::broadcast(Buffer data, int root, std::string label) {
 
 Work P2pGroup::send(Buffer data, int peer, std::string label) {
   require(peer >= 0 && peer < size() && peer != rank(), "send: peer is not another rank");
-  return enqueue_message(Direction::outgoing, data, peer, std::move(label));
+  return enqueue_message(Direction::outgoing, data, peer, label);
 }
 
 Work P2pGroup::receive(Buffer data, int peer, std::string label) {
   require(peer >= 0 && peer < size() && peer != rank(), "receive: peer is not another rank");
-  return enqueue_message(Direction::incoming, data, peer, std::move(label));
+  return enqueue_message(Direction::incoming, data, peer, label);
 }
 
 Work P2pGroup::barrier(std::string label) {

@@ -103,7 +103,7 @@ class P2pGroup final : public Group {
   Work enqueue(std::string name, std::string label, std::string signature,
                std::function<void()> run);
   std::unique_ptr<Transport> connect_again(const std::string& what);
-  Work enqueue_message(Direction direction, Buffer data, int peer, std::string label);
+  Work enqueue_message(Direction direction, Buffer data, int peer, const std::string& label);
   void communicate();
   void progress_messages();
   bool take_queued(Operation& operation, bool& over);

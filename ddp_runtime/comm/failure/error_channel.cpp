@@ -19,11 +19,9 @@
 namespace ddp::comm {
 namespace {
 
-using namespace std::chrono_literals;
-
 std::optional<Connection> try_address(const std::string& host, std::uint16_t port,
                                       const Message& greeting, std::chrono::milliseconds patience) {
-  auto connection = Connection::open({host}, port, 3s);
+  auto connection = Connection::open({host}, port, std::chrono::seconds(3));
   if (!connection || !connection->send(greeting)) return std::nullopt;
   const auto answer = connection->await(patience);
   if (!answer || answer->kind != MessageKind::welcome) return std::nullopt;
@@ -39,15 +37,16 @@ std::optional<Connection> reach_hub(const nlohmann::json& endpoint, const Group&
   const auto hosts = endpoint.at("hosts").get<std::vector<std::string>>();
   const auto port = endpoint.at("port").get<std::uint16_t>();
   const auto greeting = hello(group.rank(), endpoint.at("token").get<std::string>());
-  const auto for_all = group.size() * 10ms;
-  RunningClock clock(30s);
-  const auto deadline = clock.now() + 15s + for_all;
+  const auto for_all = group.size() * std::chrono::milliseconds(10);
+  RunningClock clock(std::chrono::seconds(30));
+  const auto deadline = clock.now() + std::chrono::seconds(15) + for_all;
   while (true) {
     for (const auto& host : hosts) {
-      if (auto connection = try_address(host, port, greeting, 5s + for_all)) return connection;
+      if (auto connection = try_address(host, port, greeting, std::chrono::seconds(5) + for_all))
+        return connection;
     }
     if (clock.look() > deadline || failures.failed()) return std::nullopt;
-    std::this_thread::sleep_for(200ms);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
 }
 

@@ -17,21 +17,19 @@
 namespace ddp::comm {
 namespace {
 
-using namespace std::chrono_literals;
-
 // Strangers may connect to any port; only so many more than there are ranks to come may sit there,
 // and only so long, without having said hello.
 constexpr std::size_t kMostStrangers = 64;
-constexpr auto kHelloWithin = 2s;
+constexpr auto kHelloWithin = std::chrono::seconds(2);
 // Accepted in one turn: those who are there have their turns, too.
 constexpr int kMostAccepted = 256;
 // A living process answers within milliseconds, whatever its other threads do.
-constexpr auto kAnswerWithin = 2s;
+constexpr auto kAnswerWithin = std::chrono::seconds(2);
 // Ranks that die together are told together: so long the others of their node may take to say that
 // they are well.
-constexpr auto kMournFor = 500ms;
+constexpr auto kMournFor = std::chrono::milliseconds(500);
 // After a failure, for the others' accounts of what they were doing.
-constexpr auto kDumpAfter = 500ms;
+constexpr auto kDumpAfter = std::chrono::milliseconds(500);
 
 // Keys of events: ranks count from 1, strangers from here.
 constexpr std::uint64_t kAlarm = std::uint64_t{1} << 62;
@@ -73,7 +71,7 @@ Hub::Hub(FailureState& failures, const ActivityLog& activity, Listener listener,
 }
 
 Hub::~Hub() {
-  if (!failures_.failed()) others_gone(5s);
+  if (!failures_.failed()) others_gone(std::chrono::seconds(5));
   failures_.on_first_failure({});
   failures_.on_suspicion({});
   {
@@ -105,7 +103,7 @@ void Hub::serve() noexcept {
     }
   }
   for (auto& other : members_) {
-    if (present(other)) other.connection.flush_within(100ms);
+    if (present(other)) other.connection.flush_within(std::chrono::milliseconds(100));
   }
 }
 
@@ -172,7 +170,7 @@ void Hub::accept_strangers() {
 void Hub::no_descriptors_left() {
   if (drop_oldest_stranger()) return;
   listener_.socket.close();
-  listen_at_ = clock_.now() + 1s;
+  listen_at_ = clock_.now() + std::chrono::seconds(1);
   if (missing_ == 0) return;
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -263,7 +261,7 @@ void Hub::watch_listener() {
     strangers_.clear();
     listener_.socket.close();
   } else if (!listener_.socket && clock_.now() >= listen_at_) {
-    listen_at_ = clock_.now() + 1s;
+    listen_at_ = clock_.now() + std::chrono::seconds(1);
     if (auto listener = listen_again(listener_.port)) {
       listener_ = std::move(*listener);
       events_.watch(listener_.socket.get(), kListener);

@@ -13,10 +13,8 @@
 namespace ddp::comm {
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr auto kWelcomeWithin = 5s;
-constexpr auto kGoodbyeWithin = 2s;
+constexpr auto kWelcomeWithin = std::chrono::seconds(5);
+constexpr auto kGoodbyeWithin = std::chrono::seconds(2);
 
 MessageKind message_for(const Failure& failure) {
   if (failure.users_mistake) return MessageKind::mistake;

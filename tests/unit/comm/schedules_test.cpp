@@ -83,7 +83,7 @@ using Variant = void (*)(Link&, const Team&, Buffer, ReduceOp, Scratch&);
 
 // What the choice says for a network like these: on the first, every size is small, on the second
 // every size is large.
-const std::vector<CostModel> kNetworks{{{1, 1e-9, 1e-10}, 64}, {{1e-9, 1, 1e-10}, 64}};
+const std::vector<CostModel> kExtremeNetworks{{{1, 1e-9, 1e-10}, 64}, {{1e-9, 1, 1e-10}, 64}};
 
 TEST_P(Schedules, AllReduce) {
   for (const Variant all_reduce_variant :
@@ -100,7 +100,7 @@ TEST_P(Schedules, AllReduce) {
 }
 
 TEST_P(Schedules, ChosenAllReduce) {
-  for (const CostModel& model : kNetworks) {
+  for (const CostModel& model : kExtremeNetworks) {
     for (const bool in_order : {false, true}) {
       on_all_ranks([&](Link& link) {
         Scratch scratch;
@@ -116,7 +116,7 @@ TEST_P(Schedules, ChosenAllReduce) {
 TEST_P(Schedules, ReduceScatter) {
   const auto ranks = static_cast<std::size_t>(GetParam().ranks);
   const std::size_t count = GetParam().count / ranks;
-  for (const CostModel& model : kNetworks) {
+  for (const CostModel& model : kExtremeNetworks) {
     on_all_ranks([&](Link& link) {
       Scratch scratch;
       auto data = input(link.rank());
@@ -133,7 +133,7 @@ TEST_P(Schedules, ReduceScatter) {
 }
 
 TEST_P(Schedules, AllGather) {
-  for (const CostModel& model : kNetworks) {
+  for (const CostModel& model : kExtremeNetworks) {
     on_all_ranks([&](Link& link) {
       auto mine = input(link.rank());
       std::vector<float> all(mine.size() * static_cast<std::size_t>(link.size()));
@@ -165,7 +165,7 @@ TEST_P(Schedules, BroadcastFromEveryRoot) {
 
 // Ranks on nodes in turn, so that no two neighbors share one, and with nodes of unlike sizes.
 TEST_P(Schedules, BroadcastByNodeFromEveryRoot) {
-  for (const CostModel& model : kNetworks) {
+  for (const CostModel& model : kExtremeNetworks) {
     for (int root = 0; root < GetParam().ranks; ++root) {
       on_all_ranks([&](Link& link) {
         std::vector<std::string> keys;
