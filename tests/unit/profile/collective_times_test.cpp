@@ -14,13 +14,13 @@ Clock::time_point at(double seconds) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-Interval between(double begin, double end) {
+Interval measured(double begin, double end) {
   return {at(begin), at(end)};
 }
 
 // Backward until 3 s. The first bucket is waited for and sent under it, the second one after it.
 TEST(SplitWaiting, WhatIsBeyondTheShortestDurationIsWaiting) {
-  const StepCollectives step{{between(1, 3), between(3, 7)}, between(3, 7)};
+  const StepCollectives step{{measured(1, 3), measured(3, 7)}, measured(3, 7)};
   const std::vector<float> least{0.5F, 1};
   const WaitSplit split = split_waiting(step, least);
   EXPECT_NEAR(split.wire, 1.5, 1e-6);
@@ -29,7 +29,7 @@ TEST(SplitWaiting, WhatIsBeyondTheShortestDurationIsWaiting) {
 }
 
 TEST(SplitWaiting, TheLastRankWaitsForNobody) {
-  const StepCollectives step{{between(0, 2)}, between(0, 2)};
+  const StepCollectives step{{measured(0, 2)}, measured(0, 2)};
   const std::vector<float> least{2};
   const WaitSplit split = split_waiting(step, least);
   EXPECT_EQ(split.waiting, 0);
@@ -38,16 +38,16 @@ TEST(SplitWaiting, TheLastRankWaitsForNobody) {
 }
 
 TEST(SplitWaiting, OnlyTheExposedPartOfAWaitIsExposed) {
-  const StepCollectives step{{between(0, 4)}, between(2, 4)};
+  const StepCollectives step{{measured(0, 4)}, measured(2, 4)};
   const std::vector<float> least{1};
   EXPECT_NEAR(split_waiting(step, least).exposed_waiting, 1, 1e-6);
 }
 
 TEST(SplitWaiting, NonsenseGivesNothingNegative) {
-  const StepCollectives backwards{{between(4, 1)}, between(0, 9)};
+  const StepCollectives backwards{{measured(4, 1)}, measured(0, 9)};
   const std::vector<float> least{-1};
   EXPECT_EQ(split_waiting(backwards, least).waiting, 0);
-  const StepCollectives more{{between(0, 1), between(1, 2)}, between(0, 2)};
+  const StepCollectives more{{measured(0, 1), measured(1, 2)}, measured(0, 2)};
   const std::vector<float> longer{7};
   EXPECT_EQ(split_waiting(more, longer).waiting, 0) << "longer than it took, and one is missing";
   EXPECT_NEAR(split_waiting(more, longer).wire, 1, 1e-6);
