@@ -41,6 +41,10 @@ teardown() {
   "$cluster" exec node3 -- ip link set eth0 mtu 1500
 }
 
+# Five nodes on a processor or two: what they say of each other's speed is noise, and with the usual
+# limits the verdict is UNKNOWN, as it should be. With these only a node that stands still is slow.
+any_speed=(--slow-warning 0.99 --slow-critical 0.995)
+
 check() { check_by ddp-check "$@"; }
 check_by() { srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N5 --ntasks-per-node=1 "$1" net "${@:2}"; }
 
@@ -52,7 +56,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
 }
 
 @test "healthy nodes: nothing is wrong, and the files say on which nodes to run" {
-  run check --mib 8 --want 4 --out out
+  run check "${any_speed[@]}" --mib 8 --want 4 --out out
   [ "$status" -eq 0 ] || { echo "$output" && false; }
   [ -z "$(wrong)" ]
   [ ! -s out/exclude.txt ]
@@ -68,7 +72,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   "$cluster" exec node4 -- nft "add table inet loss; add chain inet loss in { type filter hook input priority 0; };
     add rule inet loss in ip saddr $sender numgen random mod 100 < 5 drop"
   # Segmentation offload makes 64 packets of 4 MiB: by luck all arrive, once in 27 times.
-  run -2 check --mib 16 --no-mpi --out out
+  run -2 check "${any_speed[@]}" --mib 16 --no-mpi --out out
   [ "$(wrong)" = $'net.mtu node3\nnet.path_mtu node3\ntcp.loss node2 node4' ]
   [ ! -s out/exclude.txt ] # neither end is known to be bad, and MTUs are a warning
 }
@@ -83,8 +87,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   printf '%s\n' '#!/bin/sh' 'version=2.18.3' '[ "$SLURMD_NODENAME" = node2 ] && version=2.21.5' \
     'LD_LIBRARY_PATH=$PWD/$version exec ddp-check "$@"' > program
   chmod 755 program
-  # What so little data says of speed is noise.
-  run -1 check_by ./program --mib 1 --slow-warning 0.99 --slow-critical 0.995 --no-mpi --out out
+  run -1 check_by ./program "${any_speed[@]}" --mib 1 --no-mpi --out out
   [ "$(wrong)" = 'drift.library.libnccl node2' ]
   grep -q '4 of 5 nodes have libnccl.so.2.18.3' out/report.md
 }
@@ -99,7 +102,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   done
   "$cluster" exec node3 -- tc qdisc replace dev rail2 root tbf rate 200mbit burst 1mb latency 200ms
   run -2 srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N4 --ntasks-per-node=1 ddp-check net --mib 4 \
-    --no-mpi --slow-warning 0.9 --slow-critical 0.9 --rails rail1,rail2 --out out
+    --no-mpi --slow-warning 0.96 --slow-critical 0.97 --rails rail1,rail2 --out out
   [ "$(wrong)" = 'tcp.send node3' ] || { echo "$output" && false; }
   [[ $output == *'CRITICAL node3 rail2 tcp.send: '* ]]
   python3 -c 'import json
