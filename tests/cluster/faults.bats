@@ -50,6 +50,21 @@ ends() {
   assert_nodes_in_service
 }
 
+@test "a job that is suspended for longer than the time-out trains on when it is resumed" {
+  cat > job.sh <<EOF
+#!/bin/bash
+srun --ddp --mpi=pmix -N3 --ntasks-per-node=1 ddp-train --model mnist-cnn --data digits --epochs 12 --timeout 4 --checkpoint-dir $work/checkpoints --checkpoint-every 5
+EOF
+  job=$(sbatch --parsable -N3 --ntasks-per-node=1 -o log job.sh)
+  wait_until 60 compgen -G "checkpoints/step-*"
+  scontrol suspend "$job"
+  sleep 10
+  scontrol resume "$job"
+  wait_until 120 job_is_over "$job"
+  cat log
+  grep -q '^done: ' log
+}
+
 @test "errors of one rank" {
   for fault in throw-in-forward nan skip-step uneven-data; do
     rm -f ./*

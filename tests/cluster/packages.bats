@@ -68,6 +68,12 @@ PY
   grep -x 'rank 1 of 2 at node1' <<< "$output"
 }
 
+@test "without PMIx ddp-train says what to add to srun, before MPI starts" {
+  run as_user srun --ddp -N2 -n2 ddp-train --epochs 1
+  [ "$status" -ne 0 ]
+  [[ $output == *'--mpi=pmix'* && $output != *'OMPI was not built'* ]] || { echo "$output"; false; }
+}
+
 @test "train.sbatch trains" {
   submit train -- --epochs 1
   trained_on train/report 2

@@ -24,7 +24,7 @@ parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
 # What 8 epochs without an interruption end with.
 undisturbed() {
   if [ ! -e whole.log ]; then
-    RUN_DIR=$work/whole run_job -o whole.log "$script" "${training[@]}" --epochs 8
+    RUN_DIR=$work/whole run_job -o whole.log "$script" "${training[@]}" --epochs 8 --keep-last 20
   fi
   parameters_of whole.log
 }
@@ -40,6 +40,20 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   grep -E 'stopped at step [0-9]+ of 200, because SIGUSR2 was received' log
   grep -F 'back into the queue (restart 1 of' log
   step=$(grep -oE 'stopped at step [0-9]+' log | grep -oE '[0-9]+')
+  grep -E "resumed from .*step-0*$step \(step $step," log
+  [ "$whole" = "$(parameters_of log)" ]
+}
+
+@test "a user's --resume PATH is where the job starts, not where it starts again" {
+  whole=$(undisturbed)
+  cp -r whole/checkpoints/step-00000030 start
+  job=$(RUN_DIR=$work/run sbatch --parsable -o log "$script" "${training[@]}" --epochs 8 --resume "$work/start")
+  wait_until 60 checkpoint_appears
+  scancel --signal=USR2 "$job"
+  wait_until 120 job_is_over "$job"
+  grep -F "resumed from $work/start (step 30," log
+  step=$(grep -oE 'stopped at step [0-9]+' log | grep -oE '[0-9]+')
+  [ "$step" -gt 30 ]
   grep -E "resumed from .*step-0*$step \(step $step," log
   [ "$whole" = "$(parameters_of log)" ]
 }
