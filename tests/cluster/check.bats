@@ -100,9 +100,9 @@ for f in json.load(open("out/verdict.json"))["findings"]:
       "$cluster" exec node$number -- ip link set rail$rail up
     done
   done
-  "$cluster" exec node3 -- tc qdisc replace dev rail2 root tbf rate 200mbit burst 1mb latency 200ms
-  run -2 srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N4 --ntasks-per-node=1 ddp-check net --mib 4 \
-    --no-mpi --slow-warning 0.96 --slow-critical 0.97 --rails rail1,rail2 --out out
+  "$cluster" exec node3 -- tc qdisc replace dev rail2 root tbf rate 40mbit burst 64kb latency 200ms
+  run -2 srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N4 --ntasks-per-node=1 ddp-check net --mib 2 \
+    --no-mpi "${any_speed[@]}" --rails rail1,rail2 --out out
   [ "$(wrong)" = 'tcp.send node3' ] || { echo "$output" && false; }
   [[ $output == *'CRITICAL node3 rail2 tcp.send: '* ]]
   python3 -c 'import json
