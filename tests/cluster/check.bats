@@ -48,11 +48,12 @@ any_speed=(--slow-warning 0.99 --slow-critical 0.995)
 check() { check_by ddp-check "$@"; }
 check_by() { srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N5 --ntasks-per-node=1 "$1" net "${@:2}"; }
 
-# What is not OK, one a line: check, node, peer.
+# wrong [SEVERITY]: what is not OK, one a line: check, node, peer.
 wrong() {
-  python3 -c 'import json
+  python3 -c 'import json, sys
+severities = sys.argv[1:] or ["WARNING", "UNKNOWN", "CRITICAL"]
 for f in json.load(open("out/verdict.json"))["findings"]:
-    if f["severity"] != "OK": print(f["check"], f["subject"]["node"], f["subject"]["peer"])' | sed 's/ *$//' | sort
+    if f["severity"] in severities: print(f["check"], f["subject"]["node"], f["subject"]["peer"])' "$@" | sed 's/ *$//' | sort
 }
 
 @test "healthy nodes: nothing is wrong, and the files say on which nodes to run" {
@@ -103,7 +104,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   "$cluster" exec node3 -- tc qdisc replace dev rail2 root tbf rate 40mbit burst 64kb latency 200ms
   run -2 srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N4 --ntasks-per-node=1 ddp-check net --mib 2 \
     --no-mpi "${any_speed[@]}" --rails rail1,rail2 --out out
-  [ "$(wrong)" = 'tcp.send node3' ] || { echo "$output" && false; }
+  [ "$(wrong CRITICAL)" = 'tcp.send node3' ] || { echo "$output" && false; }
   [[ $output == *'CRITICAL node3 rail2 tcp.send: '* ]]
   python3 -c 'import json
 pairs = json.load(open("out/verdict.json"))["measurements"]["tcp_rail1"]
