@@ -7,15 +7,15 @@
 namespace ddp::comm::schedules {
 namespace {
 
-// `count` chunks from chunk `first` on, which may run past the last chunk and on from chunk 0. Such
-// a message is in two places of the buffer, the same two at its sender and its receiver.
+// `count` chunks from chunk `first` mod n on, which may run past the last chunk and on from chunk
+// 0. Such a message is in two places of the buffer, the same two at its sender and its receiver.
 SplitMessage chunks(Buffer data, const std::vector<std::size_t>& starts, int first, int count) {
   const int n = static_cast<int>(starts.size()) - 1;
   const auto piece = [&](int begin, int end) {
     const std::size_t from = starts[static_cast<std::size_t>(begin)];
     return data.slice(from, starts[static_cast<std::size_t>(end)] - from).span();
   };
-  const int begin = first % n;
+  const int begin = (first % n + n) % n;
   if (begin + count <= n) return {piece(begin, begin + count), {}};
   return {piece(begin, n), piece(0, begin + count - n)};
 }
@@ -64,10 +64,11 @@ void reduce_rounds(Link& link, const Team& team, Buffer data,
 void gather_rounds(Link& link, const Team& team, Buffer data,
                    const std::vector<std::size_t>& starts, const Rounds& rounds) {
   for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
+    const int last = team.me - round->first;  // of the blocks that arrive, counted backward
+    const SplitMessage incoming = chunks(data, starts, last - round->count + 1, round->count);
     const SplitMessage outgoing =
-        chunks(data, starts, team.me + round->first - round->skip, round->count);
-    const SplitMessage incoming = chunks(data, starts, team.me + round->first, round->count);
-    link.exchange(team.at(team.me - round->skip), outgoing, team.at(team.me + round->skip),
+        chunks(data, starts, last - round->count + 1 + round->skip, round->count);
+    link.exchange(team.at(team.me + round->skip), outgoing, team.at(team.me - round->skip),
                   incoming);
   }
 }

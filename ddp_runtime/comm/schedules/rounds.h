@@ -5,8 +5,8 @@
 // where it belongs, and add it there. In one round of it every rank sends the blocks [first,
 // first + count) to the rank `skip` ahead of it; they arrive as blocks [first - skip, ...) of that
 // rank, which adds them to its own. A list of rounds is a reduce-scatter if each sends the last
-// blocks that are left, until only block 0 is. The same list backward, with the data flowing the
-// other way and nothing added, is an all-gather.
+// blocks that are left, until only block 0 is. Backward, with the blocks counted the other way
+// (chunk (r - i) mod n) and nothing added, the same list is an all-gather.
 //
 //   ring:     skip 1, one block a round                     n - 1 rounds
 //   halving:  the upper half of what is left, to the rank   ceil(log2 n) rounds

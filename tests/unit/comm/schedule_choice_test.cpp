@@ -80,7 +80,7 @@ double simulate_rounds(const Rounds& rounds, int n, std::size_t bytes, const Cos
   const double chunk = static_cast<double>(bytes) / n;
   for (const Round& round : rounds) machine.shift(round.skip, round.count * chunk, true);
   for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
-    machine.shift(n - round->skip, round->count * chunk, false);
+    machine.shift(round->skip, round->count * chunk, false);
   }
   return machine.slowest();
 }
@@ -163,7 +163,7 @@ double simulate_scatter(int n, std::size_t bytes, const CostModel& model) {
   }
   const auto rounds = halving_rounds(n);
   for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
-    machine.shift(n - round->skip, round->count * chunk, false);
+    machine.shift(round->skip, round->count * chunk, false);
   }
   return machine.slowest();
 }
@@ -206,7 +206,7 @@ double simulated(AllReduce schedule, int n, std::size_t bytes, const CostModel& 
   const double chunk = static_cast<double>(bytes) / n;
   Machine machine(n, model);
   machine.shift(1, chunk, true);
-  machine.shift(n - 1, chunk, false);
+  machine.shift(1, chunk, false);
   return machine.slowest() * (n - 1);
 }
 
