@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/snapshot.h"
@@ -32,7 +33,7 @@ class AsyncSaver {
   // Saves what it is given; its exception is kept for wait().
   using Write = std::function<void(std::span<const ArrayView>)>;
 
-  explicit AsyncSaver(AsyncOptions options = {}) : options_(options) {}
+  explicit AsyncSaver(AsyncOptions options = {}) : options_(std::move(options)) {}
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
   // Waits for the save in flight; its exception is lost. Call wait() where that matters.

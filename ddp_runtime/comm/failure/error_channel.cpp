@@ -85,7 +85,7 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, ChannelOptions 
                 {"token", random_token()},
                 {"who", who_am_i()}};
     end_ = std::make_unique<Hub>(failures, group.activity(), std::move(listener),
-                                 endpoint.at("token"), group.size(), std::move(options));
+                                 endpoint.at("token"), group.size(), options);
   }
   endpoint = nlohmann::json::parse(group.broadcast_text(as_text(endpoint), 0));
   const auto who = endpoint.at("who").get<std::string>();
@@ -94,8 +94,7 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, ChannelOptions 
     if (auto connection = reach_hub(endpoint, group, failures)) {
       end_ = std::make_unique<Spoke>(
           failures, group.activity(), std::move(*connection),
-          Spoke::Who{group.rank(), endpoint.at("token").get<std::string>(), who},
-          std::move(options));
+          Spoke::Who{group.rank(), endpoint.at("token").get<std::string>(), who}, options);
     }
   }
   const auto all = agree(group, end_ != nullptr, node_of(who_am_i()) != node_of(who));

@@ -49,6 +49,7 @@ std::optional<MungeLibrary> open_library() {
 }
 
 struct Freed {
+  // NOLINTNEXTLINE(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory): a C library's
   void operator()(void* memory) const noexcept { std::free(memory); }
 };
 
