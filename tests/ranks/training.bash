@@ -16,7 +16,7 @@ training_setup() {
 ranks() {
   local n=$1
   shift
-  timeout 60 mpirun --quiet -n "$n" "$train" "$@"
+  timeout 180 mpirun --quiet -n "$n" "$train" "$@"
 }
 
 # The processes of the training that background job $1 runs, in the order of their start.
