@@ -33,6 +33,10 @@ if(SLURM_DDP_SANITIZE)
   add_compile_options(-fsanitize=${SLURM_DDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SLURM_DDP_SANITIZE})
   add_compile_definitions(SLURM_DDP_SANITIZED)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # What the sanitizers add hides from GCC which members are set: it then warns of those that are.
+    target_compile_options(slurm_ddp_build_flags INTERFACE -Wno-maybe-uninitialized)
+  endif()
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     # What is loaded at run time, as NVIDIA's library is, has types of its own.
     add_compile_options(-fno-sanitize=function)

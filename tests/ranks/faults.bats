@@ -107,6 +107,10 @@ comm_ranks() {
   wait "$job" || true # with --enable-recovery mpirun may end with 0 all the same
   cat "$work/out"
   grep -qxE 'comm_ranks: rank 1 \(.*, process [0-9]+\) has been silent for 8 s, but the machine answers: it is stopped .*; rank [02] waited 5 s in .*' "$work/out"
+  for _ in {1..100}; do # mpirun may end before rank 0 has written it
+    [ ! -s "$work/failure.json" ] || break
+    sleep 0.1
+  done
   python3 -c 'import json, sys
 record = json.load(open(sys.argv[1]))
 assert record["kind"] == "stopped" and record["rank"] == 1, record

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/output_file.h"
 #include "ddp_runtime/comm/random_token.h"
 #include "ddp_runtime/comm/text.h"
 #include "ddp_runtime/comm/thread_settings.h"
@@ -508,7 +508,10 @@ std::vector<Witness> Hub::witnesses() const {
 // Whoever reads the dump wants it, but the failure itself is worth more than a complaint about it.
 void Hub::write_dump() {
   dump_at_.reset();
-  std::ofstream(options_.dump) << as_text(failure_record(witnesses(), *told_, losses_), 1) << '\n';
+  try {
+    write_file(options_.dump, as_text(failure_record(witnesses(), *told_, losses_), 1) + "\n");
+  } catch (const RuntimeError&) {
+  }
 }
 
 }  // namespace ddp::comm

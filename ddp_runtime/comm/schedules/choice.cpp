@@ -158,13 +158,12 @@ Rounds choose_rounds(int n, std::size_t bytes, const CostModel& m) {
 
 std::string describe(int n, const CostModel& m) {
   // In steps of a quarter of an octave: nobody needs it finer.
-  constexpr double kStep = 1.189207115;
-  constexpr double kLargest = 1U << 30;
+  constexpr int kStepsToAGibibyte = 80;  // from 1 KiB
   std::string text = fmt::format("latency {:.3g} us, {:.3g} Gbit/s per rank: all-reduce by ",
                                  m.network.alpha * 1e6, 8e-9 / m.network.beta);
   auto now = choose_all_reduce(n, 8, m);
-  for (double size = 1024; size <= kLargest; size *= kStep) {
-    const auto bytes = static_cast<std::size_t>(size);
+  for (int step = 0; step <= kStepsToAGibibyte; ++step) {
+    const auto bytes = static_cast<std::size_t>(1024 * std::exp2(step / 4.0));
     const auto next = choose_all_reduce(n, bytes, m);
     if (next == now) continue;
     text += fmt::format("{} up to {}, then ", name(now), size_text(bytes));

@@ -90,6 +90,7 @@ NetworkModel measure(Link& link, const Partners& partners, Scratch& scratch) {
 
 double median(const std::vector<NetworkModel>& all, double NetworkModel::*value) {
   std::vector<double> values;
+  values.reserve(all.size());
   for (const NetworkModel& model : all) values.push_back(model.*value);
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());

@@ -315,6 +315,7 @@ std::vector<Finding> judge_classes(const PairsMeasured& measured) {
   if (members.size() < 2) return {};
   members.erase(std::prev(members.end()));
   std::vector<Finding> findings;
+  findings.reserve(members.size());
   for (const auto& [number, nodes] : members) {
     findings.push_back({.check = measured.kind + ".slower_links",
                         .severity = Severity::ok,

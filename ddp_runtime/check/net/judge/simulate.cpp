@@ -255,6 +255,7 @@ void count(const Truth& truth, const std::vector<Finding>& judged, SimulationRes
 
 std::vector<std::string> names_of_nodes(int nodes) {
   std::vector<std::string> names;
+  names.reserve(static_cast<std::size_t>(nodes));
   for (int i = 0; i < nodes; ++i) names.push_back(fmt::format("n{}", i));
   return names;
 }

@@ -8,7 +8,7 @@ constexpr const char* kPurpose = "check";
 // What the leader proved itself with, checked.
 comm::Meeting meet(const Presentation& presentation, const nlohmann::json& challenge,
                    const comm::Key& key) {
-  const comm::Meeting meeting = meeting_of(presentation, challenge.value("nonce", ""));
+  comm::Meeting meeting = meeting_of(presentation, challenge.value("nonce", ""));
   if (!comm::is_proof(challenge.value("proof", ""), key, meeting, comm::Side::listener)) {
     throw NetError("whoever answers does not know the key of this step");
   }

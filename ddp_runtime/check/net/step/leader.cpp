@@ -191,7 +191,7 @@ std::string Leader::refusal_of(const Presentation& task) const {
     return fmt::format("{} reported as rank {} of a step of {} tasks", task.node, task.rank,
                        step_.size);
   }
-  if (const std::string problem = misplaced(task); !problem.empty()) return problem;
+  if (std::string problem = misplaced(task); !problem.empty()) return problem;
   if (present_.contains(task.rank)) {
     return fmt::format("{} reported as rank {}, which {} is already", task.node, task.rank,
                        present_.at(task.rank).node);
