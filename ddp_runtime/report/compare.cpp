@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/format.h"
@@ -25,6 +26,7 @@ void add_step(Rows& rows, const StepSeconds& a, const StepSeconds& b) {
   rows.push_back({"step_seconds.p50", cell_of(a.p50), cell_of(b.p50)});
   rows.push_back({"step_seconds.p95", cell_of(a.p95), cell_of(b.p95)});
   std::vector<std::pair<double, Row>> phases;
+  phases.reserve(std::size(kPhaseNames));
   for (const auto& [phase, key, name, brief] : kPhaseNames) {
     phases.push_back({std::abs(b.part(phase) - a.part(phase)),
                       {fmt::format("step_seconds.{}", key), cell_of(a.parts[index_of(phase)]),
@@ -113,6 +115,7 @@ std::vector<Growth> growths(const RunRecord& a, const RunRecord& b) {
   }
   const double share = (*b.global_batch / b.world_size) / (*a.global_batch / a.world_size);
   std::vector<Growth> list;
+  list.reserve(std::size(kPhaseNames));
   for (const auto& [phase, key, name, brief] : kPhaseNames) {
     list.push_back({std::string(name), b.step.part(phase) - share * a.step.part(phase)});
   }

@@ -143,7 +143,7 @@ std::string verdict(const RunRecord& run, const Cause& cause) {
 // Against what makes ranks wait, or against the waiting and the communication themselves. That most
 // of a step is computing is as it should be.
 std::string advice(const RunRecord& run, const Cause& cause) {
-  if (const auto against = advice_against(cause); !against.empty()) return against;
+  if (auto against = advice_against(cause); !against.empty()) return against;
   const Bar bar = step_bar("", run.step);
   const Segment* largest = largest_part(bar);
   const bool computing =

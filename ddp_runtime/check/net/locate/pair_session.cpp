@@ -90,7 +90,7 @@ bool PairSession::plan_more_rounds() {
   if (!limit || *limit <= wanted || at_best > wanted) return false;
   const auto more =
       plan_class_rounds(options_.nodes, options_.classes, planned + extra + 1, options_.seed);
-  const auto next = static_cast<std::size_t>(planned + extra);
+  const auto next = static_cast<std::size_t>(planned) + static_cast<std::size_t>(extra);
   rounds_.push_back(next < more.size() ? more[next] : rounds_[static_cast<std::size_t>(extra)]);
   return true;
 }
