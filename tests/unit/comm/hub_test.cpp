@@ -197,7 +197,11 @@ TEST(Hub, OnlyTheProcessItselfMayConnectAgain) {
   Connection one = leader.join(1, "node1");
   Connection twin = leader.knock();
   twin.send({MessageKind::hello, 1, "secret node2, process 77"});
-  EXPECT_FALSE(twin.await(30s));
+  // It may be welcomed before the hub has heard the first one again, but it is not taken in.
+  if (twin.await(30s)) {
+    twin.send({MessageKind::alive, 0, {}});
+    EXPECT_FALSE(twin.await(30s));
+  }
   for (const int rank : {0, -1, 3, 1000000}) {
     Connection impossible = leader.knock();
     impossible.send({MessageKind::hello, rank, "secret node2, process 77"});
