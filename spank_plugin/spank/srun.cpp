@@ -13,6 +13,7 @@
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/option.h"
+#include "spank_plugin/spank/pmix_fence.h"
 #include "spank_plugin/spank/step_key.h"
 
 namespace ddp::spank {
@@ -105,6 +106,7 @@ void srun_after_options(PluginState& state) {
     tell_nodes(variable::kComponents, std::to_string(state.components));
     tell_nodes(variable::kSettings, encode_settings(settings));
     draw_step_key();
+    ask_for_fence_that_waits();
   } catch (const launch::LaunchError& error) {
     // Where plugstack.conf says "optional", SLURM starts the step whatever is returned: then the
     // tasks end with this message instead of running without what the user asked for.

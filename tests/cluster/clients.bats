@@ -73,6 +73,18 @@ compile() { # PROGRAM [COMPILER]: prints its path
   grep -q '^4 of 4 ranks agree with RANK$' out
 }
 
+@test "a fence of PMIx waits for the ranks of all nodes" {
+  pkg-config --exists pmix || skip "no libpmix-dev on this machine"
+  local flags
+  read -ra flags <<<"$(pkg-config --cflags --libs pmix)"
+  gcc -Wall -o fence-client "$project_root/tests/cluster/programs/fence-client.c" "${flags[@]}"
+  srun --ddp -N2 -n3 ./fence-client "$PWD/began" >out
+  [ "$(grep -c 'the fence waited' out)" -eq 3 ]
+  # What the user chose is kept.
+  SLURM_PMIX_FENCE=mixed srun --ddp -N1 -n1 printenv SLURM_PMIX_FENCE >out
+  [ "$(<out)" = mixed ]
+}
+
 @test "a C program that only reads its environment" {
   local program
   program=$(compile environment-client)

@@ -1,0 +1,14 @@
+#include "spank_plugin/spank/pmix_fence.h"
+
+#include <cstdlib>
+
+namespace ddp::spank {
+
+void ask_for_fence_that_waits() noexcept {
+  if (std::getenv("SLURM_PMIX_DIRECT_CONN") != nullptr) return;
+  constexpr int kKeepsTheUsers = 0;
+  // Where there is no memory for it, the step starts with SLURM's own choice.
+  setenv("SLURM_PMIX_FENCE", "ring", kKeepsTheUsers);
+}
+
+}  // namespace ddp::spank
