@@ -23,7 +23,7 @@ configure_file("${PROJECT_SOURCE_DIR}/cmake/version.h.in"
 add_library(slurm_ddp_build_flags INTERFACE)
 target_compile_options(slurm_ddp_build_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
-  -Wcast-qual -Wformat=2 -Wimplicit-fallthrough -Werror)
+  -Wcast-qual -Wformat=2 -Wimplicit-fallthrough $<$<BOOL:${SLURM_DDP_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(slurm_ddp_build_flags INTERFACE -Wduplicated-cond -Wlogical-op)
 endif()

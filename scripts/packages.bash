@@ -6,7 +6,7 @@ build_packages=(
   g++ cmake ninja-build
   libslurm-dev libopenmpi-dev openmpi-bin libpmix-dev
   libtorch-dev libopenblas0-pthread libhdf5-dev zlib1g-dev libssl-dev
-  libcli11-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libhwloc-dev
+  libcli11-dev nlohmann-json3-dev libfmt-dev
 )
 cluster_packages=(
   slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 procps
