@@ -1,4 +1,4 @@
-// ddp-bench: measures what the runtime costs, always beside something to compare with.
+// ddp-bench: measures the cost of the runtime, always compared with an alternative.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -29,19 +29,20 @@ using nlohmann::json;
 
 constexpr const char* kExamples = R"(Examples:
   ddp-bench step --model mlp --width 1024 --layers 8
-      What wrapping a model costs in a world of one.
+      The cost of wrapping a model, on one rank.
   srun --ddp -N2 -n2 ddp-bench step --json step.json
-      A step of two ranks beside Python's, and beside the same step without communication.
+      A step on two ranks, compared with Python's DDP and with the same step without communication.
   srun --ddp -N2 -n2 ddp-bench memory
-      How much memory that takes beside a plain loop.
+      Peak memory of training, compared with a plain loop.
   srun --ddp -N2 -n2 ddp-bench allreduce --mib 64
-      Our all-reduce beside MPI's, Gloo's and a memcpy of the same bytes.
+      Our all-reduce, compared with MPI's, Gloo's and a memcpy of the same bytes.
   ddp-bench ckpt --mib 1024 --dir /scratch/me
-      A checkpoint beside the bare disk, torch.save, h5py and the safetensors layout.)";
+      A checkpoint, compared with raw disk writes, torch.save, h5py and the safetensors layout.)";
 
 constexpr double kMebibyte = 1048576;
 
-// Of one command. Each has its own: a file for --config sets options of all, whichever is run.
+// Options of one command. Each command has its own copy, because a --config file may set options of
+// commands that are not run.
 struct Options {
   std::string json_file;
   int threads = 0;
@@ -66,11 +67,13 @@ void add_model(CLI::App& command, Options& options) {
   command
       .add_option(
           "--width", model.width,
-          "Units or channels per layer; 0: 1024 of mlp, 256 of gpt, the model's default otherwise")
+          "Units or channels per layer; 0 means 1024 for mlp, 256 for gpt, else the model's "
+          "default")
       ->capture_default_str();
-  command.add_option("--layers", model.layers, "Hidden layers of mlp (0: 8), blocks of gpt (0: 4)")
+  command
+      .add_option("--layers", model.layers, "Hidden layers of mlp or blocks of gpt; 0 means 8 or 4")
       ->capture_default_str();
-  command.add_option("--context", options.context, "Tokens that gpt reads at once")
+  command.add_option("--context", options.context, "Context length of gpt in tokens")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   command.add_option("--batch", options.step.batch, "Samples per rank")
@@ -80,26 +83,29 @@ void add_model(CLI::App& command, Options& options) {
       ->check(ddp::tools::positive())
       ->capture_default_str();
   command.add_option("--threads", options.threads,
-                     "Compute threads per rank; 0: as OMP_NUM_THREADS says");
-  command.add_option("--json", options.json_file, "Also write the result to this file");
+                     "Compute threads per rank; 0 means OMP_NUM_THREADS");
+  command.add_option("--json", options.json_file, "Also write the result to this JSON file");
 }
 
 CLI::App* add_step(CLI::App& app, Options& options) {
-  auto* command = app.add_subcommand("step", "Time of a training step");
+  auto* command = app.add_subcommand("step", "Measure the time of a training step");
   add_model(*command, options);
   auto& step = options.step;
-  command->add_option("--steps", step.steps, "Measured steps of each kind")
+  command->add_option("--steps", step.steps, "Number of measured steps per variant")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  command->add_option("--block", step.block, "Steps of one kind before another takes its turn")
+  command->add_option("--block", step.block, "Steps per variant before switching to the next one")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  command->add_option("--link-gbit", step.link_gbit, "Rate of each node's link, to tell the limit")
+  command
+      ->add_option("--link-gbit", step.link_gbit,
+                   "Link rate of a node in Gbit/s, for the physical limit")
       ->check(ddp::tools::positive());
   command->add_option("--comm-hook", step.hook,
-                      "Also ours with this hook: fp16, bf16, powersgd:RANK");
-  command->add_flag("!--no-python", step.with_python, "Leave out Python's DDP over Gloo");
-  command->add_option("--python", step.python.interpreter, "The Python that has PyTorch")
+                      "Also measure this communication hook: fp16, bf16, powersgd:RANK");
+  command->add_flag("!--no-python", step.with_python,
+                    "Skip the comparison with Python's DDP over Gloo");
+  command->add_option("--python", step.python.interpreter, "Python interpreter with PyTorch")
       ->capture_default_str();
   command
       ->add_option("--python-ddp", step.python.ddp_arguments,
@@ -109,34 +115,36 @@ CLI::App* add_step(CLI::App& app, Options& options) {
 }
 
 CLI::App* add_memory(CLI::App& app, Options& options) {
-  auto* command = app.add_subcommand("memory", "Memory that training takes");
+  auto* command = app.add_subcommand("memory", "Measure the memory of training");
   add_model(*command, options);
-  command->add_flag("--plain", options.plain, "Only the plain loop, in this process");
+  command->add_flag("--plain", options.plain, "Measure only the plain loop, in this process");
   return command;
 }
 
 void add_segments(CLI::App& command, Options& options) {
   auto& limits = options.world.group.limits;
   command
-      .add_option("--segment-kib", options.segment_kib, "Messages travel in segments this large")
+      .add_option("--segment-kib", options.segment_kib,
+                  "Size of the segments that a message is sent in")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  command.add_option("--window", limits.window, "Segments under way at once, per direction")
+  command.add_option("--window", limits.window, "Segments in flight per direction")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   command
       .add_option("--network", options.network,
-                  "LATENCY:BANDWIDTH of a rank in microseconds and Gbit/s, 'measure' or 'assume'")
+                  "Network model for choosing schedules: LATENCY:BANDWIDTH (microseconds:Gbit/s), "
+                  "measure, or assume")
       ->capture_default_str();
-  command.add_option("--json", options.json_file, "Also write the result to this file");
+  command.add_option("--json", options.json_file, "Also write the result to this JSON file");
 }
 
 CLI::App* add_allreduce(CLI::App& app, Options& options) {
-  auto* command = app.add_subcommand("allreduce", "Speed of an all-reduce");
+  auto* command = app.add_subcommand("allreduce", "Measure the speed of an all-reduce");
   command->add_option("--mib", options.allreduce.mib, "MiB of float32 on each rank")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  command->add_option("--rounds", options.allreduce.rounds, "Measured rounds of each")
+  command->add_option("--rounds", options.allreduce.rounds, "Number of measured rounds per variant")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   add_segments(*command, options);
@@ -145,33 +153,35 @@ CLI::App* add_allreduce(CLI::App& app, Options& options) {
 
 CLI::App* add_async(CLI::App& app, Options& options) {
   auto* command =
-      app.add_subcommand("async", "Training on digits with stragglers, synchronous and stale");
+      app.add_subcommand("async", "Compare synchronous and asynchronous training with slow ranks");
   auto& async = options.async;
-  command->add_option("--staleness", async.staleness, "The bounds to compare")
+  command->add_option("--staleness", async.staleness, "Staleness bounds to compare")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  command->add_option("--epochs", async.epochs, "Passes over the data, of each run")
+  command->add_option("--epochs", async.epochs, "Epochs per run")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   command->add_option("--batch", async.batch, "Samples per rank")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   command->add_option("--lr", async.learning_rate, "Learning rate")->capture_default_str();
-  command->add_option("--momentum", async.momentum, "Of sgd")
+  command->add_option("--momentum", async.momentum, "SGD momentum")
       ->check(ddp::tools::fraction())
       ->capture_default_str();
-  command->add_option("--sleep-ms", async.sleep_ms, "How long a rank is held up in a slow step")
+  command->add_option("--sleep-ms", async.sleep_ms, "Delay of a slow step in milliseconds")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  command->add_option("--sleep-every", async.sleep_every, "One step of so many is slow, by chance")
+  command
+      ->add_option("--sleep-every", async.sleep_every, "On average one step in N is slow (random)")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  command->add_option("--json", options.json_file, "Also write the result to this file");
+  command->add_option("--json", options.json_file, "Also write the result to this JSON file");
   return command;
 }
 
 CLI::App* add_timeline(CLI::App& app, Options& options) {
-  auto* command = app.add_subcommand("timeline", "Who sends what when in one all-reduce");
+  auto* command =
+      app.add_subcommand("timeline", "Print when each message of one all-reduce is sent");
   command->add_option("--schedule", options.timeline.schedule, "ring, halving, doubling or chain")
       ->capture_default_str();
   command->add_option("--kib", options.timeline.kib, "KiB of float32 on each rank")
@@ -182,23 +192,25 @@ CLI::App* add_timeline(CLI::App& app, Options& options) {
 }
 
 CLI::App* add_ckpt(CLI::App& app, Options& options) {
-  auto* command = app.add_subcommand("ckpt", "Speed of checkpoints, on one process");
+  auto* command = app.add_subcommand("ckpt", "Measure the speed of checkpoints, on one process");
   auto& ckpt = options.ckpt;
   command->add_option("--mib", ckpt.mib, "MiB of float32 in the checkpoint")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  command->add_option("--dir", ckpt.directory, "On the disk that is to be measured")
+  command->add_option("--dir", ckpt.directory, "Directory on the file system to measure")
       ->capture_default_str();
-  command->add_option("--rounds", ckpt.rounds, "Times that each writes")
+  command->add_option("--rounds", ckpt.rounds, "Number of writes per variant")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  command->add_flag("!--no-python", ckpt.with_python, "Leave out torch.save, h5py and safetensors");
-  command->add_option("--python", ckpt.python, "The Python that has them")->capture_default_str();
-  command->add_option("--json", options.json_file, "Also write the result to this file");
+  command->add_flag("!--no-python", ckpt.with_python, "Skip torch.save, h5py and safetensors");
+  command
+      ->add_option("--python", ckpt.python, "Python interpreter with torch, h5py and safetensors")
+      ->capture_default_str();
+  command->add_option("--json", options.json_file, "Also write the result to this JSON file");
   return command;
 }
 
-// Sizes that were not given, and samples that the model is made for.
+// Sets the sizes that were not given, and the shape of a sample.
 void shape(ddp::models::ModelOptions& model, std::int64_t context) {
   const auto or_default = [](std::int64_t& size, std::int64_t value) {
     if (size == 0) size = value;
@@ -234,7 +246,7 @@ void complete(Options& options) {
   shape(model, options.context);
 }
 
-// This program again, for the plain loop in a process of its own.
+// Runs this program again, to measure the plain loop in a separate process.
 bench::MemoryBenchOptions memory_options(const Options& options) {
   const auto& model = options.step.model;
   std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe"),
@@ -272,10 +284,10 @@ int print_plain_memory(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures the runtime beside something to compare with.");
+  CLI::App app("Measures the runtime, always compared with an alternative and the physical limit.");
   app.footer(kExamples);
   app.set_version_flag("--version", fmt::format("ddp-bench {}", ddp::kVersion));
-  app.set_config("--config", "", "Read options from a file (name=value lines)");
+  app.set_config("--config", "", "Read options from this file (TOML or INI)");
   app.require_subcommand(1);
   std::map<std::string, Options> of_command;
   const auto* step = add_step(app, of_command["step"]);
@@ -306,7 +318,9 @@ int main(int argc, char** argv) {
       report(world, options, bench::run_allreduce_bench(world, options.allreduce),
              bench::print_allreduce);
     } else if (ckpt->parsed()) {
-      if (world.size() > 1) throw ddp::UsageError("ddp-bench ckpt measures one process; start one");
+      if (world.size() > 1)
+        throw ddp::UsageError(
+            "ddp-bench ckpt measures a single process; run it without srun or mpirun");
       report(world, options, bench::run_ckpt_bench(options.ckpt), bench::print_ckpt);
     } else if (async->parsed()) {
       report(world, options, bench::run_async_bench(world, options.async), bench::print_async);

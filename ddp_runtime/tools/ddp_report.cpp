@@ -55,19 +55,18 @@ struct Arguments {
 void add_outputs(CLI::App& command, Outputs& outputs) {
   command.add_option("--html", outputs.html, "Write one self-contained HTML file")
       ->type_name("FILE");
-  command.add_option("--json", outputs.json, "Write the same figures for machines")
-      ->type_name("FILE");
-  command.add_option("--markdown", outputs.markdown, "Write the same tables as Markdown")
+  command.add_option("--json", outputs.json, "Write the figures as JSON")->type_name("FILE");
+  command.add_option("--markdown", outputs.markdown, "Write the tables as Markdown")
       ->type_name("FILE");
 }
 
 void add_commands(CLI::App& app, Arguments& arguments) {
-  CLI::App& run = *app.add_subcommand("run", "Where the time of one run went, on each rank");
+  CLI::App& run = *app.add_subcommand("run", "Show where the time of one run went, rank by rank");
   run.add_option("DIR", arguments.run, "The --report-dir of the run, or its run.json")->required();
   add_outputs(run, arguments.run_outputs);
 
   CLI::App& sweep = *app.add_subcommand(
-      "sweep", "How runs with different numbers of ranks scaled, and what was lost to what");
+      "sweep", "Show how runs with different numbers of ranks scaled, and what cost them time");
   sweep.add_option("DIR", arguments.sweep, "The --report-dir of each run")->required()->take_all();
   add_outputs(sweep, arguments.sweep_outputs);
   sweep
@@ -79,11 +78,11 @@ void add_commands(CLI::App& app, Arguments& arguments) {
         return number && value > 0 && value <= 1 ? "" : "give a fraction, as in 0.8";
       });
   sweep.add_flag("--mixed", arguments.mixed,
-                 "Take runs of different models or data, and say nothing about scaling");
+                 "Accept runs of different models or data; scaling is then not judged");
 
-  CLI::App& compare = *app.add_subcommand("compare", "What differs between two runs");
-  compare.add_option("A", arguments.a, "The --report-dir of one run")->required();
-  compare.add_option("B", arguments.b, "And of another one")->required();
+  CLI::App& compare = *app.add_subcommand("compare", "Compare two runs");
+  compare.add_option("A", arguments.a, "The --report-dir of the first run")->required();
+  compare.add_option("B", arguments.b, "The --report-dir of the second run")->required();
   add_outputs(compare, arguments.compare_outputs);
 }
 
@@ -202,22 +201,22 @@ int run_command(const CLI::App& app, const Arguments& arguments) {
 }
 
 constexpr const char* kDescription =
-    "Says where the time of a run went, how well runs scale, and what differs between two.\n"
+    "Reports where the time of a run went, how well runs scale, and how two runs differ.\n"
     "Each run is the directory that ddp-train --report-dir wrote.\n\n"
     "Examples:\n"
     "  ddp-report run report/\n"
-    "      the step split into phases, rank by rank, on the terminal\n"
+    "      phases of a step, rank by rank, on the terminal\n"
     "  ddp-report sweep ranks-1/ ranks-2/ ranks-4/ --html scaling.html\n"
-    "      speedup, efficiency and what was lost to what, in one file to mail around;\n"
-    "      several runs with one number of ranks give the spread\n"
+    "      speedup, efficiency and the causes of lost time, in one file to mail around;\n"
+    "      repeated runs with the same number of ranks give the spread\n"
     "  ddp-report sweep runs/* --min-efficiency 0.8 --json scaling.json\n"
-    "      a gate for automatic tests: fails below 80 %\n"
+    "      a gate for automated tests: exits with 1 below 80 %\n"
     "  ddp-report compare before/ after/\n"
-    "      what differs, and by how much";
+    "      the differences and their sizes";
 
 constexpr const char* kFooter =
     "\nWithout --html, --json or --markdown the whole report is printed as Markdown.\n"
-    "Exit codes: 0 fine, 1 the efficiency is too low, 2 wrong usage, 3 a run cannot be read, a "
+    "Exit codes: 0 fine, 1 the efficiency is too low, 2 usage error, 3 a run cannot be read, a "
     "file "
     "cannot be written, or the efficiency is not known.";
 

@@ -49,107 +49,109 @@ struct CommandLine {
 
 constexpr const char* kExamples = R"(Examples:
   ddp-train --model mlp --data digits --epochs 20
-      One process. Handwritten digits come with the project.
+      Train on one process with the handwritten digits that are included.
   srun --ddp -N2 -n4 ddp-train --model mnist-cnn --data mnist:/data/mnist --scale-lr --warmup 100
-      Four ranks on two nodes; --batch is per rank.
+      Train on four ranks of two nodes; --batch is per rank.
   srun --ddp -N2 -n4 ddp-train --checkpoint-dir ckpt --resume auto --report-dir report
-      Goes on from the newest whole checkpoint in ckpt if there is one. See also ddp-report.
+      Resume from the latest complete checkpoint in ckpt, if there is one. See also ddp-report.
   srun --ddp -N2 -n4 ddp-train --config gpt.ini --data text:book.txt --dry-run
-      Takes one step to show that all fits. share/slurm-ddp/configs has a file for each model.)";
+      Run one step as a smoke test. share/slurm-ddp/configs has a file for each model.)";
 
 void add_training_options(CLI::App& app, CommandLine& c) {
   auto& t = c.train;
   app.option_defaults()->group("Training");
   app.add_option("--epochs", t.epochs,
-                 "Passes over the data [as many as --steps take; one without --steps]")
+                 "Epochs to train [with --steps: as many as those take; else 1]")
       ->check(ddp::tools::positive());
-  app.add_option("--steps", t.steps,
-                 "Stop after this many optimizer steps; 0: only --epochs counts")
+  app.add_option("--steps", t.steps, "Stop after this many optimizer steps; 0 means no limit")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_option("--batch", t.batch, "Samples per rank and micro-batch")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  app.add_option("--accumulate", t.micro_batches, "Micro-batches per optimiser step")
+  app.add_option("--accumulate", t.micro_batches,
+                 "Micro-batches per optimizer step (gradient accumulation)")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  app.add_option("--lr", t.optimizer.learning_rate, "Learning rate for one rank and micro-batch")
+  app.add_option("--lr", t.optimizer.learning_rate, "Learning rate; see --scale-lr")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option("--optimizer", t.optimizer.name, "sgd, adam or adamw")->capture_default_str();
-  app.add_option("--momentum", t.optimizer.momentum, "Of sgd")
+  app.add_option("--momentum", t.optimizer.momentum, "SGD momentum")
       ->check(ddp::tools::fraction())
       ->capture_default_str();
-  app.add_option("--weight-decay", t.optimizer.weight_decay, "L2 penalty; decoupled with adamw")
+  app.add_option("--weight-decay", t.optimizer.weight_decay,
+                 "L2 penalty; with adamw, decoupled weight decay")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_flag("--scale-lr", t.scale_learning_rate,
-               "Multiply the learning rate by ranks x micro-batches (linear scaling rule)");
-  app.add_option("--warmup", t.warmup_steps, "Steps over which the learning rate rises")
+               "Multiply the learning rate by ranks x --accumulate (linear scaling rule)");
+  app.add_option("--warmup", t.warmup_steps, "Steps of linear learning-rate warm-up")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_option("--schedule", c.schedule,
-                 "Of the learning rate after the warm-up: constant, step or cosine")
+                 "Learning-rate schedule after the warm-up: constant, step or cosine")
       ->capture_default_str();
-  app.add_option("--decay-every", t.decay_epochs, "Epochs, of --schedule step")
+  app.add_option("--decay-every", t.decay_epochs, "Epochs between decays (--schedule step)")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  app.add_option("--decay-factor", t.decay_factor, "Of --schedule step")
+  app.add_option("--decay-factor", t.decay_factor, "Decay factor (--schedule step)")
       ->check(ddp::tools::fraction())
       ->capture_default_str();
-  app.add_option("--clip", t.clip_norm, "Clip gradients to this global norm; 0: do not")
+  app.add_option("--clip", t.clip_norm, "Clip gradients to this global norm; 0 means no clipping")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  app.add_option("--precision", c.precision, "fp32, or autocast with bf16 or fp16")
+  app.add_option("--precision", c.precision, "fp32, or mixed precision with bf16 or fp16")
       ->capture_default_str();
   app.add_option("--loss-scale", t.loss_scale,
-                 "Where dynamic loss scaling starts; 0: at 65536 with fp16, none otherwise")
+                 "Initial loss scale; 0 means 65536 with fp16, no loss scaling otherwise")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_option("--on-nan", c.on_nan,
-                 "If a loss or gradient is not finite: stop, or skip that step's update")
+                 "What to do if a loss or gradient is not finite: stop, or skip that update")
       ->capture_default_str();
   app.add_option("--patience", t.patience,
-                 "Stop after this many epochs without a better evaluation; 0: never")
+                 "Stop after this many epochs without a better evaluation; 0 means never")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  app.add_option("--seed", t.seed, "Of initialisation, order of samples and dropout")
+  app.add_option("--seed", t.seed, "Random seed for initialization, sample order and dropout")
       ->capture_default_str();
 }
 
 void add_run_options(CLI::App& app, CommandLine& c) {
   auto& t = c.train;
-  app.option_defaults()->group("Running it");
-  app.add_option("--backend", c.backend, "auto, mpi or nccl")->capture_default_str();
-  app.add_option("--bucket-mb", c.bucket_mb, "Gradients are reduced in buckets of this many MiB")
+  app.option_defaults()->group("Run");
+  app.add_option("--backend", c.backend, "auto or mpi; this build trains on CPUs")
+      ->capture_default_str();
+  app.add_option("--bucket-mb", c.bucket_mb, "Size of gradient buckets in MiB")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_option("--comm-hook", c.comm_hook,
-                 "How gradients travel: off (in full), fp16 or bf16 (rounded), powersgd or "
-                 "powersgd:RANK (as thin matrices), noop (not at all, to measure)")
+                 "Gradient compression: off, fp16, bf16, powersgd or powersgd:RANK; noop sends "
+                 "nothing (for measuring only)")
       ->capture_default_str();
   app.add_flag(
       "--deterministic", c.deterministic,
-      "Add gradients up in the order of the ranks: the same bits whatever the network, the "
-      "nodes and the bucket size are, and those of one rank that accumulates");
+      "Add gradients in rank order, so that results do not depend on network, placement or "
+      "bucket size, and equal those of one rank with --accumulate");
   app.add_option("--staleness", t.staleness,
-                 "Asynchronous: a rank waits only while it is this many steps ahead of the slowest "
-                 "one; its gradients are applied when they come (sgd only) [off: synchronous]")
+                 "Train asynchronously: a rank may be this many steps ahead of the slowest one "
+                 "(sgd only) [synchronous]")
       ->check(ddp::tools::not_negative());
-  app.add_option(
-         "--network", c.network,
-         "What collectives are scheduled for: LATENCY:BANDWIDTH of a rank in microseconds and "
-         "Gbit/s, 'measure', or 'assume', which gives the same bits in each run")
+  app.add_option("--network", c.network,
+                 "Network model for choosing collective schedules: LATENCY:BANDWIDTH "
+                 "(microseconds:Gbit/s), "
+                 "measure, or assume (bitwise the same result in every run)")
       ->capture_default_str();
   app.add_flag("--allow-unused", t.parallel.allow_unused,
-               "Parameters may take no part in some losses");
+               "Allow parameters that do not contribute to some losses");
   app.add_option("--check-parameters", t.parallel.check_parameters_every,
-                 "Every so many steps and before checkpoints, compare a checksum of the parameters "
-                 "over all ranks and end the run if they differ; 0: never")
+                 "Compare a checksum of the parameters over all ranks every N steps and before "
+                 "checkpoints, and stop if they differ; 0 means never")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
   app.add_option("--failure-dump", c.failure_dump,
-                 "A file in which rank 0 records what all ranks were doing when one failed "
+                 "File for the state of all ranks at a failure, written by rank 0 "
                  "[failure.json in --report-dir]");
   app.add_option("--timeout", c.timeout_seconds, "Seconds after which a silent rank is given up")
       ->check(ddp::tools::positive())
@@ -158,45 +160,45 @@ void add_run_options(CLI::App& app, CommandLine& c) {
                  "Seconds in which MPI must have connected all ranks")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  app.add_option("--threads", c.threads, "Compute threads per rank; 0: as OMP_NUM_THREADS says")
+  app.add_option("--threads", c.threads, "Compute threads per rank; 0 means OMP_NUM_THREADS")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  app.add_option("--workers", t.loader_threads, "Threads that load data, per rank")
+  app.add_option("--workers", t.loader_threads, "Data loader threads per rank")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  app.add_option("--checkpoint-dir", t.checkpoint.directory, "Where to save; none: no checkpoints");
-  app.add_option("--checkpoint-every", c.checkpoint_every, "A number of steps, or 'epoch'")
+  app.add_option("--checkpoint-dir", t.checkpoint.directory,
+                 "Directory for checkpoints [no checkpoints]");
+  app.add_option("--checkpoint-every", c.checkpoint_every, "Save every N steps, or every epoch")
       ->capture_default_str();
-  app.add_option(
-         "--checkpoint-copy-mb", c.checkpoint_copy_mb,
-         "Memory per rank for a copy of the state, which is written while training goes on; "
-         "state that needs more is written before the next step")
+  app.add_option("--checkpoint-copy-mb", c.checkpoint_copy_mb,
+                 "Limit in MiB per rank for the copy that is saved in the background; a larger "
+                 "state is saved "
+                 "before the next step")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  app.add_option(
-         "--checkpoint-share-mb", c.checkpoint_share_mb,
-         "Ranks share the writing of a checkpoint if each gets at least this many MiB of it")
+  app.add_option("--checkpoint-share-mb", c.checkpoint_share_mb,
+                 "Split a checkpoint over several ranks if each writes at least this many MiB")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  app.add_option("--keep-last", t.checkpoint.keep_last, "How many checkpoints to keep")
+  app.add_option("--keep-last", t.checkpoint.keep_last, "Number of checkpoints to keep")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_flag("--keep-best", t.checkpoint.keep_best,
-               "Also keep the checkpoint with the best evaluation, in best/ there");
+               "Also keep the checkpoint with the best evaluation, in best/ of --checkpoint-dir");
   app.add_option(
          "--resume", t.checkpoint.resume,
-         "auto: from the newest whole checkpoint in --checkpoint-dir, if any; never; or the "
-         "folder of one checkpoint to start from: given again, the command goes on from what it "
-         "has saved since")
+         "auto: resume from the latest complete checkpoint in --checkpoint-dir, if any; never; or "
+         "the directory of a checkpoint to start from, unless this run has saved a newer one "
+         "since")
       ->capture_default_str();
   app.add_flag("--resume-changed", t.checkpoint.resume_changed,
-               "Resume in the middle of an epoch though the seed or the data are others");
+               "Resume in the middle of an epoch even if the seed or the data changed");
   app.add_option("--report-dir", t.report_directory,
-                 "Where to write run.json, steps.csv and trace.json");
+                 "Directory for run.json, steps.csv and trace.json");
   app.add_flag("--dry-run", t.dry_run,
-               "Build everything, take one step, evaluate a little, write nothing");
+               "Build everything and run one step and a short evaluation; write nothing");
   app.add_option("--log-every", t.log_every_steps,
-                 "Also a log line every so many steps; 0: one per epoch")
+                 "Log every N steps as well; 0 means once per epoch")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
 }
@@ -208,22 +210,24 @@ void add_model_options(CLI::App& app, CommandLine& c) {
                  "digits, mnist:DIR, cifar10:DIR, text:FILE, hdf5:FILE (datasets x and y) or "
                  "synthetic")
       ->capture_default_str();
-  app.add_option("--augment", c.augment, "Of training images: none, crop, flip or crop+flip")
+  app.add_option("--augment", c.augment,
+                 "Augmentation of training images: none, crop, flip or crop+flip")
       ->capture_default_str();
-  app.add_option("--width", c.model.width, "Units or channels per layer; 0: the model's default")
+  app.add_option("--width", c.model.width,
+                 "Units or channels per layer; 0 means the model's default")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  app.add_option("--layers", c.model.layers, "Of mlp and gpt; 0: the model's default")
+  app.add_option("--layers", c.model.layers, "Layers of mlp or gpt; 0 means the model's default")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  app.add_option("--heads", c.model.heads, "Attention heads of gpt; 0: the model's default")
+  app.add_option("--heads", c.model.heads, "Attention heads of gpt; 0 means the model's default")
       ->check(ddp::tools::not_negative())
       ->capture_default_str();
-  app.add_option("--context", c.data_options.context, "Bytes that gpt reads at once")
+  app.add_option("--context", c.data_options.context, "Context length of gpt in bytes")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   app.add_flag("--checkpoint-activations", c.model.checkpoint_activations,
-               "gpt: keep no activations within a block, compute them again in backward");
+               "gpt: recompute the activations of a block in backward instead of storing them");
 }
 
 // Something of the kind that the model is made for.
