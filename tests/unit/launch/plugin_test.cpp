@@ -220,13 +220,17 @@ TEST(Plugin, SrunInsideATaskForgetsTheOuterStepsTasksPerNode) {
 }
 
 TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
-  const Variables task = {{"RANK", "3"}, {"MASTER_PORT", "61100"}, {"OMP_NUM_THREADS", "9"}};
+  const Variables task = {{"RANK", "3"},
+                          {"MASTER_PORT", "61100"},
+                          {"OMP_NUM_THREADS", "9"},
+                          {"SLURM_DDP_STEP_KEY", "100.0:abc"}};
   const auto left = [&](const char* marker) {
     for (const auto& [name, value] : task) setenv(name.c_str(), value.c_str(), 1);
     setenv(variable::kMarker, marker, 1);
     FakeSlurm slurm;
     slurm.context = S_CTX_ALLOCATOR;
-    slurm.shown = {"RANK", "MASTER_PORT", "OMP_NUM_THREADS", variable::kMarker};
+    slurm.shown = {"RANK", "MASTER_PORT", "OMP_NUM_THREADS", "SLURM_DDP_STEP_KEY",
+                   variable::kMarker};
     std::string text = run_plugin(slurm).text;
     for (const auto& [name, value] : task) unsetenv(name.c_str());
     unsetenv(variable::kMarker);
@@ -236,7 +240,8 @@ TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
                              ",OMP_NUM_THREADS=" + hash_for_marker("4") + ":";
   EXPECT_THAT(left(marker.c_str()),
               AllOf(Not(HasSubstr("has RANK")), Not(HasSubstr("has MASTER_PORT")),
-                    HasSubstr("has OMP_NUM_THREADS=9\n"), Not(HasSubstr("has SLURM_DDP_SET"))));
+                    Not(HasSubstr("has SLURM_DDP_STEP_KEY")), HasSubstr("has OMP_NUM_THREADS=9\n"),
+                    Not(HasSubstr("has SLURM_DDP_SET"))));
   FakeSlurm outside;
   outside.context = S_CTX_ALLOCATOR;
   outside.shown = {"RANK"};
