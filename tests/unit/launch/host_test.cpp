@@ -355,7 +355,7 @@ bool hides_from_user(const std::string& folder) {
   const pid_t child = fork();
   if (child == 0) {
     const bool is_user = geteuid() != 0 || (setgid(65'534) == 0 && setuid(65'534) == 0);
-    _exit(!is_user ? 2 : hides_gpu_devices(folder) ? 1 : 0);
+    _exit(!is_user ? 2 : hides_gpu_devices(folder, folder + "/drm") ? 1 : 0);
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -372,6 +372,25 @@ TEST(GpuDevices, AreHiddenIfOneMayNotBeOpened) {
   std::filesystem::permissions(folder.path() + "/nvidia3", std::filesystem::perms(0666));
   EXPECT_FALSE(hides_from_user(folder.path()));
   std::filesystem::permissions(folder.path() + "/nvidia3", std::filesystem::perms(0));
+  EXPECT_TRUE(hides_from_user(folder.path()));
+}
+
+TEST(GpuDevices, OfAmdAreTheRenderNodesOfItsDriver) {
+  const Folder folder;
+  namespace fs = std::filesystem;
+  const auto add = [&folder](const std::string& name, const std::string& driver, unsigned mode) {
+    const fs::path device = fs::path(folder.path()) / "dri" / name;
+    const fs::path sysfs = fs::path(folder.path()) / "drm" / name / "device";
+    fs::create_directories(device.parent_path());
+    fs::create_directories(sysfs);
+    std::ofstream(device) << "";
+    fs::permissions(device, fs::perms(mode));
+    fs::create_symlink("/sys/bus/pci/drivers/" + driver, sysfs / "driver");
+  };
+  add("renderD128", "nvidia", 0);  // for the group "render" only, as usual
+  add("renderD129", "amdgpu", 0666);
+  EXPECT_FALSE(hides_from_user(folder.path()));
+  add("renderD130", "amdgpu", 0);
   EXPECT_TRUE(hides_from_user(folder.path()));
 }
 
