@@ -112,9 +112,12 @@ void add_torchrun(PlanBuilder& plan, const Facts& facts, const RankNumbers& numb
                   const Settings& settings) {
   // Frameworks that find RANK believe that they are a rank already; the workers get their own.
   for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
-                           "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE"}) {
+                           "GROUP_WORLD_SIZE", "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE"}) {
     plan.remove(name, "torchrun's workers get their own");
   }
+  // No variable of torchrun's, but scripts say --nnodes=$NNODES.
+  plan.set("NNODES", std::to_string(facts.step.node_count), "nodes of the step",
+           "SLURM_STEP_NUM_NODES");
   add_options(plan, facts, numbers, settings);
 }
 

@@ -122,6 +122,21 @@ TEST(Plugin, AStepThatOnlyTheSiteWantedRunsUnplanned) {
               AllOf(HasSubstr("log: ddp: no variable is set"), HasSubstr("task_init: 0\n")));
 }
 
+TEST(Plugin, AStepThatOnlyTheSiteWantedSaysNothingOfItsPlan) {
+  // Rank 0 on its node, which is the one that would speak.
+  const Variables first = {{"SLURM_PROCID", "0"},  {"SLURM_NODEID", "0"},
+                           {"SLURM_GTIDS", "0,1"}, {"SLURMD_NODENAME", "p1"},
+                           {"MASTER_ADDR", "p1"},  {"MASTER_PORT", "2222"},
+                           {"SLURM_DDP_SET", ""}};
+  const auto said = [&first](const char* settings) {
+    return run_plugin(planned_step(merged(first, {{variable::kSettings, settings}}))).text;
+  };
+  EXPECT_THAT(said("1/rank 1/fabric=off"),
+              AllOf(HasSubstr("set RANK=0\n"), Not(HasSubstr("ddp: "))));
+  EXPECT_THAT(said("1/rank 1/fabric=off 1/verbose"), HasSubstr("ddp: 4 ranks on 2 nodes"));
+  EXPECT_THAT(said("3/rank 1/fabric=off"), HasSubstr("ddp: 4 ranks on 2 nodes"));
+}
+
 TEST(Plugin, SurvivesWhatSlurmMayAnswer) {
   for (const auto result : {ESPANK_ERROR, ESPANK_BAD_ARG, ESPANK_NOSPACE, ESPANK_NOT_AVAIL}) {
     FakeSlurm no_variables = planned_step();
