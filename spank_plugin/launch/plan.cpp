@@ -8,6 +8,7 @@
 #include "spank_plugin/launch/master_port.h"
 #include "spank_plugin/launch/plan_builder.h"
 #include "spank_plugin/launch/plan_notes.h"
+#include "spank_plugin/launch/proxy_exceptions.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/rank_variables.h"
 #include "spank_plugin/launch/text.h"
@@ -86,18 +87,6 @@ void note_lost_cpus(PlanBuilder& plan, const Facts& facts, const Inherited& inhe
             " to srun, or export SRUN_CPUS_PER_TASK=" + *asked);
 }
 
-// gRPC asks the proxy for the way to another node, and waits for ever.
-void remark_on_proxy(Plan& plan, const Facts& facts, const Inherited& inherited) {
-  if (facts.step.node_count == 1) return;
-  for (const auto* name : {"http_proxy", "https_proxy", "grpc_proxy"}) {
-    if (!inherited.from_user(name)) continue;
-    plan.remarks.push_back(std::string(name) +
-                           ": JAX and TensorFlow (gRPC) go through it to the other nodes, unless "
-                           "no_proxy names them");
-    return;
-  }
-}
-
 // A task that may start torchrun becomes as many ranks as that has workers; without a word on that
 // it is left to torchrun, which sets OMP_NUM_THREADS=1 where nobody has set it.
 std::optional<std::uint32_t> ranks_in_task(const PlanBuilder& plan, const StepFacts& step) {
@@ -156,10 +145,10 @@ Plan make_plan(const Facts& given, const Settings& asked, const Inherited& inher
   }
   note_launchers(builder, facts);
   note_lost_cpus(builder, facts, inherited);
+  if (plan.mode == Mode::rank) add_proxy_exceptions(builder, facts, inherited);
   for (const auto& entry : facts.fabric.entries) builder.add(entry);
   for (const auto& warning : facts.fabric.warnings) builder.note(warning);
   plan.remarks = facts.fabric.remarks;
-  remark_on_proxy(plan, facts, inherited);
   plan.fabric = facts.fabric.summary;
   add_notes(builder, plan, facts, settings.order.value);
   builder.set_marker(facts.step);

@@ -243,12 +243,6 @@ TEST(Threads, CpusThatSrunDidNotPassOnAreNoted) {
   EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "many"}}).notes, IsEmpty());
 }
 
-TEST(Proxy, IsRemarkedWhereGrpcWouldGoThroughIt) {
-  EXPECT_THAT(gpu_plan({{"http_proxy", "http://proxy:3128"}}).remarks,
-              ElementsAre(HasSubstr("unless no_proxy names them")));
-  EXPECT_THAT(gpu_plan({}).remarks, IsEmpty());
-}
-
 TEST(Jax, MeetsAtASecondPort) {
   const Plan reserved = gpu_plan({{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
   EXPECT_EQ(value_in(reserved, "JAX_COORDINATOR_ADDRESS"), "p1:20087");
