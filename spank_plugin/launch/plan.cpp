@@ -145,6 +145,7 @@ Plan make_plan(const Facts& given, const Settings& asked, const Inherited& inher
   }
   note_launchers(builder, facts);
   note_lost_cpus(builder, facts, inherited);
+  note_lightning(builder, plan, facts, inherited);
   if (plan.mode == Mode::rank) add_proxy_exceptions(builder, facts, inherited);
   for (const auto& entry : facts.fabric.entries) builder.add(entry);
   for (const auto& warning : facts.fabric.warnings) builder.note(warning);
