@@ -19,8 +19,13 @@ namespace {
 
 void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
   if (plan.set_as_asked("MASTER_ADDR", settings.master_addr)) return;
-  const Leader leader = find_leader_address(facts, settings.order.value);
+  const Leader leader = find_leader_address(facts, settings);
   plan.suggest("MASTER_ADDR", leader.host, leader.rule, leader.source);
+  if (facts.node.lacks_suffix) {
+    plan.note_of_node("addr_suffix=" + settings.addr_suffix.value +
+                      " of plugstack.conf is left out on " + facts.task.node_name + ", where " +
+                      with_suffix(leader.host, settings.addr_suffix.value) + " leads nowhere");
+  }
   if (facts.node.leader_lookup == NameLookup::only_loopback && facts.step.node_count > 1) {
     plan.note("on its own host " + leader.host +
               " leads to a loopback address only: a program that "
@@ -146,7 +151,7 @@ Plan make_plan(const Facts& given, const Settings& asked, const Inherited& inher
   note_launchers(builder, facts);
   note_lost_cpus(builder, facts, inherited);
   note_lightning(builder, plan, facts, inherited);
-  if (plan.mode == Mode::rank) add_proxy_exceptions(builder, facts, inherited);
+  if (plan.mode == Mode::rank) add_proxy_exceptions(builder, facts, settings, inherited);
   for (const auto& entry : facts.fabric.entries) builder.add(entry);
   for (const auto& warning : facts.fabric.warnings) builder.note(warning);
   plan.remarks = facts.fabric.remarks;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
@@ -48,14 +49,16 @@ bool is_proxy_exception(std::string_view host, std::string_view list) noexcept {
   }
 }
 
-void add_proxy_exceptions(PlanBuilder& plan, const Facts& facts, const Inherited& inherited) {
+void add_proxy_exceptions(PlanBuilder& plan, const Facts& facts, const Settings& settings,
+                          const Inherited& inherited) {
   constexpr const char* kName = "no_grpc_proxy";
   if (facts.step.node_count == 1) return;
   const std::string proxy = proxy_of(inherited);
   if (proxy.empty() || plan.keep_if_users(kName)) return;
   std::vector<std::string> hosts = {host_of(plan.value_of("JAX_COORDINATOR_ADDRESS"))};
   if (!plan.value_of("TF_CONFIG").empty()) {
-    hosts.insert(hosts.end(), facts.step.nodes.begin(), facts.step.nodes.end());
+    const std::string suffix = suffix_in_use(facts.node, settings);
+    for (const auto& node : facts.step.nodes) hosts.push_back(with_suffix(node, suffix));
   }
   const std::string given = inherited.from_user("no_proxy").value_or("");
   std::string list = given;

@@ -10,7 +10,8 @@ namespace ddp::launch {
 
 // Sets no_grpc_proxy, which only gRPC reads, to what no_proxy says and the hosts that the plan's
 // JAX_COORDINATOR_ADDRESS and TF_CONFIG name; not if no_proxy has them, or no proxy is given.
-void add_proxy_exceptions(PlanBuilder& plan, const Facts& facts, const Inherited& inherited);
+void add_proxy_exceptions(PlanBuilder& plan, const Facts& facts, const Settings& settings,
+                          const Inherited& inherited);
 
 // Whether gRPC goes to `host` directly: an entry of the comma-separated list is its end.
 bool is_proxy_exception(std::string_view host, std::string_view list) noexcept;

@@ -194,6 +194,31 @@ TEST(NodeFactsTest, ALoopbackLeaderIsReachedLikeAnotherNodeOfTheStep) {
   EXPECT_EQ(facts.peer_addresses, std::vector<std::string>{"192.0.2.8"});
 }
 
+// "127" and "192" are the names of hosts here: numbers ask no name service.
+TEST(NodeFactsTest, ASuffixOfTheSiteThatLeadsNowhereIsLeftOut) {
+  StepFacts step = two_nodes();
+  step.nodes = {"127", "192"};
+  Settings settings;
+  const std::vector<std::string_view> arguments = {"addr_suffix=.0.0.1"};
+  apply_site_arguments(settings, arguments);
+  const NodeFacts facts = gather_node_facts(step, settings, nothing(), false);
+  EXPECT_TRUE(facts.lacks_suffix);
+  EXPECT_EQ(facts.leader_lookup, NameLookup::usable) << "0.0.0.127";
+  apply(settings, parse_spec("addr_suffix=.0.0.1", "--ddp"), Origin::command_line);
+  const NodeFacts asked = gather_node_facts(step, settings, nothing(), false);
+  EXPECT_FALSE(asked.lacks_suffix);
+  EXPECT_EQ(asked.leader_lookup, NameLookup::only_loopback);
+  EXPECT_EQ(asked.peer_addresses, std::vector<std::string>{"192.0.0.1"});
+}
+
+TEST(NodeFactsTest, ASuffixLeadsToTheOtherNetwork) {
+  StepFacts step = two_nodes();
+  step.nodes = {"192", "127"};
+  const NodeFacts facts = gather_node_facts(step, with("addr_suffix=.0.2.7"), nothing(), false);
+  EXPECT_EQ(facts.leader_lookup, NameLookup::usable);
+  EXPECT_EQ(facts.leader_addresses, std::vector<std::string>{"192.0.2.7"});
+}
+
 StepFacts one_node(std::uint16_t master, std::uint16_t second) {
   StepFacts step = two_nodes();
   step.node_count = 1;
