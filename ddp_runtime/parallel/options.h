@@ -9,7 +9,7 @@
 namespace ddp {
 
 struct DataParallelOptions {
-  BucketLimits buckets;
+  BucketLimits buckets = {};
 
   // Some parameters take no part in some losses, on some or all ranks: their gradient is the mean
   // over the ranks, with zero for those that did not use them, and stays undefined if nobody did.

@@ -1,6 +1,7 @@
 #include "spank_plugin/fabric/affinity.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "spank_plugin/fabric/text.h"
@@ -8,9 +9,12 @@
 namespace ddp::fabric {
 namespace {
 
+// More is nearer.
 auto nearness(const Node& node, const Gpu& gpu, std::size_t port) {
-  const bool same_numa = gpu.numa_node && gpu.numa_node == node.ports[port].numa_node;
-  return std::make_tuple(shared_bridges(gpu.path, node.port_paths[port]), same_numa);
+  constexpr int kUnknown = std::numeric_limits<int>::max();
+  const auto distance = node.numa_distances.between(gpu.numa_node, node.ports[port].numa_node);
+  return std::make_tuple(shared_bridges(gpu.path, node.port_paths[port]),
+                         -distance.value_or(kUnknown));
 }
 
 NearestPort nearest(const Node& node, const Gpu& gpu, const std::vector<std::size_t>& ports,

@@ -16,7 +16,7 @@ struct NearestPort {
 };
 
 // One per GPU of the node, chosen among `ports` (indices into node.ports): the most shared bridges
-// first, then the same NUMA node, then the port with the fewest GPUs so far, then the first. All
+// first, then the nearest NUMA node, then the port with the fewest GPUs so far, then the first. All
 // tasks of a node get the same table. Empty if there are no ports.
 std::vector<NearestPort> assign_ports(const Node& node, const std::vector<std::size_t>& ports);
 

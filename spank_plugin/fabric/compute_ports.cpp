@@ -1,6 +1,7 @@
 #include "spank_plugin/fabric/compute_ports.h"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "spank_plugin/fabric/nccl_choice.h"
@@ -15,6 +16,9 @@ struct Group {
   bool leads_outside = false;      // any of its interfaces has the default route
   std::vector<std::size_t> ports;
   std::size_t near_gpu = 0;  // how many of them
+  // By NUMA distance, counted only where no port of the node is near a GPU in the PCI tree.
+  std::size_t near_by_numa = 0;
+  std::size_t far_by_numa = 0;
 
   bool all_near() const { return near_gpu == ports.size(); }
 };
@@ -25,6 +29,34 @@ bool is_near_gpu(const Node& node, std::size_t port) {
   return std::any_of(node.gpus.begin(), node.gpus.end(), [&](const Gpu& gpu) {
     return shared_bridges(gpu.path, node.port_paths[port]) >= kRootPort;
   });
+}
+
+// From the port to the GPU that is nearest to it; nothing if that is unknown.
+std::optional<int> distance_to_gpus(const Node& node, std::size_t port) {
+  std::optional<int> least;
+  for (const Gpu& gpu : node.gpus) {
+    const auto distance = node.numa_distances.between(gpu.numa_node, node.ports[port].numa_node);
+    if (distance && (!least || *distance < *least)) least = distance;
+  }
+  return least;
+}
+
+// On machines where ports and GPUs share no root port at all, as GB200 and many virtual ones.
+void count_by_numa(const Node& node, std::vector<Group>& groups) {
+  std::optional<int> least;
+  for (const Group& group : groups) {
+    if (group.near_gpu > 0) return;
+    for (const std::size_t port : group.ports) {
+      const auto distance = distance_to_gpus(node, port);
+      if (distance && (!least || *distance < *least)) least = distance;
+    }
+  }
+  for (Group& group : groups) {
+    for (const std::size_t port : group.ports) {
+      const auto distance = distance_to_gpus(node, port);
+      if (distance) ++(*distance == *least ? group.near_by_numa : group.far_by_numa);
+    }
+  }
 }
 
 bool leads_outside(const Node& node, const InfinibandPort& port) {
@@ -50,12 +82,14 @@ std::vector<Group> group_ports(const Node& node) {
              g.has_default_route == is_default;
     });
     if (group == groups.end()) {
-      group = groups.insert(groups.end(), Group{port->link_layer, rate, is_default, false, {}, 0});
+      group = groups.insert(groups.end(),
+                            Group{port->link_layer, rate, is_default, false, {}, 0, 0, 0});
     }
     group->ports.push_back(index);
     group->leads_outside = group->leads_outside || leads_outside(node, *port);
     if (is_near_gpu(node, index)) ++group->near_gpu;
   }
+  count_by_numa(node, groups);
   return groups;
 }
 
@@ -82,6 +116,9 @@ std::string reason_against(const Group& group, const Group& compute, bool has_gp
     return "slower, and with the default route";
   }
   if (group.near_gpu == 0 && compute.all_near()) return "far from every GPU";
+  if (group.far_by_numa == group.ports.size() && compute.near_by_numa == compute.ports.size()) {
+    return "on a NUMA node farther from every GPU";
+  }
   return {};
 }
 

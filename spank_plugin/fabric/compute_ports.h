@@ -19,7 +19,8 @@ struct ComputePorts {
 // compute fabric. Another group is left out only for a reason: another link layer (NCCL cannot
 // combine them), less than half the rate or, near no GPU, just half of it, a slower one or a bond
 // with the default route, or all of it across the CPU from every GPU while the compute ports are
-// near. EFA and inactive ports are in neither.
+// near; where no port shares a root port with a GPU, NUMA distances tell near from far. EFA and
+// inactive ports are in neither.
 ComputePorts choose_compute_ports(const Node& node);
 
 // "=mlx5_0:1,mlx5_1:1". The exact form: without =, mlx5_1 would take mlx5_10 as well.

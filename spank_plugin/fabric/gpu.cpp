@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "spank_plugin/fabric/attribute.h"
 #include "spank_plugin/fabric/text.h"
@@ -28,15 +29,18 @@ bool is_gpu_class(std::int64_t pci_class) {
   return base == 0x03 || base == 0x12;
 }
 
-std::string uuid_of(const fs::path& root, const std::string& bus_address) {
-  constexpr std::string_view kKey = "GPU UUID:";
+// What NVIDIA's driver says of a GPU.
+void read_information(Gpu& gpu, const fs::path& root) {
   constexpr std::size_t kMost = 4096;
-  const fs::path file = root / "proc/driver/nvidia/gpus" / bus_address / "information";
+  const fs::path file = root / "proc/driver/nvidia/gpus" / gpu.bus_address / "information";
   const std::string text = read_text(file, kMost).value_or("");
   for (const auto line : split(text, '\n', 64)) {
-    if (line.starts_with(kKey)) return std::string(trimmed(line.substr(kKey.size())));
+    for (const auto& [key, value] :
+         {std::pair<std::string_view, std::string*>{"GPU UUID:", &gpu.uuid},
+          {"Model:", &gpu.model}}) {
+      if (line.starts_with(key)) *value = trimmed(line.substr(key.size()));
+    }
   }
-  return {};
 }
 
 }  // namespace
@@ -69,7 +73,8 @@ std::vector<Gpu> read_gpus(const fs::path& root) {
       if (!is_bus_address(name)) continue;
       const fs::path device = sys / "bus/pci/devices" / name;
       if (!is_gpu_class(read_integer(device / "class").value_or(0))) continue;
-      Gpu gpu{name, std::string(driver), uuid_of(root, name), {}, read_pci_path(sys, name)};
+      Gpu gpu{name, std::string(driver), {}, {}, read_pci_path(sys, name)};
+      read_information(gpu, root);
       const auto node = read_integer(device / "numa_node");
       if (node && *node >= 0 && *node < 65536) gpu.numa_node = static_cast<int>(*node);
       gpus.push_back(std::move(gpu));

@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMostConfiguration = 65'536;  // bytes
 constexpr std::size_t kMostRouting = 1'048'576;
 constexpr std::size_t kMostDevices = 256;
+constexpr std::size_t kMostChannels = 4096;  // the driver has half as many
 
 void append_file(std::vector<Assignment>& assignments, const fs::path& file,
                  const std::string& shown_as) {
@@ -67,6 +68,17 @@ bool can_open_verbs(const fs::path& root) {
   });
 }
 
+// CUDA exports memory to GPUs of other nodes through one of these, if it may open it.
+void read_imex_channels(Node& node, const fs::path& root) {
+  const fs::path folder = root / "dev/nvidia-caps-imex-channels";
+  node.imex_channels = list_names(folder, kMostChannels);
+  std::erase_if(node.imex_channels, [](const auto& name) { return !is_device_name(name); });
+  node.can_use_imex = std::any_of(node.imex_channels.begin(), node.imex_channels.end(),
+                                  [&folder](const std::string& name) {
+                                    return access((folder / name).c_str(), R_OK | W_OK) == 0;
+                                  });
+}
+
 // Whether the files that a preset may name are there.
 std::vector<std::string> find_topology_files(const Node& node, const fs::path& root) {
   std::vector<std::string> found;
@@ -108,6 +120,8 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
   node.slingshot = list_names(roots.root / "sys/class/cxi", kMostDevices);
   std::erase_if(node.slingshot, [](const auto& name) { return !is_device_name(name); });
   node.gpus = read_gpus(roots.root);
+  node.numa_distances = read_numa_distances(roots.root / "sys");
+  read_imex_channels(node, roots.root);
   node.nccl_files = read_nccl_files(roots);
   node.open_mpi_files = read_open_mpi_files(roots);
   if (!site) site = read_site(roots.root, SiteOwner::anybody);

@@ -12,6 +12,7 @@
 #include "spank_plugin/fabric/infiniband_port.h"
 #include "spank_plugin/fabric/ip_address.h"
 #include "spank_plugin/fabric/network_interface.h"
+#include "spank_plugin/fabric/numa.h"
 #include "spank_plugin/fabric/route.h"
 #include "spank_plugin/fabric/site.h"
 
@@ -29,10 +30,13 @@ struct Node {
   std::vector<InterfaceAddress> addresses;  // in the order of getifaddrs(3): NCCL goes by it
   std::vector<Route> routes;
   std::vector<InfinibandPort> ports;
-  std::vector<PciPath> port_paths;         // of each of them
-  bool can_use_verbs = true;               // this process may open a device file of theirs
-  std::vector<std::string> slingshot;      // "cxi0", ..: no RDMA ports to NCCL, but fast ones
-  std::vector<Gpu> gpus;                   // in the order of their PCI addresses
+  std::vector<PciPath> port_paths;     // of each of them
+  bool can_use_verbs = true;           // this process may open a device file of theirs
+  std::vector<std::string> slingshot;  // "cxi0", ..: no RDMA ports to NCCL, but fast ones
+  std::vector<Gpu> gpus;               // in the order of their PCI addresses
+  NumaDistances numa_distances;
+  std::vector<std::string> imex_channels;  // "channel0", ..: device files for NVLink between nodes
+  bool can_use_imex = false;               // this process may open one of them
   std::vector<Assignment> nccl_files;      // the first of a name is the one that NCCL takes
   std::vector<Assignment> open_mpi_files;  // OMPI_MCA_*, likewise
   SiteFile site;

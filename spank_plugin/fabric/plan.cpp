@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "spank_plugin/fabric/given_values.h"
+#include "spank_plugin/fabric/nvlink_domain.h"
 #include "spank_plugin/fabric/preset_settings.h"
 #include "spank_plugin/fabric/rdma_settings.h"
 #include "spank_plugin/fabric/socket_settings.h"
@@ -30,6 +31,7 @@ Plan make_plan(const Node& node, const Request& request, const UserVariables& us
     set_sockets(node, request, plan, builder);
     set_gids(node, plan.interface, builder);
     bind_ucx(node, request, compute, builder);
+    check_nvlink_domain(node, builder);
   }
   warn_of_given_values(node, builder);
   plan.summary = summarize(node, compute.ports, plan.interface, is_one_node);

@@ -86,7 +86,7 @@ constexpr bool is_unanswered(NameLookup lookup) noexcept {
 }
 
 struct NodeFacts {
-  NameLookup leader_lookup = NameLookup::not_done;
+  NameLookup leader_lookup = NameLookup::not_done;  // of its name with the suffix, if one is used
   // Set where the node may choose for the whole step, because the step has no other node.
   std::optional<std::uint16_t> free_port;
   // Numeric, of MASTER_ADDR; of another node of the step where that is a loopback address.
@@ -96,6 +96,8 @@ struct NodeFacts {
   std::vector<GpuList> gpus = {};
   std::string gpu_numbers = {};                        // SLURM_STEP_GPUS
   std::optional<std::uint16_t> free_second_port = {};  // like free_port
+  // The site's addr_suffix leads nowhere on this node: names are used as they are.
+  bool lacks_suffix = false;
 };
 
 // One variable of a plan, with its reason.

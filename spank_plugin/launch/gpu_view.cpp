@@ -15,6 +15,22 @@ const GpuList* find_list(const std::vector<GpuList>& lists, const std::string& v
   return found == lists.end() ? nullptr : &*found;
 }
 
+bool is_slice(std::string_view device) noexcept {
+  return device.starts_with("MIG-");
+}
+
+// Of a list, without allocating.
+template <typename Predicate>
+std::size_t count_if(std::string_view devices, Predicate predicate) noexcept {
+  std::size_t count = 0;
+  for (;;) {
+    const auto end = devices.find(',');
+    if (predicate(devices.substr(0, end))) ++count;
+    if (end == std::string_view::npos) return count;
+    devices.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace
 
 std::optional<std::uint32_t> GpuView::device_of(std::uint32_t local_rank) const noexcept {
@@ -24,8 +40,10 @@ std::optional<std::uint32_t> GpuView::device_of(std::uint32_t local_rank) const 
 
 std::uint32_t count_devices(std::string_view devices) noexcept {
   if (devices.empty() || devices == "-1" || devices == "NoDevFiles") return 0;
-  const auto commas = std::count(devices.begin(), devices.end(), ',');
-  return static_cast<std::uint32_t>(std::min<std::ptrdiff_t>(commas + 1, kMaxDevices));
+  const std::size_t slices = count_if(devices, is_slice);
+  const std::size_t others = count_if(devices, [](std::string_view d) { return !is_slice(d); });
+  return static_cast<std::uint32_t>(
+      std::min<std::size_t>(others + std::min<std::size_t>(slices, 1), kMaxDevices));
 }
 
 GpuView view_gpus(const TaskFacts& task, const NodeFacts& node) {
@@ -36,6 +54,8 @@ GpuView view_gpus(const TaskFacts& task, const NodeFacts& node) {
   }
   if (!task.gpus.empty()) {
     view.visible = count_devices(task.gpus.front().devices);
+    view.slices = static_cast<std::uint32_t>(
+        std::min<std::size_t>(count_if(task.gpus.front().devices, is_slice), kMaxDevices));
     view.source = task.gpus.front().variable;
   } else if (task.gpus_on_node != 0) {
     view.visible = task.gpus_on_node;  // no list: all of them
@@ -50,6 +70,7 @@ std::vector<GpuList> unmasked_lists(const TaskFacts& task, const NodeFacts& node
   std::vector<GpuList> lists;
   if (policy != GpuPolicy::shared || task.hides_gpu_devices) return lists;
   for (const auto& whole : node.gpus) {
+    if (count_if(whole.devices, is_slice) > 0) continue;
     const GpuList* own = find_list(task.gpus, whole.variable);
     if (own != nullptr && count_devices(own->devices) < count_devices(whole.devices))
       lists.push_back(whole);
@@ -63,7 +84,7 @@ std::optional<std::string> own_gpu(const TaskFacts& task, const NodeFacts& node,
   const std::string& numbers = is_unmasked ? node.gpu_numbers : task.gpu_numbers;
   if (lists.empty() || count_devices(lists.front().devices) == 0) return std::nullopt;
   const auto visible = split(lists.front().devices, ',');
-  const std::size_t place = task.local_rank % visible.size();
+  const std::size_t place = is_slice(visible.front()) ? 0 : task.local_rank % visible.size();
   const std::string own(visible[place]);
   const bool counts_what_is_seen = parse_decimal(own, kMaxDevices).has_value();
   if (!counts_what_is_seen || numbers.empty()) return own;
@@ -77,6 +98,16 @@ std::vector<std::string> gpu_notes(const GpuView& view, const TaskFacts& task, G
   std::vector<std::string> notes;
   if (!view.visible || task.local_task_count < 2) return notes;
   const auto number = [](std::uint32_t count) { return std::to_string(count); };
+  if (view.slices > 0) {
+    if (view.slices > 1) {
+      notes.push_back("each task is given " + number(view.slices) +
+                      " MIG devices, of which CUDA shows a process only the first: the " +
+                      number(task.local_task_count) +
+                      " tasks on this node would share one; give each its own with "
+                      "--gpus-per-task=1");
+    }
+    return notes;
+  }
   if (view.is_masked) {
     const std::string seen = "each task sees " + number(*view.visible) + " of the " +
                              number(view.on_node) + " GPUs of its node";

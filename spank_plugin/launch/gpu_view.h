@@ -17,20 +17,22 @@ struct GpuView {
   std::optional<std::uint32_t> visible;  // GPUs that this task sees; nothing if nothing tells
   std::uint32_t on_node = 0;             // GPUs of the step on this node; 0 unknown
   bool is_masked = false;                // this task sees fewer than the step has here
+  std::uint32_t slices = 0;              // MIG devices in the list, of which CUDA shows the first
   std::string source;                    // variable
 
   // Which of the visible GPUs belongs to the task with this local rank; nothing without GPUs.
   std::optional<std::uint32_t> device_of(std::uint32_t local_rank) const noexcept;
 };
 
-// How many devices a list such as "0,1" or "GPU-8f3a...,MIG-..." names. "" and "-1" name none.
+// How many devices of a list such as "0,1" or "GPU-8f3a...,GPU-..." a process sees. "" and "-1"
+// name none. Of MIG devices, the slices of a GPU, CUDA shows a process only the first.
 std::uint32_t count_devices(std::string_view devices) noexcept;
 
 GpuView view_gpus(const TaskFacts& task, const NodeFacts& node);
 
 // The lists that show a masked task all GPUs of the step on its node; only those that differ from
 // what the task has. Empty unless the policy is shared and the device files are open, and where
-// nothing is masked or it is unknown.
+// nothing is masked or it is unknown; nor of MIG devices, for all tasks would get the first one.
 std::vector<GpuList> unmasked_lists(const TaskFacts& task, const NodeFacts& node, GpuPolicy policy);
 
 // The GPU that the task will compute on, by a name that means the same on the whole node: its

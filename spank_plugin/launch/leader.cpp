@@ -109,12 +109,29 @@ Leader find_leader(const StepFacts& step, Order order) {
   return {step.nodes.front(), "host of rank 0, the step's first node", "SLURM_STEP_NODELIST"};
 }
 
-Leader find_leader_address(const Facts& facts, Order order) {
+std::string with_suffix(std::string_view host, std::string_view suffix) {
+  const auto first = host.substr(0, host.find('.'));
+  std::string name(first);
+  return name.append(suffix).append(host.substr(first.size()));
+}
+
+std::string suffix_in_use(const NodeFacts& node, const Settings& settings) {
+  return node.lacks_suffix ? "" : settings.addr_suffix.value;
+}
+
+Leader find_leader_address(const Facts& facts, const Settings& settings) {
+  const Order order = settings.order.value;
   const auto& step = facts.step;
   const auto& task = facts.task;
   const auto& node = facts.node;
   Leader leader = find_leader(step, order);
   if (order == Order::slurm) check_against_own_tasks(leader, task);
+  const bool is_own_node = leader.host == task.node_name;
+  const std::string suffix = suffix_in_use(node, settings);
+  if (!suffix.empty()) {
+    leader.host = with_suffix(leader.host, suffix);
+    leader.rule += ", with addr_suffix=" + suffix;
+  }
   const auto lookup = node.leader_lookup;
   if (lookup == NameLookup::not_done || lookup == NameLookup::usable) return leader;
   if (step.node_count != 1 && is_unanswered(lookup)) return leader;
@@ -124,11 +141,12 @@ Leader find_leader_address(const Facts& facts, Order order) {
     return leader;
   }
   // The host itself may well see its own name as 127.0.1.1; what counts is what the others see.
-  if (lookup == NameLookup::only_loopback && leader.host == task.node_name) return leader;
+  if (lookup == NameLookup::only_loopback && is_own_node) return leader;
   throw LaunchError("the name of rank 0's host, " + in_quotes(leader.host) + ", " +
                     describe(lookup) +
                     " on this node; add it to /etc/hosts or DNS, or give an address with "
-                    "--ddp=master_addr=ADDRESS");
+                    "--ddp=master_addr=ADDRESS" +
+                    (suffix.empty() ? "" : ", or leave out addr_suffix=" + suffix));
 }
 
 }  // namespace ddp::launch

@@ -2,9 +2,10 @@
 // Which host runs rank 0, and the address the other ranks shall use for it: MASTER_ADDR.
 
 #include <string>
+#include <string_view>
 
 #include "spank_plugin/launch/facts.h"
-#include "spank_plugin/launch/spec.h"
+#include "spank_plugin/launch/settings.h"
 
 namespace ddp::launch {
 
@@ -18,10 +19,18 @@ struct Leader {
 // nothing tells where rank 0 is; a guess would make the job hang.
 Leader find_leader(const StepFacts& step, Order order);
 
-// The same with the address that is usable on this node: the host's name, or 127.0.0.1 for a step
+// The name of a host on another of its networks: "node1" and "i" are "node1i", "node1.site" and
+// "-ib" are "node1-ib.site".
+std::string with_suffix(std::string_view host, std::string_view suffix);
+
+// The suffix that this node uses; empty if none.
+std::string suffix_in_use(const NodeFacts& node, const Settings& settings);
+
+// The same with the address that is usable on this node: the host's name, with addr_suffix if there
+// is one, or 127.0.0.1 for a step
 // of one node whose name leads nowhere. A name of which nothing is known, because the name service
 // did not answer, is taken as it is. Throws LaunchError if the name cannot be used on this node, or
 // if this node shows that rank 0 is elsewhere.
-Leader find_leader_address(const Facts& facts, Order order);
+Leader find_leader_address(const Facts& facts, const Settings& settings);
 
 }  // namespace ddp::launch

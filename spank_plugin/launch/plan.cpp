@@ -8,6 +8,7 @@
 #include "spank_plugin/launch/master_port.h"
 #include "spank_plugin/launch/plan_builder.h"
 #include "spank_plugin/launch/plan_notes.h"
+#include "spank_plugin/launch/proxy_exceptions.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/rank_variables.h"
 #include "spank_plugin/launch/text.h"
@@ -18,8 +19,13 @@ namespace {
 
 void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
   if (plan.set_as_asked("MASTER_ADDR", settings.master_addr)) return;
-  const Leader leader = find_leader_address(facts, settings.order.value);
+  const Leader leader = find_leader_address(facts, settings);
   plan.suggest("MASTER_ADDR", leader.host, leader.rule, leader.source);
+  if (facts.node.lacks_suffix) {
+    plan.note_of_node("addr_suffix=" + settings.addr_suffix.value +
+                      " of plugstack.conf is left out on " + facts.task.node_name + ", where " +
+                      with_suffix(leader.host, settings.addr_suffix.value) + " leads nowhere");
+  }
   if (facts.node.leader_lookup == NameLookup::only_loopback && facts.step.node_count > 1) {
     plan.note("on its own host " + leader.host +
               " leads to a loopback address only: a program that "
@@ -86,18 +92,6 @@ void note_lost_cpus(PlanBuilder& plan, const Facts& facts, const Inherited& inhe
             " to srun, or export SRUN_CPUS_PER_TASK=" + *asked);
 }
 
-// gRPC asks the proxy for the way to another node, and waits for ever.
-void remark_on_proxy(Plan& plan, const Facts& facts, const Inherited& inherited) {
-  if (facts.step.node_count == 1) return;
-  for (const auto* name : {"http_proxy", "https_proxy", "grpc_proxy"}) {
-    if (!inherited.from_user(name)) continue;
-    plan.remarks.push_back(std::string(name) +
-                           ": JAX and TensorFlow (gRPC) go through it to the other nodes, unless "
-                           "no_proxy names them");
-    return;
-  }
-}
-
 // A task that may start torchrun becomes as many ranks as that has workers; without a word on that
 // it is left to torchrun, which sets OMP_NUM_THREADS=1 where nobody has set it.
 std::optional<std::uint32_t> ranks_in_task(const PlanBuilder& plan, const StepFacts& step) {
@@ -156,10 +150,11 @@ Plan make_plan(const Facts& given, const Settings& asked, const Inherited& inher
   }
   note_launchers(builder, facts);
   note_lost_cpus(builder, facts, inherited);
+  note_lightning(builder, plan, facts, inherited);
+  if (plan.mode == Mode::rank) add_proxy_exceptions(builder, facts, settings, inherited);
   for (const auto& entry : facts.fabric.entries) builder.add(entry);
   for (const auto& warning : facts.fabric.warnings) builder.note(warning);
   plan.remarks = facts.fabric.remarks;
-  remark_on_proxy(plan, facts, inherited);
   plan.fabric = facts.fabric.summary;
   add_notes(builder, plan, facts, settings.order.value);
   builder.set_marker(facts.step);

@@ -2,7 +2,9 @@
 
 #include <numeric>
 
+#include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/gpu_view.h"
+#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/switch_map.h"
 #include "spank_plugin/launch/text.h"
@@ -98,6 +100,22 @@ void note_launchers(PlanBuilder& builder, const Facts& facts) {
                  "SCRIPT)");
   }
   note_gpus_of_single_task(builder, facts);
+}
+
+void note_lightning(PlanBuilder& builder, const Plan& plan, const Facts& facts,
+                    const Inherited& inherited) {
+  const auto& own = facts.task.node_name;
+  const bool is_leader = plan.mode == Mode::rank && plan.rank == 0 && plan.task_count > 1;
+  const auto job = inherited.from_user("SLURM_NODELIST");
+  if (!is_leader || facts.step.launcher != Launcher::slurm || own.empty() || !job) return;
+  try {
+    const auto nodes = expand_hostlist(*job);
+    if (nodes.empty() || nodes.front() == own) return;
+    builder.note("rank 0 is on " + own + ", not on the job's first node, " + nodes.front() +
+                 ", where Lightning looks for it: for Lightning set SLURM_NODELIST=" + own +
+                 " in the tasks, or start the step there (-w " + nodes.front() + ")");
+  } catch (const LaunchError&) {  // no node list: Lightning's business
+  }
 }
 
 void add_notes(PlanBuilder& builder, const Plan& plan, const Facts& facts, Order order) {

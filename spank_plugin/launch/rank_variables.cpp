@@ -2,6 +2,7 @@
 
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/gpu_view.h"
+#include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
 #include "spank_plugin/launch/text.h"
 
@@ -55,7 +56,7 @@ void add_tasks_per_node(PlanBuilder& plan, const StepFacts& step) {
                "SLURM_STEP_TASKS_PER_NODE");
 }
 
-std::string all_workers(const StepFacts& step, Order order,
+std::string all_workers(const StepFacts& step, Order order, const std::string& suffix,
                         const std::vector<std::uint16_t>& ports) {
   constexpr std::size_t kMaxList = 126'000;  // SLURM takes variables of less than 128 KiB
   std::string list;
@@ -69,7 +70,7 @@ std::string all_workers(const StepFacts& step, Order order,
     }
     for (std::uint32_t local = 0; local < tasks; ++local) {
       list += list.empty() ? "\"" : ",\"";
-      list += endpoint(step.nodes[node], std::to_string(ports[local]));
+      list += endpoint(with_suffix(step.nodes[node], suffix), std::to_string(ports[local]));
       list += '"';
     }
     if (list.size() > kMaxList) {
@@ -143,7 +144,8 @@ void add_tf_config(PlanBuilder& plan, const Facts& facts, const RankNumbers& num
   }
   const auto ports = service_ports(step, settings, 65'536);
   plan.suggest("TF_CONFIG",
-               R"({"cluster":{"worker":[)" + all_workers(step, order, ports) +
+               R"({"cluster":{"worker":[)" +
+                   all_workers(step, order, suffix_in_use(facts.node, settings), ports) +
                    R"(]},"task":{"type":"worker","index":)" + std::to_string(numbers.rank) + "}}",
                "all workers in the order of their ranks, a port each", "SLURM_STEP_NODELIST");
 }

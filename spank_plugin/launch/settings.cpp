@@ -13,11 +13,12 @@ constexpr std::array<std::string_view, 4> kOriginNames = {"built in", "plugstack
                                                           "--ddp"};
 constexpr std::uint64_t kLowestSitePort = 1024;
 
-constexpr std::array<SpecItem, 9> kSiteArguments = {{
+constexpr std::array<SpecItem, 10> kSiteArguments = {{
     {"default", "auto|rank|torchrun|off", "what a step without --ddp does (off)"},
     {"port_base", "P", "first port for MASTER_PORT where SLURM reserves none (61000)"},
     {"port_count", "N", "how many ports from port_base on (up to 65535)"},
     {"master_addr", "HOST", "the same MASTER_ADDR for every step (none)"},
+    {"addr_suffix", "SUFFIX", "what makes a node's name that of its fast network (none)"},
     {"threads", "auto|off|N", "OMP_NUM_THREADS where the user sets none (auto)"},
     {"gpus", "keep|shared", "what each task sees of the GPUs of its node (keep)"},
     {"order", "slurm|packed|switch", "how ranks are numbered (slurm)"},
@@ -48,6 +49,7 @@ void merge(Settings& settings, const Spec& spec, Origin origin) {
   if (spec.verbose) settings.verbose = *spec.verbose;
   take(settings.master_addr, spec.master_addr, origin);
   take(settings.master_port, spec.master_port, origin);
+  take(settings.addr_suffix, spec.addr_suffix, origin);
   take(settings.order, spec.order, origin);
   take(settings.threads, spec.threads, origin);
   take(settings.gpus, spec.gpus, origin);
@@ -137,6 +139,8 @@ std::vector<Item> items_of(const Settings& s) {
   if (s.master_port)
     items.push_back(
         {pair("master_port", std::to_string(s.master_port->value)), s.master_port->origin});
+  if (s.addr_suffix.origin != Origin::built_in)
+    items.push_back({pair("addr_suffix", s.addr_suffix.value), s.addr_suffix.origin});
   const PortRange& ports = s.computed_ports.value;
   items.push_back(
       {std::string(kPorts) + std::to_string(ports.first) + "-" + std::to_string(ports.last),

@@ -33,6 +33,7 @@ struct Settings {
   bool verbose = false;
   std::optional<Chosen<std::string>> master_addr;
   std::optional<Chosen<std::uint16_t>> master_port;
+  Chosen<std::string> addr_suffix{"", Origin::built_in};
   // Where computed ports come from. The kernel hands out 32768-60999 for outgoing connections
   // (net.ipv4.ip_local_port_range), so a listener's port must lie outside.
   Chosen<PortRange> computed_ports{{61'000, 65'535}, Origin::built_in};

@@ -22,9 +22,11 @@ constexpr std::array<SpecItem, 7> kWords = {{
     {"tf_config", "", "set TF_CONFIG, for TensorFlow"},
 }};
 
-constexpr std::array<SpecItem, 12> kKeys = {{
+constexpr std::array<SpecItem, 13> kKeys = {{
     {"master_addr", "HOST", "MASTER_ADDR"},
     {"master_port", "PORT", "MASTER_PORT"},
+    {"addr_suffix", "SUFFIX",
+     "what makes a node's name that of its fast network, such as i or -ib"},
     {"order", "slurm|packed|switch",
      "RANK is SLURM's number; or counts node by node; or so that neighbours share a switch"},
     {"threads", "auto|off|N", "OMP_NUM_THREADS from the CPUs of the task, not at all, or N"},
@@ -131,6 +133,7 @@ class SpecReader {
   void read_pair(std::string_view key, std::string_view value) {
     if (key == "master_addr") return read_address(value);
     if (key == "master_port") return read_port(value);
+    if (key == "addr_suffix") return read_suffix(value);
     if (key == "order") return set_word(spec_.order, kOrders, key, value);
     if (key == "threads") return read_threads(value);
     if (key == "gpus") return set_word(spec_.gpus, kGpuPolicies, key, value);
@@ -148,6 +151,15 @@ class SpecReader {
     if (!is_host_or_address(value))
       fail("master_addr=" + in_quotes(value) + " is no host name or address");
     set(spec_.master_addr, std::string(value), "master_addr");
+  }
+
+  // An empty one takes back the site's.
+  void read_suffix(std::string_view value) {
+    const bool is_part_of_name =
+        value.empty() || (value.size() <= 63 && is_host_or_address(value) &&
+                          value.find_first_of(":%") == value.npos);
+    if (!is_part_of_name) fail("addr_suffix=" + in_quotes(value) + " is no part of a host name");
+    set(spec_.addr_suffix, std::string(value), "addr_suffix");
   }
 
   void read_port(std::string_view value) {

@@ -46,6 +46,7 @@ struct Spec {
   std::optional<bool> verbose;
   std::optional<std::string> master_addr;
   std::optional<std::uint16_t> master_port;
+  std::optional<std::string> addr_suffix;  // "i": rank 0's host node1 is reached as node1i
   std::optional<Order> order;
   std::optional<Rendezvous> rendezvous;
   std::optional<ThreadPolicy> threads;

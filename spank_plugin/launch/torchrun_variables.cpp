@@ -5,6 +5,7 @@
 
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/gpu_view.h"
+#include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
@@ -34,14 +35,17 @@ void add_backend(PlanBuilder& plan, const Settings& settings) {
 
 // torchrun finds out who hosts the store by comparing host names, which fails where a host has two;
 // so it is told.
-void add_c10d(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers) {
+void add_c10d(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
+              const Settings& settings) {
   plan.suggest("PET_RDZV_ENDPOINT",
                endpoint(plan.value_of("MASTER_ADDR"), plan.value_of("MASTER_PORT")),
                "where the agents meet", "MASTER_ADDR, MASTER_PORT");
   plan.suggest("PET_RDZV_CONF", numbers.rank == 0 ? "is_host=1" : "is_host=0",
                "the agent of rank 0 hosts the store", numbers.source);
   if (!facts.task.node_name.empty()) {
-    plan.suggest("PET_LOCAL_ADDR", facts.task.node_name, "this node's name", "SLURMD_NODENAME");
+    plan.suggest("PET_LOCAL_ADDR",
+                 with_suffix(facts.task.node_name, suffix_in_use(facts.node, settings)),
+                 "this node's name", "SLURMD_NODENAME");
   }
 }
 
@@ -102,7 +106,7 @@ void add_options(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbe
   std::string id = facts.step.id;
   if (facts.step.restarts != 0) id.append(".").append(std::to_string(facts.step.restarts));
   plan.suggest("PET_RDZV_ID", id, "job, step and restart", "SLURM_JOB_ID, SLURM_STEP_ID");
-  if (plan.value_of("PET_RDZV_BACKEND") == "c10d") return add_c10d(plan, facts, numbers);
+  if (plan.value_of("PET_RDZV_BACKEND") == "c10d") return add_c10d(plan, facts, numbers, settings);
   add_static(plan);
 }
 
@@ -112,9 +116,12 @@ void add_torchrun(PlanBuilder& plan, const Facts& facts, const RankNumbers& numb
                   const Settings& settings) {
   // Frameworks that find RANK believe that they are a rank already; the workers get their own.
   for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
-                           "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE"}) {
+                           "GROUP_WORLD_SIZE", "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE"}) {
     plan.remove(name, "torchrun's workers get their own");
   }
+  // No variable of torchrun's, but scripts say --nnodes=$NNODES.
+  plan.set("NNODES", std::to_string(facts.step.node_count), "nodes of the step",
+           "SLURM_STEP_NUM_NODES");
   add_options(plan, facts, numbers, settings);
 }
 

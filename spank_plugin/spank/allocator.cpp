@@ -6,6 +6,7 @@
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/option.h"
+#include "spank_plugin/spank/step_key.h"
 
 namespace ddp::spank {
 
@@ -35,6 +36,7 @@ void forget_step_around() {
 void allocator_after_options(const PluginState& state) {
   static_cast<void>(resolve_settings(state));
   forget_step_around();
+  forget_outer_step_key();
 }
 
 }  // namespace ddp::spank

@@ -9,7 +9,8 @@
 
 namespace ddp::spank {
 
-// In srun: a step inside a step must not have the outer one's key. Once for all components.
+// In srun, sbatch and salloc: a step or job that is started inside a step must not have that step's
+// key. In srun once for all components.
 void forget_outer_step_key() noexcept;
 
 // In srun: draws the key of the step that is about to start, unless another of its components has.

@@ -5,16 +5,32 @@
 
 #include <cerrno>
 
+#include "spank_plugin/fabric/attribute.h"
+
 namespace ddp::launch {
 
-bool hides_gpu_devices(const std::string& device_root) noexcept {
+namespace {
+
+bool is_closed(const std::string& path) noexcept {
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (fd >= 0) close(fd);
+  return fd < 0 && (errno == EPERM || errno == EACCES);
+}
+
+}  // namespace
+
+bool hides_gpu_devices(const std::string& device_root, const std::string& drm_root) noexcept {
   constexpr int kMaxDevices = 64;
+  constexpr int kFirstRender = 128;
   try {
     for (int device = 0; device < kMaxDevices; ++device) {
-      const std::string path = device_root + "/nvidia" + std::to_string(device);
-      const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-      if (fd >= 0) close(fd);
-      if (fd < 0 && (errno == EPERM || errno == EACCES)) return true;
+      if (is_closed(device_root + "/nvidia" + std::to_string(device))) return true;
+    }
+    // Other drivers have such files, too, NVIDIA's among them, often for a group of users only.
+    for (int device = kFirstRender; device < kFirstRender + kMaxDevices; ++device) {
+      const std::string name = "renderD" + std::to_string(device);
+      const auto driver = fabric::read_link_name(drm_root + "/" + name + "/device/driver");
+      if (driver == "amdgpu" && is_closed(device_root + "/dri/" + name)) return true;
     }
   } catch (...) {  // no memory for the path: nothing is known
   }

@@ -30,6 +30,18 @@ std::optional<std::string> given_address(const Settings& settings, const Inherit
   return std::nullopt;
 }
 
+// By the name that it has with addr_suffix. Where the site's makes a name that leads nowhere, as on
+// nodes that lack that network, the host's own name must do: the site is not to end a step.
+NameAnswer look_up_host(NodeFacts& facts, const std::string& host, const Settings& settings) {
+  const auto& suffix = settings.addr_suffix;
+  NameAnswer answer = look_up_name(with_suffix(host, suffix.value), kLookupLimit);
+  const bool leads_nowhere =
+      answer.lookup == NameLookup::unknown_name || answer.lookup == NameLookup::only_loopback;
+  if (suffix.value.empty() || suffix.origin != Origin::site || !leads_nowhere) return answer;
+  facts.lacks_suffix = true;
+  return look_up_name(host, kLookupLimit);
+}
+
 // A given address is taken as it is; where it leads only decides about interfaces.
 void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& settings,
                     const Inherited& inherited) {
@@ -39,14 +51,16 @@ void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& set
   std::string no_order;  // the plan says it
   const std::string host =
       given ? *given : find_leader(step, possible_order(step, settings.order, no_order)).host;
-  NameAnswer answer = look_up_name(host, kLookupLimit);
+  NameAnswer answer =
+      given ? look_up_name(host, kLookupLimit) : look_up_host(facts, host, settings);
   if (!given) facts.leader_lookup = answer.lookup;
   facts.leader_addresses = std::move(answer.addresses);
   if (!wants_addresses || answer.lookup != NameLookup::only_loopback || step.nodes.size() < 2) {
     return;
   }
   const std::string& other = step.nodes[step.nodes[0] == host ? 1 : 0];
-  facts.peer_addresses = look_up_name(other, kLookupLimit).addresses;
+  facts.peer_addresses =
+      look_up_name(with_suffix(other, suffix_in_use(facts, settings)), kLookupLimit).addresses;
 }
 
 // Nothing if the text is no port, which the plan notes.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "spank_plugin/fabric/compute_ports.h"
 #include "tests/unit/fabric/machine.h"
 #include "tests/unit/fabric/node_values.h"
@@ -38,6 +40,28 @@ TEST(Affinity, TheNumaNodeDecidesWhereTheTreeDoesNot) {
   test::add_gpu(node, {}, 1);
   test::add_gpu(node, {}, 0);
   EXPECT_EQ(table_of(node), "mlx5_1/1 mlx5_1/1 mlx5_0/1 ");
+}
+
+// No port shares a root port with a GPU there, and each CPU has every other port.
+TEST(Affinity, OfAGb200FollowsTheNumaTable) {
+  const test::Machine machine(test::machine_text("gb200"));
+  EXPECT_EQ(table_of(machine.read()), "rocep0/2 rocep2/2 rocep1/2 rocep3/2 ");
+}
+
+// Two sockets of two NUMA nodes each: the other node of the same socket is nearer.
+TEST(Affinity, TheNearerNumaNodeDecidesWhereNoneIsTheSame) {
+  Node node;
+  test::add_port(node, "mlx5_0", "InfiniBand", 200).numa_node = 0;
+  test::add_port(node, "mlx5_1", "InfiniBand", 200).numa_node = 2;
+  test::add_port(node, "mlx5_2", "InfiniBand", 200).numa_node.reset();
+  test::add_gpu(node, {}, 1);
+  test::add_gpu(node, {}, 3);
+  EXPECT_EQ(table_of(node), "mlx5_0/2 mlx5_1/2 ") << "without a table all are equally far";
+  for (const auto& [from, to, distance] :
+       {std::array{1, 0, 12}, {1, 2, 32}, {3, 0, 32}, {3, 2, 12}}) {
+    node.numa_distances.set(from, to, distance);
+  }
+  EXPECT_EQ(table_of(node), "mlx5_0/1 mlx5_1/1 ");
 }
 
 TEST(Affinity, EquallyNearPortsAreSharedEvenly) {

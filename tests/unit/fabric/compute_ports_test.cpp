@@ -135,6 +135,29 @@ TEST(ComputePorts, FarFromEveryGpuIsLeftOutOnlyIfTheOthersAreNear) {
   EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
 }
 
+// As on machines where no port shares a root port with a GPU.
+TEST(ComputePorts, FartherByNumaDistanceIsLeftOut) {
+  Node node;
+  add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:15", "0000:18:00.0")).numa_node = 0;
+  add_port(node, "mlx5_1", "InfiniBand", 200, at("0001:15", "0001:18:00.0")).numa_node = 1;
+  add_gpu(node, at("0008:00", "0008:01:00.0"), 0);
+  EXPECT_THAT(choose_compute_ports(node).left_out,
+              ElementsAre("mlx5_1:1 (on a NUMA node farther from every GPU)"));
+  node.ports[1].numa_node.reset();
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "where it is is not known";
+  node.ports[1].numa_node = 1;
+  node.numa_distances.set(0, 1, 10);
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "no farther";
+}
+
+TEST(ComputePorts, NumaDistanceDoesNotMakeASlowPortTheComputeFabric) {
+  Node node;
+  add_port(node, "mlx5_0", "InfiniBand", 400).numa_node = 0;
+  add_port(node, "mlx5_1", "InfiniBand", 200).numa_node = 1;
+  add_gpu(node, {}, 1);
+  EXPECT_EQ(list_of(node), "=mlx5_0:1,mlx5_1:1");
+}
+
 TEST(ComputePorts, BelowAnotherRootPortOfTheSameComplexIsFar) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 400, {"pci0000:15", "0000:15:01.0", "0000:18:00.0"});

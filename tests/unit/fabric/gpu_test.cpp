@@ -33,6 +33,7 @@ TEST(Gpu, OfBothVendorsInPciOrder) {
   EXPECT_EQ(gpus[0].uuid, "");
   EXPECT_FALSE(gpus[0].numa_node);
   EXPECT_EQ(gpus[1].uuid, "GPU-1234");
+  EXPECT_EQ(gpus[1].model, "NVIDIA H100");
   EXPECT_EQ(gpus[1].numa_node, 1);
   EXPECT_EQ(gpus[1].path, (PciPath{"pci0000:15", "0000:15:01.0", "0000:16:00.0", "0000:1b:00.0"}));
 }

@@ -96,6 +96,10 @@ const std::vector<Case>& cases() {
        on("enp66s0np0",
           {{"NCCL_IB_ADDR_FAMILY", "AF_INET6"}, {"NCCL_SOCKET_IFNAME", "=enp66s0np0"}}),
        "fabric: 2 x bnxt 200 Gb/s RoCE, leader through enp66s0np0 (200 Gb/s)", ""},
+      // The names lead to management, and the DPUs' ports are no part of the compute fabric.
+      {"gb200", "gb200", "10.1.0.70", "enP5p9s0",
+       on("enP5p9s0", {{"NCCL_IB_HCA", "=rocep0:1,rocep1:1,rocep2:1,rocep3:1"}}),
+       "fabric: 4 x mlx5 400 Gb/s RoCE, leader through enP5p9s0 (1 Gb/s)", ""},
       {"efa_p4d", "efa_p4d", "10.1.0.70", "ens32",
        on("ens32", {{"OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,docker0"}}),
        "fabric: 4 x efa 100 Gb/s EFA, leader through ens32", ""},

@@ -44,6 +44,7 @@ TEST(CountDevices, OfAnyList) {
   EXPECT_EQ(count_devices("0"), 1U);
   EXPECT_EQ(count_devices("0,1,2"), 3U);
   EXPECT_EQ(count_devices("GPU-8932f937-d72c,MIG-0a1b"), 2U);
+  EXPECT_EQ(count_devices("MIG-0a1b,MIG-GPU-8932f937/1/0,MIG-3c"), 1U) << "CUDA shows one";
   EXPECT_EQ(count_devices(""), 0U);
   EXPECT_EQ(count_devices("-1"), 0U);
   EXPECT_EQ(count_devices("NoDevFiles"), 0U);
@@ -115,6 +116,22 @@ TEST(Gpus, OfOtherVendors) {
   EXPECT_EQ(value_in(amd, "GPU_DEVICE_ORDINAL"), "0,1") << "HIP goes by it, too";
 }
 
+TEST(Gpus, OfMigDevicesATaskHasOne) {
+  const std::string all = "MIG-a,MIG-b";
+  const Variables shared = {{"CUDA_VISIBLE_DEVICES", all}, {"SLURM_GPUS_ON_NODE", "2"}};
+  const Plan plan = gpu_plan(shared, "local_rank=device", node_with(all));
+  EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "0");
+  EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "0");
+  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("given 2 MIG devices")));
+  const Variables own = {{"CUDA_VISIBLE_DEVICES", "MIG-b"}, {"SLURM_GPUS_ON_NODE", "2"}};
+  for (const auto* const spec : {"", "gpus=shared"}) {
+    const Plan masked = gpu_plan(own, spec, node_with(all));
+    EXPECT_EQ(masked.find("CUDA_VISIBLE_DEVICES"), nullptr) << "all would compute on MIG-a";
+    EXPECT_EQ(value_in(masked, "DDP_LOCAL_DEVICE"), "0");
+    EXPECT_THAT(masked.notes, IsEmpty()) << "there is nothing better";
+  }
+}
+
 struct OwnGpu {
   const char* why;
   const char* seen;     // CUDA_VISIBLE_DEVICES of the task
@@ -157,6 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
                     OwnGpu{"without SLURM", "2,3", "", 1, "3"},
                     OwnGpu{"by name", "GPU-8f3a,GPU-0b1c", "4,5", 1, "GPU-0b1c"},
                     OwnGpu{"a slice of a GPU", "MIG-8f3a", "0", 0, "MIG-8f3a"},
+                    OwnGpu{"of several slices the first", "MIG-8f3a,MIG-1", "0,0", 1, "MIG-8f3a"},
                     OwnGpu{"fewer than SLURM gave", "0", "4,5", 0, "unknown"},
                     OwnGpu{"none", "", "", 0, "unknown"},
                     OwnGpu{"none, as NVIDIA says it", "-1", "", 0, "unknown"},
@@ -223,12 +241,6 @@ TEST(Threads, CpusThatSrunDidNotPassOnAreNoted) {
               ElementsAre(HasSubstr("SLURM_CPUS_PER_TASK=6, but this task has 4 CPUs: add -c 6")));
   EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "4"}}).notes, IsEmpty());
   EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "many"}}).notes, IsEmpty());
-}
-
-TEST(Proxy, IsRemarkedWhereGrpcWouldGoThroughIt) {
-  EXPECT_THAT(gpu_plan({{"http_proxy", "http://proxy:3128"}}).remarks,
-              ElementsAre(HasSubstr("unless no_proxy names them")));
-  EXPECT_THAT(gpu_plan({}).remarks, IsEmpty());
 }
 
 TEST(Jax, MeetsAtASecondPort) {

@@ -156,6 +156,8 @@ TEST(GoldenVectors, GiveTheRightPlan) {
       EXPECT_EQ(value_in(plan, "LOCAL_WORLD_SIZE"), task.local_world_size);
       EXPECT_EQ(value_in(plan, "NODE_RANK"), task.node_id);
       EXPECT_EQ(value_in(plan, "GROUP_RANK"), task.node_id);
+      EXPECT_EQ(value_in(plan, "NNODES"), recorded.variables.at("SLURM_STEP_NUM_NODES"));
+      EXPECT_EQ(value_in(plan, "GROUP_WORLD_SIZE"), value_in(plan, "NNODES"));
       EXPECT_EQ(value_in(plan, "MASTER_ADDR"), recorded.leader);
     }
   }

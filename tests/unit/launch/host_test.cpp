@@ -194,6 +194,31 @@ TEST(NodeFactsTest, ALoopbackLeaderIsReachedLikeAnotherNodeOfTheStep) {
   EXPECT_EQ(facts.peer_addresses, std::vector<std::string>{"192.0.2.8"});
 }
 
+// "127" and "192" are the names of hosts here: numbers ask no name service.
+TEST(NodeFactsTest, ASuffixOfTheSiteThatLeadsNowhereIsLeftOut) {
+  StepFacts step = two_nodes();
+  step.nodes = {"127", "192"};
+  Settings settings;
+  const std::vector<std::string_view> arguments = {"addr_suffix=.0.0.1"};
+  apply_site_arguments(settings, arguments);
+  const NodeFacts facts = gather_node_facts(step, settings, nothing(), false);
+  EXPECT_TRUE(facts.lacks_suffix);
+  EXPECT_EQ(facts.leader_lookup, NameLookup::usable) << "0.0.0.127";
+  apply(settings, parse_spec("addr_suffix=.0.0.1", "--ddp"), Origin::command_line);
+  const NodeFacts asked = gather_node_facts(step, settings, nothing(), false);
+  EXPECT_FALSE(asked.lacks_suffix);
+  EXPECT_EQ(asked.leader_lookup, NameLookup::only_loopback);
+  EXPECT_EQ(asked.peer_addresses, std::vector<std::string>{"192.0.0.1"});
+}
+
+TEST(NodeFactsTest, ASuffixLeadsToTheOtherNetwork) {
+  StepFacts step = two_nodes();
+  step.nodes = {"192", "127"};
+  const NodeFacts facts = gather_node_facts(step, with("addr_suffix=.0.2.7"), nothing(), false);
+  EXPECT_EQ(facts.leader_lookup, NameLookup::usable);
+  EXPECT_EQ(facts.leader_addresses, std::vector<std::string>{"192.0.2.7"});
+}
+
 StepFacts one_node(std::uint16_t master, std::uint16_t second) {
   StepFacts step = two_nodes();
   step.node_count = 1;
@@ -355,7 +380,7 @@ bool hides_from_user(const std::string& folder) {
   const pid_t child = fork();
   if (child == 0) {
     const bool is_user = geteuid() != 0 || (setgid(65'534) == 0 && setuid(65'534) == 0);
-    _exit(!is_user ? 2 : hides_gpu_devices(folder) ? 1 : 0);
+    _exit(!is_user ? 2 : hides_gpu_devices(folder, folder + "/drm") ? 1 : 0);
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -372,6 +397,25 @@ TEST(GpuDevices, AreHiddenIfOneMayNotBeOpened) {
   std::filesystem::permissions(folder.path() + "/nvidia3", std::filesystem::perms(0666));
   EXPECT_FALSE(hides_from_user(folder.path()));
   std::filesystem::permissions(folder.path() + "/nvidia3", std::filesystem::perms(0));
+  EXPECT_TRUE(hides_from_user(folder.path()));
+}
+
+TEST(GpuDevices, OfAmdAreTheRenderNodesOfItsDriver) {
+  const Folder folder;
+  namespace fs = std::filesystem;
+  const auto add = [&folder](const std::string& name, const std::string& driver, unsigned mode) {
+    const fs::path device = fs::path(folder.path()) / "dri" / name;
+    const fs::path sysfs = fs::path(folder.path()) / "drm" / name / "device";
+    fs::create_directories(device.parent_path());
+    fs::create_directories(sysfs);
+    std::ofstream(device) << "";
+    fs::permissions(device, fs::perms(mode));
+    fs::create_symlink("/sys/bus/pci/drivers/" + driver, sysfs / "driver");
+  };
+  add("renderD128", "nvidia", 0);  // for the group "render" only, as usual
+  add("renderD129", "amdgpu", 0666);
+  EXPECT_FALSE(hides_from_user(folder.path()));
+  add("renderD130", "amdgpu", 0);
   EXPECT_TRUE(hides_from_user(folder.path()));
 }
 

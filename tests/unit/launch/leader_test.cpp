@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 std::string error_of(const Variables& variables, const NodeFacts& node = {}) {
   try {
-    return "leader " + find_leader_address(slurm_facts(variables, node), Order::slurm).host;
+    return "leader " + find_leader_address(slurm_facts(variables, node), {}).host;
   } catch (const LaunchError& error) {
     return error.what();
   }
@@ -134,12 +134,73 @@ TEST(Leader, ANameServiceThatDoesNotAnswerIsNotedByTheFirstTaskOfTheNode) {
               testing::IsEmpty());
 }
 
+Settings suffixed(Origin origin, const std::string& spec = "addr_suffix=i") {
+  Settings settings;
+  apply(settings, parse_spec(spec, "test"), origin);
+  return settings;
+}
+
+TEST(AddressSuffix, FollowsTheFirstPartOfAName) {
+  EXPECT_EQ(with_suffix("jwb0001", "i"), "jwb0001i");
+  EXPECT_EQ(with_suffix("jwb0001.juwels", "i"), "jwb0001i.juwels");
+  EXPECT_EQ(with_suffix("n1", ".ib.site"), "n1.ib.site");
+  EXPECT_EQ(with_suffix("n1", ""), "n1");
+}
+
+TEST(AddressSuffix, NamesRankZerosHostAndWhatElseIsToldToOthers) {
+  const Plan plan = slurm_plan(merged(two_by_two(), {{"http_proxy", "x"}}),
+                               suffixed(Origin::site, "addr_suffix=-ib,tf_config"));
+  EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "p1-ib");
+  EXPECT_THAT(plan.find("MASTER_ADDR")->rule, HasSubstr("addr_suffix=-ib"));
+  EXPECT_THAT(value_in(plan, "JAX_COORDINATOR_ADDRESS"), HasSubstr("p1-ib:"));
+  EXPECT_THAT(value_in(plan, "TF_CONFIG"), AllOf(HasSubstr("p1-ib:"), HasSubstr("p2-ib:")));
+  EXPECT_EQ(value_in(plan, "no_grpc_proxy"), "p1-ib,p2-ib");
+  EXPECT_EQ(value_in(slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "mine"}}),
+                                suffixed(Origin::command_line)),
+                     "MASTER_ADDR"),
+            "mine")
+      << "what somebody gives is taken as it is";
+  const Plan agents =
+      slurm_plan(merged(two_by_two(), {{"SLURM_STEP_NUM_TASKS", "2"},
+                                       {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
+                                       {"SLURM_PROCID", "1"},
+                                       {"SLURM_GTIDS", "1"}}),
+                 suffixed(Origin::command_line, "torchrun,rdzv=c10d,addr_suffix=i"));
+  EXPECT_EQ(value_in(agents, "PET_LOCAL_ADDR"), "p2i");
+}
+
+TEST(AddressSuffix, ThatLeadsNowhereEndsOnlyAStepWhoseUserAskedForIt) {
+  NodeFacts node{NameLookup::unknown_name, {}};
+  try {
+    slurm_plan(two_by_two(), suffixed(Origin::command_line), node);
+    FAIL();
+  } catch (const LaunchError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("'p1i'"), HasSubstr("leave out addr_suffix=i")));
+  }
+  node.leader_lookup = NameLookup::usable;
+  node.lacks_suffix = true;
+  const Plan plan = slurm_plan(two_by_two(), suffixed(Origin::site), node);
+  EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "p1");
+  EXPECT_THAT(plan.own_notes(), testing::ElementsAre(HasSubstr("where p1i leads nowhere")));
+}
+
+TEST(AddressSuffix, OnItsOwnHostMayBeALoopback) {
+  const Variables own = {{"SLURM_PROCID", "0"},
+                         {"SLURM_NODEID", "0"},
+                         {"SLURM_GTIDS", "0,1"},
+                         {"SLURMD_NODENAME", "p1"}};
+  const NodeFacts node{NameLookup::only_loopback, {}};
+  EXPECT_EQ(value_in(slurm_plan(merged(two_by_two(), own), suffixed(Origin::command_line), node),
+                     "MASTER_ADDR"),
+            "p1i");
+}
+
 TEST(Leader, MpirunOverSeveralHostsSaysWhatToDo) {
   Facts facts;
   facts.step.launcher = Launcher::open_mpi;
   facts.step.node_count = 0;
   try {
-    find_leader_address(facts, Order::slurm);
+    find_leader_address(facts, {});
     FAIL();
   } catch (const LaunchError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("-x MASTER_ADDR="), HasSubstr("master_addr=HOST")));

@@ -130,6 +130,22 @@ TEST(Plan, AlwaysOverwritesRankVariables) {
   EXPECT_EQ(value_in(plan, "WORLD_SIZE"), "4");
 }
 
+TEST(Plan, NotesWhereLightningWouldLookForRankZeroElsewhere) {
+  const Variables leader = {{"SLURM_PROCID", "0"},
+                            {"SLURM_NODEID", "0"},
+                            {"SLURM_GTIDS", "0,1"},
+                            {"SLURMD_NODENAME", "p1"}};
+  const auto notes = [&](const Variables& more) {
+    return slurm_plan(merged(merged(two_by_two(), leader), more)).notes;
+  };
+  EXPECT_THAT(notes({{"SLURM_NODELIST", "n[8-9],p[1-2]"}}),
+              Contains(AllOf(HasSubstr("rank 0 is on p1"), HasSubstr("first node, n8"))));
+  EXPECT_THAT(notes({{"SLURM_NODELIST", "p[1-4]"}}), IsEmpty());
+  EXPECT_THAT(notes({{"SLURM_NODELIST", "p[1-"}}), IsEmpty());
+  EXPECT_THAT(slurm_plan(merged(two_by_two(), {{"SLURM_NODELIST", "n8"}})).notes, IsEmpty())
+      << "rank 0 says it";
+}
+
 TEST(Plan, KeepsTheUsersRendezvous) {
   const Plan plan =
       slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "my-host"}, {"MASTER_PORT", "1234"}}));

@@ -122,6 +122,21 @@ TEST(Plugin, AStepThatOnlyTheSiteWantedRunsUnplanned) {
               AllOf(HasSubstr("log: ddp: no variable is set"), HasSubstr("task_init: 0\n")));
 }
 
+TEST(Plugin, AStepThatOnlyTheSiteWantedSaysNothingOfItsPlan) {
+  // Rank 0 on its node, which is the one that would speak.
+  const Variables first = {{"SLURM_PROCID", "0"},  {"SLURM_NODEID", "0"},
+                           {"SLURM_GTIDS", "0,1"}, {"SLURMD_NODENAME", "p1"},
+                           {"MASTER_ADDR", "p1"},  {"MASTER_PORT", "2222"},
+                           {"SLURM_DDP_SET", ""}};
+  const auto said = [&first](const char* settings) {
+    return run_plugin(planned_step(merged(first, {{variable::kSettings, settings}}))).text;
+  };
+  EXPECT_THAT(said("1/rank 1/fabric=off"),
+              AllOf(HasSubstr("set RANK=0\n"), Not(HasSubstr("ddp: "))));
+  EXPECT_THAT(said("1/rank 1/fabric=off 1/verbose"), HasSubstr("ddp: 4 ranks on 2 nodes"));
+  EXPECT_THAT(said("3/rank 1/fabric=off"), HasSubstr("ddp: 4 ranks on 2 nodes"));
+}
+
 TEST(Plugin, SurvivesWhatSlurmMayAnswer) {
   for (const auto result : {ESPANK_ERROR, ESPANK_BAD_ARG, ESPANK_NOSPACE, ESPANK_NOT_AVAIL}) {
     FakeSlurm no_variables = planned_step();
@@ -220,13 +235,17 @@ TEST(Plugin, SrunInsideATaskForgetsTheOuterStepsTasksPerNode) {
 }
 
 TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
-  const Variables task = {{"RANK", "3"}, {"MASTER_PORT", "61100"}, {"OMP_NUM_THREADS", "9"}};
+  const Variables task = {{"RANK", "3"},
+                          {"MASTER_PORT", "61100"},
+                          {"OMP_NUM_THREADS", "9"},
+                          {"SLURM_DDP_STEP_KEY", "100.0:abc"}};
   const auto left = [&](const char* marker) {
     for (const auto& [name, value] : task) setenv(name.c_str(), value.c_str(), 1);
     setenv(variable::kMarker, marker, 1);
     FakeSlurm slurm;
     slurm.context = S_CTX_ALLOCATOR;
-    slurm.shown = {"RANK", "MASTER_PORT", "OMP_NUM_THREADS", variable::kMarker};
+    slurm.shown = {"RANK", "MASTER_PORT", "OMP_NUM_THREADS", "SLURM_DDP_STEP_KEY",
+                   variable::kMarker};
     std::string text = run_plugin(slurm).text;
     for (const auto& [name, value] : task) unsetenv(name.c_str());
     unsetenv(variable::kMarker);
@@ -236,7 +255,8 @@ TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
                              ",OMP_NUM_THREADS=" + hash_for_marker("4") + ":";
   EXPECT_THAT(left(marker.c_str()),
               AllOf(Not(HasSubstr("has RANK")), Not(HasSubstr("has MASTER_PORT")),
-                    HasSubstr("has OMP_NUM_THREADS=9\n"), Not(HasSubstr("has SLURM_DDP_SET"))));
+                    Not(HasSubstr("has SLURM_DDP_STEP_KEY")), HasSubstr("has OMP_NUM_THREADS=9\n"),
+                    Not(HasSubstr("has SLURM_DDP_SET"))));
   FakeSlurm outside;
   outside.context = S_CTX_ALLOCATOR;
   outside.shown = {"RANK"};

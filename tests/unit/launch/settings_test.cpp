@@ -165,6 +165,8 @@ TEST(SiteArguments, AMistakeIsReportedAndLeftOut) {
                 {{"port_count=0"}, "1 to 64512"},
                 {{"port_base=65000", "port_count=1000"}, "beyond port 65535"},
                 {{"master_addr=a b"}, "no host name"},
+                {{"addr_suffix=;reboot"}, "no part of a host name"},
+                {{"addr_suffix=%eth0"}, "no part of a host name"},
                 {{"verbose=maybe"}, "none of yes, no"},
                 {{""}, "allowed are"}};
   for (const auto& [arguments, message] : kCases) {
@@ -198,6 +200,7 @@ TEST(EncodedSettings, ComeBackAsTheyWere) {
   full.master_addr = {"fe80::1%eth0", Origin::command_line};
   full.master_port = {29500, Origin::environment};
   full.computed_ports = {{50000, 50099}, Origin::site};
+  full.addr_suffix = {"", Origin::command_line};  // takes back the site's
   full.order = {Order::by_switch, Origin::command_line};
   full.threads = {{ThreadPolicy::Kind::count, 12}, Origin::site};
   full.gpus = {GpuPolicy::shared, Origin::site};

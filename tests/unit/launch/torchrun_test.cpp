@@ -166,6 +166,7 @@ TEST(Torchrun, GetsItsOptionsFromVariables) {
   EXPECT_EQ(value_in(plan, "PET_NNODES"), "3");
   EXPECT_EQ(value_in(plan, "PET_NODE_RANK"), "1");
   EXPECT_EQ(value_in(plan, "PET_RDZV_BACKEND"), "static");
+  EXPECT_EQ(value_in(plan, "NNODES"), "3");
   EXPECT_EQ(value_in(plan, "PET_MASTER_ADDR"), "p1");
   EXPECT_EQ(value_in(plan, "PET_MASTER_PORT"), "20086");
   EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100.2");

@@ -1,0 +1,61 @@
+#include "spank_plugin/fabric/numa.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "spank_plugin/fabric/attribute.h"
+#include "spank_plugin/fabric/text.h"
+
+namespace ddp::fabric {
+namespace {
+
+constexpr std::size_t kMostNumaNodes = 256;
+
+// Beside the nodes there are other files in the folder, about a dozen.
+std::vector<int> list_numa_nodes(const std::filesystem::path& folder) {
+  constexpr std::size_t kMostNames = kMostNumaNodes + 64;
+  constexpr std::string_view kPrefix = "node";
+  std::vector<int> nodes;
+  for (const auto& name : list_names(folder, kMostNames)) {
+    if (!name.starts_with(kPrefix) || name.size() > kPrefix.size() + 4) continue;
+    const auto number = parse_decimal(std::string_view(name).substr(kPrefix.size()));
+    if (number && nodes.size() < kMostNumaNodes) nodes.push_back(static_cast<int>(*number));
+  }
+  std::sort(nodes.begin(), nodes.end());
+  return nodes;
+}
+
+}  // namespace
+
+std::optional<int> NumaDistances::between(std::optional<int> from, std::optional<int> to) const {
+  constexpr int kWithin = 10;
+  constexpr int kBetween = 20;
+  if (!from || !to) return std::nullopt;
+  const auto found = table_.find({*from, *to});
+  if (found != table_.end()) return found->second;
+  return *from == *to ? kWithin : kBetween;
+}
+
+NumaDistances read_numa_distances(const std::filesystem::path& sys) {
+  const auto folder = sys / "devices/system/node";
+  NumaDistances distances;
+  const auto nodes = list_numa_nodes(folder);
+  for (const int from : nodes) {
+    const auto line = read_attribute(folder / ("node" + std::to_string(from)) / "distance");
+    if (!line) continue;
+    // A column for each node that is online, in the order of their numbers.
+    const auto columns = words_of(*line, kMostNumaNodes + 1);
+    if (columns.size() != nodes.size()) continue;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      const auto distance = parse_decimal(columns[i]);
+      if (distance && *distance < 65'536) {
+        distances.set(from, nodes[i], static_cast<int>(*distance));
+      }
+    }
+  }
+  return distances;
+}
+
+}  // namespace ddp::fabric
