@@ -588,6 +588,11 @@ TEST(JudgeCollective, SlowBesideFastPairsIsAWarning) {
   PairBasis crowded = pairs;
   crowded.processors_shared = true;
   EXPECT_EQ(judge_collective_speed(measured, std::nullopt, crowded).severity, Severity::ok);
+  PairBasis noisy = pairs;
+  noisy.noisy = true;
+  const Finding not_compared = judge_collective_speed(measured, std::nullopt, noisy);
+  EXPECT_EQ(not_compared.severity, Severity::ok);
+  EXPECT_THAT(not_compared.rule, HasSubstr("the pairs vary too much"));
   EXPECT_EQ(judge_collective_speed(measured, std::nullopt, {}).severity, Severity::ok);
 }
 
