@@ -96,6 +96,28 @@ PY
   [ ! -e run/report ]
 }
 
+# net_ends_with STATUS: a ddp-check whose `net` finds nobody to leave out, and ends so.
+net_ends_with() {
+  mkdir -p fake
+  # shellcheck disable=SC2016 # the program's own variables
+  printf '%s\n' '#!/bin/bash' '[ "$1" = net ] || { : > "${*: -1}" && exit 0; }' \
+    '[[ " $* " == *" --noise warning "* ]] || exit 2' \
+    '[ "$SLURM_PROCID" -ne 0 ] || { mkdir -p run/checks && : > run/checks/exclude.txt' \
+    'echo "$SLURM_JOB_NODELIST" > run/checks/good_hostlist.txt; }' "exit $1" > fake/ddp-check
+  chmod 755 fake/ddp-check
+}
+
+@test "checked_train.sbatch trains where speeds are noise, and not where something is unknown" {
+  net_ends_with 1
+  PATH=$work/fake:$PATH RUN_DIR=$work/run run_job -N3 -o log "$scripts/checked_train.sbatch" --epochs 1
+  grep -x 'training on node\[1-3\]' log
+  net_ends_with 3
+  rm -r run
+  PATH=$work/fake:$PATH RUN_DIR=$work/run run ! run_job -N3 -o log "$scripts/checked_train.sbatch" --epochs 1
+  grep -F 'the network check failed and names no node to leave out; not training' log
+  [ ! -e run/report ]
+}
+
 @test "scaling_sweep.sbatch keeps the batch per rank when asked for weak scaling" {
   SCALING=weak GLOBAL_BATCH=32 REPEATS=1 RANKS='1 2' RUN_DIR=$work/sweep \
     run_job -o log "$scripts/scaling_sweep.sbatch" --model mlp --data digits --epochs 2

@@ -433,6 +433,18 @@ PY
   [[ $output == *"ddp-check: cannot read the names in nowhere.txt"* ]]
 }
 
+@test "noise alone is UNKNOWN, and a warning for who says so" {
+  # No machine measures the same speed twice within a percent.
+  options=(--mib 1 --no-mpi --slow-warning 0.01 --slow-critical 0.011 --json net.json)
+  run net 4
+  [ "$(findings tcp.noise)" = UNKNOWN ]
+  run net 4 --noise warning
+  [ "$(findings tcp.noise)" = WARNING ]
+  [[ $output == *"WARNING tcp.noise: "*"% slower would have been seen, expected at most 1: "* ]]
+  run -3 net 4 --noise ok
+  [[ $output == *"--noise: ok not in {unknown,warning}"* ]]
+}
+
 @test "simulate prints rates, time and memory" {
   run -0 "$check" simulate --nodes 10000 --bad 20 --trials 1
   [[ $output =~ ^1\ fleet\ of\ 10000\ nodes\ with\ 20\ bad\ .*:\ exact\ 100.0\ %.*locator\ at\ most\ [0-9.]+\ s,\ ([0-9]+)\ MB ]]

@@ -266,6 +266,8 @@ std::string Programme::measure_pairs(const Way& way) {
   if (way.stage == Stage::mpi) {
     mpi_pairs_ = pair_basis_of(pairs.results());
     mpi_pairs_.processors_shared = processors_shared(leader_.present());
+    const auto& rule = options_.rules.peers;
+    mpi_pairs_.noisy = detection_limit_of(measured, rule).value_or(0) > rule.coarsest();
   }
   return pairs.broken();
 }

@@ -44,8 +44,8 @@ json to_json(const std::vector<PairResult>& results, const std::vector<std::stri
 
 json to_json(const std::vector<Retest>& retests, const std::vector<std::string>& names,
              const PeerRule& rule) {
-  constexpr std::array<const char*, 5> kOutcomes{"not measured", "cleared", "undecided", "unsteady",
-                                                 "slow"};
+  constexpr std::array<const char*, 6> kOutcomes{"not measured", "cleared",  "noisy",
+                                                 "undecided",    "unsteady", "slow"};
   json list = json::array();
   for (const auto& r : retests) {
     const int a = r.node.value_or(r.link.a);

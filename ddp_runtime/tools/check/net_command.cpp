@@ -79,6 +79,14 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
   net.add_option("--slow-critical", arguments.rules.peers.critical, "Likewise for CRITICAL")
       ->capture_default_str()
       ->check(CLI::Range(0.001, 0.999));
+  net.add_option(
+         "--noise", arguments.noise,
+         "What speeds are that vary too much to find a node that is CRITICAL, if nothing else is "
+         "wrong: unknown, or warning for a job that would rather run than wait")
+      ->type_name("LEVEL")
+      ->capture_default_str()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(CLI::IsMember({"unknown", "warning"}));
   net.add_option("--min-busbw", arguments.min_busbw,
                  "GB/s of bus bandwidth that the all-reduce must reach")
       ->check(CLI::Range(1e-6, 1e6));
@@ -127,6 +135,7 @@ check::NetOptions net_options(const NetArguments& arguments) {
   if (options.step.rank == 0) options.known_bad = read_names(arguments.known_bad);
   options.seed = arguments.seed;
   options.rules = arguments.rules;
+  if (arguments.noise == "warning") options.rules.noise = check::Severity::warning;
   options.rounds = arguments.rounds;
   if (arguments.expect_gbps > 0) {
     options.link_bytes_per_second = arguments.expect_gbps * 1e9 / 8;

@@ -29,6 +29,7 @@ struct NetArguments {
   int port = 0;
   std::uint64_t seed = 0;
   check::PairRules rules;
+  std::string noise = "unknown";
   double min_busbw = 0;
   double expect_gbps = 0;
   int rounds = 0;

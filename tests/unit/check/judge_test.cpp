@@ -357,8 +357,24 @@ TEST(JudgePairs, ANodeThatWasSlowOnceAndNotWhenMeasuredAgain) {
 TEST(JudgePairs, ARetestThatDecidesNothingIsUnknown) {
   auto measured = fleet(6);
   measured.retests = {retest_of(2, {}, 0.8e9)};
-  measured.retests[0].noise = 0.25;
+  measured.retests[0].noise = 0.2;
   EXPECT_EQ(complaints(judge_pairs(measured, {})), "tcp.send n3=UNKNOWN, tcp.receive n3=UNKNOWN");
+}
+
+// In more noise it is no longer slower than good pairs: then nothing is said about the node, and
+// what may hide in the noise is said about all of them.
+TEST(JudgePairs, NoiseAloneIsNobodysFaultAndWhatTheUserSaysItIs) {
+  auto measured = fleet(6);
+  measured.retests = {retest_of(2, {}, 0.8e9)};
+  measured.retests[0].noise = 0.3;
+  PairRules rules;
+  EXPECT_EQ(complaints(judge_pairs(measured, rules)), "tcp.noise =UNKNOWN");
+  EXPECT_GT(detection_limit_of(measured, rules.peers), 0.2);
+  rules.noise = Severity::warning;
+  EXPECT_EQ(complaints(judge_pairs(measured, rules)), "tcp.noise =WARNING");
+  measured.retests[0].noise = 0.2;  // but a suspect is a suspect
+  EXPECT_EQ(complaints(judge_pairs(measured, rules)),
+            "tcp.send n3=UNKNOWN, tcp.receive n3=UNKNOWN");
 }
 
 TEST(JudgePairs, ANodeThatIsFarBelowNowAndThen) {
@@ -572,6 +588,11 @@ TEST(JudgeCollective, SlowBesideFastPairsIsAWarning) {
   PairBasis crowded = pairs;
   crowded.processors_shared = true;
   EXPECT_EQ(judge_collective_speed(measured, std::nullopt, crowded).severity, Severity::ok);
+  PairBasis noisy = pairs;
+  noisy.noisy = true;
+  const Finding not_compared = judge_collective_speed(measured, std::nullopt, noisy);
+  EXPECT_EQ(not_compared.severity, Severity::ok);
+  EXPECT_THAT(not_compared.rule, HasSubstr("the pairs vary too much"));
   EXPECT_EQ(judge_collective_speed(measured, std::nullopt, {}).severity, Severity::ok);
 }
 

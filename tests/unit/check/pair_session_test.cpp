@@ -108,6 +108,9 @@ TEST(PairSession, ManySuspectsAreMeasuredSideBySide) {
   const Course course = run({.nodes = 500}, slow_nodes_at(bad, 70));
   EXPECT_GE(course.suspects.size(), 100U);
   EXPECT_LE(course.retests.size(), 90U);
+  // A few more than two even in a small fleet, whose other half still exchanges data beside them.
+  const Course small = run({.nodes = 16}, slow_nodes_at({2, 7, 11}, 70));
+  EXPECT_EQ(small.retests.size(), static_cast<std::size_t>(kFewestTries));
   for (const int node : bad) {
     ASSERT_NE(retest_of(course, node), nullptr);
     EXPECT_EQ(outcome(*retest_of(course, node), {}), Outcome::slow);

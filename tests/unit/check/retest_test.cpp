@@ -54,6 +54,22 @@ INSTANTIATE_TEST_SUITE_P(
         OutcomeCase{"bad in noise", equal_tries(9, 0.7), 0.07, Outcome::slow, Severity::critical},
         // Nine measurements of such a network do not tell 0.8 from 0.9.
         OutcomeCase{"too much noise", equal_tries(9, 0.8), 0.2, Outcome::undecided, Severity::ok},
+        // In more of it that is what any good node might reach.
+        OutcomeCase{"like everybody in noise", equal_tries(9, 0.8), 0.3, Outcome::noisy,
+                    Severity::ok},
+        OutcomeCase{"far below in noise", equal_tries(9, 0.3), 0.4, Outcome::slow,
+                    Severity::critical},
+        // Twice as fast now and then is no doubt of its speed.
+        OutcomeCase{"fast and uneven",
+                    {1.1, 5, 1.3, 2.4, 0.9, 2.5, 7, 3, 4},
+                    0.3,
+                    Outcome::cleared,
+                    Severity::ok},
+        OutcomeCase{"slow and uneven",
+                    {0.2, 0.5, 0.13, 0.3, 0.6, 0.25, 0.35, 0.4, 0.3},
+                    0.3,
+                    Outcome::slow,
+                    Severity::critical},
         OutcomeCase{"a bit slow in noise", equal_tries(9, 0.89), 0.02, Outcome::cleared,
                     Severity::ok},
         // The best of several tries would acquit this one.
@@ -144,9 +160,21 @@ TEST(Retest, NoiseAsksForMoreTriesAsLongAsTheyHelp) {
   EXPECT_EQ(tries_for(0.01, {}), kFewestTries);
   EXPECT_GT(tries_for(0.08, {}), kFewestTries);
   EXPECT_LE(tries_for(0.08, {}), kMostTries);
-  EXPECT_EQ(tries_for(0.4, {}), kFewestTries);  // in vain
+  EXPECT_EQ(tries_for(0.2, {}), kFewestTries);  // enough for one at half of the speed
+  EXPECT_EQ(tries_for(0.4, {}), kTriesInVain);
   EXPECT_LE(retest_limit(0.08, tries_for(0.08, {}), {}), 0.2);
   EXPECT_GT(retest_limit(0.15, kMostTries, {}), 0.2);
+}
+
+// What noise hides of a suspect is told as a part of the speed, so that nobody takes it for fine.
+TEST(Retest, WhatMayHideInTheNoiseIsTold) {
+  const Retest noisy = tried(equal_tries(9, 1), 0.4);
+  ASSERT_EQ(outcome(noisy, {}), Outcome::noisy);
+  EXPECT_GT(hidden_by_noise(noisy, {}), 0.2);
+  EXPECT_DOUBLE_EQ(hidden_by_noise(noisy, {}), 1 - estimate(noisy, Direction::send)->lowest());
+  EXPECT_EQ(hidden_by_noise(tried(equal_tries(9, 1)), {}), 0);
+  EXPECT_EQ(hidden_by_noise(tried(equal_tries(9, 0.5)), {}), 0);
+  EXPECT_EQ(hidden_by_noise(Retest{}, {}), 0);
 }
 
 TEST(Retest, LateIsWhoTakesThreeTimesAsLongNearlyEveryTime) {

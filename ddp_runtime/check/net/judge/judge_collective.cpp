@@ -119,12 +119,13 @@ void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pai
                         const BusBandwidth& bandwidth, double times, Finding& finding) {
   const auto predicted =
       predicted_seconds(measured.collective, measured.ranks, bytes_of(measured), pairs);
-  if (!predicted || pairs.processors_shared) {
-    finding.rule = pairs.processors_shared
-                       ? "verified; not compared: tasks share processors and wait for their turn"
-                       : "verified; not compared";
-    return;
+  finding.rule = "verified; not compared";
+  if (pairs.processors_shared) {
+    finding.rule += ": tasks share processors and wait for their turn";
+  } else if (pairs.noisy) {
+    finding.rule += ": the pairs vary too much to predict it";
   }
+  if (!predicted || pairs.processors_shared || pairs.noisy) return;
   finding.rule = fmt::format(
       "verified; the fastest time is at most {:g} times what the slowest pair and the median "
       "latency predict",

@@ -42,6 +42,7 @@ struct PairBasis {
   double slowest_per_second = 0;   // bytes, of the slowest pair that worked
   double latency_seconds = 0;      // median
   bool processors_shared = false;  // tasks take turns on a processor, and so does their waiting
+  bool noisy = false;              // too much to be compared with each other
 };
 PairBasis pair_basis_of(std::span<const PairResult> results);
 

@@ -198,11 +198,13 @@ std::string percent(double part) {
   return fmt::format("{:.3g} %", 100 * part);
 }
 
-// "reaches 71 % of what good pairs reach beside it, give or take 3 %; median of 9 measurements"
+// "reaches 71 % of what good pairs reach beside it, 68 to 74 % within two standard errors; median
+// of 9 measurements"
 std::string evidence_of(const Retest& retest, const Estimate& found) {
   return fmt::format(
-      "reaches {} of what good pairs reach beside it, give or take {}; median of {} measurements",
-      percent(found.ratio), percent(kMargin * found.error), retest.tries.size());
+      "reaches {} of what good pairs reach beside it, {:.3g} to {} within two standard errors; "
+      "median of {} measurements",
+      percent(found.ratio), 100 * found.lowest(), percent(found.highest()), retest.tries.size());
 }
 
 void tell_retest(const Retest& retest, Direction direction, const PeerRule& rule,
@@ -383,7 +385,8 @@ std::vector<Finding> judge_latencies(const PairsMeasured& measured) {
 }
 
 // How much slower a node would have to be to be found: what an OK of the speeds is worth.
-std::vector<Finding> judge_noise(const PairsMeasured& measured, const PeerRule& rule) {
+std::vector<Finding> judge_noise(const PairsMeasured& measured, const PairRules& rules) {
+  const PeerRule& rule = rules.peers;
   const auto limit = detection_limit_of(measured, rule);
   if (!limit) return {};
   const double noise =
@@ -396,7 +399,7 @@ std::vector<Finding> judge_noise(const PairsMeasured& measured, const PeerRule& 
                   .rule = "a node that is slower by this part is found in 19 of 20 cases",
                   .evidence = fmt::format("single measurements vary by {}", percent(noise))};
   if (*limit > rule.coarsest()) {
-    finding.severity = Severity::unknown;
+    finding.severity = rules.noise;
     finding.action =
         "run it again when the network and the nodes are less busy, with more --rounds, or with a "
         "larger --slow-critical";
@@ -482,15 +485,20 @@ std::vector<Finding> judge_pairs(const PairsMeasured& measured, const PairRules&
   append(judge_latencies(measured));
   append(judge_slow_links(measured, rules));
   append(judge_loss(measured, rules.peers));
-  append(judge_noise(measured, rules.peers));
+  append(judge_noise(measured, rules));
   for (auto& finding : findings) finding.device = measured.rail;
   append(judge_classes(measured));
   return findings;
 }
 
 std::optional<double> detection_limit_of(const PairsMeasured& measured, const PeerRule& rule) {
-  return detection_limit(static_cast<int>(measured.nodes.size()), measured.results, rule,
-                         measured.classes);
+  auto limit = detection_limit(static_cast<int>(measured.nodes.size()), measured.results, rule,
+                               measured.classes);
+  for (const Retest& retest : measured.retests) {
+    const double hidden = retest.node ? hidden_by_noise(retest, rule) : 0;
+    if (hidden > 0) limit = std::max(limit.value_or(0), hidden);
+  }
+  return limit;
 }
 
 PairSummary summarize(std::span<const PairResult> results) {

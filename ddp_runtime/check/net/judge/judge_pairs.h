@@ -16,6 +16,9 @@ namespace ddp::check {
 struct PairRules {
   PeerRule peers;
   LinkRule link;
+  // What it is when speeds are too noisy to find a node that is CRITICAL, and nothing else is wrong
+  // with them: never OK.
+  Severity noise = Severity::unknown;
 };
 
 struct PairsMeasured {

@@ -11,13 +11,26 @@ namespace {
 
 constexpr int kMostExtraRounds = 3;
 constexpr std::size_t kFewestTrusted = 3;
-// So many suspects are measured side by side, and one of 32 nodes in a large fleet: all at once
-// would be the traffic of the rounds again.
+// So many suspects are measured side by side, as far as that leaves most nodes idle, and one of 32
+// nodes in a large fleet: all at once would be the traffic of the rounds again.
 constexpr std::size_t kFewAtOnce = 2;
+constexpr std::size_t kMoreAtOnce = 4;
+constexpr std::size_t kNodesForEachOfMore = 4;
 constexpr std::size_t kNodesForEach = 32;
+// Two pairs of good nodes for each suspect where there are many: how often good pairs are far below
+// by bad luck has to be known.
 constexpr std::size_t kMostReferences = 4;
+constexpr std::size_t kReferencesForEach = 2;
+constexpr std::size_t kMostReferencesOfMany = 8;
+constexpr int kManyNodes = 16;
 // Where suspects are many, each is measured less often, so that the time stays bounded.
 constexpr std::size_t kMostSteps = 90;
+
+std::size_t suspects_at_once(int nodes) {
+  const auto count = static_cast<std::size_t>(nodes);
+  return std::max(std::clamp(count / kNodesForEachOfMore, kFewAtOnce, kMoreAtOnce),
+                  count / kNodesForEach);
+}
 
 double slower_way(const PairResult& result) {
   return std::min(result.a_to_b, result.b_to_a);
@@ -35,7 +48,7 @@ double noise_of(std::span<const double> ratios, std::size_t tries) {
   if (ratios.empty() || tries == 0) return 0;
   std::vector<double> deviations;
   deviations.reserve(ratios.size());
-  for (const double ratio : ratios) deviations.push_back(std::abs(ratio - 1));
+  for (const double ratio : ratios) deviations.push_back(std::abs(std::log(ratio)));
   const double together =
       std::max(2.0, static_cast<double>(ratios.size()) / static_cast<double>(tries));
   return 1.4826 * median(deviations) * std::sqrt(together / (together - 1));
@@ -173,8 +186,7 @@ void PairSession::trust_the_good() {
 }
 
 void PairSession::begin_tries() {
-  const std::size_t at_once =
-      std::max(kFewAtOnce, static_cast<std::size_t>(options_.nodes) / kNodesForEach);
+  const std::size_t at_once = suspects_at_once(options_.nodes);
   const std::size_t suspects = retests_.size() - first_;
   const std::size_t steps_of_try = std::max<std::size_t>(1, (suspects + at_once - 1) / at_once);
   tries_ = std::min(tries_, std::max(kFewestTries, static_cast<int>(kMostSteps / steps_of_try)));
@@ -225,8 +237,7 @@ int PairSession::partner_at(int number, std::size_t place) const {
 }
 
 PairSession::SubRound PairSession::deal(const CanTakePart& can_take_part) {
-  const std::size_t at_once =
-      std::max(kFewAtOnce, static_cast<std::size_t>(options_.nodes) / kNodesForEach);
+  const std::size_t at_once = suspects_at_once(options_.nodes);
   SubRound round;
   std::set<int> busy;
   std::map<int, std::size_t> cursors;
@@ -250,11 +261,12 @@ PairSession::SubRound PairSession::deal(const CanTakePart& can_take_part) {
   }
   const bool stuck = round.suspects.empty();
   left_ = stuck ? std::vector<std::size_t>{} : std::move(waiting);
-  const std::size_t most = std::clamp<std::size_t>(round.suspects.size(), 1, kMostReferences);
-  for (const int number : numbers) {
-    add_references(number, options_.nodes >= 16 ? kMostReferences : most, busy, round,
-                   can_take_part);
-  }
+  const std::size_t count = round.suspects.size();
+  const std::size_t most =
+      options_.nodes < kManyNodes
+          ? std::clamp<std::size_t>(count, 1, kMostReferences)
+          : std::clamp(kReferencesForEach * count, kMostReferences, kMostReferencesOfMany);
+  for (const int number : numbers) add_references(number, most, busy, round, can_take_part);
   return round;
 }
 

@@ -29,17 +29,23 @@ std::vector<double> ratios_of(const Retest& retest, Direction direction) {
   return ratios;
 }
 
-double spread_of(std::span<const double> values) {
-  const double middle = median(values);
+// A direction in which nothing arrives is as slow as can be, and has a logarithm.
+constexpr double kLeastRatio = 1e-9;
+
+// Of the logarithms.
+double spread_of(std::span<const double> ratios, double middle) {
   std::vector<double> deviations;
-  deviations.reserve(values.size());
-  for (const double value : values) deviations.push_back(std::abs(value - middle));
+  deviations.reserve(ratios.size());
+  for (const double ratio : ratios) {
+    deviations.push_back(std::abs(std::log(std::max(ratio, kLeastRatio) / middle)));
+  }
   return 1.4826 * median(deviations);
 }
 
-// How far a ratio must lie below 1 to be far below.
+// A smaller ratio is far below.
 double far_below(const Retest& retest, const PeerRule& rule) {
-  return std::max({kFarBelow, rule.critical, kFarOfNoise * kRatioNoise * retest.noise});
+  return std::min(
+      {1 - kFarBelow, 1 - rule.critical, std::exp(-kFarOfNoise * kRatioNoise * retest.noise)});
 }
 
 int count_below(std::span<const double> ratios, double limit) {
@@ -61,7 +67,7 @@ double chance_of(int count, int tries, double probability) {
 // Disturbances by traffic of others hit the good pairs as often.
 bool is_unsteady(const Retest& retest, Direction direction, const PeerRule& rule) {
   const auto ratios = ratios_of(retest, direction);
-  const double limit = 1 - far_below(retest, rule);
+  const double limit = far_below(retest, rule);
   const int found = count_below(ratios, limit);
   if (found < kFewestFarBelow) return false;
   const auto references = static_cast<double>(retest.reference_ratios.size());
@@ -87,24 +93,34 @@ int tries_for(double noise, const PeerRule& rule) {
     if (retest_limit(noise, tries, rule) <= rule.coarsest()) return tries;
   }
   // Where no number is enough, more of them only take longer.
-  return retest_limit(noise, kMostTries, rule) <= rule.coarsest() ? kMostTries : kFewestTries;
+  if (retest_limit(noise, kMostTries, rule) <= rule.coarsest()) return kMostTries;
+  const double worth_it = std::max(kFarBelow, rule.coarsest());
+  return retest_limit(noise, kFewestTries, rule) <= worth_it ? kFewestTries : kTriesInVain;
 }
 
 double retest_limit(double noise, int tries, const PeerRule& rule) {
   const double error = kMedianError * kRatioNoise * noise / std::sqrt(tries);
-  return 1 - (1 - rule.warning) / (1 + (kMargin + kNineteenOfTwenty) * error);
+  return 1 - (1 - rule.warning) * std::exp(-(kMargin + kNineteenOfTwenty) * error);
+}
+
+double Estimate::lowest() const {
+  return ratio * std::exp(-kMargin * error);
+}
+
+double Estimate::highest() const {
+  return ratio * std::exp(kMargin * error);
 }
 
 std::optional<Estimate> estimate(const Retest& retest, Direction direction) {
   const auto ratios = ratios_of(retest, direction);
   if (ratios.empty()) return std::nullopt;
-  const double ratio = median(ratios);
-  const double noise = std::max(ratio * kRatioNoise * retest.noise, spread_of(ratios));
+  const double ratio = std::max(median(ratios), kLeastRatio);
+  const double noise = std::max(kRatioNoise * retest.noise, spread_of(ratios, ratio));
   return Estimate{ratio, kMedianError * noise / std::sqrt(static_cast<double>(ratios.size()))};
 }
 
 int tries_far_below(const Retest& retest, const PeerRule& rule) {
-  const double limit = 1 - far_below(retest, rule);
+  const double limit = far_below(retest, rule);
   return std::max(count_below(ratios_of(retest, Direction::send), limit),
                   count_below(ratios_of(retest, Direction::receive), limit));
 }
@@ -112,10 +128,10 @@ int tries_far_below(const Retest& retest, const PeerRule& rule) {
 Outcome outcome(const Retest& retest, Direction direction, const PeerRule& rule) {
   const auto found = estimate(retest, direction);
   if (!found) return Outcome::untested;
-  const double margin = kMargin * found->error;
-  if (found->ratio + margin < 1 - rule.warning) return Outcome::slow;
+  if (found->highest() < 1 - rule.warning) return Outcome::slow;
   if (is_unsteady(retest, direction, rule)) return Outcome::unsteady;
-  return found->ratio - margin > 1 - rule.critical ? Outcome::cleared : Outcome::undecided;
+  if (found->lowest() > 1 - rule.coarsest()) return Outcome::cleared;
+  return found->highest() < 1 ? Outcome::undecided : Outcome::noisy;
 }
 
 Outcome outcome(const Retest& retest, const PeerRule& rule) {
@@ -153,10 +169,19 @@ std::optional<double> late_by(const Retest& retest) {
       ratios.push_back(one.latency_seconds / one.beside_latency_seconds);
     }
   }
-  if (ratios.size() < kFewestTries) return std::nullopt;
+  if (ratios.size() < kTriesInVain) return std::nullopt;
   std::sort(ratios.begin(), ratios.end());
   if (ratios[ratios.size() / 10] < kLate) return std::nullopt;
   return median(ratios);
+}
+
+double hidden_by_noise(const Retest& retest, const PeerRule& rule) {
+  double hidden = 0;
+  for (const auto direction : {Direction::send, Direction::receive}) {
+    if (outcome(retest, direction, rule) != Outcome::noisy) continue;
+    hidden = std::max(hidden, 1 - estimate(retest, direction)->lowest());
+  }
+  return hidden;
 }
 
 }  // namespace ddp::check

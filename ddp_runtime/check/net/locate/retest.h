@@ -6,6 +6,8 @@
 // moment. Their median is the estimate, and its standard error says what can be decided: below the
 // threshold by a margin of two errors is slow, above the graver threshold by as much is cleared,
 // and in between nobody knows. The best of several would acquit everybody when the noise is large.
+// Errors are those of logarithms: half of the speed and twice the speed are equally far from what
+// is usual, and a node that is several times as fast now and then is not less sure to be fast.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +38,7 @@ struct Retest {
   std::vector<double> references = {};  // bytes per second of good pairs, both directions
   // Each of them as a part of those beside it.
   std::vector<double> reference_ratios = {};
-  double noise = 0;  // standard deviation of these
+  double noise = 0;  // standard deviation of their logarithms
 
   // One more measurement of the suspect; of a node with any partner.
   void add(const PairResult& result, double beside, double beside_latency_seconds);
@@ -49,12 +51,14 @@ inline constexpr double kFarBelow = 0.5;
 inline constexpr double kLate = 3;
 
 inline constexpr int kFewestTries = 9;
-inline constexpr int kMostTries = 15;
+inline constexpr int kMostTries = 17;
+inline constexpr int kTriesInVain = 5;
 // How sure a judgment must be, in standard errors.
 inline constexpr double kMargin = 2;
 
 // How often to measure suspects: so often that a node which is slow by `critical` stands out of
-// this noise of one measurement, if kMostTries are enough.
+// this noise of one measurement, if kMostTries are enough. In noise from which not even half of the
+// speed stands out kTriesInVain are left, to find those that stand still.
 int tries_for(double noise, const PeerRule& rule);
 
 // Part by which a node must be slower to be found slow in 19 of 20 retests of `tries` measurements.
@@ -63,7 +67,10 @@ double retest_limit(double noise, int tries, const PeerRule& rule);
 // A direction of the suspect as a part of what good pairs reach. Nothing without a try.
 struct Estimate {
   double ratio = 0;  // median of the tries
-  double error = 0;  // its standard error
+  double error = 0;  // standard error of its logarithm
+  // What it may be, by the margin that a judgment needs.
+  double lowest() const;
+  double highest() const;
 };
 std::optional<Estimate> estimate(const Retest& retest, Direction direction);
 
@@ -71,8 +78,10 @@ std::optional<Estimate> estimate(const Retest& retest, Direction direction);
 // noise. The larger number of both directions.
 int tries_far_below(const Retest& retest, const PeerRule& rule);
 
+// `noisy`: perhaps slow, perhaps as fast as good pairs, like everybody else in this noise.
+// `undecided`: slower than good pairs, and whether it is slow enough to be bad cannot be told.
 // `unsteady`: fine in most tries and far below in others, more often than good pairs are.
-enum class Outcome : std::uint8_t { untested, cleared, undecided, unsteady, slow };
+enum class Outcome : std::uint8_t { untested, cleared, noisy, undecided, unsteady, slow };
 Outcome outcome(const Retest& retest, Direction direction, const PeerRule& rule);
 // The graver of both directions.
 Outcome outcome(const Retest& retest, const PeerRule& rule);
@@ -89,5 +98,9 @@ bool keeps_losing(const Retest& retest);
 // How many times as long as the good pairs beside it the suspect took to answer; nothing unless
 // nearly all tries say so.
 std::optional<double> late_by(const Retest& retest);
+
+// Part by which the node, whose outcome is `noisy`, may be slow for all that is known; the larger
+// one of both directions. 0 for any other.
+double hidden_by_noise(const Retest& retest, const PeerRule& rule);
 
 }  // namespace ddp::check

@@ -122,13 +122,13 @@ std::size_t receive_amount(PairLink& link, std::size_t most) {
   return amount;
 }
 
-void send_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {
-  std::vector<std::byte> data(plan.bytes);
+void send_data(PairLink& link, const ExchangePlan& plan, std::span<std::byte> data,
+               ExchangeResult& result) {
   fill_pattern(data, seed_of(plan, plan.first));
   const NaturalSpeed natural = warm_up(link, data, true, plan.faults.speed);
   const std::size_t amount = send_amount(link, data.size(), natural.held_back * natural.worst);
   const std::int64_t lost_before = link.lost_bytes();
-  in_segments(std::span(data).first(amount), Pace(plan.faults.speed, natural.best),
+  in_segments(data.first(amount), Pace(plan.faults.speed, natural.best),
               [&link](std::span<std::byte> segment) { link.send(segment); });
   std::array<std::byte, 1> acknowledgement{};
   link.receive(acknowledgement);  // everything has arrived and is checked
@@ -136,10 +136,10 @@ void send_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result)
   result.lost = static_cast<double>(lost) / static_cast<double>(amount) + plan.faults.drop;
 }
 
-void receive_data(PairLink& link, const ExchangePlan& plan, ExchangeResult& result) {
-  std::vector<std::byte> data(plan.bytes);
+void receive_data(PairLink& link, const ExchangePlan& plan, std::span<std::byte> data,
+                  ExchangeResult& result) {
   const NaturalSpeed natural = warm_up(link, data, false, plan.faults.speed);
-  const std::span<std::byte> measured = std::span(data).first(receive_amount(link, data.size()));
+  const std::span<std::byte> measured = data.first(receive_amount(link, data.size()));
   const auto start = Clock::now();
   in_segments(measured, Pace(plan.faults.speed, natural.best),
               [&link](std::span<std::byte> segment) { link.receive(segment); });
@@ -176,12 +176,15 @@ std::size_t amount_for(std::size_t most, double per_second) {
 ExchangeResult exchange(PairLink& link, const ExchangePlan& plan) {
   ExchangeResult result;
   result.latency_seconds = measure_latency(link, plan.first);
+  // One for both directions, since new pages cost as much time as the data. What one direction
+  // leaves behind never passes for data of the other, whose pattern is another.
+  std::vector<std::byte> data(plan.bytes);
   if (plan.first) {
-    send_data(link, plan, result);
-    receive_data(link, plan, result);
+    send_data(link, plan, data, result);
+    receive_data(link, plan, data, result);
   } else {
-    receive_data(link, plan, result);
-    send_data(link, plan, result);
+    receive_data(link, plan, data, result);
+    send_data(link, plan, data, result);
   }
   result.via = link.via();
   return result;
