@@ -1,5 +1,6 @@
 #include "ddp_runtime/train/job_deadline.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -19,14 +20,21 @@ std::optional<std::int64_t> take_number(std::string_view& text) noexcept {
   return number;
 }
 
+constexpr std::size_t kMostOutput = 1 << 20;  // an array of SLURM's default size takes 20 kB
+
 std::string output_of(const std::string& command) {
   struct Close {
     void operator()(std::FILE* pipe) const noexcept { pclose(pipe); }
   };
   const std::unique_ptr<std::FILE, Close> pipe(popen(command.c_str(), "re"));
-  std::array<char, 128> line{};
-  if (!pipe || std::fgets(line.data(), line.size(), pipe.get()) == nullptr) return {};
-  return line.data();
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (pipe && text.size() < kMostOutput) {
+    const std::size_t got = std::fread(piece.data(), 1, piece.size(), pipe.get());
+    if (got == 0) break;
+    text.append(piece.data(), got);
+  }
+  return text;
 }
 
 }  // namespace
@@ -53,13 +61,29 @@ std::optional<std::chrono::seconds> parse_time_left(std::string_view text) noexc
   return std::chrono::seconds(days * 86400 + seconds);
 }
 
+std::optional<std::chrono::seconds> parse_time_left_of(std::string_view job,
+                                                       std::string_view lines) noexcept {
+  while (!lines.empty()) {
+    const std::size_t end = std::min(lines.find('\n'), lines.size());
+    std::string_view line = lines.substr(0, end);
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+    if (!line.starts_with(job)) continue;
+    line.remove_prefix(job.size());
+    const std::size_t time = line.find_first_not_of(' ');
+    if (time == 0 || time == std::string_view::npos) continue;  // a longer id, or nothing behind it
+    return parse_time_left(line.substr(time));
+  }
+  return std::nullopt;
+}
+
 std::optional<Deadline> job_deadline() {
   const char* const job = std::getenv("SLURM_JOB_ID");
   if (job == nullptr) return std::nullopt;
   // It becomes part of a command.
   const std::string id(job);
   if (id.empty() || id.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
-  const auto left = parse_time_left(output_of("squeue -h -j " + id + " -o %L 2>/dev/null"));
+  const auto left =
+      parse_time_left_of(id, output_of("squeue -h -j " + id + " -o '%A %L' 2>/dev/null"));
   if (!left) return std::nullopt;
   return std::chrono::steady_clock::now() + *left;
 }

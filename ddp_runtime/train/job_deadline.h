@@ -13,6 +13,11 @@ using Deadline = std::chrono::steady_clock::time_point;
 // ("UNLIMITED", "NOT_SET", "INVALID").
 std::optional<std::chrono::seconds> parse_time_left(std::string_view text) noexcept;
 
+// The same of one job in what `squeue -o "%A %L"` prints. Asked for a job whose id is also that of
+// its array, or of a heterogeneous job, squeue prints a line for each of their jobs.
+std::optional<std::chrono::seconds> parse_time_left_of(std::string_view job,
+                                                       std::string_view lines) noexcept;
+
 // Asks squeue, which knows the limit also after an administrator has changed it. Nothing outside of
 // a job, without a limit, or where there is no squeue. May take as long as SLURM's controller does.
 std::optional<Deadline> job_deadline();

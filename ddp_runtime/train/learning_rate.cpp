@@ -17,6 +17,18 @@ Schedule parse_schedule(const std::string& name) {
   throw UsageError(fmt::format("unknown schedule '{}'; use constant, step or cosine", name));
 }
 
+const char* schedule_name(Schedule schedule) noexcept {
+  switch (schedule) {
+    case Schedule::constant:
+      return "constant";
+    case Schedule::step:
+      return "step";
+    case Schedule::cosine:
+      return "cosine";
+  }
+  return "";
+}
+
 double LearningRate::decay(std::int64_t step, std::int64_t epoch) const noexcept {
   switch (schedule) {
     case Schedule::constant:

@@ -11,6 +11,9 @@ enum class Schedule : std::uint8_t { constant, step, cosine };
 // Throws UsageError naming the schedules there are.
 Schedule parse_schedule(const std::string& name);
 
+// The inverse of parse_schedule.
+const char* schedule_name(Schedule schedule) noexcept;
+
 // The linear scaling rule with gradual warm-up (Goyal et al., "Accurate, Large Minibatch SGD",
 // 2017): a global batch k times as large takes a rate k times as large, reached by equal increments
 // over the warm-up from the unscaled rate. Without scaling the warm-up starts from 0. After it the

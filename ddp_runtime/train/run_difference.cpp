@@ -5,6 +5,18 @@
 namespace ddp::train {
 namespace {
 
+const char* precision_name(amp::Precision precision) {
+  switch (precision) {
+    case amp::Precision::fp32:
+      return "fp32";
+    case amp::Precision::bf16:
+      return "bf16";
+    case amp::Precision::fp16:
+      return "fp16";
+  }
+  return "";
+}
+
 std::string shown(const nlohmann::json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
@@ -21,6 +33,31 @@ bool other_data(const nlohmann::json& saved, const nlohmann::json& now) {
 }
 
 }  // namespace
+
+nlohmann::json run_settings(const TrainOptions& options) {
+  nlohmann::json settings = {{"optimizer", options.optimizer.name},
+                             {"seed", options.seed},
+                             {"learning_rate", options.optimizer.learning_rate},
+                             {"scale_lr", options.scale_learning_rate},
+                             {"momentum", options.optimizer.momentum},
+                             {"weight_decay", options.optimizer.weight_decay},
+                             {"precision", precision_name(options.precision)},
+                             {"accumulate", options.micro_batches},
+                             {"clip", options.clip_norm},
+                             {"warmup", options.warmup_steps},
+                             {"schedule", schedule_name(options.schedule)},
+                             {"staleness", options.staleness.value_or(0)}};
+  if (options.schedule == Schedule::step) {
+    settings["decay_every"] = options.decay_epochs;
+    settings["decay_factor"] = options.decay_factor;
+  }
+  // It reaches 0 at the end of the run: a later end is another rate from here on.
+  if (options.schedule == Schedule::cosine) {
+    settings["epochs"] = options.epochs;
+    settings["steps"] = options.steps;
+  }
+  return settings;
+}
 
 RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json& now,
                                bool mid_epoch) {

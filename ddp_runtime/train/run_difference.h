@@ -5,7 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/train/options.h"
+
 namespace ddp::train {
+
+// What of the options decides which numbers a run computes, name by name. An option that has no
+// effect, such as the decay of a constant schedule, is left out.
+nlohmann::json run_settings(const TrainOptions& options);
 
 struct RunDifferences {
   std::vector<std::string> lines;  // one for each, in the order of the names

@@ -8,6 +8,7 @@
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/run_difference.h"
 #include "hdf5_ckpt/crc32c.h"
 
 namespace ddp::train {
@@ -34,32 +35,16 @@ std::string data_crc32c(const data::Dataset& data) {
   return fmt::format("{:08x}", crc);
 }
 
-const char* precision_name(amp::Precision precision) {
-  switch (precision) {
-    case amp::Precision::fp32:
-      return "fp32";
-    case amp::Precision::bf16:
-      return "bf16";
-    case amp::Precision::fp16:
-      return "fp16";
-  }
-  return "";
-}
-
 // What a run that resumes is compared by.
 nlohmann::json describe(const TrainTask& task, const TrainOptions& options,
                         const data::DistributedSampler& sampler) {
-  return {{"model", task.model_name},
-          {"data", task.data.name},
-          {"optimizer", options.optimizer.name},
-          {"global_batch", sampler.layout().global_batch()},
-          {"seed", options.seed},
-          {"samples", task.data.train->size()},
-          {"data_crc32c", data_crc32c(*task.data.train)},
-          {"learning_rate", options.optimizer.learning_rate},
-          {"momentum", options.optimizer.momentum},
-          {"weight_decay", options.optimizer.weight_decay},
-          {"precision", precision_name(options.precision)}};
+  auto run = run_settings(options);
+  run.update({{"model", task.model_name},
+              {"data", task.data.name},
+              {"global_batch", sampler.layout().global_batch()},
+              {"samples", task.data.train->size()},
+              {"data_crc32c", data_crc32c(*task.data.train)}});
+  return run;
 }
 
 double unix_now() {

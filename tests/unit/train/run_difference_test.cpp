@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
 namespace ddp::train {
 namespace {
 
@@ -61,6 +66,94 @@ TEST(RunDifferences, AnOlderVersionsAreComparedByWhatItKnew) {
   EXPECT_THAT(run_differences(older, with("data", "text:b"), true).refusal,
               HasSubstr("data differ "));
   EXPECT_THAT(run_differences(json(), kSaved, true).lines, IsEmpty());
+}
+
+struct Changed {
+  const char* name;
+  std::function<void(TrainOptions&)> change;
+  std::vector<std::string> lines;
+};
+
+void PrintTo(const Changed& changed, std::ostream* out) {
+  *out << changed.name;
+}
+
+class SettingDifferences : public testing::TestWithParam<Changed> {};
+
+// Through text, as the manifest keeps them.
+json settings_of(const TrainOptions& options) {
+  return json::parse(run_settings(options).dump());
+}
+
+TEST_P(SettingDifferences, ALineForEachThatHasAnEffect) {
+  TrainOptions now;
+  GetParam().change(now);
+  const auto found = run_differences(settings_of({}), settings_of(now), false);
+  EXPECT_EQ(found.lines, GetParam().lines);
+  EXPECT_THAT(run_differences(settings_of(now), settings_of(now), true).lines, IsEmpty());
+}
+
+std::string line(const char* name, const char* before, const char* after) {
+  return std::string(name) + " was " + before + " when it was saved and is " + after + " now";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SettingDifferences,
+    testing::Values(
+        Changed{"Nothing", [](TrainOptions&) {}, {}},
+        Changed{"WhatIsSavedAndShown",
+                [](TrainOptions& o) {
+                  o.checkpoint.keep_last = 7;
+                  o.log_every_steps = 3;
+                  o.loader_threads = 2;
+                },
+                {}},
+        Changed{"Accumulation",
+                [](TrainOptions& o) { o.micro_batches = 4; },
+                {line("accumulate", "1", "4")}},
+        Changed{
+            "Clipping", [](TrainOptions& o) { o.clip_norm = 1.5; }, {line("clip", "0.0", "1.5")}},
+        Changed{"Warmup", [](TrainOptions& o) { o.warmup_steps = 9; }, {line("warmup", "0", "9")}},
+        Changed{"Scaling",
+                [](TrainOptions& o) { o.scale_learning_rate = true; },
+                {line("scale_lr", "false", "true")}},
+        Changed{"Schedule",
+                [](TrainOptions& o) { o.schedule = Schedule::cosine; },
+                {line("schedule", "constant", "cosine")}},
+        Changed{"Asynchronous",
+                [](TrainOptions& o) { o.staleness = 2; },
+                {line("staleness", "0", "2")}},
+        Changed{"Precision",
+                [](TrainOptions& o) { o.precision = amp::Precision::bf16; },
+                {line("precision", "fp32", "bf16")}},
+        // Neither means anything to a constant rate.
+        Changed{"DecayOfAConstantRate",
+                [](TrainOptions& o) {
+                  o.decay_epochs = 1;
+                  o.decay_factor = 0.5;
+                },
+                {}},
+        Changed{"LengthOfAConstantRate", [](TrainOptions& o) { o.epochs = 9; }, {}}),
+    [](const auto& test) { return test.param.name; });
+
+TEST(RunDifferences, TheEndOfACosineAndTheDecayOfStepsAreCompared) {
+  TrainOptions saved;
+  saved.schedule = Schedule::cosine;
+  saved.epochs = 10;
+  TrainOptions now = saved;
+  now.epochs = 20;
+  EXPECT_THAT(run_differences(settings_of(saved), settings_of(now), false).lines,
+              ElementsAre(line("epochs", "10", "20")));
+  saved.schedule = now.schedule = Schedule::step;
+  now.decay_factor = 0.5;
+  EXPECT_THAT(run_differences(settings_of(saved), settings_of(now), false).lines,
+              ElementsAre(line("decay_factor", "0.1", "0.5")));
+}
+
+TEST(RunDifferences, ScheduleNamesAreThoseThatAreParsed) {
+  for (const auto schedule : {Schedule::constant, Schedule::step, Schedule::cosine}) {
+    EXPECT_EQ(parse_schedule(schedule_name(schedule)), schedule);
+  }
 }
 
 }  // namespace

@@ -9,21 +9,6 @@
 namespace ddp::train {
 namespace {
 
-TEST(TimeLeft, IsReadAsSqueuePrintsIt) {
-  const auto seconds = [](const char* text) {
-    const auto left = parse_time_left(text);
-    return left ? left->count() : -1;
-  };
-  EXPECT_EQ(seconds("0:59\n"), 59);
-  EXPECT_EQ(seconds("12:30"), 750);
-  EXPECT_EQ(seconds("1:00:00"), 3600);
-  EXPECT_EQ(seconds("2-03:00:01 "), 2 * 86400 + 3 * 3600 + 1);
-  for (const char* none : {"", "UNLIMITED", "NOT_SET", "INVALID", "-1:00", "1:2:3:4", "1-", "1:x",
-                           "99999999999999999999", "slurm_load_jobs error"}) {
-    EXPECT_EQ(seconds(none), -1) << none;
-  }
-}
-
 TEST(LeadTime, CoversAStepThatHasJustBegunAndASlowSave) {
   EXPECT_GT(lead_seconds(3, 20), 3 + 20);
   EXPECT_GT(lead_seconds(3, 40) - lead_seconds(3, 20), 20);

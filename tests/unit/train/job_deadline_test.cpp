@@ -1,0 +1,122 @@
+// When SLURM will end the job, as squeue tells it. squeue is a stand-in here, a script on PATH;
+// what the real one prints is seen in tests/cluster/preemption.bats.
+#include "ddp_runtime/train/job_deadline.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+namespace ddp::train {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+TEST(TimeLeft, IsReadAsSqueuePrintsIt) {
+  const auto seconds_of = [](const char* text) {
+    const auto left = parse_time_left(text);
+    return left ? left->count() : -1;
+  };
+  EXPECT_EQ(seconds_of("0:59\n"), 59);
+  EXPECT_EQ(seconds_of("12:30"), 750);
+  EXPECT_EQ(seconds_of("1:00:00"), 3600);
+  EXPECT_EQ(seconds_of("2-03:00:01 "), 2 * 86400 + 3 * 3600 + 1);
+  for (const char* none : {"", "UNLIMITED", "NOT_SET", "INVALID", "-1:00", "1:2:3:4", "1-", "1:x",
+                           "99999999999999999999", "slurm_load_jobs error"}) {
+    EXPECT_EQ(seconds_of(none), -1) << none;
+  }
+}
+
+TEST(TimeLeft, IsThatOfTheJobAndNotOfItsArray) {
+  const auto left = [](std::string_view lines) { return parse_time_left_of("17", lines); };
+  EXPECT_EQ(left("17 1:00\n"), seconds(60));
+  // Tasks of one array: the first is still pending and has all of its time.
+  EXPECT_EQ(left("19 1-00:00:00\n18 2:00:00\n17 1:00\n"), seconds(60));
+  EXPECT_EQ(left("170 5:00\n17 1:00"), seconds(60)) << "170 is another job";
+  EXPECT_EQ(left("17  1:00\n"), seconds(60));
+  for (const char* none :
+       {"", "\n", "17", "17 ", "17\n", "18 1:00\n", "17 UNLIMITED\n", "171:00\n"}) {
+    EXPECT_EQ(left(none), std::nullopt) << none;
+  }
+}
+
+// The variable has another value, or none, until this ends.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    value != nullptr ? ::setenv(name, value, 1) : ::unsetenv(name);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+  ~Environment() { before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+class AStandInForSqueue : public testing::Test {
+ protected:
+  AStandInForSqueue() {
+    std::string folder = (std::filesystem::temp_directory_path() / "squeue.XXXXXX").string();
+    folder_ = ::mkdtemp(folder.data());
+  }
+  ~AStandInForSqueue() override { std::filesystem::remove_all(folder_); }
+
+  // How long the job has, if squeue is this script.
+  std::optional<Deadline::duration> left_by(const std::string& script, const char* job = "17") {
+    const auto file = folder_ / "squeue";
+    std::ofstream(file) << "#!/bin/sh\n" << script << "\n";
+    ::chmod(file.c_str(), 0755);
+    const Environment path("PATH", (folder_.string() + ":" + std::getenv("PATH")).c_str());
+    const Environment id("SLURM_JOB_ID", job);
+    const auto before = std::chrono::steady_clock::now();
+    const auto deadline = job_deadline();
+    return deadline ? std::optional(*deadline - before) : std::nullopt;
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(AStandInForSqueue, IsAskedForThisJobAndBelieved) {
+  const auto left = left_by(R"([ "$*" = "-h -j 17 -o %A %L" ] && echo "17 2:00:00")");
+  ASSERT_TRUE(left);
+  EXPECT_GE(*left, hours(2));
+}
+
+TEST_F(AStandInForSqueue, ThatPrintsAWholeArrayIsReadToTheEnd) {
+  const auto left = left_by(
+      "i=18; while [ $i -lt 3018 ]; do echo \"$i 9-00:00:00\"; i=$((i + 1)); done; echo '17 "
+      "30:00'");
+  ASSERT_TRUE(left);
+  EXPECT_GE(*left, minutes(30));
+  EXPECT_LT(*left, hours(24));
+}
+
+TEST_F(AStandInForSqueue, ThatKnowsNothingMeansNoLimit) {
+  EXPECT_FALSE(left_by("echo '17 UNLIMITED'"));
+  EXPECT_FALSE(left_by("exit 1"));
+  EXPECT_FALSE(left_by("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"));
+  EXPECT_FALSE(left_by("kill -9 $$"));
+}
+
+TEST_F(AStandInForSqueue, IsNotAskedOutsideOfAJobOrForWhatIsNoJob) {
+  const std::string tell = "touch '" + (folder_ / "asked").string() + "'; echo '17 1:00'";
+  EXPECT_FALSE(left_by(tell, nullptr));
+  EXPECT_FALSE(left_by(tell, ""));
+  EXPECT_FALSE(left_by(tell, "17; rm -rf x"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "asked"));
+  EXPECT_TRUE(left_by(tell));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "asked"));
+}
+
+}  // namespace
+}  // namespace ddp::train
