@@ -102,6 +102,7 @@ void Hub::serve() noexcept {
       if (leaving_) break;
     }
   }
+  rule_on_failures();  // of one that came after the last turn had looked
   for (auto& other : members_) {
     if (present(other)) other.connection.flush_within(std::chrono::milliseconds(100));
   }

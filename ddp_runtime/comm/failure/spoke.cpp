@@ -73,6 +73,7 @@ void Spoke::listen() noexcept {
     if (leaving_) break;
   }
   if (over_) return;
+  tell_failure();  // one that came after the last turn had looked
   connection_.send({MessageKind::goodbye, who_.rank, {}});
   connection_.flush_within(kGoodbyeWithin);
 }

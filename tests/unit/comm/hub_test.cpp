@@ -291,6 +291,42 @@ TEST(Spoke, ConnectsAgainWhenItsConnectionIsSilentAndTellsItsFailureThen) {
   EXPECT_EQ(told->text, "the disk is full");
 }
 
+// A goodbye in place of the failure would leave the others waiting for a rank that is gone. Again
+// and again, for the moment between the thread's last look and its end.
+TEST(Spoke, ARankThatFailsAndLeavesAtOnceSaysWhy) {
+  ListeningLeader leader;
+  for (int i = 0; i < 300; ++i) {
+    auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+    ASSERT_TRUE(outgoing);
+    Connection connection = leader.accept();
+    {
+      FailureState failures;
+      ActivityLog activity;
+      Spoke spoke(failures, activity, std::move(*outgoing), {1, "secret", "node1, process 9"});
+      std::this_thread::sleep_for(std::chrono::microseconds(i));
+      failures.fail({.rank = 1, .text = "the disk is full"});
+    }
+    const auto told = next_of(connection);
+    ASSERT_TRUE(told);
+    ASSERT_EQ(told->kind, MessageKind::failure) << "round " << i;
+  }
+}
+
+// Likewise for rank 0, whose end without a word would be told instead.
+TEST(Hub, ALeaderThatFailsAndLeavesAtOnceSaysWhy) {
+  for (int i = 0; i < 100; ++i) {
+    std::optional<Connection> one;
+    {
+      Leader leader(2);
+      one = leader.join(1);
+      ASSERT_TRUE(one->await(30s)) << "a heartbeat: it has been taken in";
+    }
+    const auto told = next_of(*one);
+    ASSERT_TRUE(told) << "round " << i;
+    ASSERT_EQ(told->text, "the test is over");
+  }
+}
+
 TEST(Spoke, NamesRankZeroWhenItIsSilentAndTheDataPathStalls) {
   ListeningLeader leader;
   auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
