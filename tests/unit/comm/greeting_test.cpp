@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
+#include <deque>
 #include <string>
 #include <thread>
 #include <vector>
@@ -256,6 +258,47 @@ TEST(HubSearch, TellsOfAPortThatNobodyAnswersAt) {
   silent.listener.socket.close();
   EXPECT_THAT(why_unreachable(there, reach_hub(there, rank_1(), short_ones, failures)),
               HasSubstr("by any of: 127.0.0.1; a firewall"));
+}
+
+// What strangers say, who come faster than the ranks.
+TEST(HubSearch, FindsRankZeroAmidAFloodOfStrangers) {
+  const std::vector<std::string> opening{
+      "",                                                                     // nothing
+      "GET / HTTP/1.1\r\n\r\n",                                               // another protocol
+      encode({MessageKind::hello, 1, "x"}).substr(0, 5),                      // half a header
+      encode({MessageKind::hello, 1, std::string(400, 'x')}).substr(0, 100),  // half a message
+      encode({MessageKind::hello, 1, random_nonce() + " node1, process 9"}),  // no proof to come
+      encode({MessageKind::hello, 1, random_nonce() + " node1, process 9"}) +
+          encode({MessageKind::hello, 1, std::string(2 * kKeyBytes, '0')}),  // a wrong one
+      std::string(9, '\xff'),
+  };
+  test::Leader leader(9);
+  std::atomic<bool> over = false;
+  std::atomic<int> strangers = 0;
+  std::thread flood([&] {
+    std::deque<Connection> held;
+    for (std::size_t i = 0; !over; ++i) {
+      auto stranger = Connection::open({"127.0.0.1"}, leader.port, std::chrono::seconds(1));
+      if (!stranger) continue;  // the port is closed: all are in
+      Relay::write(*stranger, opening[i % opening.size()]);
+      held.push_back(*std::move(stranger));
+      if (held.size() > 600) held.pop_front();
+      ++strangers;
+    }
+  });
+  test::eventually([&] { return strangers > 700; });
+  FailureState failures;
+  std::vector<Connection> ranks;
+  for (int rank = 1; rank < 9; ++rank) {
+    auto reached = reach_hub({{"127.0.0.1"}, leader.port, "node0, process 8"},
+                             {channel_key(), rank, test::process_on("node1", rank)},
+                             {.each = std::chrono::seconds(5), .in_all = kLong}, failures);
+    EXPECT_TRUE(reached.connection) << rank;
+    if (reached.connection) ranks.push_back(*std::move(reached.connection));
+  }
+  over = true;
+  flood.join();
+  EXPECT_FALSE(leader.failures.failed());
 }
 
 TEST(HubSearch, FindsRankZero) {
