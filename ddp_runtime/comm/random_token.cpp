@@ -18,12 +18,4 @@ std::string random_token() {
   return fmt::format("{:016x}{:016x}", words[0], words[1]);
 }
 
-bool same_secret(std::string_view guess, std::string_view secret) noexcept {
-  unsigned different = guess.size() == secret.size() ? 0 : 1;
-  for (std::size_t i = 0; i < guess.size() && i < secret.size(); ++i) {
-    different |= static_cast<unsigned char>(guess[i]) ^ static_cast<unsigned char>(secret[i]);
-  }
-  return different == 0;
-}
-
 }  // namespace ddp::comm

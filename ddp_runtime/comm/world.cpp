@@ -23,6 +23,7 @@
 #include "ddp_runtime/comm/mpi/process_manager.h"
 #include "ddp_runtime/comm/mpi/start_deadline.h"
 #include "ddp_runtime/comm/p2p_group.h"
+#include "ddp_runtime/comm/secret/step_secret.h"
 
 namespace ddp::comm {
 namespace {
@@ -59,6 +60,24 @@ void require_agreement(const Announced& announced, int joined) {
       "{}={}, but MPI connected {} rank{}; start the step with 'srun --mpi=pmix' (and use the MPI "
       "library that this program was built with), or unset {} if the variable is a leftover",
       announced.by, announced.ranks, joined, joined == 1 ? "" : "s", announced.by));
+}
+
+// Drawn by the plugin or by mpirun, known to the processes of this user alone; nullopt without
+// either. MUNGE's is not asked for: it would add a daemon to what a training needs.
+std::optional<Key> key_of_step() {
+  const auto variable = [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+  const auto no_munge = [](const std::string&) { return std::optional<Munge>(); };
+  const auto job = variable("SLURM_JOB_ID");
+  const auto number = variable("SLURM_STEP_ID");
+  // mpirun's ranks are in different steps, or in none.
+  for (const std::string& step : {job.value_or("") + "." + number.value_or(""), std::string()}) {
+    const auto secret = find_secret({.step = step}, variable, no_munge);
+    if (secret && (secret.source() == KeySource::plugin || step.empty())) return secret.key();
+  }
+  return std::nullopt;
 }
 
 void print_failure(const std::string& program, int rank, int size, const char* text) {
@@ -132,7 +151,7 @@ World::World(const WorldOptions& options) {
     const bool is_leader = group_->rank() == 0;
     errors_ = std::make_unique<ErrorChannel>(
         *group_, failures_,
-        ChannelOptions{options.failure_dump, options.liveness,
+        ChannelOptions{options.failure_dump, options.liveness, key_of_step(),
                        [is_leader, several, limit = options.liveness.exit] {
                          end_stuck_process(limit, is_leader && several);
                        }});

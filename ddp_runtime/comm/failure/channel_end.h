@@ -14,6 +14,7 @@
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/failure/liveness.h"
 #include "ddp_runtime/comm/running_clock.h"
+#include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::comm {
 
@@ -21,6 +22,9 @@ struct ChannelOptions {
   // On rank 0, a file for the record of a failure; empty for none.
   std::string dump = {};
   LivenessLimits liveness = {};
+  // The step's key, if this process has one: the channel's is made of it where all ranks have the
+  // same one.
+  std::optional<Key> step_key = {};
   // Ends this process, from the channel's thread, when it is still there `liveness.exit` after a
   // failure. Without it nothing does.
   std::function<void()> end_process = {};

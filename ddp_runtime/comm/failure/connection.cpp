@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -150,8 +151,16 @@ std::optional<Connection> Connection::open(const std::vector<std::string>& hosts
 
 bool Connection::send(const Message& message) {
   if (outbox_.size() > kMostUnsent) return state_ == StreamState::open;
-  outbox_ += encode(message);
+  const std::string encoded = encode(message);
+  outbox_ += encoded;
+  if (seal_) outbox_ += text_of(seal_->next(encoded));
   return flush();
+}
+
+void Connection::seal(const Key& sending, const Key& receiving) {
+  seal_.emplace(sending);
+  decoder_.expect_seals(receiving);
+  decoder_.accept_at_most(kMaxText);
 }
 
 bool Connection::flush() {
@@ -197,13 +206,17 @@ bool Connection::fill() {
   }
 }
 
+bool Connection::fill_before(std::chrono::steady_clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      deadline - std::chrono::steady_clock::now());
+  return left.count() > 0 && wait_for(fd(), POLLIN, left) && fill();
+}
+
 std::optional<Message> Connection::await(std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
     if (auto message = next()) return message;
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0 || !wait_for(fd(), POLLIN, left) || !fill()) return std::nullopt;
+    if (!fill_before(deadline)) return std::nullopt;
   }
 }
 
@@ -240,6 +253,13 @@ std::optional<Listener> listen_again(std::uint16_t port) {
   Listener listener = listen_on(port);
   if (!listener.socket) return std::nullopt;
   return listener;
+}
+
+std::vector<std::string> numeric(const std::vector<std::string>& hosts) {
+  std::vector<std::string> numbers;
+  std::copy_if(hosts.begin(), hosts.end(), std::back_inserter(numbers),
+               [](const std::string& host) { return look_up(host, 0, AI_NUMERICHOST) != nullptr; });
+  return numbers;
 }
 
 std::vector<std::string> own_addresses() {

@@ -34,6 +34,10 @@ class Connection {
   // false if the connection is over.
   bool send(const Message& message);
   bool flush();
+  // See Decoder.
+  void accept_at_most(std::size_t text) noexcept { decoder_.accept_at_most(text); }
+  // From the next message on, in both directions.
+  void seal(const Key& sending, const Key& receiving);
   bool unsent() const noexcept { return !outbox_.empty(); }
   // Waits until all is sent.
   bool flush_within(std::chrono::milliseconds patience);
@@ -41,6 +45,9 @@ class Connection {
   // Reads what is there; returns false if the connection is over.
   bool fill();
   std::optional<Message> next() { return decoder_.next(); }
+  // Reads as soon as something is there; false if nothing comes until then or the connection is
+  // over.
+  bool fill_before(std::chrono::steady_clock::time_point deadline);
   // Waits for one message.
   std::optional<Message> await(std::chrono::milliseconds patience);
 
@@ -51,6 +58,7 @@ class Connection {
   struct Endpoint {
     std::string host;
     std::uint16_t port = 0;
+    bool operator==(const Endpoint&) const = default;
   };
   std::optional<Endpoint> peer() const;
   void close() noexcept { socket_.close(); }
@@ -59,6 +67,7 @@ class Connection {
   FileDescriptor socket_;
   Decoder decoder_;
   std::string outbox_;
+  std::optional<Seal> seal_;  // of what is sent
   StreamState state_ = StreamState::open;
 };
 
@@ -71,6 +80,9 @@ struct Listener {
 Listener listen_anywhere();
 // On this port again, after its listener was closed; nullopt if somebody else has it now.
 std::optional<Listener> listen_again(std::uint16_t port);
+
+// Those of the hosts that are numeric addresses, which nobody has to be asked for.
+std::vector<std::string> numeric(const std::vector<std::string>& hosts);
 
 // Under what this machine may be reached, most trusted first: MASTER_ADDR when this is rank 0's
 // host, the host name, then the addresses of all interfaces.

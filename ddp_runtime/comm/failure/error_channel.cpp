@@ -1,17 +1,16 @@
 #include "ddp_runtime/comm/failure/error_channel.h"
 
-#include <fmt/format.h>
-
 #include <cstdint>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/hub.h"
+#include "ddp_runtime/comm/failure/hub_search.h"
 #include "ddp_runtime/comm/failure/spoke.h"
 #include "ddp_runtime/comm/random_token.h"
 #include "ddp_runtime/comm/text.h"
@@ -19,35 +18,35 @@
 namespace ddp::comm {
 namespace {
 
-std::optional<Connection> try_address(const std::string& host, std::uint16_t port,
-                                      const Message& greeting, std::chrono::milliseconds patience) {
-  auto connection = Connection::open({host}, port, std::chrono::seconds(3));
-  if (!connection || !connection->send(greeting)) return std::nullopt;
-  const auto answer = connection->await(patience);
-  if (!answer || answer->kind != MessageKind::welcome) return std::nullopt;
-  connection->send({MessageKind::alive, 0, {}});
-  return connection;
+// Of 63 bits, to be compared over the ranks: it tells nothing about the key, and 0 stands for none.
+std::int64_t fingerprint(const std::optional<Key>& key) {
+  if (!key) return 0;
+  const Key digest = hmac_sha256(*key, "fingerprint");
+  std::uint64_t number = 0;
+  std::memcpy(&number, digest.data(), sizeof number);
+  return static_cast<std::int64_t>((number >> 1) | 1);
 }
 
-// One address after the other, each proved by the hub's answer: an address may be another machine's
-// here (127.0.0.1, a docker bridge) with a stranger behind the same port. Again and again for a
-// while: rank 0's machine may be busy with the connections of thousands.
-std::optional<Connection> reach_hub(const nlohmann::json& endpoint, const Group& group,
-                                    const FailureState& failures) {
-  const auto hosts = endpoint.at("hosts").get<std::vector<std::string>>();
-  const auto port = endpoint.at("port").get<std::uint16_t>();
-  const auto greeting = hello(group.rank(), endpoint.at("token").get<std::string>());
-  const auto for_all = group.size() * std::chrono::milliseconds(10);
-  RunningClock clock(std::chrono::seconds(30));
-  const auto deadline = clock.now() + std::chrono::seconds(15) + for_all;
-  while (true) {
-    for (const auto& host : hosts) {
-      if (auto connection = try_address(host, port, greeting, std::chrono::seconds(5) + for_all))
-        return connection;
-    }
-    if (clock.look() > deadline || failures.failed()) return std::nullopt;
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  }
+// What hub and ranks prove to each other that they know. `token` is told over the data path, where
+// it can be read by who reads the network; what is made of the step's key, which was never told
+// there, can not.
+Key channel_key(Group& group, const std::optional<Key>& step_key, const std::string& token) {
+  const std::int64_t mine = fingerprint(step_key);
+  std::vector<std::int64_t> least{mine, -mine};
+  group.all_reduce(buffer_of(std::span(least)), ReduceOp::min, "error channel's key").wait();
+  const bool same = mine != 0 && least[0] == mine && least[1] == -mine;
+  return hmac_sha256(same ? std::span<const std::byte>(*step_key) : std::span<const std::byte>(),
+                     "error channel " + token);
+}
+
+HubAddress hub_address(const nlohmann::json& json) {
+  return {json.at("hosts"), json.at("port"), json.at("who")};
+}
+
+// Rank 0's machine may be busy with the connections of thousands.
+SearchLimits search_limits(int ranks) {
+  const auto for_all = ranks * std::chrono::milliseconds(10);
+  return {.each = std::chrono::seconds(5) + for_all, .in_all = std::chrono::seconds(15) + for_all};
 }
 
 // What all ranks must know of each other before anyone relies on the channel: the data path still
@@ -77,37 +76,38 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, ChannelOptions 
   if (group.size() == 1) return;
   options.liveness = scaled(options.liveness, group.size());
   const bool is_hub = group.rank() == 0;
+  std::optional<Listener> listener;
   nlohmann::json endpoint;
   if (is_hub) {
-    Listener listener = listen_anywhere();
+    listener = listen_anywhere();
     endpoint = {{"hosts", own_addresses()},
-                {"port", listener.port},
+                {"port", listener->port},
                 {"token", random_token()},
                 {"who", who_am_i()}};
-    end_ = std::make_unique<Hub>(failures, group.activity(), std::move(listener),
-                                 endpoint.at("token"), group.size(), options);
   }
   endpoint = nlohmann::json::parse(group.broadcast_text(as_text(endpoint), 0));
-  const auto who = endpoint.at("who").get<std::string>();
+  const HubAddress hub = hub_address(endpoint);
+  const Key key = channel_key(group, options.step_key, endpoint.at("token"));
 
-  if (!is_hub) {
-    if (auto connection = reach_hub(endpoint, group, failures)) {
-      end_ = std::make_unique<Spoke>(
-          failures, group.activity(), std::move(*connection),
-          Spoke::Who{group.rank(), endpoint.at("token").get<std::string>(), who}, options);
-    }
+  Reached reached;
+  if (is_hub) {
+    end_ = std::make_unique<Hub>(failures, group.activity(), *std::move(listener), key,
+                                 group.size(), options);
+  } else {
+    reached =
+        reach_hub(hub, {key, group.rank(), who_am_i()}, search_limits(group.size()), failures);
   }
-  const auto all = agree(group, end_ != nullptr, node_of(who_am_i()) != node_of(who));
+  if (reached.connection) {
+    Spoke::Who who{group.rank(), key, hub.who};
+    for (auto& host : numeric(hub.hosts)) who.addresses.push_back({std::move(host), hub.port});
+    end_ = std::make_unique<Spoke>(failures, group.activity(), *std::move(reached.connection),
+                                   std::move(who), options);
+  }
+  const auto all = agree(group, end_ != nullptr, node_of(who_am_i()) != node_of(hub.who));
   if (all.elsewhere < group.size()) deputy_ = all.elsewhere;
   if (all.unreachable == group.size()) return;
-  // The same on all ranks; that rank is the one to print it.
-  throw PeerFailure(
-      all.unreachable,
-      fmt::format("this rank cannot open a TCP connection to rank 0 ({}, port {}) by any of: {}; a "
-                  "firewall between the nodes, or MASTER_ADDR names the wrong interface",
-                  who, endpoint.at("port").get<int>(),
-                  fmt::join(endpoint.at("hosts").get<std::vector<std::string>>(), ", ")),
-      /*lost=*/false);
+  // On all ranks; the one that cannot is the one to print it, and knows best what is there.
+  throw PeerFailure(all.unreachable, why_unreachable(hub, reached), /*lost=*/false);
 }
 
 ErrorChannel::~ErrorChannel() = default;

@@ -1,28 +1,19 @@
 #include "ddp_runtime/comm/failure/hub.h"
 
 #include <sys/resource.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/output_file.h"
-#include "ddp_runtime/comm/random_token.h"
 #include "ddp_runtime/comm/text.h"
 #include "ddp_runtime/comm/thread_settings.h"
 
 namespace ddp::comm {
 namespace {
 
-// Strangers may connect to any port; only so many more than there are ranks to come may sit there,
-// and only so long, without having said hello.
-constexpr std::size_t kMostStrangers = 64;
-constexpr auto kHelloWithin = std::chrono::seconds(2);
-// Accepted in one turn: those who are there have their turns, too.
-constexpr int kMostAccepted = 256;
 // A living process answers within milliseconds, whatever its other threads do.
 constexpr auto kAnswerWithin = std::chrono::seconds(2);
 // Ranks that die together are told together: so long the others of their node may take to say that
@@ -31,10 +22,8 @@ constexpr auto kMournFor = std::chrono::milliseconds(500);
 // After a failure, for the others' accounts of what they were doing.
 constexpr auto kDumpAfter = std::chrono::milliseconds(500);
 
-// Keys of events: ranks count from 1, strangers from here.
+// Keys of events: ranks count from 1, those of the reception come behind them.
 constexpr std::uint64_t kAlarm = std::uint64_t{1} << 62;
-constexpr std::uint64_t kListener = kAlarm + 1;
-constexpr std::uint64_t kFirstStranger = std::uint64_t{1} << 32;
 
 // An answer that makes no sense is an answer: the rank is alive.
 Activity account_in(const std::string& text) {
@@ -53,18 +42,17 @@ Message heartbeat(bool stalled) {
 
 }  // namespace
 
-Hub::Hub(FailureState& failures, const ActivityLog& activity, Listener listener, std::string token,
+Hub::Hub(FailureState& failures, const ActivityLog& activity, Listener listener, const Key& key,
          int ranks, ChannelOptions options)
     : ChannelEnd(failures, std::move(options)),
       activity_(activity),
-      listener_(std::move(listener)),
-      token_(std::move(token)),
       members_(static_cast<std::size_t>(ranks)),
-      next_stranger_(kFirstStranger),
       missing_(static_cast<std::size_t>(ranks - 1)),
+      reception_(events_, std::move(listener), key,
+                 {[this](int rank, const std::string& who) { return may_join(rank, who); },
+                  [this](Reception::Arrival arrival) { join(std::move(arrival)); }}),
       awaited_(missing_) {
   events_.watch(alarm_.fd(), kAlarm);
-  events_.watch(listener_.socket.get(), kListener);
   thread_ = std::thread([this] { serve(); });
   failures_.on_first_failure([this](const Failure&) { alarm_.ring(); });
   listen_for_suspicions();
@@ -90,16 +78,19 @@ bool Hub::others_gone(std::chrono::milliseconds patience) {
 
 void Hub::serve() noexcept {
   name_this_thread("ddp-hub");
-  while (true) {
+  bool over = false;
+  while (!over) {
     try {
-      turn();
+      {
+        const std::lock_guard lock(mutex_);
+        over = leaving_;
+      }
+      // Once more before the end, for a failure that came just before it.
+      turn(over ? 0 : wait_milliseconds());
       const std::lock_guard lock(mutex_);
       if (dump_at_ && (leaving_ || awaited_ == 0 || clock_.now() >= *dump_at_)) write_dump();
-      if (leaving_) break;
     } catch (const std::exception& e) {
       failures_.fail({.rank = 0, .text = std::string("the error channel failed: ") + e.what()});
-      const std::lock_guard lock(mutex_);
-      if (leaving_) break;
     }
   }
   for (auto& other : members_) {
@@ -107,8 +98,8 @@ void Hub::serve() noexcept {
   }
 }
 
-void Hub::turn() {
-  const auto events = events_.wait(wait_milliseconds());
+void Hub::turn(int milliseconds) {
+  const auto events = events_.wait(milliseconds);
   clock_.look();
   for (const auto& event : events) handle(event.data.u64);
   if (const auto complaint = take_suspicion()) {
@@ -119,8 +110,7 @@ void Hub::turn() {
   rule_on_failures();
   conduct_inquest();
   if (!tick_is_due()) return;
-  drop_late_strangers();
-  watch_listener();
+  reception_.look_after(clock_.now(), expects_somebody());
   judge_silence();
   if (heartbeat_is_due()) send_heartbeats();
   end_if_stuck();
@@ -138,39 +128,38 @@ int Hub::wait_milliseconds() const {
 void Hub::handle(std::uint64_t key) {
   if (key == kAlarm) {
     alarm_.clear();
-  } else if (key == kListener) {
-    accept_strangers();
-  } else if (key >= kFirstStranger) {
-    hear_stranger(key);
+  } else if (key >= Reception::kFirstKey) {
+    if (!reception_.handle(key, clock_.now(), missing_)) no_descriptors_left();
   } else {
     hear(static_cast<int>(key));
   }
 }
 
-void Hub::accept_strangers() {
-  for (int i = 0; i < kMostAccepted; ++i) {
-    FileDescriptor socket(
-        accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        no_descriptors_left();
-      }
-      return;
-    }
-    if (strangers_.size() >= missing_ + kMostStrangers) drop_oldest_stranger();
-    const std::uint64_t key = next_stranger_++;
-    events_.watch(socket.get(), key);
-    strangers_.emplace(key, Stranger{Connection(std::move(socket)), clock_.now(), -1, {}});
-    // Most have said hello already.
-    hear_stranger(key);
-  }
+// One that is missing, or the same process that has lost its connection and comes again.
+bool Hub::may_join(int number, const std::string& who) const {
+  if (number < 1 || static_cast<std::size_t>(number) >= members_.size()) return false;
+  const Member& rank = members_[static_cast<std::size_t>(number)];
+  return !rank.gone && (!rank.joined || rank.who == who);
 }
 
-// accept(2) would fail again at once, as long as somebody waits to be accepted.
+// It has heard that it is welcome. Before, it may give this connection up and try another, which
+// must not look like its death.
+void Hub::join(Reception::Arrival arrival) {
+  if (!may_join(arrival.rank, arrival.who)) return;
+  Member& rank = member(arrival.rank);
+  if (!std::exchange(rank.joined, true)) --missing_;
+  rank.who = std::move(arrival.who);
+  rank.heard = clock_.now();
+  rank.sending = false;
+  rank.asked = false;
+  rank.connection = std::move(arrival.connection);  // closes the one it had
+  events_.change(rank.connection.fd(), static_cast<std::uint64_t>(arrival.rank), false);
+  if (told_) send(arrival.rank, verdict_message());
+  if (!act_on(arrival.rank, arrival.first)) return leave(arrival.rank);
+  hear(arrival.rank);
+}
+
 void Hub::no_descriptors_left() {
-  if (drop_oldest_stranger()) return;
-  listener_.socket.close();
-  listen_at_ = clock_.now() + std::chrono::seconds(1);
   if (missing_ == 0) return;
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -182,91 +171,12 @@ void Hub::no_descriptors_left() {
                "); raise the limit of the nodes (ulimit -Hn)"});
 }
 
-void Hub::hear_stranger(std::uint64_t key) {
-  const auto found = strangers_.find(key);
-  if (found == strangers_.end()) return;
-  Stranger& stranger = found->second;
-  bool keep = false;
-  std::optional<Message> first;
-  try {
-    keep = stranger.connection.fill();
-    if (keep && stranger.rank < 0) {
-      if (const auto message = stranger.connection.next()) keep = welcome(stranger, *message);
-    }
-    if (keep && stranger.rank > 0) first = stranger.connection.next();
-  } catch (const std::exception&) {
-    keep = false;  // not our protocol
-  }
-  if (keep && !first) return;
-  if (keep) adopt(stranger, *first);
-  strangers_.erase(found);
-}
-
-// Whether it is a rank of this job: one that is missing, or one that has lost its connection and
-// comes again.
-bool Hub::welcome(Stranger& stranger, const Message& message) {
-  const std::size_t space = message.text.find(' ');
-  if (message.kind != MessageKind::hello || space == std::string::npos ||
-      !same_secret(std::string_view(message.text).substr(0, space), token_) || message.rank < 1 ||
-      static_cast<std::size_t>(message.rank) >= members_.size()) {
-    return false;
-  }
-  const Member& rank = member(message.rank);
-  stranger.who = message.text.substr(space + 1);
-  if (rank.gone || (rank.joined && rank.who != stranger.who)) return false;
-  stranger.rank = message.rank;
-  return stranger.connection.send({MessageKind::welcome, 0, {}});
-}
-
-// It has heard the welcome, since it goes on talking. Before, it may give this connection up and
-// try another, which must not look like its death.
-void Hub::adopt(Stranger& stranger, const Message& first) {
-  Member& rank = member(stranger.rank);
-  if (rank.gone || (rank.joined && rank.who != stranger.who)) return;
-  if (!std::exchange(rank.joined, true)) --missing_;
-  rank.who = stranger.who;
-  rank.heard = clock_.now();
-  rank.sending = false;
-  rank.asked = false;
-  rank.connection = std::move(stranger.connection);  // closes the one it had
-  events_.change(rank.connection.fd(), static_cast<std::uint64_t>(stranger.rank), false);
-  if (told_) send(stranger.rank, verdict_message());
-  if (!act_on(stranger.rank, first)) return leave(stranger.rank);
-  hear(stranger.rank);
-}
-
-void Hub::drop_late_strangers() {
-  std::erase_if(strangers_, [this](const auto& entry) {
-    return entry.second.rank < 0 && clock_.now() > entry.second.since + kHelloWithin;
-  });
-}
-
-// The oldest without a hello has had the most time to say it. False: there is none.
-bool Hub::drop_oldest_stranger() {
-  const auto oldest = std::find_if(strangers_.begin(), strangers_.end(),
-                                   [](const auto& entry) { return entry.second.rank < 0; });
-  if (oldest == strangers_.end()) return false;
-  strangers_.erase(oldest);
-  return true;
-}
-
-// Nobody has business here when all ranks are in, until one has to connect again.
-void Hub::watch_listener() {
-  const bool wanted =
-      missing_ > 0 || std::any_of(members_.begin() + 1, members_.end(), [this](const Member& m) {
-        return present(m) && (m.connection.state() != StreamState::open ||
-                              clock_.now() > m.heard + options_.liveness.reconnect / 2);
-      });
-  if (!wanted) {
-    strangers_.clear();
-    listener_.socket.close();
-  } else if (!listener_.socket && clock_.now() >= listen_at_) {
-    listen_at_ = clock_.now() + std::chrono::seconds(1);
-    if (auto listener = listen_again(listener_.port)) {
-      listener_ = std::move(*listener);
-      events_.watch(listener_.socket.get(), kListener);
-    }
-  }
+// Nobody has business at the port when all ranks are in, until one has to connect again.
+bool Hub::expects_somebody() const {
+  return missing_ > 0 || std::any_of(members_.begin() + 1, members_.end(), [this](const Member& m) {
+           return present(m) && (m.connection.state() != StreamState::open ||
+                                 clock_.now() > m.heard + options_.liveness.reconnect / 2);
+         });
 }
 
 void Hub::hear(int number) {
@@ -486,6 +396,7 @@ void Hub::rule(const Failure& failure) {
   for (std::size_t rank = 1; rank < members_.size(); ++rank) {
     send(static_cast<int>(rank), verdict_message());
   }
+  reception_.tell_the_welcomed(verdict_message());
   failures_.fail(failure);
 }
 

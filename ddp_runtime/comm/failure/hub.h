@@ -1,5 +1,6 @@
-// Rank 0's end of the error channel: accepts the others, listens to all of them, passes the first
-// failure to everyone, finds out who is lost, and asks everyone when a wait takes too long.
+// Rank 0's end of the error channel: takes in the others (reception.h), listens to all of them,
+// passes the first failure to everyone, finds out who is lost, and asks everyone when a wait takes
+// too long.
 //
 // One thread, which never waits for any one of the others: messages that a connection does not take
 // at once are kept for it. What it does for one event does not depend on the number of ranks.
@@ -7,7 +8,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,13 +18,14 @@
 #include "ddp_runtime/comm/failure/channel_end.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/event_queue.h"
+#include "ddp_runtime/comm/failure/reception.h"
 
 namespace ddp::comm {
 
 class Hub final : public ChannelEnd {
  public:
-  // `activity` is rank 0's own; it must outlive the object.
-  Hub(FailureState& failures, const ActivityLog& activity, Listener listener, std::string token,
+  // `activity` is rank 0's own; it must outlive the object. All ranks know `key`, and nobody else.
+  Hub(FailureState& failures, const ActivityLog& activity, Listener listener, const Key& key,
       int ranks, ChannelOptions options = {});
   // In a healthy world, waits a few seconds for the goodbyes of the others.
   ~Hub() override;
@@ -48,13 +49,6 @@ class Hub final : public ChannelEnd {
     std::optional<Activity> account;  // its last
     bool asked = false;               // and has not answered yet
   };
-  // A connection that may become a member's.
-  struct Stranger {
-    Connection connection;
-    TimePoint since;
-    int rank = -1;  // until it has said hello with the job's token
-    std::string who;
-  };
   // Ranks that were lost, until all are known that went with them.
   struct Mourning {
     std::vector<Loss> losses;
@@ -66,18 +60,14 @@ class Hub final : public ChannelEnd {
   };
 
   void serve() noexcept;
-  void turn();
+  void turn(int milliseconds);
   void handle(std::uint64_t key);
 
   // Those who come.
-  void accept_strangers();
+  bool may_join(int rank, const std::string& who) const;
+  void join(Reception::Arrival arrival);
   void no_descriptors_left();
-  void hear_stranger(std::uint64_t key);
-  bool welcome(Stranger& stranger, const Message& message);
-  void adopt(Stranger& stranger, const Message& first);
-  void drop_late_strangers();
-  bool drop_oldest_stranger();
-  void watch_listener();
+  bool expects_somebody() const;
 
   // Those who are there.
   Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
@@ -107,16 +97,12 @@ class Hub final : public ChannelEnd {
   int wait_milliseconds() const;
 
   const ActivityLog& activity_;
-  Listener listener_;
-  std::string token_;
 
   // Of the thread alone:
   EventQueue events_;
-  std::vector<Member> members_;                  // by rank; the first is not used
-  std::map<std::uint64_t, Stranger> strangers_;  // by event key, oldest first
-  std::uint64_t next_stranger_;
-  std::size_t missing_;       // ranks that have not joined
-  TimePoint listen_at_;       // not before
+  std::vector<Member> members_;  // by rank; the first is not used
+  std::size_t missing_;          // ranks that have not joined
+  Reception reception_;
   std::vector<Loss> losses_;  // all so far, for the record
   std::optional<Mourning> mourning_;
   std::optional<Inquest> inquest_;

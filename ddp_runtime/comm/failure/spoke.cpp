@@ -2,18 +2,19 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/failure/hub_search.h"
 #include "ddp_runtime/comm/text.h"
 #include "ddp_runtime/comm/thread_settings.h"
 
 namespace ddp::comm {
 namespace {
 
-constexpr auto kWelcomeWithin = std::chrono::seconds(5);
 constexpr auto kGoodbyeWithin = std::chrono::seconds(2);
 
 MessageKind message_for(const Failure& failure) {
@@ -29,11 +30,18 @@ MessageKind message_for(const Failure& failure) {
   return MessageKind::failure;
 }
 
-}  // namespace
-
-Message hello(int rank, const std::string& token) {
-  return {MessageKind::hello, rank, token + " " + who_am_i()};
+// The one that worked comes first.
+std::vector<Connection::Endpoint> addresses_of_hub(
+    const Connection& connection, const std::vector<Connection::Endpoint>& others) {
+  std::vector<Connection::Endpoint> all;
+  if (auto peer = connection.peer()) all.push_back(*std::move(peer));
+  for (const auto& other : others) {
+    if (std::find(all.begin(), all.end(), other) == all.end()) all.push_back(other);
+  }
+  return all;
 }
+
+}  // namespace
 
 Spoke::Spoke(FailureState& failures, const ActivityLog& activity, Connection connection, Who who,
              ChannelOptions options)
@@ -41,7 +49,7 @@ Spoke::Spoke(FailureState& failures, const ActivityLog& activity, Connection con
       activity_(activity),
       who_(std::move(who)),
       connection_(std::move(connection)),
-      endpoint_(connection_.peer()),
+      reconnector_(addresses_of_hub(connection_, who_.addresses), who_.key, who_.rank),
       heard_(clock_.now()),
       thread_([this] { listen(); }) {
   failures_.on_first_failure([this](const Failure&) { alarm_.ring(); });
@@ -73,6 +81,7 @@ void Spoke::listen() noexcept {
     if (leaving_) break;
   }
   if (over_) return;
+  tell_failure();  // one that came after the last turn had looked
   connection_.send({MessageKind::goodbye, who_.rank, {}});
   connection_.flush_within(kGoodbyeWithin);
 }
@@ -157,34 +166,19 @@ void Spoke::judge_silence() {
   const SignsOfLife hub{0, who_.hub, silent - options_.liveness.heartbeat, acknowledges};
   const auto lost = find_lost(std::span(&hub, 1), failures_.stalled(), options_.liveness);
   if (!lost.empty()) {
-    return lose_hub({.rank = 0,
-                     .text = describe(lost, options_.liveness.silence),
-                     .lost = true,
-                     .kind = kind_of(lost.front().kind)});
+    std::string text = describe(lost, options_.liveness.silence);
+    if (reconnector_.stranger()) text += "; " + describe_stranger(*reconnector_.stranger());
+    return lose_hub(
+        {.rank = 0, .text = std::move(text), .lost = true, .kind = kind_of(lost.front().kind)});
   }
-  if (!acknowledges) connect_again();
-}
-
-// In steps, because this thread has more to do than to wait for a welcome.
-void Spoke::connect_again() {
-  if (!fresh_) {
-    if (!endpoint_) return;
-    fresh_ = Connection::open({endpoint_->host}, endpoint_->port, tick());
-    clock_.look();
-    fresh_since_ = clock_.now();
-    if (fresh_) fresh_->send(hello(who_.rank, who_.token));
-    return;
-  }
-  const bool open = fresh_->fill();
-  const auto answer = fresh_->next();
-  if (answer && answer->kind == MessageKind::welcome) return use_fresh_connection();
-  if (!open || clock_.now() > fresh_since_ + kWelcomeWithin) fresh_.reset();
+  if (acknowledges) return;
+  if (auto fresh = reconnector_.step(tick())) use(*std::move(fresh));
 }
 
 // What was sent and did not arrive is sent again: a failure must not be lost with a connection.
-void Spoke::use_fresh_connection() {
-  connection_ = std::move(*fresh_);
-  fresh_.reset();
+void Spoke::use(Connection fresh) {
+  connection_ = std::move(fresh);
+  clock_.look();
   heard_ = clock_.now();
   connection_.send({MessageKind::alive, failures_.stalled() ? 1 : 0, {}});
   told_ = false;

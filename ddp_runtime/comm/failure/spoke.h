@@ -1,25 +1,25 @@
 // The end of the error channel of every rank but 0: one connection to the hub.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "ddp_runtime/comm/diagnosis/activity.h"
 #include "ddp_runtime/comm/failure/channel_end.h"
 #include "ddp_runtime/comm/failure/connection.h"
+#include "ddp_runtime/comm/failure/reconnector.h"
 
 namespace ddp::comm {
-
-// How a rank introduces itself.
-Message hello(int rank, const std::string& token);
 
 class Spoke final : public ChannelEnd {
  public:
   struct Who {
-    int rank = 0;       // this rank
-    std::string token;  // of the job, to connect again
-    std::string hub;    // who rank 0 is, in case it ends without a word
+    int rank = 0;     // this rank
+    Key key{};        // of the channel, to connect again
+    std::string hub;  // who rank 0 is, in case it ends without a word
+    // Where rank 0 listens, beside the other end of the connection.
+    std::vector<Connection::Endpoint> addresses = {};
   };
   // `activity` is this rank's, for the hub's questions; it must outlive the object. `connection`
   // has been welcomed.
@@ -36,8 +36,7 @@ class Spoke final : public ChannelEnd {
   void hear_hub();
   void act_on(const Message& message);
   void judge_silence();
-  void connect_again();
-  void use_fresh_connection();
+  void use(Connection fresh);
   void lose_hub(const Failure& failure);
 
   const ActivityLog& activity_;
@@ -45,9 +44,7 @@ class Spoke final : public ChannelEnd {
 
   // Of the thread alone:
   Connection connection_;
-  std::optional<Connection::Endpoint> endpoint_;  // of the hub
-  std::optional<Connection> fresh_;               // not yet welcomed
-  RunningClock::TimePoint fresh_since_;
+  Reconnector reconnector_;
   RunningClock::TimePoint heard_;
   bool told_ = false;  // this rank's own failure
   bool over_ = false;  // the hub is gone

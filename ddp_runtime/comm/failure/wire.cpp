@@ -28,6 +28,10 @@ std::uint32_t read_u32(const char* bytes) {
 
 }  // namespace
 
+std::string_view text_of(const Key& seal) noexcept {
+  return {reinterpret_cast<const char*>(seal.data()), seal.size()};
+}
+
 std::string encode(const Message& message) {
   const std::string_view text = beginning_of(message.text, kMaxText);
   std::string out;
@@ -39,6 +43,16 @@ std::string encode(const Message& message) {
   return out;
 }
 
+Key Seal::next(std::string_view encoded) {
+  std::string sealed;
+  sealed.reserve(2 * sizeof(std::uint32_t) + encoded.size());
+  append_u32(sealed, static_cast<std::uint32_t>(messages_ >> 32));
+  append_u32(sealed, static_cast<std::uint32_t>(messages_));
+  sealed += encoded;
+  ++messages_;
+  return hmac_sha256(key_, sealed);
+}
+
 void Decoder::append(std::span<const char> bytes) {
   buffer_.append(bytes.data(), bytes.size());
 }
@@ -47,15 +61,22 @@ std::optional<Message> Decoder::next() {
   if (buffer_.size() < kHeader) return std::nullopt;
   const auto kind = static_cast<std::uint8_t>(buffer_[0]);
   const std::size_t length = read_u32(buffer_.data() + 5);
-  if (kind < 1 || kind > 12 || length > kMaxText) {
+  if (kind < 1 || kind > 12 || length > most_text_) {
     throw RuntimeError("the error channel received bytes that are not its own");
   }
-  if (buffer_.size() < kHeader + length) return std::nullopt;
+  const std::size_t encoded = kHeader + length;
+  const std::size_t whole = encoded + (seal_ ? kKeyBytes : 0);
+  if (buffer_.size() < whole) return std::nullopt;
+  const std::string_view bytes = buffer_;
+  if (seal_ && !equal_in_constant_time(text_of(seal_->next(bytes.substr(0, encoded))),
+                                       bytes.substr(encoded, kKeyBytes))) {
+    throw RuntimeError("the error channel received a message that the other end did not send");
+  }
   Message message;
   message.kind = static_cast<MessageKind>(kind);
   message.rank = static_cast<int>(read_u32(buffer_.data() + 1));
   message.text = buffer_.substr(kHeader, length);
-  buffer_.erase(0, kHeader + length);
+  buffer_.erase(0, whole);
   return message;
 }
 

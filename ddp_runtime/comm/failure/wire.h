@@ -1,4 +1,7 @@
 // The messages of the error channel: one byte of kind, four of rank, four of length, then text.
+// Once both ends have proved themselves (greeting.h), a seal follows each message: an HMAC over the
+// message and its number, with a key of the connection and the direction. So nobody between the two
+// can say, change, repeat or leave out one.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +11,13 @@
 #include <string>
 #include <string_view>
 
+#include "ddp_runtime/comm/secret/key.h"
+
 namespace ddp::comm {
 
 enum class MessageKind : std::uint8_t {
-  hello = 1,      // text: the job's token, a space, and who speaks ("node2, process 4711")
-  welcome = 2,    // the hub's answer to the right token
+  hello = 1,      // of a rank that connects; see greeting.h
+  welcome = 2,    // the hub's answers
   failure = 3,    // rank: who failed; text: its words
   goodbye = 4,    // an orderly end; a connection that closes without it has lost its process
   timeout = 5,    // rank: who waited in vain; text: its words. The hub looks for the cause
@@ -34,16 +39,38 @@ struct Message {
 inline constexpr std::size_t kMaxText = 65536;
 
 std::string encode(const Message& message);
+// A seal as bytes, to be sent behind the message. It refers to `seal`.
+std::string_view text_of(const Key& seal) noexcept;
+
+// The seals of one direction.
+class Seal {
+ public:
+  explicit Seal(const Key& key) : key_(key) {}
+  // Of the next message, as encoded.
+  Key next(std::string_view encoded);
+
+ private:
+  Key key_;
+  std::uint64_t messages_ = 0;
+};
 
 // Puts messages together from the bytes of a stream. Throws RuntimeError on bytes that cannot come
-// from encode(), so that a stranger's connection is dropped and never buffered without bound.
+// from encode(), or whose seal is wrong, so that a stranger's connection is dropped and never
+// buffered without bound.
 class Decoder {
  public:
   void append(std::span<const char> bytes);
   std::optional<Message> next();
 
+  // Longer texts are refused, from the next message on.
+  void accept_at_most(std::size_t text) noexcept { most_text_ = text; }
+  // From the next message on.
+  void expect_seals(const Key& key) { seal_.emplace(key); }
+
  private:
   std::string buffer_;
+  std::size_t most_text_ = kMaxText;
+  std::optional<Seal> seal_;
 };
 
 }  // namespace ddp::comm

@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "ddp_runtime/comm/failure/spoke.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/p2p_group.h"
+#include "tests/unit/comm/channel_peers.h"
 
 namespace ddp::comm {
 namespace {
@@ -27,11 +30,9 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-struct Rank {
-  Group& group;
-  FailureState& failures;
-  ErrorChannel& channel;
-};
+using test::channel_key;
+using test::with_channels;
+using Rank = test::ChannelRank;
 
 // Sees that a message has come some milliseconds after it has.
 class Sluggish final : public Transport {
@@ -57,24 +58,6 @@ class Sluggish final : public Transport {
   std::unique_ptr<Transport> real_;
   int polls_ = 0;
 };
-
-void with_channels(std::vector<std::unique_ptr<Transport>> transports,
-                   const std::function<void(Rank)>& body) {
-  std::vector<std::thread> threads;
-  for (auto& transport : transports) {
-    threads.emplace_back([&] {
-      FailureState failures;
-      P2pGroup group(std::move(transport), failures);
-      ErrorChannel channel(group, failures);
-      body({group, failures, channel});
-    });
-  }
-  for (auto& thread : threads) thread.join();
-}
-
-void with_channels(int ranks, const std::function<void(Rank)>& body) {
-  with_channels(make_in_process_transports(ranks), body);
-}
 
 TEST(ErrorChannel, AFailureReachesAllRanksWithItsText) {
   for (const int culprit : {0, 2}) {
@@ -133,7 +116,7 @@ TEST(ErrorChannel, WhenAllFailAtOnceOneIsTheFirstForEverybody) {
 TEST(ErrorChannel, ARankMayFailWhileRankZeroStillOpensItsOwn) {
   auto transports = make_in_process_transports(4);
   transports[0] = std::make_unique<Sluggish>(std::move(transports[0]));
-  with_channels(std::move(transports), [&](Rank rank) {
+  with_channels(std::move(transports), {}, {}, [&](Rank rank) {
     if (rank.group.rank() == 2) rank.failures.fail({2, "no memory"});
     const auto verdict = rank.channel.verdict(5s);
     ASSERT_TRUE(verdict);
@@ -158,17 +141,15 @@ TEST(ErrorChannel, AKilledProcessIsNamed) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    auto connection = Connection::open({"127.0.0.1"}, port, 3s);
-    const bool welcome =
-        connection && connection->send({MessageKind::hello, 1, "secret nodeX, process 1"}) &&
-        connection->await(5s).has_value() && connection->send({MessageKind::alive, 0, {}});
-    [[maybe_unused]] const auto n = write(ready[1], welcome ? "y" : "n", 1);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const auto connection = test::call(port, 1, "nodeX, process 1");
+    [[maybe_unused]] const auto n = write(ready[1], connection ? "y" : "n", 1);
     pause();
     _exit(0);
   }
   FailureState failures;
   ActivityLog activity;
-  Hub hub(failures, activity, std::move(listener), "secret", 2);
+  Hub hub(failures, activity, std::move(listener), channel_key(), 2);
   char answer = 0;
   ASSERT_EQ(read(ready[0], &answer, 1), 1);
   ASSERT_EQ(answer, 'y');
@@ -190,7 +171,7 @@ TEST(ErrorChannel, TheLossOfRankZeroIsNoticedByTheOthers) {
   ASSERT_TRUE(outgoing);
   FailureState failures;
   ActivityLog activity;
-  Spoke spoke(failures, activity, std::move(*outgoing), {1, "secret", "node1, process 9"});
+  Spoke spoke(failures, activity, std::move(*outgoing), {1, channel_key(), "node1, process 9"});
   listener.socket.close();  // its backlog goes with it: the connection is reset
   const auto deadline = Clock::now() + 5s;
   while (!failures.failed() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
@@ -204,23 +185,20 @@ TEST(ErrorChannel, StrangersAreDroppedAndDisturbNobody) {
   const std::uint16_t port = listener.port;
   FailureState failures;
   ActivityLog activity;
-  Hub hub(failures, activity, std::move(listener), "secret", 2);
+  Hub hub(failures, activity, std::move(listener), channel_key(), 2);
 
-  auto wrong_token = Connection::open({"127.0.0.1"}, port, 3s);
-  ASSERT_TRUE(wrong_token);
-  wrong_token->send({MessageKind::hello, 1, "guess nodeX"});
-  EXPECT_FALSE(wrong_token->await(300ms));
+  auto wrong_key = Connection::open({"127.0.0.1"}, port, 3s);
+  ASSERT_TRUE(wrong_key);
+  EXPECT_NE(greet(*wrong_key, {channel_key("guess"), 1, "nodeX"}, test::kLong), Greeted::welcome);
   auto impatient = Connection::open({"127.0.0.1"}, port, 3s);
   impatient->send({MessageKind::failure, 1, "I am not of this job"});
-  EXPECT_FALSE(impatient->await(300ms));
+  EXPECT_FALSE(impatient->await(test::kLong));
   const std::string garbage = "GET / HTTP/1.1\r\n\r\n";
   auto web = Connection::open({"127.0.0.1"}, port, 3s);
   ASSERT_GT(::send(web->fd(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
 
-  auto friendly = Connection::open({"127.0.0.1"}, port, 3s);
-  friendly->send({MessageKind::hello, 1, "secret nodeX"});
-  EXPECT_TRUE(friendly->await(5s));
-  friendly->send({MessageKind::alive, 0, {}});
+  auto friendly = test::call(port, 1, "nodeX");
+  ASSERT_TRUE(friendly);
   EXPECT_FALSE(failures.failed());
   friendly->send({MessageKind::goodbye, 1, {}});
   EXPECT_TRUE(hub.others_gone(5s));

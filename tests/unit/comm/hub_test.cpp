@@ -4,13 +4,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -22,77 +22,22 @@
 #include "ddp_runtime/comm/descriptor_limit.h"
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/failure/spoke.h"
+#include "tests/unit/comm/channel_peers.h"
 
 namespace ddp::comm {
 namespace {
 
 using namespace std::chrono_literals;
+using test::cut;
+using test::eventually;
+using test::Leader;
+using test::ListeningLeader;
+using test::next_of;
+using test::quick;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-ChannelOptions quick() {
-  ChannelOptions options;
-  options.liveness = {.heartbeat = 20ms, .silence = 200ms, .reconnect = 60ms, .exit = 1h};
-  return options;
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + 30s;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(1ms);
-  }
-  return true;
-}
-
-// What a cut link does to one connection: its kernel sees nothing any more of what the other sends,
-// so that it acknowledges nothing either.
-void cut(int fd) {
-  sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
-  const sock_fprog filter{1, &nothing};
-  ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter), 0);
-}
-
-// Rank 0, with a port that others may come to.
-struct Leader {
-  explicit Leader(int ranks, ChannelOptions options = quick())
-      : listener(listen_anywhere()),
-        port(listener.port),
-        hub(std::make_unique<Hub>(failures, activity, std::move(listener), "secret", ranks,
-                                  std::move(options))) {}
-  ~Leader() {
-    // The destructor of a hub in a healthy world waits for goodbyes that the test has not said.
-    failures.fail({.rank = 0, .text = "the test is over"});
-  }
-
-  Connection knock() const { return *Connection::open({"127.0.0.1"}, port, 10s); }
-  Connection join(int rank, const std::string& node = "nodeX") const {
-    Connection connection = knock();
-    connection.send(
-        {MessageKind::hello, rank, "secret " + node + ", process " + std::to_string(rank)});
-    EXPECT_TRUE(connection.await(30s)) << "rank " << rank;
-    connection.send({MessageKind::alive, 0, {}});
-    return connection;
-  }
-
-  FailureState failures;
-  ActivityLog activity;
-  Listener listener;
-  std::uint16_t port;
-  std::unique_ptr<Hub> hub;
-};
-
-// The next message that is not a heartbeat or a question.
-std::optional<Message> next_of(Connection& connection) {
-  while (auto message = connection.await(30s)) {
-    if (message->kind != MessageKind::alive && message->kind != MessageKind::question) {
-      return message;
-    }
-  }
-  return std::nullopt;
-}
 
 TEST(Hub, AStoppedRankIsNamedAndNobodyWaitsForItsGoodbye) {
   auto options = quick();
@@ -176,13 +121,8 @@ TEST(Hub, ARankMayConnectAgainWithTheTokenAndIsToldWhatItMissed) {
   // The port is closed while all ranks are well, and open again when one of them is silent.
   std::optional<Connection> again;
   ASSERT_TRUE(eventually([&] {
-    auto connection = Connection::open({"127.0.0.1"}, leader.port, 1s);
-    if (!connection) return false;
-    connection->send({MessageKind::hello, 1, "secret node1, process 1"});
-    if (!connection->await(1s)) return false;
-    connection->send({MessageKind::alive, 0, {}});
-    again = std::move(*connection);
-    return true;
+    again = test::call(leader.port, 1, "node1, process 1");
+    return again.has_value();
   }));
   first.close();
   other.send({MessageKind::failure, 2, "the disk is full"});
@@ -195,17 +135,11 @@ TEST(Hub, ARankMayConnectAgainWithTheTokenAndIsToldWhatItMissed) {
 TEST(Hub, OnlyTheProcessItselfMayConnectAgain) {
   Leader leader(3);
   Connection one = leader.join(1, "node1");
-  Connection twin = leader.knock();
-  twin.send({MessageKind::hello, 1, "secret node2, process 77"});
   // It may be welcomed before the hub has heard the first one again, but it is not taken in.
-  if (twin.await(30s)) {
-    twin.send({MessageKind::alive, 0, {}});
-    EXPECT_FALSE(twin.await(30s));
-  }
+  auto twin = test::call(leader.port, 1, "node2, process 77");
+  EXPECT_FALSE(twin && twin->await(30s));
   for (const int rank : {0, -1, 3, 1000000}) {
-    Connection impossible = leader.knock();
-    impossible.send({MessageKind::hello, rank, "secret node2, process 77"});
-    EXPECT_FALSE(impossible.await(30s)) << rank;
+    EXPECT_FALSE(test::call(leader.port, rank, "node2, process 77")) << rank;
   }
   EXPECT_FALSE(leader.failures.failed());
 }
@@ -252,19 +186,6 @@ TEST(Hub, AProcessThatDoesNotEndAfterAFailureIsEnded) {
   EXPECT_TRUE(eventually([&] { return ended.load(); }));
 }
 
-// The other end of a spoke, played by the test.
-struct ListeningLeader {
-  Connection accept() const {
-    int fd = -1;
-    eventually([&] {
-      fd = ::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      return fd >= 0;
-    });
-    return Connection(FileDescriptor(fd));
-  }
-  Listener listener = listen_anywhere();
-};
-
 TEST(Spoke, ConnectsAgainWhenItsConnectionIsSilentAndTellsItsFailureThen) {
   ListeningLeader leader;
   auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
@@ -275,20 +196,103 @@ TEST(Spoke, ConnectsAgainWhenItsConnectionIsSilentAndTellsItsFailureThen) {
   ActivityLog activity;
   auto options = quick();
   options.liveness.silence = 1h;
-  Spoke spoke(failures, activity, std::move(*outgoing), {1, "secret", "node1, process 9"}, options);
+  Spoke spoke(failures, activity, std::move(*outgoing),
+              {1, test::channel_key(), "node1, process 9"}, options);
   failures.fail({.rank = 1, .text = "the disk is full"});  // told in vain
 
   Connection fresh = leader.accept();
-  const auto hello = next_of(fresh);
-  ASSERT_TRUE(hello);
-  EXPECT_EQ(hello->kind, MessageKind::hello);
-  EXPECT_EQ(hello->rank, 1);
-  EXPECT_THAT(hello->text, StartsWith("secret "));
-  fresh.send({MessageKind::welcome, 0, {}});
+  HubGreeting greeting;
+  ASSERT_TRUE(test::welcome(fresh, greeting));
+  EXPECT_EQ(greeting.rank(), 1);
   const auto told = next_of(fresh);
   ASSERT_TRUE(told);
   EXPECT_EQ(told->kind, MessageKind::failure);
   EXPECT_EQ(told->text, "the disk is full");
+}
+
+// Rank 0's old address does not answer any more, as when the network it belongs to is down.
+TEST(Spoke, FindsRankZeroAgainByAnotherOfItsAddresses) {
+  Listener elsewhere = listen_anywhere();
+  FailureState failures;
+  ActivityLog activity;
+  auto options = quick();
+  options.liveness.silence = 1h;
+  ListeningLeader leader;
+  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+  ASSERT_TRUE(outgoing);
+  Connection old = leader.accept();
+  cut(old.fd());
+  leader.listener.socket.close();
+  Spoke spoke(failures, activity, std::move(*outgoing),
+              {1, test::channel_key(), "node1, process 9", {{"127.0.0.1", elsewhere.port}}},
+              options);
+  leader.listener = std::move(elsewhere);
+  Connection fresh = leader.accept();
+  HubGreeting greeting;
+  ASSERT_TRUE(test::welcome(fresh, greeting));
+  EXPECT_TRUE(fresh.await(30s)) << "a heartbeat";
+  EXPECT_FALSE(failures.failed());
+}
+
+TEST(Spoke, SaysWhoHasTakenThePortOfASilentRankZero) {
+  ListeningLeader leader;
+  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+  ASSERT_TRUE(outgoing);
+  Connection old = leader.accept();
+  cut(old.fd());
+  FailureState failures;
+  ActivityLog activity;
+  auto options = quick();
+  options.liveness.silence = 2s;
+  Spoke spoke(failures, activity, std::move(*outgoing),
+              {1, test::channel_key(), "node1, process 9"}, options);
+  Connection fresh = leader.accept();
+  fresh.await(30s);
+  const std::string page = "HTTP/1.1 400 Bad Request\r\n\r\n";
+  ASSERT_GT(::send(fresh.fd(), page.data(), page.size(), MSG_NOSIGNAL), 0);
+  failures.begin_stall();
+  ASSERT_TRUE(eventually([&] { return failures.failed(); }));
+  EXPECT_EQ(failures.failure()->rank, 0);
+  EXPECT_THAT(failures.failure()->text, AllOf(HasSubstr("node1, process 9) has been silent"),
+                                              HasSubstr("; what answers at 127.0.0.1, port "),
+                                              HasSubstr(" is not rank 0 of this job")));
+}
+
+// A goodbye in place of the failure would leave the others waiting for a rank that is gone. Again
+// and again, for the moment between the thread's last look and its end.
+TEST(Spoke, ARankThatFailsAndLeavesAtOnceSaysWhy) {
+  ListeningLeader leader;
+  for (int i = 0; i < 300; ++i) {
+    auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+    ASSERT_TRUE(outgoing);
+    Connection connection = leader.accept();
+    {
+      FailureState failures;
+      ActivityLog activity;
+      Spoke spoke(failures, activity, std::move(*outgoing),
+                  {1, test::channel_key(), "node1, process 9"});
+      std::this_thread::sleep_for(std::chrono::microseconds(i));
+      failures.fail({.rank = 1, .text = "the disk is full"});
+    }
+    const auto told = next_of(connection);
+    ASSERT_TRUE(told);
+    ASSERT_EQ(told->kind, MessageKind::failure) << "round " << i;
+  }
+}
+
+// Likewise for rank 0, whose end without a word would be told instead.
+TEST(Hub, ALeaderThatFailsAndLeavesAtOnceSaysWhy) {
+  for (int i = 0; i < 100; ++i) {
+    std::optional<Connection> one;
+    {
+      Leader leader(2);
+      one = leader.join(1);
+      ASSERT_TRUE(one->await(30s)) << "a heartbeat: it has been taken in";
+    }
+    const auto told = next_of(*one);
+    ASSERT_TRUE(told) << "round " << i;
+    ASSERT_EQ(told->text, "the test is over");
+  }
 }
 
 TEST(Spoke, NamesRankZeroWhenItIsSilentAndTheDataPathStalls) {
@@ -298,7 +302,8 @@ TEST(Spoke, NamesRankZeroWhenItIsSilentAndTheDataPathStalls) {
   Connection mute = leader.accept();
   FailureState failures;
   ActivityLog activity;
-  Spoke spoke(failures, activity, std::move(*outgoing), {1, "secret", "node1, process 9"}, quick());
+  Spoke spoke(failures, activity, std::move(*outgoing),
+              {1, test::channel_key(), "node1, process 9"}, quick());
   std::this_thread::sleep_for(600ms);
   EXPECT_FALSE(failures.failed()) << "nobody waits";
   failures.begin_stall();
@@ -323,24 +328,32 @@ double processor_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-// All other ranks of a large job, as a process of their own: connect at once, wait for the welcome,
-// then for a failure. Returns how many heard of it.
+// All other ranks of a large job, as a process of their own: all say hello at once, are welcomed,
+// then wait for a failure. Returns how many heard of it.
 int play_ranks(int ranks, std::uint16_t port) {
-  std::vector<Connection> connections;
+  struct Player {
+    Connection connection;
+    RankGreeting greeting;
+  };
+  std::vector<Player> players;
   for (int rank = 1; rank < ranks; ++rank) {
     auto connection = Connection::open({"127.0.0.1"}, port, 60s);
     if (!connection) return 0;
-    connection->send({MessageKind::hello, rank, "secret node" + std::to_string(rank / 8)});
-    connections.push_back(std::move(*connection));
+    players.push_back(
+        {*std::move(connection), {test::channel_key(), rank, "node" + std::to_string(rank / 8)}});
+    players.back().greeting.begin(players.back().connection);
   }
-  for (auto& connection : connections) {
-    if (!connection.await(60s)) return 0;
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  for (auto& [connection, greeting] : players) {
+    while (greeting.advance(connection) != RankGreeting::State::welcome) {
+      if (!connection.fill_before(deadline)) return 0;
+    }
     connection.send({MessageKind::alive, 0, {}});
   }
-  connections.back().send({MessageKind::failure, ranks - 1, "the disk is full"});
+  players.back().connection.send({MessageKind::failure, ranks - 1, "the disk is full"});
   int told = 0;
-  for (auto& connection : connections) {
-    const auto message = next_of(connection);
+  for (auto& player : players) {
+    const auto message = next_of(player.connection);
     told += message && message->kind == MessageKind::failure ? 1 : 0;
   }
   return told;
@@ -358,18 +371,20 @@ TEST(Hub, WelcomesManyRanksAndTellsThemAll) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     listener.socket.close();
     const int told = play_ranks(ranks, port);
     [[maybe_unused]] const auto n = write(answer[1], &told, sizeof told);
     _exit(0);
   }
+  close(answer[1]);  // so that the end of the child is the end of its answer
   FailureState failures;
   ActivityLog activity;
   auto options = ChannelOptions{};
   options.liveness = scaled({}, ranks);
   const double before = processor_seconds();
   const auto start = std::chrono::steady_clock::now();
-  Hub hub(failures, activity, std::move(listener), "secret", ranks, options);
+  Hub hub(failures, activity, std::move(listener), test::channel_key(), ranks, options);
   int told = 0;
   ASSERT_EQ(read(answer[0], &told, sizeof told), static_cast<ssize_t>(sizeof told));
   waitpid(child, nullptr, 0);
@@ -383,7 +398,6 @@ TEST(Hub, WelcomesManyRanksAndTellsThemAll) {
         ranks, wall.count(), processor_seconds() - before);
   }
   close(answer[0]);
-  close(answer[1]);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include "ddp_runtime/comm/failure/error_channel.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
-#include "ddp_runtime/comm/p2p_group.h"
+#include "tests/unit/comm/channel_peers.h"
 
 namespace ddp::comm {
 namespace {
@@ -273,26 +273,10 @@ TEST(Activity, NonsenseIsRefused) {
   }
 }
 
-// Over TCP, each rank a thread with everything of its own.
-struct WatchedRank {
-  Group& group;
-  FailureState& failures;
-  ErrorChannel& channel;
-};
-
+// Over TCP.
 void with_channels(int ranks, const GroupOptions& options, const std::string& dump,
-                   const std::function<void(WatchedRank)>& body) {
-  auto transports = make_in_process_transports(ranks);
-  std::vector<std::thread> threads;
-  for (auto& transport : transports) {
-    threads.emplace_back([&] {
-      FailureState failures;
-      P2pGroup group(std::move(transport), failures, options);
-      ErrorChannel channel(group, failures, {.dump = dump});
-      body({group, failures, channel});
-    });
-  }
-  for (auto& thread : threads) thread.join();
+                   const std::function<void(test::ChannelRank)>& body) {
+  test::with_channels(make_in_process_transports(ranks), options, {.dump = dump}, body);
 }
 
 GroupOptions patience(std::chrono::milliseconds timeout, std::chrono::milliseconds suspicious) {
@@ -305,7 +289,7 @@ GroupOptions patience(std::chrono::milliseconds timeout, std::chrono::millisecon
 TEST(ErrorChannel, AfterATimeOutTheRankThatDidNotComeIsNamedEverywhere) {
   const auto dump = std::filesystem::path(testing::TempDir()) / "inquest-dump.json";
   std::filesystem::remove(dump);
-  with_channels(4, patience(300ms, 10s), dump, [](WatchedRank rank) {
+  with_channels(4, patience(300ms, 10s), dump, [](test::ChannelRank rank) {
     rank.group.barrier("start").wait();
     rank.group.activity().set_phase("step 5: forward");
     if (rank.group.rank() != 2) {
@@ -331,7 +315,7 @@ TEST(ErrorChannel, AfterATimeOutTheRankThatDidNotComeIsNamedEverywhere) {
 }
 
 TEST(ErrorChannel, ADisagreementIsFoundLongBeforeTheTimeOut) {
-  with_channels(3, patience(1h, 50ms), {}, [](WatchedRank rank) {
+  with_channels(3, patience(1h, 50ms), {}, [](test::ChannelRank rank) {
     float value = 1;
     auto work = rank.group.rank() == 1 ? rank.group.barrier("lost count")
                                        : rank.group.all_reduce(buffer_of(value), ReduceOp::sum);
@@ -344,7 +328,7 @@ TEST(ErrorChannel, ADisagreementIsFoundLongBeforeTheTimeOut) {
 }
 
 TEST(ErrorChannel, CallsThatNeverMeetAreFoundBySuspicion) {
-  with_channels(2, patience(1h, 50ms), {}, [](WatchedRank rank) {
+  with_channels(2, patience(1h, 50ms), {}, [](test::ChannelRank rank) {
     // Both wait for the other's message.
     float value = 1;
     auto work = rank.group.broadcast(buffer_of(value), rank.group.rank() == 0 ? 1 : 0);
@@ -357,7 +341,7 @@ TEST(ErrorChannel, CallsThatNeverMeetAreFoundBySuspicion) {
 }
 
 TEST(ErrorChannel, ALongWaitIsNoFailure) {
-  with_channels(3, patience(1h, 20ms), {}, [](WatchedRank rank) {
+  with_channels(3, patience(1h, 20ms), {}, [](test::ChannelRank rank) {
     if (rank.group.rank() == 1) std::this_thread::sleep_for(300ms);
     rank.group.barrier().wait();
     EXPECT_FALSE(rank.failures.failed());
@@ -366,14 +350,13 @@ TEST(ErrorChannel, ALongWaitIsNoFailure) {
 
 TEST(ErrorChannel, ARankThatDoesNotAnswerIsNamed) {
   Listener listener = listen_anywhere();
-  auto mute = Connection::open({"127.0.0.1"}, listener.port, 3s);
-  ASSERT_TRUE(mute);
+  const std::uint16_t port = listener.port;
   FailureState failures;
   ActivityLog activity;
-  Hub hub(failures, activity, std::move(listener), "secret", 2, {.liveness = {.heartbeat = 20ms}});
-  mute->send({MessageKind::hello, 1, "secret nodeX, process 7"});
-  ASSERT_TRUE(mute->await(5s));
-  mute->send({MessageKind::alive, 0, {}});
+  Hub hub(failures, activity, std::move(listener), test::channel_key(), 2,
+          {.liveness = {.heartbeat = 20ms}});
+  auto mute = test::call(port, 1, "nodeX, process 7");
+  ASSERT_TRUE(mute);
   ASSERT_TRUE(mute->await(30s)) << "a heartbeat: it has been taken in";
   failures.fail(kComplaint);
   const auto verdict = hub.verdict(10s);

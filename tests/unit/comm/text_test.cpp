@@ -29,13 +29,9 @@ TEST(Text, JsonHoldsWhatIsNoUtf8) {
   EXPECT_EQ(back.at("file"), "/tmp/text\ufffd\ufffd.txt");
 }
 
-TEST(Token, OnlyTheWholeSecretIsTheSecret) {
+TEST(Token, NoTwoAreTheSame) {
   const auto token = random_token();
-  EXPECT_TRUE(same_secret(token, token));
-  EXPECT_FALSE(same_secret(token.substr(1), token));
-  EXPECT_FALSE(same_secret(token + "0", token));
-  EXPECT_FALSE(same_secret("", token));
-  EXPECT_FALSE(same_secret(random_token(), token));
+  EXPECT_NE(random_token(), token);
 }
 
 }  // namespace

@@ -1,0 +1,72 @@
+#include "ddp_runtime/comm/failure/hub_search.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <thread>
+#include <utility>
+
+#include "ddp_runtime/comm/running_clock.h"
+
+namespace ddp::comm {
+namespace {
+
+// Whether it is the hub that answers there.
+bool try_address(const Connection::Endpoint& at, const Searcher& rank,
+                 std::chrono::milliseconds patience, Reached& reached) {
+  auto connection = Connection::open({at.host}, at.port, std::chrono::seconds(3));
+  if (!connection) return false;
+  switch (greet(*connection, {rank.key, rank.rank, rank.who}, patience)) {
+    case Greeted::stranger:
+      reached.stranger = at;
+      return false;
+    case Greeted::silent:
+      reached.silent = at;
+      return false;
+    case Greeted::welcome:
+      break;
+  }
+  connection->send({MessageKind::alive, 0, {}});
+  reached.connection = std::move(connection);
+  return true;
+}
+
+}  // namespace
+
+Reached reach_hub(const HubAddress& hub, const Searcher& rank, const SearchLimits& limits,
+                  const FailureState& failures) {
+  RunningClock clock(std::chrono::seconds(30));
+  const auto deadline = clock.now() + limits.in_all;
+  Reached reached;
+  while (true) {
+    for (const auto& host : hub.hosts) {
+      if (try_address({host, hub.port}, rank, limits.each, reached)) return reached;
+    }
+    if (clock.look() > deadline || failures.failed()) return reached;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
+std::string why_unreachable(const HubAddress& hub, const Reached& reached) {
+  const auto rank_0 = fmt::format("this rank cannot open a TCP connection to rank 0 ({}, port {})",
+                                  hub.who, hub.port);
+  if (reached.stranger) return fmt::format("{}: {}", rank_0, describe_stranger(*reached.stranger));
+  if (reached.silent) {
+    return fmt::format(
+        "{}: at {} a connection is accepted, but nobody answers; another program has that port, or "
+        "rank 0's machine is overloaded",
+        rank_0, reached.silent->host);
+  }
+  return fmt::format(
+      "{} by any of: {}; a firewall between the nodes, or MASTER_ADDR names the wrong interface",
+      rank_0, fmt::join(hub.hosts, ", "));
+}
+
+std::string describe_stranger(const Connection::Endpoint& at) {
+  return fmt::format(
+      "what answers at {}, port {}, is not rank 0 of this job, since it does not know the job's "
+      "key: another program has that port, or the address is another machine's here",
+      at.host, at.port);
+}
+
+}  // namespace ddp::comm

@@ -1,0 +1,53 @@
+// How a rank finds rank 0 when the job starts, among addresses of which some may be other
+// machines'.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/failure/connection.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/failure/greeting.h"
+#include "ddp_runtime/comm/secret/key.h"
+
+namespace ddp::comm {
+
+// Where rank 0 may be reached, and who it is.
+struct HubAddress {
+  std::vector<std::string> hosts;
+  std::uint16_t port = 0;
+  std::string who;
+};
+
+struct SearchLimits {
+  std::chrono::milliseconds each;  // for the greeting at one address
+  std::chrono::milliseconds in_all;
+};
+
+// The rank that searches.
+struct Searcher {
+  Key key{};
+  int rank = 0;
+  std::string who;
+};
+
+// What came of it.
+struct Reached {
+  std::optional<Connection> connection;          // rank 0 has welcomed this rank on it
+  std::optional<Connection::Endpoint> stranger;  // somebody else answered here
+  std::optional<Connection::Endpoint> silent;    // a connection was accepted, and nobody answered
+};
+
+// Tries one address after the other, again and again until the time is over or a rank has failed.
+Reached reach_hub(const HubAddress& hub, const Searcher& rank, const SearchLimits& limits,
+                  const FailureState& failures);
+
+// One sentence on why there is no connection.
+std::string why_unreachable(const HubAddress& hub, const Reached& reached);
+// "what answers at 10.0.0.1, port 4711, is not rank 0 of this job: ..."
+std::string describe_stranger(const Connection::Endpoint& at);
+
+}  // namespace ddp::comm

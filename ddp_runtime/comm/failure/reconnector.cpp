@@ -1,0 +1,49 @@
+#include "ddp_runtime/comm/failure/reconnector.h"
+
+#include <utility>
+
+#include "ddp_runtime/comm/failure/channel_end.h"
+
+namespace ddp::comm {
+namespace {
+
+// An address that nobody answers at must leave time for the others.
+constexpr auto kWelcomeWithin = std::chrono::seconds(3);
+
+}  // namespace
+
+Reconnector::Reconnector(std::vector<Connection::Endpoint> addresses, const Key& key, int rank)
+    : addresses_(std::move(addresses)), key_(key), rank_(rank) {}
+
+std::optional<Connection> Reconnector::step(std::chrono::milliseconds patience) {
+  if (addresses_.empty()) return std::nullopt;
+  if (!attempt_) {
+    begin(patience);
+    return std::nullopt;
+  }
+  const bool open = attempt_->connection.fill();
+  const auto state = attempt_->greeting.advance(attempt_->connection);
+  if (open && state == RankGreeting::State::welcome) {
+    stranger_.reset();
+    return std::move(std::exchange(attempt_, std::nullopt)->connection);
+  }
+  if (state == RankGreeting::State::stranger) stranger_ = attempt_->address;
+  if (!open || state == RankGreeting::State::stranger ||
+      std::chrono::steady_clock::now() > attempt_->until) {
+    attempt_.reset();
+  }
+  return std::nullopt;
+}
+
+void Reconnector::begin(std::chrono::milliseconds patience) {
+  const auto& address = addresses_[next_];
+  next_ = (next_ + 1) % addresses_.size();
+  auto connection = Connection::open({address.host}, address.port, patience);
+  if (!connection) return;
+  RankGreeting greeting(key_, rank_, who_am_i());
+  greeting.begin(*connection);
+  attempt_.emplace(Attempt{*std::move(connection), address, std::move(greeting),
+                           std::chrono::steady_clock::now() + kWelcomeWithin});
+}
+
+}  // namespace ddp::comm

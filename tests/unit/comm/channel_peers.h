@@ -1,0 +1,160 @@
+// Ends of an error channel for tests: real ones over TCP on this machine, and ones that the test
+// plays itself. Limits are short where something must happen; nothing must happen within a time.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ddp_runtime/comm/failure/connection.h"
+#include "ddp_runtime/comm/failure/error_channel.h"
+#include "ddp_runtime/comm/failure/greeting.h"
+#include "ddp_runtime/comm/failure/hub.h"
+#include "ddp_runtime/comm/in_process/in_process_transport.h"
+#include "ddp_runtime/comm/p2p_group.h"
+
+namespace ddp::comm::test {
+
+// More than anything takes that happens at all.
+inline constexpr std::chrono::seconds kLong{30};
+
+inline Key channel_key(const std::string& secret = "secret") {
+  return hmac_sha256(std::as_bytes(std::span(secret)), "error channel");
+}
+
+inline ChannelOptions quick() {
+  using namespace std::chrono_literals;
+  ChannelOptions options;
+  options.liveness = {.heartbeat = 20ms, .silence = 200ms, .reconnect = 60ms, .exit = 1h};
+  return options;
+}
+
+inline bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kLong;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+// What a cut link does to one connection: its kernel sees nothing any more of what the other sends,
+// so that it acknowledges nothing either.
+inline void cut(int fd) {
+  sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
+  const sock_fprog filter{1, &nothing};
+  ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter), 0);
+}
+
+inline std::string process_on(const std::string& node, int rank) {
+  return node + ", process " + std::to_string(rank);
+}
+
+// A connection of this rank that the hub has welcomed; nullopt if it has not.
+inline std::optional<Connection> call(std::uint16_t port, int rank, const std::string& who) {
+  auto connection = Connection::open({"127.0.0.1"}, port, kLong);
+  if (!connection || greet(*connection, {channel_key(), rank, who}, kLong) != Greeted::welcome) {
+    return std::nullopt;
+  }
+  connection->send({MessageKind::alive, 0, {}});
+  return connection;
+}
+
+// Rank 0, with a port that others may come to.
+struct Leader {
+  explicit Leader(int ranks, ChannelOptions options = quick())
+      : listener(listen_anywhere()),
+        port(listener.port),
+        hub(std::make_unique<Hub>(failures, activity, std::move(listener), channel_key(), ranks,
+                                  std::move(options))) {}
+  ~Leader() {
+    // The destructor of a hub in a healthy world waits for goodbyes that the test has not said.
+    failures.fail({.rank = 0, .text = "the test is over"});
+  }
+
+  Connection knock() const { return *Connection::open({"127.0.0.1"}, port, kLong); }
+  Connection join(int rank, const std::string& node = "nodeX") const {
+    auto connection = call(port, rank, process_on(node, rank));
+    EXPECT_TRUE(connection) << "rank " << rank;
+    return connection ? *std::move(connection) : Connection();
+  }
+
+  FailureState failures;
+  ActivityLog activity;
+  Listener listener;
+  std::uint16_t port;
+  std::unique_ptr<Hub> hub;
+};
+
+// The next message that is not a heartbeat or a question.
+inline std::optional<Message> next_of(Connection& connection) {
+  while (auto message = connection.await(kLong)) {
+    if (message->kind != MessageKind::alive && message->kind != MessageKind::question) {
+      return message;
+    }
+  }
+  return std::nullopt;
+}
+
+// The other end of a spoke, played by the test.
+struct ListeningLeader {
+  Connection accept() const {
+    int fd = -1;
+    eventually([&] {
+      fd = ::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      return fd >= 0;
+    });
+    return Connection(FileDescriptor(fd));
+  }
+  Listener listener = listen_anywhere();
+};
+
+// Rank 0's side of a greeting for a test that may wait. False: whoever called is no rank.
+inline bool welcome(Connection& connection, HubGreeting& greeting, const Key& key = channel_key()) {
+  const auto hello = connection.await(kLong);
+  const auto challenge = hello ? greeting.challenge(*hello, key) : std::nullopt;
+  if (!challenge || !connection.send(*challenge)) return false;
+  const auto proof = connection.await(kLong);
+  if (!proof || !greeting.accepts(*proof, key)) return false;
+  const SessionKeys keys = greeting.session(key);
+  connection.seal(keys.of_hub, keys.of_rank);
+  return connection.send({MessageKind::welcome, 0, {}});
+}
+
+// A rank with a channel of its own.
+struct ChannelRank {
+  Group& group;
+  FailureState& failures;
+  ErrorChannel& channel;
+};
+
+// Each rank is a thread with everything of its own, as in a real job.
+inline void with_channels(std::vector<std::unique_ptr<Transport>> transports,
+                          const GroupOptions& group_options, const ChannelOptions& options,
+                          const std::function<void(ChannelRank)>& body) {
+  std::vector<std::thread> threads;
+  for (auto& transport : transports) {
+    threads.emplace_back([&] {
+      FailureState failures;
+      P2pGroup group(std::move(transport), failures, group_options);
+      ErrorChannel channel(group, failures, options);
+      body({group, failures, channel});
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+inline void with_channels(int ranks, const std::function<void(ChannelRank)>& body) {
+  with_channels(make_in_process_transports(ranks), {}, {}, body);
+}
+
+}  // namespace ddp::comm::test
