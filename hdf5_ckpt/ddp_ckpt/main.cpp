@@ -22,23 +22,23 @@ constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
 constexpr const char* kDescription =
-    "Looks into checkpoints of slurm-ddp.\n\n"
-    "A checkpoint is a folder step-00012345 with a manifest.json, which says what it holds and\n"
-    "carries the checksums of all of it, and HDF5 files, which h5py reads as named arrays. It\n"
-    "exists whole or not at all; what is damaged later is found by its checksums.";
+    "Lists, verifies, compares and converts checkpoints of slurm-ddp.\n\n"
+    "A checkpoint is a directory step-00012345 with HDF5 files, which h5py reads as named arrays,\n"
+    "and a manifest.json with the checksums of all of them. It exists completely or not at all;\n"
+    "later damage is found by the checksums.";
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  ddp-ckpt ls ckpt/                        what is there\n"
-    "  ddp-ckpt verify ckpt/                    is all of it still readable?\n"
-    "  ddp-ckpt show ckpt/step-00001000         names, shapes and state of one\n"
-    "  ddp-ckpt show ckpt/                      the same of the newest\n"
-    "  ddp-ckpt diff ckpt/step-00001000 other/  do two runs agree to the bit?\n"
-    "  ddp-ckpt view ckpt/step-00001000         one file for h5py, in spite of parts\n"
+    "  ddp-ckpt ls ckpt/                        list the checkpoints\n"
+    "  ddp-ckpt verify ckpt/                    read and check every byte\n"
+    "  ddp-ckpt show ckpt/step-00001000         names, shapes and state of a checkpoint\n"
+    "  ddp-ckpt show ckpt/                      those of the newest one\n"
+    "  ddp-ckpt diff ckpt/step-00001000 other/  are two runs bitwise the same?\n"
+    "  ddp-ckpt view ckpt/step-00001000         one file for h5py, although stored in parts\n"
     "  ddp-ckpt convert ckpt/ m.safetensors --prefix model/   weights for other programs\n"
-    "  ddp-ckpt rollback ckpt/step-00001000     resume from there, later ones set aside\n"
-    "  ddp-ckpt clean ckpt/ --older-than 1d     remove what interrupted saves have left\n\n"
-    "Exit status: 0 all is well, 1 something is damaged, different or missing, 2 wrong usage.";
+    "  ddp-ckpt rollback ckpt/step-00001000     resume from here; set later ones aside\n"
+    "  ddp-ckpt clean ckpt/ --older-than 1d     remove leftovers of interrupted saves\n\n"
+    "Exit status: 0 fine, 1 something is damaged, different or missing, 2 usage error.";
 
 // What the command line asks of one command. Each has its own: a file for --config sets options of
 // all commands, whichever is run.
@@ -67,7 +67,7 @@ void add_json(CLI::App& command, Request& request) {
 }
 
 void add_threads(CLI::App& command, Request& request) {
-  command.add_option("--threads", request.output.threads, "Threads that read")
+  command.add_option("--threads", request.output.threads, "Number of reading threads")
       ->check(CLI::Range(1U, 64U))
       ->capture_default_str();
 }
@@ -79,7 +79,7 @@ void add_ls(CLI::App& app, Work& work) {
   add_json(ls, *request);
   ls.add_option("ROOT", request->path, "Checkpoint directory")->required();
   ls.add_flag("--verify", request->verify,
-              "Read every byte of each before saying that it is whole");
+              "Read every byte of each checkpoint before calling it complete");
   add_threads(ls, *request);
 }
 
@@ -95,7 +95,7 @@ void add_show(CLI::App& app, Work& work) {
 void add_verify(CLI::App& app, Work& work) {
   const auto request = std::make_shared<Request>();
   CLI::App& verify =
-      add_command(app, work, "verify", "Read every byte, name what is damaged", request,
+      add_command(app, work, "verify", "Read every byte and report what is damaged", request,
                   [](Request& r) { return tool::run_verify(r.path, r.output); });
   add_json(verify, *request);
   verify.add_option("PATH", request->path, "Checkpoint, or a directory for all of them")
@@ -105,10 +105,9 @@ void add_verify(CLI::App& app, Work& work) {
 
 void add_view(CLI::App& app, Work& work) {
   const auto request = std::make_shared<Request>();
-  CLI::App& view =
-      add_command(app, work, "view",
-                  "Make view.h5, through which h5py sees arrays whole that are stored in parts",
-                  request, [](Request& r) { return tool::run_view(r.path); });
+  CLI::App& view = add_command(
+      app, work, "view", "Write view.h5, which shows arrays stored in parts as whole ones to h5py",
+      request, [](Request& r) { return tool::run_view(r.path); });
   view.add_option("PATH", request->path, "Checkpoint, or a directory for its newest one")
       ->required();
 }
@@ -116,14 +115,15 @@ void add_view(CLI::App& app, Work& work) {
 void add_convert(CLI::App& app, Work& work) {
   const auto request = std::make_shared<Request>();
   CLI::App& convert = add_command(
-      app, work, "convert", "To and from .safetensors and .pt (torch.save) files, and from HDF5",
-      request, [](Request& r) { return tool::run_convert(r.path, r.other, r.prefix, r.output); });
+      app, work, "convert",
+      "Convert to and from .safetensors and .pt (torch.save) files, and from HDF5", request,
+      [](Request& r) { return tool::run_convert(r.path, r.other, r.prefix, r.output); });
   convert.add_option("FROM", request->path, "Checkpoint (or directory, for its newest), or a file")
       ->required();
-  convert.add_option("TO", request->other, "File, or checkpoint directory, that is made")
-      ->required();
+  convert.add_option("TO", request->other, "File or checkpoint directory to write")->required();
   convert.add_option("--prefix", request->prefix,
-                     "Only arrays whose names start so, without it; or what to put before names");
+                     "From a checkpoint: convert only arrays with this prefix, and remove it; to a "
+                     "checkpoint: add it");
   add_threads(convert, *request);
 }
 
@@ -134,7 +134,9 @@ void add_diff(CLI::App& app, Work& work) {
                   [](Request& r) { return tool::run_diff(r.path, r.other, r.output); });
   add_json(diff, *request);
   diff.add_option("A", request->path, "Checkpoint, or a directory for its newest one")->required();
-  diff.add_option("B", request->other, "The same")->required();
+  diff.add_option("B", request->other,
+                  "The checkpoint to compare with, or a directory for its newest one")
+      ->required();
   add_threads(diff, *request);
 }
 
@@ -155,20 +157,21 @@ std::chrono::seconds duration_of(const std::string& text) {
 void add_clean(CLI::App& app, Work& work) {
   const auto request = std::make_shared<Request>();
   CLI::App& clean =
-      add_command(app, work, "clean", "Remove what interrupted saves have left", request,
+      add_command(app, work, "clean", "Remove leftovers of interrupted saves", request,
                   [](Request& r) { return tool::run_clean(r.path, r.cleaning); });
   clean.add_option("ROOT", request->path, "Checkpoint directory; no run may be saving there")
       ->required();
   clean.add_flag("--set-aside", request->cleaning.set_aside,
-                 "Also checkpoints that a rollback has set aside, and damaged ones that were "
+                 "Also remove checkpoints set aside by a rollback, and damaged ones that were "
                  "replaced");
   clean
       .add_option_function<std::string>(
           "--older-than",
           [request](const std::string& text) { request->cleaning.older_than = duration_of(text); },
-          "Only what nobody has written to for so long: 90 (seconds), 15m, 36h or 7d")
+          "Only what has not been written to for this long: 90 (seconds), 15m, 36h or 7d")
       ->default_str("0");
-  clean.add_flag("--dry-run", request->cleaning.dry_run, "Only say what would be removed");
+  clean.add_flag("--dry-run", request->cleaning.dry_run,
+                 "Print what would be removed, and remove nothing");
 }
 
 void add_rollback(CLI::App& app, Work& work) {

@@ -98,8 +98,8 @@ void add_outputs(CLI::App& command, CheckOutputs& outputs) {
       ->type_name("FILE");
   command
       .add_option("--exclude-file", outputs.exclude,
-                  "Write the names of the nodes not to use to this file, one a line; empty when "
-                  "there are none")
+                  "Write the names of bad nodes to this file, one per line; empty if there are "
+                  "none")
       ->type_name("FILE");
 }
 
@@ -110,22 +110,22 @@ void add_outputs_of_nodes(CLI::App& command, CheckOutputs& outputs) {
                   "good_hostlist.txt to this directory")
       ->type_name("DIR");
   command
-      .add_option(
-          "--want", outputs.wanted,
-          "Nodes the job needs: of more good ones the rest are spares, fewer are CRITICAL for "
-          "whoever reads good_hostlist.txt, which then stays empty")
+      .add_option("--want", outputs.wanted,
+                  "Number of nodes the job needs. Extra good nodes become spares; if there are too "
+                  "few, the "
+                  "result is CRITICAL and good_hostlist.txt is empty")
       ->check(CLI::Range(1, 100'000));
 }
 
 void add_act(CLI::App& command, CheckOutputs& outputs) {
   command.add_flag("--act", outputs.act,
-                   "Drain the bad nodes with scontrol, instead of only saying how; nodes that "
-                   "somebody else gave a reason are left alone");
+                   "Drain the bad nodes with scontrol instead of printing the command; nodes "
+                   "already drained for another reason are not touched");
   command
       .add_option(
           "--max-drain", outputs.max_drain,
-          "With --act: drain only as long as no more nodes than this are drained, by whomever; "
-          "a number, or a part of all as in 10%")
+          "With --act: limit of drained nodes in the whole cluster, for any reason; a number or "
+          "a percentage")
       ->type_name("N|P%")
       ->check([](const std::string& text) {
         try {
@@ -140,13 +140,13 @@ void add_act(CLI::App& command, CheckOutputs& outputs) {
 void add_resume(CLI::App& command, CheckOutputs& outputs) {
   auto* state = command
                     .add_option("--state", outputs.state_file,
-                                "Where --resume-after counts, a file of this node's own")
+                                "File of this node in which --resume-after counts")
                     ->type_name("FILE");
   command
       .add_option(
           "--resume-after", outputs.resume_after,
-          "With --act: resume the node when so many checks in a row found nothing, if it was "
-          "ddp-check that drained it and for something that this command looks at")
+          "With --act: resume a node that ddp-check drained for a reason checked here, after N "
+          "clean checks in a row")
       ->needs(state)
       ->check(CLI::Range(1, 1000));
 }

@@ -23,8 +23,8 @@ constexpr std::chrono::seconds kGpuPatience{10};
 
 void add_known_bad(CLI::App& net, NetArguments& arguments) {
   net.add_option("--known-bad", arguments.known_bad,
-                 "Nodes named in these files, one a line, are bad whatever is measured here; for "
-                 "what `ddp-check node --exclude-file` wrote")
+                 "Treat the nodes listed in these files, one per line, as bad (e.g. from "
+                 "`ddp-check node --exclude-file`)")
       ->type_name("FILE")
       ->take_all();
 }
@@ -39,7 +39,7 @@ void add_net_limits(CLI::App& net, NetArguments& arguments) {
   net.add_option("--join-limit", arguments.join_limit, "Seconds for MPI to start")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
-  net.add_option("--mib", arguments.mib, "MiB that a pair exchanges in each direction")
+  net.add_option("--mib", arguments.mib, "MiB per exchange of a pair and direction")
       ->capture_default_str()
       ->check(CLI::Range(1, 4095));
   net.add_option("--port", arguments.port,
@@ -48,60 +48,62 @@ void add_net_limits(CLI::App& net, NetArguments& arguments) {
 }
 
 void add_net_ways(CLI::App& net, NetArguments& arguments) {
-  net.add_flag("--no-mpi", arguments.no_mpi, "Leave MPI out");
+  net.add_flag("--no-mpi", arguments.no_mpi, "Skip the MPI tests");
   net.add_option(
          "--rails", arguments.rails,
-         "Also measure each of these interfaces by itself, as in eth1,eth2; auto: all ports "
-         "that the nodes have by the same name and speed")
+         "Also measure each of these interfaces separately, e.g. eth1,eth2; auto: all ports that "
+         "have the same name and speed on every node")
       ->type_name("NAMES")
       ->delimiter(',')
       ->take_all();
-  net.add_flag("--no-verbs", arguments.no_verbs, "Leave RDMA out, where the nodes have it");
-  net.add_option("--hca", arguments.hca, "RDMA port to measure, as mlx5_0:1 [the first active one]")
+  net.add_flag("--no-verbs", arguments.no_verbs, "Skip the RDMA tests");
+  net.add_option("--hca", arguments.hca,
+                 "RDMA port to measure, e.g. mlx5_0:1 [the first active port]")
       ->type_name("PORT");
-  net.add_option("--write-bw", arguments.write_bandwidth, "perftest's program that measures RDMA")
+  net.add_option("--write-bw", arguments.write_bandwidth, "Program of perftest for measuring RDMA")
       ->type_name("PROGRAM")
       ->capture_default_str();
-  net.add_flag("--no-nccl", arguments.no_nccl, "Leave NCCL out, where the nodes have GPUs");
-  net.add_option("--nccl", arguments.nccl_library, "NCCL, as the job will load it")
+  net.add_flag("--no-nccl", arguments.no_nccl, "Skip the NCCL tests");
+  net.add_option("--nccl", arguments.nccl_library, "NCCL library that the job will load")
       ->type_name("LIBRARY")
       ->capture_default_str();
-  net.add_option("--cuda", arguments.cuda_library, "The driver's library, for GPUs and NCCL")
+  net.add_option("--cuda", arguments.cuda_library, "CUDA driver library, for GPUs and NCCL")
       ->type_name("LIBRARY")
       ->capture_default_str();
 }
 
 void add_net_rules(CLI::App& net, NetArguments& arguments) {
   net.add_option("--slow-warning", arguments.rules.peers.warning,
-                 "Part of the nodes' median speed that a node must lose to be WARNING")
+                 "Report WARNING if a node is slower than good nodes by this fraction")
       ->capture_default_str()
       ->check(CLI::Range(0.001, 0.999));
-  net.add_option("--slow-critical", arguments.rules.peers.critical, "Likewise for CRITICAL")
+  net.add_option("--slow-critical", arguments.rules.peers.critical,
+                 "Report CRITICAL if it is slower by this fraction")
       ->capture_default_str()
       ->check(CLI::Range(0.001, 0.999));
-  net.add_option(
-         "--noise", arguments.noise,
-         "What speeds are that vary too much to find a node that is CRITICAL, if nothing else is "
-         "wrong: unknown, or warning for a job that would rather run than wait")
+  net.add_option("--noise", arguments.noise,
+                 "Severity if speeds vary too much to find a CRITICAL node and nothing else is "
+                 "wrong: unknown, "
+                 "or warning for a job that should run anyway")
       ->type_name("LEVEL")
       ->capture_default_str()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->check(CLI::IsMember({"unknown", "warning"}));
   net.add_option("--min-busbw", arguments.min_busbw,
-                 "GB/s of bus bandwidth that the all-reduce must reach")
+                 "Minimum bus bandwidth of the all-reduce in GB/s")
       ->check(CLI::Range(1e-6, 1e6));
   net.add_option(
          "--expect-gbps", arguments.expect_gbps,
-         "Gb/s that the link of every node carries, where the kernel does not say; lets two "
-         "and three nodes be judged")
+         "Link rate of every node in Gb/s, where the kernel does not report it; needed to judge "
+         "the speed of two or three nodes")
       ->check(CLI::Range(1e-3, 1e4));
   net.add_option("--rounds", arguments.rounds,
                  "Rounds of disjoint pairs [all pairs up to 8 nodes, 3 random rounds beyond]")
       ->check(CLI::Range(1, 100'000));
   net.add_option(
          "--seed", arguments.seed,
-         "Of the random rounds among more than 8 nodes [from the job and step, so that each "
-         "job measures other pairs]")
+         "Seed for random pairing with more than 8 nodes [from job and step, so that each job "
+         "measures different pairs]")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 62));
 }
 
@@ -173,22 +175,22 @@ void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs) {
   add_net_ways(net, arguments);
   add_known_bad(net, arguments);
   add_net_rules(net, arguments);
-  net.add_option(
-         "--inject", arguments.inject,
-         "Put in a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
-         "corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, skew:NODE:SECONDS, "
-         "jump:NODE:SECONDS; slow, corrupt and drop also for what two nodes exchange, as in "
-         "slow:NODE+NODE:FACTOR; several with commas")
+  net.add_option("--inject", arguments.inject,
+                 "Inject a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
+                 "corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, skew:NODE:SECONDS, "
+                 "jump:NODE:SECONDS; slow, corrupt and drop also between two nodes, e.g. "
+                 "slow:NODE+NODE:FACTOR; separate several with commas")
       ->type_name("FAULT")
       ->take_all();
-  net.add_option("--key", arguments.key,
-                 "By what the tasks of the step know each other: auto, plugin, launcher, munge, "
-                 "file:PATH (yours alone, the same for all tasks) or none")
+  net.add_option(
+         "--key", arguments.key,
+         "Source of the key that proves a task belongs to the step: auto, plugin, launcher, "
+         "munge, file:PATH (readable by you only, the same for all tasks) or none")
       ->type_name("SOURCE")
       ->envname("SLURM_DDP_KEY")
       ->capture_default_str();
   net.add_option("--pretend-nodes", arguments.pretend_nodes,
-                 "For trying it out on one machine: the tasks count as these nodes")
+                 "Let the tasks pretend to run on these nodes, for trying it out on one machine")
       ->type_name("LIST");
 }
 

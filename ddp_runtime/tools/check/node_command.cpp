@@ -14,19 +14,18 @@ void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs) {
   add_outputs(node, outputs);
   add_act(node, outputs);
   add_resume(node, outputs);
-  node.add_option("--name", arguments.node, "What to call this node [its host name]");
+  node.add_option("--name", arguments.node, "Name of this node [its host name]");
   node.add_option("--dir", arguments.directories,
-                  "Also check that this directory has room and can be written to; may be repeated")
+                  "Also check that this directory has space and is writable; may be repeated")
       ->type_name("PATH")
       ->take_all();
-  node.add_option(
-          "--counters", arguments.counters,
-          "Compare error counters with those kept in this file, and keep the new ones there")
+  node.add_option("--counters", arguments.counters,
+                  "Compare error counters with those in this file, then store the new values there")
       ->type_name("FILE");
-  node.add_option("--expect-mtu", arguments.mtu, "MTU that every wired interface must have")
+  node.add_option("--expect-mtu", arguments.mtu, "Required MTU of every wired interface")
       ->check(CLI::Range(68, 65536));
   node.add_option("--min-speed", arguments.speed_gbps,
-                  "Gb/s that every wired interface must run at, at least")
+                  "Minimum speed of every wired interface in Gb/s")
       ->check(CLI::Range(0.001, 1e5));
 }
 

@@ -10,34 +10,39 @@ namespace ddp::tools {
 
 void add_simulate(CLI::App& app, SimulateArguments& arguments) {
   CLI::App& command = *app.add_subcommand(
-      "simulate", "How often `net` would leave out exactly the bad nodes of simulated fleets");
+      "simulate", "Simulate how often `net` finds exactly the bad nodes of a cluster");
   auto& simulation = arguments.simulation;
   const auto option = [&command](const char* name, auto& value, const char* text) {
     return command.add_option(name, value, text)->capture_default_str();
   };
-  option("--nodes", simulation.nodes, "Nodes of a fleet")->check(CLI::Range(4, 100'000));
-  option("--bad", simulation.bad, "Bad nodes among them")->check(CLI::Range(0, 50'000));
-  option("--bad-speed", simulation.bad_speed, "Their speed, as a part of a good node's")
+  option("--nodes", simulation.nodes, "Number of nodes of a cluster")
+      ->check(CLI::Range(4, 100'000));
+  option("--bad", simulation.bad, "Number of bad nodes")->check(CLI::Range(0, 50'000));
+  option("--bad-speed", simulation.bad_speed, "Speed of a bad node relative to a good one (0-1)")
       ->check(CLI::Range(0.001, 0.999));
   command
       .add_option("--rounds", simulation.rounds,
-                  "Random rounds of disjoint pairs [as many as `net` takes]")
+                  "Number of random rounds of disjoint pairs [as `net`]")
       ->check(CLI::Range(1, 1000));
   option(
       "--model", arguments.model,
-      "Noise of each direction: gauss, onesided (only slows), lognormal, tail (a part --noise is "
+      "Noise of each direction: gauss, onesided (only slows), lognormal, tail (a fraction --noise "
+      "is "
       "much slower), leaf:SIZE:RATIO (switches of SIZE nodes with uplinks RATIO times too small), "
       "hetero (one node in seven has a link of half the rate)");
   option("--noise", simulation.noise, "Standard deviation of a measurement; see --model")
       ->check(CLI::Range(0.0, 0.5));
-  option("--fault", arguments.fault,
-         "What is bad: node, send, receive, link, loss, intermittent:DUTY (in this part of the "
-         "exchanges), leaf (nodes of a switch, towards other switches)");
-  option("--congested", simulation.congested, "Part of the exchanges slowed by other traffic")
+  option(
+      "--fault", arguments.fault,
+      "Kind of fault: node, send, receive, link, loss, intermittent:DUTY (in this fraction of the "
+      "exchanges), leaf (nodes of one switch, towards other switches)");
+  option("--congested", simulation.congested, "Fraction of exchanges slowed by other traffic")
       ->check(CLI::Range(0.0, 0.9));
-  option("--trials", simulation.trials, "Fleets")->check(CLI::Range(1, 1'000'000));
-  option("--seed", simulation.seed, "Of the random numbers");
-  command.add_flag("!--no-retests,!--no-retrials", simulation.retests, "Judge by the rounds alone");
+  option("--trials", simulation.trials, "Number of simulated clusters")
+      ->check(CLI::Range(1, 1'000'000));
+  option("--seed", simulation.seed, "Random seed");
+  command.add_flag("!--no-retests,!--no-retrials", simulation.retests,
+                   "Judge by the rounds, without retests");
 }
 
 int run_simulate(const SimulateArguments& arguments) {
