@@ -75,6 +75,7 @@ std::vector<Gpu> read_gpus(const fs::path& root) {
       if (!is_gpu_class(read_integer(device / "class").value_or(0))) continue;
       Gpu gpu{name, std::string(driver), {}, {}, read_pci_path(sys, name)};
       read_information(gpu, root);
+      gpu.local_cpus = read_attribute(device / "local_cpulist").value_or("");
       const auto node = read_integer(device / "numa_node");
       if (node && *node >= 0 && *node < 65536) gpu.numa_node = static_cast<int>(*node);
       gpus.push_back(std::move(gpu));

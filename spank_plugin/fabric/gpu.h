@@ -28,7 +28,8 @@ struct Gpu {
   std::string uuid;         // "GPU-..", NVIDIA's only; empty if unknown
   std::optional<int> numa_node;
   PciPath path;
-  std::string model = {};  // "NVIDIA GB200", NVIDIA's only; empty if unknown
+  std::string local_cpus = {};  // "48-63,112-127", as sysfs has it; empty if unknown
+  std::string model = {};       // "NVIDIA GB200", NVIDIA's only; empty if unknown
 };
 
 // In the order of their bus addresses, which is CUDA's with CUDA_DEVICE_ORDER=PCI_BUS_ID. At most

@@ -8,7 +8,7 @@ namespace ddp::fabric {
 namespace {
 
 constexpr std::size_t kMostNcclInterfaces = 16;  // NCCL's MAX_IFS
-constexpr std::size_t kMostPorts = 32;           // NCCL's MAX_IB_DEVS
+constexpr std::size_t kMostNcclPorts = 32;       // NCCL's MAX_IB_DEVS
 
 // A value of NCCL_SOCKET_IFNAME or NCCL_IB_HCA: [^][=]entry,entry..
 struct Pattern {
@@ -84,18 +84,18 @@ std::vector<std::string> nccl_interfaces(const Node& node, std::string_view valu
 }
 
 std::vector<const InfinibandPort*> nccl_ports(const Node& node, std::string_view value) {
-  const Pattern pattern = parse_pattern(value, kMostPorts);
+  const Pattern pattern = parse_pattern(value, kMostNcclPorts);
   std::vector<const InfinibandPort*> ports;
   for (const auto& port : node.ports) {
     const bool speaks_verbs = port.link_layer == "InfiniBand" || port.link_layer == "Ethernet";
     if (!port.active() || !speaks_verbs || !takes_port(pattern, port)) continue;
-    if (ports.size() < kMostPorts) ports.push_back(&port);
+    if (ports.size() < kMostNcclPorts) ports.push_back(&port);
   }
   return ports;
 }
 
 std::vector<std::string_view> list_entries(std::string_view value) {
-  return parse_pattern(value, kMostPorts).entries;
+  return parse_pattern(value, kMostNcclPorts).entries;
 }
 
 }  // namespace ddp::fabric

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostConfiguration = 65'536;  // bytes
 constexpr std::size_t kMostRouting = 1'048'576;
-constexpr std::size_t kMostDevices = 256;
+constexpr std::size_t kMostDeviceFiles = 256;
 constexpr std::size_t kMostChannels = 4096;  // the driver has half as many
 
 void append_file(std::vector<Assignment>& assignments, const fs::path& file,
@@ -62,7 +62,7 @@ std::vector<Route> read_routes(const fs::path& proc) {
 // libibverbs opens these; a container has them only if somebody has put them in.
 bool can_open_verbs(const fs::path& root) {
   const fs::path folder = root / "dev/infiniband";
-  const auto names = list_names(folder, kMostDevices);
+  const auto names = list_names(folder, kMostDeviceFiles);
   return std::any_of(names.begin(), names.end(), [&folder](const std::string& name) {
     return name.starts_with("uverbs") && access((folder / name).c_str(), R_OK | W_OK) == 0;
   });
@@ -117,7 +117,7 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
     node.port_paths.push_back(read_pci_path(roots.root / "sys", port.bus_address));
   }
   node.can_use_verbs = can_open_verbs(roots.root);
-  node.slingshot = list_names(roots.root / "sys/class/cxi", kMostDevices);
+  node.slingshot = list_names(roots.root / "sys/class/cxi", kMostDeviceFiles);
   std::erase_if(node.slingshot, [](const auto& name) { return !is_device_name(name); });
   node.gpus = read_gpus(roots.root);
   node.numa_distances = read_numa_distances(roots.root / "sys");

@@ -8,6 +8,7 @@
 #include "spank_plugin/fabric/rdma_settings.h"
 #include "spank_plugin/fabric/socket_settings.h"
 #include "spank_plugin/fabric/summary.h"
+#include "spank_plugin/fabric/task_limits.h"
 
 namespace ddp::fabric {
 
@@ -32,7 +33,9 @@ Plan make_plan(const Node& node, const Request& request, const UserVariables& us
     set_gids(node, plan.interface, builder);
     bind_ucx(node, request, compute, builder);
     check_nvlink_domain(node, builder);
+    check_locked_memory(node, request, builder);
   }
+  check_cpus_of_gpu(node, request, builder);
   warn_of_given_values(node, builder);
   plan.summary = summarize(node, compute.ports, plan.interface, is_one_node);
   return plan;

@@ -45,6 +45,10 @@ struct Request {
   // The GPU that this task computes on, for that; not the first of a list that all tasks see. As
   // SLURM_STEP_GPUS has it: "3" (by PCI order), "GPU-<uuid>" or "0000:1b:00.0".
   std::optional<std::string> gpu;
+  // On which this task may run, ascending; empty if unknown.
+  std::vector<std::uint32_t> cpus = {};
+  // How many bytes this task may lock; nothing if there is no limit, or it is unknown.
+  std::optional<std::uint64_t> locked_memory = {};
 };
 
 // The user's value of a variable, or nothing; not what a plan set before (launch::Inherited).

@@ -40,9 +40,10 @@ struct StepFacts {
 
 // The CPUs that a task may run on.
 struct CpuFacts {
-  std::uint32_t cpus = 0;    // hardware threads in its affinity mask
-  std::uint32_t cores = 0;   // different cores among them
-  std::uint32_t online = 0;  // hardware threads of the whole node
+  std::uint32_t cpus = 0;                   // hardware threads in its affinity mask
+  std::uint32_t cores = 0;                  // different cores among them
+  std::uint32_t online = 0;                 // hardware threads of the whole node
+  std::vector<std::uint32_t> numbers = {};  // of those in the mask, ascending
 };
 
 // A variable that says which GPUs a process sees, e.g. CUDA_VISIBLE_DEVICES=0,1.

@@ -47,6 +47,10 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
     plan.note("MASTER_ADDR=" + address->value + " (" + address->source +
               ") leads every node to itself, but the step has several");
   }
+  if (!is_host_or_address(address->value)) {
+    plan.note("MASTER_ADDR=" + in_quotes(address->value) + " (" + address->source +
+              ") is no host name or address");
+  }
   const PlanEntry* port = result.find("MASTER_PORT");
   if (!parse_decimal(port->value, 65'535)) {
     plan.note("MASTER_PORT=" + in_quotes(port->value) + " (" + port->source + ") is no port");

@@ -10,7 +10,7 @@
 namespace ddp::launch {
 namespace {
 
-constexpr std::size_t kMaxList = 126'000;  // SLURM takes variables of less than 128 KiB
+constexpr std::size_t kMaxExceptions = 126'000;  // SLURM takes variables of less than 128 KiB
 
 // The first that gRPC finds in the environment; empty if none.
 std::string proxy_of(const Inherited& inherited) {
@@ -63,10 +63,10 @@ void add_proxy_exceptions(PlanBuilder& plan, const Facts& facts, const Settings&
   const std::string given = inherited.from_user("no_proxy").value_or("");
   std::string list = given;
   for (const auto& host : hosts) {
-    if (host.empty() || is_proxy_exception(host, list) || list.size() > kMaxList) continue;
+    if (host.empty() || is_proxy_exception(host, list) || list.size() > kMaxExceptions) continue;
     list.append(list.empty() ? "" : ",").append(host);
   }
-  if (list == given || list.size() > kMaxList) return;
+  if (list == given || list.size() > kMaxExceptions) return;
   plan.suggest(kName, list, "gRPC (JAX, TensorFlow) does not ask " + proxy + " for the way there",
                "no_proxy, MASTER_ADDR");
 }

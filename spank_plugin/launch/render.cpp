@@ -11,6 +11,12 @@ std::string count_of(std::uint32_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+// For a line that every run prints.
+std::string shortened(const std::string& text) {
+  constexpr std::size_t kShown = 200;
+  return launch::printable(text, kShown);
+}
+
 // Foreign values can hold anything; a terminal shall not obey them.
 std::string printable(const std::string& text) {
   return launch::printable(text, text.size());
@@ -18,7 +24,7 @@ std::string printable(const std::string& text) {
 
 std::string reason_for(const Plan& plan, const std::string& name) {
   const PlanEntry* entry = plan.find(name);
-  return name + "=" + printable(entry->value) + " (" + printable(entry->rule) + ")";
+  return name + "=" + shortened(entry->value) + " (" + printable(entry->rule) + ")";
 }
 
 std::string padded(const std::string& text, std::size_t width) {
@@ -34,7 +40,7 @@ std::string render_summary(const Plan& plan) {
   const PlanEntry* workers = plan.find("PET_NPROC_PER_NODE");
   return (agents ? "torchrun: " : "") + count_of(plan.task_count, agents ? "agent" : "rank") +
          " on " + nodes +
-         (workers == nullptr ? "" : ", " + printable(workers->value) + " workers each") + "; " +
+         (workers == nullptr ? "" : ", " + shortened(workers->value) + " workers each") + "; " +
          reason_for(plan, "MASTER_ADDR") + ", " + reason_for(plan, "MASTER_PORT") +
          (plan.fabric.empty() ? "" : "; " + printable(plan.fabric));
 }
@@ -45,7 +51,7 @@ std::string render_task_line(const Plan& plan) {
   for (const auto* name : {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "PET_NODE_RANK",
                            "PET_NPROC_PER_NODE", "OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT"}) {
     if (const auto* entry = plan.find(name))
-      line += " " + entry->name + "=" + printable(entry->value);
+      line += " " + entry->name + "=" + shortened(entry->value);
   }
   return line;
 }

@@ -12,7 +12,7 @@
 namespace ddp::launch {
 namespace {
 
-constexpr std::uint64_t kMaxTasks = std::numeric_limits<std::int32_t>::max();
+constexpr std::uint64_t kMaxTasksOfStep = std::numeric_limits<std::int32_t>::max();
 
 [[noreturn]] void fail(std::string_view text) {
   throw LaunchError("cannot read the tasks per node " + in_quotes(text) +
@@ -35,11 +35,11 @@ TasksPerNode TasksPerNode::parse(std::string_view text) {
       repeat = *count;
       item = item.substr(0, open);
     }
-    const auto tasks = parse_decimal(item, kMaxTasks);
+    const auto tasks = parse_decimal(item, kMaxTasksOfStep);
     if (!tasks || *tasks == 0) fail(text);
     all_tasks += *tasks * repeat;
     all_nodes += repeat;
-    if (all_tasks > kMaxTasks || all_nodes > kMaxHosts) fail(text);
+    if (all_tasks > kMaxTasksOfStep || all_nodes > kMaxHosts) fail(text);
     result.runs_.push_back(
         {static_cast<std::uint32_t>(*tasks), static_cast<std::uint32_t>(repeat)});
   }

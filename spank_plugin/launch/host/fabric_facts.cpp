@@ -1,5 +1,7 @@
 #include "spank_plugin/launch/host/fabric_facts.h"
 
+#include <sys/resource.h>
+
 #include <string>
 
 #include "spank_plugin/fabric/host/local_addresses.h"
@@ -19,6 +21,12 @@ FabricPart part_of(const fabric::Plan& plan) {
   return part;
 }
 
+std::optional<std::uint64_t> locked_memory_limit() noexcept {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return limit.rlim_cur;
+}
+
 }  // namespace
 
 fabric::Request fabric_request(const Facts& facts, const Settings& settings) {
@@ -31,6 +39,8 @@ fabric::Request fabric_request(const Facts& facts, const Settings& settings) {
   if (!addresses.empty()) request.source_address = fabric::source_address_to(addresses.front());
   if (settings.fabric.value != "auto") request.preset = settings.fabric.value;
   request.bind_ucx = settings.ucx.value == UcxPolicy::bind;
+  if (facts.task.cpus) request.cpus = facts.task.cpus->numbers;
+  request.locked_memory = locked_memory_limit();
   // torchrun's workers inherit what its agent has: no GPU is the agent's own, unless it has but
   // one.
   const bool is_agent = choose_mode(facts.step, settings) == Mode::torchrun;

@@ -11,6 +11,7 @@ namespace {
 constexpr std::string_view kGpuNode = R"(
   sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:1b:00.0/class = 0x030200
   sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:1b:00.0/numa_node = 1
+  sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:1b:00.0/local_cpulist = 48-63,112-127
   sys/devices/pci0000:00/0000:03:00.0/class = 0x120000
   sys/devices/pci0000:00/0000:05:00.0/class = 0x068000
   sys/bus/pci/devices/0000:1b:00.0 -> ../../../devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:1b:00.0
@@ -33,6 +34,7 @@ TEST(Gpu, OfBothVendorsInPciOrder) {
   EXPECT_EQ(gpus[0].uuid, "");
   EXPECT_FALSE(gpus[0].numa_node);
   EXPECT_EQ(gpus[1].uuid, "GPU-1234");
+  EXPECT_EQ(gpus[1].local_cpus, "48-63,112-127");
   EXPECT_EQ(gpus[1].model, "NVIDIA H100");
   EXPECT_EQ(gpus[1].numa_node, 1);
   EXPECT_EQ(gpus[1].path, (PciPath{"pci0000:15", "0000:15:01.0", "0000:16:00.0", "0000:1b:00.0"}));

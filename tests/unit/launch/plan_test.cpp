@@ -146,6 +146,19 @@ TEST(Plan, NotesWhereLightningWouldLookForRankZeroElsewhere) {
       << "rank 0 says it";
 }
 
+TEST(Plan, ARendezvousThatIsNoneIsNotedInOneShortLine) {
+  const Plan plan =
+      slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "a\nb\x1b[2J" + std::string(100'000, 'x')},
+                                       {"MASTER_PORT", " 29500"}}));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("'a?b?[2Jx")));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("is no host name or address")));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("MASTER_PORT=' 29500' (environment) is no port")));
+  for (const auto& line : {render_summary(plan), render_task_line(plan)}) {
+    EXPECT_LT(line.size(), 1'000U);
+    EXPECT_EQ(line.find_first_of("\n\x1b"), std::string::npos);
+  }
+}
+
 TEST(Plan, KeepsTheUsersRendezvous) {
   const Plan plan =
       slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "my-host"}, {"MASTER_PORT", "1234"}}));
