@@ -266,7 +266,7 @@ std::string Programme::measure_pairs(const Way& way) {
   if (way.stage == Stage::mpi) {
     mpi_pairs_ = pair_basis_of(pairs.results());
     mpi_pairs_.processors_shared = processors_shared(leader_.present());
-    const auto& rule = options_.rules.peers;
+    const PeerRule rule;  // what the pairs predict does not depend on whom the user calls slow
     mpi_pairs_.noisy = detection_limit_of(measured, rule).value_or(0) > rule.coarsest();
   }
   return pairs.broken();

@@ -328,6 +328,59 @@ TEST_F(LeaderOnTheWire, AfterTheRollCallNobodyListens) {
   EXPECT_THROW(stranger_at(port_), NetError);
 }
 
+struct Nonsense {
+  const char* name;
+  nlohmann::json order;
+  nlohmann::json answer;
+};
+
+class AnswersOfATask : public LeaderOnTheWire, public testing::WithParamInterface<Nonsense> {};
+
+// The task is lost for it, by its name, and the check goes on without it.
+TEST_P(AnswersOfATask, ThatAreNoneCostTheTaskAndNotTheCheck) {
+  std::thread task([this] {
+    Puppet puppet(port_, 0);
+    puppet.receive();  // the welcome
+    nlohmann::json answer = GetParam().answer;
+    answer["id"] = puppet.receive().at("id");
+    puppet.answer(answer);
+  });
+  Leader& leader = call(1);
+  const ByRank answers = leader.ask({{0, GetParam().order}}, "the test", std::chrono::seconds(20));
+  task.join();
+  EXPECT_TRUE(answers.empty());
+  ASSERT_EQ(leader.lost().size(), 1U);
+  EXPECT_EQ(leader.lost()[0].during, "the test");
+  EXPECT_EQ(leader.lost()[0].why, "it sent something that is no answer");
+}
+
+nlohmann::json exchanged(const char* key, const nlohmann::json& value) {
+  nlohmann::json answer = to_message(ExchangeResult{});
+  answer[key] = value;
+  return answer;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, AnswersOfATask,
+    testing::Values(
+        Nonsense{"error", {{"do", "x"}}, {{"error", 5}}},
+        Nonsense{"names", {{"do", "resolve"}}, {{"addresses", 5}}},
+        Nonsense{"no_names", {{"do", "resolve"}}, nlohmann::json::object()},
+        Nonsense{"speed", {{"do", "exchange"}}, exchanged("received_per_second", "fast")},
+        Nonsense{"huge_speed", {{"do", "exchange"}}, exchanged("sent_per_second", 1.7e308)},
+        Nonsense{"negative_speed", {{"do", "exchange"}}, exchanged("received_per_second", -1)},
+        Nonsense{"late", {{"do", "exchange"}}, exchanged("latency_seconds", -1)},
+        Nonsense{"lost", {{"do", "exchange"}}, exchanged("lost", 1e300)},
+        Nonsense{"packet", {{"do", "probe_path"}}, {{"arrived", -7}}},
+        Nonsense{"clock", {{"do", "last_look"}}, {{"unix_time", 1e300}, {"counters", {{"a", 1}}}}},
+        Nonsense{"counter", {{"do", "last_look"}}, {{"unix_time", 1}, {"counters", {{"a", -1}}}}},
+        Nonsense{"traffic", {{"do", "transport"}}, {{"traffic", {{"a", "b"}}}, {"modules", ""}}},
+        Nonsense{"times", to_message(CollectiveOrder{Collective::all_reduce, 1, 2, 3}),
+                 to_message(CollectiveResult{{1, -1, 1}, {}})},
+        Nonsense{"too_few_times", to_message(CollectiveOrder{Collective::all_reduce, 1, 2, 3}),
+                 to_message(CollectiveResult{{1}, {}})}),
+    [](const auto& test) { return test.param.name; });
+
 // ---- with a secret
 
 class LeaderWithASecret : public LeaderOnTheWire {
@@ -499,7 +552,7 @@ TEST_F(LeaderOnTheWire, AnswersBearTheTimeOfTheirArrival) {
     quick.answer({{"id", quick.receive().at("id")}});
   });
   const double before = unix_time({});
-  const ByRank orders{{0, {{"do", "last_look"}}}, {1, {{"do", "last_look"}}}};
+  const ByRank orders{{0, {{"do", "anything"}}}, {1, {{"do", "anything"}}}};
   const ByRank answers = leader.ask(orders, "the test", std::chrono::milliseconds(1000));
   const double after = unix_time({});  // the silent one was given a second for a sign of life
   puppets.join();

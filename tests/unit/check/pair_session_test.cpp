@@ -163,6 +163,29 @@ TEST(PairSession, WhoIsGoneIsLeftOutAndItEnds) {
   EXPECT_TRUE(run({.nodes = 6}, slow_nodes_at({}, 1), without({0, 1, 2, 3, 4, 5})).retests.empty());
 }
 
+// Noise in which speeds say next to nothing, but not so packets that get lost.
+TEST(PairSession, LossIsMeasuredAsOftenInNoise) {
+  for (const bool lossy : {false, true}) {
+    std::uint64_t drawn = 0;
+    PairSession session({.nodes = 16});
+    std::size_t tries = 0;
+    while (const auto step = session.next(anybody)) {
+      std::vector<PairResult> results;
+      for (const Pair& pair : step->pairs) {
+        PairResult result;
+        result.pair = pair;
+        result.a_to_b = 1 + static_cast<double>(pattern_word(5, drawn++) % 1000);
+        result.b_to_a = 1 + static_cast<double>(pattern_word(5, drawn++) % 1000);
+        if (lossy) result.lost = 0.05;
+        results.push_back(result);
+      }
+      session.take(results);
+    }
+    for (const Retest& retest : session.retests()) tries = std::max(tries, retest.tries.size());
+    EXPECT_EQ(tries, static_cast<std::size_t>(lossy ? kFewestTries : kTriesInVain));
+  }
+}
+
 // Noise that hides a critical node, but not from a few rounds more.
 TEST(PairSession, NoisyRoundsAreFollowedByMore) {
   std::uint64_t drawn = 0;

@@ -65,6 +65,9 @@ INSTANTIATE_TEST_SUITE_P(
                     0.3,
                     Outcome::cleared,
                     Severity::ok},
+        // Few tries that agree by accident convict nobody who does not stand still.
+        OutcomeCase{"few and slow", equal_tries(5, 0.5), 0.2, Outcome::undecided, Severity::ok},
+        OutcomeCase{"few and still", equal_tries(5, 0.3), 0.2, Outcome::slow, Severity::critical},
         OutcomeCase{"slow and uneven",
                     {0.2, 0.5, 0.13, 0.3, 0.6, 0.25, 0.35, 0.4, 0.3},
                     0.3,

@@ -123,6 +123,8 @@ void PairSession::find_suspects() {
   }
   trust_the_good();
   tries_ = tries_for(seen.noise, options_.rule);
+  // Loss is counted in tries, whatever the speeds are worth.
+  if (!lossy.empty()) tries_ = std::max(tries_, kFewestTries);
   begin_tries();
 }
 

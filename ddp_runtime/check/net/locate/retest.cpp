@@ -16,6 +16,8 @@ constexpr int kFewestFarBelow = 2;
 // Chance that a good pair among so many suspects passes for unsteady.
 constexpr double kUnsteadyByLuck = 5e-4;
 constexpr int kHopelessTries = 5;
+// Of a normal distribution: all of five values lie below so many standard deviations in 95 %.
+constexpr double kAllOfFew = 2.32;
 // Of 64 packets, 4 MiB as segmentation offload cuts them, all arrive once in 27 times where one in
 // twenty is lost: three such tries of nine are one in 250.
 constexpr int kCleanTriesByLuck = 2;
@@ -53,6 +55,11 @@ int count_below(std::span<const double> ratios, double limit) {
       std::count_if(ratios.begin(), ratios.end(), [limit](double ratio) { return ratio < limit; }));
 }
 
+// What stands still reaches less than this part of the speed.
+double part_of_still(const PeerRule& rule) {
+  return (1 - rule.critical) / 2;
+}
+
 // The chance of `count` or more of `tries` when each happens with this probability.
 double chance_of(int count, int tries, double probability) {
   double below = 0;
@@ -74,6 +81,13 @@ bool is_unsteady(const Retest& retest, Direction direction, const PeerRule& rule
   if (references <= 0) return false;
   const double usual = (count_below(retest.reference_ratios, limit) + 0.5) / (references + 1);
   return chance_of(found, static_cast<int>(ratios.size()), usual) < kUnsteadyByLuck;
+}
+
+// Whether the direction is so far below in every try that chance cannot have done it.
+bool stands_still(const Retest& retest, Direction direction, const PeerRule& rule) {
+  const auto ratios = ratios_of(retest, direction);
+  return ratios.size() >= kHopelessTries &&
+         count_below(ratios, part_of_still(rule)) == static_cast<int>(ratios.size());
 }
 
 }  // namespace
@@ -99,6 +113,9 @@ int tries_for(double noise, const PeerRule& rule) {
 }
 
 double retest_limit(double noise, int tries, const PeerRule& rule) {
+  if (tries < kFewestTries) {
+    return 1 - part_of_still(rule) * std::exp(-kAllOfFew * kRatioNoise * noise);
+  }
   const double error = kMedianError * kRatioNoise * noise / std::sqrt(tries);
   return 1 - (1 - rule.warning) * std::exp(-(kMargin + kNineteenOfTwenty) * error);
 }
@@ -128,7 +145,12 @@ int tries_far_below(const Retest& retest, const PeerRule& rule) {
 Outcome outcome(const Retest& retest, Direction direction, const PeerRule& rule) {
   const auto found = estimate(retest, direction);
   if (!found) return Outcome::untested;
-  if (found->highest() < 1 - rule.warning) return Outcome::slow;
+  if (found->highest() < 1 - rule.warning) {
+    // The spread of few tries may be small by accident, and they all below by another.
+    const auto tries = static_cast<int>(retest.tries.size());
+    const bool sure = tries >= kFewestTries || stands_still(retest, direction, rule);
+    return sure ? Outcome::slow : Outcome::undecided;
+  }
   if (is_unsteady(retest, direction, rule)) return Outcome::unsteady;
   if (found->lowest() > 1 - rule.coarsest()) return Outcome::cleared;
   return found->highest() < 1 ? Outcome::undecided : Outcome::noisy;
@@ -147,13 +169,8 @@ Severity severity_of(const Retest& retest, Direction direction, const PeerRule& 
 
 bool hopeless(const Retest& retest, const PeerRule& rule) {
   if (retest.lossy || retest.tries.size() < kHopelessTries) return false;
-  const double limit = (1 - rule.critical) / 2;
-  const auto all_below = [&](Direction direction) {
-    const auto ratios = ratios_of(retest, direction);
-    return ratios.size() >= kHopelessTries &&
-           std::all_of(ratios.begin(), ratios.end(), [limit](double r) { return r < limit; });
-  };
-  return all_below(Direction::send) || all_below(Direction::receive);
+  return stands_still(retest, Direction::send, rule) ||
+         stands_still(retest, Direction::receive, rule);
 }
 
 bool keeps_losing(const Retest& retest) {

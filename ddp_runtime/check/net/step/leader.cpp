@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ddp_runtime/check/net/measure/answers.h"
 #include "ddp_runtime/check/node_name.h"
 #include "ddp_runtime/check/printable.h"
 
@@ -26,6 +27,8 @@ constexpr int kGracesBetweenSigns = 2;
 constexpr std::size_t kFewTasks = 16;  // of which each report is a line
 // For the verdict to a task that did not answer: what fits into the buffers of its connection.
 constexpr std::chrono::milliseconds kLostPatience{50};
+
+constexpr const char* kNoAnswer = "it sent something that is no answer";
 
 double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -255,7 +258,7 @@ void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes)
   } catch (const NetError& error) {
     lose(rank, during, error.what());
   } catch (const nlohmann::json::exception&) {
-    lose(rank, during, "it sent something that is no answer");
+    lose(rank, during, kNoAnswer);
   }
 }
 
@@ -311,14 +314,26 @@ ByRank Leader::ask(const ByRank& orders, const std::string& during,
            in_vain() ? Clock::now() : std::min(end, in(kGracesBetweenSigns * grace_)), manner);
     if (waiting.empty()) break;
     if (in_vain() || Clock::now() >= end) {
-      ByRank answers = std::move(inboxes.at(id));
+      ByRank answers = sound(std::move(inboxes.at(id)), orders, during);
       inboxes.clear();  // what comes now is too late
       lose_silent(inboxes, waiting, during);
       return answers;
     }
     lose_silent(inboxes, waiting, during);
   }
-  return std::move(inboxes.at(id));
+  return sound(std::move(inboxes.at(id)), orders, during);
+}
+
+ByRank Leader::sound(ByRank answers, const ByRank& orders, const std::string& during) {
+  for (auto answer = answers.begin(); answer != answers.end();) {
+    if (is_answer_to(orders.at(answer->first), answer->second)) {
+      ++answer;
+      continue;
+    }
+    lose(answer->first, during, kNoAnswer);
+    answer = answers.erase(answer);
+  }
+  return answers;
 }
 
 ByRank Leader::ask_all(const nlohmann::json& order, const std::string& during,

@@ -57,8 +57,9 @@ class Leader {
 
   // Sends each rank its order and gathers the answers that come within `patience`. Who does not
   // answer is asked for a sign of life, now and then and at the end, and lost if it gives none; who
-  // gives one is only slow. Each answer has "arrival_time": when, in seconds since 1970 by this
-  // clock. `during` is what the lost ones are said to have been lost in.
+  // gives one is only slow. Who sends something that is no answer is lost, too. Each answer has
+  // "arrival_time": when, in seconds since 1970 by this clock. `during` is what the lost ones are
+  // said to have been lost in.
   ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience);
 
   // The same order for all that can be reached, for what they do together: when one of them is lost
@@ -102,6 +103,8 @@ class Leader {
               const std::string& during, Deadline deadline, Manner manner);
   // Who of them gives no sign of life is lost.
   void lose_silent(Inboxes& inboxes, std::vector<int> waiting, const std::string& during);
+  // Without the answers that are none, whose senders are lost.
+  ByRank sound(ByRank answers, const ByRank& orders, const std::string& during);
   void read_answers(int rank, const std::string& during, Inboxes& inboxes);
 
   Listener listener_;

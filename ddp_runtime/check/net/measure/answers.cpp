@@ -1,0 +1,80 @@
+#include "ddp_runtime/check/net/measure/answers.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/measure/protocol.h"
+#include "ddp_runtime/check/net/measure/traffic.h"
+
+namespace ddp::check {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMostBytesPerSecond = 1e15;
+constexpr double kMostSeconds = 1e12;  // since 1970, or of anything else
+constexpr double kMostLost = 1e6;      // as a part of the data, which is sent again and again
+constexpr int kMostPacket = 1 << 24;
+
+bool within(double value, double most) {
+  return value >= 0 && value <= most;
+}
+
+// Read as unsigned, a negative one would be a large one.
+bool counts(const json& numbers) {
+  return numbers.is_object() && std::all_of(numbers.begin(), numbers.end(), [](const json& number) {
+           return number.is_number_unsigned();
+         });
+}
+
+bool is_exchange(const json& answer) {
+  const ExchangeResult result = exchange_result_from(answer);
+  return within(result.received_per_second, kMostBytesPerSecond) &&
+         within(result.sent_per_second, kMostBytesPerSecond) && result.wrong_bytes >= 0 &&
+         within(result.latency_seconds, kMostSeconds) && within(result.lost, kMostLost);
+}
+
+bool is_collective(const json& order, const json& answer) {
+  const CollectiveResult result = collective_result_from(answer);
+  const auto iterations = static_cast<std::size_t>(collective_order_from(order).iterations);
+  return result.seconds.size() == iterations &&
+         std::all_of(result.seconds.begin(), result.seconds.end(),
+                     [](double seconds) { return within(seconds, kMostSeconds); });
+}
+
+bool has_what_is_asked(const json& order, const json& answer) {
+  const std::string what = order.at("do");
+  if (answer.contains("error")) return answer.at("error").is_string();
+  if (what == "exchange") return is_exchange(answer);
+  if (what == "collective") return is_collective(order, answer);
+  if (what == "probe_path") {
+    const auto& arrived = answer.at("arrived");
+    return arrived.is_number_integer() && within(arrived.get<double>(), kMostPacket);
+  }
+  if (what == "transport") {
+    return counts(answer.at("traffic")) && answer.at("modules").is_string();
+  }
+  if (what == "last_look") {
+    return within(answer.at("unix_time").get<double>(), kMostSeconds) &&
+           counts(answer.at("counters"));
+  }
+  if (what == "resolve") {
+    static_cast<void>(
+        answer.at("addresses").get<std::map<std::string, std::vector<std::string>>>());
+  }
+  return true;
+}
+
+}  // namespace
+
+bool is_answer_to(const json& order, const json& answer) {
+  try {
+    return has_what_is_asked(order, answer);
+  } catch (const json::exception&) {
+    return false;
+  }
+}
+
+}  // namespace ddp::check
