@@ -193,7 +193,9 @@ std::unique_ptr<Lease> LeaseClaim::look() {
     other_ = holder;
     return remove(*text) ? make() : nullptr;
   }
-  if (seen_.empty()) {
+  // Not told by seen_: what is there may be empty, after a full disk or a loss of power.
+  const bool first = since_ == std::chrono::steady_clock::time_point{};
+  if (first) {
     seen_ = *text;
     since_ = now;
     other_ = holder;

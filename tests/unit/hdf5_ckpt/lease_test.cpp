@@ -175,11 +175,15 @@ TEST(Lease, CountsWhileItIsHeld) {
 }
 
 TEST(Lease, ThatIsNoTextIsWatchedToo) {
-  const TempFolder root;
-  std::ofstream(root / ".owner") << "who?";
-  LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
-  EXPECT_EQ(patient.advance(milliseconds(0)), nullptr);
-  EXPECT_NE(hold(root.path(), tag("b")), nullptr);
+  // An empty one is what a full disk or a loss of power leaves.
+  for (const char* text : {"who?", "", "\n"}) {
+    const TempFolder root;
+    std::ofstream(root / ".owner") << text;
+    LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
+    EXPECT_EQ(patient.advance(milliseconds(0)), nullptr);
+    LeaseClaim claim(root.path(), tag("b"), kQuick);
+    EXPECT_NE(claim.advance(std::chrono::seconds(60)), nullptr) << "'" << text << "'";
+  }
 }
 
 TEST(Lease, OfManyThatWantItAtOnceOneGetsIt) {
