@@ -23,6 +23,7 @@ namespace ddp::ckpt {
 namespace {
 
 using nlohmann::json;
+using test::TempFolder;
 using testing::HasSubstr;
 
 // Two files, arrays with one block, several blocks, none.
@@ -264,8 +265,9 @@ TEST(Manifest, TextThatIsNoManifestIsRefused) {
 }
 
 TEST(Manifest, NewerFormatIsNotCalledDamage) {
-  for (const auto& [key, value] : {std::pair<const char*, json>{"schema", "slurm-ddp/checkpoint/2"},
-                                   std::pair<const char*, json>{"min_reader", 3}}) {
+  for (const auto& [key, value] :
+       {std::pair<const char*, json>{"schema", "slurm-ddp/checkpoint/2"},
+        std::pair<const char*, json>{"min_reader", kReaderVersion + 1}}) {
     json document = sample_document();
     document[key] = value;
     const std::string text = sign(document);
@@ -424,6 +426,24 @@ TEST(Manifest, HundredThousandMutationsNeverGetThrough) {
   // Some mutations are harmless (the state, a step): if none were, the mutator tests nothing.
   EXPECT_GT(accepted, 1000);
   EXPECT_LT(accepted, 90000);
+}
+
+TEST(ManifestVersion, IsTheLeastThatKnowsTheElementTypes) {
+  for (const DType dtype : kAllDTypes) {
+    const TempFolder root(test::On::kMemory);
+    test::ArraySet set;
+    set.add("w", dtype, {3});
+    CheckpointDirectory directory(root.path(), test::small_options());
+    const Saved saved = directory.save(1, test::test_owner(), set.views(), test::test_info());
+    const auto version = is_of_first_versions(dtype) ? kWholeArraysVersion : kMoreTypesVersion;
+    EXPECT_THAT(serialize_manifest(saved.manifest),
+                HasSubstr(fmt::format("\"min_reader\": {},", version)));
+    EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
+    EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), set));
+  }
+  // Others have been written by now.
+  EXPECT_TRUE(is_of_first_versions(DType::kFloat8E5M2));
+  EXPECT_FALSE(is_of_first_versions(DType::kUInt16));
 }
 
 }  // namespace
