@@ -6,8 +6,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <random>
@@ -426,6 +429,41 @@ TEST(Manifest, HundredThousandMutationsNeverGetThrough) {
   // Some mutations are harmless (the state, a step): if none were, the mutator tests nothing.
   EXPECT_GT(accepted, 1000);
   EXPECT_LT(accepted, 90000);
+}
+
+// The most address space that this process may have, until this ends.
+class AddressSpace {
+ public:
+  explicit AddressSpace(std::uint64_t more) {
+    ::getrlimit(RLIMIT_AS, &before_);
+    std::uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit now = before_;
+    now.rlim_cur = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) + more;
+    ::setrlimit(RLIMIT_AS, &now);
+  }
+  AddressSpace(const AddressSpace&) = delete;
+  AddressSpace& operator=(const AddressSpace&) = delete;
+  ~AddressSpace() { ::setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+// Six million empty texts are 18 MB of JSON and several hundred in memory.
+TEST(ManifestLimits, OneThatMemoryHasNoRoomForIsRefusedAndEndsNothing) {
+  std::string body = "\",\n\"schema\": \"slurm-ddp/checkpoint/1\",\n\"state\": [\"\"";
+  for (int i = 0; i < 6000000; ++i) body += ",\"\"";
+  body += "]}\n";
+  const std::string text =
+      fmt::format("{{\"crc32c\": \"{:08x}{}", crc32c(std::as_bytes(std::span(body))), body);
+  {
+    const AddressSpace little(400ULL << 20);
+    EXPECT_THAT(test::error_of([&] { parse_manifest(text); }),
+                HasSubstr("more than this process may have"));
+    EXPECT_THROW(parse_manifest(text), UnreadableError) << "its bytes may be right";
+  }
+  EXPECT_THAT(test::error_of([&] { parse_manifest(text); }), HasSubstr("min_reader is missing"));
 }
 
 TEST(ManifestVersion, IsTheLeastThatKnowsTheElementTypes) {
