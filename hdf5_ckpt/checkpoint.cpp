@@ -64,7 +64,7 @@ Manifest read_manifest(int folder) {
 
 using WantedByFile = std::map<std::string_view, std::vector<Wanted>>;
 
-void check_metadata(int fd, const FileInfo& file, std::vector<Extent> claimed) {
+void check_metadata(int fd, const FileInfo& file, std::vector<Extent> claimed, Meter& meter) {
   std::sort(claimed.begin(), claimed.end(),
             [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
   std::vector<std::byte> piece;
@@ -82,6 +82,7 @@ void check_metadata(int fd, const FileInfo& file, std::vector<Extent> claimed) {
         throw DamagedError(fmt::format("the HDF5 metadata of '{}' cannot be read at offset {}",
                                        file.name, at + result.bytes));
       crc = crc32c(piece, crc);
+      meter.add(piece.size());
     }
   if (crc != file.metadata_crc32c)
     throw DamagedError(
@@ -228,10 +229,23 @@ void Checkpoint::verify(const ReadOptions& options) const {
   named(path_, [&] {
     WantedByFile wanted;
     for (const ArrayInfo& info : manifest_.arrays) wanted[info.file].push_back({&info, {}, {}});
+    // Both parts are counted as one, which ends with the last byte of the files.
+    const std::uint64_t all = total_bytes();
+    std::uint64_t read = 0;
+    ReadOptions reading = options;
+    if (options.progress)
+      reading.progress = [&](std::uint64_t done, std::uint64_t) {
+        read = done;
+        options.progress(done, all);
+      };
     // What is in memory says nothing about the disk.
-    read_wanted(std::move(wanted), true, options);
+    read_wanted(std::move(wanted), true, reading);
+    Progress further;
+    if (options.progress)
+      further = [&](std::uint64_t done, std::uint64_t) { options.progress(read + done, all); };
+    Meter meter(further, all - read);
+    check_all_metadata(meter);
   });
-  verify_metadata();
 }
 
 void Checkpoint::verify_file(const fs::path& folder, const FileRecord& record,
@@ -244,13 +258,17 @@ void Checkpoint::verify_file(const fs::path& folder, const FileRecord& record,
 }
 
 void Checkpoint::verify_metadata() const {
-  named(path_, [&] {
-    std::map<std::string_view, std::vector<Extent>> claimed;
-    for (const ArrayInfo& array : manifest_.arrays)
-      if (array.length != 0) claimed[array.file].push_back({array.offset, array.length});
-    for (const FileInfo& file : manifest_.files)
-      check_metadata(open_file(file).get(), file, claimed[file.name]);
-  });
+  const Progress nobody;
+  Meter meter(nobody, 0);
+  named(path_, [&] { check_all_metadata(meter); });
+}
+
+void Checkpoint::check_all_metadata(Meter& meter) const {
+  std::map<std::string_view, std::vector<Extent>> claimed;
+  for (const ArrayInfo& array : manifest_.arrays)
+    if (array.length != 0) claimed[array.file].push_back({array.offset, array.length});
+  for (const FileInfo& file : manifest_.files)
+    check_metadata(open_file(file).get(), file, claimed[file.name], meter);
 }
 
 OwnedArray Checkpoint::read(std::string_view name, const ReadOptions& options) const {

@@ -84,6 +84,7 @@ class Checkpoint {
  private:
   Checkpoint(std::filesystem::path path, UniqueFd folder, Manifest manifest);
   UniqueFd open_file(const FileInfo& file) const;
+  void check_all_metadata(Meter& meter) const;
   void read_wanted(std::map<std::string_view, std::vector<Wanted>> by_file, bool from_disk,
                    const ReadOptions& options) const;
 

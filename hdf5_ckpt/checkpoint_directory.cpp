@@ -146,9 +146,11 @@ FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string&
   nlohmann::json all = attributes;
   if (!all.is_object()) throw Error("a file's attributes must be a JSON object");
   all["format"] = "hdf5_ckpt";
-  const bool parts = std::any_of(arrays.begin(), arrays.end(),
-                                 [](const ArrayView& array) { return array.part.has_value(); });
-  all["version"] = all["min_reader"] = parts ? kPartsVersion : kWholeArraysVersion;
+  std::uint64_t needed = kWholeArraysVersion;
+  for (const ArrayView& array : arrays)
+    needed =
+        std::max(needed, version_needed(is_of_first_versions(array.dtype), array.part.has_value()));
+  all["version"] = all["min_reader"] = needed;
   all["step"] = id.step;
   return write_hdf5_file(draft_folder(root_, id) / file_name, arrays, all, options_.write, *ops_);
 }

@@ -29,6 +29,11 @@ constexpr std::array<Entry, kAllDTypes.size()> kEntries = {{
     {"bool", 1},
     {"float8_e4m3fn", 1},
     {"float8_e5m2", 1},
+    {"uint16", 2},
+    {"uint32", 4},
+    {"uint64", 8},
+    {"complex64", 8},
+    {"complex128", 16},
 }};
 
 const Entry& entry(DType dtype) {
@@ -45,6 +50,10 @@ std::optional<DType> dtype_from_name(std::string_view name) noexcept {
   for (const DType dtype : kAllDTypes)
     if (dtype_name(dtype) == name) return dtype;
   return std::nullopt;
+}
+
+bool is_of_first_versions(DType dtype) noexcept {
+  return dtype <= DType::kFloat8E5M2;
 }
 
 std::size_t itemsize(DType dtype) noexcept {

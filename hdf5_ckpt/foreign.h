@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,10 +32,19 @@ inline constexpr std::uint64_t kMaxForeignHeader = 100000000;  // as safetensors
 // was asked for, `size` the size of all of it. Throws DamagedError. Names keep their dots.
 std::vector<ForeignArray> parse_safetensors(std::span<const std::byte> head, std::uint64_t size);
 
+// What is in a file of torch.save.
+struct TorchFile {
+  std::vector<ForeignArray> arrays;
+  // Numbers, texts and truth values by the path to them ("optimizer/param_groups/0/lr"), as far as
+  // JSON can hold them and up to a bound.
+  nlohmann::json values = nlohmann::json::object();
+  std::size_t left_out = 0;  // further ones
+};
+
 // What the whole file of torch.save holds (a zip of a pickle and raw storages, PyTorch 1.6 and
 // later): tensors in dictionaries and lists, by the path to them ("model/conv1.weight"). Of the
 // pickle only what builds those is understood, everything else is refused. Throws DamagedError.
-std::vector<ForeignArray> parse_torch_file(std::span<const std::byte> file);
+TorchFile parse_torch_file(std::span<const std::byte> file);
 
 // Whether its elements lie one after the other, in their order.
 bool is_dense(const ForeignArray& array);

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "hdf5_ckpt/detail/hdf5_types.h"
@@ -51,14 +52,45 @@ class Walk {
  private:
   void walk(hid_t group, const std::string& prefix, int depth) {
     if (depth > kMaxGroupDepth) throw DamagedError("its groups are nested too deep");
-    H5G_info_t info = {};
-    hdf5_check(H5Gget_info(group, &info), "look into a group");
-    for (hsize_t i = 0; i < info.nlinks; ++i) {
-      std::array<char, kMaxNameBytes + 1> name{};
-      hdf5_check(H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(),
-                                    name.size(), H5P_DEFAULT),
-                 "read a name");
-      visit(group, name.data(), prefix + name.data(), depth);
+    for (const std::string& name : names_in(group))
+      visit(group, name.c_str(), prefix + name, depth);
+  }
+
+  // In one pass: asked for by their number, each name would take a search through all of them.
+  std::vector<std::string> names_in(hid_t group) {
+    Names names;
+    names.most = kMaxArrays - std::min(kMaxArrays, objects_) + 1;
+    hdf5_check(H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, take_name, &names),
+               "read the names in a group");
+    if (!names.problem.empty()) throw DamagedError(names.problem);
+    return std::move(names.found);
+  }
+
+  struct Names {
+    std::vector<std::string> found;
+    std::size_t most = 0;
+    std::string problem;
+  };
+
+  // Called by libhdf5, through which nothing may be thrown.
+  static herr_t take_name(hid_t /*group*/, const char* name, const H5L_info_t* /*info*/,
+                          void* to) noexcept {
+    constexpr herr_t kGoOn = 0;
+    constexpr herr_t kStop = 1;
+    auto& names = *static_cast<Names*>(to);
+    try {
+      if (names.found.size() == names.most) {
+        names.problem = "it holds too many objects";
+        return kStop;
+      }
+      if (std::strlen(name) > kMaxNameBytes) {
+        names.problem = fmt::format("a name in it has more than {} bytes", kMaxNameBytes);
+        return kStop;
+      }
+      names.found.emplace_back(name);
+      return kGoOn;
+    } catch (const std::bad_alloc&) {
+      return -1;
     }
   }
 

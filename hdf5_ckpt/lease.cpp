@@ -76,9 +76,11 @@ std::optional<std::string> read_lease(const fs::path& file) {
   return text;
 }
 
-void write_all(int fd, const std::string& text) {
-  // Small enough to be taken at once or not at all; what is not counts as silence.
-  static_cast<void>(::pwrite(fd, text.data(), text.size(), 0));
+// The errno value if not all of it was taken.
+int write_all(int fd, const std::string& text) {
+  const ssize_t wrote = ::pwrite(fd, text.data(), text.size(), 0);
+  if (wrote == static_cast<ssize_t>(text.size())) return 0;
+  return wrote < 0 ? errno : ENOSPC;
 }
 
 std::string taken_text(const fs::path& root, const std::string& who) {
@@ -142,7 +144,7 @@ void Lease::beat(const std::stop_token& stop, std::chrono::milliseconds interval
   while (!stop.stop_requested()) {
     wake_.wait_for(lock, stop, interval, [] { return false; });
     ++counting.beat;
-    write_all(fd_.get(), counting.text());
+    static_cast<void>(write_all(fd_.get(), counting.text()));  // what fails counts as silence
   }
 }
 
@@ -193,7 +195,9 @@ std::unique_ptr<Lease> LeaseClaim::look() {
     other_ = holder;
     return remove(*text) ? make() : nullptr;
   }
-  if (seen_.empty()) {
+  // Not told by seen_: what is there may be empty, after a full disk or a loss of power.
+  const bool first = since_ == std::chrono::steady_clock::time_point{};
+  if (first) {
     seen_ = *text;
     since_ = now;
     other_ = holder;
@@ -224,7 +228,11 @@ std::unique_ptr<Lease> LeaseClaim::make() {
   ::unlink(draft_.c_str());
   UniqueFd fd(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) throw IoError("create", draft_, errno);
-  write_all(fd.get(), mine_.text());
+  // On a full disk it would be an empty file, which says nothing, and the run could save nothing.
+  if (const int problem = write_all(fd.get(), mine_.text()); problem != 0) {
+    ::unlink(draft_.c_str());
+    throw IoError("write who saves to the directory,", draft_, problem);
+  }
   int code = ::link(draft_.c_str(), file_.c_str()) == 0 ? 0 : errno;
   const bool no_links = code == EPERM || code == EOPNOTSUPP || code == ENOSYS || code == EMLINK;
   if (no_links) code = rename_no_replace(system_file_ops(), draft_, file_);

@@ -16,11 +16,13 @@ namespace ddp::ckpt {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kSchema = "slurm-ddp/checkpoint/1";
-inline constexpr std::uint64_t kReaderVersion = 2;
-// What a reader must know: arrays that are stored in parts came with version 2. A checkpoint
-// without any is written for version 1.
+inline constexpr std::uint64_t kReaderVersion = 3;
+// What a reader must know: arrays that are stored in parts came with version 2, unsigned numbers of
+// more than 8 bits and complex ones with version 3. What has none of these is written for
+// version 1.
 inline constexpr std::uint64_t kWholeArraysVersion = 1;
 inline constexpr std::uint64_t kPartsVersion = 2;
+inline constexpr std::uint64_t kMoreTypesVersion = 3;
 
 // Bounds on what a reader accepts and a writer makes.
 inline constexpr std::uint64_t kMaxManifestBytes = 64ULL << 20;
@@ -30,6 +32,12 @@ inline constexpr std::size_t kMaxNameBytes = 1024;
 inline constexpr std::size_t kMaxRank = 32;  // HDF5's own limit
 inline constexpr std::uint64_t kMinBlockBytes = 4096;
 inline constexpr std::uint64_t kMaxBlockBytes = 64ULL << 20;
+
+// The least version of a reader that understands an array of this type, stored whole or in parts.
+constexpr std::uint64_t version_needed(bool first_types, bool in_parts) noexcept {
+  if (!first_types) return kMoreTypesVersion;
+  return in_parts ? kPartsVersion : kWholeArraysVersion;
+}
 
 struct FileInfo {
   std::string name;                   // "rank-00003-of-00008.h5": no folder, ends in .h5

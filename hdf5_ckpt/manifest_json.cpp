@@ -114,9 +114,11 @@ std::string lines_of(const std::vector<Item>& items, json (*to_json)(const Item&
 
 // The least version of a reader that understands all of it.
 std::uint64_t min_reader_of(const Manifest& manifest) {
-  const bool parts = std::any_of(manifest.arrays.begin(), manifest.arrays.end(),
-                                 [](const ArrayInfo& array) { return array.part.has_value(); });
-  return parts ? kPartsVersion : kWholeArraysVersion;
+  std::uint64_t needed = kWholeArraysVersion;
+  for (const ArrayInfo& array : manifest.arrays)
+    needed =
+        std::max(needed, version_needed(is_of_first_versions(array.dtype), array.part.has_value()));
+  return needed;
 }
 
 json lineage_to_json(const Lineage& lineage) {

@@ -2,12 +2,16 @@
 
 #include "hdf5_ckpt/retention.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <fstream>
+#include <span>
+#include <sstream>
 
 #include "hdf5_ckpt/detail/folders.h"
 #include "hdf5_ckpt/detail/layout.h"
+#include "hdf5_ckpt/detail/posix_read.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -15,7 +19,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::uint64_t kMaxNotes = 1 << 20;  // bytes; a checkpoint takes some twenty
+
 struct Stopped {};
+
+// Empty if there are none, or what is there cannot be them.
+std::string notes_in(const fs::path& root) {
+  try {
+    const UniqueFd folder(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder) return {};
+    const OpenedFile file = open_regular_file(folder.get(), std::string(kVerifiedName));
+    if (file.size > kMaxNotes) return {};
+    std::string text(file.size, '\0');
+    text.resize(read_fully(file.fd.get(), std::as_writable_bytes(std::span(text)), 0).bytes);
+    return text;
+  } catch (const Error&) {
+    return {};
+  }
+}
 
 }  // namespace
 
@@ -33,7 +54,7 @@ void Retention::remember_verified(const Manifest& manifest) {
 
 void Retention::remember_across_restarts() {
   keeps_notes_ = true;
-  std::ifstream notes(root_ / kVerifiedName);
+  std::istringstream notes(notes_in(root_));
   std::uint64_t step = 0;
   std::uint32_t crc = 0;
   while (notes >> std::dec >> step >> std::hex >> crc) verified_.emplace(step, crc);

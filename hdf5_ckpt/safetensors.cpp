@@ -21,7 +21,7 @@ struct DTypeName {
   std::string_view name;
   DType dtype;
 };
-constexpr std::array<DTypeName, 12> kNames = {{{"F64", DType::kFloat64},
+constexpr std::array<DTypeName, 16> kNames = {{{"F64", DType::kFloat64},
                                                {"F32", DType::kFloat32},
                                                {"F16", DType::kFloat16},
                                                {"BF16", DType::kBFloat16},
@@ -32,7 +32,18 @@ constexpr std::array<DTypeName, 12> kNames = {{{"F64", DType::kFloat64},
                                                {"U8", DType::kUInt8},
                                                {"BOOL", DType::kBool},
                                                {"F8_E4M3", DType::kFloat8E4M3},
-                                               {"F8_E5M2", DType::kFloat8E5M2}}};
+                                               {"F8_E5M2", DType::kFloat8E5M2},
+                                               {"U16", DType::kUInt16},
+                                               {"U32", DType::kUInt32},
+                                               {"U64", DType::kUInt64},
+                                               {"C64", DType::kComplex64}}};
+
+std::string_view name_of(const ArrayHeader& array) {
+  for (const DTypeName& known : kNames)
+    if (known.dtype == array.dtype) return known.name;
+  throw Error(fmt::format("array '{}' is {}, for which safetensors has no name; write .pt",
+                          array.name, dtype_name(array.dtype)));
+}
 
 DType dtype_of(const JsonFields& fields) {
   const std::string& name = fields.text("dtype");
@@ -125,11 +136,9 @@ void write_safetensors(const std::filesystem::path& path, std::span<const ArrayH
   nlohmann::json header = nlohmann::json::object();
   std::uint64_t offset = 0;
   for (const ArrayHeader& array : arrays) {
-    const auto name = std::find_if(kNames.begin(), kNames.end(), [&](const DTypeName& known) {
-                        return known.dtype == array.dtype;
-                      })->name;
     const std::uint64_t end = offset + byte_count(array.dtype, array.shape).value();
-    header[array.name] = {{"dtype", name}, {"shape", array.shape}, {"data_offsets", {offset, end}}};
+    header[array.name] = {
+        {"dtype", name_of(array)}, {"shape", array.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();

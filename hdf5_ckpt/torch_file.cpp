@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/detail/pickle.h"
 #include "hdf5_ckpt/detail/zip.h"
@@ -20,7 +21,7 @@ struct StorageType {
   std::string_view name;
   DType dtype;
 };
-constexpr std::array<StorageType, 10> kStorages = {{{"DoubleStorage", DType::kFloat64},
+constexpr std::array<StorageType, 12> kStorages = {{{"DoubleStorage", DType::kFloat64},
                                                     {"FloatStorage", DType::kFloat32},
                                                     {"HalfStorage", DType::kFloat16},
                                                     {"BFloat16Storage", DType::kBFloat16},
@@ -29,8 +30,12 @@ constexpr std::array<StorageType, 10> kStorages = {{{"DoubleStorage", DType::kFl
                                                     {"ShortStorage", DType::kInt16},
                                                     {"CharStorage", DType::kInt8},
                                                     {"ByteStorage", DType::kUInt8},
-                                                    {"BoolStorage", DType::kBool}}};
+                                                    {"BoolStorage", DType::kBool},
+                                                    {"ComplexFloatStorage", DType::kComplex64},
+                                                    {"ComplexDoubleStorage", DType::kComplex128}}};
 constexpr int kMaxDepth = 32;
+constexpr std::size_t kMaxValues = 10000;
+constexpr std::size_t kMaxText = 4096;
 // Tensors may share a storage: a small file must not become a large checkpoint for that.
 constexpr std::uint64_t kMaxSharing = 64;
 
@@ -43,6 +48,10 @@ class Reader {
   void collect(PicklePointer value, const std::string& path, int depth) {
     if (depth > kMaxDepth) throw DamagedError("its objects are nested too deep");
     if (const auto* tensor = std::get_if<PickleTensor>(&value->value)) add(*tensor, path);
+    if (const auto* truth = std::get_if<bool>(&value->value)) keep(*truth, path);
+    if (const auto* number = std::get_if<std::int64_t>(&value->value)) keep(*number, path);
+    if (const auto* number = std::get_if<double>(&value->value)) keep(*number, path);
+    if (const auto* text = std::get_if<std::string>(&value->value)) keep_text(*text, path);
     const auto child = [&](const std::string& key, PicklePointer item) {
       if (++visited_ > kMaxArrays * 16) throw DamagedError("it holds too many objects");
       collect(item, path.empty() ? key : path + "/" + key, depth + 1);
@@ -53,10 +62,10 @@ class Reader {
       for (std::size_t i = 0; i < list->items.size(); ++i) child(std::to_string(i), list->items[i]);
   }
 
-  std::vector<ForeignArray> take() {
-    std::sort(arrays_.begin(), arrays_.end(),
+  TorchFile take() {
+    std::sort(found_.arrays.begin(), found_.arrays.end(),
               [](const ForeignArray& a, const ForeignArray& b) { return a.name < b.name; });
-    return std::move(arrays_);
+    return std::move(found_);
   }
 
  private:
@@ -64,6 +73,21 @@ class Reader {
     if (const auto* text = std::get_if<std::string>(&key->value)) return *text;
     if (const auto* number = std::get_if<std::int64_t>(&key->value)) return std::to_string(*number);
     throw DamagedError("a dictionary has a key that is neither text nor number");
+  }
+
+  void keep_text(const std::string& text, const std::string& path) {
+    if (text.size() > kMaxText)
+      ++found_.left_out;
+    else
+      keep(text, path);
+  }
+
+  void keep(nlohmann::json value, const std::string& path) {
+    const bool room = found_.values.size() < kMaxValues && path.size() <= kMaxText;
+    if (!room || !json_problem({{path, value}}).empty())
+      ++found_.left_out;
+    else
+      found_.values[path] = std::move(value);
   }
 
   void add(const PickleTensor& tensor, const std::string& name) {
@@ -79,8 +103,8 @@ class Reader {
     if (entry == entries_.end())
       throw DamagedError(fmt::format("the storage of tensor '{}' is missing", name));
     check_inside(tensor, type->dtype, entry->second, name);
-    arrays_.push_back({name, type->dtype, tensor.shape, tensor.strides,
-                       entry->second.offset + tensor.offset * itemsize(type->dtype)});
+    found_.arrays.push_back({name, type->dtype, tensor.shape, tensor.strides,
+                             entry->second.offset + tensor.offset * itemsize(type->dtype)});
   }
 
   // Its last element lies in the storage, and all its elements together are not much more than
@@ -110,7 +134,7 @@ class Reader {
   std::span<const std::byte> file_;
   const std::map<std::string, ZipEntry>& entries_;
   std::string folder_;
-  std::vector<ForeignArray> arrays_;
+  TorchFile found_;
   std::uint64_t total_ = 0;
   std::size_t visited_ = 0;
 };
@@ -179,7 +203,7 @@ std::string pickle_of(std::span<const ArrayHeader> arrays) {
 
 }  // namespace
 
-std::vector<ForeignArray> parse_torch_file(std::span<const std::byte> file) {
+TorchFile parse_torch_file(std::span<const std::byte> file) {
   const auto entries = parse_zip(file);
   constexpr std::string_view kPickle = "/data.pkl";
   const auto found = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) {

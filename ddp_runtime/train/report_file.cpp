@@ -41,7 +41,7 @@ mode_t mode_for_others() {
   return 0666 & ~mask;
 }
 
-// A new file beside `file`, until it takes its name.
+// A new file beside `file`, until it takes its name: comm::replace_file() for one that stays open.
 class Draft {
  public:
   explicit Draft(const std::filesystem::path& file)
@@ -110,12 +110,6 @@ void for_each_line(int fd, const std::function<void(std::string_view)>& line) {
 }
 
 }  // namespace
-
-void replace_file(const std::filesystem::path& file, std::string_view contents) {
-  Draft draft(file);
-  draft.write(contents);
-  draft.publish();
-}
 
 std::string read_if_there(const std::filesystem::path& file, std::uintmax_t most_bytes) {
   std::uintmax_t size = 0;

@@ -1,5 +1,5 @@
-// The files of a report on disk: whole or not at all, and never through a link that somebody else
-// has put in their place.
+// The files of a report on disk that are read again, or that grow: whole or not at all, and never
+// through a link that somebody else has put in their place. The others are comm/output_file.h's.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,6 @@
 #include "ddp_runtime/comm/failure/file_descriptor.h"
 
 namespace ddp::train {
-
-// Replaces `file` by `contents`: a new file beside it, flushed to the device and renamed. A reader
-// sees the old file or the new one. Throws RuntimeError with the reason; the old file then stays.
-void replace_file(const std::filesystem::path& file, std::string_view contents);
 
 // The contents of a regular file of at most `most_bytes`, or an empty text if there is none.
 std::string read_if_there(const std::filesystem::path& file, std::uintmax_t most_bytes);

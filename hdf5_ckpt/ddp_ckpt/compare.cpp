@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -28,9 +29,16 @@ double float_from_bfloat16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
+template <typename Part>
+double distance_of(std::complex<Part> a, std::complex<Part> b) {
+  return std::abs(std::complex<double>(a) - std::complex<double>(b));
+}
+
 template <typename Stored>
 double distance_of(Stored a, Stored b) {
-  if constexpr (std::is_integral_v<Stored>) {
+  if constexpr (std::is_same_v<Stored, std::uint64_t>) {
+    return static_cast<double>(std::max(a, b) - std::min(a, b));
+  } else if constexpr (std::is_integral_v<Stored>) {
     // Exact also where a - b would overflow: both are widened, and the difference is unsigned.
     const auto [low, high] = std::minmax({std::int64_t{a}, std::int64_t{b}});
     return static_cast<double>(static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low));
@@ -90,6 +98,16 @@ ArrayDifference compare_arrays(const OwnedArray& a, const OwnedArray& b) {
     case DType::kFloat8E4M3:  // by their bits
     case DType::kFloat8E5M2:
       return compare_plain<std::uint8_t>(a, b);
+    case DType::kUInt16:
+      return compare_plain<std::uint16_t>(a, b);
+    case DType::kUInt32:
+      return compare_plain<std::uint32_t>(a, b);
+    case DType::kUInt64:
+      return compare_plain<std::uint64_t>(a, b);
+    case DType::kComplex64:
+      return compare_plain<std::complex<float>>(a, b);
+    case DType::kComplex128:
+      return compare_plain<std::complex<double>>(a, b);
   }
   return {};
 }

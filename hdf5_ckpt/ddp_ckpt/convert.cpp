@@ -76,32 +76,45 @@ bool is_hdf5(std::span<const std::byte> bytes) {
   return false;
 }
 
-std::vector<ForeignArray> parse(const fs::path& path, std::span<const std::byte> bytes) {
+// Only files of torch.save have more than arrays.
+TorchFile parse(const fs::path& path, std::span<const std::byte> bytes) {
   constexpr std::string_view kZip = "PK";
-  if (is_safetensors(path)) return parse_safetensors(bytes, bytes.size());
-  if (!has_at(bytes, 0, kZip) && is_hdf5(bytes)) return parse_hdf5(path, bytes.size());
+  if (is_safetensors(path)) return {parse_safetensors(bytes, bytes.size())};
+  if (!has_at(bytes, 0, kZip) && is_hdf5(bytes)) return {parse_hdf5(path, bytes.size())};
   return parse_torch_file(bytes);
+}
+
+void say_what_became_of_values(const TorchFile& content) {
+  if (!content.values.empty())
+    fmt::print("{} numbers and texts: 'values' in the checkpoint's state\n", content.values.size());
+  if (content.left_out != 0)
+    fmt::print("{} numbers or texts were left out: too many, too long, or not what JSON can hold\n",
+               content.left_out);
 }
 
 std::size_t import_file(const fs::path& from, const fs::path& to, const std::string& prefix) {
   const MappedFile file(from);
-  const std::vector<ForeignArray> arrays = [&] {
+  const TorchFile content = [&] {
     try {
       return parse(from, file.bytes());
     } catch (const DamagedError& error) {
       throw DamagedError(fmt::format("'{}' cannot be converted: {}", from.string(), error.what()));
     }
   }();
+  const std::vector<ForeignArray>& arrays = content.arrays;
   const Spool spool(file.bytes(), arrays, to);
   std::vector<ArrayView> views;
   for (std::size_t i = 0; i < arrays.size(); ++i)
     views.push_back(
         {prefix + arrays[i].name, arrays[i].dtype, arrays[i].shape, spool.dense(i), {}});
+  nlohmann::json state = {{"source", from.filename().string()}};
+  if (!content.values.empty()) state["values"] = content.values;
   SaveOptions options;
   options.write.progress = terminal_progress(to.filename().string());
   CheckpointDirectory(to, options)
       .save(0, OwnerTag::of_this_process("convert", 0), views,
-            {.run_id = "converted", .state = {{"source", from.filename().string()}}});
+            {.run_id = "converted", .state = std::move(state)});
+  say_what_became_of_values(content);
   return arrays.size();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "hdf5_ckpt/checkpoint.h"
 #include "hdf5_ckpt/ddp_ckpt/commands.h"
@@ -27,14 +28,28 @@ json names_only_in(const Checkpoint& here, const Checkpoint& there) {
   return names;
 }
 
+std::uint64_t bytes_to_compare(const Checkpoint& a, const Checkpoint& b) {
+  std::uint64_t bytes = 0;
+  for (const StoredArray& in_a : a.arrays()) {
+    const StoredArray* in_b = b.find(in_a.name);
+    if (in_b != nullptr && in_a.dtype == in_b->dtype && in_a.shape == in_b->shape)
+      bytes += in_a.length + in_b->length;
+  }
+  return bytes;
+}
+
 // Nothing if the two are equal to the bit.
 json difference_of(const Checkpoint& a, const StoredArray& in_a, const Checkpoint& b,
-                   const StoredArray& in_b, const Output& output) {
+                   const StoredArray& in_b, const Output& output, Meter& meter) {
   if (in_a.dtype != in_b.dtype || in_a.shape != in_b.shape)
     return {{"name", in_a.name}, {"a", kind_of(in_a)}, {"b", kind_of(in_b)}};
-  const ReadOptions options{output.threads, {}};
-  const ArrayDifference difference =
-      compare_arrays(a.read(in_a.name, options), b.read(in_b.name, options));
+  const auto read = [&](const Checkpoint& from, const std::string& name) {
+    std::uint64_t told = 0;
+    return from.read(name, {output.threads, [&](std::uint64_t done, std::uint64_t) {
+                              meter.add(done - std::exchange(told, done));
+                            }});
+  };
+  const ArrayDifference difference = compare_arrays(read(a, in_a.name), read(b, in_b.name));
   if (difference.elements == 0) return nullptr;
   return {{"name", in_a.name},
           {"elements", difference.elements},
@@ -70,10 +85,12 @@ int run_diff(const fs::path& path_a, const fs::path& path_b, const Output& outpu
   const Checkpoint b = Checkpoint::open(checkpoint_at(path_b));
   json different = json::array();
   std::size_t equal = 0;
+  const Progress progress = terminal_progress("diff");
+  Meter meter(progress, bytes_to_compare(a, b));
   for (const StoredArray& in_a : a.arrays()) {
     const StoredArray* in_b = b.find(in_a.name);
     if (in_b == nullptr) continue;
-    json difference = difference_of(a, in_a, b, *in_b, output);
+    json difference = difference_of(a, in_a, b, *in_b, output, meter);
     if (difference.is_null())
       ++equal;
     else

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "hdf5_ckpt/ddp_ckpt/commands.h"
@@ -58,7 +59,19 @@ template <class Run>
 CLI::App& add_command(CLI::App& app, Work& work, const char* name, const char* description,
                       const std::shared_ptr<Request>& request, Run run) {
   CLI::App* command = app.add_subcommand(name, description);
-  command->callback([&work, request, run] { work = [request, run] { return run(*request); }; });
+  command->callback([&work, request, run] {
+    work = [request, run] {
+      try {
+        return run(*request);
+      } catch (const std::exception& error) {
+        // Who reads JSON finds it also when there is nothing else to say.
+        if (request->output.json)
+          fmt::print("{}\n", nlohmann::json{{"error", error.what()}}.dump(
+                                 1, ' ', true, nlohmann::json::error_handler_t::replace));
+        throw;
+      }
+    };
+  });
   return *command;
 }
 

@@ -34,6 +34,14 @@ Hdf5Type boolean() {
   return type;
 }
 
+// As h5py, MATLAB and Julia write them: {r, i}.
+Hdf5Type complex_of(hid_t part, std::size_t bytes) {
+  Hdf5Type type(H5Tcreate(H5T_COMPOUND, 2 * bytes), kAction);
+  hdf5_check(H5Tinsert(type.get(), "r", 0, part), kAction);
+  hdf5_check(H5Tinsert(type.get(), "i", bytes, part), kAction);
+  return type;
+}
+
 }  // namespace
 
 Hdf5Type hdf5_type(DType dtype) {
@@ -62,6 +70,16 @@ Hdf5Type hdf5_type(DType dtype) {
       return copy_of(H5T_STD_U8LE);
     case DType::kBool:
       return boolean();
+    case DType::kUInt16:
+      return copy_of(H5T_STD_U16LE);
+    case DType::kUInt32:
+      return copy_of(H5T_STD_U32LE);
+    case DType::kUInt64:
+      return copy_of(H5T_STD_U64LE);
+    case DType::kComplex64:
+      return complex_of(H5T_IEEE_F32LE, sizeof(float));
+    case DType::kComplex128:
+      return complex_of(H5T_IEEE_F64LE, sizeof(double));
   }
   throw Error("an array has an element type that does not exist");
 }

@@ -4,6 +4,7 @@
 #include "hdf5_ckpt/detail/json_fields.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <charconv>
 #include <cmath>
@@ -17,6 +18,9 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxJsonValues = 16000000;
 constexpr std::size_t kMaxShownBytes = 40;
+// The most that a value takes besides its text: itself, in a list that grows; its node or its
+// string on the heap; its place in the list by which the library takes values apart.
+constexpr std::size_t kBytesPerValue = 160;
 
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
@@ -48,7 +52,7 @@ class Bounds : public nlohmann::json_sax<json> {
   bool number_float(double, const std::string&) override { return value(); }
   bool string(std::string&) override { return value(); }
   bool binary(json::binary_t&) override { return value(); }
-  bool key(std::string&) override { return true; }
+  bool key(std::string&) override { return value(); }
   bool start_object(std::size_t) override { return open(); }
   bool start_array(std::size_t) override { return open(); }
   bool end_object() override { return close(); }
@@ -57,6 +61,8 @@ class Bounds : public nlohmann::json_sax<json> {
   bool parse_error(std::size_t, const std::string&, const json::exception&) override {
     return false;
   }
+
+  std::size_t values() const { return values_; }
 
  private:
   bool value() {
@@ -78,12 +84,25 @@ class Bounds : public nlohmann::json_sax<json> {
   int depth_ = 0;
 };
 
+// The library's destructor takes memory, and where it gets none the process ends. So what all of it
+// may take is asked for first, where a refusal can be told.
+void require_memory(std::size_t bytes) {
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw UnreadableError(
+        fmt::format("reading its JSON may take {} MiB of memory, more than this process may have",
+                    bytes >> 20));
+  ::munmap(memory, bytes);
+}
+
 }  // namespace
 
 json parse_bounded_json(std::string_view text) {
   try {
     Bounds bounds;
     json::sax_parse(text, &bounds);
+    require_memory(1 + text.size() + bounds.values() * kBytesPerValue);
     return json::parse(text);
   } catch (const json::exception& error) {
     // The parser quotes what it met, which may be long.

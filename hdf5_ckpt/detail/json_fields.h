@@ -10,7 +10,8 @@
 namespace ddp::ckpt {
 
 // Parses with bounds on nesting and on the number of values, so that a small file cannot take much
-// memory or stack. Throws DamagedError.
+// memory or stack. Throws DamagedError, and UnreadableError if this process may not have the memory
+// that it could take.
 nlohmann::json parse_bounded_json(std::string_view text);
 
 // The most that values may be nested, the outermost counting as one.

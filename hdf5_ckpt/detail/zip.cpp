@@ -194,6 +194,7 @@ std::map<std::string, ZipEntry> parse_zip(Bytes file) {
   if (directory.entries > kMaxEntries) throw DamagedError("the zip file has too many entries");
   std::map<std::string, ZipEntry> entries;
   std::uint64_t at = directory.offset;
+  std::uint64_t left = file.size();
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
     if (number_at<std::uint32_t>(file, at) != kCentral)
       throw DamagedError("the directory of the zip file is damaged");
@@ -215,6 +216,9 @@ std::map<std::string, ZipEntry> parse_zip(Bytes file) {
                                  number_at<std::uint16_t>(file, local + 28);
     if (offset > file.size() || size > file.size() - offset)
       throw DamagedError(fmt::format("'{:.100}' reaches beyond the end of the zip file", name));
+    // Many entries that share their bytes would take for ever to read.
+    if (size > left) throw DamagedError("entries of the zip file overlap");
+    left -= size;
     check_crc(file.subspan(offset, size), number_at<std::uint32_t>(file, at + 16), name);
     if (!entries.emplace(name, ZipEntry{offset, size}).second)
       throw DamagedError(fmt::format("'{:.100}' is twice in the zip file", name));

@@ -17,8 +17,8 @@ struct ZipEntry {
   std::uint64_t size = 0;
 };
 
-// The entries by name, all inside the file and with the right CRC-32. Throws
-// DamagedError.
+// The entries by name, all inside the file, together no larger than it, and with the right CRC-32.
+// Throws DamagedError.
 std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file);
 
 // What is to be written under a name.

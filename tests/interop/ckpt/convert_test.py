@@ -16,6 +16,7 @@ import sys
 import tempfile
 import unittest
 import zipfile
+import zlib
 
 try:
     import h5py
@@ -93,6 +94,48 @@ class Convert(unittest.TestCase):
             dtype, shape, data = arrays[name]
             self.assertEqual((DTYPES[dtype], shape), (tensor.dtype, list(tensor.shape)), name)
             self.assertEqual(data, raw(tensor), name)
+        # What is no tensor is not lost.
+        manifest = json.loads((self.at / "ckpt/step-00000000/manifest.json").read_text())
+        self.assertEqual(manifest["state"]["values"], {"lr": 0.1, "step": 10 ** 9})
+        self.assertIn("2 numbers and texts: 'values' in the checkpoint's state", done.stdout)
+
+    def test_numbers_and_texts_beyond_bounds_are_counted(self):
+        torch.save({"w": torch.ones(2), "nan": float("nan"), "long": "x" * 5000, "ok": True,
+                    "many": list(range(10000))}, self.at / "m.pt")
+        done = self.convert(self.at / "m.pt", self.at / "ckpt")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("10000 numbers and texts: 'values'", done.stdout)
+        self.assertIn("3 numbers or texts were left out", done.stdout)
+        values = json.loads((self.at / "ckpt/step-00000000/manifest.json").read_text())["state"]["values"]
+        self.assertIs(values["ok"], True)
+        self.assertEqual(values["many/9998"], 9998)
+
+    def test_complex_and_unsigned_numbers(self):
+        base = torch.randn(3, 4)
+        torch.save({"c": torch.complex(base, base), "d": torch.complex(base.double(), base.double())}, self.at / "m.pt")
+        self.assertEqual(self.convert(self.at / "m.pt", self.at / "ckpt").returncode, 0)
+        with h5py.File(self.at / "ckpt/step-00000000/model.h5") as file:
+            self.assertEqual(file["c"].dtype, np.dtype("c8"))
+            self.assertTrue(np.array_equal(file["d"][...], torch.complex(base.double(), base.double()).numpy()))
+        self.assertEqual(self.convert(self.at / "ckpt", self.at / "n.pt").returncode, 0)
+        self.assertTrue(torch.equal(torch.load(self.at / "n.pt")["c"], torch.complex(base, base)))
+        done = self.convert(self.at / "ckpt", self.at / "n.safetensors")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("array 'd' is complex128, for which safetensors has no name; write .pt", done.stderr)
+        self.assertFalse((self.at / "n.safetensors").exists())
+        arrays = {"h": np.arange(5, dtype="u2"), "i": np.arange(5, dtype="u4"), "q": np.full(5, 2 ** 64 - 1, "u8")}
+        with h5py.File(self.at / "x.h5", "w") as file:
+            for name, values in arrays.items():
+                file[name] = values
+        self.assertEqual(self.convert(self.at / "x.h5", self.at / "unsigned").returncode, 0)
+        with h5py.File(self.at / "unsigned/step-00000000/model.h5") as file:
+            for name, values in arrays.items():
+                self.assertEqual(file[name].dtype, values.dtype)
+                self.assertTrue(np.array_equal(file[name][...], values))
+        self.assertEqual(self.convert(self.at / "unsigned", self.at / "u.safetensors").returncode, 0)
+        self.assertEqual(self.convert(self.at / "u.safetensors", self.at / "again").returncode, 0)
+        self.assertEqual(self.arrays_of(self.at / "again"), self.arrays_of(self.at / "unsigned"))
+        self.assertEqual(json.loads((self.at / "again/step-00000000/manifest.json").read_text())["min_reader"], 3)
 
     def test_safetensors_and_back(self):
         subprocess.run([FIXTURE, "save", self.at / "ckpt", "7"], check=True)
@@ -191,6 +234,15 @@ class Convert(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             with h5py.File(self.at / f"from-{block}/step-00000000/model.h5") as file:
                 self.assertTrue(np.array_equal(file["w"][...], values), block)
+
+    def test_hdf5_with_many_names_in_one_group(self):
+        names = [f"layer{i}" for i in range(3000)] + ["n" * 1000]
+        with h5py.File(self.at / "x.h5", "w") as file:
+            for i, name in enumerate(names):
+                file.create_dataset(name, (), "i1", data=i % 100)
+        done = self.convert(self.at / "x.h5", self.at / "ckpt")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(self.arrays_of(self.at / "ckpt")), sorted(names))
 
     def test_hdf5_larger_than_memory(self):
         size = max(self.SIZE, 3 << 29)  # 1.5 GiB: the child that asks libhdf5 may have 1 GiB
@@ -338,6 +390,20 @@ class Convert(unittest.TestCase):
                        + text(b"cpu") + b"K\4tQ")
             return (b"\x80\x02}" + text(b"a") + b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage
                     + number(offset) + b"".join(sizes) + b"\x89NtRs.")
+
+        def shared():
+            # 300,000 entries whose bytes are the same 8 MiB: 2.4 TB to read.
+            name, content = b"archive/data/%06d", b"\0" * (8 << 20)
+            fields = (0, 0, 0, 33, zlib.crc32(content), len(content), len(content))
+            local = struct.pack("<IHHHHHIIIHH", 0x04034b50, 20, *fields, len(name % 0), 0) + name % 0
+            central = b"".join(struct.pack("<IHHHHHHIIIHHHHHII", 0x02014b50, 20, 20, *fields, len(name % 0), 0, 0, 0, 0, 0, 0)
+                               + name % i for i in range(300000))
+            at = len(local) + len(content)
+            end = at + len(central)
+            return (local + content + central
+                    + struct.pack("<IQHHIIQQQQ", 0x06064b50, 44, 45, 45, 0, 0, 300000, 300000, len(central), at)
+                    + struct.pack("<IIQI", 0x07064b50, 0, end, 1)
+                    + struct.pack("<IHHHHIIH", 0x06054b50, 0, 0, 0xffff, 0xffff, 0xffffffff, 0xffffffff, 0))
         path = self.at / "good.pt"
         path.write_bytes(archive(tensor()))
         done = self.convert(path, self.at / "good")
@@ -352,7 +418,8 @@ class Convert(unittest.TestCase):
                 (archive(tensor(shape=(2 ** 20,), stride=(0,))), "far more bytes"),
                 (archive(tensor(shape=(4,), stride=(2 ** 62,))), "beyond its storage"),
                 (archive(tensor(shape=(-1,))), "is negative"),
-                (archive(tensor(type_name=b"ComplexFloatStorage")), "cannot hold"),
+                (archive(tensor(type_name=b"QInt8Storage")), "cannot hold"),
+                (shared(), "overlap"),
                 (archive(b"\x80\x02}q\0X\1\0\0\0ah\0s."), "nested too deep"),
                 (archive(b"\x80\x02h\5."), "has not stored"), (archive(b"."), "stack is empty"),
                 (archive(b"\x80\x02X\xff\xff\xff\xff"), "ends too early"),

@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # ddp-ckpt as its user sees it: what it prints and what it returns.
 
+bats_require_minimum_version 1.5.0
+
 setup() {
   ROOT="$BATS_TEST_TMPDIR/ckpt"
   "$CKPT_FIXTURE" save "$ROOT" 100
@@ -161,7 +163,10 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
 @test "verify shows progress on a terminal" {
   run script -qec "'$CKPT_BIN' verify '$STEP'" /dev/null
   [ "$status" -eq 0 ]
-  [[ "$output" == *"step-00000200: "*" of "* ]]
+  [[ "$output" == *"step-00000200: "*" %, "*" of "* ]]
+  run script -qec "'$CKPT_BIN' diff '$STEP' '$STEP'" /dev/null
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"diff: "*" %, "*" of "* ]]
 }
 
 @test "diff of equals is 0, of others 1, with the largest difference" {
@@ -197,6 +202,15 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "$status" -eq 1 ]
   [[ "${lines[0]}" == "whole: "*"step-00000002', 4 arrays, "* ]]
   [[ "${lines[1]}" == "DAMAGED: "*"array 'optim/tiles': bytes 0 to 47 (in 'rank-00003-of-00004.h5'"* ]]
+}
+
+@test "with --json an error is JSON too" {
+  for command in ls show verify "diff $ROOT"; do
+    # shellcheck disable=SC2086  # several words
+    run --separate-stderr "$CKPT_BIN" $command --json "$BATS_TEST_TMPDIR/missing"
+    [ "$status" -eq 1 ]
+    [[ "$(json "d.get('error') or d['checkpoints'][0]['problem']" <<<"$output")" == *missing* ]]
+  done
 }
 
 @test "options can come from a file" {

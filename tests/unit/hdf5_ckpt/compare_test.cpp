@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 #include <limits>
 #include <span>
 
@@ -34,6 +35,12 @@ TEST(Compare, FindsTheLargestDifference) {
   EXPECT_EQ(difference<std::uint8_t>(DType::kBool, {0, 1}, {1, 1}).max_abs, 1);
   EXPECT_EQ(difference<std::int16_t>(DType::kInt16, {-32768}, {32767}).max_abs, 65535);
   EXPECT_EQ(difference<std::int32_t>(DType::kInt32, {5}, {-5}).max_abs, 10);
+  EXPECT_EQ(difference<std::uint16_t>(DType::kUInt16, {0}, {65535}).max_abs, 65535);
+  EXPECT_EQ(difference<std::uint32_t>(DType::kUInt32, {7}, {5}).max_abs, 2);
+  EXPECT_EQ(difference<std::uint64_t>(DType::kUInt64, {0}, {1ULL << 63}).max_abs, 0x1p63);
+  using Complex = std::complex<float>;
+  EXPECT_EQ(difference<Complex>(DType::kComplex64, {{1, 2}}, {{4, 6}}).max_abs, 5);
+  EXPECT_EQ(difference<std::complex<double>>(DType::kComplex128, {{0, 1}}, {{0, 3}}).max_abs, 2);
 }
 
 TEST(Compare, IntegersDoNotOverflow) {

@@ -4,9 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "support.h"
@@ -175,11 +177,32 @@ TEST(Lease, CountsWhileItIsHeld) {
 }
 
 TEST(Lease, ThatIsNoTextIsWatchedToo) {
+  // An empty one is what a full disk or a loss of power leaves.
+  for (const char* text : {"who?", "", "\n"}) {
+    const TempFolder root;
+    std::ofstream(root / ".owner") << text;
+    LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
+    EXPECT_EQ(patient.advance(milliseconds(0)), nullptr);
+    LeaseClaim claim(root.path(), tag("b"), kQuick);
+    EXPECT_NE(claim.advance(std::chrono::seconds(60)), nullptr) << "'" << text << "'";
+  }
+}
+
+TEST(Lease, ThatTheDiskHasNoRoomForIsAnErrorAndLeavesNothing) {
   const TempFolder root;
-  std::ofstream(root / ".owner") << "who?";
-  LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
-  EXPECT_EQ(patient.advance(milliseconds(0)), nullptr);
-  EXPECT_NE(hold(root.path(), tag("b")), nullptr);
+  rlimit before = {};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  rlimit little = before;
+  little.rlim_cur = 10;  // bytes in a file: a part of the text is taken, as by a full disk
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &little);
+  const std::string error =
+      error_of([&] { LeaseClaim(root.path(), tag("a")).advance(milliseconds(0)); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(error, HasSubstr("cannot write who saves to the directory,"));
+  EXPECT_THAT(names_in(root.path()), IsEmpty());
+  EXPECT_NE(hold(root.path(), tag("a")), nullptr);
 }
 
 TEST(Lease, OfManyThatWantItAtOnceOneGetsIt) {

@@ -6,8 +6,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <random>
@@ -23,6 +26,7 @@ namespace ddp::ckpt {
 namespace {
 
 using nlohmann::json;
+using test::TempFolder;
 using testing::HasSubstr;
 
 // Two files, arrays with one block, several blocks, none.
@@ -264,8 +268,9 @@ TEST(Manifest, TextThatIsNoManifestIsRefused) {
 }
 
 TEST(Manifest, NewerFormatIsNotCalledDamage) {
-  for (const auto& [key, value] : {std::pair<const char*, json>{"schema", "slurm-ddp/checkpoint/2"},
-                                   std::pair<const char*, json>{"min_reader", 3}}) {
+  for (const auto& [key, value] :
+       {std::pair<const char*, json>{"schema", "slurm-ddp/checkpoint/2"},
+        std::pair<const char*, json>{"min_reader", kReaderVersion + 1}}) {
     json document = sample_document();
     document[key] = value;
     const std::string text = sign(document);
@@ -424,6 +429,59 @@ TEST(Manifest, HundredThousandMutationsNeverGetThrough) {
   // Some mutations are harmless (the state, a step): if none were, the mutator tests nothing.
   EXPECT_GT(accepted, 1000);
   EXPECT_LT(accepted, 90000);
+}
+
+// The most address space that this process may have, until this ends.
+class AddressSpace {
+ public:
+  explicit AddressSpace(std::uint64_t more) {
+    ::getrlimit(RLIMIT_AS, &before_);
+    std::uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit now = before_;
+    now.rlim_cur = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) + more;
+    ::setrlimit(RLIMIT_AS, &now);
+  }
+  AddressSpace(const AddressSpace&) = delete;
+  AddressSpace& operator=(const AddressSpace&) = delete;
+  ~AddressSpace() { ::setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+// Six million empty texts are 18 MB of JSON and several hundred in memory.
+TEST(ManifestLimits, OneThatMemoryHasNoRoomForIsRefusedAndEndsNothing) {
+  std::string body = "\",\n\"schema\": \"slurm-ddp/checkpoint/1\",\n\"state\": [\"\"";
+  for (int i = 0; i < 6000000; ++i) body += ",\"\"";
+  body += "]}\n";
+  const std::string text =
+      fmt::format("{{\"crc32c\": \"{:08x}{}", crc32c(std::as_bytes(std::span(body))), body);
+  {
+    const AddressSpace little(400ULL << 20);
+    EXPECT_THAT(test::error_of([&] { parse_manifest(text); }),
+                HasSubstr("more than this process may have"));
+    EXPECT_THROW(parse_manifest(text), UnreadableError) << "its bytes may be right";
+  }
+  EXPECT_THAT(test::error_of([&] { parse_manifest(text); }), HasSubstr("min_reader is missing"));
+}
+
+TEST(ManifestVersion, IsTheLeastThatKnowsTheElementTypes) {
+  for (const DType dtype : kAllDTypes) {
+    const TempFolder root(test::On::kMemory);
+    test::ArraySet set;
+    set.add("w", dtype, {3});
+    CheckpointDirectory directory(root.path(), test::small_options());
+    const Saved saved = directory.save(1, test::test_owner(), set.views(), test::test_info());
+    const auto version = is_of_first_versions(dtype) ? kWholeArraysVersion : kMoreTypesVersion;
+    EXPECT_THAT(serialize_manifest(saved.manifest),
+                HasSubstr(fmt::format("\"min_reader\": {},", version)));
+    EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
+    EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), set));
+  }
+  // Others have been written by now.
+  EXPECT_TRUE(is_of_first_versions(DType::kFloat8E5M2));
+  EXPECT_FALSE(is_of_first_versions(DType::kUInt16));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -104,6 +105,93 @@ TEST_F(RetentionTest, WhatWasVerifiedIsNotReadAgain) {
       .save(5, kSaver, small_model(50).views(), test::test_info());
   retention.apply({4}, counting);
   EXPECT_GT(read, first);
+}
+
+// Steps that apply() reads in a process that starts now.
+class AfterARestart : public RetentionTest {
+ protected:
+  std::vector<std::uint64_t> read_again() {
+    std::uint64_t pieces = 0;
+    std::vector<std::uint64_t> read;
+    for (const Candidate& candidate : CheckpointDirectory(root_.path()).candidates()) {
+      const TempFolder alone(test::On::kMemory);
+      fs::copy(candidate.path, alone / candidate.path.filename().string(),
+               fs::copy_options::recursive);
+      if (fs::exists(mark_)) fs::copy(mark_, alone / ".verified");
+      pieces = 0;
+      Retention retention(alone.path(), kSaver);
+      retention.remember_across_restarts();
+      retention.apply({1}, {1, [&](std::uint64_t, std::uint64_t) { ++pieces; }});
+      if (pieces > 0) read.push_back(candidate.step);
+    }
+    return read;
+  }
+
+  const fs::path mark_ = root_ / ".verified";
+};
+
+TEST_F(AfterARestart, WhatWasVerifiedBeforeIsNotReadAgain) {
+  EXPECT_THAT(read_again(), ElementsAre(5, 4, 3, 2, 1));
+  Retention before(root_.path(), kSaver);
+  before.remember_across_restarts();
+  before.remember_verified(Checkpoint::open(root_ / "step-00000002"));
+  before.remember_verified(Checkpoint::open(root_ / "step-00000004"));
+  EXPECT_THAT(read_again(), ElementsAre(5, 3, 1));
+  before.apply({3});
+  EXPECT_THAT(read_again(), IsEmpty());
+  EXPECT_THAT(names_in(root_.path()), ElementsAre(".verified", "latest", "step-00000003",
+                                                  "step-00000004", "step-00000005"));
+}
+
+TEST_F(AfterARestart, AnotherCheckpointOfTheStepIsRead) {
+  Retention before(root_.path(), kSaver);
+  before.remember_across_restarts();
+  before.apply({5});
+  CheckpointDirectory(root_.path(), {.if_exists = IfExists::kReplace})
+      .save(3, kSaver, small_model(30).views(), test::test_info());
+  EXPECT_THAT(read_again(), ElementsAre(3));
+}
+
+TEST_F(AfterARestart, AMarkThatIsNotOneIsWorthNothing) {
+  for (const std::string& text :
+       {std::string(), std::string("5"), std::string("5 zzzzzzzz\n"), std::string("-5 00000000\n"),
+        std::string("99999999999999999999 00000000\n"), std::string(70000, '7'),
+        std::string("5 00000000\n4 00000000\n")}) {
+    std::ofstream(mark_) << text;
+    EXPECT_THAT(read_again(), ElementsAre(5, 4, 3, 2, 1)) << text.substr(0, 40);
+  }
+  fs::remove(mark_);
+  ASSERT_EQ(::mkfifo(mark_.c_str(), 0600), 0);  // nobody writes to it: waiting would be for ever
+  Retention(root_.path(), kSaver).remember_across_restarts();
+  fs::remove(mark_);
+  fs::create_directory(mark_);
+  Retention retention(root_.path(), kSaver);
+  retention.remember_across_restarts();
+  EXPECT_THAT(retention.apply({2}).removed, ElementsAre(1, 2, 3));
+}
+
+// The mark spares a reading where something is deleted. It says nothing about what is loaded.
+TEST_F(AfterARestart, WhatIsLoadedIsReadInSpiteOfTheMark) {
+  Retention before(root_.path(), kSaver);
+  before.remember_across_restarts();
+  before.apply({5});
+  flip_in(root_ / "step-00000005");
+  const auto loaded = CheckpointDirectory(root_.path()).newest_verified();
+  ASSERT_TRUE(loaded);
+  EXPECT_EQ(loaded->checkpoint.manifest().step, 4U);
+}
+
+TEST_F(AfterARestart, ALinkInPlaceOfTheMarkIsReplacedAndNotFollowed) {
+  const TempFolder elsewhere;
+  std::ofstream(elsewhere / "precious") << "x";
+  fs::create_symlink(elsewhere / "precious", mark_);
+  fs::create_symlink(elsewhere / "precious", root_ / (".verified." + kSaver.text()));
+  Retention retention(root_.path(), kSaver);
+  retention.remember_across_restarts();
+  retention.apply({5});
+  EXPECT_EQ(test::file_bytes(elsewhere / "precious").size(), 1U);
+  EXPECT_FALSE(fs::is_symlink(mark_));
+  EXPECT_THAT(read_again(), IsEmpty());
 }
 
 TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {

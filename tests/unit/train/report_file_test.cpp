@@ -12,6 +12,7 @@
 #include <string>
 
 #include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/output_file.h"
 #include "ddp_runtime/train/run_history.h"
 #include "tests/unit/temporary_folder.h"
 
@@ -47,7 +48,7 @@ const auto kAll = [](std::string_view) { return true; };
 
 TEST_F(ReportFile, IsReplacedAsAWhole) {
   put(file_, "old");
-  replace_file(file_, "new");
+  comm::replace_file(file_, "new");
   EXPECT_EQ(contents(file_), "new");
   EXPECT_EQ(files(), 1U);
 }
@@ -57,7 +58,7 @@ TEST_F(ReportFile, APlantedLinkIsReplacedAndNotFollowed) {
   put(treasure, "precious");
   fs::create_symlink(treasure, file_);
   fs::create_symlink(treasure, folder_ / "steps.csv.tmp");
-  replace_file(file_, "report");
+  comm::replace_file(file_, "report");
   EXPECT_EQ(contents(treasure), "precious");
   EXPECT_FALSE(fs::is_symlink(file_));
   fs::remove(file_);
@@ -71,14 +72,14 @@ TEST_F(ReportFile, APlantedLinkIsReplacedAndNotFollowed) {
 
 TEST_F(ReportFile, WhatCannotBeWrittenIsNamedAndLeavesNothing) {
   try {
-    replace_file(folder_ / "none" / "run.json", "x");
+    comm::replace_file(folder_ / "none" / "run.json", "x");
     FAIL();
   } catch (const RuntimeError& error) {
     EXPECT_EQ(error.what(), "cannot write " + (folder_ / "none" / "run.json").string() +
-                                ": No such file or directory");
+                                ": creating a temporary file failed: No such file or directory");
   }
   fs::create_directory(file_);
-  EXPECT_THROW(replace_file(file_, "x"), RuntimeError);
+  EXPECT_THROW(comm::replace_file(file_, "x"), RuntimeError);
   EXPECT_EQ(files(), 1U);
 }
 
