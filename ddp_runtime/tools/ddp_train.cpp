@@ -38,6 +38,7 @@ struct CommandLine {
   double checkpoint_share_mb = 64;
   double timeout_seconds = 600;
   double start_timeout_seconds = 600;
+  double silence_seconds = 8;
   int threads = 0;
   bool deterministic = false;
   std::string network = "assume";
@@ -157,6 +158,13 @@ void add_run_options(CLI::App& app, CommandLine& c) {
   app.add_option("--start-timeout", c.start_timeout_seconds,
                  "Seconds in which MPI must have connected all ranks")
       ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option(
+         "--silence", c.silence_seconds,
+         "Seconds for which a rank may say nothing, not even that it is alive, while others "
+         "wait for it; then it is named and the run ends. A debugger that stops a rank "
+         "needs more, and as much --timeout")
+      ->check(ddp::tools::at_least_one())
       ->capture_default_str();
   app.add_option("--threads", c.threads, "Compute threads per rank; 0: as OMP_NUM_THREADS says")
       ->check(ddp::tools::not_negative())
@@ -387,6 +395,7 @@ int main(int argc, char** argv) {
     world_options.backend = ddp::comm::parse_backend(c.backend);
     world_options.group.limits.timeout = ddp::tools::milliseconds(c.timeout_seconds);
     world_options.start_timeout = ddp::tools::milliseconds(c.start_timeout_seconds);
+    world_options.liveness = ddp::comm::limits_for(ddp::tools::milliseconds(c.silence_seconds));
     world_options.group.in_rank_order = c.deterministic;
     world_options.group.network = ddp::comm::parse_network(c.network);
     world_options.group.announce = [](const std::string& text) {
