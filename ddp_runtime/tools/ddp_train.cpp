@@ -38,6 +38,7 @@ struct CommandLine {
   double checkpoint_share_mb = 64;
   double timeout_seconds = 600;
   double start_timeout_seconds = 600;
+  double silence_seconds = 8;
   int threads = 0;
   bool deterministic = false;
   std::string network = "assume";
@@ -153,12 +154,19 @@ void add_run_options(CLI::App& app, CommandLine& c) {
   app.add_option("--failure-dump", c.failure_dump,
                  "File for the state of all ranks at a failure, written by rank 0 "
                  "[failure.json in --report-dir]");
-  app.add_option("--timeout", c.timeout_seconds, "Seconds after which a silent rank is given up")
+  app.add_option(
+         "--timeout", c.timeout_seconds,
+         "Seconds that a collective may take before the run stops and names the rank it waits for")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  app.add_option("--start-timeout", c.start_timeout_seconds,
-                 "Seconds in which MPI must have connected all ranks")
+  app.add_option("--start-timeout", c.start_timeout_seconds, "Seconds for MPI to connect all ranks")
       ->check(ddp::tools::positive())
+      ->capture_default_str();
+  app.add_option("--silence", c.silence_seconds,
+                 "Seconds without a sign of life before a rank that others wait for is declared "
+                 "lost; a debugger "
+                 "that stops a rank needs more, and as much --timeout")
+      ->check(ddp::tools::at_least_one())
       ->capture_default_str();
   app.add_option("--threads", c.threads, "Compute threads per rank; 0 means OMP_NUM_THREADS")
       ->check(ddp::tools::not_negative())
@@ -391,6 +399,7 @@ int main(int argc, char** argv) {
     world_options.backend = ddp::comm::parse_backend(c.backend);
     world_options.group.limits.timeout = ddp::tools::milliseconds(c.timeout_seconds);
     world_options.start_timeout = ddp::tools::milliseconds(c.start_timeout_seconds);
+    world_options.liveness = ddp::comm::limits_for(ddp::tools::milliseconds(c.silence_seconds));
     world_options.group.in_rank_order = c.deterministic;
     world_options.group.network = ddp::comm::parse_network(c.network);
     world_options.group.announce = [](const std::string& text) {

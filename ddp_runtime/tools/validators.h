@@ -22,6 +22,10 @@ inline CLI::Validator positive() {
   return number_check("a number above 0", [](double v) { return v > 0; });
 }
 
+inline CLI::Validator at_least_one() {
+  return number_check("1 or a number above", [](double v) { return v >= 1; });
+}
+
 inline CLI::Validator not_negative() {
   return number_check("0 or a number above", [](double v) { return v >= 0; });
 }

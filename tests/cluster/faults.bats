@@ -103,3 +103,22 @@ PY
   wait "$job" || true
   wait_until 60 assert_nodes_in_service
 }
+
+# Messages of the error channel queue behind the data on the leader's link, for longer than a silence
+# would be forgiven.
+@test "a link of the leader's that becomes slow ends no run" {
+  timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 20 "$work" > out 2>&1 3>&- &
+  local job=$!
+  wait_until 60 test -s pid.0 -a -s pid.1 -a -s pid.2
+  local slow=(root tbf rate 64kbit burst 4kb latency 800ms)
+  "$cluster" exec node1 -- tc qdisc add dev eth0 "${slow[@]}"
+  ip netns exec ddp-controller tc qdisc add dev node1 "${slow[@]}" # its port of the switch
+  sleep 12
+  "$cluster" exec node1 -- tc -s qdisc show dev eth0 > queue
+  "$cluster" exec node1 -- tc qdisc del dev eth0 root
+  ip netns exec ddp-controller tc qdisc del dev node1 root
+  cat queue
+  grep -qE '(dropped|overlimits) [1-9]' queue # it was too slow for what they had to say
+  wait "$job" || { cat out; false; }
+  grep -qx 'all is well' out
+}

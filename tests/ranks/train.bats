@@ -93,6 +93,17 @@ PY
   done
 }
 
+@test "--silence says how long a stopped rank is forgiven" {
+  ranks 2 --epochs 100000 --silence 2 > stopped.log 2>&1 3>&- &
+  job=$!
+  until grep -q '^epoch 2/' stopped.log; do sleep 0.05; done
+  mapfile -t pids < <(rank_pids "$job")
+  kill -STOP "${pids[1]}"
+  wait_for_failure "$job"
+  grep -E '^ddp-train: rank 1 \(.*, process [0-9]+\) has been silent for 2 s, but the machine answers: it is stopped' stopped.log ||
+    { cat stopped.log; false; }
+}
+
 @test "wrong arguments are refused with one sentence" {
   refused 2 "not a folder" --data mnist:/nowhere
   refused 2 "use digits, mnist:DIR, cifar10:DIR, text:FILE, hdf5:FILE or synthetic" --data cifar
@@ -103,6 +114,7 @@ PY
   refused 2 "no NCCL backend" --backend nccl
   refused 2 "--checkpoint-every takes" --checkpoint-every never
   refused 2 "--epochs: '0' is not a number above 0" --epochs 0
+  refused 2 "--silence: '0.5' is not 1 or a number above" --silence 0.5
   refused 2 "--no-such-option" --no-such-option
 }
 

@@ -60,6 +60,14 @@ const char* to_string(LossKind kind) {
   return "unreachable";
 }
 
+LivenessLimits limits_for(std::chrono::milliseconds silence) {
+  LivenessLimits limits;
+  limits.silence = silence;
+  limits.heartbeat = std::min(limits.heartbeat, silence / 8);
+  limits.reconnect = std::min(limits.reconnect, silence * 3 / 8);
+  return limits;
+}
+
 LivenessLimits scaled(LivenessLimits limits, int ranks) {
   constexpr std::chrono::microseconds kPerRank{500};
   const auto wanted = std::chrono::duration_cast<std::chrono::milliseconds>(ranks * kPerRank);

@@ -38,6 +38,8 @@ struct LivenessLimits {
   std::chrono::milliseconds exit = std::chrono::minutes(1);
 };
 
+// With another `silence`, which the others must fit in: as many heartbeats and attempts to connect.
+LivenessLimits limits_for(std::chrono::milliseconds silence);
 // For a world of so many ranks: rank 0 is to spend a few percent of a core on heartbeats at most.
 LivenessLimits scaled(LivenessLimits limits, int ranks);
 

@@ -125,6 +125,30 @@ TEST(ErrorChannel, ARankMayFailWhileRankZeroStillOpensItsOwn) {
   });
 }
 
+// Whoever wraps the program may take the step's key out of one rank's environment.
+TEST(ErrorChannel, OpensWhetherAllRanksHaveTheStepsKeyOrSomeOrDifferentOnes) {
+  const std::optional<Key> one = channel_key("one");
+  const std::optional<Key> other = channel_key("other");
+  for (const auto& keys : std::vector<std::vector<std::optional<Key>>>{{one, one, one},
+                                                                       {one, std::nullopt, one},
+                                                                       {std::nullopt, one, one},
+                                                                       {one, one, other}}) {
+    auto transports = make_in_process_transports(3);
+    std::vector<std::thread> ranks;
+    for (std::size_t rank = 0; rank < keys.size(); ++rank) {
+      ranks.emplace_back([&, rank] {
+        FailureState failures;
+        P2pGroup group(std::move(transports[rank]), failures);
+        EXPECT_NO_THROW({
+          ErrorChannel channel(group, failures, {.step_key = keys[rank]});
+          group.barrier("").wait();
+        });
+      });
+    }
+    for (auto& rank : ranks) rank.join();
+  }
+}
+
 TEST(ErrorChannel, AnOrderlyEndIsNoFailure) {
   with_channels(3, [](Rank rank) {
     rank.group.barrier().wait();

@@ -76,6 +76,19 @@ TEST(Liveness, HeartbeatsAreRarerInALargeWorldButNeverTooRare) {
   EXPECT_EQ(scaled({}, 1'000'000).silence, 8s);
 }
 
+TEST(Liveness, TheOtherLimitsFitIntoTheSilence) {
+  for (const auto silence : {1000ms, 2000ms, 7000ms, 8000ms, 3'600'000ms}) {
+    const LivenessLimits limits = limits_for(silence);
+    EXPECT_EQ(limits.silence, silence);
+    EXPECT_LE(8 * limits.heartbeat, silence);
+    EXPECT_LE(2 * limits.reconnect, silence);
+    EXPECT_LE(limits.heartbeat, LivenessLimits{}.heartbeat);
+    EXPECT_LE(limits.reconnect, LivenessLimits{}.reconnect);
+  }
+  EXPECT_EQ(limits_for(8s).heartbeat, LivenessLimits{}.heartbeat) << "the default";
+  EXPECT_EQ(limits_for(8s).reconnect, LivenessLimits{}.reconnect);
+}
+
 TEST(Liveness, TheLostAreToldByNodeAndKind) {
   const std::vector<Loss> one{{1, "node2, process 7", LossKind::killed}};
   EXPECT_THAT(describe(one, 8s),
