@@ -100,7 +100,7 @@ Resumption going_on(Checkpoint checkpoint, std::vector<std::string> notes) {
 void refuse_if_all_are_set_aside(const CheckpointDirectory& directory) {
   for (const std::string& name : names_in_folder(system_file_ops(), directory.root())) {
     if (!name.starts_with(kSuperseded)) continue;
-    throw Error(fmt::format(
+    throw MismatchError(fmt::format(
         "'{}' holds only checkpoints that were set aside when a run started from an older one "
         "('{}'); give the same --resume PATH again, or rename the one to go on from to step-N",
         directory.root().string(), name));

@@ -27,7 +27,7 @@ struct Resumption {
 // is tried. Nothing is changed on the disk.
 
 // The newest whole one; nothing if there is none at all. Throws Error if there are some and none is
-// whole, or if all have been set aside.
+// whole, MismatchError if all have been set aside.
 std::optional<Resumption> resume_newest(const CheckpointDirectory& directory,
                                         const std::function<void(const Checkpoint&)>& accept);
 

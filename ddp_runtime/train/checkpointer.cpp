@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 // SLURM's job id tells a requeued job's own leftovers from the work of others.
 ckpt::OwnerTag this_owner() {
   const char* job = std::getenv("SLURM_JOB_ID");
+  if (job != nullptr && *job == '\0') job = nullptr;  // emptied by a script: no job, either
   const char* restarts = std::getenv("SLURM_RESTART_COUNT");
   return ckpt::OwnerTag::of_this_process(
       job != nullptr ? job : "local",
@@ -295,6 +296,7 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   if (options_.directory.empty() && (options_.resume == "auto" || options_.resume == "never")) {
     return std::nullopt;
   }
+  if (enabled()) state_.require_storable();
   claim();
   if (options_.resume == "never") return std::nullopt;
   std::string text;
@@ -304,7 +306,8 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
     } catch (const ckpt::MismatchError& e) {
       throw UsageError(e.what());
     } catch (const nlohmann::json::exception&) {
-      throw UsageError(fmt::format("{} was not made by a training run", newest_.string()));
+      throw UsageError(fmt::format(
+          "{} was not made by a training run; give another one to --resume", newest_.string()));
     }
   }
   text = group_.broadcast_text(text, 0);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
@@ -11,7 +12,7 @@
 namespace ddp::train {
 namespace {
 
-ckpt::DType dtype_of(torch::ScalarType type) {
+std::optional<ckpt::DType> stored_type(torch::ScalarType type) {
   switch (type) {
     case torch::kFloat64:
       return ckpt::DType::kFloat64;
@@ -33,10 +34,19 @@ ckpt::DType dtype_of(torch::ScalarType type) {
       return ckpt::DType::kUInt8;
     case torch::kBool:
       return ckpt::DType::kBool;
+    case torch::kComplexFloat:
+      return ckpt::DType::kComplex64;
+    case torch::kComplexDouble:
+      return ckpt::DType::kComplex128;
     default:
-      throw RuntimeError(
-          fmt::format("tensors of type {} cannot be stored in a checkpoint", c10::toString(type)));
+      return std::nullopt;
   }
+}
+
+ckpt::DType dtype_of(torch::ScalarType type) {
+  if (const auto known = stored_type(type)) return *known;
+  throw RuntimeError(
+      fmt::format("tensors of type {} cannot be stored in a checkpoint", c10::toString(type)));
 }
 
 ckpt::Shape shape_of(const torch::Tensor& tensor) {
@@ -95,8 +105,9 @@ Position Position::from_json(const nlohmann::json& json) {
     p.loss_scale.updates_since_change = json.value("updates_since_scale_change", std::int64_t{0});
     return p;
   } catch (const nlohmann::json::exception& e) {
-    throw RuntimeError(fmt::format(
-        "the checkpoint does not say where training stood ({}); it was not made by this program",
+    throw UsageError(fmt::format(
+        "the checkpoint does not say where training stood ({}): it was not made by a training run; "
+        "give another one to --resume",
         e.what()));
   }
 }
@@ -148,6 +159,16 @@ std::vector<NamedTensor> TrainingState::plain_tensors() const {
   for (const auto& [name, tensor] : model_tensors()) tensors.push_back({"model/" + name, tensor});
   for (const auto& [name, tensor] : user_.tensors()) tensors.push_back({"user/" + name, tensor});
   return tensors;
+}
+
+void TrainingState::require_storable() const {
+  for (const auto& [name, tensor] : plain_tensors()) {
+    if (stored_type(tensor.scalar_type())) continue;
+    throw UsageError(
+        fmt::format("'{}' is of type {}, which a checkpoint cannot hold; convert it, or train "
+                    "without a checkpoint directory",
+                    name, c10::toString(tensor.scalar_type())));
+  }
 }
 
 std::vector<NamedTensor> TrainingState::collect() {

@@ -40,7 +40,7 @@ struct Position {
   void begin_epoch(std::int64_t number);
 
   nlohmann::json to_json() const;
-  static Position from_json(const nlohmann::json& json);  // throws RuntimeError
+  static Position from_json(const nlohmann::json& json);  // throws UsageError
 };
 
 // The generator that initialisation, dropout and the like draw from, of this process.
@@ -52,6 +52,10 @@ class TrainingState {
   // `replica`, which may be null, has an order of gradients to keep. All must outlive this.
   TrainingState(comm::Group& group, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
                 DistributedDataParallel* replica, const UserState& user);
+
+  // Throws UsageError naming a tensor of the model or of the user whose type no checkpoint holds:
+  // the first save would be late to find that out.
+  void require_storable() const;
 
   // Collective. The arrays to save, the same on every rank: tensors that own or share the state;
   // they must be written, or copied, before the next step. Throws RuntimeError if the ranks'

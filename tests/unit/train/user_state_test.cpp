@@ -172,5 +172,22 @@ TEST(UserState, NamesAreGivenOnce) {
                UsageError);
 }
 
+TEST_F(UserStateTraining, ATypeThatNoCheckpointHoldsIsFoundBeforeTraining) {
+  bool trained = false;
+  const auto add = [&](UserState& state, Teacher& teacher) {
+    state.add("quantized", torch::empty({2}, torch::kComplexHalf));
+    state.add(
+        "moves",
+        [&] {
+          trained = true;
+          return nlohmann::json(teacher.moves);
+        },
+        [](const auto&) {});
+  };
+  EXPECT_THAT(error_of([&] { train(4, add); }),
+              HasSubstr("'user/quantized' is of type ComplexHalf, which a checkpoint cannot hold"));
+  EXPECT_FALSE(trained) << "no save was begun";
+}
+
 }  // namespace
 }  // namespace ddp::train
