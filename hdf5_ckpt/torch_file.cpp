@@ -34,7 +34,7 @@ constexpr std::array<StorageType, 12> kStorages = {{{"DoubleStorage", DType::kFl
                                                     {"ComplexFloatStorage", DType::kComplex64},
                                                     {"ComplexDoubleStorage", DType::kComplex128}}};
 constexpr int kMaxDepth = 32;
-constexpr std::size_t kMaxValues = 10000;
+constexpr std::size_t kMaxStateValues = 10000;
 constexpr std::size_t kMaxText = 4096;
 // Tensors may share a storage: a small file must not become a large checkpoint for that.
 constexpr std::uint64_t kMaxSharing = 64;
@@ -83,7 +83,7 @@ class Reader {
   }
 
   void keep(nlohmann::json value, const std::string& path) {
-    const bool room = found_.values.size() < kMaxValues && path.size() <= kMaxText;
+    const bool room = found_.values.size() < kMaxStateValues && path.size() <= kMaxText;
     if (!room || !json_problem({{path, value}}).empty())
       ++found_.left_out;
     else

@@ -25,7 +25,7 @@ namespace ddp::check {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::chrono::milliseconds kPatience{2000};
+constexpr std::chrono::milliseconds kNodePatience{2000};
 
 Severity severity_of(const std::vector<Finding>& findings, const std::string& check) {
   for (const auto& finding : findings) {
@@ -183,7 +183,7 @@ class TemporaryFolder : public testing::Test {
 using StorageProbe = TemporaryFolder;
 
 TEST_F(StorageProbe, WritesReadsBackAndLeavesNothing) {
-  const StorageFacts facts = probe_storage(path(), kPatience);
+  const StorageFacts facts = probe_storage(path(), kNodePatience);
   EXPECT_EQ(facts.error, "");
   EXPECT_TRUE(facts.sizes_known);
   EXPECT_GT(facts.free_bytes, 0U);
@@ -192,10 +192,10 @@ TEST_F(StorageProbe, WritesReadsBackAndLeavesNothing) {
 }
 
 TEST_F(StorageProbe, SaysWhyItCannotWrite) {
-  EXPECT_EQ(probe_storage(path() + "/nothing", kPatience).error,
+  EXPECT_EQ(probe_storage(path() + "/nothing", kNodePatience).error,
             "creating a file failed: No such file or directory");
   std::ofstream(path() + "/file") << "x";
-  EXPECT_EQ(probe_storage(path() + "/file", kPatience).error,
+  EXPECT_EQ(probe_storage(path() + "/file", kNodePatience).error,
             "creating a file failed: Not a directory");
 }
 
@@ -211,14 +211,14 @@ TEST(HostNameCheck, Table) {
 }
 
 TEST(Resolve, NumericNamesAndUnknownOnes) {
-  EXPECT_EQ(resolve("127.0.0.1", kPatience).addresses, std::vector<std::string>{"127.0.0.1"});
-  const Resolution unknown = resolve("name.invalid.", kPatience);
+  EXPECT_EQ(resolve("127.0.0.1", kNodePatience).addresses, std::vector<std::string>{"127.0.0.1"});
+  const Resolution unknown = resolve("name.invalid.", kNodePatience);
   EXPECT_TRUE(unknown.addresses.empty());
   EXPECT_NE(unknown.error, "");
 }
 
 TEST(Resolve, AddressesAreSortedAndEachOnce) {
-  auto addresses = resolve(host_name(), kPatience).addresses;
+  auto addresses = resolve(host_name(), kNodePatience).addresses;
   const auto as_given = addresses;
   std::sort(addresses.begin(), addresses.end());
   addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
@@ -246,8 +246,8 @@ TEST(RunWithin, GivesUpOnWhatDoesNotEnd) {
 }
 
 TEST(RunWithin, PassesResultsAndExceptions) {
-  EXPECT_EQ(run_within(kPatience, [] { return 7; }), 7);
-  EXPECT_THROW(run_within(kPatience, []() -> int { throw std::runtime_error("broken"); }),
+  EXPECT_EQ(run_within(kNodePatience, [] { return 7; }), 7);
+  EXPECT_THROW(run_within(kNodePatience, []() -> int { throw std::runtime_error("broken"); }),
                std::runtime_error);
 }
 

@@ -14,8 +14,8 @@ namespace {
 using nlohmann::json;
 
 constexpr double kMostBytesPerSecond = 1e15;
-constexpr double kMostSeconds = 1e12;  // since 1970, or of anything else
-constexpr double kMostLost = 1e6;      // as a part of the data, which is sent again and again
+constexpr double kLatestTime = 1e12;  // since 1970, or of anything else
+constexpr double kMostLost = 1e6;     // as a part of the data, which is sent again and again
 constexpr int kMostPacket = 1 << 24;
 
 bool within(double value, double most) {
@@ -33,7 +33,7 @@ bool is_exchange(const json& answer) {
   const ExchangeResult result = exchange_result_from(answer);
   return within(result.received_per_second, kMostBytesPerSecond) &&
          within(result.sent_per_second, kMostBytesPerSecond) && result.wrong_bytes >= 0 &&
-         within(result.latency_seconds, kMostSeconds) && within(result.lost, kMostLost);
+         within(result.latency_seconds, kLatestTime) && within(result.lost, kMostLost);
 }
 
 bool is_collective(const json& order, const json& answer) {
@@ -41,7 +41,7 @@ bool is_collective(const json& order, const json& answer) {
   const auto iterations = static_cast<std::size_t>(collective_order_from(order).iterations);
   return result.seconds.size() == iterations &&
          std::all_of(result.seconds.begin(), result.seconds.end(),
-                     [](double seconds) { return within(seconds, kMostSeconds); });
+                     [](double seconds) { return within(seconds, kLatestTime); });
 }
 
 bool has_what_is_asked(const json& order, const json& answer) {
@@ -57,7 +57,7 @@ bool has_what_is_asked(const json& order, const json& answer) {
     return counts(answer.at("traffic")) && answer.at("modules").is_string();
   }
   if (what == "last_look") {
-    return within(answer.at("unix_time").get<double>(), kMostSeconds) &&
+    return within(answer.at("unix_time").get<double>(), kLatestTime) &&
            counts(answer.at("counters"));
   }
   if (what == "resolve") {
