@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -200,6 +202,25 @@ TEST(PairSession, NoisyRoundsAreFollowedByMore) {
   EXPECT_GT(course.rounds, kSampledRounds);
   EXPECT_LE(course.rounds, kSampledRounds + 3);
   EXPECT_EQ(run({.nodes = 60, .rounds = 3}, noisy).rounds, 3);  // as the user said
+}
+
+// What else runs on the processors favors one pair for seconds: good pairs look steady meanwhile.
+TEST(PairSession, NobodyIsConvictedByRetestsThatAreSteadierThanTheRounds) {
+  constexpr double kRoundNoise = 0.2;
+  std::mt19937 random(7);
+  std::normal_distribution<double> noise(0, kRoundNoise);
+  std::set<Pair> seen;
+  const Course course = run({.nodes = 8}, [&](const Pair& pair) {
+    const bool suspect = pair.a == 2 || pair.b == 2;
+    const bool in_round = seen.insert(pair).second;
+    if (in_round) return (suspect ? 40 : 100) * std::exp(noise(random));
+    return suspect ? 80.0 : 100.0;
+  });
+  const Retest* retest = retest_of(course, 2);
+  ASSERT_NE(retest, nullptr);
+  ASSERT_EQ(retest->tries.size(), static_cast<std::size_t>(kFewestTries));
+  EXPECT_GT(retest->noise, kRoundNoise / 2);
+  EXPECT_EQ(outcome(*retest, {}), Outcome::noisy);
 }
 
 TEST(PairSession, ClassesPlayAmongThemselvesAndOnceTogether) {

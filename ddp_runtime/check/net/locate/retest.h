@@ -38,7 +38,8 @@ struct Retest {
   std::vector<double> references = {};  // bytes per second of good pairs, both directions
   // Each of them as a part of those beside it.
   std::vector<double> reference_ratios = {};
-  double noise = 0;  // standard deviation of their logarithms
+  // Standard deviation of one measurement's logarithm: theirs, or the larger one of the rounds.
+  double noise = 0;
 
   // One more measurement of the suspect; of a node with any partner.
   void add(const PairResult& result, double beside, double beside_latency_seconds);
