@@ -1,0 +1,18 @@
+#!/usr/bin/env bats
+# --help of every program, as a reader sees it: a changed option shows up in tests/readme/help.txt.
+
+bats_require_minimum_version 1.5.0
+load ../cluster/common
+
+@test "--help of every program and subcommand is the text that was reviewed" {
+  "$project_root/tests/readme/print_help" > "$BATS_TEST_TMPDIR/help.txt"
+  diff -u "$project_root/tests/readme/help.txt" "$BATS_TEST_TMPDIR/help.txt" || {
+    echo "if this change is meant: PATH=\$PWD/build/bin:\$PATH tests/readme/print_help > tests/readme/help.txt"
+    false
+  }
+}
+
+@test "no line of --help is a fragment" {
+  # An explanation names what the option is: "SGD momentum", not "Of sgd".
+  run -1 grep -nE '^ {2,}.*(  |\] )(Of|Of the|Likewise|The same)( |$)' "$project_root/tests/readme/help.txt"
+}
