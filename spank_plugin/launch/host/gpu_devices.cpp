@@ -29,8 +29,10 @@ bool hides_gpu_devices(const std::string& device_root, const std::string& drm_ro
     // Other drivers have such files, too, NVIDIA's among them, often for a group of users only.
     for (int device = kFirstRender; device < kFirstRender + kMaxDevices; ++device) {
       const std::string name = "renderD" + std::to_string(device);
-      const auto driver = fabric::read_link_name(drm_root + "/" + name + "/device/driver");
-      if (driver == "amdgpu" && is_closed(device_root + "/dri/" + name)) return true;
+      const auto driver = fabric::read_link_name(
+          std::string(drm_root).append("/").append(name).append("/device/driver"));
+      if (driver == "amdgpu" && is_closed(std::string(device_root).append("/dri/").append(name)))
+        return true;
     }
   } catch (...) {  // no memory for the path: nothing is known
   }
