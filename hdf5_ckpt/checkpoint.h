@@ -37,7 +37,7 @@ enum class Match {
 // One array of a checkpoint, as a reader sees it, however many parts it is stored in.
 struct StoredArray {
   std::string name;
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::float32;
   Shape shape;                       // of all of it
   std::uint64_t length = 0;          // bytes of all of it
   std::span<const ArrayInfo> parts;  // at least one; belongs to the checkpoint

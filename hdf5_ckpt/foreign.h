@@ -19,7 +19,7 @@ namespace ddp::ckpt {
 // An array where it lies: element (i, j, ...) is at offset + (i * strides[0] + ...) * itemsize.
 struct ForeignArray {
   std::string name;
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::float32;
   Shape shape;
   std::vector<std::uint64_t> strides;  // in elements; those of a dense array are usual
   std::uint64_t offset = 0;            // bytes from the start of the file
@@ -57,7 +57,7 @@ void copy_elements(std::span<const std::byte> file, const ForeignArray& array, s
 // An array to be written. Names are as they are to be in the file.
 struct ArrayHeader {
   std::string name;
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::float32;
   Shape shape;
 };
 

@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostLeaseBytes = 4096;
-constexpr std::uint64_t kMostCount = 1ULL << 62;
+constexpr std::size_t kMaxLeaseBytes = 4096;
+constexpr std::uint64_t kMaxCount = 1ULL << 62;
 constexpr std::uint64_t kFirstBeat = 1'000'000'000'000'000'000;  // so that all are equally long
 constexpr auto kGlance = std::chrono::milliseconds(100);
 
@@ -68,7 +68,7 @@ std::optional<std::string> read_lease(const fs::path& file) {
     if (errno == ENOENT) return std::nullopt;
     throw IoError("read who saves to the directory,", file, errno);
   }
-  std::string text(kMostLeaseBytes, '\0');
+  std::string text(kMaxLeaseBytes, '\0');
   const ReadResult result = read_fully(fd.get(), std::as_writable_bytes(std::span(text)), 0);
   if (result.code == ESTALE || result.code == ENOENT) return std::nullopt;
   if (result.code != 0) throw IoError("read who saves to the directory,", file, result.code);
@@ -110,8 +110,8 @@ std::optional<LeaseHolder> LeaseHolder::parse(std::string_view text) {
     const auto owner = OwnerTag::parse(fields.text("owner"));
     if (!owner) return std::nullopt;
     return LeaseHolder{*owner, fields.text("token"), fields.text("machine"),
-                       fields.number("started", kMostCount),
-                       fields.number("beat", kMostCount) - kFirstBeat};
+                       fields.number("started", kMaxCount),
+                       fields.number("beat", kMaxCount) - kFirstBeat};
   } catch (const DamagedError&) {
     return std::nullopt;
   }
@@ -125,10 +125,10 @@ std::string LeaseHolder::name() const {
 LeaseVerdict judge_lease(const LeaseHolder& mine, const LeaseHolder& other,
                          const std::function<bool(const LeaseHolder&)>& lives) {
   if (other.owner.job == mine.owner.job && other.owner.restart != mine.owner.restart)
-    return other.owner.restart < mine.owner.restart ? LeaseVerdict::kTakeOver
-                                                    : LeaseVerdict::kRefuse;
-  if (other.machine != mine.machine) return LeaseVerdict::kWatch;
-  return lives(other) ? LeaseVerdict::kRefuse : LeaseVerdict::kTakeOver;
+    return other.owner.restart < mine.owner.restart ? LeaseVerdict::take_over
+                                                    : LeaseVerdict::refuse;
+  if (other.machine != mine.machine) return LeaseVerdict::watch;
+  return lives(other) ? LeaseVerdict::refuse : LeaseVerdict::take_over;
 }
 
 Lease::Lease(fs::path file, UniqueFd fd, LeaseHolder mine, const LeaseTimes& times)
@@ -188,10 +188,10 @@ std::unique_ptr<Lease> LeaseClaim::look() {
   if (!text) return make();
   const auto now = std::chrono::steady_clock::now();
   const auto holder = LeaseHolder::parse(*text);
-  const auto verdict = holder ? judge_lease(mine_, *holder, process_lives) : LeaseVerdict::kWatch;
-  if (verdict == LeaseVerdict::kRefuse)
+  const auto verdict = holder ? judge_lease(mine_, *holder, process_lives) : LeaseVerdict::watch;
+  if (verdict == LeaseVerdict::refuse)
     throw LeaseError(taken_text(file_.parent_path(), holder->name()));
-  if (verdict == LeaseVerdict::kTakeOver) {
+  if (verdict == LeaseVerdict::take_over) {
     other_ = holder;
     return remove(*text) ? make() : nullptr;
   }

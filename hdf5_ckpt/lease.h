@@ -55,7 +55,7 @@ struct LeaseHolder {
   std::string name() const;
 };
 
-enum class LeaseVerdict : std::uint8_t { kTakeOver, kWatch, kRefuse };
+enum class LeaseVerdict : std::uint8_t { take_over, watch, refuse };
 
 // What `mine` may do about a lease of `other`. `lives` is asked only for a process on the same
 // machine. Pure but for that.

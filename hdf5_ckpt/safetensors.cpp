@@ -21,22 +21,22 @@ struct DTypeName {
   std::string_view name;
   DType dtype;
 };
-constexpr std::array<DTypeName, 16> kNames = {{{"F64", DType::kFloat64},
-                                               {"F32", DType::kFloat32},
-                                               {"F16", DType::kFloat16},
-                                               {"BF16", DType::kBFloat16},
-                                               {"I64", DType::kInt64},
-                                               {"I32", DType::kInt32},
-                                               {"I16", DType::kInt16},
-                                               {"I8", DType::kInt8},
-                                               {"U8", DType::kUInt8},
-                                               {"BOOL", DType::kBool},
-                                               {"F8_E4M3", DType::kFloat8E4M3},
-                                               {"F8_E5M2", DType::kFloat8E5M2},
-                                               {"U16", DType::kUInt16},
-                                               {"U32", DType::kUInt32},
-                                               {"U64", DType::kUInt64},
-                                               {"C64", DType::kComplex64}}};
+constexpr std::array<DTypeName, 16> kNames = {{{"F64", DType::float64},
+                                               {"F32", DType::float32},
+                                               {"F16", DType::float16},
+                                               {"BF16", DType::bfloat16},
+                                               {"I64", DType::int64},
+                                               {"I32", DType::int32},
+                                               {"I16", DType::int16},
+                                               {"I8", DType::int8},
+                                               {"U8", DType::uint8},
+                                               {"BOOL", DType::boolean},
+                                               {"F8_E4M3", DType::float8_e4m3fn},
+                                               {"F8_E5M2", DType::float8_e5m2},
+                                               {"U16", DType::uint16},
+                                               {"U32", DType::uint32},
+                                               {"U64", DType::uint64},
+                                               {"C64", DType::complex64}}};
 
 std::string_view name_of(const ArrayHeader& array) {
   for (const DTypeName& known : kNames)

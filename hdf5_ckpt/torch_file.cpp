@@ -21,18 +21,18 @@ struct StorageType {
   std::string_view name;
   DType dtype;
 };
-constexpr std::array<StorageType, 12> kStorages = {{{"DoubleStorage", DType::kFloat64},
-                                                    {"FloatStorage", DType::kFloat32},
-                                                    {"HalfStorage", DType::kFloat16},
-                                                    {"BFloat16Storage", DType::kBFloat16},
-                                                    {"LongStorage", DType::kInt64},
-                                                    {"IntStorage", DType::kInt32},
-                                                    {"ShortStorage", DType::kInt16},
-                                                    {"CharStorage", DType::kInt8},
-                                                    {"ByteStorage", DType::kUInt8},
-                                                    {"BoolStorage", DType::kBool},
-                                                    {"ComplexFloatStorage", DType::kComplex64},
-                                                    {"ComplexDoubleStorage", DType::kComplex128}}};
+constexpr std::array<StorageType, 12> kStorages = {{{"DoubleStorage", DType::float64},
+                                                    {"FloatStorage", DType::float32},
+                                                    {"HalfStorage", DType::float16},
+                                                    {"BFloat16Storage", DType::bfloat16},
+                                                    {"LongStorage", DType::int64},
+                                                    {"IntStorage", DType::int32},
+                                                    {"ShortStorage", DType::int16},
+                                                    {"CharStorage", DType::int8},
+                                                    {"ByteStorage", DType::uint8},
+                                                    {"BoolStorage", DType::boolean},
+                                                    {"ComplexFloatStorage", DType::complex64},
+                                                    {"ComplexDoubleStorage", DType::complex128}}};
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxStateValues = 10000;
 constexpr std::size_t kMaxText = 4096;

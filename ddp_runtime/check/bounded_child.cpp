@@ -22,7 +22,7 @@ namespace {
 
 using comm::FileDescriptor;
 
-constexpr std::size_t kMostOutput = std::size_t{1} << 20;
+constexpr std::size_t kMaxOutput = std::size_t{1} << 20;
 constexpr int kNotFound = 127;
 constexpr int kOutput = STDERR_FILENO + 1;  // of the child
 // For the kernel to take a killed process apart.
@@ -103,7 +103,7 @@ bool read_to_end(int from, Clock::time_point deadline, std::string& text) {
     if (n == 0) return true;
     if (n < 0 && errno != EINTR) return true;
     if (n > 0) {
-      text.append(chunk.data(), std::min(static_cast<std::size_t>(n), kMostOutput - text.size()));
+      text.append(chunk.data(), std::min(static_cast<std::size_t>(n), kMaxOutput - text.size()));
     }
   }
 }

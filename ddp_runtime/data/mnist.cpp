@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostBytes = std::size_t{4} << 30U;
+constexpr std::size_t kMaxBytes = std::size_t{4} << 30U;
 constexpr unsigned char kUnsignedByte = 8;
 
 struct Idx {
@@ -25,7 +25,7 @@ struct Idx {
 
 Idx parse_idx(const fs::path& file, std::size_t dimensions) {
   Idx idx;
-  idx.bytes = read_maybe_gzipped(file, kMostBytes);
+  idx.bytes = read_maybe_gzipped(file, kMaxBytes);
   idx.data = 4 + 4 * dimensions;
   const auto& b = idx.bytes;
   if (b.size() < idx.data) {
@@ -42,7 +42,7 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
   for (std::size_t d = 0; d < dimensions; ++d) {
     std::uint32_t size = 0;
     for (std::size_t i = 0; i < 4; ++i) size = (size << 8U) | b[4 + 4 * d + i];
-    if (size == 0 || size > kMostBytes / elements) {
+    if (size == 0 || size > kMaxBytes / elements) {
       throw RuntimeError(
           fmt::format("{} claims an impossible size in dimension {}: {}", file.string(), d, size));
     }

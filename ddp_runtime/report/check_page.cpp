@@ -18,8 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostInMap = 128;
-constexpr std::size_t kMostRows = 500;
+constexpr std::size_t kMaxInMap = 128;
+constexpr std::size_t kMaxRows = 500;
 constexpr double kCell = 22;
 // Speeds relative to the median: from a colour-blind safe sequence, dark is slow. The number stands
 // in the cell's title, and in the table.
@@ -155,7 +155,7 @@ std::string pair_table(const Speeds& speeds) {
       "<details><summary>The same as a table, slowest first</summary>\n<table><thead><tr>"
       "<th scope=\"col\">from</th><th scope=\"col\">to</th><th scope=\"col\">GB/s</th></tr>"
       "</thead><tbody>\n";
-  for (std::size_t i = 0; i < std::min(rows.size(), kMostRows); ++i) {
+  for (std::size_t i = 0; i < std::min(rows.size(), kMaxRows); ++i) {
     html += fmt::format("<tr><td>{}</td><td>{}</td><td>{:.3g}</td></tr>\n",
                         html_escape(rows[i].second.first), html_escape(rows[i].second.second),
                         rows[i].first);
@@ -167,7 +167,7 @@ std::string pair_section(const json& report, const Way& way) {
   const Speeds speeds = speeds_of(report, report.at("measurements").at(way.kind));
   std::string html =
       fmt::format("<section id=\"{}\">\n<h2>Pairs over {}</h2>\n", way.id, way.title);
-  if (speeds.nodes.size() > kMostInMap) {
+  if (speeds.nodes.size() > kMaxInMap) {
     html += fmt::format("<p>{} nodes are too many for a map.</p>\n", speeds.nodes.size());
   } else {
     html += heat_map(speeds, way) + legend();

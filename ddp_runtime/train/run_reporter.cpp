@@ -30,7 +30,7 @@ using profile::Clock;
 // Connections, first allocations and lazily built kernels make the first steps slow.
 constexpr std::size_t kWarmupSteps = 5;
 constexpr const char* kRowsHead = "step,epoch,loss,learning_rate,seconds\n";
-constexpr std::uintmax_t kMostRunJson = std::uintmax_t{64} << 20;
+constexpr std::uintmax_t kMaxRunJson = std::uintmax_t{64} << 20;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -258,7 +258,7 @@ RunReporter::RunReporter(comm::Group& group, RunFacts facts, ReportTarget target
   process_start_ = Clock::now() - std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(startup_seconds_));
   if (writes() && target_.first_step > 0) {
-    earlier_ = earlier_processes(read_if_there(target_.directory / "run.json", kMostRunJson));
+    earlier_ = earlier_processes(read_if_there(target_.directory / "run.json", kMaxRunJson));
   }
 }
 

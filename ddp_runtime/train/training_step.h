@@ -31,7 +31,7 @@ class TrainingStep {
   TrainingStep& operator=(const TrainingStep&) = delete;
 
   // Takes the step's micro-batches from `batches`. `tag` must be the same on all ranks. Throws
-  // RuntimeError after kMostLeftOut steps in a row without an update.
+  // RuntimeError after kMaxLeftOut steps in a row without an update.
   virtual StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) = 0;
   // How many steps a rank may have begun that another has not. 0: run() ends with the same model on
   // all ranks, which may meet in any step.
@@ -48,7 +48,7 @@ class TrainingStep {
   virtual DistributedDataParallel* replica() noexcept = 0;
   virtual amp::GradScaler* scaler() noexcept = 0;
 
-  static constexpr int kMostLeftOut = 50;
+  static constexpr int kMaxLeftOut = 50;
 };
 
 // Collective. Throws UsageError or RuntimeError, on all ranks, if options or models do not fit. All

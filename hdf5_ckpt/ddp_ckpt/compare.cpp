@@ -77,36 +77,36 @@ ArrayDifference compare_plain(const OwnedArray& a, const OwnedArray& b) {
 
 ArrayDifference compare_arrays(const OwnedArray& a, const OwnedArray& b) {
   switch (a.dtype) {
-    case DType::kFloat64:
+    case DType::float64:
       return compare_plain<double>(a, b);
-    case DType::kFloat32:
+    case DType::float32:
       return compare_plain<float>(a, b);
-    case DType::kFloat16:
+    case DType::float16:
       return compare_as<std::uint16_t>(a, b, float_from_half);
-    case DType::kBFloat16:
+    case DType::bfloat16:
       return compare_as<std::uint16_t>(a, b, float_from_bfloat16);
-    case DType::kInt64:
+    case DType::int64:
       return compare_plain<std::int64_t>(a, b);
-    case DType::kInt32:
+    case DType::int32:
       return compare_plain<std::int32_t>(a, b);
-    case DType::kInt16:
+    case DType::int16:
       return compare_plain<std::int16_t>(a, b);
-    case DType::kInt8:
+    case DType::int8:
       return compare_plain<std::int8_t>(a, b);
-    case DType::kUInt8:
-    case DType::kBool:
-    case DType::kFloat8E4M3:  // by their bits
-    case DType::kFloat8E5M2:
+    case DType::uint8:
+    case DType::boolean:
+    case DType::float8_e4m3fn:  // by their bits
+    case DType::float8_e5m2:
       return compare_plain<std::uint8_t>(a, b);
-    case DType::kUInt16:
+    case DType::uint16:
       return compare_plain<std::uint16_t>(a, b);
-    case DType::kUInt32:
+    case DType::uint32:
       return compare_plain<std::uint32_t>(a, b);
-    case DType::kUInt64:
+    case DType::uint64:
       return compare_plain<std::uint64_t>(a, b);
-    case DType::kComplex64:
+    case DType::complex64:
       return compare_plain<std::complex<float>>(a, b);
-    case DType::kComplex128:
+    case DType::complex128:
       return compare_plain<std::complex<double>>(a, b);
   }
   return {};

@@ -156,12 +156,12 @@ void add_diff(CLI::App& app, Work& work) {
 // "90", "15m", "36h" or "7d"; seconds without a unit.
 std::chrono::seconds duration_of(const std::string& text) {
   const std::map<char, long long> units = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
-  constexpr long long kMost = 1'000'000'000;
+  constexpr long long kMax = 1'000'000'000;
   long long number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string unit(end, text.data() + text.size());
   const bool known = unit.empty() || (unit.size() == 1 && units.contains(unit[0]));
-  if (error != std::errc() || !known || number < 0 || number > kMost)
+  if (error != std::errc() || !known || number < 0 || number > kMax)
     throw CLI::ValidationError("--older-than",
                                fmt::format("takes 90, 15m, 36h or 7d, not '{}'", text));
   return std::chrono::seconds(number * (unit.empty() ? 1 : units.at(unit[0])));

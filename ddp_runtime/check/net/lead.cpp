@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 
 // Names that every node resolves; more would be a burden for the name servers.
-constexpr std::size_t kMostNames = 64;
+constexpr std::size_t kMaxNames = 64;
 constexpr std::chrono::milliseconds kNamePatience{5000};
 constexpr std::uint64_t kExchangesOfAWay = 1'000'000;
 
@@ -109,7 +109,7 @@ void Programme::call_roll() {
   }
   verdict_.findings.add(judge_known_bad(options_.known_bad, verdict_.nodes));
   verdict_.measurements["seed"] = options_.seed;
-  if (static_cast<int>(nodes_.size()) > kMostNodesForAllPairs) {
+  if (static_cast<int>(nodes_.size()) > kMaxNodesForAllPairs) {
     options_.progress(fmt::format("random pairs by --seed {}", options_.seed));
   }
   verdict_.figures = {{"nodes", static_cast<double>(nodes_.size())},
@@ -124,7 +124,7 @@ std::size_t Programme::count_present() const {
 void Programme::ask_names() {
   if (options_.step.pretended) return;
   std::vector<std::string> names = verdict_.nodes;
-  if (names.size() > kMostNames) names.resize(kMostNames);
+  if (names.size() > kMaxNames) names.resize(kMaxNames);
   ByRank orders;
   for (const auto& node : nodes_) {
     if (!node.ranks.empty()) orders[node.ranks.front()] = {{"do", "resolve"}, {"names", names}};
@@ -381,11 +381,11 @@ std::string Programme::good_news() const {
   if (nodes_.size() == 1) {
     return text + "; a job of one node uses no network between nodes, so none was measured";
   }
-  if (nodes_.size() < kFewestPeers) {
+  if (nodes_.size() < kMinPeers) {
     text += fmt::format(
         "; {} nodes are too few to compare with each other: reachability and data were checked, "
         "speed was not; who is slow can be told from {} nodes on, or with --expect-gbps",
-        nodes_.size(), kFewestPeers);
+        nodes_.size(), kMinPeers);
   }
   return text;
 }

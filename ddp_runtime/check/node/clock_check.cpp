@@ -12,7 +12,7 @@ ClockFacts read_clock() noexcept {
 }
 
 Finding judge_clock(const ClockFacts& facts) {
-  constexpr std::int64_t kMostMicroseconds = 1'000'000;
+  constexpr std::int64_t kMaxMicroseconds = 1'000'000;
   Finding finding{.check = "clock.synchronised",
                   .severity = Severity::ok,
                   .unit = "ms possible error",
@@ -25,7 +25,7 @@ Finding judge_clock(const ClockFacts& facts) {
     return finding;
   }
   finding.value = static_cast<double>(facts.max_error_microseconds) / 1000.0;
-  if (facts.synchronised && facts.max_error_microseconds < kMostMicroseconds) return finding;
+  if (facts.synchronised && facts.max_error_microseconds < kMaxMicroseconds) return finding;
   finding.severity = Severity::warning;
   finding.evidence = facts.synchronised ? "" : "nothing keeps this clock right";
   finding.action = "start chrony or another time service";

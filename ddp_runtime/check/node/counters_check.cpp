@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostCounters = 4096;
-constexpr std::uintmax_t kMostFileBytes = std::uintmax_t{1} << 20;
+constexpr std::size_t kMaxCounters = 4096;
+constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 20;
 // Dropped packets are not among them: a full queue drops what TCP then sends again.
 constexpr std::array kOfInterfaces{"rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors",
                                    "tx_carrier_errors"};
@@ -38,7 +38,7 @@ void read_into(Counters& counters, const fs::path& folder, const std::string& de
                const std::array<const char*, N>& names) {
   for (const char* name : names) {
     std::uint64_t value = 0;
-    if (std::ifstream(folder / name) >> value && counters.size() < kMostCounters) {
+    if (std::ifstream(folder / name) >> value && counters.size() < kMaxCounters) {
       counters[fmt::format("{} {}", device, name)] = value;
     }
   }
@@ -48,7 +48,7 @@ void read_into(Counters& counters, const fs::path& folder, const std::string& de
 std::optional<Counters> read_kept(const std::string& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return std::nullopt;
-  if (fs::file_size(file, error) > kMostFileBytes || error)
+  if (fs::file_size(file, error) > kMaxFileBytes || error)
     throw RuntimeError("it is no such file");
   std::ifstream stream(file);
   const auto json = nlohmann::json::parse(stream, nullptr, false);

@@ -20,7 +20,7 @@ namespace ddp::check {
 namespace {
 
 // Memory that nobody visible holds. The driver keeps some for itself.
-constexpr double kMostHeldByNobody = 0.05;
+constexpr double kMaxOrphans = 0.05;
 
 struct Reason {
   std::uint64_t bit;
@@ -125,7 +125,7 @@ std::vector<Finding> judge_memory_use(const GpuFacts& gpu, const GpuExpectations
   finding.unit = "MiB";
   const auto stranger =
       std::find_if_not(gpu.processes.begin(), gpu.processes.end(), expected.is_own);
-  const bool much = used > kMostHeldByNobody * static_cast<double>(*gpu.memory_total.value);
+  const bool much = used > kMaxOrphans * static_cast<double>(*gpu.memory_total.value);
   if (stranger != gpu.processes.end()) {
     finding.evidence = fmt::format("process {} is not of this job", *stranger);
   } else if (gpu.processes.empty() && much) {
@@ -273,13 +273,13 @@ std::vector<Finding> judge_xids(std::string_view log) {
 }
 
 std::optional<std::string> read_kernel_log(const std::string& file) {
-  constexpr std::size_t kMost = std::size_t{4} << 20;
-  constexpr int kMostRecords = 65536;
+  constexpr std::size_t kMax = std::size_t{4} << 20;
+  constexpr int kMaxRecords = 65536;
   const comm::FileDescriptor log(open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!log) return std::nullopt;
   std::string text;
   std::array<char, 8192> record{};  // one a read, as /dev/kmsg gives them
-  for (int i = 0; i < kMostRecords && text.size() < kMost; ++i) {
+  for (int i = 0; i < kMaxRecords && text.size() < kMax; ++i) {
     const ssize_t n = read(log.get(), record.data(), record.size());
     if (n < 0 && errno == EPIPE) continue;  // overwritten meanwhile; the next one is there
     if (n <= 0) break;

@@ -11,16 +11,16 @@
 namespace ddp::comm {
 namespace {
 
-constexpr std::size_t kMostRecords = 256;
-constexpr std::size_t kMostChannels = 64;
-constexpr std::size_t kLongestText = 512;
+constexpr std::size_t kMaxRecords = 256;
+constexpr std::size_t kMaxChannels = 64;
+constexpr std::size_t kMaxSnapshotText = 512;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
 std::string shortened(std::string text) {
-  text.resize(beginning_of(text, kLongestText).size());
+  text.resize(beginning_of(text, kMaxSnapshotText).size());
   return text;
 }
 
@@ -79,13 +79,13 @@ Activity activity_from_json(const nlohmann::json& json) {
     Activity activity;
     const auto& all_begun = json.at("collectives_begun").get_ref<const nlohmann::json::object_t&>();
     for (const auto& [channel, begun] : all_begun) {
-      if (activity.collectives_begun.size() == kMostChannels) break;
+      if (activity.collectives_begun.size() == kMaxChannels) break;
       activity.collectives_begun[shortened(channel)] = begun.get<std::uint64_t>();
     }
     activity.phase = shortened(json.at("phase").get<std::string>());
     activity.phase_ago = json.at("phase_ago").get<double>();
     for (const auto& r : json.at("recent")) {
-      if (activity.recent.size() == kMostRecords) break;
+      if (activity.recent.size() == kMaxRecords) break;
       OperationRecord record;
       record.channel = shortened(r.at("channel").get<std::string>());
       if (!r.at("number").is_null()) record.number = r.at("number").get<std::uint64_t>();

@@ -21,10 +21,10 @@ std::string name_of(const Witness& witness) {
 
 // "rank 2 (node3, process 17)", "ranks 2 and 5", "ranks 0, 1, 2, 3 and 60 more".
 std::string names_of(const Witnesses& witnesses) {
-  constexpr std::size_t kMost = 8;
+  constexpr std::size_t kMax = 8;
   if (witnesses.size() == 1) return name_of(*witnesses.front());
   std::string text = "ranks ";
-  const std::size_t shown = std::min(witnesses.size(), kMost);
+  const std::size_t shown = std::min(witnesses.size(), kMax);
   for (std::size_t i = 0; i < shown; ++i) {
     const bool last = i + 1 == witnesses.size();
     text += fmt::format("{}{}", i == 0 ? "" : last ? " and " : ", ", witnesses[i]->rank);

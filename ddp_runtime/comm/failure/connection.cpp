@@ -27,7 +27,7 @@ using AddressList = std::shared_ptr<addrinfo>;
 
 constexpr auto kResolveWithin = std::chrono::seconds(10);
 // A peer that does not read is sent no more than this.
-constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
+constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;
 
 AddressList look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
@@ -150,7 +150,7 @@ std::optional<Connection> Connection::open(const std::vector<std::string>& hosts
 }
 
 bool Connection::send(const Message& message) {
-  if (outbox_.size() > kMostUnsent) return state_ == StreamState::open;
+  if (outbox_.size() > kMaxUnsent) return state_ == StreamState::open;
   const std::string encoded = encode(message);
   outbox_ += encoded;
   if (seal_) outbox_ += text_of(seal_->next(encoded));

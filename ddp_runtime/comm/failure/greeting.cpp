@@ -54,7 +54,7 @@ RankGreeting::RankGreeting(const Key& key, int rank, std::string who)
     : key_(key), who_(std::move(who)), meeting_(meeting_of_channel(rank, random_nonce(), who_)) {}
 
 void RankGreeting::begin(Connection& connection) const {
-  connection.accept_at_most(kMostGreeting);
+  connection.accept_at_most(kMaxGreeting);
   connection.send({MessageKind::hello, meeting_.rank, meeting_.callers_nonce + " " + who_});
 }
 

@@ -24,7 +24,7 @@
 namespace ddp::comm {
 
 // No text before the proofs is longer.
-inline constexpr std::size_t kMostGreeting = 512;
+inline constexpr std::size_t kMaxGreeting = 512;
 
 // What the two ends seal what they send with, once both have proved themselves.
 struct SessionKeys {

@@ -71,7 +71,7 @@ class State {
     size = std::min(size, bytes_ - at);
     if (size == 0) return;
     arrays_.push_back({fmt::format("model/layer{}.weight", arrays_.size()),
-                       ckpt::DType::kFloat32,
+                       ckpt::DType::float32,
                        {size / 4},
                        {aligned() + at, size}});
     at += size;
@@ -266,7 +266,7 @@ class Bench {
     std::vector<ckpt::ArrayView> tiny;
     for (std::size_t i = 0; i < kTinyArrays; ++i) {
       tiny.push_back({fmt::format("model/layer{}.bias", i),
-                      ckpt::DType::kFloat32,
+                      ckpt::DType::float32,
                       {16},
                       bytes.subspan(i * 64, 64)});
     }

@@ -45,21 +45,21 @@ std::vector<Named> arrays(float change) {
   using I64 = std::numeric_limits<std::int64_t>;
   using F64 = std::numeric_limits<double>;
   return {
-      make("model/conv1.weight", DType::kFloat32, {30, 1000}, weights),
-      make<float>("model/conv1.bias", DType::kFloat32, {3}, {0.5F, -0.0F, 1e-45F}),
-      make<float>("model/empty", DType::kFloat32, {0, 3}, {}),
-      make("model/half", DType::kFloat16, {256, 256}, patterns),
-      make("model/brain", DType::kBFloat16, {65536}, patterns),
-      make<double>("optim/conv1.weight/exp_avg", DType::kFloat64, {4},
+      make("model/conv1.weight", DType::float32, {30, 1000}, weights),
+      make<float>("model/conv1.bias", DType::float32, {3}, {0.5F, -0.0F, 1e-45F}),
+      make<float>("model/empty", DType::float32, {0, 3}, {}),
+      make("model/half", DType::float16, {256, 256}, patterns),
+      make("model/brain", DType::bfloat16, {65536}, patterns),
+      make<double>("optim/conv1.weight/exp_avg", DType::float64, {4},
                    {F64::max(), F64::denorm_min(), F64::infinity(), -F64::quiet_NaN()}),
-      make<std::int64_t>("optim/step", DType::kInt64, {}, {I64::min()}),
-      make<std::int64_t>("data/order", DType::kInt64, {2}, {I64::max(), -1}),
-      make<std::int32_t>("data/i32", DType::kInt32, {2, 1}, {-2147483647, 7}),
-      make<std::int16_t>("data/i16", DType::kInt16, {1, 2}, {-32768, 7}),
-      make<std::int8_t>("data/i8", DType::kInt8, {2}, {-128, 127}),
-      make<std::uint8_t>("data/mask", DType::kBool, {3}, {1, 0, 1}),
-      make("rng/rank-0/cpu", DType::kUInt8, {5056}, random_state),
-      make<std::uint8_t>("mod\xC3\xA8le", DType::kUInt8, {1}, {200}),
+      make<std::int64_t>("optim/step", DType::int64, {}, {I64::min()}),
+      make<std::int64_t>("data/order", DType::int64, {2}, {I64::max(), -1}),
+      make<std::int32_t>("data/i32", DType::int32, {2, 1}, {-2147483647, 7}),
+      make<std::int16_t>("data/i16", DType::int16, {1, 2}, {-32768, 7}),
+      make<std::int8_t>("data/i8", DType::int8, {2}, {-128, 127}),
+      make<std::uint8_t>("data/mask", DType::boolean, {3}, {1, 0, 1}),
+      make("rng/rank-0/cpu", DType::uint8, {5056}, random_state),
+      make<std::uint8_t>("mod\xC3\xA8le", DType::uint8, {1}, {200}),
   };
 }
 
@@ -86,7 +86,7 @@ OwnedArray tile(const PartOf& part, const Shape& shape) {
   for (std::uint64_t i = 0; i < shape[0]; ++i)
     for (std::uint64_t j = 0; j < shape[1]; ++j)
       values.push_back(static_cast<float>(8 * (part.start[0] + i) + part.start[1] + j));
-  return make("", DType::kFloat32, shape, values).array;
+  return make("", DType::float32, shape, values).array;
 }
 
 // Four ranks: "rows" is cut into 3, 0, 2 and 1 rows, "tiles" into four tiles of 3 x 4, "alone" is
@@ -105,12 +105,12 @@ void save_parts(const std::string& root, std::uint64_t step) {
     const std::array<OwnedArray, 3> held = {tile(rows, rows_shape), tile(tiles, {3, 4}),
                                             tile(alone, alone_shape)};
     std::vector<ArrayView> views = {
-        {"optim/rows", DType::kFloat32, rows_shape, held[0].bytes, rows},
-        {"optim/tiles", DType::kFloat32, {3, 4}, held[1].bytes, tiles},
-        {"optim/alone", DType::kFloat32, alone_shape, held[2].bytes, alone}};
+        {"optim/rows", DType::float32, rows_shape, held[0].bytes, rows},
+        {"optim/tiles", DType::float32, {3, 4}, held[1].bytes, tiles},
+        {"optim/alone", DType::float32, alone_shape, held[2].bytes, alone}};
     const std::array<float, 2> bias = {0.5F, -1.0F};
     if (rank == 2)
-      views.push_back({"model/bias", DType::kFloat32, {2}, std::as_bytes(std::span(bias)), {}});
+      views.push_back({"model/bias", DType::float32, {2}, std::as_bytes(std::span(bias)), {}});
     records.push_back(
         directory.write_shard(id, "rank-0000" + std::to_string(rank) + "-of-00004.h5", views));
   }

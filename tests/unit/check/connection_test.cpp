@@ -155,7 +155,7 @@ TEST(ControlChannel, RoundTrip) {
   ControlChannel far(std::move(ends.far));
   near.send({{"text", "\xff not UTF-8"}}, in(kLong));
   EXPECT_THAT(far.receive(in(kLong))->at("text").get<std::string>(), HasSubstr("not UTF-8"));
-  EXPECT_THROW(near.send({{"text", std::string(ControlChannel::kMostBytes, 'x')}}, in(kLong)),
+  EXPECT_THROW(near.send({{"text", std::string(ControlChannel::kMaxBytes, 'x')}}, in(kLong)),
                NetError);
 }
 

@@ -108,7 +108,7 @@ std::uint64_t run_and_kill(const fs::path& root, const fs::path& scratch, std::u
 }
 
 TEST(Crash, WhatIsLoadedWhileAnotherProcessSavesAndDeletesIsWhole) {
-  const TempFolder root(test::On::kMemory);
+  const TempFolder root(test::On::memory);
   const Saver saver(root.path());
   CheckpointDirectory directory(root.path());
   while (directory.candidates().empty()) std::this_thread::yield();
@@ -149,7 +149,7 @@ std::chrono::nanoseconds time_of_a_save() {
 
 TEST(Crash, KilledAtAnyMomentNothingAcknowledgedIsLost) {
   const TempFolder root;
-  const TempFolder scratch(test::On::kMemory);
+  const TempFolder scratch(test::On::memory);
   std::mt19937 random(11);
   const auto one_save = time_of_a_save();
   std::uint64_t acknowledged = 0;
@@ -197,7 +197,7 @@ class FullDisk : public testing::Test {
 
   static test::ArraySet model_of(std::uint64_t bytes) {
     test::ArraySet set;
-    set.add("w", DType::kUInt8, {bytes}, 1);
+    set.add("w", DType::uint8, {bytes}, 1);
     return set;
   }
 
@@ -239,7 +239,7 @@ TEST(Crash, AFileSizeLimitIsReportedAndDoesNotKill) {
     std::string text;
     try {
       test::ArraySet set;
-      set.add("w", DType::kUInt8, {2 << 20});
+      set.add("w", DType::uint8, {2 << 20});
       CheckpointDirectory(root.path()).save(1, test::test_owner(), set.views(), test::test_info());
     } catch (const Error& error) {
       text = error.what();

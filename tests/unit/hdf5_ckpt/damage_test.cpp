@@ -91,7 +91,7 @@ class Damage : public testing::Test {
     file.put(std::to_integer<char>(value));
   }
 
-  const TempFolder root_{test::On::kMemory};
+  const TempFolder root_{test::On::memory};
   const fs::path step_ = root_ / "step-00000002";
   const fs::path file_ = step_ / "model.h5";
   std::vector<std::byte> original_;

@@ -154,7 +154,7 @@ class FaultySave {
         .save(step, kOwner, small_model(contents).views(), test::test_info());
   }
 
-  TempFolder root_{test::On::kMemory};
+  TempFolder root_{test::On::memory};
   FaultyOps ops_;
   std::string error_;
   bool acknowledged_ = false;

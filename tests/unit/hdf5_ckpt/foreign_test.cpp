@@ -18,12 +18,12 @@ using test::TempFolder;
 std::vector<std::byte> written(const char* name,
                                void (*write)(const std::filesystem::path&,
                                              std::span<const ArrayHeader>, const GiveBytes&)) {
-  const TempFolder folder(test::On::kMemory);
+  const TempFolder folder(test::On::memory);
   test::ArraySet set;
-  set.add("a", DType::kFloat32, {2, 3});
-  set.add("b.weight", DType::kBFloat16, {5});
-  set.add("c", DType::kInt64, {});
-  set.add("d", DType::kBool, {0, 4});
+  set.add("a", DType::float32, {2, 3});
+  set.add("b.weight", DType::bfloat16, {5});
+  set.add("c", DType::int64, {});
+  set.add("d", DType::boolean, {0, 4});
   const auto views = set.views();
   std::vector<ArrayHeader> headers;
   for (const ArrayView& view : views) headers.push_back({view.name, view.dtype, view.shape});

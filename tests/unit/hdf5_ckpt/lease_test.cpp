@@ -62,16 +62,16 @@ TEST(LeaseRule, FollowsTheTable) {
     return LeaseHolder{{job, restart, "node2", 100}, "t2", machine, 5, 0};
   };
   const std::vector<LeaseCase> cases = {
-      {"earlier restart, far away", other("17", 0, "boot-2"), true, LeaseVerdict::kTakeOver},
-      {"earlier restart, alive here", other("17", 0, "boot-1"), true, LeaseVerdict::kTakeOver},
-      {"later restart", other("17", 2, "boot-2"), false, LeaseVerdict::kRefuse},
-      {"another step of the job, here", other("17", 1, "boot-1"), true, LeaseVerdict::kRefuse},
-      {"the same job, dead, here", other("17", 1, "boot-1"), false, LeaseVerdict::kTakeOver},
-      {"the same job, elsewhere", other("17", 1, "boot-2"), false, LeaseVerdict::kWatch},
-      {"another job, alive here", other("18", 0, "boot-1"), true, LeaseVerdict::kRefuse},
-      {"another job, dead here", other("18", 0, "boot-1"), false, LeaseVerdict::kTakeOver},
-      {"another job elsewhere", other("18", 0, "boot-2"), false, LeaseVerdict::kWatch},
-      {"this machine before its last boot", other("18", 0, "boot-0"), true, LeaseVerdict::kWatch},
+      {"earlier restart, far away", other("17", 0, "boot-2"), true, LeaseVerdict::take_over},
+      {"earlier restart, alive here", other("17", 0, "boot-1"), true, LeaseVerdict::take_over},
+      {"later restart", other("17", 2, "boot-2"), false, LeaseVerdict::refuse},
+      {"another step of the job, here", other("17", 1, "boot-1"), true, LeaseVerdict::refuse},
+      {"the same job, dead, here", other("17", 1, "boot-1"), false, LeaseVerdict::take_over},
+      {"the same job, elsewhere", other("17", 1, "boot-2"), false, LeaseVerdict::watch},
+      {"another job, alive here", other("18", 0, "boot-1"), true, LeaseVerdict::refuse},
+      {"another job, dead here", other("18", 0, "boot-1"), false, LeaseVerdict::take_over},
+      {"another job elsewhere", other("18", 0, "boot-2"), false, LeaseVerdict::watch},
+      {"this machine before its last boot", other("18", 0, "boot-0"), true, LeaseVerdict::watch},
   };
   for (const LeaseCase& c : cases)
     EXPECT_EQ(judge_lease(mine, c.other, [&](const LeaseHolder&) { return c.lives; }), c.expected)

@@ -183,7 +183,7 @@ class Resuming : public testing::Test {
     return text;
   }
 
-  const TempFolder root_{test::On::kMemory};
+  const TempFolder root_{test::On::memory};
   SavedRun run_{root_ / "ck"};
 };
 

@@ -97,7 +97,7 @@ TEST(Directory, AnErrorThatIsNotDamageIsNotPassedOver) {
   const TempFolder root;
   for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
   ArraySet other;
-  other.add("model/conv1.weight", DType::kFloat32, {40, 1000});
+  other.add("model/conv1.weight", DType::float32, {40, 1000});
   EXPECT_THROW(static_cast<void>(CheckpointDirectory(root.path()).load_newest(other.targets())),
                MismatchError);
 }
@@ -106,9 +106,9 @@ TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
   const TempFolder root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   ArraySet wrong;
-  wrong.add("model/conv1.weight", DType::kFloat32, {40, 999});
-  wrong.add("model/conv1.bias", DType::kFloat16, {40});
-  wrong.add("model/conv2.weight", DType::kFloat32, {1});
+  wrong.add("model/conv1.weight", DType::float32, {40, 999});
+  wrong.add("model/conv1.bias", DType::float16, {40});
+  wrong.add("model/conv2.weight", DType::float32, {1});
   const std::string error = error_of([&] { checkpoint.read_into(wrong.targets()); });
   EXPECT_THAT(error, HasSubstr("missing in the checkpoint: 'model/conv2.weight';"));
   EXPECT_THAT(error, HasSubstr("not expected here: 'model/empty', 'model/fc.weight', 'optim/step', "
@@ -118,7 +118,7 @@ TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
                                "float16 [40] here;"));
   EXPECT_THAT(error, HasSubstr("build the same model"));
   ArraySet many;
-  for (int i = 0; i < 13; ++i) many.add(fmt::format("x{}", i), DType::kInt8, {1});
+  for (int i = 0; i < 13; ++i) many.add(fmt::format("x{}", i), DType::int8, {1});
   EXPECT_THAT(error_of([&] { checkpoint.read_into(many.targets(), Match::kSubset); }),
               HasSubstr("'x9' and 3 more;"));
 }
@@ -127,13 +127,13 @@ TEST(Checkpoint, TargetsOfTheWrongSizeAreNotWrittenTo) {
   const TempFolder root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   std::vector<std::byte> memory(8);
-  const MutableArrayView small{"model/conv1.bias", DType::kFloat32, {40}, memory};
+  const MutableArrayView small{"model/conv1.bias", DType::float32, {40}, memory};
   EXPECT_THAT(error_of([&] {
                 checkpoint.read_into({&small, 1}, Match::kSubset);
               }),
               HasSubstr("takes 160 bytes, not 8"));
-  const MutableArrayView twice[] = {{"optim/step", DType::kInt64, {}, memory},
-                                    {"optim/step", DType::kInt64, {}, memory}};
+  const MutableArrayView twice[] = {{"optim/step", DType::int64, {}, memory},
+                                    {"optim/step", DType::int64, {}, memory}};
   EXPECT_THAT(error_of([&] { checkpoint.read_into(twice, Match::kSubset); }),
               HasSubstr("'optim/step' is asked for twice"));
 }
@@ -143,8 +143,8 @@ TEST(Checkpoint, LargeArraysReachAnyAddress) {
   constexpr std::size_t kPage = 4096;
   const TempFolder root;
   ArraySet large;
-  large.add("pages", DType::kUInt8, {1 << 20});
-  large.add("odd", DType::kUInt8, {(1 << 20) + 123});
+  large.add("pages", DType::uint8, {1 << 20});
+  large.add("odd", DType::uint8, {(1 << 20) + 123});
   CheckpointDirectory(root.path()).save(1, test::test_owner(), large.views(), {});
   const Checkpoint checkpoint = Checkpoint::open(root / "step-00000001");
   for (const ArrayView& array : large.views())
@@ -165,7 +165,7 @@ TEST(Checkpoint, PartsCanBeRead) {
   const TempFolder root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   ArraySet expected;
-  expected.add("model/fc.weight", DType::kBFloat16, {33, 1001}, 1);
+  expected.add("model/fc.weight", DType::bfloat16, {33, 1001}, 1);
   ArraySet loaded = expected.zeros();
   checkpoint.read_into(loaded.targets(), Match::kSubset);
   EXPECT_EQ(loaded, expected);
@@ -201,7 +201,7 @@ TEST(Checkpoint, WhatIsNoneIsNamed) {
 }
 
 TEST(Load, LooksAgainIfWhatWasListedIsGoneAndSomethingNewerIsThere) {
-  const TempFolder root(test::On::kMemory);
+  const TempFolder root(test::On::memory);
   CheckpointDirectory directory(root.path(), test::small_options());
   directory.save(1, test::test_owner(), small_model(1).views(), test::test_info());
   // While step 1 is read, another process saves step 2 and removes step 1.

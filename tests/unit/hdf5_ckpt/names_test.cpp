@@ -175,12 +175,12 @@ TEST(Blocks, CoverAnArrayOnce) {
 }
 
 TEST(Arrays, ByteCountRefusesWhatOverflows) {
-  EXPECT_EQ(byte_count(DType::kFloat32, {}), 4U);
-  EXPECT_EQ(byte_count(DType::kInt64, {3, 5}), 120U);
-  EXPECT_EQ(byte_count(DType::kInt64, {3, 0, 5}), 0U);
-  EXPECT_FALSE(byte_count(DType::kInt64, {1ULL << 60}));
-  EXPECT_FALSE(byte_count(DType::kInt8, {1ULL << 32, 1ULL << 32}));
-  EXPECT_FALSE(byte_count(DType::kInt8, {0, 1ULL << 32, 1ULL << 32}));
+  EXPECT_EQ(byte_count(DType::float32, {}), 4U);
+  EXPECT_EQ(byte_count(DType::int64, {3, 5}), 120U);
+  EXPECT_EQ(byte_count(DType::int64, {3, 0, 5}), 0U);
+  EXPECT_FALSE(byte_count(DType::int64, {1ULL << 60}));
+  EXPECT_FALSE(byte_count(DType::int8, {1ULL << 32, 1ULL << 32}));
+  EXPECT_FALSE(byte_count(DType::int8, {0, 1ULL << 32, 1ULL << 32}));
   for (const DType dtype : kAllDTypes) EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
   EXPECT_FALSE(dtype_from_name("float8"));
 }

@@ -56,7 +56,7 @@ class RetentionTest : public testing::Test {
 
   RetentionReport keep(std::size_t n) { return Retention(root_.path(), kSaver).apply({n}); }
 
-  const TempFolder root_{test::On::kMemory};
+  const TempFolder root_{test::On::memory};
 };
 
 TEST_F(RetentionTest, KeepsTheNewest) {
@@ -114,7 +114,7 @@ class AfterARestart : public RetentionTest {
     std::uint64_t pieces = 0;
     std::vector<std::uint64_t> read;
     for (const Candidate& candidate : CheckpointDirectory(root_.path()).candidates()) {
-      const TempFolder alone(test::On::kMemory);
+      const TempFolder alone(test::On::memory);
       fs::copy(candidate.path, alone / candidate.path.filename().string(),
                fs::copy_options::recursive);
       if (fs::exists(mark_)) fs::copy(mark_, alone / ".verified");
@@ -197,7 +197,7 @@ TEST_F(AfterARestart, ALinkInPlaceOfTheMarkIsReplacedAndNotFollowed) {
 TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
   FaultyOps probe;
   {
-    const TempFolder copy(test::On::kMemory);
+    const TempFolder copy(test::On::memory);
     fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
     Retention(copy.path(), kSaver, probe).apply({2});
   }
@@ -205,7 +205,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
   for (const Fault fault :
        {Fault::kCrashBefore, Fault::kCrashAfter, Fault::kError, Fault::kErrorFromHereOn})
     for (std::size_t k = 0; k < probe.calls().size(); ++k) {
-      const TempFolder copy(test::On::kMemory);
+      const TempFolder copy(test::On::memory);
       fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
       FaultyOps ops(fault, k, EIO);
       try {
@@ -275,7 +275,7 @@ TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
   const auto back = [](int*) { static_cast<void>(::seteuid(0)); };
   int unused = 0;
   const std::unique_ptr<int, decltype(back)> as_before(&unused, back);
-  const TempFolder mine(test::On::kMemory);
+  const TempFolder mine(test::On::memory);
   for (const std::uint64_t step : {1, 2, 3}) test::save_step(mine.path(), step);
   fs::permissions(mine / "step-00000003", fs::perms::none);
   const RetentionReport report = Retention(mine.path(), kSaver).apply({1});

@@ -86,7 +86,7 @@ TEST(Directory, ManyRanksMakeOneCheckpoint) {
     for (int rank = 0; rank < kRanks; ++rank)
       ranks.emplace_back([&, rank] {
         ArraySet shard;
-        shard.add(fmt::format("shard/{}", rank), DType::kFloat32, {50000}, 7);
+        shard.add(fmt::format("shard/{}", rank), DType::float32, {50000}, 7);
         gathered[rank] = record_to_json(CheckpointDirectory(root.path())
                                             .write_shard(SaveId::from_json(broadcast),
                                                          fmt::format("rank-{}.h5", rank),
@@ -99,7 +99,7 @@ TEST(Directory, ManyRanksMakeOneCheckpoint) {
   const Saved saved = directory.commit(SaveId::from_json(broadcast), records, test_info());
   ArraySet all;
   for (int rank = 0; rank < kRanks; ++rank)
-    all.add(fmt::format("shard/{}", rank), DType::kFloat32, {50000}, 7);
+    all.add(fmt::format("shard/{}", rank), DType::float32, {50000}, 7);
   EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), all));
   EXPECT_EQ(saved.manifest.files.size(), 4U);
 }
@@ -112,7 +112,7 @@ TEST(Directory, RecordsThatDoNotFitAreNotCommitted) {
     std::vector<FileRecord> records;
     for (int rank = 0; rank < 2; ++rank) {
       ArraySet shard;
-      shard.add(rank == 0 ? "a" : "b", DType::kFloat32, {100});
+      shard.add(rank == 0 ? "a" : "b", DType::float32, {100});
       records.push_back(directory.write_shard(id, rank == 0 ? "r0.h5" : "r1.h5", shard.views()));
     }
     change(records);

@@ -62,10 +62,10 @@ std::vector<Box> slices(const Shape& shape, std::size_t d, std::size_t count, in
 class Sharded : public testing::Test {
  protected:
   Sharded() {
-    arrays_.emplace("a/line", numbered(DType::kFloat32, {5003}));
-    arrays_.emplace("a/matrix", numbered(DType::kBFloat16, {37, 301}));
-    arrays_.emplace("a/cube", numbered(DType::kFloat64, {9, 11, 13}));
-    arrays_.emplace("a/narrow", numbered(DType::kInt64, {2}));
+    arrays_.emplace("a/line", numbered(DType::float32, {5003}));
+    arrays_.emplace("a/matrix", numbered(DType::bfloat16, {37, 301}));
+    arrays_.emplace("a/cube", numbered(DType::float64, {9, 11, 13}));
+    arrays_.emplace("a/narrow", numbered(DType::int64, {2}));
     options_ = test::small_options();
     options_.write.block_bytes = 4096;
   }
@@ -91,7 +91,7 @@ class Sharded : public testing::Test {
             {name, whole.dtype, box.extent, memory.back(), PartOf{whole.shape, box.start}});
       }
       if (rank == count - 1)
-        views.push_back({"replicated", DType::kUInt8, {bias_.size()}, bias_, {}});
+        views.push_back({"replicated", DType::uint8, {bias_.size()}, bias_, {}});
       records.push_back(directory.write_shard(id, "rank-" + std::to_string(rank) + ".h5", views));
     }
     return Checkpoint::open(directory.commit(id, records, test::test_info()).path);
@@ -113,7 +113,7 @@ class Sharded : public testing::Test {
     }
     expected.push_back(bias_);
     memory.emplace_back(bias_.size());
-    targets.push_back({"replicated", DType::kUInt8, {bias_.size()}, memory.back(), {}});
+    targets.push_back({"replicated", DType::uint8, {bias_.size()}, memory.back(), {}});
     checkpoint.read_into(targets);
     EXPECT_EQ(memory, expected);
   }
@@ -121,7 +121,7 @@ class Sharded : public testing::Test {
   std::map<std::string, OwnedArray> arrays_;
   std::vector<std::byte> bias_ = std::vector<std::byte>(5000, std::byte{7});
   SaveOptions options_;
-  test::TempFolder folder_{test::On::kMemory};
+  test::TempFolder folder_{test::On::memory};
 };
 
 TEST_F(Sharded, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
@@ -150,7 +150,7 @@ TEST_F(Sharded, AReaderReadsOnlyTheBlocksThatItNeeds) {
   std::vector<std::byte> memory(4);
   // The first byte of the second block of the second part, and so all of that block.
   const Shape at = {2502 + 1024};
-  const MutableArrayView one{"a/line", DType::kFloat32, {1}, memory, PartOf{{5003}, at}};
+  const MutableArrayView one{"a/line", DType::float32, {1}, memory, PartOf{{5003}, at}};
   std::uint64_t read = 0;
   const ReadOptions options{1, [&](std::uint64_t done, std::uint64_t) { read = done; }};
   checkpoint.read_into({&one, 1}, Match::kSubset, options);
@@ -197,8 +197,8 @@ TEST_F(Sharded, OneReadMayAskForSeveralParts) {
   std::vector<std::byte> first(8);
   std::vector<std::byte> last(8);
   const MutableArrayView targets[] = {
-      {"a/line", DType::kFloat32, {2}, first, PartOf{{5003}, {0}}},
-      {"a/line", DType::kFloat32, {2}, last, PartOf{{5003}, {5001}}}};
+      {"a/line", DType::float32, {2}, first, PartOf{{5003}, {0}}},
+      {"a/line", DType::float32, {2}, last, PartOf{{5003}, {5001}}}};
   checkpoint.read_into(targets, Match::kSubset);
   const auto& whole = arrays_.at("a/line").bytes;
   EXPECT_EQ(std::memcmp(first.data(), whole.data(), 8), 0);
@@ -209,13 +209,13 @@ TEST_F(Sharded, WhatDoesNotFitIsNamedBeforeAnyByteIsRead) {
   const Checkpoint checkpoint = save(1, 2, 0, 0);
   std::vector<std::byte> memory(8);
   const auto error = [&](const Shape& shape, const PartOf& part) {
-    const MutableArrayView target{"a/line", DType::kFloat32, shape, memory, part};
+    const MutableArrayView target{"a/line", DType::float32, shape, memory, part};
     return test::error_of([&] { checkpoint.read_into({&target, 1}, Match::kSubset); });
   };
   EXPECT_THAT(error({2}, {{5004}, {0}}), HasSubstr("is float32 [5003] there and float32 [5004]"));
   EXPECT_THAT(error({2}, {{5003}, {5002}}), HasSubstr("asked for in a part that has [2] from"));
   EXPECT_THAT(error({3}, {{5003}, {0}}), HasSubstr("takes 12 bytes, not 8"));
-  const MutableArrayView missing{"replicated", DType::kUInt8, {5000}, bias_, {}};
+  const MutableArrayView missing{"replicated", DType::uint8, {5000}, bias_, {}};
   EXPECT_THAT(test::error_of([&] {
                 checkpoint.read_into({&missing, 1});
               }),
@@ -228,8 +228,8 @@ TEST_F(Sharded, PartsThatAreNoArrayAreNotCommitted) {
   const auto commit = [&](const Shape& start_of_second, const char* name_of_second) {
     const SaveId id = directory.begin(9, test::test_owner());
     const ArrayView parts[] = {
-        {"w", DType::kFloat32, {4}, bytes, PartOf{{8}, {0}}},
-        {name_of_second, DType::kFloat32, {4}, bytes, PartOf{{8}, start_of_second}}};
+        {"w", DType::float32, {4}, bytes, PartOf{{8}, {0}}},
+        {name_of_second, DType::float32, {4}, bytes, PartOf{{8}, start_of_second}}};
     const FileRecord records[] = {directory.write_shard(id, "rank-0.h5", {&parts[0], 1}),
                                   directory.write_shard(id, "rank-1.h5", {&parts[1], 1})};
     directory.commit(id, records, test::test_info());

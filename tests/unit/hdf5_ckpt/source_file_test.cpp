@@ -43,14 +43,14 @@ void PrintTo(const Piece& piece, std::ostream* out) {
 class SourcePieces : public testing::TestWithParam<Piece> {};
 
 // kRefused: by the file system, with EINVAL, though the file could be opened with O_DIRECT.
-enum class Way { kCache, kAroundIt, kRefused };
+enum class Way { cache, around_it, refused };
 
 SourceFile open_source(const std::filesystem::path& path, Way way) {
   UniqueFd fd = open_to_read(path);
-  if (way == Way::kCache) return SourceFile(std::move(fd));
+  if (way == Way::cache) return SourceFile(std::move(fd));
   // Such a file opens, and reading it is EINVAL.
   UniqueFd around =
-      way == Way::kRefused ? open_to_read("/proc/self/ns/net") : open_around_cache(fd);
+      way == Way::refused ? open_to_read("/proc/self/ns/net") : open_around_cache(fd);
   return SourceFile(std::move(fd), std::move(around));
 }
 
@@ -60,7 +60,7 @@ TEST_P(SourcePieces, AreThoseOfTheFile) {
   test::put_file_bytes(folder / "x", all);
   const auto [name, offset, size, misplaced] = GetParam();
   const std::size_t there = offset < all.size() ? std::min(size, all.size() - offset) : 0;
-  for (const Way way : {Way::kCache, Way::kAroundIt, Way::kRefused})
+  for (const Way way : {Way::cache, Way::around_it, Way::refused})
     for (const bool has_place : {true, false}) {
       SourceFile file = open_source(folder / "x", way);
       AlignedBuffer memory;
@@ -111,7 +111,7 @@ TEST(SourceFile, LeavesTheCacheAlone) {
   if (!UniqueFd(::open((folder / "x").c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT)))
     GTEST_SKIP() << "the file system of " << folder.path() << " has no O_DIRECT";
   constexpr std::size_t kSize = 1 << 20;
-  for (const Way way : {Way::kAroundIt, Way::kCache}) {
+  for (const Way way : {Way::around_it, Way::cache}) {
     const UniqueFd fd = open_to_read(folder / "x");
     ASSERT_EQ(::fsync(fd.get()), 0);
     ASSERT_EQ(::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
@@ -121,7 +121,7 @@ TEST(SourceFile, LeavesTheCacheAlone) {
     // A place that begins with a page and ends within one: not every disk writes so little.
     AlignedBuffer memory;
     EXPECT_EQ(file.read(0, kSize - 8, memory.get(kSize - 8), passage).bytes.size(), kSize - 8);
-    if (way == Way::kAroundIt) {
+    if (way == Way::around_it) {
       EXPECT_EQ(pages_in_cache(folder / "x"), 0U);
     } else {
       EXPECT_GE(pages_in_cache(folder / "x"), kSize / kAlignment);
@@ -131,7 +131,7 @@ TEST(SourceFile, LeavesTheCacheAlone) {
 
 TEST(SourceFile, ReadsWhatCannotBeReadAroundTheCache) {
   // Files of /proc refuse O_DIRECT; what they hold is read all the same.
-  SourceFile file = open_source("/proc/self/maps", Way::kAroundIt);
+  SourceFile file = open_source("/proc/self/maps", Way::around_it);
   AlignedBuffer passage;
   const auto [bytes, code] = file.read(0, 1 << 20, {}, passage);
   EXPECT_EQ(code, 0);

@@ -18,12 +18,12 @@ namespace ddp::ckpt::test {
 
 // kMemory is a tmpfs, if there is one: for tests that save thousands of times and ask nothing of
 // the disk itself.
-enum class On { kDisk, kMemory };
+enum class On { disk, memory };
 
 // A new folder below the system's one for temporary files, removed with all that is in it.
 class TempFolder {
  public:
-  explicit TempFolder(On on = On::kDisk);
+  explicit TempFolder(On on = On::disk);
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
   ~TempFolder();

@@ -102,7 +102,7 @@ TEST(Writer, MemoryNeedNotBeAligned) {
     memory[i] = static_cast<std::byte>(i * 7 + i / 251);
   const auto bytes = std::span<const std::byte>(memory).subspan(1);
   const TempFolder folder;
-  const ArrayView view{"w", DType::kFloat32, {75000}, bytes};
+  const ArrayView view{"w", DType::float32, {75000}, bytes};
   SaveOptions options = test::small_options();
   CheckpointDirectory directory(folder.path(), options);
   const Saved saved = directory.save(1, test::test_owner(), {&view, 1}, test::test_info());
@@ -188,7 +188,7 @@ TEST(Writer, WhatMustBeDurableIsSoBeforeWhatRestsOnIt) {
 std::array<std::size_t, 2> bytes_written(std::span<const std::byte> bytes, bool direct_io) {
   const TempFolder folder;
   FaultyOps ops;
-  const ArrayView view{"w", DType::kUInt8, {bytes.size()}, bytes};
+  const ArrayView view{"w", DType::uint8, {bytes.size()}, bytes};
   const WriteOptions options{.threads = 1, .direct_io = direct_io};
   write_hdf5_file(folder / "a.h5", {&view, 1}, nlohmann::json::object(), options, ops);
   std::array<std::size_t, 2> sizes = {0, 0};
@@ -246,15 +246,15 @@ TEST(Writer, WrongInputIsNamed) {
                          const WriteOptions& options = {}, const char* name = "a.h5") {
     return error_of([&] { write_hdf5_file(folder / name, arrays, attributes, options); });
   };
-  EXPECT_THAT(error({{"w", DType::kFloat32, {3}, bytes}}),
+  EXPECT_THAT(error({{"w", DType::float32, {3}, bytes}}),
               HasSubstr("'w' of float32 [3] comes with 8"));
-  EXPECT_THAT(error({{"a//b", DType::kFloat32, {2}, bytes}}), HasSubstr("'a//b' starts or ends"));
-  EXPECT_THAT(error({{"w", DType::kFloat32, {2}, bytes}, {"w", DType::kFloat32, {2}, bytes}}),
+  EXPECT_THAT(error({{"a//b", DType::float32, {2}, bytes}}), HasSubstr("'a//b' starts or ends"));
+  EXPECT_THAT(error({{"w", DType::float32, {2}, bytes}, {"w", DType::float32, {2}, bytes}}),
               HasSubstr("'w' appears twice"));
-  EXPECT_THAT(error({{"w", DType::kFloat32, {2}, bytes}, {"w/x", DType::kFloat32, {2}, bytes}}),
+  EXPECT_THAT(error({{"w", DType::float32, {2}, bytes}, {"w/x", DType::float32, {2}, bytes}}),
               HasSubstr("'w' is an array and also the group of 'w/x'"));
-  EXPECT_THAT(error({{"w", DType::kInt8, Shape(33, 1), bytes}}), HasSubstr("33 dimensions"));
-  EXPECT_THAT(error({{"w", DType::kInt8, {1ULL << 62, 1ULL << 62}, {}}}),
+  EXPECT_THAT(error({{"w", DType::int8, Shape(33, 1), bytes}}), HasSubstr("33 dimensions"));
+  EXPECT_THAT(error({{"w", DType::int8, {1ULL << 62, 1ULL << 62}, {}}}),
               HasSubstr("comes with 0"));
   EXPECT_THAT(error({}, {{"a", {1, 2}}}), HasSubstr("attribute 'a'"));
   EXPECT_THAT(error({}, {{"a", nullptr}}), HasSubstr("attribute 'a'"));
@@ -310,7 +310,7 @@ TEST(Skeleton, ClearsUpAfterProcessesKilledLongAgo) {
 TEST(Skeleton, LargeArraysAreAligned) {
   ArraySet set;
   for (std::uint64_t i = 0; i < 5; ++i)
-    set.add(fmt::format("w{}", i), DType::kUInt8, {65536 + i * 777});
+    set.add(fmt::format("w{}", i), DType::uint8, {65536 + i * 777});
   const auto views = set.views();
   std::vector<const ArrayView*> list;
   list.reserve(views.size());
@@ -324,11 +324,11 @@ TEST(Skeleton, LeavesNothingBehindAndFitsItsBound) {
   const TempFolder scratch;
   std::vector<ArraySet> sets(4);
   for (int i = 0; i < 2000; ++i)
-    sets[1].add(fmt::format("layer{}/p{}", i / 6, i), DType::kInt8, {3});
-  for (int i = 0; i < 300; ++i) sets[2].add(fmt::format("g{}/{:n>1000}", i, ""), DType::kInt8, {3});
+    sets[1].add(fmt::format("layer{}/p{}", i / 6, i), DType::int8, {3});
+  for (int i = 0; i < 300; ++i) sets[2].add(fmt::format("g{}/{:n>1000}", i, ""), DType::int8, {3});
   std::string deep;
   for (int i = 0; i < 500; ++i) deep += "d/";
-  sets[3].add(deep + "x", DType::kInt8, {3});
+  sets[3].add(deep + "x", DType::int8, {3});
   for (const ArraySet& set : sets) {
     const auto views = set.views();
     std::vector<const ArrayView*> list;

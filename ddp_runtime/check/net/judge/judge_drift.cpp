@@ -12,7 +12,7 @@
 namespace ddp::check {
 namespace {
 
-constexpr double kMostDriftSeconds = 2;
+constexpr double kMaxDriftSeconds = 2;
 constexpr const char* kAbsent = "none";  // a driver or library that others have
 
 // What most say, if that is more than half of them.
@@ -102,16 +102,16 @@ std::vector<Finding> judge_clocks(const ClockOffsets& offsets,
                     .node = present.at(rank).node,
                     .value = seconds - right,
                     .unit = "s",
-                    .expected = fmt::format("less than {:g} s", kMostDriftSeconds),
+                    .expected = fmt::format("less than {:g} s", kMaxDriftSeconds),
                     .rule = "the clocks of all nodes agree"};
-    if (std::abs(seconds - right) > kMostDriftSeconds) {
+    if (std::abs(seconds - right) > kMaxDriftSeconds) {
       finding.severity = Severity::warning;
       finding.evidence = "compared with the median of all tasks";
       finding.action = "start chrony or another time service there";
     }
     findings.push_back(finding);
     const auto last = offsets.last.find(rank);
-    if (last == offsets.last.end() || std::abs(last->second - seconds) <= kMostDriftSeconds)
+    if (last == offsets.last.end() || std::abs(last->second - seconds) <= kMaxDriftSeconds)
       continue;
     finding.check = "clock.jump";
     finding.severity = Severity::warning;

@@ -282,7 +282,7 @@ std::vector<Finding> judge_direction(const PairsMeasured& measured, Direction di
         finding.action = "exclude the node and check its network";
     } else {
       finding.rule = fmt::format("not compared: {} nodes are too few to outvote one, {} are needed",
-                                 counts[class_of(measured.classes, node)], kFewestPeers);
+                                 counts[class_of(measured.classes, node)], kMinPeers);
     }
     findings.push_back(std::move(finding));
   }

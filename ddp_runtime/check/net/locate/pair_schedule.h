@@ -37,7 +37,7 @@ std::vector<Round> random_rounds(int nodes, int count, std::uint64_t seed);
 // what one of them does not see the next ones do.
 std::uint64_t seed_for(std::string_view identity);
 
-inline constexpr int kMostNodesForAllPairs = 8;
+inline constexpr int kMaxNodesForAllPairs = 8;
 inline constexpr int kSampledRounds = 3;
 
 // All pairs of a few nodes, three random rounds of many.

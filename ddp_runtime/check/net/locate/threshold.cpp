@@ -26,7 +26,7 @@ PeerThresholds thresholds_of(std::span<const double> values, const PeerRule& rul
 
 std::optional<PeerThresholds> peer_thresholds(std::span<const double> values,
                                               const PeerRule& rule) {
-  if (values.size() < kFewestPeers) return std::nullopt;
+  if (values.size() < kMinPeers) return std::nullopt;
   return thresholds_of(values, rule);
 }
 

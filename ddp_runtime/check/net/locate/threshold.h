@@ -19,7 +19,7 @@ namespace ddp::check {
 // Not defined for no values.
 double median(std::span<const double> values);
 
-inline constexpr std::size_t kFewestPeers = 4;
+inline constexpr std::size_t kMinPeers = 4;
 
 // Among few nodes and much noise the MAD may exceed the median, and nobody would ever be slow.
 inline constexpr double kWidestSpread = 0.75;  // as a part of the median

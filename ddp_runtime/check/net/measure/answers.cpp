@@ -13,10 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMostBytesPerSecond = 1e15;
+constexpr double kMaxBytesPerSecond = 1e15;
 constexpr double kLatestTime = 1e12;  // since 1970, or of anything else
-constexpr double kMostLost = 1e6;     // as a part of the data, which is sent again and again
-constexpr int kMostPacket = 1 << 24;
+constexpr double kMaxLost = 1e6;     // as a part of the data, which is sent again and again
+constexpr int kMaxPacket = 1 << 24;
 
 bool within(double value, double most) {
   return value >= 0 && value <= most;
@@ -31,9 +31,9 @@ bool counts(const json& numbers) {
 
 bool is_exchange(const json& answer) {
   const ExchangeResult result = exchange_result_from(answer);
-  return within(result.received_per_second, kMostBytesPerSecond) &&
-         within(result.sent_per_second, kMostBytesPerSecond) && result.wrong_bytes >= 0 &&
-         within(result.latency_seconds, kLatestTime) && within(result.lost, kMostLost);
+  return within(result.received_per_second, kMaxBytesPerSecond) &&
+         within(result.sent_per_second, kMaxBytesPerSecond) && result.wrong_bytes >= 0 &&
+         within(result.latency_seconds, kLatestTime) && within(result.lost, kMaxLost);
 }
 
 bool is_collective(const json& order, const json& answer) {
@@ -51,7 +51,7 @@ bool has_what_is_asked(const json& order, const json& answer) {
   if (what == "collective") return is_collective(order, answer);
   if (what == "probe_path") {
     const auto& arrived = answer.at("arrived");
-    return arrived.is_number_integer() && within(arrived.get<double>(), kMostPacket);
+    return arrived.is_number_integer() && within(arrived.get<double>(), kMaxPacket);
   }
   if (what == "transport") {
     return counts(answer.at("traffic")) && answer.at("modules").is_string();

@@ -18,7 +18,7 @@ constexpr const char* kDriver = "/dev/nvidiactl";
 // For the ends to find each other, by the number of the exchange, which no other one has.
 constexpr std::uint16_t kFirstNcclPort = 22'700;
 constexpr std::uint16_t kNcclPorts = 4096;
-constexpr std::size_t kMostNcclWords = 200;
+constexpr std::size_t kMaxNcclWords = 200;
 
 std::vector<std::string_view> lines_of_log(std::string_view text) {
   std::vector<std::string_view> lines;
@@ -37,9 +37,9 @@ std::string last_nccl_words(const std::string& output) {
   std::string last;
   for (const auto line : lines_of_log(output)) {
     const auto at = line.find(kWarning);
-    if (at != line.npos) warning = printable(line.substr(at + kWarning.size()), kMostNcclWords);
+    if (at != line.npos) warning = printable(line.substr(at + kWarning.size()), kMaxNcclWords);
     const bool log = line.find("NCCL INFO") != line.npos || line.find("NCCL version") != line.npos;
-    if (!log && at == line.npos && !line.empty()) last = printable(line, kMostNcclWords);
+    if (!log && at == line.npos && !line.empty()) last = printable(line, kMaxNcclWords);
   }
   if (last.empty()) return warning.empty() ? "it said nothing" : warning;
   return warning.empty() ? last : fmt::format("{} ({})", last, warning);
@@ -71,7 +71,7 @@ std::string nccl_transport(std::string_view output) {
     const auto at = line.find(kVia);
     if (at == line.npos || line.find("NCCL INFO Channel ") == line.npos) continue;
     const auto words = line.substr(at + kVia.size());
-    return printable(words.substr(0, words.find(' ')), kMostNcclWords);
+    return printable(words.substr(0, words.find(' ')), kMaxNcclWords);
   }
   return {};
 }
@@ -97,8 +97,8 @@ NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit) {
     return tool;
   }
   tool.gpus = found->value("gpus", 0);
-  tool.version = printable(found->value("version", ""), kMostNcclWords);
-  tool.problem = printable(found->value("problem", ""), kMostNcclWords);
+  tool.version = printable(found->value("version", ""), kMaxNcclWords);
+  tool.problem = printable(found->value("problem", ""), kMaxNcclWords);
   return tool;
 }
 

@@ -11,7 +11,7 @@
 namespace ddp::check {
 namespace {
 
-constexpr std::size_t kMostElements = std::size_t{1} << 30;
+constexpr std::size_t kMaxElements = std::size_t{1} << 30;
 constexpr const char* kLabel = "ddp-check collective";
 
 // Keeps the first wrong element and counts all of them.
@@ -80,7 +80,7 @@ class Buffers {
 CollectiveResult run_collective(comm::Group& group, const CollectiveOrder& order, bool corrupt) {
   const auto ranks = static_cast<std::size_t>(group.size());
   const bool uneven = order.collective != Collective::all_reduce && order.elements % ranks != 0;
-  if (order.elements == 0 || order.elements > kMostElements || uneven || order.iterations < 1)
+  if (order.elements == 0 || order.elements > kMaxElements || uneven || order.iterations < 1)
     throw RuntimeError("the leader ordered a collective of an impossible size");
   Buffers buffers(group, order);
   CollectiveResult result;

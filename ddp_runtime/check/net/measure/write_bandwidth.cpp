@@ -18,7 +18,7 @@ namespace ddp::check {
 namespace {
 
 constexpr std::size_t kMessage = std::size_t{1} << 20;
-constexpr std::size_t kMostWords = 200;
+constexpr std::size_t kMaxWords = 200;
 constexpr int kToolNotFound = 127;
 constexpr std::chrono::milliseconds kBetweenCalls{100};
 // Ports for the tool's own handshake, by the number of the exchange, which no other one has.
@@ -41,7 +41,7 @@ std::string last_line(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" -\t\r") != std::string::npos) last = line;
   }
-  return printable(last, kMostWords);
+  return printable(last, kMaxWords);
 }
 
 // `earlier`: what it said the time before, for an attempt that was killed before it could speak.

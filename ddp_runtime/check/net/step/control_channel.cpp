@@ -33,7 +33,7 @@ void ControlChannel::seal(const comm::Key& sending, const comm::Key& receiving) 
 
 void ControlChannel::send(const nlohmann::json& message, Deadline deadline) {
   std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (text.size() > kMostBytes - kTag) throw NetError("a control message is too large");
+  if (text.size() > kMaxBytes - kTag) throw NetError("a control message is too large");
   const std::lock_guard lock(sending_);
   if (sent_) text += tag_of(sent_->key, sent_->messages++, text);
   const std::uint32_t length = htonl(static_cast<std::uint32_t>(text.size()));

@@ -8,7 +8,7 @@ namespace ddp::check {
 namespace {
 
 // Ours are 4 deep: a hello, its rails, one rail, its values.
-constexpr int kMostDepth = 8;
+constexpr int kMaxDepth = 8;
 
 // Before anything is parsed: a parser that builds a thousand levels has already done the work.
 bool too_deep(std::string_view text) noexcept {
@@ -22,7 +22,7 @@ bool too_deep(std::string_view text) noexcept {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > kMostDepth) return true;
+      if (++depth > kMaxDepth) return true;
     } else if (c == ']' || c == '}') {
       --depth;
     }
@@ -31,7 +31,7 @@ bool too_deep(std::string_view text) noexcept {
 }
 
 bool is_printable(const std::string& text) {
-  return text.size() <= kMostForeignText &&
+  return text.size() <= kMaxForeignText &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
@@ -40,7 +40,7 @@ nlohmann::json made_printable(nlohmann::json value);
 nlohmann::json with_printable_keys(nlohmann::json&& object) {
   nlohmann::json clean = nlohmann::json::object();
   for (auto& [key, value] : object.items()) {
-    clean[printable_line(key, kMostForeignText)] = made_printable(std::move(value));
+    clean[printable_line(key, kMaxForeignText)] = made_printable(std::move(value));
   }
   return clean;
 }
@@ -51,7 +51,7 @@ nlohmann::json made_printable(nlohmann::json value) {
     for (auto& element : value) element = made_printable(std::move(element));
   } else if (value.is_string()) {
     auto& text = value.get_ref<std::string&>();
-    if (!is_printable(text)) text = printable_line(text, kMostForeignText);
+    if (!is_printable(text)) text = printable_line(text, kMaxForeignText);
   }
   return value;
 }

@@ -8,9 +8,9 @@
 namespace ddp::check {
 
 // Every text in the result, keys included, is one line of printable ASCII of at most
-// kMostForeignText characters. Discarded (see is_discarded) if the text is not JSON or is deeper
+// kMaxForeignText characters. Discarded (see is_discarded) if the text is not JSON or is deeper
 // than our messages are.
-inline constexpr std::size_t kMostForeignText = 2000;
+inline constexpr std::size_t kMaxForeignText = 2000;
 nlohmann::json parse_foreign(std::string_view text);
 
 }  // namespace ddp::check

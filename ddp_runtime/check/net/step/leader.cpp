@@ -14,14 +14,14 @@ namespace ddp::check {
 namespace {
 
 // Strangers may connect to any port; only so many may sit there without having said hello.
-constexpr std::size_t kMostStrangers = 64;
-constexpr std::size_t kMostAtOnce = 64;  // accepted, before those who are here are heard again
-constexpr std::size_t kMostRefusals = 16;
+constexpr std::size_t kMaxPendingConnections = 64;
+constexpr std::size_t kMaxAtOnce = 64;  // accepted, before those who are here are heard again
+constexpr std::size_t kMaxRefusals = 16;
 // Of a hello where nobody has to prove anything.
-constexpr std::size_t kMostUnprovenBytes = std::size_t{1} << 18;
+constexpr std::size_t kMaxUnprovenBytes = std::size_t{1} << 18;
 // Whoever connects says what comes next within this time. A task that is slower tries again.
 constexpr std::chrono::seconds kStrangersPatience{2};
-constexpr std::size_t kMostRefusalCharacters = 200;
+constexpr std::size_t kMaxRefusalCharacters = 200;
 // Of a long wait, before the silent are asked for a sign of life.
 constexpr int kGracesBetweenSigns = 2;
 constexpr std::size_t kFewTasks = 16;  // of which each report is a line
@@ -64,7 +64,7 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
     std::size_t entry = 0;
     std::erase_if(callers,
                   [&](Caller& caller) { return entries[++entry].revents != 0 && hear(caller); });
-    if ((entries[0].revents & POLLIN) != 0) accept_callers(callers, all + kMostStrangers);
+    if ((entries[0].revents & POLLIN) != 0) accept_callers(callers, all + kMaxPendingConnections);
     drop_expired(callers);
     const std::size_t before = std::exchange(told, present_.size());
     // Of many tasks a line for each tenth of them.
@@ -80,13 +80,13 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
 // Where too many are here the one goes that has been silent for longest: a task says something as
 // soon as it is connected.
 void Leader::accept_callers(Callers& callers, std::size_t most) {
-  for (std::size_t n = 0; n < kMostAtOnce; ++n) {
+  for (std::size_t n = 0; n < kMaxAtOnce; ++n) {
     auto socket = accept_until(listener_, Clock::now());
     if (!socket) return;
     Caller caller{};
     caller.channel = std::make_unique<ControlChannel>(std::move(*socket));
     caller.until = in(kStrangersPatience);
-    caller.channel->accept_at_most(kMostFirstBytes);
+    caller.channel->accept_at_most(kMaxFirstBytes);
     if (hear(caller)) continue;
     callers.push_back(std::move(caller));
     if (callers.size() <= most) continue;
@@ -132,7 +132,7 @@ bool Leader::take_presentation(Caller& caller, const nlohmann::json& message) {
                           task.key, own);
   } else if (!secret_) {
     caller.believed = true;
-    caller.channel->accept_at_most(kMostUnprovenBytes);
+    caller.channel->accept_at_most(kMaxUnprovenBytes);
     refusal = refusal_of(task);
   } else {
     caller.meeting = meeting_of(task, comm::random_nonce());
@@ -148,7 +148,7 @@ bool Leader::take_proof(Caller& caller, const nlohmann::json& message) {
   const std::string proof = message.at("proof");
   if (!comm::is_proof(proof, secret_.key(), meeting, comm::Side::caller)) return true;
   caller.believed = true;
-  caller.channel->accept_at_most(ControlChannel::kMostBytes);
+  caller.channel->accept_at_most(ControlChannel::kMaxBytes);
   caller.channel->seal(comm::session_key(secret_.key(), meeting, comm::Side::listener),
                        comm::session_key(secret_.key(), meeting, comm::Side::caller));
   const std::string refusal = refusal_of(*caller.presentation);
@@ -167,7 +167,7 @@ bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
   }
   // Others will be told to connect there.
   if (!secret_ && !hello.address.empty()) hello.address = remote_address(caller.channel->fd());
-  caller.channel->accept_at_most(ControlChannel::kMostBytes);
+  caller.channel->accept_at_most(ControlChannel::kMaxBytes);
   caller.channel->send({{"welcome", hello.rank}}, in(kSendPatience));
   clock_offsets_[hello.rank] = hello.unix_time - unix_now();
   channels_.emplace(hello.rank, std::move(caller.channel));
@@ -177,8 +177,8 @@ bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
 
 // Whoever reaches the port can be refused: neither how often nor how long may cost memory.
 void Leader::refuse(Caller& caller, const std::string& why) {
-  const std::string text = printable_line(why, kMostRefusalCharacters);
-  if (++turned_away_ <= kMostRefusals) {
+  const std::string text = printable_line(why, kMaxRefusalCharacters);
+  if (++turned_away_ <= kMaxRefusals) {
     progress_("turned away: " + text);
     if (caller.believed || !secret_) refusals_.push_back(text);
   }

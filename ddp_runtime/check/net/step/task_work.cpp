@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 32;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 32;
 constexpr std::chrono::milliseconds kResolvePatience{2000};
 constexpr std::chrono::milliseconds kProbePatience{500};  // only where something is lost
 
@@ -122,7 +122,7 @@ json TaskWork::leave_world() {
 }
 
 json TaskWork::exchange_data(const ExchangeOrder& order) {
-  if (order.bytes == 0 || order.bytes > kMostBytes) {
+  if (order.bytes == 0 || order.bytes > kMaxBytes) {
     throw RuntimeError("the leader ordered an exchange of an impossible size");
   }
   if (order.stage != Stage::mpi && !is_address(order.host)) {
