@@ -71,12 +71,12 @@ std::string damage_in(const fs::path& folder) {
 // Tries candidates from the newest down until `accept` takes one; `skipped` gets a sentence for
 // each that was passed over.
 std::optional<Checkpoint> newest_of(const std::vector<Candidate>& candidates,
-                                    const Patience& patience,
+                                    const RetryPolicy& retry,
                                     const std::function<void(const Checkpoint&)>& accept,
                                     std::vector<std::string>& skipped) {
   for (const Candidate& candidate : candidates) {
     try {
-      return with_patience(patience, [&] {
+      return with_retries(retry, [&] {
         Checkpoint checkpoint = Checkpoint::open(candidate.path);
         if (checkpoint.manifest().step != candidate.step)
           throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",
@@ -316,7 +316,7 @@ Found CheckpointDirectory::newest_accepted(const std::function<void(const Checkp
   Found found;
   for (int listing = 0; listing < kMaxListings; ++listing) {
     found.skipped.clear();
-    found.checkpoint = newest_of(now, options_.patience, accept, found.skipped);
+    found.checkpoint = newest_of(now, options_.retry, accept, found.skipped);
     if (found.checkpoint) return found;
     // Another process may have removed those that were listed, having saved newer ones.
     std::vector<Candidate> later = listed();

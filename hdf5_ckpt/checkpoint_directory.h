@@ -26,7 +26,7 @@
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/checkpoint.h"
-#include "hdf5_ckpt/detail/patience.h"
+#include "hdf5_ckpt/detail/retry.h"
 #include "hdf5_ckpt/file_ops.h"
 #include "hdf5_ckpt/manifest.h"
 #include "hdf5_ckpt/owner_tag.h"
@@ -51,7 +51,7 @@ struct SaveOptions {
   bool read_back = false;  // verify every byte from the disk before the rename
   // Called just before a finished checkpoint gets its name; what it throws makes the save fail.
   std::function<void()> before_publishing = {};
-  Patience patience = {};  // with checkpoints that cannot be read just now, when loading
+  RetryPolicy retry = {};  // with checkpoints that cannot be read just now, when loading
 };
 
 // Names one save among all ranks. The rank that began it sends it to the others.
@@ -104,7 +104,7 @@ class CheckpointDirectory {
                                FileOps& ops = system_file_ops());
 
   const std::filesystem::path& root() const noexcept { return root_; }
-  const Patience& patience() const noexcept { return options_.patience; }
+  const RetryPolicy& retry() const noexcept { return options_.retry; }
 
   // ---- saving from one process -------------------------------------------------------------
   // begin + write_shard("model.h5") + commit. Throws Error; then nothing is left behind, unless

@@ -24,7 +24,7 @@ std::vector<Ancestor> ancestors_in(const CheckpointDirectory& directory) {
   std::vector<Ancestor> found;
   for (const Candidate& candidate : directory.candidates()) {
     try {
-      found.push_back({candidate.step, with_patience(directory.patience(), [&] {
+      found.push_back({candidate.step, with_retries(directory.retry(), [&] {
                          return Checkpoint::open(candidate.path).manifest().lineage;
                        })});
     } catch (const DamagedError&) {
@@ -68,8 +68,8 @@ StartingPoint look_at(const fs::path& path, const CheckpointDirectory* directory
   if (directory != nullptr) start.inside = is_inside(path, *directory);
   if (is_missing(path)) return start;
   refuse_directory_of_checkpoints(path);
-  const Patience patience = directory != nullptr ? directory->patience() : Patience{};
-  const Checkpoint checkpoint = with_patience(patience, [&] { return Checkpoint::open(path); });
+  const RetryPolicy retry = directory != nullptr ? directory->retry() : RetryPolicy{};
+  const Checkpoint checkpoint = with_retries(retry, [&] { return Checkpoint::open(path); });
   start.step = checkpoint.manifest().step;
   start.crc32c = checkpoint.manifest().crc32c;
   start.lineage = checkpoint.manifest().lineage;

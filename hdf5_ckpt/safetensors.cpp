@@ -11,7 +11,7 @@
 #include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/detail/target_file.h"
 #include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/foreign.h"
+#include "hdf5_ckpt/external.h"
 #include "hdf5_ckpt/manifest.h"
 
 namespace ddp::ckpt {
@@ -66,7 +66,7 @@ std::vector<std::uint64_t> dense_strides(const Shape& shape) {
 }
 
 struct Placed {
-  ForeignArray array;
+  ExternalArray array;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
@@ -107,11 +107,11 @@ void check_cover(std::vector<Placed>& placed, std::uint64_t data_bytes) {
 
 }  // namespace
 
-std::vector<ForeignArray> parse_safetensors(std::span<const std::byte> head, std::uint64_t size) {
+std::vector<ExternalArray> parse_safetensors(std::span<const std::byte> head, std::uint64_t size) {
   std::uint64_t length = 0;
   if (head.size() < sizeof length) throw DamagedError("the file is too short for a header");
   std::memcpy(&length, head.data(), sizeof length);
-  if (length > kMaxForeignHeader || length > size - sizeof length ||
+  if (length > kMaxExternalHeader || length > size - sizeof length ||
       length > head.size() - sizeof length)
     throw DamagedError(fmt::format("the header claims {} bytes", length));
   const auto* text = reinterpret_cast<const char*>(head.data() + sizeof length);
@@ -121,13 +121,13 @@ std::vector<ForeignArray> parse_safetensors(std::span<const std::byte> head, std
   for (const auto& [name, entry] : header.items())
     if (name != "__metadata__") placed.push_back(parse_entry(name, entry));
   check_cover(placed, size - sizeof length - length);
-  std::vector<ForeignArray> arrays;
+  std::vector<ExternalArray> arrays;
   for (Placed& one : placed) {
     one.array.offset = sizeof length + length + one.begin;
     arrays.push_back(std::move(one.array));
   }
   std::sort(arrays.begin(), arrays.end(),
-            [](const ForeignArray& a, const ForeignArray& b) { return a.name < b.name; });
+            [](const ExternalArray& a, const ExternalArray& b) { return a.name < b.name; });
   return arrays;
 }
 

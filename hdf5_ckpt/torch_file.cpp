@@ -11,7 +11,7 @@
 #include "hdf5_ckpt/detail/pickle.h"
 #include "hdf5_ckpt/detail/zip.h"
 #include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/foreign.h"
+#include "hdf5_ckpt/external.h"
 #include "hdf5_ckpt/manifest.h"
 
 namespace ddp::ckpt {
@@ -64,7 +64,7 @@ class Reader {
 
   TorchFile take() {
     std::sort(found_.arrays.begin(), found_.arrays.end(),
-              [](const ForeignArray& a, const ForeignArray& b) { return a.name < b.name; });
+              [](const ExternalArray& a, const ExternalArray& b) { return a.name < b.name; });
     return std::move(found_);
   }
 

@@ -160,10 +160,10 @@ ChildOutput BoundedChild::wait(Clock::time_point deadline) {
 
 void BoundedChild::end(ChildOutput& result, bool kill_it) {
   if (kill_it) kill(-pid_, SIGKILL);
-  const auto patience = Clock::now() + kBurial;
+  const auto timeout = Clock::now() + kBurial;
   int status = 0;
   pid_t ended = 0;
-  while ((ended = waitpid(pid_, &status, WNOHANG)) == 0 && Clock::now() < patience) {
+  while ((ended = waitpid(pid_, &status, WNOHANG)) == 0 && Clock::now() < timeout) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   if (ended == 0) kill(-pid_, SIGKILL);  // closed its outputs and went on, or cannot die

@@ -1,4 +1,4 @@
-// Work that may hang where nothing can interrupt it, such as a driver or a foreign program, in a
+// Work that may hang where nothing can interrupt it, such as a driver or a untrusted program, in a
 // process of its own: it is waited for so long and no longer, and dies with the check.
 #pragma once
 

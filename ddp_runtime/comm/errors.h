@@ -39,13 +39,13 @@ class BrokenCollective : public RuntimeError {
 // others end without repeating it, unless it was lost and could not.
 class PeerFailure : public RuntimeError {
  public:
-  PeerFailure(int rank, const std::string& text, bool lost, bool users_mistake = false)
-      : RuntimeError(text), rank_(rank), lost_(lost), users_mistake_(users_mistake) {}
+  PeerFailure(int rank, const std::string& text, bool lost, bool is_usage_error = false)
+      : RuntimeError(text), rank_(rank), lost_(lost), users_mistake_(is_usage_error) {}
 
   int rank() const noexcept { return rank_; }
   bool lost() const noexcept { return lost_; }
   // It was a UsageError there.
-  bool users_mistake() const noexcept { return users_mistake_; }
+  bool is_usage_error() const noexcept { return users_mistake_; }
 
  private:
   int rank_;

@@ -39,7 +39,7 @@ std::string_view shade_of(double speed, double median) {
   return kShades.back().second;
 }
 
-// Not that of retrials, nor what carried the data.
+// Not that of retests, nor what carried the data.
 bool is_list_of_pairs(const json& list) {
   return list.is_array() && !list.empty() && list.front().contains("a_to_b_GBps");
 }

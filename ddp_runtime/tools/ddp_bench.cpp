@@ -297,12 +297,12 @@ int main(int argc, char** argv) {
   const auto* async = add_async(app, of_command["async"]);
   add_timeline(app, of_command["timeline"]);
 
-  const bool speaks = ddp::comm::rank_from_environment() == 0;
+  const bool is_reporting_rank = ddp::comm::rank_from_environment() == 0;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    if (speaks) fmt::print(stderr, "ddp-bench: {}; see --help\n", e.what());
+    if (is_reporting_rank) fmt::print(stderr, "ddp-bench: {}; see --help\n", e.what());
     return 2;
   }
   Options& options = of_command.at(app.get_subcommands().front()->get_name());

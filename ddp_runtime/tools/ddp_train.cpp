@@ -392,7 +392,7 @@ int main(int argc, char** argv) {
   add_run_options(app, c);
 
   ddp::comm::WorldOptions world_options;
-  const bool speaks = ddp::comm::rank_from_environment() == 0;  // all ranks have one command line
+  const bool is_reporting_rank = ddp::comm::rank_from_environment() == 0;  // all ranks have one command line
   try {
     app.parse(argc, argv);
     interpret(c);
@@ -409,14 +409,14 @@ int main(int argc, char** argv) {
     world_options.failure_dump = c.failure_dump;
     if (c.failure_dump.empty() && !c.train.report_directory.empty()) {
       world_options.failure_dump = c.train.report_directory / "failure.json";
-      make_report_directory(c.train.report_directory, speaks);
+      make_report_directory(c.train.report_directory, is_reporting_rank);
     }
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
-    if (speaks) fmt::print(stderr, "ddp-train: {}; see --help\n", e.what());
+    if (is_reporting_rank) fmt::print(stderr, "ddp-train: {}; see --help\n", e.what());
     return 2;
   } catch (const ddp::UsageError& e) {
-    if (speaks) fmt::print(stderr, "ddp-train: {}\n", e.what());
+    if (is_reporting_rank) fmt::print(stderr, "ddp-train: {}\n", e.what());
     return 2;
   }
   int exit_code = 0;

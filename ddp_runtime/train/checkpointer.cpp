@@ -121,7 +121,7 @@ std::string first_line_missing(const std::string& a, const std::string& b) {
 }
 
 // The first rank whose list_of() is not rank 0's, and an array in which it differs.
-std::string first_disagreement(const std::vector<std::string>& lists) {
+std::string first_mismatch(const std::vector<std::string>& lists) {
   const auto differs = std::find_if(lists.begin(), lists.end(),
                                     [&](const auto& list) { return list != lists.front(); });
   const auto rank = differs - lists.begin();
@@ -364,12 +364,12 @@ void Checkpointer::require_same_arrays(const std::vector<NamedTensor>& arrays) {
   throw RuntimeError(
       fmt::format("ranks disagree on what a checkpoint is to hold: {}; build the same model and "
                   "optimiser, and add the same values, on every rank",
-                  first_disagreement(group_.all_gather_text(list))));
+                  first_mismatch(group_.all_gather_text(list))));
 }
 
 void Checkpointer::save(const Position& position) {
   claim();
-  settle();
+  drain();
   save_began_ = std::chrono::steady_clock::now();
   const auto arrays = state_.collect();
   require_same_arrays(arrays);
@@ -389,7 +389,7 @@ void Checkpointer::save(const Position& position) {
   id = group_.broadcast_text(id, 0);
   attempted_step_ = position.step;
   if (id.empty()) {  // nothing was begun
-    if (group_.rank() == 0) count(job_->problem, position.step);
+    if (group_.rank() == 0) record_result(job_->problem, position.step);
     job_.reset();
     return;
   }
@@ -431,14 +431,14 @@ void Checkpointer::start_writing(const std::vector<NamedTensor>& arrays) {
 
 void Checkpointer::poll(bool anyone_writing) {
   if (shards_in_flight_ && !anyone_writing) finish_shards();
-  if (job_ && job_->committing && saver_.idle()) harvest();
+  if (job_ && job_->committing && saver_.idle()) finish_commit();
 }
 
-void Checkpointer::settle() {
+void Checkpointer::drain() {
   saver_.wait();
   if (shards_in_flight_) finish_shards();
   saver_.wait();
-  harvest();
+  finish_commit();
   agree_on_durable_step();
 }
 
@@ -449,11 +449,11 @@ void Checkpointer::agree_on_durable_step() {
 
 void Checkpointer::save_last(const Position& position) {
   ending_ = true;
-  settle();
+  drain();
   for (int attempt = 0; attempt < kLastAttempts && agreed_step_ != position.step; ++attempt) {
     if (attempt > 0) std::this_thread::sleep_for(kBetweenAttempts);
     save(position);
-    settle();
+    drain();
   }
   ending_ = false;
   if (agreed_step_ == position.step) return;
@@ -494,7 +494,7 @@ void Checkpointer::finish_shards() {
   directory_->abandon(job_->id);
   job_->problem = problem;
   job_->committing = true;
-  harvest();
+  finish_commit();
 }
 
 // The thread has the retention to itself while it runs: nothing else uses it.
@@ -534,7 +534,7 @@ void Checkpointer::commit_on_leader(std::vector<ckpt::FileRecord> records) {
 }
 
 // Rank 0: what has become of the save that was committed.
-void Checkpointer::harvest() {
+void Checkpointer::finish_commit() {
   if (!job_ || !job_->committing) return;
   saver_.wait();
   const auto job = std::move(job_);
@@ -547,10 +547,10 @@ void Checkpointer::harvest() {
     durable_step_ = static_cast<std::int64_t>(job->id.step);
   }
   if (job->fenced) throw UsageError(job->problem);
-  count(job->problem, static_cast<std::int64_t>(job->id.step));
+  record_result(job->problem, static_cast<std::int64_t>(job->id.step));
 }
 
-void Checkpointer::count(const std::string& problem, std::int64_t step) {
+void Checkpointer::record_result(const std::string& problem, std::int64_t step) {
   if (problem.empty()) {
     failures_ = 0;
     return;

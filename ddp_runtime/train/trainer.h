@@ -88,10 +88,10 @@ class Trainer {
   bool evaluates() const noexcept { return task_.data.evaluation != nullptr; }
   std::int64_t epochs_of_run() const;
   bool epoch_done() const;
-  bool saves() const;
+  bool checkpointing_enabled() const;
   void begin_agreement();
   void end_agreement(bool last_of_epoch);
-  bool goes_on() const;
+  bool should_continue() const;
   RunResult finish_interrupted();
   std::int64_t planned_steps() const;
   std::int64_t last_step() const;

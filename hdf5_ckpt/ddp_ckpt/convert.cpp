@@ -18,8 +18,8 @@
 #include "hdf5_ckpt/ddp_ckpt/text.h"
 #include "hdf5_ckpt/detail/posix_read.h"
 #include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/foreign.h"
-#include "hdf5_ckpt/foreign_hdf5.h"
+#include "hdf5_ckpt/external.h"
+#include "hdf5_ckpt/external_hdf5.h"
 
 namespace ddp::ckpt::tool {
 namespace {
@@ -101,7 +101,7 @@ std::size_t import_file(const fs::path& from, const fs::path& to, const std::str
       throw DamagedError(fmt::format("'{}' cannot be converted: {}", from.string(), error.what()));
     }
   }();
-  const std::vector<ForeignArray>& arrays = content.arrays;
+  const std::vector<ExternalArray>& arrays = content.arrays;
   const Spool spool(file.bytes(), arrays, to);
   std::vector<ArrayView> views;
   for (std::size_t i = 0; i < arrays.size(); ++i)

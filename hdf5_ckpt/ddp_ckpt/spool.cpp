@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kSpoolPiece = 4ULL << 20;
 
-std::uint64_t bytes_of(const ForeignArray& array) {
+std::uint64_t bytes_of(const ExternalArray& array) {
   return byte_count(array.dtype, array.shape).value();
 }
 
@@ -53,7 +53,7 @@ void write_all(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
 }
 
 // Writes the elements of `array` in their order.
-void fill(int fd, std::span<const std::byte> file, const ForeignArray& array,
+void fill(int fd, std::span<const std::byte> file, const ExternalArray& array,
           std::uint64_t offset) {
   const std::uint64_t bytes = bytes_of(array);
   std::vector<std::byte> piece;
@@ -66,16 +66,16 @@ void fill(int fd, std::span<const std::byte> file, const ForeignArray& array,
 
 }  // namespace
 
-Spool::Spool(std::span<const std::byte> file, std::span<const ForeignArray> arrays,
+Spool::Spool(std::span<const std::byte> file, std::span<const ExternalArray> arrays,
              const fs::path& near) {
   std::uint64_t size = 0;
-  for (const ForeignArray& array : arrays)
+  for (const ExternalArray& array : arrays)
     if (!is_dense(array)) size += bytes_of(array);
   UniqueFd fd;
   if (size != 0) {
     fd = nameless_file(folder_near(near));
     std::uint64_t offset = 0;
-    for (const ForeignArray& array : arrays) {
+    for (const ExternalArray& array : arrays) {
       if (is_dense(array)) continue;
       fill(fd.get(), file, array, offset);
       offset += bytes_of(array);
@@ -85,7 +85,7 @@ Spool::Spool(std::span<const std::byte> file, std::span<const ForeignArray> arra
     mapped_ = {static_cast<std::byte*>(memory), size};
   }
   std::span<const std::byte> rest = mapped_;
-  for (const ForeignArray& array : arrays) {
+  for (const ExternalArray& array : arrays) {
     const std::uint64_t bytes = bytes_of(array);
     dense_.push_back(is_dense(array) ? file.subspan(array.offset, bytes) : rest.first(bytes));
     if (!is_dense(array)) rest = rest.subspan(bytes);

@@ -1,5 +1,5 @@
 #pragma once
-// Foreign arrays as dense bytes: those that lie dense in their file are seen there, the others
+// External arrays as dense bytes: those that lie dense in their file are seen there, the others
 // (transposed, sliced) are put in order in a file that has no name.
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "hdf5_ckpt/foreign.h"
+#include "hdf5_ckpt/external.h"
 
 namespace ddp::ckpt::tool {
 
@@ -15,7 +15,7 @@ class Spool {
  public:
   // `file` and `arrays` outlive this; the nameless file is made where `near` is, or will be. Throws
   // IoError.
-  Spool(std::span<const std::byte> file, std::span<const ForeignArray> arrays,
+  Spool(std::span<const std::byte> file, std::span<const ExternalArray> arrays,
         const std::filesystem::path& near);
   Spool(const Spool&) = delete;
   Spool& operator=(const Spool&) = delete;

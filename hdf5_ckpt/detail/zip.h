@@ -8,7 +8,7 @@
 #include <string>
 
 #include "hdf5_ckpt/detail/target_file.h"
-#include "hdf5_ckpt/foreign.h"
+#include "hdf5_ckpt/external.h"
 
 namespace ddp::ckpt {
 

@@ -46,11 +46,11 @@ std::vector<std::uint32_t> node_order(const StepFacts& step, Order order) {
   return nodes;
 }
 
-Order possible_order(const StepFacts& step, const Chosen<Order>& asked, std::string& reason) {
-  if (asked.origin != Origin::site) return asked.value;
+Order possible_order(const StepFacts& step, const Chosen<Order>& requested, std::string& reason) {
+  if (requested.origin != Origin::site) return requested.value;
   try {
-    static_cast<void>(node_order(step, asked.value));
-    return asked.value;
+    static_cast<void>(node_order(step, requested.value));
+    return requested.value;
   } catch (const LaunchError& error) {
     reason = error.what();
     return Order::slurm;

@@ -11,7 +11,7 @@ ClockFacts read_clock() noexcept {
   return {true, state != TIME_ERROR && (query.status & STA_UNSYNC) == 0, query.maxerror};
 }
 
-Finding judge_clock(const ClockFacts& facts) {
+Finding evaluate_clock(const ClockFacts& facts) {
   constexpr std::int64_t kMaxMicroseconds = 1'000'000;
   Finding finding{.check = "clock.synchronised",
                   .severity = Severity::ok,

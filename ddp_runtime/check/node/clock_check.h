@@ -16,6 +16,6 @@ struct ClockFacts {
 
 ClockFacts read_clock() noexcept;
 
-Finding judge_clock(const ClockFacts& facts);
+Finding evaluate_clock(const ClockFacts& facts);
 
 }  // namespace ddp::check

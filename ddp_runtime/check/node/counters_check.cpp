@@ -91,7 +91,7 @@ Counters counters_of(const Counters& counters, const std::set<std::string>& devi
   return chosen;
 }
 
-std::vector<Finding> judge_counters(const Counters& before, const Counters& now,
+std::vector<Finding> evaluate_counters(const Counters& before, const Counters& now,
                                     const std::string& check, const std::string& when) {
   Finding finding{.check = check,
                   .severity = Severity::warning,
@@ -122,7 +122,7 @@ std::vector<Finding> compare_with_kept_counters(const std::string& file, const C
   std::vector<Finding> findings;
   try {
     const auto before = read_kept(file);
-    findings = judge_counters(before.value_or(Counters()), now, "counters", "since the last look");
+    findings = evaluate_counters(before.value_or(Counters()), now, "counters", "since the last look");
     if (!before) findings.front().evidence = "the first look; kept for the next";
   } catch (const RuntimeError& error) {
     findings = {Finding{.check = "counters",

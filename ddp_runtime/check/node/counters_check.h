@@ -24,7 +24,7 @@ Counters counters_of(const Counters& counters, const std::set<std::string>& devi
 
 // A finding for each counter that grew, with `check` as its name and `when` in its evidence ("since
 // the last look"); one that is OK if none did. A counter that shrank was reset: its value counts.
-std::vector<Finding> judge_counters(const Counters& before, const Counters& now,
+std::vector<Finding> evaluate_counters(const Counters& before, const Counters& now,
                                     const std::string& check, const std::string& when);
 
 // `ddp-check node --counters FILE`: compares with what the file holds and keeps the new values

@@ -35,7 +35,7 @@ HugepageFacts parse_hugepages(std::string_view text) {
           number_behind(text, "HugePages_Free:"), bytes_behind(text, "Hugepagesize:")};
 }
 
-std::vector<Finding> judge_hugepages(const HugepageFacts& facts) {
+std::vector<Finding> evaluate_hugepages(const HugepageFacts& facts) {
   Finding finding{.check = "memory.hugepages",
                   .severity = Severity::ok,
                   .unit = "pages",

@@ -134,7 +134,7 @@ void append(std::vector<Finding>& findings, std::vector<Finding> more) {
 
 }  // namespace
 
-std::vector<Finding> judge_interfaces(Interfaces interfaces,
+std::vector<Finding> evaluate_interfaces(Interfaces interfaces,
                                       const InterfaceExpectations& expected) {
   std::vector<Finding> findings{a_way_out(interfaces)};
   for (const auto& interface : interfaces) {

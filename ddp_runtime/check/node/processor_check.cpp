@@ -30,7 +30,7 @@ ProcessorFacts read_processors(const Environment& environment) {
   return facts;
 }
 
-Finding judge_processors(const ProcessorFacts& facts) {
+Finding evaluate_processors(const ProcessorFacts& facts) {
   Finding finding{.check = "cpu.affinity",
                   .severity = Severity::ok,
                   .unit = "cpus",

@@ -145,10 +145,10 @@ std::string server_of(std::string_view mountinfo, const std::string& path) {
   return server;
 }
 
-StorageFacts probe_storage(const std::string& directory, std::chrono::milliseconds patience) {
+StorageFacts probe_storage(const std::string& directory, std::chrono::milliseconds timeout) {
   const std::string path = std::filesystem::absolute(directory).lexically_normal().string();
   const std::string server = server_of(mountinfo(), path);
-  const auto facts = run_within(patience, [directory] { return probe_now(directory); });
+  const auto facts = run_within(timeout, [directory] { return probe_now(directory); });
   if (facts) {
     StorageFacts answered = *facts;
     answered.server = server;
@@ -157,11 +157,11 @@ StorageFacts probe_storage(const std::string& directory, std::chrono::millisecon
   StorageFacts silent;
   silent.server = server;
   silent.timed_out = true;
-  silent.error = fmt::format("the file system did not answer within {} ms", patience.count());
+  silent.error = fmt::format("the file system did not answer within {} ms", timeout.count());
   return silent;
 }
 
-Finding judge_storage(const StorageFacts& facts, const StorageRule& rule) {
+Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
   Finding finding{.check = rule.check,
                   .severity = Severity::ok,
                   .device = rule.directory,

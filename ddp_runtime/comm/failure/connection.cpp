@@ -49,14 +49,14 @@ AddressList resolve(const std::string& host, std::uint16_t port) {
   return answer.get();
 }
 
-bool wait_for(int fd, short events, std::chrono::milliseconds patience) {
+bool wait_for(int fd, short events, std::chrono::milliseconds timeout) {
   pollfd entry{fd, events, 0};
-  return poll(&entry, 1, static_cast<int>(patience.count())) > 0;
+  return poll(&entry, 1, static_cast<int>(timeout.count())) > 0;
 }
 
-bool connect_within(int fd, const addrinfo& address, std::chrono::milliseconds patience) {
+bool connect_within(int fd, const addrinfo& address, std::chrono::milliseconds timeout) {
   if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return true;
-  if (errno != EINPROGRESS || !wait_for(fd, POLLOUT, patience)) return false;
+  if (errno != EINPROGRESS || !wait_for(fd, POLLOUT, timeout)) return false;
   int error = 0;
   socklen_t length = sizeof error;
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
@@ -180,8 +180,8 @@ bool Connection::flush() {
   return state_ == StreamState::open;
 }
 
-bool Connection::flush_within(std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+bool Connection::flush_within(std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (flush() && unsent()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         deadline - std::chrono::steady_clock::now());
@@ -212,8 +212,8 @@ bool Connection::fill_before(std::chrono::steady_clock::time_point deadline) {
   return left.count() > 0 && wait_for(fd(), POLLIN, left) && fill();
 }
 
-std::optional<Message> Connection::await(std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+std::optional<Message> Connection::await(std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
     if (auto message = next()) return message;
     if (!fill_before(deadline)) return std::nullopt;

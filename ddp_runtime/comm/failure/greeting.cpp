@@ -90,8 +90,8 @@ bool RankGreeting::meet(const Message& message) {
   return is_proof(words->rest, key_, meeting_, Side::listener);
 }
 
-Greeted greet(Connection& connection, RankGreeting greeting, std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+Greeted greet(Connection& connection, RankGreeting greeting, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   greeting.begin(connection);
   bool more = true;
   while (true) {

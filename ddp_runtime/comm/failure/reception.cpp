@@ -97,8 +97,8 @@ void Reception::look_after(TimePoint now, bool open) {
   // Who has been welcomed may be about to rely on it.
   std::erase_if(strangers_, [&](const auto& entry) {
     const Stranger& stranger = entry.second;
-    const auto patience = stranger.greeting.challenged() ? kProofWithin : kHelloWithin;
-    return !stranger.welcomed && (!open || now > stranger.since + patience);
+    const auto timeout = stranger.greeting.challenged() ? kProofWithin : kHelloWithin;
+    return !stranger.welcomed && (!open || now > stranger.since + timeout);
   });
   if (!open) {
     listener_.socket.close();

@@ -14,7 +14,7 @@
 #include "ddp_runtime/comm/buffer.h"
 #include "ddp_runtime/comm/link.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
-#include "ddp_runtime/comm/team.h"
+#include "ddp_runtime/comm/subgroup.h"
 
 namespace ddp::comm::schedules {
 
@@ -26,10 +26,10 @@ using Contribute =
 // Elements [first, first + count) of the buffer are final.
 using Finished = std::function<void(std::size_t first, std::size_t count)>;
 
-void all_reduce_chain(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
+void all_reduce_chain(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch);
 
 // The same where a rank speaks for several.
-void chain(Link& link, const Team& team, Buffer data, Scratch& scratch,
+void chain(Link& link, const Subgroup& group, Buffer data, Scratch& scratch,
            const Contribute& contribute, const Finished& finished);
 
 }  // namespace ddp::comm::schedules

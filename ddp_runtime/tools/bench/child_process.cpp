@@ -18,7 +18,7 @@
 namespace ddp::bench {
 namespace {
 
-constexpr int kPatienceMilliseconds = 5000;
+constexpr int kTimeoutMilliseconds = 5000;
 
 // A pair of sockets instead of a pipe: writing to a child that has died then is an error here
 // instead of a SIGPIPE. Neither end is passed on to other children.
@@ -65,7 +65,7 @@ ChildProcess::~ChildProcess() {
   // The end of its output is the end of the child.
   pollfd end{from_child_.get(), POLLIN, 0};
   std::array<char, 256> rest{};
-  while (poll(&end, 1, kPatienceMilliseconds) > 0 &&
+  while (poll(&end, 1, kTimeoutMilliseconds) > 0 &&
          read(from_child_.get(), rest.data(), rest.size()) > 0) {
   }
   if ((end.revents & POLLHUP) == 0) kill(pid_, SIGKILL);

@@ -17,7 +17,7 @@ namespace ddp::bench {
 namespace {
 
 using nlohmann::json;
-using Schedule = void (*)(comm::Link&, const comm::Team&, comm::Buffer, comm::ReduceOp,
+using Schedule = void (*)(comm::Link&, const comm::Subgroup&, comm::Buffer, comm::ReduceOp,
                           comm::schedules::Scratch&);
 
 Schedule schedule_of(const std::string& name) {
@@ -93,7 +93,7 @@ json run_timeline(comm::World& world, const TimelineOptions& options) {
   comm::FailureState failures;
   RecordingTransport transport(comm::make_mpi_transport(failures));
   comm::Link link(transport, failures, options.limits);
-  const auto everyone = comm::Team::all(world.rank(), world.size());
+  const auto everyone = comm::Subgroup::all(world.rank(), world.size());
   comm::schedules::Scratch scratch;
   std::vector<float> data(static_cast<std::size_t>(options.kib * 1024 / sizeof(float)), 1);
   for (const int run : {0, 1}) {

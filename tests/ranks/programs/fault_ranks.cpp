@@ -121,7 +121,7 @@ void train(World& world, std::string_view fault, const std::string& folder) {
   for (now.step = 1; now.step <= kSteps; ++now.step) {
     if (now.happens("skip-step")) continue;
     if (now.happens("uneven-data")) return;  // this rank has no more, and nobody asked
-    world.group().activity().set_phase(fmt::format("step {}", now.step));
+    world.group().flight_recorder().set_phase(fmt::format("step {}", now.step));
     auto step = replica.begin_step(1, now.step);
     step.backward(loss_of(net, now));
     step.apply(optimizer);
@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
   const std::string folder = argv[2];
   ddp::comm::WorldOptions options;
   options.group.limits.timeout = 4s;
-  options.group.limits.suspicious = 1s;
+  options.group.limits.report_after = 1s;
   options.failure_dump = folder + "/failure.json";
   if (fault == "kill-before-start") {
     options.start_timeout = 3s;

@@ -300,11 +300,11 @@ TEST(PairLinks, AServerThatDiesDuringTheExchangeIsAnError) {
 
 TEST(Worker, DoesJobsInOrderAndEnds) {
   Worker worker;
-  const auto order = std::make_shared<std::string>();
-  worker.post([order] { *order += "a"; });
-  worker.post([order] { *order += "b"; });
+  const auto command = std::make_shared<std::string>();
+  worker.post([command] { *command += "a"; });
+  worker.post([command] { *command += "b"; });
   EXPECT_TRUE(worker.finish(std::chrono::milliseconds(kLong)));
-  EXPECT_EQ(*order, "ab");
+  EXPECT_EQ(*command, "ab");
 }
 
 TEST(Worker, AJobThatHangsIsLeftBehind) {

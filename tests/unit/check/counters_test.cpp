@@ -35,9 +35,9 @@ TEST_F(CountersOf, InterfacesAndPortsAreRead) {
 
 TEST(Counters, OnlyWhatGrewIsTold) {
   const Counters before{{"a", 5}, {"b", 100}, {"c", 2}};
-  EXPECT_EQ(judge_counters(before, before, "counters", "")[0].severity, Severity::ok);
+  EXPECT_EQ(evaluate_counters(before, before, "counters", "")[0].severity, Severity::ok);
   const auto findings =
-      judge_counters(before, {{"a", 8}, {"b", 4}, {"c", 2}, {"d", 9}}, "x", "now");
+      evaluate_counters(before, {{"a", 8}, {"b", 4}, {"c", 2}, {"d", 9}}, "x", "now");
   ASSERT_EQ(findings.size(), 2U);  // d was not known before
   EXPECT_EQ(findings[0].device, "a");
   EXPECT_EQ(std::get<double>(findings[0].value), 3);

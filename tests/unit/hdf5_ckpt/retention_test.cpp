@@ -287,14 +287,14 @@ TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
               HasSubstr("Permission denied"));
   // Nor is an older one taken for resuming.
   SaveOptions options = test::small_options();
-  options.patience.unit = std::chrono::milliseconds(2);
+  options.retry.unit = std::chrono::milliseconds(2);
   CheckpointDirectory directory(mine.path(), options);
   EXPECT_THROW(directory.newest_verified(), UnreadableError);
   fs::permissions(mine / "step-00000003", fs::perms::owner_all);
   EXPECT_EQ(directory.newest_verified()->checkpoint.manifest().step, 3U);
   // One that becomes readable while it is waited for is taken.
   fs::permissions(mine / "step-00000003", fs::perms::none);
-  options.patience.unit = std::chrono::milliseconds(200);
+  options.retry.unit = std::chrono::milliseconds(200);
   std::jthread mends([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     fs::permissions(mine / "step-00000003", fs::perms::owner_all);

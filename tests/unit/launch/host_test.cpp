@@ -205,10 +205,10 @@ TEST(NodeFactsTest, ASuffixOfTheSiteThatLeadsNowhereIsLeftOut) {
   EXPECT_TRUE(facts.lacks_suffix);
   EXPECT_EQ(facts.leader_lookup, NameLookup::usable) << "0.0.0.127";
   apply(settings, parse_spec("addr_suffix=.0.0.1", "--ddp"), Origin::command_line);
-  const NodeFacts asked = gather_node_facts(step, settings, nothing(), false);
-  EXPECT_FALSE(asked.lacks_suffix);
-  EXPECT_EQ(asked.leader_lookup, NameLookup::only_loopback);
-  EXPECT_EQ(asked.peer_addresses, std::vector<std::string>{"192.0.0.1"});
+  const NodeFacts requested = gather_node_facts(step, settings, nothing(), false);
+  EXPECT_FALSE(requested.lacks_suffix);
+  EXPECT_EQ(requested.leader_lookup, NameLookup::only_loopback);
+  EXPECT_EQ(requested.peer_addresses, std::vector<std::string>{"192.0.0.1"});
 }
 
 TEST(NodeFactsTest, ASuffixLeadsToTheOtherNetwork) {

@@ -342,7 +342,7 @@ TEST(Render, TableHasARowPerVariableWithItsReason) {
   EXPECT_THAT(table, HasSubstr("note: MASTER_ADDR=localhost"));
 }
 
-TEST(Render, ForeignValuesCannotDriveATerminal) {
+TEST(Render, ExternalValuesCannotDriveATerminal) {
   const Plan plan = slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "a\x1b[2Jb"}}));
   for (const auto& text : {render_table(plan), render_summary(plan), render_task_line(plan)}) {
     EXPECT_EQ(text.find('\x1b'), std::string::npos);

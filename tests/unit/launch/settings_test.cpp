@@ -139,14 +139,14 @@ TEST(Settings, KnowWhetherTheUserAsked) {
   const std::vector<std::string_view> site = {"default=auto"};
   apply_site_arguments(settings, site);
   EXPECT_TRUE(settings.is_on());
-  EXPECT_FALSE(settings.is_asked_for());
+  EXPECT_FALSE(settings.is_requested());
   Settings by_environment = settings;
   apply(by_environment, parse_spec("auto", "SLURM_DDP"), Origin::environment);
-  EXPECT_TRUE(by_environment.is_asked_for());
+  EXPECT_TRUE(by_environment.is_requested());
   apply(settings, parse_spec("", "--ddp"), Origin::command_line);
-  EXPECT_TRUE(settings.is_asked_for());
+  EXPECT_TRUE(settings.is_requested());
   apply(settings, parse_spec("off", "--ddp"), Origin::command_line);
-  EXPECT_FALSE(settings.is_asked_for());
+  EXPECT_FALSE(settings.is_requested());
 }
 
 TEST(SiteArguments, AMistakeIsReportedAndLeftOut) {

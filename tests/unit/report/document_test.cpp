@@ -267,7 +267,7 @@ TEST(Render, JsonHasValuesNotTexts) {
 
 constexpr const char* kHostile = "</title><script>alert(1)</script>\"'&|\n![x](http)";
 
-TEST(Render, ForeignStringsAreTextEverywhere) {
+TEST(Render, ExternalStringsAreTextEverywhere) {
   auto run = run_json(2, 64, kFourRanks);
   for (const char* key :
        {"model", "data", "program", "command", "backend", "device", "parameters_crc32c"}) {
@@ -291,8 +291,8 @@ TEST(Render, ForeignStringsAreTextEverywhere) {
 
 TEST(Render, HtmlNeedsNothingFromOutside) {
   const std::string html = to_html(strong_document());
-  for (const char* foreign : {"http", "src=", "@import", "url(", "<script", "<link"}) {
-    EXPECT_THAT(html, Not(HasSubstr(foreign)));
+  for (const char* external : {"http", "src=", "@import", "url(", "<script", "<link"}) {
+    EXPECT_THAT(html, Not(HasSubstr(external)));
   }
   EXPECT_THAT(html, HasSubstr("prefers-color-scheme: dark"));
   EXPECT_THAT(html, HasSubstr("@media print"));

@@ -80,8 +80,8 @@ class Reports(unittest.TestCase):
     def check(self, html, figures):
         page = ElementTree.fromstring(html)
         outside = re.sub(r"<(td|th|dd|dt|p|li|h1|title|text)[ >].*?</\1>", "", html, flags=re.S)
-        for foreign in ("http", "src=", "@import", "url("):
-            self.assertNotIn(foreign, outside)
+        for external in ("http", "src=", "@import", "url("):
+            self.assertNotIn(external, outside)
         self.assertEqual(len(page.findall(".//h1")), 1)
         self.assertEqual(page.get("lang"), "en")
         identifiers = [e.get("id") for e in page.iter() if e.get("id")]

@@ -92,7 +92,7 @@ class PairSession {
   int tries_ = 0;                   // planned for each
   int try_ = 0;                     // begun
   std::vector<std::size_t> left_;   // suspects that have not had their turn in this try
-  std::vector<SubRound> measured_;  // of this try
+  std::vector<SubRound> summary_;  // of this try
   std::map<int, std::vector<std::vector<double>>> references_;  // by class: of each try
 };
 

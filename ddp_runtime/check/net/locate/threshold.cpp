@@ -30,12 +30,12 @@ std::optional<PeerThresholds> peer_thresholds(std::span<const double> values,
   return thresholds_of(values, rule);
 }
 
-Severity judge_by_peers(double value, const PeerThresholds& thresholds) noexcept {
+Severity evaluate_by_peers(double value, const PeerThresholds& thresholds) noexcept {
   if (value < thresholds.critical) return Severity::critical;
   return value < thresholds.warning ? Severity::warning : Severity::ok;
 }
 
-Severity judge_by_link(double fraction, const LinkRule& rule) noexcept {
+Severity evaluate_by_link(double fraction, const LinkRule& rule) noexcept {
   if (fraction < rule.critical) return Severity::critical;
   return fraction < rule.warning ? Severity::warning : Severity::ok;
 }

@@ -50,7 +50,7 @@ PeerThresholds thresholds_of(std::span<const double> values, const PeerRule& rul
 // Nothing for fewer than four values: two cannot outvote one.
 std::optional<PeerThresholds> peer_thresholds(std::span<const double> values, const PeerRule& rule);
 
-Severity judge_by_peers(double value, const PeerThresholds& thresholds) noexcept;
+Severity evaluate_by_peers(double value, const PeerThresholds& thresholds) noexcept;
 
 // Parts of the link's rate that large messages should reach.
 struct LinkRule {
@@ -58,6 +58,6 @@ struct LinkRule {
   double critical = 0.60;
 };
 
-Severity judge_by_link(double fraction, const LinkRule& rule) noexcept;
+Severity evaluate_by_link(double fraction, const LinkRule& rule) noexcept;
 
 }  // namespace ddp::check

@@ -36,19 +36,19 @@ bool is_exchange(const json& answer) {
          within(result.latency_seconds, kLatestTime) && within(result.lost, kMaxLost);
 }
 
-bool is_collective(const json& order, const json& answer) {
+bool is_collective(const json& command, const json& answer) {
   const CollectiveResult result = collective_result_from(answer);
-  const auto iterations = static_cast<std::size_t>(collective_order_from(order).iterations);
+  const auto iterations = static_cast<std::size_t>(collective_order_from(command).iterations);
   return result.seconds.size() == iterations &&
          std::all_of(result.seconds.begin(), result.seconds.end(),
                      [](double seconds) { return within(seconds, kLatestTime); });
 }
 
-bool has_what_is_asked(const json& order, const json& answer) {
-  const std::string what = order.at("do");
+bool has_what_is_asked(const json& command, const json& answer) {
+  const std::string what = command.at("do");
   if (answer.contains("error")) return answer.at("error").is_string();
   if (what == "exchange") return is_exchange(answer);
-  if (what == "collective") return is_collective(order, answer);
+  if (what == "collective") return is_collective(command, answer);
   if (what == "probe_path") {
     const auto& arrived = answer.at("arrived");
     return arrived.is_number_integer() && within(arrived.get<double>(), kMaxPacket);
@@ -56,7 +56,7 @@ bool has_what_is_asked(const json& order, const json& answer) {
   if (what == "transport") {
     return counts(answer.at("traffic")) && answer.at("modules").is_string();
   }
-  if (what == "last_look") {
+  if (what == "final_checks") {
     return within(answer.at("unix_time").get<double>(), kLatestTime) &&
            counts(answer.at("counters"));
   }
@@ -69,9 +69,9 @@ bool has_what_is_asked(const json& order, const json& answer) {
 
 }  // namespace
 
-bool is_answer_to(const json& order, const json& answer) {
+bool is_answer_to(const json& command, const json& answer) {
   try {
-    return has_what_is_asked(order, answer);
+    return has_what_is_asked(command, answer);
   } catch (const json::exception&) {
     return false;
   }

@@ -107,7 +107,7 @@ std::vector<std::string> nccl_survey_command(const NcclTool& tool) {
           "--cuda",     tool.cuda_library, "--survey"};
 }
 
-std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeOrder& order,
+std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeCommand& command,
                                           const Faults& faults) {
   std::vector<std::string> command{tool.program, "nccl-end"};
   const auto add = [&command](const char* option, const std::string& value) {
@@ -116,20 +116,20 @@ std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeOr
   };
   add("--nccl", tool.nccl_library);
   add("--cuda", tool.cuda_library);
-  add("--port", std::to_string(kFirstNcclPort + order.exchange % kNcclPorts));
-  add("--exchange", std::to_string(order.exchange));
-  add("--bytes", std::to_string(order.bytes));
-  add("--limit-ms", std::to_string(order.limit_ms));
-  if (order.first) add("--host", order.host);
+  add("--port", std::to_string(kFirstNcclPort + command.exchange % kNcclPorts));
+  add("--exchange", std::to_string(command.exchange));
+  add("--bytes", std::to_string(command.bytes));
+  add("--limit-ms", std::to_string(command.limit_ms));
+  if (command.first) add("--host", command.host);
   if (faults.speed < 1.0) add("--slow", fmt::format("{}", faults.speed));
   if (faults.corrupt) command.emplace_back("--corrupt");
   return command;
 }
 
-ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeOrder& order,
+ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeCommand& command,
                                 const Faults& faults, Deadline deadline) {
-  const ChildOutput output = BoundedChild::running(nccl_end_command(tool, order, faults),
-                                                   {{kPairTokenVariable, order.token}})
+  const ChildOutput output = BoundedChild::running(nccl_end_command(tool, command, faults),
+                                                   {{kPairTokenVariable, command.token}})
                                  .wait(deadline);
   const auto message = parse_nccl_result(output.text);
   if (output.exit_code != 0 || !message) throw NetError(nccl_failure(output));

@@ -137,20 +137,20 @@ std::optional<double> parse_write_bandwidth(std::string_view output) {
   return std::nullopt;
 }
 
-ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeOrder& order,
+ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeCommand& command,
                                 Deadline deadline) {
-  const auto port = static_cast<std::uint16_t>(kFirstPort + 2 * (order.exchange % (kPorts / 2)));
+  const auto port = static_cast<std::uint16_t>(kFirstPort + 2 * (command.exchange % (kPorts / 2)));
   const auto back = static_cast<std::uint16_t>(port + 1);
   ExchangeResult result;
   result.via = tool.port;
   const auto write = [&](std::uint16_t to) {
     result.sent_per_second =
-        write_to_peer(tool, write_bandwidth_command(tool, to, order.bytes, order.host), deadline);
+        write_to_peer(tool, write_bandwidth_command(tool, to, command.bytes, command.host), deadline);
   };
   const auto receive = [&](std::uint16_t on) {
-    be_written_to(tool, write_bandwidth_command(tool, on, order.bytes, ""), deadline);
+    be_written_to(tool, write_bandwidth_command(tool, on, command.bytes, ""), deadline);
   };
-  if (order.first) {
+  if (command.first) {
     write(port);
     receive(back);
   } else {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ddp_runtime/check/net/step/foreign_json.h"
+#include "ddp_runtime/check/net/step/untrusted_json.h"
 
 namespace ddp::check {
 namespace {
@@ -72,7 +72,7 @@ std::optional<nlohmann::json> ControlChannel::next() {
       throw NetError("a message came that the other end did not send");
     }
   }
-  auto message = parse_foreign(text);
+  auto message = parse_untrusted(text);
   buffer_.erase(0, kHeader + length);
   if (!message.is_object()) throw NetError(kNotOurs);
   return message;

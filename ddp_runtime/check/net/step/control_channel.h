@@ -15,7 +15,7 @@
 namespace ddp::check {
 
 // How long one message may take to leave.
-constexpr std::chrono::seconds kSendPatience{5};
+constexpr std::chrono::seconds kSendTimeout{5};
 
 class ControlChannel {
  public:
