@@ -57,7 +57,7 @@ struct ArrayInfo {
   std::string name;
   DType dtype = DType::float32;
   Shape shape;
-  std::string file;          // name of the HDF5 file, in the checkpoint's folder
+  std::string file;          // name of the HDF5 file, in the checkpoint's directory
   std::uint64_t offset = 0;  // bytes from the start of that file; 0 for an empty array
   std::uint64_t length = 0;  // bytes
   std::uint32_t crc32c = 0;  // of all bytes

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxListed = 10;
 constexpr std::uint64_t kMetadataPiece = 1ULL << 20;
 
-UniqueFd open_folder(const fs::path& path) {
+UniqueFd open_directory(const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd) return fd;
   const int code = errno;
@@ -38,8 +38,8 @@ UniqueFd open_folder(const fs::path& path) {
                    code);
 }
 
-std::string read_manifest_text(int folder) {
-  const OpenedFile file = open_regular_file(folder, std::string(kManifestName));
+std::string read_manifest_text(int directory) {
+  const OpenedFile file = open_regular_file(directory, std::string(kManifestName));
   if (file.size > kMaxManifestBytes)
     throw DamagedError(
         fmt::format("'{}' is larger than {} bytes", kManifestName, kMaxManifestBytes));
@@ -53,8 +53,8 @@ std::string read_manifest_text(int folder) {
   return text;
 }
 
-Manifest read_manifest(int folder) {
-  const std::string text = read_manifest_text(folder);
+Manifest read_manifest(int directory) {
+  const std::string text = read_manifest_text(directory);
   try {
     return parse_manifest(text);
   } catch (const DamagedError& error) {
@@ -168,24 +168,24 @@ auto named(const fs::path& path, const Work& work) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(fs::path path, UniqueFd folder, Manifest manifest)
+Checkpoint::Checkpoint(fs::path path, UniqueFd directory, Manifest manifest)
     : path_(std::move(path)),
-      folder_(std::move(folder)),
+      directory_(std::move(directory)),
       manifest_(std::move(manifest)),
       arrays_(arrays_of(manifest_)) {}
 
 Checkpoint Checkpoint::open(const fs::path& path) {
-  UniqueFd folder = open_folder(path);
+  UniqueFd directory = open_directory(path);
   return named(path, [&] {
-    Manifest manifest = read_manifest(folder.get());
-    Checkpoint checkpoint(path, std::move(folder), std::move(manifest));
+    Manifest manifest = read_manifest(directory.get());
+    Checkpoint checkpoint(path, std::move(directory), std::move(manifest));
     for (const FileInfo& file : checkpoint.manifest().files) checkpoint.open_file(file);
     return checkpoint;
   });
 }
 
 UniqueFd Checkpoint::open_file(const FileInfo& file) const {
-  OpenedFile opened = open_regular_file(folder_.get(), file.name);
+  OpenedFile opened = open_regular_file(directory_.get(), file.name);
   if (opened.size != file.size)
     throw DamagedError(
         fmt::format("'{}' has {} bytes and should have {}", file.name, opened.size, file.size));
@@ -248,12 +248,12 @@ void Checkpoint::verify(const ReadOptions& options) const {
   });
 }
 
-void Checkpoint::verify_file(const fs::path& folder, const FileRecord& record,
+void Checkpoint::verify_file(const fs::path& directory, const FileRecord& record,
                              const ReadOptions& options) {
   Manifest manifest;
   manifest.files = {record.file};
   manifest.arrays = record.arrays;
-  const Checkpoint part(folder, open_folder(folder), std::move(manifest));
+  const Checkpoint part(directory, open_directory(directory), std::move(manifest));
   part.verify(options);
 }
 

@@ -45,9 +45,9 @@ struct StoredArray {
 
 class Checkpoint {
  public:
-  // Opens the folder that holds manifest.json, validates the manifest and the presence, kind and
-  // size of every file; reads no array. Throws DamagedError, or Error if there is no such folder.
-  static Checkpoint open(const std::filesystem::path& folder);
+  // Opens the directory that holds manifest.json, validates the manifest and the presence, kind and
+  // size of every file; reads no array. Throws DamagedError, or Error if there is no such directory.
+  static Checkpoint open(const std::filesystem::path& directory);
 
   const std::filesystem::path& path() const noexcept { return path_; }
   const Manifest& manifest() const noexcept { return manifest_; }
@@ -60,7 +60,7 @@ class Checkpoint {
   void verify(const ReadOptions& options = {}) const;
 
   // As verify(), for one file that has no manifest beside it yet.
-  static void verify_file(const std::filesystem::path& folder, const FileRecord& record,
+  static void verify_file(const std::filesystem::path& directory, const FileRecord& record,
                           const ReadOptions& options = {});
 
   // As verify(), for the bytes that belong to no array. They are few.
@@ -82,14 +82,14 @@ class Checkpoint {
                  const ReadOptions& options = {}) const;
 
  private:
-  Checkpoint(std::filesystem::path path, UniqueFd folder, Manifest manifest);
+  Checkpoint(std::filesystem::path path, UniqueFd directory, Manifest manifest);
   UniqueFd open_file(const FileInfo& file) const;
   void check_all_metadata(Meter& meter) const;
   void read_wanted(std::map<std::string_view, std::vector<Wanted>> by_file, bool from_disk,
                    const ReadOptions& options) const;
 
   std::filesystem::path path_;
-  UniqueFd folder_;
+  UniqueFd directory_;
   Manifest manifest_;
   std::vector<StoredArray> arrays_;  // views of manifest_, which moves without moving its arrays
 };

@@ -21,7 +21,7 @@ struct Leftover {
   std::chrono::seconds age{0};  // since anything in it was written, by the clock of its file system
 };
 
-// Those in `root` and in `root`/best, by name. Throws IoError if a folder cannot be listed.
+// Those in `root` and in `root`/best, by name. Throws IoError if a directory cannot be listed.
 std::vector<Leftover> leftovers_in(const std::filesystem::path& root);
 
 // Removes it and what is in it, following no link. Throws IoError.

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/detail/posix_read.h"

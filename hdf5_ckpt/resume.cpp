@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/error.h"
 
@@ -73,7 +73,7 @@ StartingPoint look_at(const fs::path& path, const CheckpointDirectory* directory
   start.step = checkpoint.manifest().step;
   start.crc32c = checkpoint.manifest().crc32c;
   start.lineage = checkpoint.manifest().lineage;
-  const auto named = step_of_folder(path.filename().string());
+  const auto named = step_of_directory(path.filename().string());
   if (named && *named != *start.step)
     throw DamagedError(
         fmt::format("checkpoint '{}': its manifest says step {}", path.string(), *start.step));
@@ -98,7 +98,7 @@ Resumption going_on(Checkpoint checkpoint, std::vector<std::string> notes) {
 
 // Starting afresh beside checkpoints that were set aside would be nobody's decision.
 void refuse_if_all_are_set_aside(const CheckpointDirectory& directory) {
-  for (const std::string& name : names_in_folder(system_file_ops(), directory.root())) {
+  for (const std::string& name : names_in_directory(system_file_ops(), directory.root())) {
     if (!name.starts_with(kSuperseded)) continue;
     throw MismatchError(fmt::format(
         "'{}' holds only checkpoints that were set aside when a run started from an older one "

@@ -42,8 +42,8 @@ constexpr std::uint64_t kMaxSharing = 64;
 class Reader {
  public:
   Reader(std::span<const std::byte> file, const std::map<std::string, ZipEntry>& entries,
-         std::string folder)
-      : file_(file), entries_(entries), folder_(std::move(folder)) {}
+         std::string directory)
+      : file_(file), entries_(entries), directory_(std::move(directory)) {}
 
   void collect(PicklePointer value, const std::string& path, int depth) {
     if (depth > kMaxDepth) throw DamagedError("its objects are nested too deep");
@@ -99,7 +99,7 @@ class Reader {
     if (type == kStorages.end())
       throw DamagedError(
           fmt::format("tensor '{}' is of a type that a checkpoint cannot hold", name));
-    const auto entry = entries_.find(folder_ + "data/" + tensor.storage.key);
+    const auto entry = entries_.find(directory_ + "data/" + tensor.storage.key);
     if (entry == entries_.end())
       throw DamagedError(fmt::format("the storage of tensor '{}' is missing", name));
     check_inside(tensor, type->dtype, entry->second, name);
@@ -133,7 +133,7 @@ class Reader {
 
   std::span<const std::byte> file_;
   const std::map<std::string, ZipEntry>& entries_;
-  std::string folder_;
+  std::string directory_;
   TorchFile found_;
   std::uint64_t total_ = 0;
   std::size_t visited_ = 0;
@@ -212,8 +212,8 @@ TorchFile parse_torch_file(std::span<const std::byte> file) {
   if (found == entries.end())
     throw DamagedError("the zip file holds no data.pkl, as torch.save's do");
   const Pickle pickle = parse_pickle(file.subspan(found->second.offset, found->second.size));
-  const std::string folder = found->first.substr(0, found->first.size() - kPickle.size() + 1);
-  Reader reader(file, entries, folder);
+  const std::string directory = found->first.substr(0, found->first.size() - kPickle.size() + 1);
+  Reader reader(file, entries, directory);
   reader.collect(pickle.root, "", 0);
   return reader.take();
 }

@@ -1,4 +1,4 @@
-// The two kinds of failure a run can have, told apart by who can mend it and who must speak of it.
+// The two kinds of failure a run can have, told apart by who can fix it and who must speak of it.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ class WaitTimer {
   // Something arrived or left, or the operation is over.
   void moved() noexcept;
   // Called again and again while nothing moves, at least every second. Throws PeerFailure if a rank
-  // has failed, BrokenCollective with the report after the time-out.
+  // has failed, BrokenCollective with the report after the timeout.
   void check(const WaitReport& report, TimePoint now = std::chrono::steady_clock::now());
 
  private:

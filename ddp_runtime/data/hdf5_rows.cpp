@@ -196,7 +196,7 @@ class Hdf5Rows final : public Dataset {
     for (std::size_t i = 1; i < x_.dimensions.size(); ++i) {
       shape_.input.push_back(static_cast<std::int64_t>(x_.dimensions[i]));
     }
-    // Images without colours have one channel.
+    // Images without colors have one channel.
     if (shape_.input.size() == 2) shape_.input.insert(shape_.input.begin(), 1);
     shape_.classes = count_classes(y_, path);
   }

@@ -58,20 +58,20 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
 }
 
 // The file of that part and kind, whichever way it is spelt.
-fs::path find(const fs::path& folder, const std::string& stem, const std::string& idx) {
+fs::path find(const fs::path& directory, const std::string& stem, const std::string& idx) {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {
-      const auto file = folder / (stem + separator + idx + suffix);
+      const auto file = directory / (stem + separator + idx + suffix);
       if (fs::exists(file)) return file;
     }
   }
-  throw UsageError(fmt::format("no {}-{} (or .gz) in {}; the folder must hold the four MNIST files",
-                               stem, idx, folder.string()));
+  throw UsageError(fmt::format("no {}-{} (or .gz) in {}; the directory must hold the four MNIST files",
+                               stem, idx, directory.string()));
 }
 
-std::shared_ptr<TensorDataset> read_part(const fs::path& folder, const std::string& part) {
-  const auto image_file = find(folder, part + "-images", "idx3-ubyte");
-  const auto label_file = find(folder, part + "-labels", "idx1-ubyte");
+std::shared_ptr<TensorDataset> read_part(const fs::path& directory, const std::string& part) {
+  const auto image_file = find(directory, part + "-images", "idx3-ubyte");
+  const auto label_file = find(directory, part + "-labels", "idx1-ubyte");
   Idx images = parse_idx(image_file, 3);
   Idx labels = parse_idx(label_file, 1);
   if (images.dimensions[0] != labels.dimensions[0]) {
@@ -95,14 +95,14 @@ std::shared_ptr<TensorDataset> read_part(const fs::path& folder, const std::stri
 
 }  // namespace
 
-DataPair read_mnist(const fs::path& folder) {
-  if (!fs::is_directory(folder)) {
+DataPair read_mnist(const fs::path& directory) {
+  if (!fs::is_directory(directory)) {
     throw UsageError(
-        fmt::format("{} is not a folder; give the one with the MNIST files, as in "
+        fmt::format("{} is not a directory; give the one with the MNIST files, as in "
                     "--data mnist:DIR",
-                    folder.string()));
+                    directory.string()));
   }
-  return {"mnist:" + folder.string(), read_part(folder, "train"), read_part(folder, "t10k")};
+  return {"mnist:" + directory.string(), read_part(directory, "train"), read_part(directory, "t10k")};
 }
 
 }  // namespace ddp::data

@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr std::size_t kMaxInMap = 128;
 constexpr std::size_t kMaxRows = 500;
 constexpr double kCell = 22;
-// Speeds relative to the median: from a colour-blind safe sequence, dark is slow. The number stands
+// Speeds relative to the median: from a color-blind safe sequence, dark is slow. The number stands
 // in the cell's title, and in the table.
 constexpr std::array<std::pair<double, std::string_view>, 5> kShades{
     {{0.25, "#440154"}, {0.50, "#31688e"}, {0.80, "#35b779"}, {0.90, "#b5de2b"}, {1e9, "#fde725"}}};
@@ -33,8 +33,8 @@ constexpr const char* kMapStyle =
     "var(--rule)}.scroll{overflow-x:auto}";
 
 std::string_view shade_of(double speed, double median) {
-  for (const auto& [below, colour] : kShades) {
-    if (speed < below * median) return colour;
+  for (const auto& [below, color] : kShades) {
+    if (speed < below * median) return color;
   }
   return kShades.back().second;
 }
@@ -116,7 +116,7 @@ std::string heat_map(const Speeds& speeds, const Way& way) {
   const double left = 7.5 * static_cast<double>(longest) + 10;
   const double side = kCell * static_cast<double>(speeds.nodes.size());
   std::string svg = fmt::format(
-      "<div class=\"scroll\"><svg class=\"map\" role=\"img\" aria-labelledby=\"{0}-t {0}-d\" "
+      "<div class=\"scroll\"><svg class=\"map\" role=\"img\" aria-labeledby=\"{0}-t {0}-d\" "
       "style=\"width:{1:.0f}px;min-width:{1:.0f}px\" viewBox=\"0 0 {1:.0f} {2:.0f}\">\n"
       "<title id=\"{0}-t\">Speed of every pair over {3}</title>\n"
       "<desc id=\"{0}-d\">Rows send, columns receive; the median is {4:.3g} GB/s. The table below "
@@ -137,8 +137,8 @@ std::string heat_map(const Speeds& speeds, const Way& way) {
 std::string legend() {
   std::string html = "<ul class=\"keys\">\n";
   double from = 0;
-  for (const auto& [below, colour] : kShades) {
-    html += fmt::format("<li><i style=\"background:{}\"></i>{}</li>\n", colour,
+  for (const auto& [below, color] : kShades) {
+    html += fmt::format("<li><i style=\"background:{}\"></i>{}</li>\n", color,
                         below > 10 ? fmt::format("at least {:.0f} % of the median", 100 * from)
                                    : fmt::format("less than {:.0f} %", 100 * below));
     from = below;

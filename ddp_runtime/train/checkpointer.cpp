@@ -40,7 +40,7 @@ std::string why_not_writable(const fs::path& directory) {
   std::error_code error;
   if (!fs::is_directory(directory, error)) {
     try {
-      ckpt::make_durable_folder(directory);
+      ckpt::make_durable_directory(directory);
     } catch (const ckpt::IoError& e) {
       return fmt::format("cannot create the checkpoint directory {}: {}", directory.string(),
                          std::generic_category().message(e.code()));
@@ -214,8 +214,8 @@ void Checkpointer::claim() {
   const auto dead = [&](const ckpt::OwnerTag& owner) {
     return relative(owner) || (claim->other() && claim->other()->owner == owner && owner != owner_);
   };
-  for (const auto& folder : {options_.directory, options_.directory / "best"}) {
-    ckpt::remove_leftovers(folder, dead);
+  for (const auto& dir : {options_.directory, options_.directory / "best"}) {
+    ckpt::remove_leftovers(dir, dead);
   }
 }
 
@@ -363,7 +363,7 @@ void Checkpointer::require_same_arrays(const std::vector<NamedTensor>& arrays) {
   if (largest == smallest) return;
   throw RuntimeError(
       fmt::format("ranks disagree on what a checkpoint is to hold: {}; build the same model and "
-                  "optimiser, and add the same values, on every rank",
+                  "optimizer, and add the same values, on every rank",
                   first_mismatch(group_.all_gather_text(list))));
 }
 
@@ -573,17 +573,17 @@ void Checkpointer::record_result(const std::string& problem, std::int64_t step) 
 // was killed after its best step makes it again when resumed.
 std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
                                      const Position& position) {
-  const auto folder = options_.directory / "best";
+  const auto dir = options_.directory / "best";
   try {
     ckpt::SaveOptions saving;
     saving.if_exists = ckpt::IfExists::kReplace;
     saving.before_publishing = [this] { require_lease(); };
-    ckpt::CheckpointDirectory directory(folder, std::move(saving));
+    ckpt::CheckpointDirectory directory(dir, std::move(saving));
     const auto step = static_cast<std::uint64_t>(position.step);
     const auto saved = directory.save(step, owner_, views_of(arrays), info_of(position));
     for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
     best_ = saved.path;
-    ckpt::Retention best(folder, owner_);
+    ckpt::Retention best(dir, owner_);
     best.remember_across_restarts();
     for (const auto& note : best.apply({1, step}).notes) fmt::print("checkpoint: {}\n", note);
   } catch (const std::exception& e) {

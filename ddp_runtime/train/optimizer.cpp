@@ -13,7 +13,7 @@ namespace ddp::train {
 namespace {
 
 // Optimizer and its options of one kind, over both groups. An empty group is left out: the
-// optimisers of 1.13 refuse it.
+// optimizers of 1.13 refuse it.
 template <class Optimizer, class Options>
 std::unique_ptr<torch::optim::Optimizer> over(const DecayGroups& groups, const Options& options) {
   std::vector<torch::optim::OptimizerParamGroup> parts;

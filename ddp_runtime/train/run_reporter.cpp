@@ -209,7 +209,7 @@ void make_directory(const std::filesystem::path& directory) {
   }
 }
 
-// What people see of it: a reader of JSON in another language may not know how to mend bad UTF-8.
+// What people see of it: a reader of JSON in another language may not know how to fix bad UTF-8.
 std::string text_of(const json& report) {
   return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
@@ -225,7 +225,7 @@ json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome
 
 json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
                      const std::vector<profile::StepRecord>& steps) {
-  return make_run_report(group, facts, outcome, summarise(steps, kWarmupSteps), {});
+  return make_run_report(group, facts, outcome, summarize(steps, kWarmupSteps), {});
 }
 
 void write_run_files(const std::filesystem::path& directory, const json& report,

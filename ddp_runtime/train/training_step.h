@@ -1,4 +1,4 @@
-// One optimiser step of this rank: micro-batches forward and backward, then the update, or a reason
+// One optimizer step of this rank: micro-batches forward and backward, then the update, or a reason
 // to leave it out. Synchronous or not is for the step to know; the trainer's loop is the same.
 #pragma once
 
@@ -36,13 +36,13 @@ class TrainingStep {
   // How many steps a rank may have begun that another has not. 0: run() ends with the same model on
   // all ranks, which may meet in any step.
   virtual std::int64_t max_lead() const noexcept = 0;
-  // Collective, after equally many steps on all ranks: the model, and the optimiser, are the same
+  // Collective, after equally many steps on all ranks: the model, and the optimizer, are the same
   // on all ranks from here to the next step.
   virtual void settle() = 0;
   // Collective, after the last step and settle(): what the report says of it, if anything.
   virtual nlohmann::json finish() = 0;
 
-  // What holds the optimiser's state for checkpoints.
+  // What holds the optimizer's state for checkpoints.
   virtual torch::optim::Optimizer& optimizer() noexcept = 0;
   // Null if there is none.
   virtual DistributedDataParallel* replica() noexcept = 0;

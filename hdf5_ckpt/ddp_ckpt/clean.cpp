@@ -48,7 +48,7 @@ const char* what_it_is(Leftover::Kind kind) {
 }  // namespace
 
 int run_clean(const fs::path& root, const Cleaning& cleaning) {
-  if (!fs::is_directory(root)) throw Error(fmt::format("'{}' is not a folder", root.string()));
+  if (!fs::is_directory(root)) throw Error(fmt::format("'{}' is not a directory", root.string()));
   const auto lease = cleaning.dry_run ? nullptr : lease_of(root);
   std::uint64_t bytes = 0;
   std::size_t count = 0;
@@ -72,7 +72,7 @@ int run_rollback(const fs::path& path) {
   const fs::path whole = fs::absolute(path).lexically_normal();
   const fs::path step = whole.has_filename() ? whole : whole.parent_path();
   const std::uint64_t newest = Checkpoint::open(step).manifest().step;
-  if (step.filename() != step_folder_name(newest))
+  if (step.filename() != step_directory_name(newest))
     throw Error(fmt::format("'{}' is not a checkpoint of a directory", step.string()));
   const auto lease = lease_of(step.parent_path());
   CheckpointDirectory directory(step.parent_path());

@@ -37,10 +37,10 @@ class MappedFile {
     std::error_code error;
     const fs::path target = fs::canonical(named, error);
     const fs::path& path = error ? named : target;
-    const UniqueFd folder(::open(path.has_parent_path() ? path.parent_path().c_str() : ".",
+    const UniqueFd directory(::open(path.has_parent_path() ? path.parent_path().c_str() : ".",
                                  O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder) throw IoError("open the folder of", path, errno);
-    const OpenedFile file = open_regular_file(folder.get(), path.filename().string());
+    if (!directory) throw IoError("open the directory of", path, errno);
+    const OpenedFile file = open_regular_file(directory.get(), path.filename().string());
     if (file.size == 0) throw DamagedError("the file is empty");
     void* const memory = ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
     if (memory == MAP_FAILED) throw IoError("map", path, errno);

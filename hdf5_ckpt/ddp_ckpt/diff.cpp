@@ -38,7 +38,7 @@ std::uint64_t bytes_to_compare(const Checkpoint& a, const Checkpoint& b) {
   return bytes;
 }
 
-// Nothing if the two are equal to the bit.
+// Nothing if the two are equal bitwise.
 json difference_of(const Checkpoint& a, const StoredArray& in_a, const Checkpoint& b,
                    const StoredArray& in_b, const Output& output, Meter& meter) {
   if (in_a.dtype != in_b.dtype || in_a.shape != in_b.shape)
@@ -73,7 +73,7 @@ void print_for_people(const json& result) {
                      ? "not finite"
                      : fmt::format("{:.6g}", entry["max_abs"].get<double>()));
   }
-  fmt::print("{} arrays equal to the bit, {} different, {} only in A, {} only in B\n",
+  fmt::print("{} arrays equal bitwise, {} different, {} only in A, {} only in B\n",
              result["equal_arrays"].get<std::size_t>(), result["different"].size(),
              result["only_in_a"].size(), result["only_in_b"].size());
 }

@@ -34,7 +34,7 @@ json entry_of(const Candidate& candidate, bool verify, const Output& output) {
       if (manifest.lineage->parent) entry["parent"] = *manifest.lineage->parent;
     }
     if (!verify) return entry;
-    checkpoint.verify({output.threads, terminal_progress(step_folder_name(candidate.step))});
+    checkpoint.verify({output.threads, terminal_progress(step_directory_name(candidate.step))});
     entry["verified"] = true;
   } catch (const Error& error) {
     entry["verified"] = false;
@@ -74,7 +74,7 @@ const char* meaning_of(Leftover::Kind kind) {
 }  // namespace
 
 int run_ls(const fs::path& root, bool verify, const Output& output) {
-  if (!fs::is_directory(root)) throw Error(fmt::format("'{}' is not a folder", root.string()));
+  if (!fs::is_directory(root)) throw Error(fmt::format("'{}' is not a directory", root.string()));
   if (fs::exists(root / kManifestName))
     throw Error(
         fmt::format("'{}' is one checkpoint; ddp-ckpt show shows what is in it", root.string()));

@@ -24,20 +24,20 @@ std::uint64_t bytes_of(const ExternalArray& array) {
   return byte_count(array.dtype, array.shape).value();
 }
 
-// The nearest folder that is there already.
-fs::path folder_near(const fs::path& path) {
-  fs::path folder = fs::absolute(path);
-  while (!fs::is_directory(folder) && folder.has_relative_path()) folder = folder.parent_path();
-  return folder;
+// The nearest directory that is there already.
+fs::path directory_near(const fs::path& path) {
+  fs::path directory = fs::absolute(path);
+  while (!fs::is_directory(directory) && directory.has_relative_path()) directory = directory.parent_path();
+  return directory;
 }
 
 // A file that is gone with its descriptor.
-UniqueFd nameless_file(const fs::path& folder) {
-  UniqueFd fd(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+UniqueFd nameless_file(const fs::path& directory) {
+  UniqueFd fd(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (fd) return fd;
-  std::string name = folder / ".ddp-ckpt-XXXXXX";
+  std::string name = directory / ".ddp-ckpt-XXXXXX";
   fd = UniqueFd(::mkostemp(name.data(), O_CLOEXEC));
-  if (!fd) throw IoError("create a file in", folder, errno);
+  if (!fd) throw IoError("create a file in", directory, errno);
   ::unlink(name.c_str());
   return fd;
 }
@@ -73,7 +73,7 @@ Spool::Spool(std::span<const std::byte> file, std::span<const ExternalArray> arr
     if (!is_dense(array)) size += bytes_of(array);
   UniqueFd fd;
   if (size != 0) {
-    fd = nameless_file(folder_near(near));
+    fd = nameless_file(directory_near(near));
     std::uint64_t offset = 0;
     for (const ExternalArray& array : arrays) {
       if (is_dense(array)) continue;

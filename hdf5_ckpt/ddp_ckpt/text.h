@@ -1,5 +1,5 @@
 #pragma once
-// How ddp-ckpt writes sizes, times and tables, and which folder a path means.
+// How ddp-ckpt writes sizes, times and tables, and which directory a path means.
 
 #include <cstdint>
 #include <filesystem>

@@ -24,10 +24,10 @@ struct OpenedFile {
   std::uint64_t size = 0;
 };
 
-// Opens `name` in `folder`, never following a link, waiting on a pipe or opening a device. Throws
+// Opens `name` in `directory`, never following a link, waiting on a pipe or opening a device. Throws
 // DamagedError starting with the name ("'rank-0.h5' is a symbolic link"), UnreadableError where
 // that says nothing about the file.
-OpenedFile open_regular_file(int folder, const std::string& name);
+OpenedFile open_regular_file(int directory, const std::string& name);
 
 // Throws the Error for a failed call of that errno value: DamagedError if it says that the file is
 // not what it should be, UnreadableError if it may be.

@@ -1,5 +1,5 @@
 #pragma once
-// Trying again what a file server or a person may mend within seconds.
+// Trying again what a file server or a person may fix within seconds.
 
 #include <chrono>
 #include <string>

@@ -26,7 +26,7 @@ class Skeleton {
  public:
   // `arrays` sorted by name, with names that passed names.h, and the checksums of those whose bytes
   // are settled already, in the same order; `attributes` a flat object. An empty `scratch_dir`
-  // means /dev/shm, else the system's folder for temporary files. Throws Error.
+  // means /dev/shm, else the system's directory for temporary files. Throws Error.
   Skeleton(std::span<const ArrayView* const> arrays,
            std::span<const std::optional<std::uint32_t>> known_crcs,
            const nlohmann::json& attributes, const std::filesystem::path& scratch_dir);

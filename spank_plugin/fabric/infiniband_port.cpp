@@ -110,11 +110,11 @@ InfinibandPort read_port(const fs::path& device, int port_number) {
 }  // namespace
 
 std::vector<InfinibandPort> read_infiniband_ports(const fs::path& sys) {
-  const fs::path folder = sys / "class" / "infiniband";
+  const fs::path dir = sys / "class" / "infiniband";
   std::vector<InfinibandPort> ports;
-  for (const auto& device : list_names(folder, kMaxDevices)) {
-    for (const int port : list_numbers(folder / device / "ports", kMaxPorts)) {
-      ports.push_back(read_port(folder / device, port));
+  for (const auto& device : list_names(dir, kMaxDevices)) {
+    for (const int port : list_numbers(dir / device / "ports", kMaxPorts)) {
+      ports.push_back(read_port(dir / device, port));
     }
   }
   return ports;

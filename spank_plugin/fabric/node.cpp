@@ -61,21 +61,21 @@ std::vector<Route> read_routes(const fs::path& proc) {
 
 // libibverbs opens these; a container has them only if somebody has put them in.
 bool can_open_verbs(const fs::path& root) {
-  const fs::path folder = root / "dev/infiniband";
-  const auto names = list_names(folder, kMaxDeviceFiles);
-  return std::any_of(names.begin(), names.end(), [&folder](const std::string& name) {
-    return name.starts_with("uverbs") && access((folder / name).c_str(), R_OK | W_OK) == 0;
+  const fs::path directory = root / "dev/infiniband";
+  const auto names = list_names(directory, kMaxDeviceFiles);
+  return std::any_of(names.begin(), names.end(), [&directory](const std::string& name) {
+    return name.starts_with("uverbs") && access((directory / name).c_str(), R_OK | W_OK) == 0;
   });
 }
 
 // CUDA exports memory to GPUs of other nodes through one of these, if it may open it.
 void read_imex_channels(Node& node, const fs::path& root) {
-  const fs::path folder = root / "dev/nvidia-caps-imex-channels";
-  node.imex_channels = list_names(folder, kMaxChannels);
+  const fs::path directory = root / "dev/nvidia-caps-imex-channels";
+  node.imex_channels = list_names(directory, kMaxChannels);
   std::erase_if(node.imex_channels, [](const auto& name) { return !is_device_name(name); });
   node.can_use_imex = std::any_of(node.imex_channels.begin(), node.imex_channels.end(),
-                                  [&folder](const std::string& name) {
-                                    return access((folder / name).c_str(), R_OK | W_OK) == 0;
+                                  [&directory](const std::string& name) {
+                                    return access((directory / name).c_str(), R_OK | W_OK) == 0;
                                   });
 }
 

@@ -232,7 +232,7 @@ task() {
   [ ! -s exclude.txt ]
 }
 
-@test "a port that somebody else holds is a verdict, not a time-out" {
+@test "a port that somebody else holds is a verdict, not a timeout" {
   python3 -c "
 import socket, time
 s = socket.create_server(('', 0), family=socket.AF_INET6, dualstack_ipv6=True)

@@ -19,7 +19,7 @@ Finding mpi_not_run(const std::string& why) {
           .severity = Severity::unknown,
           .rule = "MPI is measured between all nodes",
           .evidence = why,
-          .action = "mend the other findings and run it again"};
+          .action = "fix the other findings and run it again"};
 }
 
 std::vector<Finding> start_mpi(Leader& leader, std::chrono::milliseconds limit,

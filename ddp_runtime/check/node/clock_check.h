@@ -10,7 +10,7 @@ namespace ddp::check {
 
 struct ClockFacts {
   bool readable = false;
-  bool synchronised = false;  // the kernel's own opinion
+  bool synchronized = false;  // the kernel's own opinion
   std::int64_t max_error_microseconds = 0;
 };
 

@@ -24,21 +24,21 @@ constexpr std::array kOfPorts{
     "symbol_error",    "link_error_recovery",         "link_downed",
     "port_rcv_errors", "local_link_integrity_errors", "excessive_buffer_overrun_errors"};
 
-std::vector<fs::path> entries_of(const fs::path& folder) {
+std::vector<fs::path> entries_of(const fs::path& directory) {
   std::error_code error;
   std::vector<fs::path> entries;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     entries.push_back(at->path());
   }
   return entries;
 }
 
 template <std::size_t N>
-void read_into(Counters& counters, const fs::path& folder, const std::string& device,
+void read_into(Counters& counters, const fs::path& directory, const std::string& device,
                const std::array<const char*, N>& names) {
   for (const char* name : names) {
     std::uint64_t value = 0;
-    if (std::ifstream(folder / name) >> value && counters.size() < kMaxCounters) {
+    if (std::ifstream(directory / name) >> value && counters.size() < kMaxCounters) {
       counters[fmt::format("{} {}", device, name)] = value;
     }
   }
@@ -59,7 +59,7 @@ std::optional<Counters> read_kept(const std::string& file) {
   }
 }
 
-// As root, in a folder that may be somebody else's: no link is followed.
+// As root, in a directory that may be somebody else's: no link is followed.
 void keep(const std::string& file, const Counters& counters) {
   comm::replace_file(file, nlohmann::json(counters).dump(1) + "\n");
 }

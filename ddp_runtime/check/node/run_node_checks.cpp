@@ -87,18 +87,18 @@ std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) 
 }
 
 // Without it a node would seem to have no interfaces, which is another fault.
-void require_readable(const std::filesystem::path& folder) {
+void require_readable(const std::filesystem::path& dir) {
   std::error_code error;
-  const std::filesystem::directory_iterator entries(folder, error);
+  const std::filesystem::directory_iterator entries(dir, error);
   if (error)
-    throw RuntimeError(fmt::format("cannot read {}: {}", folder.string(), error.message()));
+    throw RuntimeError(fmt::format("cannot read {}: {}", dir.string(), error.message()));
 }
 
-// A node without such devices has no such folder.
-void require_readable_if_there(const std::filesystem::path& folder) {
+// A node without such devices has no such directory.
+void require_readable_if_there(const std::filesystem::path& dir) {
   std::error_code error;
-  if (std::filesystem::exists(std::filesystem::symlink_status(folder, error))) {
-    require_readable(folder);
+  if (std::filesystem::exists(std::filesystem::symlink_status(dir, error))) {
+    require_readable(dir);
   }
 }
 

@@ -58,8 +58,8 @@ std::string unescaped(std::string_view text) {
   return result;
 }
 
-bool is_below(const std::string& path, const std::string& folder) {
-  return folder == "/" || path == folder || path.starts_with(folder + "/");
+bool is_below(const std::string& path, const std::string& dir) {
+  return dir == "/" || path == dir || path.starts_with(dir + "/");
 }
 
 std::string mountinfo() {
@@ -131,14 +131,14 @@ std::string server_of(std::string_view mountinfo, const std::string& path) {
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     std::string word;
-    std::string folder;
-    for (int i = 0; i < 5 && words >> word; ++i) folder = unescaped(word);
+    std::string dir;
+    for (int i = 0; i < 5 && words >> word; ++i) dir = unescaped(word);
     while (words >> word && word != "-") continue;
     std::string type;
     std::string source;
-    if (!(words >> type >> source) || !is_below(path, folder)) continue;
-    if (folder.size() < deepest.size()) continue;  // of the same, the last covers the others
-    deepest = folder;
+    if (!(words >> type >> source) || !is_below(path, dir)) continue;
+    if (dir.size() < deepest.size()) continue;  // of the same, the last covers the others
+    deepest = dir;
     const bool shared = std::find(kShared.begin(), kShared.end(), type) != kShared.end();
     server = shared ? type + " " + unescaped(source) : "";
   }

@@ -1,7 +1,7 @@
 // Why a collective does not end, from what all ranks say of themselves. Pure.
 //
 // A rank that waits knows only whom it waits for, and that rank may be waiting itself: in a ring
-// everybody waits for a neighbour and only one of them is the cause. So rank 0 asks all.
+// everybody waits for a neighbor and only one of them is the cause. So rank 0 asks all.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,5 +1,5 @@
 // Whether the world is still whole. Every wait of every rank looks here, so that one rank's error
-// ends all of them within one poll instead of after a time-out.
+// ends all of them within one poll instead of after a timeout.
 #pragma once
 
 #include <atomic>

@@ -30,7 +30,7 @@ std::string what_happened(LossKind kind, bool several, std::chrono::milliseconds
     case LossKind::killed:
       return fmt::format(
           "ended without a word: {} killed or crashed; see {} last output lines, the kernel log "
-          "(out of memory?) or whether the job was cancelled",
+          "(out of memory?) or whether the job was canceled",
           several ? "they were" : "it was", several ? "their" : "its");
     case LossKind::stopped:
       return fmt::format(

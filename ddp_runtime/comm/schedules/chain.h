@@ -3,7 +3,7 @@
 // A segment starts at the first rank, travels to the last one, gathering what each rank adds, and
 // the finished segment travels back. Many segments are under way at once, in both directions. The
 // additions happen as ((g0 + g1) + g2) + ..., which is what one process does that accumulates n
-// micro-batches: so the result is the same to the bit, for any segment size and any transport.
+// micro-batches: so the result is the same bitwise, for any segment size and any transport.
 //
 // Each rank in the middle sends and receives 2 S bytes, as in the ring; the ends S each. The chain
 // takes 2 (n - 1) segment times longer to fill and drain.

@@ -22,17 +22,17 @@ namespace {
 using nlohmann::json;
 using profile::Clock;
 
-// A folder for a run's files, on rank 0.
-class TemporaryFolder {
+// A directory for a run's files, on rank 0.
+class TemporaryDirectory {
  public:
-  TemporaryFolder() {
+  TemporaryDirectory() {
     std::string pattern = (std::filesystem::temp_directory_path() / "ddp-bench-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr) throw RuntimeError("cannot create " + pattern);
     path_ = pattern;
   }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  ~TemporaryDirectory() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
@@ -79,21 +79,21 @@ class HeldUp {
 
 train::TrainOptions train_options(const AsyncBenchOptions& options,
                                   std::optional<std::int64_t> staleness,
-                                  const std::filesystem::path& folder) {
+                                  const std::filesystem::path& directory) {
   train::TrainOptions o;
   o.staleness = staleness;
   o.epochs = options.epochs;
   o.batch = options.batch;
   o.optimizer.learning_rate = options.learning_rate;
   o.optimizer.momentum = options.momentum;
-  o.report_directory = folder;
+  o.report_directory = directory;
   return o;
 }
 
 json run_once(comm::World& world, const AsyncBenchOptions& options,
               std::optional<std::int64_t> staleness) {
   auto& group = world.group();
-  const TemporaryFolder folder;
+  const TemporaryDirectory directory;
   const auto data = data::open_data("digits");
   torch::manual_seed(1);
   const auto model = models::make_model({.name = "mlp", .input = data.train->shape().input});
@@ -104,13 +104,13 @@ json run_once(comm::World& world, const AsyncBenchOptions& options,
     return model->forward(x);
   };
   train::Trainer trainer(group, {"ddp-bench", "async", "mlp", *model, forward, data},
-                         train_options(options, staleness, folder.path()));
+                         train_options(options, staleness, directory.path()));
   const auto result = trainer.fit();
   auto& began = held_up.began();
   group.all_reduce(comm::buffer_of(std::span(began)), comm::ReduceOp::max, "times").wait();
   if (!world.is_leader()) return nullptr;
   json run = {{"staleness", nullptr},
-              {"losses", losses_of(folder.path() / "steps.csv")},
+              {"losses", losses_of(directory.path() / "steps.csv")},
               {"seconds", began},
               {"eval_loss", result.evaluation.loss},
               {"eval_accuracy", result.evaluation.accuracy}};

@@ -82,7 +82,7 @@ class State {
   std::vector<ckpt::ArrayView> arrays_;
 };
 
-// A folder of its own below the one that is measured, gone afterwards.
+// A directory of its own below the one that is measured, gone afterwards.
 class Workplace {
  public:
   explicit Workplace(const fs::path& directory)
@@ -229,7 +229,7 @@ class Bench {
   void measure_own_load() {
     place_.clear();
     save(state_.arrays());
-    const auto checkpoint = place_.path() / "ckpt" / ckpt::step_folder_name(1);
+    const auto checkpoint = place_.path() / "ckpt" / ckpt::step_directory_name(1);
     drop_pages(checkpoint / "model.h5");
     std::vector<ckpt::MutableArrayView> targets;
     std::size_t at = 0;

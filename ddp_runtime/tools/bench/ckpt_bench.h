@@ -18,7 +18,7 @@ struct CkptBenchOptions {
 
 // On one process. Every round each writer writes the same arrays once, in rotated order, after the
 // files of the one before are removed and the disk is quiet. "durable" is until fsync of file and
-// folder have returned. Loads begin with the file's pages dropped from memory. Throws RuntimeError.
+// directory have returned. Loads begin with the file's pages dropped from memory. Throws RuntimeError.
 nlohmann::json run_ckpt_bench(const CkptBenchOptions& options);
 
 }  // namespace ddp::bench

@@ -26,7 +26,7 @@ void count_only_what_is_held() {
 }
 
 // Beyond what the process had before; `prepare` gives a function that makes one step. Gradients,
-// buckets and the optimiser's state are all there from the second step on.
+// buckets and the optimizer's state are all there from the second step on.
 json growth(const std::function<void()>& prepare, const std::function<void()>& step) {
   count_only_what_is_held();
   reset_peak_memory();
@@ -87,7 +87,7 @@ json run_memory_bench(comm::World& world, const MemoryBenchOptions& options) {
                  {"parameters", parameters},
                  {"batch", options.batch},
                  {"bytes", largest_over_ranks(world.group(), use)},
-                 // One float each for the parameter, its gradient and the optimiser's momentum.
+                 // One float each for the parameter, its gradient and the optimizer's momentum.
                  {"parameters_gradients_optimizer_bytes", 3 * 4 * parameters},
                  {"largest_bucket_bytes", largest_bucket(*replica)}};
   if (!world.is_leader()) return result;

@@ -1,4 +1,4 @@
-// A model, its optimiser and one batch: a step of it with and without communication.
+// A model, its optimizer and one batch: a step of it with and without communication.
 #pragma once
 
 #include <torch/torch.h>

@@ -2,7 +2,7 @@
 //   ckpt_fixture save ROOT STEP [CHANGE]  commits a checkpoint; CHANGE is added to one value
 //   ckpt_fixture parts ROOT STEP          commits one of arrays in parts: rows and tiles of a
 //   matrix ckpt_fixture expected                 prints what save writes, as JSON with bytes in hex
-//   ckpt_fixture torn FOLDER              files of writers that died at each of their system calls
+//   ckpt_fixture torn DIRECTORY              files of writers that died at each of their system calls
 
 #include <array>
 #include <cstring>
@@ -131,20 +131,20 @@ void print_expected() {
   std::cout << expected.dump() << "\n";
 }
 
-void write_torn(const std::filesystem::path& folder) {
+void write_torn(const std::filesystem::path& dir) {
   const auto all = arrays(0);
   const auto views = views_of(all);
   const WriteOptions options{.threads = 1, .block_bytes = 65536};
   const nlohmann::json attributes = {{"step", 1}};
   test::FaultyOps probe;
-  write_hdf5_file(folder / "complete.h5", views, attributes, options, probe);
+  write_hdf5_file(dir / "complete.h5", views, attributes, options, probe);
   for (const test::Fault fault : {test::Fault::kCrashBefore, test::Fault::kCrashHalfWritten})
     for (std::size_t k = 1; k < probe.calls().size(); ++k) {
       const char* const kind = fault == test::Fault::kCrashBefore ? "before" : "half";
       const std::string name = std::string("torn-") + kind + "-" + std::to_string(k) + ".h5";
       test::FaultyOps ops(fault, k);
       try {
-        write_hdf5_file(folder / name, views, attributes, options, ops);
+        write_hdf5_file(dir / name, views, attributes, options, ops);
       } catch (const test::Crashed&) {
       }
     }

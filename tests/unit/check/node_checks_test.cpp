@@ -174,13 +174,13 @@ TEST(StorageCheck, WritableButOfUnknownSizeIsUnknown) {
   EXPECT_EQ(evaluate_storage(StorageFacts{}, kRule).severity, Severity::unknown);
 }
 
-class TemporaryFolder : public testing::Test {
+class TemporaryDirectory : public testing::Test {
  protected:
-  const test::FakeSysfs folder_{"folder/"};
-  std::string path() const { return (folder_.root() / "folder").string(); }
+  const test::FakeSysfs directory_{"directory/"};
+  std::string path() const { return (directory_.root() / "directory").string(); }
 };
 
-using StorageProbe = TemporaryFolder;
+using StorageProbe = TemporaryDirectory;
 
 TEST_F(StorageProbe, WritesReadsBackAndLeavesNothing) {
   const StorageFacts facts = probe_storage(path(), kNodeTimeout);
@@ -326,7 +326,7 @@ TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
   EXPECT_EQ(by_check.at("storage.dir"), Severity::critical);
   for (const char* check :
        {"limits.nofile", "limits.nproc", "limits.stack", "storage.shm", "storage.tmp", "name.own",
-        "cpu.affinity", "memory.available", "clock.synchronised"}) {
+        "cpu.affinity", "memory.available", "clock.synchronized"}) {
     EXPECT_TRUE(by_check.contains(check)) << check;
   }
   EXPECT_EQ(exclude_list(outcome.verdict), "n7\n");
@@ -334,8 +334,8 @@ TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
 
 TEST(RunNodeChecks, WhatCannotBeReadIsUnknown) {
   const test::FakeSysfs fake(R"(
-    sys/class/net = no folder
-    sys/class/infiniband = no folder
+    sys/class/net = no directory
+    sys/class/infiniband = no directory
   )");
   NodeOptions options;
   options.root = fake.root();  // without /proc/meminfo

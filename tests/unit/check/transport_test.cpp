@@ -1,4 +1,4 @@
-// What carried the data: counters of a fake /sys tree, the judgement over nodes, rails and
+// What carried the data: counters of a fake /sys tree, the judgment over nodes, rails and
 // switches.
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "tests/unit/fabric/fake_sysfs.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::check {
 namespace {
@@ -72,7 +72,7 @@ TEST(WriteBandwidth, FindsTheFirstActivePort) {
 // Both ends of an exchange in one process.
 class FakeExchange : public testing::Test {
  protected:
-  FakeExchange() { setenv("FAKE_RDMA", folder_.c_str(), 1); }
+  FakeExchange() { setenv("FAKE_RDMA", directory_.c_str(), 1); }
 
   static std::string end(bool first, std::chrono::milliseconds timeout,
                          const std::string& program = kFake) {
@@ -89,8 +89,8 @@ class FakeExchange : public testing::Test {
     }
   }
 
-  test::TemporaryFolder temporary_;
-  std::string folder_ = temporary_.path().string();
+  test::TemporaryDirectory temporary_;
+  std::string directory_ = temporary_.path().string();
 };
 
 TEST_F(FakeExchange, MeasuresBothDirections) {

@@ -264,7 +264,7 @@ TEST(AllReduceBits, AreTheSameOnAllRanks) {
   }
 }
 
-// In the order of the ranks there is one right result, to the bit, whichever way it is formed.
+// In the order of the ranks there is one right result, bitwise, whichever way it is formed.
 TEST(AllReduceBits, InOrderAreThoseOfOneProcess) {
   constexpr int kRanks = 5;
   constexpr std::size_t kCount = 257;

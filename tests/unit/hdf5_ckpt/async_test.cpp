@@ -19,11 +19,11 @@ namespace ddp::ckpt {
 namespace {
 
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::HasSubstr;
 
 TEST(Async, LaterChangesAreNotSaved) {
-  const TempFolder root(test::On::memory);
+  const TempDirectory root(test::On::memory);
   CheckpointDirectory directory(root.path(), test::small_options());
   AsyncSaver saver;
   for (const std::uint64_t step : {1, 2, 3}) {

@@ -13,12 +13,12 @@
 namespace ddp::ckpt {
 namespace {
 
-using test::TempFolder;
+using test::TempDirectory;
 
 std::vector<std::byte> written(const char* name,
                                void (*write)(const std::filesystem::path&,
                                              std::span<const ArrayHeader>, const GiveBytes&)) {
-  const TempFolder folder(test::On::memory);
+  const TempDirectory directory(test::On::memory);
   test::ArraySet set;
   set.add("a", DType::float32, {2, 3});
   set.add("b.weight", DType::bfloat16, {5});
@@ -27,9 +27,9 @@ std::vector<std::byte> written(const char* name,
   const auto views = set.views();
   std::vector<ArrayHeader> headers;
   for (const ArrayView& view : views) headers.push_back({view.name, view.dtype, view.shape});
-  write(folder / name, headers,
+  write(directory / name, headers,
         [&](std::size_t index, const TakeBytes& take) { take(views[index].bytes); });
-  return test::file_bytes(folder / name);
+  return test::file_bytes(directory / name);
 }
 
 // A byte changed, a piece cut out, repeated or written over: one to four times.

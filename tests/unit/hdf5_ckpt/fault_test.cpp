@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 using test::Fault;
 using test::FaultyOps;
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 
 // What stands before the save of step 2, and on which file system.
 struct Scenario {
@@ -138,10 +138,10 @@ class FaultySave {
   static std::vector<std::byte> complete_file(std::uint64_t contents) {
     static std::map<std::uint64_t, std::vector<std::byte>> files;
     if (!files.contains(contents)) {
-      const TempFolder folder;
-      CheckpointDirectory(folder.path(), test::small_options())
+      const TempDirectory dir;
+      CheckpointDirectory(dir.path(), test::small_options())
           .save(2, kOwner, small_model(contents).views(), test::test_info());
-      files[contents] = test::file_bytes(folder / "step-00000002/model.h5");
+      files[contents] = test::file_bytes(dir / "step-00000002/model.h5");
     }
     return files[contents];
   }
@@ -154,7 +154,7 @@ class FaultySave {
         .save(step, kOwner, small_model(contents).views(), test::test_info());
   }
 
-  TempFolder root_{test::On::memory};
+  TempDirectory root_{test::On::memory};
   FaultyOps ops_;
   std::string error_;
   bool acknowledged_ = false;
@@ -204,7 +204,7 @@ TEST_P(Faults, ACrashAtAnyCallLosesNothing) {
 }
 
 // Calls whose failure does not make the save fail: what comes after the commit, trying O_DIRECT,
-// which not every file system has, closing a folder, which loses nothing, and looking whether
+// which not every file system has, closing a directory, which loses nothing, and looking whether
 // something is there, of which the next call will tell.
 bool may_fail(const FaultyOps::Call& call) {
   const fs::path path = call.path;
@@ -276,7 +276,7 @@ TEST_P(Faults, AWriteThatLiesIsFoundWhenLoading) {
 
 TEST(FaultsInThreads, WithWriterThreadsAnErrorIsReportedOnce) {
   for (std::size_t k = 0; k < 24; ++k) {
-    const TempFolder root;
+    const TempDirectory root;
     FaultyOps ops(Fault::kErrorFromHereOn, k, ENOSPC);
     CheckpointDirectory directory(root.path(), {.write = {.threads = 4, .block_bytes = 8192}}, ops);
     const std::string error = test::error_of(

@@ -140,13 +140,13 @@ int FaultyOps::lstat(const char* path, struct stat* status) {
   return call("lstat", path, [&] { return FileOps::lstat(path, status); });
 }
 
-int FaultyOps::list(int folder, std::vector<std::string>& names) {
-  return call("list", paths_[folder], [&] { return FileOps::list(folder, names); });
+int FaultyOps::list(int directory, std::vector<std::string>& names) {
+  return call("list", paths_[directory], [&] { return FileOps::list(directory, names); });
 }
 
-int FaultyOps::unlinkat(int folder, const char* name) {
-  return call("unlink", paths_[folder] + "/" + name,
-              [&] { return FileOps::unlinkat(folder, name); });
+int FaultyOps::unlinkat(int directory, const char* name) {
+  return call("unlink", paths_[directory] + "/" + name,
+              [&] { return FileOps::unlinkat(directory, name); });
 }
 
 }  // namespace ddp::ckpt::test

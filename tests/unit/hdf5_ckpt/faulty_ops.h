@@ -66,8 +66,8 @@ class FaultyOps : public FileOps {
   int rmdir(const char* path) override;
   int stat(const char* path, struct stat* status) override;
   int lstat(const char* path, struct stat* status) override;
-  int list(int folder, std::vector<std::string>& names) override;
-  int unlinkat(int folder, const char* name) override;
+  int list(int directory, std::vector<std::string>& names) override;
+  int unlinkat(int directory, const char* name) override;
 
  private:
   template <typename Real, typename Half>

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::error_of;
 using test::names_in;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -153,7 +153,7 @@ class SavedRun {
     for (const Candidate& candidate : directory_.candidates()) steps.push_back(candidate.step);
     return steps;
   }
-  std::string path_of(std::uint64_t step) const { return root_ / step_folder_name(step); }
+  std::string path_of(std::uint64_t step) const { return root_ / step_directory_name(step); }
   std::vector<std::string> set_aside() const {
     std::vector<std::string> names;
     for (const std::string& name : names_in(root_))
@@ -183,7 +183,7 @@ class Resuming : public testing::Test {
     return text;
   }
 
-  const TempFolder root_{test::On::memory};
+  const TempDirectory root_{test::On::memory};
   SavedRun run_{root_ / "ck"};
 };
 

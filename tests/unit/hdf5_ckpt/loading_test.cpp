@@ -24,18 +24,18 @@ using test::damage;
 using test::error_of;
 using test::save_step;
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Directory, NothingToLoadIsNoError) {
-  const TempFolder top;
+  const TempDirectory top;
   EXPECT_FALSE(CheckpointDirectory(top.path()).load_newest({}));
   EXPECT_FALSE(CheckpointDirectory(top / "missing").newest_verified());
 }
 
 TEST(Directory, OnlyStepsAreCandidates) {
-  const TempFolder root;
+  const TempDirectory root;
   for (const std::uint64_t step : {2, 100000000, 30}) save_step(root.path(), step);
   fs::create_directory(root / ".tmp-step-00000040.test.r0.host.p1");
   fs::create_directory(root / "step-40");
@@ -47,7 +47,7 @@ TEST(Directory, OnlyStepsAreCandidates) {
 }
 
 TEST(Directory, TheNewestWholeOneIsLoadedAndTheRestNamed) {
-  const TempFolder root;
+  const TempDirectory root;
   for (const std::uint64_t step : {1, 2, 3, 4}) save_step(root.path(), step);
   damage(Checkpoint::open(root / "step-00000004"), "model/conv1.weight");
   fs::remove(root / "step-00000003/manifest.json");
@@ -70,7 +70,7 @@ TEST(Directory, TheNewestWholeOneIsLoadedAndTheRestNamed) {
 }
 
 TEST(Directory, NoneWholeIsAnErrorAndNotAFreshStart) {
-  const TempFolder root;
+  const TempDirectory root;
   for (const std::uint64_t step : {1, 2})
     damage(Checkpoint::open(save_step(root.path(), step).path), "optim/step");
   const std::string error =
@@ -81,7 +81,7 @@ TEST(Directory, NoneWholeIsAnErrorAndNotAFreshStart) {
 }
 
 TEST(Directory, AManifestUnderAnotherStepIsNotLoaded) {
-  const TempFolder root;
+  const TempDirectory root;
   save_step(root.path(), 1);
   fs::copy(root / "step-00000001", root / "step-00000009", fs::copy_options::recursive);
   const auto result = CheckpointDirectory(root.path()).newest_verified();
@@ -94,7 +94,7 @@ TEST(Directory, AManifestUnderAnotherStepIsNotLoaded) {
 }
 
 TEST(Directory, AnErrorThatIsNotDamageIsNotPassedOver) {
-  const TempFolder root;
+  const TempDirectory root;
   for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
   ArraySet other;
   other.add("model/conv1.weight", DType::float32, {40, 1000});
@@ -103,7 +103,7 @@ TEST(Directory, AnErrorThatIsNotDamageIsNotPassedOver) {
 }
 
 TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
-  const TempFolder root;
+  const TempDirectory root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   ArraySet wrong;
   wrong.add("model/conv1.weight", DType::float32, {40, 999});
@@ -124,7 +124,7 @@ TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
 }
 
 TEST(Checkpoint, TargetsOfTheWrongSizeAreNotWrittenTo) {
-  const TempFolder root;
+  const TempDirectory root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   std::vector<std::byte> memory(8);
   const MutableArrayView small{"model/conv1.bias", DType::float32, {40}, memory};
@@ -141,7 +141,7 @@ TEST(Checkpoint, TargetsOfTheWrongSizeAreNotWrittenTo) {
 // Beyond what is read through the page cache: to pages of their own, and to what lies beside them.
 TEST(Checkpoint, LargeArraysReachAnyAddress) {
   constexpr std::size_t kPage = 4096;
-  const TempFolder root;
+  const TempDirectory root;
   ArraySet large;
   large.add("pages", DType::uint8, {1 << 20});
   large.add("odd", DType::uint8, {(1 << 20) + 123});
@@ -162,7 +162,7 @@ TEST(Checkpoint, LargeArraysReachAnyAddress) {
 }
 
 TEST(Checkpoint, PartsCanBeRead) {
-  const TempFolder root;
+  const TempDirectory root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   ArraySet expected;
   expected.add("model/fc.weight", DType::bfloat16, {33, 1001}, 1);
@@ -175,7 +175,7 @@ TEST(Checkpoint, PartsCanBeRead) {
 }
 
 TEST(Checkpoint, ProgressCountsEveryByteOnce) {
-  const TempFolder root;
+  const TempDirectory root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   std::uint64_t last = 0;
   std::uint64_t total = 0;
@@ -192,7 +192,7 @@ TEST(Checkpoint, ProgressCountsEveryByteOnce) {
 }
 
 TEST(Checkpoint, WhatIsNoneIsNamed) {
-  const TempFolder top;
+  const TempDirectory top;
   EXPECT_THAT(error_of([&] { Checkpoint::open(top / "missing"); }),
               HasSubstr("missing' is not a checkpoint: No such file"));
   EXPECT_THAT(error_of([&] { Checkpoint::open(top.path()); }), HasSubstr("'manifest.json' cannot"));
@@ -201,7 +201,7 @@ TEST(Checkpoint, WhatIsNoneIsNamed) {
 }
 
 TEST(Load, LooksAgainIfWhatWasListedIsGoneAndSomethingNewerIsThere) {
-  const TempFolder root(test::On::memory);
+  const TempDirectory root(test::On::memory);
   CheckpointDirectory directory(root.path(), test::small_options());
   directory.save(1, test::test_owner(), small_model(1).views(), test::test_info());
   // While step 1 is read, another process saves step 2 and removes step 1.

@@ -26,7 +26,7 @@ namespace ddp::ckpt {
 namespace {
 
 using nlohmann::json;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::HasSubstr;
 
 // Two files, arrays with one block, several blocks, none.
@@ -154,7 +154,7 @@ TEST(Manifest, NamesWhatAnAttackerChanged) {
     return [pointer, value](json& d) { d[json::json_pointer(pointer)] = value; };
   };
   const std::vector<Attack> attacks = {
-      {"folder above", set("/files/0/name", "../rank-0.h5"), "not start with '.'"},
+      {"directory above", set("/files/0/name", "../rank-0.h5"), "not start with '.'"},
       {"absolute path", set("/files/0/name", "/etc/passwd.h5"), "a file name may hold only"},
       {"other file", set("/files/0/name", "manifest.json"), "a file name must end in '.h5'"},
       {"file twice", set("/files/1/name", "rank-0.h5"), "'rank-0.h5' appears twice"},
@@ -468,7 +468,7 @@ TEST(ManifestLimits, OneThatMemoryHasNoRoomForIsRefusedAndEndsNothing) {
 
 TEST(ManifestVersion, IsTheLeastThatKnowsTheElementTypes) {
   for (const DType dtype : kAllDTypes) {
-    const TempFolder root(test::On::memory);
+    const TempDirectory root(test::On::memory);
     test::ArraySet set;
     set.add("w", dtype, {3});
     CheckpointDirectory directory(root.path(), test::small_options());

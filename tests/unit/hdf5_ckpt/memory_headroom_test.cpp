@@ -18,7 +18,7 @@ namespace ddp::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-using test::TempFolder;
+using test::TempDirectory;
 
 struct HeadroomCase {
   const char* what;
@@ -94,7 +94,7 @@ std::vector<HeadroomCase> headroom_cases() {
 
 TEST(MemoryHeadroom, IsWhatTheFilesLeave) {
   for (const HeadroomCase& c : headroom_cases()) {
-    const TempFolder root(test::On::memory);
+    const TempDirectory root(test::On::memory);
     for (const auto& [name, text] : c.files) {
       fs::create_directories((root / name).parent_path());
       std::ofstream(root / name) << text;

@@ -26,7 +26,7 @@ using test::Fault;
 using test::FaultyOps;
 using test::names_in;
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -56,7 +56,7 @@ class RetentionTest : public testing::Test {
 
   RetentionReport keep(std::size_t n) { return Retention(root_.path(), kSaver).apply({n}); }
 
-  const TempFolder root_{test::On::memory};
+  const TempDirectory root_{test::On::memory};
 };
 
 TEST_F(RetentionTest, KeepsTheNewest) {
@@ -114,7 +114,7 @@ class AfterARestart : public RetentionTest {
     std::uint64_t pieces = 0;
     std::vector<std::uint64_t> read;
     for (const Candidate& candidate : CheckpointDirectory(root_.path()).candidates()) {
-      const TempFolder alone(test::On::memory);
+      const TempDirectory alone(test::On::memory);
       fs::copy(candidate.path, alone / candidate.path.filename().string(),
                fs::copy_options::recursive);
       if (fs::exists(mark_)) fs::copy(mark_, alone / ".verified");
@@ -182,7 +182,7 @@ TEST_F(AfterARestart, WhatIsLoadedIsReadInSpiteOfTheMark) {
 }
 
 TEST_F(AfterARestart, ALinkInPlaceOfTheMarkIsReplacedAndNotFollowed) {
-  const TempFolder elsewhere;
+  const TempDirectory elsewhere;
   std::ofstream(elsewhere / "precious") << "x";
   fs::create_symlink(elsewhere / "precious", mark_);
   fs::create_symlink(elsewhere / "precious", root_ / (".verified." + kSaver.text()));
@@ -197,7 +197,7 @@ TEST_F(AfterARestart, ALinkInPlaceOfTheMarkIsReplacedAndNotFollowed) {
 TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
   FaultyOps probe;
   {
-    const TempFolder copy(test::On::memory);
+    const TempDirectory copy(test::On::memory);
     fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
     Retention(copy.path(), kSaver, probe).apply({2});
   }
@@ -205,7 +205,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
   for (const Fault fault :
        {Fault::kCrashBefore, Fault::kCrashAfter, Fault::kError, Fault::kErrorFromHereOn})
     for (std::size_t k = 0; k < probe.calls().size(); ++k) {
-      const TempFolder copy(test::On::memory);
+      const TempDirectory copy(test::On::memory);
       fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
       FaultyOps ops(fault, k, EIO);
       try {
@@ -218,7 +218,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
       ASSERT_GE(left.size(), 2U);
       for (const std::uint64_t step : left)
         ASSERT_TRUE(
-            test::holds(Checkpoint::open(copy / step_folder_name(step)), small_model(step)));
+            test::holds(Checkpoint::open(copy / step_directory_name(step)), small_model(step)));
       ASSERT_EQ(left[0], 5U);
       ASSERT_EQ(left[1], 4U);
       remove_leftovers(copy.path(), [](const OwnerTag& owner) { return owner == kSaver; });
@@ -262,7 +262,7 @@ TEST_F(RetentionTest, LeftoversOfOthersStay) {
 }
 
 TEST_F(RetentionTest, ALinkAmongLeftoversIsNotFollowed) {
-  const TempFolder elsewhere;
+  const TempDirectory elsewhere;
   std::ofstream(elsewhere / "precious") << "x";
   fs::create_directory_symlink(elsewhere.path(), root_ / ".tmp-step-00000006.test.r0.host.p1");
   EXPECT_EQ(remove_leftovers(root_.path(), dead_relatives_of(kSaver)).size(), 1U);
@@ -275,7 +275,7 @@ TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
   const auto back = [](int*) { static_cast<void>(::seteuid(0)); };
   int unused = 0;
   const std::unique_ptr<int, decltype(back)> as_before(&unused, back);
-  const TempFolder mine(test::On::memory);
+  const TempDirectory mine(test::On::memory);
   for (const std::uint64_t step : {1, 2, 3}) test::save_step(mine.path(), step);
   fs::permissions(mine / "step-00000003", fs::perms::none);
   const RetentionReport report = Retention(mine.path(), kSaver).apply({1});
@@ -295,7 +295,7 @@ TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
   // One that becomes readable while it is waited for is taken.
   fs::permissions(mine / "step-00000003", fs::perms::none);
   options.retry.unit = std::chrono::milliseconds(200);
-  std::jthread mends([&] {
+  std::jthread fixes([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     fs::permissions(mine / "step-00000003", fs::perms::owner_all);
   });
@@ -304,7 +304,7 @@ TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
 }
 
 TEST(Leftovers, OfADirectoryThatDoesNotExistAreNone) {
-  const TempFolder top;
+  const TempDirectory top;
   EXPECT_THAT(remove_leftovers(top / "missing", [](const OwnerTag&) { return true; }), IsEmpty());
 }
 

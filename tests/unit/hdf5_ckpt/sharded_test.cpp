@@ -77,7 +77,7 @@ class Sharded : public testing::Test {
 
   // Saves as `count` ranks do, and opens what was saved.
   Checkpoint save(std::uint64_t step, std::size_t count, std::size_t d, int kind) {
-    CheckpointDirectory directory(folder_.path(), options_);
+    CheckpointDirectory directory(dir_.path(), options_);
     const SaveId id = directory.begin(step, test::test_owner());
     std::vector<FileRecord> records;
     for (std::size_t rank = 0; rank < count; ++rank) {
@@ -121,7 +121,7 @@ class Sharded : public testing::Test {
   std::map<std::string, OwnedArray> arrays_;
   std::vector<std::byte> bias_ = std::vector<std::byte>(5000, std::byte{7});
   SaveOptions options_;
-  test::TempFolder folder_{test::On::memory};
+  test::TempDirectory dir_{test::On::memory};
 };
 
 TEST_F(Sharded, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
@@ -223,7 +223,7 @@ TEST_F(Sharded, WhatDoesNotFitIsNamedBeforeAnyByteIsRead) {
 }
 
 TEST_F(Sharded, PartsThatAreNoArrayAreNotCommitted) {
-  CheckpointDirectory directory(folder_.path(), options_);
+  CheckpointDirectory directory(dir_.path(), options_);
   std::vector<std::byte> bytes(16);
   const auto commit = [&](const Shape& start_of_second, const char* name_of_second) {
     const SaveId id = directory.begin(9, test::test_owner());
@@ -240,18 +240,18 @@ TEST_F(Sharded, PartsThatAreNoArrayAreNotCommitted) {
               HasSubstr("the part of array 'w' has [4] from [5], outside of [8]"));
   directory.abandon({9, test::test_owner()});
   EXPECT_TRUE(directory.candidates().empty());
-  EXPECT_THAT(test::names_in(folder_.path()), testing::IsEmpty());
+  EXPECT_THAT(test::names_in(dir_.path()), testing::IsEmpty());
 }
 
 TEST_F(Sharded, OnlyPartsAskForANewerReader) {
   static_cast<void>(save(1, 2, 0, 0));
-  const auto text_of = [&](const char* folder) {
-    const auto bytes = test::file_bytes(folder_ / folder / "manifest.json");
+  const auto text_of = [&](const char* dir) {
+    const auto bytes = test::file_bytes(dir_ / dir / "manifest.json");
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   };
   EXPECT_THAT(text_of("step-00000001"), HasSubstr("\"min_reader\": 2,"));
   const auto model = test::small_model(1);
-  CheckpointDirectory(folder_.path(), options_)
+  CheckpointDirectory(dir_.path(), options_)
       .save(2, test::test_owner(), model.views(), test::test_info());
   EXPECT_THAT(text_of("step-00000002"), HasSubstr("\"min_reader\": 1,"));
 }

@@ -55,14 +55,14 @@ SourceFile open_source(const std::filesystem::path& path, Way way) {
 }
 
 TEST_P(SourcePieces, AreThoseOfTheFile) {
-  const test::TempFolder folder;
+  const test::TempDirectory directory;
   const auto all = random_bytes(kFileBytes);
-  test::put_file_bytes(folder / "x", all);
+  test::put_file_bytes(directory / "x", all);
   const auto [name, offset, size, misplaced] = GetParam();
   const std::size_t there = offset < all.size() ? std::min(size, all.size() - offset) : 0;
   for (const Way way : {Way::cache, Way::around_it, Way::refused})
     for (const bool has_place : {true, false}) {
-      SourceFile file = open_source(folder / "x", way);
+      SourceFile file = open_source(directory / "x", way);
       AlignedBuffer memory;
       AlignedBuffer passage;
       const auto place =
@@ -103,28 +103,28 @@ std::size_t pages_in_cache(const std::filesystem::path& path) {
 }
 
 TEST(SourceFile, LeavesTheCacheAlone) {
-  const test::TempFolder folder;
+  const test::TempDirectory directory;
   struct statfs status = {};
-  ASSERT_EQ(::statfs(folder.path().c_str(), &status), 0);
+  ASSERT_EQ(::statfs(directory.path().c_str(), &status), 0);
   if (status.f_type == TMPFS_MAGIC) GTEST_SKIP() << "a tmpfs is its own cache";
-  test::put_file_bytes(folder / "x", random_bytes(kFileBytes));
-  if (!UniqueFd(::open((folder / "x").c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT)))
-    GTEST_SKIP() << "the file system of " << folder.path() << " has no O_DIRECT";
+  test::put_file_bytes(directory / "x", random_bytes(kFileBytes));
+  if (!UniqueFd(::open((directory / "x").c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT)))
+    GTEST_SKIP() << "the file system of " << directory.path() << " has no O_DIRECT";
   constexpr std::size_t kSize = 1 << 20;
   for (const Way way : {Way::around_it, Way::cache}) {
-    const UniqueFd fd = open_to_read(folder / "x");
+    const UniqueFd fd = open_to_read(directory / "x");
     ASSERT_EQ(::fsync(fd.get()), 0);
     ASSERT_EQ(::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
-    SourceFile file = open_source(folder / "x", way);
+    SourceFile file = open_source(directory / "x", way);
     AlignedBuffer passage;
     EXPECT_EQ(file.read(100, kSize, {}, passage).bytes.size(), kSize);
     // A place that begins with a page and ends within one: not every disk writes so little.
     AlignedBuffer memory;
     EXPECT_EQ(file.read(0, kSize - 8, memory.get(kSize - 8), passage).bytes.size(), kSize - 8);
     if (way == Way::around_it) {
-      EXPECT_EQ(pages_in_cache(folder / "x"), 0U);
+      EXPECT_EQ(pages_in_cache(directory / "x"), 0U);
     } else {
-      EXPECT_GE(pages_in_cache(folder / "x"), kSize / kAlignment);
+      EXPECT_GE(pages_in_cache(directory / "x"), kSize / kAlignment);
     }
   }
 }

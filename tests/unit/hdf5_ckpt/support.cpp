@@ -16,15 +16,15 @@ namespace ddp::ckpt::test {
 
 namespace fs = std::filesystem;
 
-TempFolder::TempFolder(On on) {
+TempDirectory::TempDirectory(On on) {
   const fs::path memory = "/dev/shm";
   const bool in_memory = on == On::memory && fs::is_directory(memory);
   std::string name = (in_memory ? memory : fs::temp_directory_path()) / "ckpt-test-XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
   path_ = name;
 }
 
-TempFolder::~TempFolder() {
+TempDirectory::~TempDirectory() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
 }
@@ -123,9 +123,9 @@ void put_file_bytes(const fs::path& path, std::span<const std::byte> bytes) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-std::vector<std::string> names_in(const fs::path& folder) {
+std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
+  for (const auto& entry : fs::directory_iterator(directory))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;

@@ -40,8 +40,8 @@ TEST(Spec, UnknownItemIsNamedAndTheAllowedAreListed) {
   EXPECT_THAT(message_of("bogus"), AllOf(StartsWith("--ddp: unknown item 'bogus'"),
                                          HasSubstr("auto, rank, torchrun, off, explain"),
                                          HasSubstr("master_port=PORT")));
-  EXPECT_THAT(message_of("colour=red"),
-              AllOf(HasSubstr("unknown key 'colour'"), HasSubstr("master_addr=HOST")));
+  EXPECT_THAT(message_of("color=red"),
+              AllOf(HasSubstr("unknown key 'color'"), HasSubstr("master_addr=HOST")));
 }
 
 TEST(Spec, ReadsEveryValueThatItsTableNames) {
@@ -219,7 +219,7 @@ TEST(EncodedSettings, OtherTextIsRefused) {
   for (const std::string text :
        {"", "x", "rank", "2/rank  verbose", "2/torch", "1/master_port=0", "1/master_port=70000",
         "9/master_port=1", "master_port=1", "1/master_addr=a;b", "1/ports=1-2,3-4",
-        "1/ports=", "1/colour=red", "1/=x", "x/rank", "1rank", "1/"}) {
+        "1/ports=", "1/color=red", "1/=x", "x/rank", "1rank", "1/"}) {
     EXPECT_THROW(decode_settings(text), LaunchError) << text;
   }
   EXPECT_THROW(decode_settings(std::string(10'000, 'a')), LaunchError);

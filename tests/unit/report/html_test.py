@@ -56,9 +56,9 @@ CASES = {
 
 class Reports(unittest.TestCase):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.folder.name)
-        self.addCleanup(self.folder.cleanup)
+        self.directory = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.directory.name)
+        self.addCleanup(self.directory.cleanup)
 
     def report(self, command, runs, *options):
         directories = []
@@ -90,7 +90,7 @@ class Reports(unittest.TestCase):
             self.assertTrue(svg.findtext("title"))
             self.assertTrue(svg.findtext("desc"))
             self.assertEqual(svg.get("role"), "img")
-            for identifier in svg.get("aria-labelledby").split():
+            for identifier in svg.get("aria-labeledby").split():
                 self.assertIn(identifier, identifiers)
         for head in page.findall(".//thead//th"):
             self.assertEqual(head.get("scope"), "col")

@@ -72,11 +72,11 @@ void add_firmware(Facts& facts, const fs::path& root) {
   }
 }
 
-// "libnccl.so.2" is found as the linker finds it: in the first folder that has it.
-void add_library(Facts& facts, std::string_view name, const std::vector<fs::path>& folders) {
-  for (const auto& folder : folders) {
+// "libnccl.so.2" is found as the linker finds it: in the first directory that has it.
+void add_library(Facts& facts, std::string_view name, const std::vector<fs::path>& directories) {
+  for (const auto& directory : directories) {
     std::error_code error;
-    const fs::path file = fs::canonical(folder / name, error);
+    const fs::path file = fs::canonical(directory / name, error);
     if (error) continue;
     facts[fmt::format("library.{}", name.substr(0, name.find('.')))] =
         printable(file.filename().native(), kMaxCharacters);
@@ -89,11 +89,11 @@ void add_library(Facts& facts, std::string_view name, const std::vector<fs::path
 FactSources fact_sources(const Environment& environment) {
   FactSources sources;
   const std::string path = environment("LD_LIBRARY_PATH").value_or("");
-  for (const std::string_view folder : fabric::split(path, ':', kMaxDirectories))
-    if (!folder.empty()) sources.library_folders.emplace_back(folder);
-  for (const char* folder : {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
+  for (const std::string_view directory : fabric::split(path, ':', kMaxDirectories))
+    if (!directory.empty()) sources.library_directories.emplace_back(directory);
+  for (const char* directory : {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
                              "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {
-    sources.library_folders.emplace_back(folder);
+    sources.library_directories.emplace_back(directory);
   }
   return sources;
 }
@@ -107,7 +107,7 @@ Facts own_facts(const FactSources& sources) {
                    sources.root / "sys/module" / module / "version");
   }
   add_firmware(facts, sources.root);
-  for (const char* library : kLibraries) add_library(facts, library, sources.library_folders);
+  for (const char* library : kLibraries) add_library(facts, library, sources.library_directories);
   return facts;
 }
 

@@ -24,10 +24,10 @@ constexpr std::uint64_t kMinCarried = std::uint64_t{1} << 20;
 constexpr std::uint64_t kPortWord = 4;  // InfiniBand counts words of four bytes
 
 // The sum of two counters; nothing if one cannot be read.
-std::optional<std::uint64_t> sum_of(const fs::path& folder, const char* one, const char* other) {
+std::optional<std::uint64_t> sum_of(const fs::path& directory, const char* one, const char* other) {
   std::uint64_t first = 0;
   std::uint64_t second = 0;
-  if (!(std::ifstream(folder / one) >> first) || !(std::ifstream(folder / other) >> second)) {
+  if (!(std::ifstream(directory / one) >> first) || !(std::ifstream(directory / other) >> second)) {
     return std::nullopt;
   }
   return first + second;

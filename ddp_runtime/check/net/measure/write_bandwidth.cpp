@@ -28,9 +28,9 @@ constexpr std::uint16_t kPorts = 4096;
 bool is_there(const std::string& program) {
   if (program.find('/') != std::string::npos) return access(program.c_str(), X_OK) == 0;
   const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "/usr/bin" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (access((std::filesystem::path(folder) / program).c_str(), X_OK) == 0) return true;
+  std::istringstream directories(path == nullptr ? "/usr/bin" : path);
+  for (std::string directory; std::getline(directories, directory, ':');) {
+    if (access((std::filesystem::path(directory) / program).c_str(), X_OK) == 0) return true;
   }
   return false;
 }

@@ -1,6 +1,6 @@
-// A process that is killed leaves its folder; the next one removes it.
+// A process that is killed leaves its directory; the next one removes it.
 
-#include "hdf5_ckpt/detail/scratch_folder.h"
+#include "hdf5_ckpt/detail/scratch_directory.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ constexpr const char* kScratchFile = "skeleton.h5";
 constexpr std::string_view kScratchPrefix = "ddp-ckpt-";
 constexpr std::int64_t kStaleSeconds = 3600;
 
-// A scratch folder lives for less than a millisecond, so one of ours that is an hour old belongs to
+// A scratch directory lives for less than a millisecond, so one of ours that is an hour old belongs to
 // a process that was killed in just that time.
 void remove_stale_scratch(const fs::path& place) {
   std::error_code error;
@@ -51,7 +51,7 @@ std::vector<fs::path> places(const fs::path& preferred) {
 
 }  // namespace
 
-ScratchFolder::ScratchFolder(const fs::path& preferred, std::uint64_t bytes) {
+ScratchDirectory::ScratchDirectory(const fs::path& preferred, std::uint64_t bytes) {
   std::string reasons;
   for (const fs::path& place : places(preferred)) {
     const std::string reason = make_in(place, bytes);
@@ -60,22 +60,22 @@ ScratchFolder::ScratchFolder(const fs::path& preferred, std::uint64_t bytes) {
   }
   throw Error(fmt::format(
       "no place for the {} bytes of metadata of a checkpoint file while it is made{}; give "
-      "another folder as scratch_dir or TMPDIR",
+      "another directory as scratch_dir or TMPDIR",
       bytes, reasons));
 }
 
-ScratchFolder::~ScratchFolder() {
+ScratchDirectory::~ScratchDirectory() {
   ::unlink(file().c_str());
   ::rmdir(path_.c_str());
 }
 
-fs::path ScratchFolder::file() const {
+fs::path ScratchDirectory::file() const {
   return path_ / kScratchFile;
 }
 
 // Empty, or why not. libhdf5 1.10 can crash the process after a failed write: so look for room
 // first, twice over.
-std::string ScratchFolder::make_in(const fs::path& place, std::uint64_t bytes) {
+std::string ScratchDirectory::make_in(const fs::path& place, std::uint64_t bytes) {
   struct statvfs vfs = {};
   if (::statvfs(place.c_str(), &vfs) != 0) return std::generic_category().message(errno);
   if (vfs.f_blocks != 0 && vfs.f_bavail < 2 * bytes / vfs.f_frsize) return "too little free space";

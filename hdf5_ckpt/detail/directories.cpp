@@ -1,6 +1,6 @@
-// Folders and small files through FileOps, with the fsync of the parent that a new name needs.
+// Directories and small files through FileOps, with the fsync of the parent that a new name needs.
 
-#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/directories.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool is_folder(FileOps& ops, const fs::path& path) {
+bool is_directory(FileOps& ops, const fs::path& path) {
   struct stat status = {};
   if (ops.stat(path.c_str(), &status) == 0) return S_ISDIR(status.st_mode);
   if (errno != ENOENT && errno != ENOTDIR) throw IoError("look at", path, errno);
@@ -27,9 +27,9 @@ bool is_folder(FileOps& ops, const fs::path& path) {
 
 }  // namespace
 
-void sync_folder(FileOps& ops, const fs::path& folder) {
-  const int fd = ops.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-  if (fd < 0) throw IoError("open", folder, errno);
+void sync_directory(FileOps& ops, const fs::path& directory) {
+  const int fd = ops.open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  if (fd < 0) throw IoError("open", directory, errno);
   int result = 0;
   do {
     result = ops.fsync(fd);
@@ -37,19 +37,19 @@ void sync_folder(FileOps& ops, const fs::path& folder) {
   // EINVAL: a file system that knows no such thing and makes entries durable in its own way.
   const int code = result != 0 && errno != EINVAL ? errno : 0;
   ops.close(fd);
-  if (code != 0) throw IoError("make durable the entries of", folder, code);
+  if (code != 0) throw IoError("make durable the entries of", directory, code);
 }
 
-void make_folders(FileOps& ops, const fs::path& folder) {
-  if (folder.empty() || folder == folder.root_path() || is_folder(ops, folder)) return;
-  const fs::path parent = folder.parent_path();
-  make_folders(ops, parent);
-  if (ops.mkdir(folder.c_str(), 0777) != 0) {
-    if (errno != EEXIST) throw IoError("create the folder", folder, errno);
+void make_directories(FileOps& ops, const fs::path& directory) {
+  if (directory.empty() || directory == directory.root_path() || is_directory(ops, directory)) return;
+  const fs::path parent = directory.parent_path();
+  make_directories(ops, parent);
+  if (ops.mkdir(directory.c_str(), 0777) != 0) {
+    if (errno != EEXIST) throw IoError("create the directory", directory, errno);
     // Another rank was faster, or it is a file.
-    if (!is_folder(ops, folder)) throw IoError("create the folder", folder, ENOTDIR);
+    if (!is_directory(ops, directory)) throw IoError("create the directory", directory, ENOTDIR);
   }
-  sync_folder(ops, parent.empty() ? fs::path(".") : parent);
+  sync_directory(ops, parent.empty() ? fs::path(".") : parent);
 }
 
 void write_durable_file(FileOps& ops, const fs::path& path, std::string_view text) {
@@ -76,16 +76,16 @@ int rename_no_replace(FileOps& ops, const fs::path& from, const fs::path& to) {
   return errno == ENOTEMPTY || errno == ENOTDIR ? EEXIST : errno;
 }
 
-std::vector<std::string> names_in_folder(FileOps& ops, const fs::path& folder) {
+std::vector<std::string> names_in_directory(FileOps& ops, const fs::path& directory) {
   std::vector<std::string> names;
-  const int fd = ops.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  const int fd = ops.open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   if (fd < 0) {
     if (errno == ENOENT) return names;
-    throw IoError("list", folder, errno);
+    throw IoError("list", directory, errno);
   }
   const int code = ops.list(fd, names) != 0 ? errno : 0;
   ops.close(fd);
-  if (code != 0) throw IoError("list", folder, code);
+  if (code != 0) throw IoError("list", directory, code);
   return names;
 }
 
@@ -94,19 +94,19 @@ bool is_there(FileOps& ops, const fs::path& path) {
   return ops.lstat(path.c_str(), &status) == 0;
 }
 
-int remove_folder(FileOps& ops, const fs::path& folder) {
-  const int fd = ops.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+int remove_directory(FileOps& ops, const fs::path& directory) {
+  const int fd = ops.open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
   if (fd < 0) {
     if (errno == ENOENT) return 0;
     if (errno != ELOOP && errno != ENOTDIR) return errno;
-    return ops.unlink(folder.c_str()) != 0 ? errno : 0;
+    return ops.unlink(directory.c_str()) != 0 ? errno : 0;
   }
   std::vector<std::string> names;
   int code = ops.list(fd, names) != 0 ? errno : 0;
   for (const std::string& name : names)
     if (ops.unlinkat(fd, name.c_str()) != 0 && code == 0) code = errno;
   ops.close(fd);
-  if (ops.rmdir(folder.c_str()) != 0 && code == 0) code = errno;
+  if (ops.rmdir(directory.c_str()) != 0 && code == 0) code = errno;
   return code;
 }
 

@@ -1,4 +1,4 @@
-// A folder of a test's own, and files in it.
+// A directory of a test's own, and files in it.
 #pragma once
 
 #include <cstdlib>
@@ -10,18 +10,18 @@
 namespace ddp::test {
 
 // Removed at the end, with all that is in it.
-class TemporaryFolder {
+class TemporaryDirectory {
  public:
-  explicit TemporaryFolder(
+  explicit TemporaryDirectory(
       const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
     std::string pattern = (parent / "slurm-ddp-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr)
-      throw std::runtime_error("no temporary folder in " + parent.string());
+      throw std::runtime_error("no temporary directory in " + parent.string());
     path_ = pattern;
   }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  ~TemporaryDirectory() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
@@ -31,7 +31,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Makes the folders above the file, too.
+// Makes the directories above the file, too.
 inline void write(const std::filesystem::path& file, const std::string& bytes) {
   std::filesystem::create_directories(file.parent_path());
   std::ofstream(file, std::ios::binary) << bytes;
