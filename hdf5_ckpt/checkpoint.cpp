@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxListed = 10;
 constexpr std::uint64_t kMetadataPiece = 1ULL << 20;
 
-UniqueFd open_directory(const fs::path& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+FileDescriptor open_directory(const fs::path& path) {
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd) return fd;
   const int code = errno;
   const bool missing = code == ENOENT || code == ENOTDIR;
@@ -168,14 +168,14 @@ auto named(const fs::path& path, const Work& work) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(fs::path path, UniqueFd directory, Manifest manifest)
+Checkpoint::Checkpoint(fs::path path, FileDescriptor directory, Manifest manifest)
     : path_(std::move(path)),
       directory_(std::move(directory)),
       manifest_(std::move(manifest)),
       arrays_(arrays_of(manifest_)) {}
 
 Checkpoint Checkpoint::open(const fs::path& path) {
-  UniqueFd directory = open_directory(path);
+  FileDescriptor directory = open_directory(path);
   return named(path, [&] {
     Manifest manifest = read_manifest(directory.get());
     Checkpoint checkpoint(path, std::move(directory), std::move(manifest));
@@ -184,7 +184,7 @@ Checkpoint Checkpoint::open(const fs::path& path) {
   });
 }
 
-UniqueFd Checkpoint::open_file(const FileInfo& file) const {
+FileDescriptor Checkpoint::open_file(const FileInfo& file) const {
   OpenedFile opened = open_regular_file(directory_.get(), file.name);
   if (opened.size != file.size)
     throw DamagedError(
@@ -217,9 +217,9 @@ void Checkpoint::read_wanted(WantedByFile by_file, bool from_disk,
   }
   Meter meter(options.progress, bytes);
   for (const auto& [file, list] : lists) {
-    UniqueFd fd = open_file(*file);
+    FileDescriptor fd = open_file(*file);
     if (from_disk) ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
-    UniqueFd around_cache = options.direct_io ? open_around_cache(fd) : UniqueFd();
+    FileDescriptor around_cache = options.direct_io ? open_around_cache(fd) : FileDescriptor();
     SourceFile source(std::move(fd), std::move(around_cache));
     read_blocks(source, list, options.threads, meter);
   }

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "hdf5_ckpt/array.h"
-#include "hdf5_ckpt/detail/unique_fd.h"
 #include "hdf5_ckpt/manifest.h"
 #include "hdf5_ckpt/progress.h"
 
@@ -46,7 +46,8 @@ struct StoredArray {
 class Checkpoint {
  public:
   // Opens the directory that holds manifest.json, validates the manifest and the presence, kind and
-  // size of every file; reads no array. Throws DamagedError, or Error if there is no such directory.
+  // size of every file; reads no array. Throws DamagedError, or Error if there is no such
+  // directory.
   static Checkpoint open(const std::filesystem::path& directory);
 
   const std::filesystem::path& path() const noexcept { return path_; }
@@ -82,14 +83,14 @@ class Checkpoint {
                  const ReadOptions& options = {}) const;
 
  private:
-  Checkpoint(std::filesystem::path path, UniqueFd directory, Manifest manifest);
-  UniqueFd open_file(const FileInfo& file) const;
+  Checkpoint(std::filesystem::path path, FileDescriptor directory, Manifest manifest);
+  FileDescriptor open_file(const FileInfo& file) const;
   void check_all_metadata(Meter& meter) const;
   void read_wanted(std::map<std::string_view, std::vector<Wanted>> by_file, bool from_disk,
                    const ReadOptions& options) const;
 
   std::filesystem::path path_;
-  UniqueFd directory_;
+  FileDescriptor directory_;
   Manifest manifest_;
   std::vector<StoredArray> arrays_;  // views of manifest_, which moves without moving its arrays
 };

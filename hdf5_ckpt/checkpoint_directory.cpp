@@ -152,7 +152,8 @@ FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string&
         std::max(needed, version_needed(is_of_first_versions(array.dtype), array.part.has_value()));
   all["version"] = all["min_reader"] = needed;
   all["step"] = id.step;
-  return write_hdf5_file(draft_directory(root_, id) / file_name, arrays, all, options_.write, *ops_);
+  return write_hdf5_file(draft_directory(root_, id) / file_name, arrays, all, options_.write,
+                         *ops_);
 }
 
 void CheckpointDirectory::read_back(const SaveId& id, const FileRecord& record,

@@ -1,6 +1,6 @@
 #pragma once
-// A directory of checkpoints, ROOT/step-00012345/: saving one so that it either exists whole or not at
-// all, and finding the newest that is whole.
+// A directory of checkpoints, ROOT/step-00012345/: saving one so that it either exists whole or not
+// at all, and finding the newest that is whole.
 //
 // Note [Crash safety]
 // A checkpoint is built in ROOT/.tmp-step-N.<owner>/, which no reader looks at, and appears by one
@@ -179,8 +179,8 @@ class CheckpointDirectory {
   FileOps* ops_;
 };
 
-// Creates a directory, and what is missing above it, so that the names survive a loss of power. Throws
-// IoError.
+// Creates a directory, and what is missing above it, so that the names survive a loss of power.
+// Throws IoError.
 void make_durable_directory(const std::filesystem::path& directory);
 
 }  // namespace ddp::ckpt

@@ -31,10 +31,10 @@ enum class DType : std::uint8_t {
 };
 
 inline constexpr std::array kAllDTypes = {
-    DType::float64,    DType::float32,    DType::float16, DType::bfloat16, DType::int64,
-    DType::int32,      DType::int16,      DType::int8,    DType::uint8,    DType::boolean,
+    DType::float64,       DType::float32,     DType::float16, DType::bfloat16, DType::int64,
+    DType::int32,         DType::int16,       DType::int8,    DType::uint8,    DType::boolean,
     DType::float8_e4m3fn, DType::float8_e5m2, DType::uint16,  DType::uint32,   DType::uint64,
-    DType::complex64,  DType::complex128,
+    DType::complex64,     DType::complex128,
 };
 
 // "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",

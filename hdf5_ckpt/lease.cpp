@@ -63,7 +63,7 @@ bool process_lives(const LeaseHolder& holder) {
 // The text of a lease; nothing if there is none. Read by its name: that is what counts, and what a
 // network file system asks its server for.
 std::optional<std::string> read_lease(const fs::path& file) {
-  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) {
     if (errno == ENOENT) return std::nullopt;
     throw IoError("read who saves to the directory,", file, errno);
@@ -131,7 +131,7 @@ LeaseVerdict judge_lease(const LeaseHolder& mine, const LeaseHolder& other,
   return lives(other) ? LeaseVerdict::refuse : LeaseVerdict::take_over;
 }
 
-Lease::Lease(fs::path file, UniqueFd fd, LeaseHolder mine, const LeaseTimes& times)
+Lease::Lease(fs::path file, FileDescriptor fd, LeaseHolder mine, const LeaseTimes& times)
     : file_(std::move(file)), fd_(std::move(fd)), mine_(std::move(mine)) {
   const SignalsBlocked blocked;  // the thread inherits it
   thread_ = std::jthread(
@@ -226,7 +226,7 @@ bool LeaseClaim::remove(const std::string& seen) {
 // Nothing if somebody else was faster.
 std::unique_ptr<Lease> LeaseClaim::make() {
   ::unlink(draft_.c_str());
-  UniqueFd fd(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  FileDescriptor fd(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) throw IoError("create", draft_, errno);
   // On a full disk it would be an empty file, which says nothing, and the run could save nothing.
   if (const int problem = write_all(fd.get(), mine_.text()); problem != 0) {

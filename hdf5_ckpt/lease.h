@@ -27,7 +27,7 @@
 #include <string_view>
 #include <thread>
 
-#include "hdf5_ckpt/detail/unique_fd.h"
+#include "base/file_descriptor.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/owner_tag.h"
 
@@ -71,7 +71,7 @@ class LeaseError : public Error {
 // Held from its making by LeaseClaim to its end, which removes the file if it is still this one's.
 class Lease {
  public:
-  Lease(std::filesystem::path file, UniqueFd fd, LeaseHolder mine, const LeaseTimes& times);
+  Lease(std::filesystem::path file, FileDescriptor fd, LeaseHolder mine, const LeaseTimes& times);
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   ~Lease();
@@ -83,7 +83,7 @@ class Lease {
   void beat(const std::stop_token& stop, std::chrono::milliseconds interval);
 
   std::filesystem::path file_;
-  UniqueFd fd_;
+  FileDescriptor fd_;
   LeaseHolder mine_;
   std::mutex mutex_;
   std::condition_variable_any wake_;

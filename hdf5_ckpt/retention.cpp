@@ -26,7 +26,7 @@ struct Stopped {};
 // Empty if there are none, or what is there cannot be them.
 std::string notes_in(const fs::path& root) {
   try {
-    const UniqueFd directory(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const FileDescriptor directory(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!directory) return {};
     const OpenedFile file = open_regular_file(directory.get(), std::string(kVerifiedName));
     if (file.size > kMaxNotes) return {};

@@ -15,12 +15,10 @@
 #include <thread>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::check {
 namespace {
-
-using comm::FileDescriptor;
 
 constexpr std::size_t kMaxOutput = std::size_t{1} << 20;
 constexpr int kNotFound = 127;

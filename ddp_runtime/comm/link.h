@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ddp_runtime/comm/failure/failure_state.h"
-#include "ddp_runtime/comm/wait_timer.h"
 #include "ddp_runtime/comm/transport.h"
+#include "ddp_runtime/comm/wait_timer.h"
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {

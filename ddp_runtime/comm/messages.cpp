@@ -5,7 +5,7 @@
 #include <chrono>
 #include <exception>
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::comm {
 namespace {

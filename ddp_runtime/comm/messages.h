@@ -16,8 +16,8 @@
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/flight.h"
 #include "ddp_runtime/comm/link.h"
-#include "ddp_runtime/comm/wait_timer.h"
 #include "ddp_runtime/comm/transport.h"
+#include "ddp_runtime/comm/wait_timer.h"
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/node_all_reduce.h"
 #include "ddp_runtime/comm/schedules/node_broadcast.h"

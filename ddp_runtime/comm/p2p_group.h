@@ -114,7 +114,7 @@ class P2pGroup final : public Group {
   FailureState& failures_;
   GroupOptions options_;
   Connect connect_;
-  std::string channel_;                    // its name among the channels of a group
+  std::string channel_;                       // its name among the channels of a group
   std::shared_ptr<FlightRecorder> recorder_;  // one for all channels: they make one rank's story
   Link link_;
   Messages messages_;  // under way

@@ -1,6 +1,6 @@
 #include "ddp_runtime/comm/wait_timer.h"
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::comm {
 

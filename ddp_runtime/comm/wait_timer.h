@@ -18,10 +18,10 @@ class WaitTimer {
   // Says who waits for whom, and how long it has.
   using WaitReport = std::function<std::string(std::chrono::milliseconds waited)>;
 
-  // Suspects something each time nothing has moved for `report_after`, gives up when the waits of one
-  // operation add up to `timeout`.
+  // Suspects something each time nothing has moved for `report_after`, gives up when the waits of
+  // one operation add up to `timeout`.
   WaitTimer(FailureState& failures, std::chrono::milliseconds timeout,
-           std::chrono::milliseconds report_after)
+            std::chrono::milliseconds report_after)
       : failures_(failures), timeout_(timeout), report_after_(report_after) {}
   WaitTimer(const WaitTimer&) = delete;
   WaitTimer& operator=(const WaitTimer&) = delete;

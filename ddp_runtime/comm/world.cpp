@@ -15,14 +15,15 @@
 #include <string_view>
 #include <typeinfo>
 
+#include "base/errors.h"
 #include "ddp_runtime/comm/descriptor_limit.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/mpi/mpi_transport.h"
 #include "ddp_runtime/comm/mpi/process_manager.h"
 #include "ddp_runtime/comm/mpi/start_deadline.h"
 #include "ddp_runtime/comm/p2p_group.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 
 namespace ddp::comm {

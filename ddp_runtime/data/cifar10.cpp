@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/positioned_file.h"
 #include "ddp_runtime/data/readers.h"
 

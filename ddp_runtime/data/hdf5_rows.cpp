@@ -7,7 +7,7 @@
 #include <array>
 #include <limits>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/positioned_file.h"
 #include "ddp_runtime/data/readers.h"
 #include "hdf5_ckpt/error.h"
@@ -26,7 +26,7 @@ using ckpt::Hdf5Type;
 constexpr std::int64_t kHoldOut = 10;  // every tenth sample is for evaluation
 constexpr std::int64_t kMaxClasses = 1 << 20;
 constexpr std::int64_t kMaxValues = std::int64_t{1} << 28;  // of one sample
-constexpr std::size_t kChunkCache = std::size_t{64} << 20;   // bytes, per dataset
+constexpr std::size_t kChunkCache = std::size_t{64} << 20;  // bytes, per dataset
 
 struct Column {
   Hdf5Dataset dataset;

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/gzip_file.h"
 #include "ddp_runtime/data/readers.h"
 #include "ddp_runtime/data/tensor_dataset.h"
@@ -65,8 +65,9 @@ fs::path find(const fs::path& directory, const std::string& stem, const std::str
       if (fs::exists(file)) return file;
     }
   }
-  throw UsageError(fmt::format("no {}-{} (or .gz) in {}; the directory must hold the four MNIST files",
-                               stem, idx, directory.string()));
+  throw UsageError(
+      fmt::format("no {}-{} (or .gz) in {}; the directory must hold the four MNIST files", stem,
+                  idx, directory.string()));
 }
 
 std::shared_ptr<TensorDataset> read_part(const fs::path& directory, const std::string& part) {
@@ -102,7 +103,8 @@ DataPair read_mnist(const fs::path& directory) {
                     "--data mnist:DIR",
                     directory.string()));
   }
-  return {"mnist:" + directory.string(), read_part(directory, "train"), read_part(directory, "t10k")};
+  return {"mnist:" + directory.string(), read_part(directory, "train"),
+          read_part(directory, "t10k")};
 }
 
 }  // namespace ddp::data

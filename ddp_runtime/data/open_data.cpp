@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/readers.h"
 
 namespace ddp::data {
@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 // program, or in the source tree.
 fs::path bundled(const fs::path& relative) {
   std::vector<fs::path> directories;
-  if (const char* directory = std::getenv("SLURM_DDP_DATASETS")) directories.emplace_back(directory);
+  if (const char* directory = std::getenv("SLURM_DDP_DATASETS"))
+    directories.emplace_back(directory);
   std::error_code error;
   const auto program = fs::read_symlink("/proc/self/exe", error);
   if (!error) {
@@ -27,9 +28,9 @@ fs::path bundled(const fs::path& relative) {
   for (const auto& directory : directories) {
     if (fs::exists(directory / relative, error)) return directory / relative;
   }
-  throw UsageError(
-      fmt::format("cannot find {}; set SLURM_DDP_DATASETS to the 'datasets' directory of the project",
-                  relative.string()));
+  throw UsageError(fmt::format(
+      "cannot find {}; set SLURM_DDP_DATASETS to the 'datasets' directory of the project",
+      relative.string()));
 }
 
 DataPair read(const std::string& specification, const DataOptions& options) {

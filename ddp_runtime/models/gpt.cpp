@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/models/builtin.h"
 #include "ddp_runtime/parallel/activation_checkpoint.h"
 

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/comm/diagnosis/hang_analysis.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp {
 namespace {
@@ -80,9 +80,10 @@ void StepAgreement::explain() {
 
 void StepAgreement::explain_histories() {
   std::vector<comm::RankStatus> statuses;
-  for (const auto& text : group_.all_gather_text(to_json(group_.flight_recorder().snapshot()).dump())) {
+  for (const auto& text :
+       group_.all_gather_text(to_json(group_.flight_recorder().snapshot()).dump())) {
     statuses.push_back({static_cast<int>(statuses.size()), "",
-                         comm::snapshot_from_json(nlohmann::json::parse(text))});
+                        comm::snapshot_from_json(nlohmann::json::parse(text))});
   }
   if (const auto found = comm::find_disagreement(statuses)) throw RuntimeError(found->text);
   throw RuntimeError(fmt::format(

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/batch_statistics.h"
 #include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"

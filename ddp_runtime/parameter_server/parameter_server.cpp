@@ -72,7 +72,8 @@ void ParameterServer::push_and_pull(std::span<const float> gradient, double lear
   }
   std::copy(gradient.begin(), gradient.end(), padded_gradient_.begin());
   ++steps_;
-  const RequestType type = has_gradient ? RequestType::push_and_pull : RequestType::push_nothing_and_pull;
+  const RequestType type =
+      has_gradient ? RequestType::push_and_pull : RequestType::push_nothing_and_pull;
   const std::int64_t slowest = exchange(
       {{type, steps_, steps_ - staleness_, learning_rate}, padded_gradient_, padded_values_, {}},
       static_cast<std::uint64_t>(steps_));

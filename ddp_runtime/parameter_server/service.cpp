@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::parameter_server {
 namespace {
@@ -38,7 +39,8 @@ struct Service::Memory {
   std::vector<Client> clients;
 };
 
-Service::Service(comm::PointToPointChannel& line, Shard shard, std::size_t length, RequestSlot& slot)
+Service::Service(comm::PointToPointChannel& line, Shard shard, std::size_t length,
+                 RequestSlot& slot)
     : line_(line),
       shard_(std::move(shard)),
       length_(length),
@@ -162,8 +164,8 @@ bool Service::serve(Client& client) {
 
 void Service::understand(Client& client) {
   const auto& request = client.request;
-  const bool pushes =
-      request.type == RequestType::push_and_pull || request.type == RequestType::push_nothing_and_pull;
+  const bool pushes = request.type == RequestType::push_and_pull ||
+                      request.type == RequestType::push_nothing_and_pull;
   if (pushes && request.step != shard_.clocks().done_by(client.rank) + 1) {
     throw RuntimeError(fmt::format("rank {} sent its step {} after its step {}", client.rank,
                                    request.step, shard_.clocks().done_by(client.rank)));

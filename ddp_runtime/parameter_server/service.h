@@ -69,7 +69,7 @@ class Service {
   bool own_answered_ = false;       // by this rank's own shard
   bool shut_down_ = false;
   comm::WaitTimer wait_timer_;  // with our own exchange
-  std::thread thread_;       // it uses everything above
+  std::thread thread_;          // it uses everything above
 };
 
 }  // namespace ddp::parameter_server

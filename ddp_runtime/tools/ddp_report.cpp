@@ -13,7 +13,7 @@
 #include <system_error>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/error.h"
 #include "ddp_runtime/report/escape.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
@@ -392,7 +392,8 @@ int main(int argc, char** argv) {
   add_run_options(app, c);
 
   ddp::comm::WorldOptions world_options;
-  const bool is_reporting_rank = ddp::comm::rank_from_environment() == 0;  // all ranks have one command line
+  const bool is_reporting_rank =
+      ddp::comm::rank_from_environment() == 0;  // all ranks have one command line
   try {
     app.parse(argc, argv);
     interpret(c);

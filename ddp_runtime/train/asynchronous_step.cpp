@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/train/forward_pass.h"
 #include "ddp_runtime/train/optimizer.h"
 

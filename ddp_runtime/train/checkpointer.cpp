@@ -14,7 +14,7 @@
 #include <thread>
 #include <unordered_set>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "hdf5_ckpt/crc32c.h"
 #include "hdf5_ckpt/error.h"

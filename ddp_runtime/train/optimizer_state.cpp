@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp::train {

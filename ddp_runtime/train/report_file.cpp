@@ -11,12 +11,10 @@
 #include <cstring>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::train {
 namespace {
-
-using comm::FileDescriptor;
 
 constexpr std::size_t kBlock = 64 << 10;
 constexpr std::size_t kMaxLine = 4096;
@@ -104,8 +102,7 @@ void for_each_line(int fd, const std::function<void(std::string_view)>& line) {
       if (end - begin <= kMaxLine) line(std::string_view(rest).substr(begin, end - begin));
     }
     rest.erase(0, begin);
-    if (rest.size() > kBlock)
-      rest.assign(kMaxLine + 1, ' ');  // goes on to its end, and is skipped
+    if (rest.size() > kBlock) rest.assign(kMaxLine + 1, ' ');  // goes on to its end, and is skipped
   }
 }
 

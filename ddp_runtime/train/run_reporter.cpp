@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/output_file.h"
 #include "ddp_runtime/profile/chrome_trace.h"
 #include "ddp_runtime/train/processors.h"

@@ -23,8 +23,7 @@ class StepExchange {
  public:
   static constexpr std::int64_t kMaxSteps = 64;
   static constexpr double kSeconds = 10;
-  static constexpr std::size_t kMaxCollectives =
-      1024;  // of one window; further steps are left out
+  static constexpr std::size_t kMaxCollectives = 1024;  // of one window; further steps are left out
 
   // `skip`: steps that are not compared, because the first ones are unlike the others.
   StepExchange(comm::Group& group, std::size_t skip) : group_(group), skip_(skip) {}

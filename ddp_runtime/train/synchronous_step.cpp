@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/forward_pass.h"
 #include "ddp_runtime/train/optimizer.h"

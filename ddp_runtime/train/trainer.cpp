@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "hdf5_ckpt/crc32c.h"

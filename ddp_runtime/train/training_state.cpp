@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 
 namespace ddp::train {

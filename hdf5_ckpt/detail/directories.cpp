@@ -41,7 +41,8 @@ void sync_directory(FileOps& ops, const fs::path& directory) {
 }
 
 void make_directories(FileOps& ops, const fs::path& directory) {
-  if (directory.empty() || directory == directory.root_path() || is_directory(ops, directory)) return;
+  if (directory.empty() || directory == directory.root_path() || is_directory(ops, directory))
+    return;
   const fs::path parent = directory.parent_path();
   make_directories(ops, parent);
   if (ops.mkdir(directory.c_str(), 0777) != 0) {

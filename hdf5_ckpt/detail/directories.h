@@ -26,8 +26,8 @@ void write_durable_file(FileOps& ops, const std::filesystem::path& path, std::st
 void write_durable_pieces(FileOps& ops, const std::filesystem::path& path,
                           std::span<const std::span<const std::byte>> pieces);
 
-// renameat2 that never replaces; 0 or the errno value, EEXIST if `to` is there. For directories: where
-// the file system lacks the flag, a plain rename replaces at most an empty one.
+// renameat2 that never replaces; 0 or the errno value, EEXIST if `to` is there. For directories:
+// where the file system lacks the flag, a plain rename replaces at most an empty one.
 int rename_no_replace(FileOps& ops, const std::filesystem::path& from,
                       const std::filesystem::path& to);
 
@@ -38,9 +38,9 @@ std::vector<std::string> names_in_directory(FileOps& ops, const std::filesystem:
 // there is nothing that could be used.
 bool is_there(FileOps& ops, const std::filesystem::path& path);
 
-// Removes `directory` and the files in it. It holds no directories; one that does is left. Never follows a
-// link: what is none itself, or becomes one, is removed as the file that it is. Returns 0, if there
-// is nothing of that name too, or the first errno value.
+// Removes `directory` and the files in it. It holds no directories; one that does is left. Never
+// follows a link: what is none itself, or becomes one, is removed as the file that it is. Returns
+// 0, if there is nothing of that name too, or the first errno value.
 int remove_directory(FileOps& ops, const std::filesystem::path& directory);
 
 }  // namespace ddp::ckpt

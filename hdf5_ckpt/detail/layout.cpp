@@ -63,7 +63,8 @@ std::optional<OwnerTag> owner_of_leftover(std::string_view name) {
     const auto rest = after(name, fmt::format("{}-", kind));
     if (!rest) continue;
     const auto dot = rest->find('.');
-    if (dot == std::string_view::npos || !step_of_directory(rest->substr(0, dot))) return std::nullopt;
+    if (dot == std::string_view::npos || !step_of_directory(rest->substr(0, dot)))
+      return std::nullopt;
     return OwnerTag::parse(rest->substr(dot + 1));
   }
   return std::nullopt;

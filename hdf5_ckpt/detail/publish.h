@@ -1,6 +1,6 @@
 #pragma once
-// Giving a finished directory its final name, so that at every moment there is either the old one, the
-// new one or none under that name, and all of one.
+// Giving a finished directory its final name, so that at every moment there is either the old one,
+// the new one or none under that name, and all of one.
 
 #include <filesystem>
 

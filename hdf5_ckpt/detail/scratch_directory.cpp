@@ -25,8 +25,8 @@ constexpr const char* kScratchFile = "skeleton.h5";
 constexpr std::string_view kScratchPrefix = "ddp-ckpt-";
 constexpr std::int64_t kStaleSeconds = 3600;
 
-// A scratch directory lives for less than a millisecond, so one of ours that is an hour old belongs to
-// a process that was killed in just that time.
+// A scratch directory lives for less than a millisecond, so one of ours that is an hour old belongs
+// to a process that was killed in just that time.
 void remove_stale_scratch(const fs::path& place) {
   std::error_code error;
   for (fs::directory_iterator entry(place, error), end; !error && entry != end;

@@ -7,12 +7,12 @@
 
 namespace ddp::ckpt {
 
-// A new directory, in memory if possible; gone when the object is, with the file that libhdf5 makes in
-// it.
+// A new directory, in memory if possible; gone when the object is, with the file that libhdf5 makes
+// in it.
 class ScratchDirectory {
  public:
-  // Room for `bytes`. An empty `preferred` means /dev/shm, else the system's directory for temporary
-  // files. Throws Error.
+  // Room for `bytes`. An empty `preferred` means /dev/shm, else the system's directory for
+  // temporary files. Throws Error.
   ScratchDirectory(const std::filesystem::path& preferred, std::uint64_t bytes);
   ScratchDirectory(const ScratchDirectory&) = delete;
   ScratchDirectory& operator=(const ScratchDirectory&) = delete;

@@ -128,7 +128,7 @@ void Skeleton::create_file(const fs::path& scratch_dir, std::uint64_t metadata) 
     const std::string name = directory.file();
     file_ = Hdf5File(H5Fcreate(name.c_str(), H5F_ACC_EXCL, create.get(), access.get()),
                      fmt::format("create '{}'", name));
-    fd_ = UniqueFd(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    fd_ = FileDescriptor(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd_) throw IoError("open", name, errno);
   }
   // From here on the file has no name: it is gone with this process. Its memory is taken now, so

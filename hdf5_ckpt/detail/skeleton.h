@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/detail/aligned_buffer.h"
 #include "hdf5_ckpt/detail/hdf5_objects.h"
-#include "hdf5_ckpt/detail/unique_fd.h"
 #include "hdf5_ckpt/hdf5_handle.h"
 
 namespace ddp::ckpt {
@@ -54,7 +54,7 @@ class Skeleton {
   std::vector<std::uint64_t> offsets_;
   std::uint64_t size_ = 0;
   Hdf5File file_;
-  UniqueFd fd_;  // outlives the name: the file is unlinked as soon as it is open
+  FileDescriptor fd_;  // outlives the name: the file is unlinked as soon as it is open
 };
 
 }  // namespace ddp::ckpt

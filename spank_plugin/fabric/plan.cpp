@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "spank_plugin/fabric/user_overrides.h"
 #include "spank_plugin/fabric/nvlink_domain.h"
 #include "spank_plugin/fabric/preset_settings.h"
 #include "spank_plugin/fabric/rdma_settings.h"
 #include "spank_plugin/fabric/socket_settings.h"
 #include "spank_plugin/fabric/summary.h"
 #include "spank_plugin/fabric/task_limits.h"
+#include "spank_plugin/fabric/user_overrides.h"
 
 namespace ddp::fabric {
 

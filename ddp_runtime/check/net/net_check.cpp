@@ -75,7 +75,8 @@ class NetCheck {
   void final_checks();
   std::string measure_pairs(const PathConfig& way);
   std::map<std::string, TransportAnswer> ask_transport();
-  void report_transport(const PathConfig& way, const std::map<std::string, TransportAnswer>& before);
+  void report_transport(const PathConfig& way,
+                        const std::map<std::string, TransportAnswer>& before);
   std::vector<std::string> rails() const;
   void measure_rail(const std::string& rail);
   void measure_devices(TransportKind stage, const DevicePlan& plan);
@@ -92,7 +93,7 @@ class NetCheck {
   const NetOptions& options_;
   std::vector<NodeEntry> nodes_;
   Verdict verdict_;
-  std::string summary_;            // in words
+  std::string summary_;             // in words
   std::uint64_t first_of_way_ = 0;  // number of the exchanges of the next way, to tell them apart
   PairBasis mpi_pairs_;             // what the collectives have to be measured by
   std::map<std::string, std::set<std::string>> used_;  // devices that carried data, by node
@@ -155,9 +156,10 @@ void NetCheck::final_checks() {
         answer.at("unix_time").get<double>() - answer.at("arrival_time").get<double>();
     const Hello& hello = leader_.present().at(rank);
     const auto& devices = used_[hello.node];
-    for (auto& finding : evaluate_counters(counters_of(hello.counters, devices),
-                                        counters_of(answer.at("counters").get<Counters>(), devices),
-                                        "net.counters", "during the check")) {
+    for (auto& finding :
+         evaluate_counters(counters_of(hello.counters, devices),
+                           counters_of(answer.at("counters").get<Counters>(), devices),
+                           "net.counters", "during the check")) {
       finding.node = hello.node;
       verdict_.findings.add(std::move(finding));
     }
@@ -198,7 +200,8 @@ std::map<std::string, TransportAnswer> NetCheck::ask_transport() {
     commands[node.ranks.front()] = {{"do", "transport"}};
   }
   std::map<std::string, TransportAnswer> answers;
-  for (const auto& [rank, answer] : leader_.ask(commands, "the look at interfaces", options_.grace)) {
+  for (const auto& [rank, answer] :
+       leader_.ask(commands, "the look at interfaces", options_.grace)) {
     if (!answer.contains("traffic") || !answer.contains("modules")) continue;
     answers[leader_.present().at(rank).node] = {answer.at("traffic").get<Traffic>(),
                                                 answer.at("modules").get<std::string>()};
@@ -207,7 +210,7 @@ std::map<std::string, TransportAnswer> NetCheck::ask_transport() {
 }
 
 void NetCheck::report_transport(const PathConfig& way,
-                               const std::map<std::string, TransportAnswer>& before) {
+                                const std::map<std::string, TransportAnswer>& before) {
   Transports transports;
   json list = json::array();
   for (const auto& [node, answer] : ask_transport()) {
@@ -305,7 +308,7 @@ void NetCheck::add_figures(const PathConfig& way, const std::vector<PairResult>&
   verdict_.figures.emplace_back(kind + "_min_GBps", summary.lowest_per_second / kGB);
   verdict_.figures.emplace_back(kind + "_latency_us", summary.latency_seconds / kMicrosecond);
   summary_ += fmt::format("; {} {:.3g} GB/s (lowest {:.3g})", way.title,
-                           summary.median_per_second / kGB, summary.lowest_per_second / kGB);
+                          summary.median_per_second / kGB, summary.lowest_per_second / kGB);
 }
 
 // What an OK of this way is worth.
@@ -320,7 +323,7 @@ void NetCheck::report_limit(const PathConfig& way, const PairsMeasured& measured
       });
   if (slower > 0) {
     summary_ += fmt::format(", {} with slower links compared among themselves",
-                             counted(static_cast<std::size_t>(slower), "node"));
+                            counted(static_cast<std::size_t>(slower), "node"));
   }
 }
 

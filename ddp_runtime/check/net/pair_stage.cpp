@@ -64,7 +64,7 @@ bool PairStage::can_take_part(int node) const {
 }
 
 ExchangeCommand PairStage::order_for(int node, int partner, bool first, std::uint64_t exchange,
-                                   const std::string& token) const {
+                                     const std::string& token) const {
   const auto& tasks = leader_.present();
   const Hello& own = tasks.at(nodes_[static_cast<std::size_t>(node)].ranks.front());
   const Hello& other = tasks.at(nodes_[static_cast<std::size_t>(partner)].ranks.front());

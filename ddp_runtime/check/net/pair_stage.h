@@ -54,7 +54,7 @@ class PairStage {
   std::vector<PairResult> run_round(const Round& round, const std::string& during);
   bool can_take_part(int node) const;
   ExchangeCommand order_for(int node, int partner, bool first, std::uint64_t exchange,
-                          const std::string& token) const;
+                            const std::string& token) const;
   std::optional<PairResult> result_of(const Pair& pair, const ByRank& answers);
   std::string failure_of(const Pair& pair, const ByRank& answers) const;
 

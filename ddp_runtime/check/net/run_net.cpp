@@ -7,11 +7,11 @@
 #include <thread>
 #include <utility>
 
-#include "ddp_runtime/check/net/net_check.h"
+#include "base/errors.h"
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
-#include "ddp_runtime/check/net/step/leader.h"
+#include "ddp_runtime/check/net/net_check.h"
 #include "ddp_runtime/check/net/step/agent.h"
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/check/net/step/leader.h"
 
 namespace ddp::check {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/output_file.h"
 
 namespace ddp::check {
@@ -48,8 +48,7 @@ void read_into(Counters& counters, const fs::path& directory, const std::string&
 std::optional<Counters> read_kept(const std::string& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return std::nullopt;
-  if (fs::file_size(file, error) > kMaxFileBytes || error)
-    throw RuntimeError("it is no such file");
+  if (fs::file_size(file, error) > kMaxFileBytes || error) throw RuntimeError("it is no such file");
   std::ifstream stream(file);
   const auto json = nlohmann::json::parse(stream, nullptr, false);
   try {
@@ -92,7 +91,7 @@ Counters counters_of(const Counters& counters, const std::set<std::string>& devi
 }
 
 std::vector<Finding> evaluate_counters(const Counters& before, const Counters& now,
-                                    const std::string& check, const std::string& when) {
+                                       const std::string& check, const std::string& when) {
   Finding finding{.check = check,
                   .severity = Severity::warning,
                   .unit = "errors",
@@ -122,7 +121,8 @@ std::vector<Finding> compare_with_kept_counters(const std::string& file, const C
   std::vector<Finding> findings;
   try {
     const auto before = read_kept(file);
-    findings = evaluate_counters(before.value_or(Counters()), now, "counters", "since the last look");
+    findings =
+        evaluate_counters(before.value_or(Counters()), now, "counters", "since the last look");
     if (!before) findings.front().evidence = "the first look; kept for the next";
   } catch (const RuntimeError& error) {
     findings = {Finding{.check = "counters",

@@ -13,8 +13,8 @@
 #include <map>
 #include <utility>
 
+#include "base/file_descriptor.h"
 #include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/comm/failure/file_descriptor.h"
 
 namespace ddp::check {
 namespace {
@@ -152,7 +152,7 @@ void add(std::vector<Finding>& findings, std::vector<Finding> more) {
 }
 
 std::vector<Finding> evaluate_gpu(const GpuFacts& gpu, std::uint64_t links,
-                               const GpuExpectations& expected) {
+                                  const GpuExpectations& expected) {
   Finding reached = about(gpu, "gpu.reached", "every GPU answers");
   reached.value = gpu.name;
   if (!gpu.trouble.empty()) {
@@ -275,7 +275,7 @@ std::vector<Finding> evaluate_xids(std::string_view log) {
 std::optional<std::string> read_kernel_log(const std::string& file) {
   constexpr std::size_t kMax = std::size_t{4} << 20;
   constexpr int kMaxRecords = 65536;
-  const comm::FileDescriptor log(open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const FileDescriptor log(open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!log) return std::nullopt;
   std::string text;
   std::array<char, 8192> record{};  // one a read, as /dev/kmsg gives them

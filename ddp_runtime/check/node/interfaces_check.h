@@ -17,6 +17,6 @@ struct InterfaceExpectations {
 };
 
 std::vector<Finding> evaluate_interfaces(std::span<const fabric::NetworkInterface> interfaces,
-                                      const InterfaceExpectations& expected);
+                                         const InterfaceExpectations& expected);
 
 }  // namespace ddp::check

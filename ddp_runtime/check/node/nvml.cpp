@@ -6,8 +6,8 @@
 #include <array>
 #include <optional>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/dynamic_library.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/bounded_child.h"
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/node/clock_check.h"
@@ -25,7 +26,6 @@
 #include "ddp_runtime/check/node/processor_check.h"
 #include "ddp_runtime/check/node/storage_check.h"
 #include "ddp_runtime/check/resolve.h"
-#include "ddp_runtime/comm/errors.h"
 #include "spank_plugin/fabric/gpu.h"
 #include "spank_plugin/fabric/infiniband_port.h"
 #include "spank_plugin/fabric/network_interface.h"
@@ -90,8 +90,7 @@ std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) 
 void require_readable(const std::filesystem::path& dir) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(dir, error);
-  if (error)
-    throw RuntimeError(fmt::format("cannot read {}: {}", dir.string(), error.message()));
+  if (error) throw RuntimeError(fmt::format("cannot read {}: {}", dir.string(), error.message()));
 }
 
 // A node without such devices has no such directory.
@@ -134,7 +133,8 @@ std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& optio
       {"interface",
        [&options] {
          require_readable(options.sys / "class/net");
-         return evaluate_interfaces(fabric::read_network_interfaces(options.sys), options.interfaces);
+         return evaluate_interfaces(fabric::read_network_interfaces(options.sys),
+                                    options.interfaces);
        }},
       {"infiniband",
        [&options] {
@@ -149,7 +149,8 @@ std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& optio
        [&environment] { return std::vector{evaluate_processors(read_processors(environment))}; }},
       {"memory",
        [&options] { return std::vector{evaluate_memory(parse_meminfo(read_meminfo(options)))}; }},
-      {"hugepages", [&options] { return evaluate_hugepages(parse_hugepages(read_meminfo(options))); }},
+      {"hugepages",
+       [&options] { return evaluate_hugepages(parse_hugepages(read_meminfo(options))); }},
       {"clock", [] { return std::vector{evaluate_clock(read_clock())}; }}};
 }
 

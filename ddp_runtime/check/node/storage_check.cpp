@@ -17,15 +17,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/within.h"
-#include "ddp_runtime/comm/failure/file_descriptor.h"
 
 namespace ddp::check {
 namespace {
-
-using comm::FileDescriptor;
 
 constexpr std::size_t kProbeBytes = std::size_t{1} << 20;
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/text.h"
 
 namespace ddp::comm {
@@ -103,7 +103,7 @@ RankSnapshot snapshot_from_json(const nlohmann::json& json) {
 }
 
 FlightRecorder::Handle FlightRecorder::begin(std::optional<std::uint64_t> number, std::string what,
-                                       std::string signature, const std::string& channel) {
+                                             std::string signature, const std::string& channel) {
   const std::lock_guard lock(mutex_);
   if (number) collectives_begun_[channel] = *number + 1;
   if (entries_.size() >= kKept) {

@@ -111,8 +111,7 @@ bool more_suspicious(const Witnesses& a, const Witnesses& b) {
 
 // Ranks that wait for each other in different channels: one has left out a collective of one of
 // them, and waits where it came to next.
-std::optional<Failure> find_elsewhere(std::span<const RankStatus> statuses,
-                                      const Failure& report) {
+std::optional<Failure> find_elsewhere(std::span<const RankStatus> statuses, const Failure& report) {
   std::map<std::string, Witnesses> behind;
   for (const auto& channel : channels_of(statuses)) {
     auto ranks = behind_in(channel, statuses);
@@ -172,10 +171,8 @@ Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) 
   if (auto failure = find_disagreement(statuses)) return *failure;
   // Nobody is waited for: who is late or silent has nothing to do with it.
   if (report.symptom == Symptom::wrong_length) {
-    return {.rank = report.rank,
-            .text = report.text,
-            .lost = true,
-            .kind = FailureKind::disagreement};
+    return {
+        .rank = report.rank, .text = report.text, .lost = true, .kind = FailureKind::disagreement};
   }
   if (auto failure = find_silent(statuses, report)) return *failure;
   if (auto failure = find_absent(statuses, report)) return *failure;

@@ -17,7 +17,7 @@ namespace ddp::comm {
 
 struct RankStatus {
   int rank = 0;
-  std::string who;                   // "node2, process 4711"; may be empty
+  std::string who;                       // "node2, process 4711"; may be empty
   std::optional<RankSnapshot> snapshot;  // nothing: it did not answer
 };
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "ddp_runtime/comm/failure/wake_event.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/failure/liveness.h"
+#include "ddp_runtime/comm/failure/wake_event.h"
 #include "ddp_runtime/comm/running_clock.h"
 #include "ddp_runtime/comm/secret/key.h"
 
@@ -81,8 +81,8 @@ class ChannelEnd {
 
   FailureState& failures_;
   ChannelOptions options_;
-  RunningClock clock_;  // of the thread
-  WakeEvent wake_event_;         // rings when there is something to tell, or it is time to leave
+  RunningClock clock_;    // of the thread
+  WakeEvent wake_event_;  // rings when there is something to tell, or it is time to leave
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by the mutex:

@@ -18,7 +18,7 @@
 #include <memory>
 #include <thread>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 namespace {

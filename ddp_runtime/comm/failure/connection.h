@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/failure/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "ddp_runtime/comm/failure/wire.h"
 
 namespace ddp::comm {

@@ -7,11 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/failure/hub_search.h"
 #include "ddp_runtime/comm/failure/spoke.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/random_token.h"
 #include "ddp_runtime/comm/text.h"
 
@@ -100,8 +101,8 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, ChannelOptions 
   if (reached.connection) {
     Spoke::Who who{group.rank(), key, hub.who};
     for (auto& host : numeric(hub.hosts)) who.addresses.push_back({std::move(host), hub.port});
-    end_ = std::make_unique<Spoke>(failures, group.flight_recorder(), *std::move(reached.connection),
-                                   std::move(who), options);
+    end_ = std::make_unique<Spoke>(failures, group.flight_recorder(),
+                                   *std::move(reached.connection), std::move(who), options);
   }
   const auto all = agree(group, end_ != nullptr, node_of(process_name()) != node_of(hub.who));
   if (all.elsewhere < group.size()) deputy_ = all.elsewhere;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::comm {
 

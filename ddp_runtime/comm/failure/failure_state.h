@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::comm {
 

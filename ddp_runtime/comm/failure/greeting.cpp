@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 namespace {

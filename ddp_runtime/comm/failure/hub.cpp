@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/output_file.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/text.h"
 #include "ddp_runtime/comm/thread_settings.h"
 
@@ -291,8 +292,7 @@ void Hub::send_heartbeats() {
 // Whether a rank that can be heard waits in vain.
 bool Hub::stalled() const {
   const auto recently = clock_.now() - 3 * options_.liveness.heartbeat;
-  return failures_.stalled() ||
-         std::any_of(peers_.begin() + 1, peers_.end(), [&](const Peer& m) {
+  return failures_.stalled() || std::any_of(peers_.begin() + 1, peers_.end(), [&](const Peer& m) {
            return present(m) && m.stalled && m.heard >= recently;
          });
 }
@@ -401,9 +401,9 @@ void Hub::announce(const Failure& failure) {
 }
 
 Message Hub::verdict_message() const {
-  const auto kind = reported_->lost            ? MessageKind::loss
+  const auto kind = reported_->lost             ? MessageKind::loss
                     : reported_->is_usage_error ? MessageKind::usage_error
-                                           : MessageKind::failure;
+                                                : MessageKind::failure;
   return {kind, reported_->rank, reported_->text};
 }
 

@@ -45,9 +45,9 @@ class Hub final : public ChannelEnd {
     Connection connection;
     std::string who;
     TimePoint heard;
-    bool stalled = false;             // it waits and nothing moves
+    bool stalled = false;                 // it waits and nothing moves
     std::optional<RankSnapshot> account;  // its last
-    bool asked = false;               // and has not answered yet
+    bool asked = false;                   // and has not answered yet
   };
   // Ranks that were lost, until all are known that went with them.
   struct PendingLosses {
@@ -101,7 +101,7 @@ class Hub final : public ChannelEnd {
   // Of the thread alone:
   EventQueue events_;
   std::vector<Peer> peers_;  // by rank; the first is not used
-  std::size_t missing_;          // ranks that have not joined
+  std::size_t missing_;      // ranks that have not joined
   Reception reception_;
   std::vector<Loss> losses_;  // all so far, for the record
   std::optional<PendingLosses> pending_losses_;

@@ -7,8 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/failure/hub_search.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/text.h"
 #include "ddp_runtime/comm/thread_settings.h"
 

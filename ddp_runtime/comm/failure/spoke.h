@@ -47,7 +47,7 @@ class Spoke final : public ChannelEnd {
   Reconnector reconnector_;
   RunningClock::TimePoint heard_;
   bool reported_ = false;  // this rank's own failure
-  bool over_ = false;  // the hub is gone
+  bool over_ = false;      // the hub is gone
 
   std::thread thread_;
 };

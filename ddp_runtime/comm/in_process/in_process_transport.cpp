@@ -10,7 +10,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 namespace {

@@ -48,7 +48,7 @@ void NodeBarrier::wait(const std::function<void(std::size_t)>& check) {
 }
 
 void NodeBarrier::wait(ArrivalCounter& counter, std::uint32_t until,
-                     const std::function<void()>& check) {
+                       const std::function<void()>& check) {
   for (int spin = 0; spin < kSpins; ++spin) {
     if (reached(counter.arrivals.load(std::memory_order_acquire), until)) return;
     relax();

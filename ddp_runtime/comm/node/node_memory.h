@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/comm/node/node_barrier.h"
 #include "ddp_runtime/comm/node/node_map.h"
 #include "ddp_runtime/comm/node/shared_memory.h"
-#include "ddp_runtime/comm/node/node_barrier.h"
 
 namespace ddp::comm {
 

@@ -21,7 +21,8 @@ void chain(Link& link, const Subgroup& group, Buffer data, Scratch& scratch,
              scratch, combine, done);
 }
 
-void all_reduce_chain(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch) {
+void all_reduce_chain(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                      Scratch& scratch) {
   chain(
       link, group, data, scratch,
       [&](std::size_t first, std::size_t count, std::span<std::byte> incoming) {

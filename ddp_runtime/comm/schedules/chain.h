@@ -26,7 +26,8 @@ using Contribute =
 // Elements [first, first + count) of the buffer are final.
 using Finished = std::function<void(std::size_t first, std::size_t count)>;
 
-void all_reduce_chain(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch);
+void all_reduce_chain(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                      Scratch& scratch);
 
 // The same where a rank speaks for several.
 void chain(Link& link, const Subgroup& group, Buffer data, Scratch& scratch,

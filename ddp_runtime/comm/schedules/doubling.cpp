@@ -10,7 +10,8 @@
 
 namespace ddp::comm::schedules {
 
-void all_reduce_doubling(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch) {
+void all_reduce_doubling(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                         Scratch& scratch) {
   if (data.count == 0) return;  // its address may be null
   const int n = group.size();
   const int me = group.me;

@@ -9,8 +9,8 @@
 namespace ddp::comm::schedules {
 namespace {
 
-void all_reduce_by(const Rounds& rounds, Link& link, const Subgroup& group, Buffer data, ReduceOp op,
-                   Scratch& scratch) {
+void all_reduce_by(const Rounds& rounds, Link& link, const Subgroup& group, Buffer data,
+                   ReduceOp op, Scratch& scratch) {
   const auto starts = even_chunks(data.count, group.size());
   reduce_rounds(link, group, data, starts, rounds, op, scratch);
   gather_rounds(link, group, data, starts, rounds);
@@ -23,11 +23,13 @@ Buffer own_chunk(const Subgroup& group, Buffer all, std::size_t count) {
 
 }  // namespace
 
-void all_reduce_ring(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch) {
+void all_reduce_ring(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                     Scratch& scratch) {
   all_reduce_by(ring_rounds(group.size()), link, group, data, op, scratch);
 }
 
-void all_reduce_halving(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch) {
+void all_reduce_halving(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                        Scratch& scratch) {
   all_reduce_by(halving_rounds(group.size()), link, group, data, op, scratch);
 }
 
@@ -44,8 +46,8 @@ void all_reduce(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scr
   }
 }
 
-void all_reduce_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch,
-                         const CostModel& model) {
+void all_reduce_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                         Scratch& scratch, const CostModel& model) {
   if (group.size() == 1 || data.count == 0) return;
   switch (choose_in_order(group.size(), data.bytes(), model)) {
     case InOrder::chain:
@@ -64,7 +66,8 @@ void reduce_scatter(Link& link, const Subgroup& group, Buffer input, Buffer outp
   if (mine.bytes() > 0) std::memcpy(output.data, mine.data, mine.bytes());
 }
 
-void all_gather(Link& link, const Subgroup& group, Buffer input, Buffer output, const CostModel& model) {
+void all_gather(Link& link, const Subgroup& group, Buffer input, Buffer output,
+                const CostModel& model) {
   const auto starts = even_chunks(output.count, group.size());
   const Buffer mine = own_chunk(group, output, input.count);
   if (mine.bytes() > 0) std::memmove(mine.data, input.data, mine.bytes());

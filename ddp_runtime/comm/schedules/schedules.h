@@ -35,17 +35,20 @@ void all_reduce(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scr
                 const CostModel& model);
 // The additions follow the order of the ranks, as in schedules/chain.h: the same bits whichever way
 // is chosen.
-void all_reduce_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch,
-                         const CostModel& model);
+void all_reduce_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                         Scratch& scratch, const CostModel& model);
 void reduce_scatter(Link& link, const Subgroup& group, Buffer input, Buffer output, ReduceOp op,
                     Scratch& scratch, const CostModel& model);
-void all_gather(Link& link, const Subgroup& group, Buffer input, Buffer output, const CostModel& model);
+void all_gather(Link& link, const Subgroup& group, Buffer input, Buffer output,
+                const CostModel& model);
 void broadcast(Link& link, const Subgroup& group, Buffer data, int root, const CostModel& model);
 void barrier(Link& link, const Subgroup& group);
 
 // The variants.
-void all_reduce_doubling(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch);
-void all_reduce_halving(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch);
+void all_reduce_doubling(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                         Scratch& scratch);
+void all_reduce_halving(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                        Scratch& scratch);
 void all_reduce_ring(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch);
 void all_reduce_gather_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
                                 Scratch& scratch);

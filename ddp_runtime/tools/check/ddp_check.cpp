@@ -7,7 +7,7 @@
 #include <exception>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/tools/check/check_outputs.h"
 #include "ddp_runtime/tools/check/ending.h"

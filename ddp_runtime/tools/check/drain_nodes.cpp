@@ -7,9 +7,9 @@
 #include <fstream>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/bounded_child.h"
 #include "ddp_runtime/check/clock.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/tools/output_file.h"
 
 namespace ddp::tools {

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/environment.h"
 #include "ddp_runtime/check/net/run_net.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 #include "ddp_runtime/tools/check/ending.h"
 #include "ddp_runtime/tools/check/name_list.h"

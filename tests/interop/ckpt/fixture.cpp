@@ -2,7 +2,8 @@
 //   ckpt_fixture save ROOT STEP [CHANGE]  commits a checkpoint; CHANGE is added to one value
 //   ckpt_fixture parts ROOT STEP          commits one of arrays in parts: rows and tiles of a
 //   matrix ckpt_fixture expected                 prints what save writes, as JSON with bytes in hex
-//   ckpt_fixture torn DIRECTORY              files of writers that died at each of their system calls
+//   ckpt_fixture torn DIRECTORY              files of writers that died at each of their system
+//   calls
 
 #include <array>
 #include <cstring>

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 

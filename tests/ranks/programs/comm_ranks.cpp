@@ -2,8 +2,8 @@
 // a job. Each rank leaves its process number in DIRECTORY/pid.R when it is under way.
 //
 // Usage: comm_ranks barriers SECONDS DIRECTORY     barriers for so long, one after the other
-//        comm_ranks all-to-all BYTES DIRECTORY     every rank sends to every other one, then receives
-//        comm_ranks throw-42 0 DIRECTORY           rank 1 throws what is no std::exception
+//        comm_ranks all-to-all BYTES DIRECTORY     every rank sends to every other one, then
+//        receives comm_ranks throw-42 0 DIRECTORY           rank 1 throws what is no std::exception
 // COMM_RANKS_TIMEOUT=SECONDS: the timeout of a wait.
 #include <fmt/format.h>
 #include <unistd.h>

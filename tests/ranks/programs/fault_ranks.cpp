@@ -1,7 +1,7 @@
 // A small training in which something goes wrong on rank 1, in the third step where that applies.
-// Each rank leaves in DIRECTORY what it was told (told.R) and its exit code (exit.R), so that a test
-// can see that nobody was left behind. Waits are short, so that tests are. Without a fault ("none")
-// rank 0 leaves its parameters; a rank alone then works on the data of all.
+// Each rank leaves in DIRECTORY what it was told (told.R) and its exit code (exit.R), so that a
+// test can see that nobody was left behind. Waits are short, so that tests are. Without a fault
+// ("none") rank 0 leaves its parameters; a rank alone then works on the data of all.
 //
 // Usage: fault_ranks FAULT DIRECTORY
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::check {

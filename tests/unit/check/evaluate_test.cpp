@@ -84,7 +84,7 @@ TEST(JudgeRollCall, RanksAreNamedWhenNobodyKnowsTheNodes) {
 
 TEST(JudgeRollCall, RefusedTasksAreToldOf) {
   EXPECT_EQ(complaints(evaluate_roll_call(two_nodes(), reports({"n1", "n1", "n2"}), kTimeout,
-                                       {"n9 belongs to another job step"})),
+                                          {"n9 belongs to another job step"})),
             "net.refused =WARNING");
 }
 
@@ -124,7 +124,8 @@ TEST(JudgeReports, ANodeThatResolvesTheLeaderOtherwise) {
 TEST(JudgeReports, ALeaderThatCannotReachItself) {
   auto present = reports({"n1", "n1", "n2"});
   present[0].by_loopback = true;
-  EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)), "net.leader_address n1/n1=CRITICAL");
+  EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)),
+            "net.leader_address n1/n1=CRITICAL");
 }
 
 TEST(JudgeReports, MtusThatDiffer) {
@@ -226,7 +227,8 @@ TEST(JudgePairs, ASlowNode) {
   const auto findings = evaluate_pairs(measured, {});
   EXPECT_EQ(complaints(findings), "tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.85e9; });
-  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.send n3=WARNING, tcp.receive n3=WARNING");
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
+            "tcp.send n3=WARNING, tcp.receive n3=WARNING");
 }
 
 TEST(JudgePairs, TheDirectionIsSaid) {
@@ -273,7 +275,8 @@ TEST(JudgePairs, AnExchangeThatFailedForSlownessIsPutOnTheSlowNode) {
 TEST(JudgePairs, ANodeWithoutAMeasurementIsUnknown) {
   auto measured = fleet(5);
   std::erase_if(measured.results, [](const PairResult& r) { return r.pair.b == 4; });
-  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.send n5=UNKNOWN, tcp.receive n5=UNKNOWN");
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
+            "tcp.send n5=UNKNOWN, tcp.receive n5=UNKNOWN");
   measured.already_flagged[4] = true;
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");
 }
@@ -348,7 +351,8 @@ TEST(JudgePairs, ANodeThatWasSlowOnceAndNotWhenMeasuredAgain) {
   measured.retests = {retest_of(2, {}, 0.97e9)};
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");
   measured.retests = {retest_of(2, {}, 0.85e9)};
-  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.send n3=WARNING, tcp.receive n3=WARNING");
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
+            "tcp.send n3=WARNING, tcp.receive n3=WARNING");
   for (Try& one : measured.retests[0].tries) one.receive = 1e9;  // only what it sends
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.send n3=WARNING");
 }
@@ -358,7 +362,8 @@ TEST(JudgePairs, ARetestThatDecidesNothingIsUnknown) {
   auto measured = fleet(6);
   measured.retests = {retest_of(2, {}, 0.8e9)};
   measured.retests[0].noise = 0.2;
-  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.send n3=UNKNOWN, tcp.receive n3=UNKNOWN");
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
+            "tcp.send n3=UNKNOWN, tcp.receive n3=UNKNOWN");
 }
 
 // In more noise it is no longer slower than good pairs: then nothing is said about the node, and
@@ -446,7 +451,8 @@ TEST(JudgePairs, LinksOfASlowNodeSayNothingOfTheirOwn) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.1e9; });
   measured.retests = {retest_of(2, {}, 0.1e9), retest_of(std::nullopt, {2, 3}, 0.1e9)};
-  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
+            "tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
 }
 
 // Loss accuses the link; a node only if all its links lose.
@@ -496,7 +502,7 @@ CollectiveMeasured reduced() {
 }
 
 std::vector<Finding> evaluate_collective_whole(const CollectiveMeasured& measured,
-                                            std::optional<double> fewest_per_second) {
+                                               std::optional<double> fewest_per_second) {
   auto findings = evaluate_collective_data(measured);
   findings.push_back(evaluate_collective_speed(measured, fewest_per_second));
   return findings;

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/net/measure/exact_sum.h"
 #include "ddp_runtime/check/net/measure/inject.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/measure/tcp.h"
+#include "ddp_runtime/check/net/step/command_handler.h"
 #include "ddp_runtime/check/net/step/handshake.h"
 #include "ddp_runtime/check/net/step/leader.h"
-#include "ddp_runtime/check/net/step/command_handler.h"
 
 namespace ddp::check {
 namespace {
@@ -346,7 +346,8 @@ TEST_P(AnswersOfATask, ThatAreNoneCostTheTaskAndNotTheCheck) {
     puppet.answer(answer);
   });
   Leader& leader = call(1);
-  const ByRank answers = leader.ask({{0, GetParam().command}}, "the test", std::chrono::seconds(20));
+  const ByRank answers =
+      leader.ask({{0, GetParam().command}}, "the test", std::chrono::seconds(20));
   task.join();
   EXPECT_TRUE(answers.empty());
   ASSERT_EQ(leader.lost().size(), 1U);
@@ -372,8 +373,10 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"late", {{"do", "exchange"}}, exchanged("latency_seconds", -1)},
         Nonsense{"lost", {{"do", "exchange"}}, exchanged("lost", 1e300)},
         Nonsense{"packet", {{"do", "probe_path"}}, {{"arrived", -7}}},
-        Nonsense{"clock", {{"do", "final_checks"}}, {{"unix_time", 1e300}, {"counters", {{"a", 1}}}}},
-        Nonsense{"counter", {{"do", "final_checks"}}, {{"unix_time", 1}, {"counters", {{"a", -1}}}}},
+        Nonsense{
+            "clock", {{"do", "final_checks"}}, {{"unix_time", 1e300}, {"counters", {{"a", 1}}}}},
+        Nonsense{
+            "counter", {{"do", "final_checks"}}, {{"unix_time", 1}, {"counters", {{"a", -1}}}}},
         Nonsense{"traffic", {{"do", "transport"}}, {{"traffic", {{"a", "b"}}}, {"modules", ""}}},
         Nonsense{"times", to_message(CollectiveCommand{Collective::all_reduce, 1, 2, 3}),
                  to_message(CollectiveResult{{1, -1, 1}, {}})},
@@ -534,7 +537,7 @@ TEST_F(LeaderOnTheWire, WhoVanishesDuringALongWaitIsNotWaitedFor) {
     alive.receive();  // welcome
     const auto command = alive.receive().at("id");
     alive.answer({{"id", alive.receive().at("id")}});  // of the first sign of life
-    alive.answer({{"id", command}, {"result", 1}});      // which comes while others are waited for
+    alive.answer({{"id", command}, {"result", 1}});    // which comes while others are waited for
   });
   leader.ask_all({{"do", "start_mpi"}}, "the test", std::chrono::hours(23));
   EXPECT_EQ(leader.lost().size(), 1U);

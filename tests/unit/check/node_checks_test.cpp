@@ -206,7 +206,8 @@ TEST(HostNameCheck, Table) {
   EXPECT_EQ(evaluate_host_name({{"10.0.0.1", "127.0.1.1"}, "", false}).severity, Severity::ok);
   EXPECT_EQ(evaluate_host_name({{"127.0.1.1"}, "", false}).severity, Severity::warning);
   EXPECT_EQ(evaluate_host_name({{"::1", "127.0.0.1"}, "", false}).severity, Severity::warning);
-  EXPECT_EQ(evaluate_host_name({{}, "Name or service not known", false}).severity, Severity::critical);
+  EXPECT_EQ(evaluate_host_name({{}, "Name or service not known", false}).severity,
+            Severity::critical);
   EXPECT_EQ(evaluate_host_name({{}, "no answer", true}).severity, Severity::critical);
 }
 

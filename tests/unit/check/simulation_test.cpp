@@ -8,9 +8,9 @@
 #include <numbers>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/net/evaluate/simulate.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {

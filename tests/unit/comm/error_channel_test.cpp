@@ -16,12 +16,12 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/failure/spoke.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/p2p_group.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "tests/unit/comm/channel_peers.h"
 
 namespace ddp::comm {

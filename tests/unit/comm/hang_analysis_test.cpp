@@ -11,11 +11,12 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/error_channel.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "tests/unit/comm/channel_peers.h"
 
 namespace ddp::comm {
@@ -58,7 +59,7 @@ const Failure kComplaint{.rank = 0,
 TEST(Diagnosis, TheRankThatIsInNoCollectiveIsToBlameNotTheOneThatIsWaitedFor) {
   // In a ring of four, 0 waits for 3, 3 for 2; 2 computes.
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17), idle_after(2, 16, "forward"),
-                                   waiting(3, 17)};
+                                      waiting(3, 17)};
   const Failure failure = find_cause(ranks, kComplaint);
   EXPECT_EQ(failure.rank, 2);
   EXPECT_TRUE(failure.lost);
@@ -75,7 +76,7 @@ TEST(Diagnosis, ARankStillInAnEarlierCollectiveIsAVictimToo) {
 
 TEST(Diagnosis, SeveralAreAllNamed) {
   const std::vector<RankStatus> ranks{waiting(0, 17), idle_after(1, 16), waiting(2, 17),
-                                   idle_after(3, 16)};
+                                      idle_after(3, 16)};
   EXPECT_THAT(find_cause(ranks, kComplaint).text,
               StartsWith("ranks 1 and 3 did not come: rank 1 last completed all_reduce #16"));
   std::vector<RankStatus> many{waiting(0, 17)};
@@ -110,7 +111,7 @@ TEST(Diagnosis, IfAllCameItIsTheNetwork) {
 
 TEST(Diagnosis, DifferentCallsOfOneNumberAreADisagreement) {
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17, "broadcast: 8 uint8"),
-                                   waiting(2, 17)};
+                                      waiting(2, 17)};
   const auto failure = find_disagreement(ranks);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->rank, 1);
@@ -145,13 +146,13 @@ TEST(Diagnosis, AWrongLengthIsNotTheFaultOfWhoIsLateOrSilent) {
 TEST(Diagnosis, WaitingAtDifferentNumbersIsNoDisagreement) {
   // A broadcast's root may be ahead of those that have not received yet.
   const std::vector<RankStatus> ranks{waiting(0, 18, "barrier: nothing"), waiting(1, 17), silent(2),
-                                   idle_after(3, 16)};
+                                      idle_after(3, 16)};
   EXPECT_FALSE(find_disagreement(ranks));
 }
 
 // The same rank also waits in a collective of a second channel.
 RankStatus also_waiting(RankStatus status, std::uint64_t number,
-                     const std::string& signature = "all_gather: 9 float64") {
+                        const std::string& signature = "all_gather: 9 float64") {
   status.snapshot->collectives_begun["norm"] = number + 1;
   const auto what =
       "norm " + signature.substr(0, signature.find(':')) + " #" + std::to_string(number);
@@ -173,7 +174,7 @@ TEST(Diagnosis, TheSameNumberInAnotherChannelIsNoDisagreement) {
 
 TEST(Diagnosis, AChannelsCollectivesAreComparedToo) {
   const std::vector<RankStatus> ranks{also_waiting(waiting(0, 17), 4),
-                                   also_waiting(idle_after(1, 16), 4, "all_gather: 17 float64")};
+                                      also_waiting(idle_after(1, 16), 4, "all_gather: 17 float64")};
   const auto failure = find_disagreement(ranks);
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->rank, 1);
@@ -182,15 +183,17 @@ TEST(Diagnosis, AChannelsCollectivesAreComparedToo) {
 
 TEST(Diagnosis, ARankThatWaitsInAChannelIsNotTheOneThatComputes) {
   // 0 waits for the others' bucket 17; 1 has not got there, because it waits for 2's statistics.
-  const std::vector<RankStatus> ranks{has_done(waiting(0, 17), 4), also_waiting(idle_after(1, 16), 5),
-                                   has_done(idle_after(2, 16, "backward"), 4)};
+  const std::vector<RankStatus> ranks{has_done(waiting(0, 17), 4),
+                                      also_waiting(idle_after(1, 16), 5),
+                                      has_done(idle_after(2, 16, "backward"), 4)};
   EXPECT_EQ(find_cause(ranks, kComplaint).rank, 2);
 }
 
 TEST(Diagnosis, ARankThatLeftOutACollectiveOfAChannelWaitsElsewhere) {
   // 2 has no such layer: it is in the bucket that comes after it, where nobody else is.
   const std::vector<RankStatus> ranks{also_waiting(idle_after(0, 16), 5),
-                                   also_waiting(idle_after(1, 16), 5), has_done(waiting(2, 17), 4)};
+                                      also_waiting(idle_after(1, 16), 5),
+                                      has_done(waiting(2, 17), 4)};
   EXPECT_FALSE(find_disagreement(ranks));
   const auto failure = find_cause(ranks, kComplaint);
   EXPECT_EQ(failure.rank, 2);
@@ -204,7 +207,8 @@ TEST(RankSnapshot, SurvivesTheWay) {
   const auto send = log.begin(std::nullopt, "send", "send: 1 uint8");
   log.end(send, false);
   log.begin(4, "all_reduce #4 (bucket 0)", kBucket);
-  const RankSnapshot copy = snapshot_from_json(nlohmann::json::parse(to_json(log.snapshot()).dump()));
+  const RankSnapshot copy =
+      snapshot_from_json(nlohmann::json::parse(to_json(log.snapshot()).dump()));
   EXPECT_EQ(copy.begun_in(kMainChannel), 5U);
   EXPECT_EQ(copy.begun_in("norm"), 0U);
   EXPECT_EQ(copy.phase, "epoch 1: forward");

@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/comm/descriptor_limit.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/failure/spoke.h"
 #include "tests/unit/comm/channel_peers.h"
 

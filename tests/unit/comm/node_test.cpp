@@ -10,11 +10,11 @@
 #include <cstring>
 #include <thread>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/node/node_barrier.h"
 #include "ddp_runtime/comm/node/node_map.h"
 #include "ddp_runtime/comm/node/shared_memory.h"
-#include "ddp_runtime/comm/node/node_barrier.h"
 
 namespace ddp::comm {
 namespace {

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/secret/key.h"
 #include "ddp_runtime/comm/secret/proof.h"
 #include "ddp_runtime/comm/secret/step_secret.h"

@@ -7,7 +7,7 @@
 
 #include <fstream>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/open_data.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
@@ -96,7 +96,8 @@ TEST(Digits, DamagedFilesAreNamed) {
 TEST(Mnist, ReadsPlainAndGzippedFilesUnderBothSpellings) {
   const TemporaryDirectory directory;
   write_mnist(directory.path());
-  fs::rename(directory.path() / "train-labels-idx1-ubyte", directory.path() / "train-labels.idx1-ubyte");
+  fs::rename(directory.path() / "train-labels-idx1-ubyte",
+             directory.path() / "train-labels.idx1-ubyte");
   const auto data = read_mnist(directory.path());
   EXPECT_EQ(data.train->size(), 30);
   EXPECT_EQ(data.evaluation->size(), 10);

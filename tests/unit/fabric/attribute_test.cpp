@@ -20,7 +20,8 @@ TEST(Attribute, IsTrimmed) {
 TEST(Attribute, ThatCannotBeReadIsAbsent) {
   const test::FakeSysfs fake("directory/");
   EXPECT_FALSE(read_attribute(fake.root() / "nothing"));
-  EXPECT_FALSE(read_attribute(fake.root() / "directory"));  // read(2) fails, as EINVAL does in sysfs
+  EXPECT_FALSE(
+      read_attribute(fake.root() / "directory"));  // read(2) fails, as EINVAL does in sysfs
 }
 
 TEST(Attribute, LargerThanAPageIsAbsent) {

@@ -1,6 +1,6 @@
 // How far two arrays are apart, for every element type.
 
-#include "hdf5_ckpt/ddp_ckpt/compare.h"
+#include "ddp_runtime/tools/ckpt/compare.h"
 
 #include <gtest/gtest.h>
 

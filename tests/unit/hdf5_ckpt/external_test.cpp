@@ -6,8 +6,8 @@
 #include <random>
 
 #include "fault_matrix.h"
+#include "hdf5_ckpt/convert/external.h"
 #include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/external.h"
 #include "support.h"
 
 namespace ddp::ckpt {

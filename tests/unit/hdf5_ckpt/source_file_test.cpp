@@ -25,8 +25,8 @@ std::vector<std::byte> random_bytes(std::size_t count) {
   return bytes;
 }
 
-UniqueFd open_to_read(const std::filesystem::path& path) {
-  return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+FileDescriptor open_to_read(const std::filesystem::path& path) {
+  return FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 struct Piece {
@@ -46,10 +46,10 @@ class SourcePieces : public testing::TestWithParam<Piece> {};
 enum class Way { cache, around_it, refused };
 
 SourceFile open_source(const std::filesystem::path& path, Way way) {
-  UniqueFd fd = open_to_read(path);
+  FileDescriptor fd = open_to_read(path);
   if (way == Way::cache) return SourceFile(std::move(fd));
   // Such a file opens, and reading it is EINVAL.
-  UniqueFd around =
+  FileDescriptor around =
       way == Way::refused ? open_to_read("/proc/self/ns/net") : open_around_cache(fd);
   return SourceFile(std::move(fd), std::move(around));
 }
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Piece{"all", 0, kFileBytes, 16}));
 
 std::size_t pages_in_cache(const std::filesystem::path& path) {
-  const UniqueFd fd = open_to_read(path);
+  const FileDescriptor fd = open_to_read(path);
   void* const memory = ::mmap(nullptr, kFileBytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   std::vector<unsigned char> resident(kFileBytes / kAlignment + 1);
   EXPECT_EQ(::mincore(memory, kFileBytes, resident.data()), 0);
@@ -108,11 +108,11 @@ TEST(SourceFile, LeavesTheCacheAlone) {
   ASSERT_EQ(::statfs(directory.path().c_str(), &status), 0);
   if (status.f_type == TMPFS_MAGIC) GTEST_SKIP() << "a tmpfs is its own cache";
   test::put_file_bytes(directory / "x", random_bytes(kFileBytes));
-  if (!UniqueFd(::open((directory / "x").c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT)))
+  if (!FileDescriptor(::open((directory / "x").c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT)))
     GTEST_SKIP() << "the file system of " << directory.path() << " has no O_DIRECT";
   constexpr std::size_t kSize = 1 << 20;
   for (const Way way : {Way::around_it, Way::cache}) {
-    const UniqueFd fd = open_to_read(directory / "x");
+    const FileDescriptor fd = open_to_read(directory / "x");
     ASSERT_EQ(::fsync(fd.get()), 0);
     ASSERT_EQ(::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
     SourceFile file = open_source(directory / "x", way);

@@ -254,8 +254,7 @@ TEST(Writer, WrongInputIsNamed) {
   EXPECT_THAT(error({{"w", DType::float32, {2}, bytes}, {"w/x", DType::float32, {2}, bytes}}),
               HasSubstr("'w' is an array and also the group of 'w/x'"));
   EXPECT_THAT(error({{"w", DType::int8, Shape(33, 1), bytes}}), HasSubstr("33 dimensions"));
-  EXPECT_THAT(error({{"w", DType::int8, {1ULL << 62, 1ULL << 62}, {}}}),
-              HasSubstr("comes with 0"));
+  EXPECT_THAT(error({{"w", DType::int8, {1ULL << 62, 1ULL << 62}, {}}}), HasSubstr("comes with 0"));
   EXPECT_THAT(error({}, {{"a", {1, 2}}}), HasSubstr("attribute 'a'"));
   EXPECT_THAT(error({}, {{"a", nullptr}}), HasSubstr("attribute 'a'"));
   EXPECT_THAT(error({}, {{"a", std::string(5000, 'x')}}), HasSubstr("attribute 'a'"));
@@ -270,8 +269,7 @@ TEST(Writer, WrongInputIsNamed) {
 TEST(Writer, TheSkeletonNeedsAPlace) {
   const TempDirectory dir;
   const std::string error = error_of([&] {
-    write_hdf5_file(dir / "a.h5", {}, nlohmann::json::object(),
-                    {.scratch_dir = dir / "missing"});
+    write_hdf5_file(dir / "a.h5", {}, nlohmann::json::object(), {.scratch_dir = dir / "missing"});
   });
   EXPECT_THAT(error, HasSubstr("missing: No such file or directory; give another directory"));
   EXPECT_TRUE(test::names_in(dir.path()).empty());

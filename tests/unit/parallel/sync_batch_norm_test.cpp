@@ -12,7 +12,7 @@
 #include <numeric>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/parallel/batch_statistics.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"

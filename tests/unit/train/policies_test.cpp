@@ -11,7 +11,7 @@
 #include <limits>
 #include <mutex>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/train/run_table.h"

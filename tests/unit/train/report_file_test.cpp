@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/output_file.h"
 #include "ddp_runtime/train/run_history.h"
 #include "tests/unit/temporary_directory.h"

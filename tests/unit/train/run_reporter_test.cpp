@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "tests/unit/temporary_directory.h"
 

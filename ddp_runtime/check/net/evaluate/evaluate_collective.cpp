@@ -143,7 +143,7 @@ void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pai
 }  // namespace
 
 Finding evaluate_collective_speed(const CollectiveMeasured& measured, std::optional<double> fewest,
-                               const PairBasis& pairs) {
+                                  const PairBasis& pairs) {
   Finding finding{
       .check = "mpi." + name_of(measured.collective),
       .severity = Severity::ok,
@@ -173,7 +173,7 @@ Finding evaluate_collective_speed(const CollectiveMeasured& measured, std::optio
 }
 
 std::vector<Finding> evaluate_collective_latency(const CollectiveMeasured& measured,
-                                              const PairBasis& pairs) {
+                                                 const PairBasis& pairs) {
   const auto bandwidth = bus_bandwidth(measured);
   if (!bandwidth) return {};
   Finding finding{.check = fmt::format("mpi.{}_latency", name_of(measured.collective)),

@@ -58,11 +58,11 @@ std::optional<double> predicted_seconds(Collective collective, int ranks, double
 // Otherwise the fastest iteration may take five times as long as the pairs predict; slower is a
 // WARNING, for faults that only the whole shows.
 Finding evaluate_collective_speed(const CollectiveMeasured& measured,
-                               std::optional<double> fewest_per_second,
-                               const PairBasis& pairs = {});
+                                  std::optional<double> fewest_per_second,
+                                  const PairBasis& pairs = {});
 
 // Likewise of little data, ten times as long: then the latency of the pairs is all that counts.
 std::vector<Finding> evaluate_collective_latency(const CollectiveMeasured& measured,
-                                              const PairBasis& pairs);
+                                                 const PairBasis& pairs);
 
 }  // namespace ddp::check

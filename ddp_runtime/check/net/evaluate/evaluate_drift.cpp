@@ -90,7 +90,7 @@ std::vector<Finding> evaluate_drift(const std::map<int, Hello>& present) {
 }
 
 std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets,
-                                  const std::map<int, Hello>& present) {
+                                     const std::map<int, Hello>& present) {
   std::vector<double> all;
   for (const auto& [rank, seconds] : offsets.first) all.push_back(seconds);
   if (all.empty()) return {};
@@ -129,7 +129,7 @@ bool all_arrived(const PathResult& result) noexcept {
 }
 
 std::vector<Finding> evaluate_paths(const std::vector<std::string>& nodes,
-                                 std::span<const PathResult> results) {
+                                    std::span<const PathResult> results) {
   std::vector<Pair> bad;
   std::vector<Pair> good;
   std::map<Pair, std::string> evidence;

@@ -22,7 +22,8 @@ struct ClockOffsets {
   std::map<int, double> first;
   std::map<int, double> last;
 };
-std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets, const std::map<int, Hello>& present);
+std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets,
+                                     const std::map<int, Hello>& present);
 
 // How large packets reached the other end, of those sent with the size of the sender's interface.
 struct PathResult {
@@ -34,6 +35,6 @@ struct PathResult {
 };
 bool all_arrived(const PathResult& result) noexcept;
 std::vector<Finding> evaluate_paths(const std::vector<std::string>& nodes,
-                                 std::span<const PathResult> results);
+                                    std::span<const PathResult> results);
 
 }  // namespace ddp::check

@@ -18,8 +18,8 @@ Finding missing(const JobStep& step, std::chrono::milliseconds timeout) {
   return {.check = "net.missing",
           .severity = Severity::critical,
           .value = "missing",
-          .expected = fmt::format("a report within {:g} s",
-                                  std::chrono::duration<double>(timeout).count()),
+          .expected =
+              fmt::format("a report within {:g} s", std::chrono::duration<double>(timeout).count()),
           .rule = "every task of the step reports to the leader",
           .action = fmt::format("check that the node is up and can reach {}; exclude it",
                                 way_to_leader(step))};
@@ -52,7 +52,8 @@ std::string joined(const std::vector<std::string>& texts) {
 }
 
 // The leader's own node may know itself by another address, as long as others can use it.
-std::vector<Finding> evaluate_leader_name(const JobStep& step, const std::map<int, Hello>& present) {
+std::vector<Finding> evaluate_leader_name(const JobStep& step,
+                                          const std::map<int, Hello>& present) {
   std::map<std::string, int> counts;
   for (const auto& [rank, hello] : present) ++counts[joined(hello.leader_addresses)];
   const auto [agreed, count] = majority(counts);
@@ -142,8 +143,8 @@ std::vector<Finding> evaluate_mtu(const std::map<int, Hello>& present) {
 }  // namespace
 
 std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int, Hello>& present,
-                                     std::chrono::milliseconds timeout,
-                                     const std::vector<std::string>& refusals) {
+                                        std::chrono::milliseconds timeout,
+                                        const std::vector<std::string>& refusals) {
   std::vector<Finding> findings;
   if (present.size() == static_cast<std::size_t>(step.size)) {
     findings.push_back({.check = "net.roll_call",
@@ -196,7 +197,7 @@ Finding evaluate_no_pair(const JobStep& step) {
 }
 
 std::vector<Finding> evaluate_known_bad(const std::vector<std::string>& bad,
-                                     const std::vector<std::string>& nodes) {
+                                        const std::vector<std::string>& nodes) {
   std::vector<Finding> findings;
   for (const auto& node : bad) {
     if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) continue;

@@ -14,8 +14,8 @@ namespace ddp::check {
 
 // `timeout`: how long was waited. `refusals`: why tasks that came were sent away.
 std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int, Hello>& present,
-                                     std::chrono::milliseconds timeout,
-                                     const std::vector<std::string>& refusals);
+                                        std::chrono::milliseconds timeout,
+                                        const std::vector<std::string>& refusals);
 
 // Of a step with one node that reported, so that no pair can be measured. OK where the whole SLURM
 // job is that node, since such a job sends nothing over the network; UNKNOWN anywhere else.
@@ -29,6 +29,6 @@ std::vector<Finding> evaluate_reports(const JobStep& step, const std::map<int, H
 
 // Nodes of the step that were found to be bad before, by another check.
 std::vector<Finding> evaluate_known_bad(const std::vector<std::string>& bad,
-                                     const std::vector<std::string>& nodes);
+                                        const std::vector<std::string>& nodes);
 
 }  // namespace ddp::check

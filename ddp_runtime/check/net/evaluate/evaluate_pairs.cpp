@@ -244,7 +244,7 @@ Thresholds thresholds_by_class(const PairsMeasured& measured,
 }
 
 std::vector<Finding> evaluate_direction(const PairsMeasured& measured, Direction direction,
-                                     const PairRules& rules) {
+                                        const PairRules& rules) {
   const auto nodes = static_cast<int>(measured.nodes.size());
   const auto best = best_speeds(nodes, measured.results, direction, measured.classes);
   std::map<int, std::size_t> counts;

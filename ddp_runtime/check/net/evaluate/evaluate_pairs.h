@@ -24,7 +24,7 @@ struct PairRules {
 struct PairsMeasured {
   std::string kind;                              // "tcp" or "mpi": begins the names of the checks
   std::vector<std::string> nodes;                // names; positions are those of the pairs
-  std::vector<bool> already_flagged;                     // nodes that are named already: not "unmeasured"
+  std::vector<bool> already_flagged;             // nodes that are named already: not "unmeasured"
   std::vector<std::optional<double>> link_rate;  // bytes per second a node's link can carry
   std::vector<PairResult> results;
   std::vector<Retest> retests = {};  // of who seemed slow or lossy

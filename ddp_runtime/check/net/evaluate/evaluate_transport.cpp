@@ -32,7 +32,7 @@ std::string carriers_text(const Transports& transports) {
 }
 
 std::vector<Finding> evaluate_transport(const std::string& kind, const Transports& transports,
-                                     const std::string& rail) {
+                                        const std::string& rail) {
   Finding finding{.check = kind + ".transport",
                   .severity = Severity::ok,
                   .device = rail,

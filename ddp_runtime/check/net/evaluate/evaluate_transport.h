@@ -22,7 +22,7 @@ using Transports = std::map<std::string, NodeTransport>;  // by node
 // node where another did is named too. UNKNOWN if no node answered. `kind` begins the name:
 // "mpi.transport".
 std::vector<Finding> evaluate_transport(const std::string& kind, const Transports& transports,
-                                     const std::string& rail = {});
+                                        const std::string& rail = {});
 
 // "eth0", "mlx5_0:1 mlx5_1:1", "memory"
 std::string carriers_text(const NodeTransport& transport);

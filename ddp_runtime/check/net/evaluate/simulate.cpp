@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/net/locate/pair_session.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {

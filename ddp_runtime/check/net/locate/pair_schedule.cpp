@@ -78,7 +78,7 @@ std::uint64_t seed_for(std::string_view identity) {
 
 std::vector<Round> plan_rounds(int nodes, std::uint64_t seed) {
   return nodes <= kMaxNodesForAllPairs ? all_rounds(nodes)
-                                        : random_rounds(nodes, kSampledRounds, seed);
+                                       : random_rounds(nodes, kSampledRounds, seed);
 }
 
 void shuffle_nodes(std::vector<int>& nodes, std::uint64_t seed) {

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 constexpr double kMaxBytesPerSecond = 1e15;
 constexpr double kLatestTime = 1e12;  // since 1970, or of anything else
-constexpr double kMaxLost = 1e6;     // as a part of the data, which is sent again and again
+constexpr double kMaxLost = 1e6;      // as a part of the data, which is sent again and again
 constexpr int kMaxPacket = 1 << 24;
 
 bool within(double value, double most) {

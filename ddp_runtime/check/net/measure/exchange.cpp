@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/locate/threshold.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {

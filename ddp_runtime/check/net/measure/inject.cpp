@@ -6,7 +6,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::check {
 namespace {

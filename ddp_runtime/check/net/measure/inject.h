@@ -17,10 +17,10 @@ struct Faults {
   bool corrupt = false;  // one byte of everything it receives changes before it is verified
   bool missing = false;  // it never reports
   std::optional<TransportKind> hang = {};  // it stops answering when this stage begins
-  double drop = 0;                 // part of what it sends over TCP that counts as lost
-  int mtu = 0;                     // larger packets from and to it vanish; 0 for none
-  double skew = 0;                 // seconds that its clock is ahead
-  double jump = 0;                 // seconds that its clock jumps during the check
+  double drop = 0;                         // part of what it sends over TCP that counts as lost
+  int mtu = 0;                             // larger packets from and to it vanish; 0 for none
+  double skew = 0;                         // seconds that its clock is ahead
+  double jump = 0;                         // seconds that its clock jumps during the check
 };
 
 struct Injection {

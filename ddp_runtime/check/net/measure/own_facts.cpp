@@ -92,7 +92,7 @@ FactSources fact_sources(const Environment& environment) {
   for (const std::string_view directory : fabric::split(path, ':', kMaxDirectories))
     if (!directory.empty()) sources.library_directories.emplace_back(directory);
   for (const char* directory : {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
-                             "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {
+                                "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {
     sources.library_directories.emplace_back(directory);
   }
   return sources;

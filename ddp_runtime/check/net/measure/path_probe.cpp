@@ -17,8 +17,8 @@
 namespace ddp::check {
 namespace {
 
-constexpr int kHeaders = 28;           // of IPv4 and UDP
-constexpr int kHeaders6 = 48;          // of IPv6 and UDP
+constexpr int kHeaders = 28;          // of IPv4 and UDP
+constexpr int kHeaders6 = 48;         // of IPv6 and UDP
 constexpr int kMaxDatagram = 65'507;  // that UDP can carry
 constexpr int kCopies = 3;
 // MTUs that occur: tunnels, IPv6's least, Ethernet, InfiniBand, jumbo frames.

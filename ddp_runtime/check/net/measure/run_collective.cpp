@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/measure/exact_sum.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
@@ -77,7 +77,8 @@ class Buffers {
 
 }  // namespace
 
-CollectiveResult run_collective(comm::Group& group, const CollectiveCommand& command, bool corrupt) {
+CollectiveResult run_collective(comm::Group& group, const CollectiveCommand& command,
+                                bool corrupt) {
   const auto ranks = static_cast<std::size_t>(group.size());
   const bool uneven = command.collective != Collective::all_reduce && command.elements % ranks != 0;
   if (command.elements == 0 || command.elements > kMaxElements || uneven || command.iterations < 1)

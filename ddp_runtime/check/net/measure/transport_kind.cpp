@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::check {
 namespace {

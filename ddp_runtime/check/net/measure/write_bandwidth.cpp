@@ -144,8 +144,8 @@ ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeCommand& com
   ExchangeResult result;
   result.via = tool.port;
   const auto write = [&](std::uint16_t to) {
-    result.sent_per_second =
-        write_to_peer(tool, write_bandwidth_command(tool, to, command.bytes, command.host), deadline);
+    result.sent_per_second = write_to_peer(
+        tool, write_bandwidth_command(tool, to, command.bytes, command.host), deadline);
   };
   const auto receive = [&](std::uint16_t on) {
     be_written_to(tool, write_bandwidth_command(tool, on, command.bytes, ""), deadline);

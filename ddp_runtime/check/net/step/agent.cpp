@@ -14,9 +14,9 @@
 #include "ddp_runtime/check/net/measure/own_link.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
 #include "ddp_runtime/check/net/measure/tcp.h"
+#include "ddp_runtime/check/net/step/command_handler.h"
 #include "ddp_runtime/check/net/step/control_channel.h"
 #include "ddp_runtime/check/net/step/handshake.h"
-#include "ddp_runtime/check/net/step/command_handler.h"
 #include "ddp_runtime/check/net/step/worker.h"
 #include "ddp_runtime/check/resolve.h"
 
@@ -135,8 +135,8 @@ void post(Worker& worker, const std::shared_ptr<ControlChannel>& channel,
 }
 
 // Until the verdict, whose exit code it returns.
-int obey(const std::shared_ptr<ControlChannel>& channel, const std::shared_ptr<CommandHandler>& work,
-         Worker& worker, const AgentOptions& options) {
+int obey(const std::shared_ptr<ControlChannel>& channel,
+         const std::shared_ptr<CommandHandler>& work, Worker& worker, const AgentOptions& options) {
   while (true) {
     const auto command = channel->receive(Clock::now() + options.silence);
     if (!command) throw NetError("the leader was silent for too long");
@@ -161,8 +161,8 @@ AgentOutcome report_and_obey(const AgentOptions& options) {
   const std::shared_ptr<ControlChannel> channel = find_leader(options, hello);
   const auto work =
       std::make_shared<CommandHandler>(std::move(data), std::move(probe),
-                                 TaskOptions{options.step.rank, options.step.node,
-                                             options.injections, options.rdma, options.nccl});
+                                       TaskOptions{options.step.rank, options.step.node,
+                                                   options.injections, options.rdma, options.nccl});
   Worker worker;
   try {
     outcome.exit_code = obey(channel, work, worker, options);

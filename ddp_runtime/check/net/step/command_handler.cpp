@@ -144,9 +144,9 @@ json CommandHandler::exchange_data(const ExchangeCommand& command) {
     return to_message(exchange_by_rdma(options_.rdma, command, deadline));
   if (command.stage == TransportKind::nccl)
     return to_message(exchange_by_nccl(options_.nccl, command, faults, deadline));
-  const auto link = command.first
-                        ? call_peer(command.host, command.port, command.token, deadline, {command.address})
-                        : await_peer(data_, command.token, deadline);
+  const auto link = command.first ? call_peer(command.host, command.port, command.token, deadline,
+                                              {command.address})
+                                  : await_peer(data_, command.token, deadline);
   return to_message(exchange(*link, plan));
 }
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/hostlist.h"
@@ -115,7 +115,7 @@ std::string leaf_of(const Environment& environment) {
 }
 
 JobStep step_from(const Environment& environment, const std::string& host_name,
-               const StepOptions& options) {
+                  const StepOptions& options) {
   try {
     const launch::Facts facts = read_facts(environment, host_name);
     JobStep step;

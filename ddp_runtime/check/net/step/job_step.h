@@ -45,6 +45,6 @@ std::string leaf_of(const Environment& environment);
 // if they are set, else what the plugin would set them to. Throws UsageError if the variables make
 // no sense, or if nothing says where rank 0 is.
 JobStep step_from(const Environment& environment, const std::string& host_name,
-               const StepOptions& options);
+                  const StepOptions& options);
 
 }  // namespace ddp::check
