@@ -1,4 +1,4 @@
-# Packages by CPack: `cpack -G DEB` or `cpack -G RPM` in the build folder. Two of them: slurm-ddp-plugin,
+# Packages by CPack: `cpack -G DEB` or `cpack -G RPM` in the build directory. Two of them: slurm-ddp-plugin,
 # which fits one release of SLURM, depends on it and has it in its version; and slurm-ddp, the programs.
 set(CPACK_PACKAGE_NAME slurm-ddp)
 set(CPACK_PACKAGE_VENDOR "slurm-ddp")
@@ -24,7 +24,7 @@ set(CPACK_RPM_COMPONENT_INSTALL ON)
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_LICENSE "ASL 2.0")
 set(CPACK_RPM_TOOLS_PACKAGE_NAME slurm-ddp)
-# Folders that belong to the system, not to us.
+# Directories that belong to the system, not to us.
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION /usr/share/man /usr/share/man/man1
     /usr/share/man/man8 /usr/share/modulefiles ${CMAKE_INSTALL_FULL_LIBDIR}/slurm
     /usr/${CMAKE_INSTALL_LIBDIR} /usr/${CMAKE_INSTALL_LIBDIR}/slurm)

@@ -1,4 +1,4 @@
-# How every target of the project is built: language level, warnings, hardening, output folders,
+# How every target of the project is built: language level, warnings, hardening, output directories,
 # and what `cmake --install` does with it. A room adds itself with slurm_ddp_library,
 # slurm_ddp_executable and slurm_ddp_unit_test; nothing else sets compiler flags.
 
@@ -63,9 +63,9 @@ function(slurm_ddp_library room)
     $<BUILD_INTERFACE:slurm_ddp_build_flags>)
   if(NOT ARG_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY SLURM_DDP_EXPORTED ${target})
-    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE folder)
+    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE directory)
     install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/"
-      DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/slurm_ddp/${folder}"
+      DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/slurm_ddp/${directory}"
       COMPONENT development FILES_MATCHING PATTERN "*.h")
   endif()
 endfunction()
@@ -87,7 +87,7 @@ function(slurm_ddp_unit_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main slurm_ddp_build_flags)
   target_compile_definitions(${name} PRIVATE SLURM_DDP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # Torch's precompiled header wants optimisation.
+  # Torch's precompiled header wants optimization.
   set(with_torch "$<BOOL:$<TARGET_PROPERTY:${name},PRECOMPILE_HEADERS_REUSE_FROM>>")
   target_compile_options(${name} PRIVATE $<IF:$<OR:${with_torch},$<BOOL:${ARG_OPTIMIZED}>>,-O1,-O0>)
   if(NOT ARG_SHARDS)

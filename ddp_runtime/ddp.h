@@ -1,9 +1,9 @@
 // Everything a program of its own needs to train with slurm-ddp. See docs/your_model.md.
 #pragma once
 
+#include "base/errors.h"
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/amp/grad_scaler.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/data/prefetch.h"

@@ -66,7 +66,7 @@ inline void set_autocast(torch::DeviceType device, bool enabled, torch::ScalarTy
 #endif
 }
 
-// The key under which an optimiser keeps the state of a parameter: the address of the tensor's
+// The key under which an optimizer keeps the state of a parameter: the address of the tensor's
 // implementation, as text in 1.13. It means nothing in another process.
 inline auto state_key(const torch::Tensor& parameter) {
 #if SLURM_DDP_TORCH_2

@@ -30,7 +30,7 @@ struct PartOf {
 // must not change until the save has returned; bytes.size() == product(shape) * itemsize(dtype).
 struct ArrayView {
   std::string name;
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::float32;
   Shape shape;
   std::span<const std::byte> bytes;
   std::optional<PartOf> part = {};
@@ -40,14 +40,14 @@ struct ArrayView {
 // Borrows `bytes`, sized as in ArrayView.
 struct MutableArrayView {
   std::string name;
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::float32;
   Shape shape;
   std::span<std::byte> bytes;
   std::optional<PartOf> part = {};
 };
 
 struct OwnedArray {
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::float32;
   Shape shape;
   std::vector<std::byte> bytes;
 };
@@ -55,9 +55,9 @@ struct OwnedArray {
 // What a checkpoint knows about what one of its files holds: an array or a part of one.
 struct ArrayInfo {
   std::string name;
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::float32;
   Shape shape;
-  std::string file;          // name of the HDF5 file, in the checkpoint's folder
+  std::string file;          // name of the HDF5 file, in the checkpoint's directory
   std::uint64_t offset = 0;  // bytes from the start of that file; 0 for an empty array
   std::uint64_t length = 0;  // bytes
   std::uint32_t crc32c = 0;  // of all bytes

@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxListed = 10;
 constexpr std::uint64_t kMetadataPiece = 1ULL << 20;
 
-UniqueFd open_folder(const fs::path& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+FileDescriptor open_directory(const fs::path& path) {
+  FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd) return fd;
   const int code = errno;
   const bool missing = code == ENOENT || code == ENOTDIR;
@@ -38,8 +38,8 @@ UniqueFd open_folder(const fs::path& path) {
                    code);
 }
 
-std::string read_manifest_text(int folder) {
-  const OpenedFile file = open_regular_file(folder, std::string(kManifestName));
+std::string read_manifest_text(int directory) {
+  const OpenedFile file = open_regular_file(directory, std::string(kManifestName));
   if (file.size > kMaxManifestBytes)
     throw DamagedError(
         fmt::format("'{}' is larger than {} bytes", kManifestName, kMaxManifestBytes));
@@ -53,8 +53,8 @@ std::string read_manifest_text(int folder) {
   return text;
 }
 
-Manifest read_manifest(int folder) {
-  const std::string text = read_manifest_text(folder);
+Manifest read_manifest(int directory) {
+  const std::string text = read_manifest_text(directory);
   try {
     return parse_manifest(text);
   } catch (const DamagedError& error) {
@@ -134,7 +134,7 @@ std::string mismatch_text(const Checkpoint& checkpoint, std::span<const MutableA
     else if (const std::string problem = misfit_of(*stored, target); !problem.empty())
       different.push_back(fmt::format("'{}' {}", target.name, problem));
   }
-  if (match == Match::kExact)
+  if (match == Match::exact)
     for (const StoredArray& array : checkpoint.arrays())
       if (!asked.contains(array.name)) unexpected.push_back(fmt::format("'{}'", array.name));
   return bounded_list("missing in the checkpoint", missing) +
@@ -168,24 +168,24 @@ auto named(const fs::path& path, const Work& work) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(fs::path path, UniqueFd folder, Manifest manifest)
+Checkpoint::Checkpoint(fs::path path, FileDescriptor directory, Manifest manifest)
     : path_(std::move(path)),
-      folder_(std::move(folder)),
+      directory_(std::move(directory)),
       manifest_(std::move(manifest)),
       arrays_(arrays_of(manifest_)) {}
 
 Checkpoint Checkpoint::open(const fs::path& path) {
-  UniqueFd folder = open_folder(path);
+  FileDescriptor directory = open_directory(path);
   return named(path, [&] {
-    Manifest manifest = read_manifest(folder.get());
-    Checkpoint checkpoint(path, std::move(folder), std::move(manifest));
+    Manifest manifest = read_manifest(directory.get());
+    Checkpoint checkpoint(path, std::move(directory), std::move(manifest));
     for (const FileInfo& file : checkpoint.manifest().files) checkpoint.open_file(file);
     return checkpoint;
   });
 }
 
-UniqueFd Checkpoint::open_file(const FileInfo& file) const {
-  OpenedFile opened = open_regular_file(folder_.get(), file.name);
+FileDescriptor Checkpoint::open_file(const FileInfo& file) const {
+  OpenedFile opened = open_regular_file(directory_.get(), file.name);
   if (opened.size != file.size)
     throw DamagedError(
         fmt::format("'{}' has {} bytes and should have {}", file.name, opened.size, file.size));
@@ -217,9 +217,9 @@ void Checkpoint::read_wanted(WantedByFile by_file, bool from_disk,
   }
   Meter meter(options.progress, bytes);
   for (const auto& [file, list] : lists) {
-    UniqueFd fd = open_file(*file);
+    FileDescriptor fd = open_file(*file);
     if (from_disk) ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
-    UniqueFd around_cache = options.direct_io ? open_around_cache(fd) : UniqueFd();
+    FileDescriptor around_cache = options.direct_io ? open_around_cache(fd) : FileDescriptor();
     SourceFile source(std::move(fd), std::move(around_cache));
     read_blocks(source, list, options.threads, meter);
   }
@@ -248,12 +248,12 @@ void Checkpoint::verify(const ReadOptions& options) const {
   });
 }
 
-void Checkpoint::verify_file(const fs::path& folder, const FileRecord& record,
+void Checkpoint::verify_file(const fs::path& directory, const FileRecord& record,
                              const ReadOptions& options) {
   Manifest manifest;
   manifest.files = {record.file};
   manifest.arrays = record.arrays;
-  const Checkpoint part(folder, open_folder(folder), std::move(manifest));
+  const Checkpoint part(directory, open_directory(directory), std::move(manifest));
   part.verify(options);
 }
 
@@ -283,7 +283,7 @@ OwnedArray Checkpoint::read(std::string_view name, const ReadOptions& options) c
                             stored->length));
   }
   const MutableArrayView target{stored->name, stored->dtype, stored->shape, array.bytes};
-  read_into({&target, 1}, Match::kSubset, options);
+  read_into({&target, 1}, Match::subset, options);
   return array;
 }
 
@@ -298,7 +298,7 @@ void Checkpoint::stream(std::string_view name, std::uint64_t piece_bytes,
     piece.resize(byte_count(stored->dtype, box.extent).value());
     const MutableArrayView target{stored->name, stored->dtype, box.extent, piece,
                                   PartOf{stored->shape, box.start}};
-    read_into({&target, 1}, Match::kSubset, options);
+    read_into({&target, 1}, Match::subset, options);
     take(piece);
   });
 }

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "hdf5_ckpt/array.h"
-#include "hdf5_ckpt/detail/unique_fd.h"
 #include "hdf5_ckpt/manifest.h"
 #include "hdf5_ckpt/progress.h"
 
@@ -30,14 +30,14 @@ struct Wanted;  // detail/block_reader.h
 
 // Which arrays of the checkpoint a read must name.
 enum class Match {
-  kExact,   // all of them: resuming
-  kSubset,  // any of them: warm start, inference
+  exact,   // all of them: resuming
+  subset,  // any of them: warm start, inference
 };
 
 // One array of a checkpoint, as a reader sees it, however many parts it is stored in.
 struct StoredArray {
   std::string name;
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::float32;
   Shape shape;                       // of all of it
   std::uint64_t length = 0;          // bytes of all of it
   std::span<const ArrayInfo> parts;  // at least one; belongs to the checkpoint
@@ -45,9 +45,10 @@ struct StoredArray {
 
 class Checkpoint {
  public:
-  // Opens the folder that holds manifest.json, validates the manifest and the presence, kind and
-  // size of every file; reads no array. Throws DamagedError, or Error if there is no such folder.
-  static Checkpoint open(const std::filesystem::path& folder);
+  // Opens the directory that holds manifest.json, validates the manifest and the presence, kind and
+  // size of every file; reads no array. Throws DamagedError, or Error if there is no such
+  // directory.
+  static Checkpoint open(const std::filesystem::path& directory);
 
   const std::filesystem::path& path() const noexcept { return path_; }
   const Manifest& manifest() const noexcept { return manifest_; }
@@ -60,7 +61,7 @@ class Checkpoint {
   void verify(const ReadOptions& options = {}) const;
 
   // As verify(), for one file that has no manifest beside it yet.
-  static void verify_file(const std::filesystem::path& folder, const FileRecord& record,
+  static void verify_file(const std::filesystem::path& directory, const FileRecord& record,
                           const ReadOptions& options = {});
 
   // As verify(), for the bytes that belong to no array. They are few.
@@ -78,18 +79,18 @@ class Checkpoint {
   // several times): reads the blocks that hold something of it, and no others. Throws MismatchError
   // listing names that are missing or unexpected and shapes or dtypes that differ, before any byte
   // is read; DamagedError if bytes are wrong, and then what the targets hold is undefined.
-  void read_into(std::span<const MutableArrayView> targets, Match match = Match::kExact,
+  void read_into(std::span<const MutableArrayView> targets, Match match = Match::exact,
                  const ReadOptions& options = {}) const;
 
  private:
-  Checkpoint(std::filesystem::path path, UniqueFd folder, Manifest manifest);
-  UniqueFd open_file(const FileInfo& file) const;
+  Checkpoint(std::filesystem::path path, FileDescriptor directory, Manifest manifest);
+  FileDescriptor open_file(const FileInfo& file) const;
   void check_all_metadata(Meter& meter) const;
   void read_wanted(std::map<std::string_view, std::vector<Wanted>> by_file, bool from_disk,
                    const ReadOptions& options) const;
 
   std::filesystem::path path_;
-  UniqueFd folder_;
+  FileDescriptor directory_;
   Manifest manifest_;
   std::vector<StoredArray> arrays_;  // views of manifest_, which moves without moving its arrays
 };

@@ -13,7 +13,7 @@
 #include <limits>
 #include <utility>
 
-#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/detail/names.h"
@@ -29,8 +29,8 @@ constexpr std::size_t kMaxSkippedListed = 5;
 constexpr int kMaxListings = 5;
 constexpr int kMaxSameNames = 1000;
 
-fs::path draft_folder(const fs::path& root, const SaveId& id) {
-  return root / owned_folder_name(kBuilding, id.step, id.owner);
+fs::path draft_directory(const fs::path& root, const SaveId& id) {
+  return root / owned_directory_name(kBuilding, id.step, id.owner);
 }
 
 std::int64_t unix_now() {
@@ -58,10 +58,10 @@ Manifest assemble(const SaveId& id, std::span<const FileRecord> records,
   return manifest;
 }
 
-// Why the folder is not a whole checkpoint; empty if it is one.
-std::string damage_in(const fs::path& folder) {
+// Why the directory is not a whole checkpoint; empty if it is one.
+std::string damage_in(const fs::path& dir) {
   try {
-    Checkpoint::open(folder).verify();
+    Checkpoint::open(dir).verify();
     return "";
   } catch (const DamagedError& error) {
     return error.what();
@@ -71,12 +71,12 @@ std::string damage_in(const fs::path& folder) {
 // Tries candidates from the newest down until `accept` takes one; `skipped` gets a sentence for
 // each that was passed over.
 std::optional<Checkpoint> newest_of(const std::vector<Candidate>& candidates,
-                                    const Patience& patience,
+                                    const RetryPolicy& retry,
                                     const std::function<void(const Checkpoint&)>& accept,
                                     std::vector<std::string>& skipped) {
   for (const Candidate& candidate : candidates) {
     try {
-      return with_patience(patience, [&] {
+      return with_retries(retry, [&] {
         Checkpoint checkpoint = Checkpoint::open(candidate.path);
         if (checkpoint.manifest().step != candidate.step)
           throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",
@@ -126,14 +126,14 @@ CheckpointDirectory::CheckpointDirectory(const fs::path& root, SaveOptions optio
 
 SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
   SaveId id{step, owner};
-  const fs::path draft = draft_folder(root_, id);
-  make_folders(*ops_, root_);
+  const fs::path draft = draft_directory(root_, id);
+  make_directories(*ops_, root_);
   if (ops_->mkdir(draft.c_str(), 0777) == 0) return id;
-  if (errno != EEXIST) throw IoError("create the folder", draft, errno);
+  if (errno != EEXIST) throw IoError("create the directory", draft, errno);
   // From a save of this process that failed, or put there by somebody.
-  if (const int code = remove_folder(*ops_, draft); code != 0)
+  if (const int code = remove_directory(*ops_, draft); code != 0)
     throw IoError("remove what is in the way of a save,", draft, code);
-  if (ops_->mkdir(draft.c_str(), 0777) != 0) throw IoError("create the folder", draft, errno);
+  if (ops_->mkdir(draft.c_str(), 0777) != 0) throw IoError("create the directory", draft, errno);
   return id;
 }
 
@@ -152,12 +152,13 @@ FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string&
         std::max(needed, version_needed(is_of_first_versions(array.dtype), array.part.has_value()));
   all["version"] = all["min_reader"] = needed;
   all["step"] = id.step;
-  return write_hdf5_file(draft_folder(root_, id) / file_name, arrays, all, options_.write, *ops_);
+  return write_hdf5_file(draft_directory(root_, id) / file_name, arrays, all, options_.write,
+                         *ops_);
 }
 
 void CheckpointDirectory::read_back(const SaveId& id, const FileRecord& record,
                                     const ReadOptions& options) const {
-  Checkpoint::verify_file(draft_folder(root_, id), record, options);
+  Checkpoint::verify_file(draft_directory(root_, id), record, options);
 }
 
 Saved CheckpointDirectory::commit(const SaveId& id, std::span<const FileRecord> records,
@@ -179,10 +180,10 @@ Saved CheckpointDirectory::commit(const SaveId& id, std::span<const FileRecord> 
 
 Saved CheckpointDirectory::write_and_publish(const SaveId& id, std::span<const FileRecord> records,
                                              const CheckpointInfo& info) {
-  const fs::path draft = draft_folder(root_, id);
-  Saved saved{root_ / step_folder_name(id.step), assemble(id, records, info), {}};
+  const fs::path draft = draft_directory(root_, id);
+  Saved saved{root_ / step_directory_name(id.step), assemble(id, records, info), {}};
   write_durable_file(*ops_, draft / kManifestName, serialize_manifest(saved.manifest));
-  sync_folder(*ops_, draft);
+  sync_directory(*ops_, draft);
   // Reads back the manifest and finds what another rank reported and this one cannot see.
   const Checkpoint written = Checkpoint::open(draft);
   if (options_.read_back) written.verify();
@@ -193,16 +194,16 @@ Saved CheckpointDirectory::write_and_publish(const SaveId& id, std::span<const F
 }
 
 void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
-  Publication publication(*ops_, draft_folder(root_, id), saved.path);
+  Publication publication(*ops_, draft_directory(root_, id), saved.path);
   fs::path replaced;
   if (!publication.try_fresh()) {
     const std::string damage = damage_in(saved.path);
-    if (damage.empty() && options_.if_exists == IfExists::kFail)
+    if (damage.empty() && options_.if_exists == IfExists::fail)
       throw Error(
           fmt::format("'{}' is there already, whole, written by another save; resume from "
                       "it, or choose another checkpoint directory",
                       saved.path.string()));
-    const bool keep = !damage.empty() || options_.if_exists == IfExists::kSetAside;
+    const bool keep = !damage.empty() || options_.if_exists == IfExists::set_aside;
     replaced = free_name(!damage.empty() ? kDamaged
                          : keep          ? kSuperseded
                                          : kDeleting,
@@ -218,7 +219,7 @@ void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
   }
   publication.make_durable();
   if (replaced.empty()) return;
-  if (const int code = remove_folder(*ops_, replaced); code != 0)
+  if (const int code = remove_directory(*ops_, replaced); code != 0)
     saved.notes.emplace_back(IoError("remove the replaced checkpoint", replaced, code).what());
 }
 
@@ -226,19 +227,19 @@ void CheckpointDirectory::leave_hint(std::uint64_t step, const OwnerTag& owner) 
   const fs::path draft = root_ / hint_draft_name(owner);
   const fs::path hint = root_ / kHintName;
   ops_->unlink(draft.c_str());  // of a process of the same id that died here
-  write_durable_file(*ops_, draft, step_folder_name(step) + "\n");
+  write_durable_file(*ops_, draft, step_directory_name(step) + "\n");
   if (ops_->rename(draft.c_str(), hint.c_str(), 0) != 0) {
     const int code = errno;
     ops_->unlink(draft.c_str());
     throw IoError("replace", hint, code);
   }
-  sync_folder(*ops_, root_);
+  sync_directory(*ops_, root_);
 }
 
 // A process of the same id may have set the same step aside before, in a container for example.
 fs::path CheckpointDirectory::free_name(std::string_view kind, std::uint64_t step,
                                         const OwnerTag& owner) const {
-  const fs::path plain = root_ / owned_folder_name(kind, step, owner);
+  const fs::path plain = root_ / owned_directory_name(kind, step, owner);
   fs::path name = plain;
   for (int number = 2; number <= kMaxSameNames && is_there(*ops_, name); ++number)
     name = plain.string() + fmt::format("-{}", number);
@@ -250,14 +251,14 @@ std::vector<fs::path> CheckpointDirectory::set_aside(std::span<const std::uint64
                                                      const OwnerTag& owner) {
   std::vector<fs::path> names;
   for (const std::uint64_t step : steps) {
-    const fs::path from = root_ / step_folder_name(step);
+    const fs::path from = root_ / step_directory_name(step);
     const fs::path to = free_name(kSuperseded, step, owner);
     if (const int code = rename_no_replace(*ops_, from, to); code != 0)
       throw IoError("set aside", from, code);
     names.push_back(to);
   }
   if (names.empty()) return names;
-  sync_folder(*ops_, root_);
+  sync_directory(*ops_, root_);
   if (newest)
     leave_hint(*newest, owner);
   else
@@ -267,7 +268,7 @@ std::vector<fs::path> CheckpointDirectory::set_aside(std::span<const std::uint64
 
 void CheckpointDirectory::abandon(const SaveId& id) noexcept {
   try {
-    remove_folder(*ops_, draft_folder(root_, id));
+    remove_directory(*ops_, draft_directory(root_, id));
   } catch (...) {
     // It stays until remove_leftovers(): a failing save must report its own error, not this one.
   }
@@ -289,8 +290,8 @@ Saved CheckpointDirectory::save(std::uint64_t step, const OwnerTag& owner,
 
 std::vector<Candidate> CheckpointDirectory::candidates() const {
   std::vector<Candidate> found;
-  for (const std::string& name : names_in_folder(*ops_, root_)) {
-    const auto step = step_of_folder(name);
+  for (const std::string& name : names_in_directory(*ops_, root_)) {
+    const auto step = step_of_directory(name);
     if (!step) continue;
     struct stat status = {};
     if (ops_->lstat((root_ / name).c_str(), &status) != 0) {
@@ -316,7 +317,7 @@ Found CheckpointDirectory::newest_accepted(const std::function<void(const Checkp
   Found found;
   for (int listing = 0; listing < kMaxListings; ++listing) {
     found.skipped.clear();
-    found.checkpoint = newest_of(now, options_.patience, accept, found.skipped);
+    found.checkpoint = newest_of(now, options_.retry, accept, found.skipped);
     if (found.checkpoint) return found;
     // Another process may have removed those that were listed, having saved newer ones.
     std::vector<Candidate> later = listed();
@@ -338,8 +339,8 @@ std::optional<Loaded> CheckpointDirectory::newest_verified(const ReadOptions& op
   return newest_that(*this, [&](const Checkpoint& checkpoint) { checkpoint.verify(options); });
 }
 
-void make_durable_folder(const fs::path& folder) {
-  make_folders(system_file_ops(), fs::absolute(folder));
+void make_durable_directory(const fs::path& dir) {
+  make_directories(system_file_ops(), fs::absolute(dir));
 }
 
 }  // namespace ddp::ckpt

@@ -1,18 +1,18 @@
 #pragma once
-// A folder of checkpoints, ROOT/step-00012345/: saving one so that it either exists whole or not at
-// all, and finding the newest that is whole.
+// A directory of checkpoints, ROOT/step-00012345/: saving one so that it either exists whole or not
+// at all, and finding the newest that is whole.
 //
 // Note [Crash safety]
 // A checkpoint is built in ROOT/.tmp-step-N.<owner>/, which no reader looks at, and appears by one
 // rename. In order, and what each step is for:
 //   every file written and fsynced      its bytes survive a power loss
 //   manifest.json written and fsynced   says what a whole checkpoint is; carries all checksums
-//   fsync of the temporary folder       the names in it survive
+//   fsync of the temporary directory       the names in it survive
 //   rename to step-N, never replacing   readers see nothing or all; two writers cannot mix
 //   fsync of ROOT                       the name survives: only now does commit() return
 //   `latest` replaced                   a hint for people and scripts; the loader does not use it
 // Promise: when save() or commit() returns, the checkpoint survives SIGKILL, a full disk and, on a
-// file system that honours fsync, loss of power; a torn or bit-flipped one is never loaded.
+// file system that honors fsync, loss of power; a torn or bit-flipped one is never loaded.
 // An exception means that this checkpoint was not made and that those before it are untouched.
 
 #include <cstdint>
@@ -26,7 +26,7 @@
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/checkpoint.h"
-#include "hdf5_ckpt/detail/patience.h"
+#include "hdf5_ckpt/detail/retry.h"
 #include "hdf5_ckpt/file_ops.h"
 #include "hdf5_ckpt/manifest.h"
 #include "hdf5_ckpt/owner_tag.h"
@@ -35,23 +35,23 @@
 namespace ddp::ckpt {
 
 // "step-00012345"; at least eight digits.
-std::string step_folder_name(std::uint64_t step);
+std::string step_directory_name(std::uint64_t step);
 
 // What to do if step-N is already there when a save of step N commits. A damaged one is always
 // replaced (and kept beside as .broken-step-N.<owner>), or a resumed job could not pass it.
 enum class IfExists {
-  kFail,      // a whole one stays and commit() throws
-  kReplace,   // a whole one is exchanged for the new one in one step, then deleted
-  kSetAside,  // likewise, but kept beside as .superseded-step-N.<owner>
+  fail,      // a whole one stays and commit() throws
+  replace,   // a whole one is exchanged for the new one in one step, then deleted
+  set_aside,  // likewise, but kept beside as .superseded-step-N.<owner>
 };
 
 struct SaveOptions {
   WriteOptions write = {};
-  IfExists if_exists = IfExists::kFail;
+  IfExists if_exists = IfExists::fail;
   bool read_back = false;  // verify every byte from the disk before the rename
   // Called just before a finished checkpoint gets its name; what it throws makes the save fail.
   std::function<void()> before_publishing = {};
-  Patience patience = {};  // with checkpoints that cannot be read just now, when loading
+  RetryPolicy retry = {};  // with checkpoints that cannot be read just now, when loading
 };
 
 // Names one save among all ranks. The rank that began it sends it to the others.
@@ -104,7 +104,7 @@ class CheckpointDirectory {
                                FileOps& ops = system_file_ops());
 
   const std::filesystem::path& root() const noexcept { return root_; }
-  const Patience& patience() const noexcept { return options_.patience; }
+  const RetryPolicy& retry() const noexcept { return options_.retry; }
 
   // ---- saving from one process -------------------------------------------------------------
   // begin + write_shard("model.h5") + commit. Throws Error; then nothing is left behind, unless
@@ -113,7 +113,7 @@ class CheckpointDirectory {
              const CheckpointInfo& info);
 
   // ---- saving from many ranks --------------------------------------------------------------
-  // One rank: makes ROOT and the temporary folder. Send the result to all ranks.
+  // One rank: makes ROOT and the temporary directory. Send the result to all ranks.
   SaveId begin(std::uint64_t step, const OwnerTag& owner);
 
   // Every rank that has something: writes ROOT/.tmp-.../<file_name> ("rank-00003-of-00008.h5").
@@ -129,7 +129,7 @@ class CheckpointDirectory {
   // is not what was written.
   void read_back(const SaveId& id, const FileRecord& record, const ReadOptions& options = {}) const;
 
-  // One rank, after all records have arrived. Throws Error and removes the temporary folder.
+  // One rank, after all records have arrived. Throws Error and removes the temporary directory.
   Saved commit(const SaveId& id, std::span<const FileRecord> records, const CheckpointInfo& info);
 
   // Removes what a failed save has left. Never throws; what cannot be removed stays for
@@ -144,7 +144,7 @@ class CheckpointDirectory {
                                                const OwnerTag& owner);
 
   // ---- loading -----------------------------------------------------------------------------
-  // Every folder named step-N, newest (highest step) first, whether whole or not. For ranks that
+  // Every directory named step-N, newest (highest step) first, whether whole or not. For ranks that
   // must agree: go down the list together until Checkpoint::open + read_into worked on all.
   std::vector<Candidate> candidates() const;
 
@@ -155,7 +155,7 @@ class CheckpointDirectory {
   // (starting afresh must be someone's decision), MismatchError if the newest whole one does not
   // fit.
   std::optional<Loaded> load_newest(std::span<const MutableArrayView> targets,
-                                    Match match = Match::kExact,
+                                    Match match = Match::exact,
                                     const ReadOptions& options = {}) const;
 
   // The same choice by any other way of reading: `accept` throws DamagedError to pass a checkpoint
@@ -179,8 +179,8 @@ class CheckpointDirectory {
   FileOps* ops_;
 };
 
-// Creates a folder, and what is missing above it, so that the names survive a loss of power. Throws
-// IoError.
-void make_durable_folder(const std::filesystem::path& folder);
+// Creates a directory, and what is missing above it, so that the names survive a loss of power.
+// Throws IoError.
+void make_durable_directory(const std::filesystem::path& directory);
 
 }  // namespace ddp::ckpt

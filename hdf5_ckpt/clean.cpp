@@ -9,7 +9,7 @@
 #include <ctime>
 #include <optional>
 
-#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/file_ops.h"
@@ -20,9 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 std::optional<Leftover::Kind> kind_of(const std::string& name) {
-  if (name.starts_with(std::string(kSuperseded) + "-step-")) return Leftover::Kind::kSetAside;
-  if (name.starts_with(std::string(kDamaged) + "-step-")) return Leftover::Kind::kReplaced;
-  if (owner_of_leftover(name)) return Leftover::Kind::kUnfinished;
+  if (name.starts_with(std::string(kSuperseded) + "-step-")) return Leftover::Kind::set_aside;
+  if (name.starts_with(std::string(kDamaged) + "-step-")) return Leftover::Kind::replaced;
+  if (owner_of_leftover(name)) return Leftover::Kind::unfinished;
   return std::nullopt;
 }
 
@@ -39,10 +39,10 @@ Leftover measured(const fs::path& path, Leftover::Kind kind) {
   std::time_t newest = 0;
   measure(path, leftover, newest);
   struct stat status = {};
-  const bool folder =
+  const bool directory =
       system_file_ops().lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-  if (folder)
-    for (const std::string& name : names_in_folder(system_file_ops(), path))
+  if (directory)
+    for (const std::string& name : names_in_directory(system_file_ops(), path))
       measure(path / name, leftover, newest);
   leftover.age = std::chrono::seconds(std::max<std::time_t>(0, std::time(nullptr) - newest));
   return leftover;
@@ -52,16 +52,16 @@ Leftover measured(const fs::path& path, Leftover::Kind kind) {
 
 std::vector<Leftover> leftovers_in(const fs::path& root) {
   std::vector<Leftover> found;
-  for (const fs::path& folder : {root, root / "best"})
-    for (const std::string& name : names_in_folder(system_file_ops(), folder))
-      if (const auto kind = kind_of(name)) found.push_back(measured(folder / name, *kind));
+  for (const fs::path& directory : {root, root / "best"})
+    for (const std::string& name : names_in_directory(system_file_ops(), directory))
+      if (const auto kind = kind_of(name)) found.push_back(measured(directory / name, *kind));
   std::sort(found.begin(), found.end(),
             [](const Leftover& a, const Leftover& b) { return a.path < b.path; });
   return found;
 }
 
 void remove_leftover(const Leftover& leftover) {
-  if (const int code = remove_folder(system_file_ops(), leftover.path); code != 0)
+  if (const int code = remove_directory(system_file_ops(), leftover.path); code != 0)
     throw IoError("remove", leftover.path, code);
 }
 

@@ -1,5 +1,5 @@
 // CRC-32C in three ways that agree: three interleaved streams of the SSE4.2 instruction, eight
-// tables, and the algebra over GF(2) that joins checksums of neighbouring pieces.
+// tables, and the algebra over GF(2) that joins checksums of neighboring pieces.
 
 #include "hdf5_ckpt/crc32c.h"
 

@@ -53,7 +53,7 @@ std::optional<DType> dtype_from_name(std::string_view name) noexcept {
 }
 
 bool is_of_first_versions(DType dtype) noexcept {
-  return dtype <= DType::kFloat8E5M2;
+  return dtype <= DType::float8_e5m2;
 }
 
 std::size_t itemsize(DType dtype) noexcept {

@@ -11,30 +11,30 @@
 namespace ddp::ckpt {
 
 enum class DType : std::uint8_t {
-  kFloat64,
-  kFloat32,
-  kFloat16,
-  kBFloat16,
-  kInt64,
-  kInt32,
-  kInt16,
-  kInt8,
-  kUInt8,
-  kBool,
-  kFloat8E4M3,  // as the fn variants: no infinity, 448 the largest
-  kFloat8E5M2,
-  kUInt16,
-  kUInt32,
-  kUInt64,
-  kComplex64,  // two float32: real, imaginary
-  kComplex128,
+  float64,
+  float32,
+  float16,
+  bfloat16,
+  int64,
+  int32,
+  int16,
+  int8,
+  uint8,
+  boolean,
+  float8_e4m3fn,  // as the fn variants: no infinity, 448 the largest
+  float8_e5m2,
+  uint16,
+  uint32,
+  uint64,
+  complex64,  // two float32: real, imaginary
+  complex128,
 };
 
 inline constexpr std::array kAllDTypes = {
-    DType::kFloat64,    DType::kFloat32,    DType::kFloat16, DType::kBFloat16, DType::kInt64,
-    DType::kInt32,      DType::kInt16,      DType::kInt8,    DType::kUInt8,    DType::kBool,
-    DType::kFloat8E4M3, DType::kFloat8E5M2, DType::kUInt16,  DType::kUInt32,   DType::kUInt64,
-    DType::kComplex64,  DType::kComplex128,
+    DType::float64,       DType::float32,     DType::float16, DType::bfloat16, DType::int64,
+    DType::int32,         DType::int16,       DType::int8,    DType::uint8,    DType::boolean,
+    DType::float8_e4m3fn, DType::float8_e5m2, DType::uint16,  DType::uint32,   DType::uint64,
+    DType::complex64,     DType::complex128,
 };
 
 // "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",

@@ -20,7 +20,7 @@ std::string remedy(int code) {
       return "; raise the file size limit (ulimit -f) or choose another file system";
     case EACCES:
     case EPERM:
-      return "; check the owner and mode of the folder";
+      return "; check the owner and mode of the directory";
     case EROFS:
       return "; the file system is mounted read-only";
     case EIO:

@@ -67,9 +67,9 @@ int FileOps::lstat(const char* path, struct stat* status) {
   return ::lstat(path, status);
 }
 
-int FileOps::list(int folder, std::vector<std::string>& names) {
+int FileOps::list(int directory, std::vector<std::string>& names) {
   // Of its own, since reading moves a descriptor and closing the stream closes it.
-  const int own = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int own = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (own < 0) return -1;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(own), ::closedir);
   if (stream == nullptr) {
@@ -85,8 +85,8 @@ int FileOps::list(int folder, std::vector<std::string>& names) {
   }
 }
 
-int FileOps::unlinkat(int folder, const char* name) {
-  return ::unlinkat(folder, name, 0);
+int FileOps::unlinkat(int directory, const char* name) {
+  return ::unlinkat(directory, name, 0);
 }
 
 FileOps& system_file_ops() {

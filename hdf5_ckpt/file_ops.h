@@ -41,10 +41,10 @@ class FileOps {
   virtual int stat(const char* path, struct stat* status);
   // Does not follow a link.
   virtual int lstat(const char* path, struct stat* status);
-  // The names in an open folder, except "." and "..".
-  virtual int list(int folder, std::vector<std::string>& names);
-  // A file in an open folder.
-  virtual int unlinkat(int folder, const char* name);
+  // The names in an open directory, except "." and "..".
+  virtual int list(int directory, std::vector<std::string>& names);
+  // A file in an open directory.
+  virtual int unlinkat(int directory, const char* name);
 };
 
 // The real thing.

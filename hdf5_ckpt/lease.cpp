@@ -11,7 +11,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/detail/posix_read.h"
@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostLeaseBytes = 4096;
-constexpr std::uint64_t kMostCount = 1ULL << 62;
+constexpr std::size_t kMaxLeaseBytes = 4096;
+constexpr std::uint64_t kMaxCount = 1ULL << 62;
 constexpr std::uint64_t kFirstBeat = 1'000'000'000'000'000'000;  // so that all are equally long
 constexpr auto kGlance = std::chrono::milliseconds(100);
 
@@ -63,12 +63,12 @@ bool process_lives(const LeaseHolder& holder) {
 // The text of a lease; nothing if there is none. Read by its name: that is what counts, and what a
 // network file system asks its server for.
 std::optional<std::string> read_lease(const fs::path& file) {
-  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) {
     if (errno == ENOENT) return std::nullopt;
     throw IoError("read who saves to the directory,", file, errno);
   }
-  std::string text(kMostLeaseBytes, '\0');
+  std::string text(kMaxLeaseBytes, '\0');
   const ReadResult result = read_fully(fd.get(), std::as_writable_bytes(std::span(text)), 0);
   if (result.code == ESTALE || result.code == ENOENT) return std::nullopt;
   if (result.code != 0) throw IoError("read who saves to the directory,", file, result.code);
@@ -110,8 +110,8 @@ std::optional<LeaseHolder> LeaseHolder::parse(std::string_view text) {
     const auto owner = OwnerTag::parse(fields.text("owner"));
     if (!owner) return std::nullopt;
     return LeaseHolder{*owner, fields.text("token"), fields.text("machine"),
-                       fields.number("started", kMostCount),
-                       fields.number("beat", kMostCount) - kFirstBeat};
+                       fields.number("started", kMaxCount),
+                       fields.number("beat", kMaxCount) - kFirstBeat};
   } catch (const DamagedError&) {
     return std::nullopt;
   }
@@ -125,13 +125,13 @@ std::string LeaseHolder::name() const {
 LeaseVerdict judge_lease(const LeaseHolder& mine, const LeaseHolder& other,
                          const std::function<bool(const LeaseHolder&)>& lives) {
   if (other.owner.job == mine.owner.job && other.owner.restart != mine.owner.restart)
-    return other.owner.restart < mine.owner.restart ? LeaseVerdict::kTakeOver
-                                                    : LeaseVerdict::kRefuse;
-  if (other.machine != mine.machine) return LeaseVerdict::kWatch;
-  return lives(other) ? LeaseVerdict::kRefuse : LeaseVerdict::kTakeOver;
+    return other.owner.restart < mine.owner.restart ? LeaseVerdict::take_over
+                                                    : LeaseVerdict::refuse;
+  if (other.machine != mine.machine) return LeaseVerdict::watch;
+  return lives(other) ? LeaseVerdict::refuse : LeaseVerdict::take_over;
 }
 
-Lease::Lease(fs::path file, UniqueFd fd, LeaseHolder mine, const LeaseTimes& times)
+Lease::Lease(fs::path file, FileDescriptor fd, LeaseHolder mine, const LeaseTimes& times)
     : file_(std::move(file)), fd_(std::move(fd)), mine_(std::move(mine)) {
   const SignalsBlocked blocked;  // the thread inherits it
   thread_ = std::jthread(
@@ -188,10 +188,10 @@ std::unique_ptr<Lease> LeaseClaim::look() {
   if (!text) return make();
   const auto now = std::chrono::steady_clock::now();
   const auto holder = LeaseHolder::parse(*text);
-  const auto verdict = holder ? judge_lease(mine_, *holder, process_lives) : LeaseVerdict::kWatch;
-  if (verdict == LeaseVerdict::kRefuse)
+  const auto verdict = holder ? judge_lease(mine_, *holder, process_lives) : LeaseVerdict::watch;
+  if (verdict == LeaseVerdict::refuse)
     throw LeaseError(taken_text(file_.parent_path(), holder->name()));
-  if (verdict == LeaseVerdict::kTakeOver) {
+  if (verdict == LeaseVerdict::take_over) {
     other_ = holder;
     return remove(*text) ? make() : nullptr;
   }
@@ -226,7 +226,7 @@ bool LeaseClaim::remove(const std::string& seen) {
 // Nothing if somebody else was faster.
 std::unique_ptr<Lease> LeaseClaim::make() {
   ::unlink(draft_.c_str());
-  UniqueFd fd(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  FileDescriptor fd(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) throw IoError("create", draft_, errno);
   // On a full disk it would be an empty file, which says nothing, and the run could save nothing.
   if (const int problem = write_all(fd.get(), mine_.text()); problem != 0) {

@@ -12,7 +12,7 @@
 //   a count that has stood still for long enough      taken over
 // Whoever was taken over wrongly (it was only slow) is fenced: it sees another token before it
 // gives a checkpoint its name, and stops. The last instant, between that look and the rename, is
-// covered by the rename itself, which never replaces, and by IfExists::kSetAside of the new owner.
+// covered by the rename itself, which never replaces, and by IfExists::set_aside of the new owner.
 
 #include <chrono>
 #include <condition_variable>
@@ -27,7 +27,7 @@
 #include <string_view>
 #include <thread>
 
-#include "hdf5_ckpt/detail/unique_fd.h"
+#include "base/file_descriptor.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/owner_tag.h"
 
@@ -55,7 +55,7 @@ struct LeaseHolder {
   std::string name() const;
 };
 
-enum class LeaseVerdict : std::uint8_t { kTakeOver, kWatch, kRefuse };
+enum class LeaseVerdict : std::uint8_t { take_over, watch, refuse };
 
 // What `mine` may do about a lease of `other`. `lives` is asked only for a process on the same
 // machine. Pure but for that.
@@ -71,7 +71,7 @@ class LeaseError : public Error {
 // Held from its making by LeaseClaim to its end, which removes the file if it is still this one's.
 class Lease {
  public:
-  Lease(std::filesystem::path file, UniqueFd fd, LeaseHolder mine, const LeaseTimes& times);
+  Lease(std::filesystem::path file, FileDescriptor fd, LeaseHolder mine, const LeaseTimes& times);
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
   ~Lease();
@@ -83,7 +83,7 @@ class Lease {
   void beat(const std::stop_token& stop, std::chrono::milliseconds interval);
 
   std::filesystem::path file_;
-  UniqueFd fd_;
+  FileDescriptor fd_;
   LeaseHolder mine_;
   std::mutex mutex_;
   std::condition_variable_any wake_;

@@ -1,6 +1,6 @@
 #pragma once
 // The manifest: the record that says what a checkpoint holds, where each array lies and what its
-// checksums are. A folder without a valid one is not a checkpoint. Format: docs/checkpoint.md.
+// checksums are. A directory without a valid one is not a checkpoint. Format: docs/checkpoint.md.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -40,7 +40,7 @@ constexpr std::uint64_t version_needed(bool first_types, bool in_parts) noexcept
 }
 
 struct FileInfo {
-  std::string name;                   // "rank-00003-of-00008.h5": no folder, ends in .h5
+  std::string name;                   // "rank-00003-of-00008.h5": no directory, ends in .h5
   std::uint64_t size = 0;             // bytes
   std::uint64_t block_bytes = 0;      // bytes under one ArrayInfo::block_crc32c
   std::uint32_t metadata_crc32c = 0;  // of all bytes that belong to no array, in file order

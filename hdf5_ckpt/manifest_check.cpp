@@ -130,9 +130,9 @@ bool stored_before(const ArrayInfo& a, const ArrayInfo& b) noexcept {
 void check_manifest(const Manifest& manifest) {
   if (const std::string problem = label_problem(manifest.run_id); !problem.empty())
     reject("run_id {}", problem);
-  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  if (manifest.step > kMost || manifest.epoch > kMost) reject("step or epoch exceeds 63 bits");
-  if (manifest.world_size == 0 || manifest.world_size > kMost)
+  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (manifest.step > kMax || manifest.epoch > kMax) reject("step or epoch exceeds 63 bits");
+  if (manifest.world_size == 0 || manifest.world_size > kMax)
     reject("world_size is {}", manifest.world_size);
   const FileTable files = check_files(manifest.files);
   check_array_names(manifest.arrays);

@@ -1,5 +1,5 @@
 #pragma once
-// Who writes a checkpoint: the tag in the names of temporary folders, by which a restarted job
+// Who writes a checkpoint: the tag in the names of temporary directories, by which a restarted job
 // tells its own leftovers from the work of others.
 
 #include <sys/types.h>

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/error.h"
 
@@ -24,7 +24,7 @@ std::vector<Ancestor> ancestors_in(const CheckpointDirectory& directory) {
   std::vector<Ancestor> found;
   for (const Candidate& candidate : directory.candidates()) {
     try {
-      found.push_back({candidate.step, with_patience(directory.patience(), [&] {
+      found.push_back({candidate.step, with_retries(directory.retry(), [&] {
                          return Checkpoint::open(candidate.path).manifest().lineage;
                        })});
     } catch (const DamagedError&) {
@@ -68,12 +68,12 @@ StartingPoint look_at(const fs::path& path, const CheckpointDirectory* directory
   if (directory != nullptr) start.inside = is_inside(path, *directory);
   if (is_missing(path)) return start;
   refuse_directory_of_checkpoints(path);
-  const Patience patience = directory != nullptr ? directory->patience() : Patience{};
-  const Checkpoint checkpoint = with_patience(patience, [&] { return Checkpoint::open(path); });
+  const RetryPolicy retry = directory != nullptr ? directory->retry() : RetryPolicy{};
+  const Checkpoint checkpoint = with_retries(retry, [&] { return Checkpoint::open(path); });
   start.step = checkpoint.manifest().step;
   start.crc32c = checkpoint.manifest().crc32c;
   start.lineage = checkpoint.manifest().lineage;
-  const auto named = step_of_folder(path.filename().string());
+  const auto named = step_of_directory(path.filename().string());
   if (named && *named != *start.step)
     throw DamagedError(
         fmt::format("checkpoint '{}': its manifest says step {}", path.string(), *start.step));
@@ -98,7 +98,7 @@ Resumption going_on(Checkpoint checkpoint, std::vector<std::string> notes) {
 
 // Starting afresh beside checkpoints that were set aside would be nobody's decision.
 void refuse_if_all_are_set_aside(const CheckpointDirectory& directory) {
-  for (const std::string& name : names_in_folder(system_file_ops(), directory.root())) {
+  for (const std::string& name : names_in_directory(system_file_ops(), directory.root())) {
     if (!name.starts_with(kSuperseded)) continue;
     throw MismatchError(fmt::format(
         "'{}' holds only checkpoints that were set aside when a run started from an older one "
@@ -127,8 +127,8 @@ Resumption resume_path(const CheckpointDirectory* directory, const fs::path& nam
   const ResumePlan plan =
       plan_resume(start, there, directory != nullptr ? directory->root().string() : "");
   std::vector<std::string> notes;
-  if (plan.from == ResumePlan::From::kNowhere) throw MismatchError(plan.refusal);
-  if (plan.from == ResumePlan::From::kNewest) {
+  if (plan.from == ResumePlan::From::nowhere) throw MismatchError(plan.refusal);
+  if (plan.from == ResumePlan::From::newest) {
     auto [checkpoint, skipped] = directory->newest_accepted(accept, start.step);
     notes = std::move(skipped);
     if (checkpoint) {

@@ -9,7 +9,7 @@
 #include <span>
 #include <sstream>
 
-#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/detail/posix_read.h"
 #include "hdf5_ckpt/error.h"
@@ -26,9 +26,9 @@ struct Stopped {};
 // Empty if there are none, or what is there cannot be them.
 std::string notes_in(const fs::path& root) {
   try {
-    const UniqueFd folder(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder) return {};
-    const OpenedFile file = open_regular_file(folder.get(), std::string(kVerifiedName));
+    const FileDescriptor directory(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!directory) return {};
+    const OpenedFile file = open_regular_file(directory.get(), std::string(kVerifiedName));
     if (file.size > kMaxNotes) return {};
     std::string text(file.size, '\0');
     text.resize(read_fully(file.fd.get(), std::as_writable_bytes(std::span(text)), 0).bytes);
@@ -96,21 +96,21 @@ bool Retention::is_whole(const Candidate& candidate, const ReadOptions& options,
 }
 
 void Retention::remove(const Candidate& candidate, RetentionReport& report) {
-  const fs::path trash = root_ / owned_folder_name(kDeleting, candidate.step, owner_);
+  const fs::path trash = root_ / owned_directory_name(kDeleting, candidate.step, owner_);
   if (const int code = rename_no_replace(*ops_, candidate.path, trash); code != 0) {
     report.notes.emplace_back(IoError("set aside for deletion", candidate.path, code).what());
     return;
   }
   try {
     // The name must be gone for good before the content goes.
-    sync_folder(*ops_, root_);
+    sync_directory(*ops_, root_);
   } catch (const IoError& error) {
     report.notes.emplace_back(error.what());
     return;
   }
   report.removed.push_back(candidate.step);
   verified_.erase(candidate.step);
-  if (const int code = remove_folder(*ops_, trash); code != 0)
+  if (const int code = remove_directory(*ops_, trash); code != 0)
     report.notes.emplace_back(IoError("remove", trash, code).what());
 }
 
@@ -148,13 +148,13 @@ void Retention::apply(const RetentionPolicy& policy, const ReadOptions& options,
 std::vector<std::string> remove_leftovers(const fs::path& root, const OwnerIsDead& is_dead,
                                           FileOps& ops) {
   std::vector<fs::path> found;
-  for (const std::string& name : names_in_folder(ops, root)) {
+  for (const std::string& name : names_in_directory(ops, root)) {
     const auto owner = owner_of_leftover(name);
     if (owner && is_dead(*owner)) found.push_back(root / name);
   }
   std::vector<std::string> notes;
   for (const fs::path& path : found) {
-    const int code = remove_folder(ops, path);
+    const int code = remove_directory(ops, path);
     notes.push_back(code != 0 ? std::string(IoError("remove the leftover", path, code).what())
                               : fmt::format("removed the leftover '{}'", path.string()));
   }

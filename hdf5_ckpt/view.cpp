@@ -13,11 +13,11 @@
 #include <system_error>
 
 #include "hdf5_ckpt/crc32c.h"
-#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/hdf5_objects.h"
 #include "hdf5_ckpt/detail/hdf5_types.h"
 #include "hdf5_ckpt/detail/json_fields.h"
-#include "hdf5_ckpt/detail/scratch_folder.h"
+#include "hdf5_ckpt/detail/scratch_directory.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -45,9 +45,9 @@ void check_names(const Checkpoint& checkpoint) {
 }
 
 // Beside each file a symbolic link to it, under a name that no other checkpoint has.
-void make_links(const fs::path& folder, const Manifest& manifest, const std::string& prefix) {
+void make_links(const fs::path& directory, const Manifest& manifest, const std::string& prefix) {
   for (const FileInfo& file : manifest.files) {
-    const fs::path link = folder / (prefix + file.name);
+    const fs::path link = directory / (prefix + file.name);
     std::error_code error;
     if (fs::read_symlink(link, error) == file.name) continue;
     fs::remove(link, error);
@@ -66,8 +66,8 @@ std::vector<const ArrayInfo*> solid_parts(const StoredArray& array) {
 // The file in memory, for one checkpoint.
 class View {
  public:
-  View(const Checkpoint& checkpoint, fs::path folder, std::string prefix, const fs::path& file)
-      : folder_(std::move(folder)), prefix_(std::move(prefix)), link_(utf8_link()) {
+  View(const Checkpoint& checkpoint, fs::path directory, std::string prefix, const fs::path& file)
+      : directory_(std::move(directory)), prefix_(std::move(prefix)), link_(utf8_link()) {
     const char* const action = "set the properties of links";
     hdf5_check(H5Pset_create_intermediate_group(link_.get(), 1), action);
     const Hdf5Properties create = timeless(H5P_FILE_CREATE);
@@ -76,7 +76,7 @@ class View {
         "create a view");
     put_text(file_.get(), "format", "hdf5_ckpt_view");
     put_json(file_.get(), "step", checkpoint.manifest().step);
-    put_text(file_.get(), "made_in", folder_.string());
+    put_text(file_.get(), "made_in", directory_.string());
     for (const FileInfo& info : checkpoint.manifest().files)
       link_to(info.name, "/", fmt::format("{}/files/{}", kInternal, info.name));
     for (const StoredArray& array : checkpoint.arrays()) add(array);
@@ -119,7 +119,7 @@ class View {
     const std::string name = fmt::format("{}/parts/{}", kInternal, parts_++);
     const std::string action = fmt::format("map a part of '{}'", array.name);
     const Hdf5Properties storage = timeless(H5P_DATASET_CREATE);
-    hdf5_check(H5Pset_external(storage.get(), (folder_ / (prefix_ + part.file)).c_str(),
+    hdf5_check(H5Pset_external(storage.get(), (directory_ / (prefix_ + part.file)).c_str(),
                                static_cast<off_t>(part.offset), part.length),
                action);
     create(name, part.dtype, part.shape, storage);
@@ -134,7 +134,7 @@ class View {
                action);
   }
 
-  fs::path folder_;
+  fs::path directory_;
   std::string prefix_;
   Hdf5Properties link_;
   Hdf5File file_;
@@ -150,11 +150,11 @@ std::uint64_t size_bound(const Checkpoint& checkpoint) {
 }
 
 // libhdf5 does not survive an error of the disk: it makes the file in memory.
-std::string bytes_of_view(const Checkpoint& checkpoint, const fs::path& folder,
+std::string bytes_of_view(const Checkpoint& checkpoint, const fs::path& directory,
                           const std::string& prefix) {
   const Hdf5Session session;
-  const ScratchFolder scratch({}, size_bound(checkpoint));
-  View view(checkpoint, folder, prefix, scratch.file());
+  const ScratchDirectory scratch({}, size_bound(checkpoint));
+  View view(checkpoint, directory, prefix, scratch.file());
   view.close();
   std::ifstream file(scratch.file(), std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
@@ -167,22 +167,22 @@ std::string bytes_of_view(const Checkpoint& checkpoint, const fs::path& folder,
 fs::path make_view(const Checkpoint& checkpoint) {
   check_names(checkpoint);
   std::error_code error;
-  const fs::path folder = fs::canonical(checkpoint.path(), error);
+  const fs::path directory = fs::canonical(checkpoint.path(), error);
   if (error) throw IoError("find", checkpoint.path(), error.value());
   const std::string prefix = link_prefix(checkpoint.manifest());
-  const std::string bytes = bytes_of_view(checkpoint, folder, prefix);
-  make_links(folder, checkpoint.manifest(), prefix);
+  const std::string bytes = bytes_of_view(checkpoint, directory, prefix);
+  make_links(directory, checkpoint.manifest(), prefix);
   FileOps& ops = system_file_ops();
-  const fs::path draft = folder / fmt::format(".{}.{}", kViewName, ::getpid());
+  const fs::path draft = directory / fmt::format(".{}.{}", kViewName, ::getpid());
   fs::remove(draft, error);
   write_durable_file(ops, draft, bytes);
-  if (ops.rename(draft.c_str(), (folder / kViewName).c_str(), 0) != 0) {
+  if (ops.rename(draft.c_str(), (directory / kViewName).c_str(), 0) != 0) {
     const int code = errno;
     ops.unlink(draft.c_str());
-    throw IoError("replace", folder / kViewName, code);
+    throw IoError("replace", directory / kViewName, code);
   }
-  sync_folder(ops, folder);
-  return folder / kViewName;
+  sync_directory(ops, directory);
+  return directory / kViewName;
 }
 
 }  // namespace ddp::ckpt

@@ -26,8 +26,8 @@ namespace ddp::ckpt {
 
 inline constexpr std::string_view kViewName = "view.h5";
 
-// Makes `view.h5` in the checkpoint's folder, or makes it anew, durably, and returns its path.
-// After the folder has been moved or copied it must be made again. Throws Error.
+// Makes `view.h5` in the checkpoint's directory, or makes it anew, durably, and returns its path.
+// After the directory has been moved or copied it must be made again. Throws Error.
 std::filesystem::path make_view(const Checkpoint& checkpoint);
 
 }  // namespace ddp::ckpt

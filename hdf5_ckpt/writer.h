@@ -40,11 +40,11 @@ struct WriteOptions {
   Progress progress = {};                  // of bytes of arrays written
 };
 
-// Writes `arrays` (any order) and `attributes` to a new file `path`, whose folder exists.
+// Writes `arrays` (any order) and `attributes` to a new file `path`, whose directory exists.
 // Array names are paths: "model/conv1.weight" is dataset conv1.weight in group model. One file
 // holds at most one part of an array. `attributes` is a flat JSON object of strings, numbers and
 // booleans for the file's root group. The same arrays, attributes and options give the same bytes.
-// Returns when the file's content is durable; making its folder entry durable is the caller's.
+// Returns when the file's content is durable; making its directory entry durable is the caller's.
 // Throws Error and leaves no file behind; the file must not exist before.
 FileRecord write_hdf5_file(const std::filesystem::path& path, std::span<const ArrayView> arrays,
                            const nlohmann::json& attributes, const WriteOptions& options = {},

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp::amp {

@@ -15,14 +15,12 @@
 #include <thread>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::check {
 namespace {
 
-using comm::FileDescriptor;
-
-constexpr std::size_t kMostOutput = std::size_t{1} << 20;
+constexpr std::size_t kMaxOutput = std::size_t{1} << 20;
 constexpr int kNotFound = 127;
 constexpr int kOutput = STDERR_FILENO + 1;  // of the child
 // For the kernel to take a killed process apart.
@@ -103,7 +101,7 @@ bool read_to_end(int from, Clock::time_point deadline, std::string& text) {
     if (n == 0) return true;
     if (n < 0 && errno != EINTR) return true;
     if (n > 0) {
-      text.append(chunk.data(), std::min(static_cast<std::size_t>(n), kMostOutput - text.size()));
+      text.append(chunk.data(), std::min(static_cast<std::size_t>(n), kMaxOutput - text.size()));
     }
   }
 }
@@ -160,10 +158,10 @@ ChildOutput BoundedChild::wait(Clock::time_point deadline) {
 
 void BoundedChild::end(ChildOutput& result, bool kill_it) {
   if (kill_it) kill(-pid_, SIGKILL);
-  const auto patience = Clock::now() + kBurial;
+  const auto timeout = Clock::now() + kBurial;
   int status = 0;
   pid_t ended = 0;
-  while ((ended = waitpid(pid_, &status, WNOHANG)) == 0 && Clock::now() < patience) {
+  while ((ended = waitpid(pid_, &status, WNOHANG)) == 0 && Clock::now() < timeout) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   if (ended == 0) kill(-pid_, SIGKILL);  // closed its outputs and went on, or cannot die

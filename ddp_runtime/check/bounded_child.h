@@ -1,4 +1,4 @@
-// Work that may hang where nothing can interrupt it, such as a driver or a foreign program, in a
+// Work that may hang where nothing can interrupt it, such as a driver or a untrusted program, in a
 // process of its own: it is waited for so long and no longer, and dies with the check.
 #pragma once
 
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "ddp_runtime/check/clock.h"
-#include "ddp_runtime/comm/failure/file_descriptor.h"
 
 namespace ddp::check {
 
@@ -43,11 +43,11 @@ class BoundedChild {
   ChildOutput wait(Clock::time_point deadline);
 
  private:
-  BoundedChild(pid_t pid, comm::FileDescriptor output);
+  BoundedChild(pid_t pid, FileDescriptor output);
   void end(ChildOutput& result, bool kill_it);
 
   pid_t pid_ = -1;
-  comm::FileDescriptor output_;
+  FileDescriptor output_;
 };
 
 }  // namespace ddp::check

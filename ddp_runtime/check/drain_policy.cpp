@@ -7,8 +7,8 @@
 #include <cmath>
 #include <set>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/operations.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {

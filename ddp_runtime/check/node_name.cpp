@@ -5,7 +5,7 @@
 namespace ddp::check {
 namespace {
 
-constexpr std::size_t kMostNameCharacters = 255;
+constexpr std::size_t kMaxNameCharacters = 255;
 
 bool is_in_names(char c) noexcept {
   const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -21,7 +21,7 @@ bool means_all(std::string_view text) noexcept {
 }  // namespace
 
 bool is_node_name(std::string_view text) noexcept {
-  return !text.empty() && text.size() <= kMostNameCharacters && text.front() != '-' &&
+  return !text.empty() && text.size() <= kMaxNameCharacters && text.front() != '-' &&
          !means_all(text) && std::all_of(text.begin(), text.end(), is_in_names);
 }
 

@@ -38,10 +38,10 @@ Resolution resolve_now(const std::string& name) {
 
 }  // namespace
 
-Resolution resolve(const std::string& name, std::chrono::milliseconds patience) {
-  const auto result = run_within(patience, [name] { return resolve_now(name); });
+Resolution resolve(const std::string& name, std::chrono::milliseconds timeout) {
+  const auto result = run_within(timeout, [name] { return resolve_now(name); });
   if (result) return *result;
-  return {{}, fmt::format("no answer within {} ms", patience.count()), true};
+  return {{}, fmt::format("no answer within {} ms", timeout.count()), true};
 }
 
 bool is_address(const std::string& text) {

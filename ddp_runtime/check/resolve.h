@@ -13,7 +13,7 @@ struct Resolution {
   bool timed_out = false;
 };
 
-Resolution resolve(const std::string& name, std::chrono::milliseconds patience);
+Resolution resolve(const std::string& name, std::chrono::milliseconds timeout);
 
 // Whether it is a numeric IPv4 or IPv6 address, not a name.
 bool is_address(const std::string& text);

@@ -46,7 +46,7 @@ std::vector<Finding> not_ok_gravest_first(const Verdict& verdict) {
 
 std::string summary(const Verdict& verdict) {
   const std::vector<Finding> bad = not_ok_gravest_first(verdict);
-  if (bad.empty()) return verdict.findings.all().empty() ? "nothing measured" : verdict.good_news;
+  if (bad.empty()) return verdict.findings.all().empty() ? "nothing measured" : verdict.summary;
   std::string text;
   for (std::size_t i = 0; i < std::min(bad.size(), kNamedInVerdictLine); ++i) {
     const std::string subject = subject_text(bad[i]);
@@ -77,14 +77,14 @@ nlohmann::json json_of(const Finding& finding) {
 }  // namespace
 
 std::vector<std::string> bad_nodes(const Verdict& verdict) {
-  std::set<std::string> accused;
+  std::set<std::string> already_flagged;
   for (const auto& finding : verdict.findings.all()) {
     const bool one_node = finding.peer.empty() && !finding.node.empty();
-    if (finding.severity == Severity::critical && one_node) accused.insert(finding.node);
+    if (finding.severity == Severity::critical && one_node) already_flagged.insert(finding.node);
   }
   std::vector<std::string> ordered;
   for (const auto& node : verdict.nodes) {
-    if (accused.erase(node) > 0 && is_node_name(node)) ordered.push_back(node);
+    if (already_flagged.erase(node) > 0 && is_node_name(node)) ordered.push_back(node);
   }
   return ordered;
 }
@@ -120,7 +120,7 @@ nlohmann::json json_of(const Verdict& verdict, const std::string& program, doubl
   for (const auto& finding : verdict.findings.all()) findings.push_back(json_of(finding));
   nlohmann::json figures = nlohmann::json::object();
   for (const auto& [label, value] : verdict.figures) figures[label] = value;
-  return {{"schema", "slurm-ddp/check/1"},
+  return {{"schema", "slurm-ddp/check/2"},
           {"program", program},
           {"command", verdict.command},
           {"unix_time", unix_time},

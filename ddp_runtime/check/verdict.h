@@ -15,8 +15,8 @@ struct Verdict {
   std::string command;             // "node" or "net"
   std::vector<std::string> nodes;  // the nodes looked at, missing ones included
   Findings findings;
-  bool finished = true;   // false: what was found before something that may end the process
-  std::string good_news;  // what the verdict line says when all is well
+  bool finished = true;  // false: what was found before something that may end the process
+  std::string summary;   // what the verdict line says when all is well
   // Figures at the end of the verdict line, as label=value; machines may plot them.
   std::vector<std::pair<std::string, double>> figures;
   nlohmann::json measurements = nlohmann::json::object();  // the raw numbers behind the findings
@@ -38,7 +38,8 @@ std::string verdict_line(const Verdict& verdict);
 // One line for each finding that is not OK, gravest first, then the verdict line.
 std::string text_of(const Verdict& verdict);
 
-// Schema slurm-ddp/check/1. `program` is name and version; `unix_time` in seconds.
+// Schema slurm-ddp/check/2: as 1, whose "WAY_retests" was called "WAY_retrials". `program` is name
+// and version; `unix_time` in seconds.
 nlohmann::json json_of(const Verdict& verdict, const std::string& program, double unix_time);
 
 // One name a line; empty when no node is bad.

@@ -11,16 +11,16 @@
 
 namespace ddp::check {
 
-// Runs `work` on a thread of its own and waits for it at most `patience`; rethrows what it throws.
+// Runs `work` on a thread of its own and waits for it at most `timeout`; rethrows what it throws.
 // Nothing comes back if it is still running: it is then left behind, so `work` must own everything
 // it uses, and the process should end with _Exit rather than run destructors beside it.
 template <class Work>
-auto run_within(std::chrono::milliseconds patience, Work work)
+auto run_within(std::chrono::milliseconds timeout, Work work)
     -> std::optional<std::invoke_result_t<Work>> {
   std::packaged_task<std::invoke_result_t<Work>()> task(std::move(work));
   auto outcome = task.get_future();
   std::thread(std::move(task)).detach();
-  if (outcome.wait_for(patience) != std::future_status::ready) return std::nullopt;
+  if (outcome.wait_for(timeout) != std::future_status::ready) return std::nullopt;
   return outcome.get();
 }
 

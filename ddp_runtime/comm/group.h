@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "ddp_runtime/comm/buffer.h"
-#include "ddp_runtime/comm/diagnosis/activity.h"
-#include "ddp_runtime/comm/private_line.h"
+#include "ddp_runtime/comm/diagnosis/flight_recorder.h"
+#include "ddp_runtime/comm/point_to_point_channel.h"
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {
@@ -29,7 +29,7 @@ class Group {
   // "mpi", "threads" or "self", for messages and reports.
   virtual std::string_view backend() const noexcept = 0;
   // What this rank does, for when the others ask why it does not come. The program adds its phase.
-  virtual ActivityLog& activity() noexcept = 0;
+  virtual FlightRecorder& flight_recorder() noexcept = 0;
 
   // Another group of the same ranks, for collectives that have an order among themselves but none
   // among this group's: in backward, a layer's own come between buckets that are sent when they
@@ -39,7 +39,7 @@ class Group {
   // A way between the same ranks for messages of the caller's own, sent by a thread of the caller's
   // own. Collective, in the same order on all ranks, and blocks; each call opens another one. Lives
   // as long as this group, and the caller's thread must end before it.
-  virtual PrivateLine& private_line(const std::string& name) = 0;
+  virtual PointToPointChannel& point_to_point_channel(const std::string& name) = 0;
 
   // A hash of the collectives that this rank has called here so far: what, of which type, how long,
   // in which order. Where it differs between ranks they no longer do the same, and what they

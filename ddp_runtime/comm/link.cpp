@@ -12,15 +12,15 @@ namespace ddp::comm {
 void Link::begin(int tag, std::string what) {
   tag_ = tag;
   what_ = std::move(what);
-  patience_.begin();
+  wait_timer_.begin();
 }
 
 void Link::check(int to, int from) {
   if (meanwhile_) meanwhile_();
-  patience_.check([&](std::chrono::milliseconds waited) { return complaint(to, from, waited); });
+  wait_timer_.check([&](std::chrono::milliseconds waited) { return report(to, from, waited); });
 }
 
-std::string Link::complaint(int to, int from, std::chrono::milliseconds waited) const {
+std::string Link::report(int to, int from, std::chrono::milliseconds waited) const {
   const auto seconds = std::chrono::duration<double>(waited).count();
   std::string peers;
   if (from >= 0) peers = fmt::format("rank {}", from);
@@ -62,7 +62,7 @@ void Link::exchange_at(const OneWay& out, const Take& take, const OneWay& in, co
     moved |= sending.retire([](std::size_t, std::size_t) {});
     if (moved) {
       idle_calls = 0;
-      patience_.moved();
+      wait_timer_.moved();
       continue;
     }
     check(out.peer, in.peer);
@@ -162,7 +162,7 @@ void Link::chain(int before, int after, std::span<std::byte> data, std::vector<s
     moved |= results_out.retire(nothing);
     if (moved) {
       idle_calls = 0;
-      patience_.moved();
+      wait_timer_.moved();
       continue;
     }
     check(after, before);
@@ -185,7 +185,7 @@ void Link::relay(int from, int to, std::span<std::byte> data) {
     moved |= sending.retire([](std::size_t, std::size_t) {});
     if (moved) {
       idle_calls = 0;
-      patience_.moved();
+      wait_timer_.moved();
       continue;
     }
     check(to, from);

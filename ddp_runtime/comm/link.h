@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "ddp_runtime/comm/failure/failure_state.h"
-#include "ddp_runtime/comm/patience.h"
 #include "ddp_runtime/comm/transport.h"
+#include "ddp_runtime/comm/wait_timer.h"
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {
@@ -35,7 +35,7 @@ struct LinkLimits {
   // A collective that waits longer, all its waits together, has lost a peer.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   // One in which nothing moves for so long is looked into: have all ranks called the same one?
-  std::chrono::milliseconds suspicious = std::chrono::seconds(5);
+  std::chrono::milliseconds report_after = std::chrono::seconds(5);
 };
 
 // A message that lies in two places of its rank's memory: `first`, then `second`, which may be
@@ -61,7 +61,7 @@ class Link {
   Link(Transport& transport, FailureState& failures, LinkLimits limits)
       : transport_(transport),
         limits_(limits),
-        patience_(failures, limits.timeout, limits.suspicious) {}
+        wait_timer_(failures, limits.timeout, limits.report_after) {}
 
   int rank() const noexcept { return transport_.rank(); }
   int size() const noexcept { return transport_.size(); }
@@ -74,7 +74,7 @@ class Link {
   // ("all_reduce #17 (bucket 3)").
   void begin(int tag, std::string what);
   // The operation is over: nobody is waited for.
-  void end() noexcept { patience_.moved(); }
+  void end() noexcept { wait_timer_.moved(); }
 
   void send(int peer, std::span<const std::byte> data);
   void receive(int peer, std::span<std::byte> data);
@@ -118,11 +118,11 @@ class Link {
   std::span<std::byte> slot(std::vector<std::byte>& scratch, const OneWay& in, std::size_t offset,
                             std::size_t length) const;
 
-  std::string complaint(int to, int from, std::chrono::milliseconds waited) const;
+  std::string report(int to, int from, std::chrono::milliseconds waited) const;
 
   Transport& transport_;
   LinkLimits limits_;
-  Patience patience_;
+  WaitTimer wait_timer_;
   std::function<void()> meanwhile_;
   int tag_ = 0;
   std::string what_;

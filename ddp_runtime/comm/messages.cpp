@@ -5,7 +5,7 @@
 #include <chrono>
 #include <exception>
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::comm {
 namespace {
@@ -18,20 +18,20 @@ struct Messages::UnderWay {
   UnderWay(MessageRequest r, Transport& transport, FailureState& failures, const LinkLimits& limits)
       : request(std::move(r)),
         flight(transport, request.data.size(), limits.segment_bytes, limits.window),
-        patience(failures, limits.timeout, limits.suspicious) {}
+        timer(failures, limits.timeout, limits.report_after) {}
 
   MessageRequest request;
   Flight flight;
-  Patience patience;
-  std::optional<ActivityLog::Handle> record;  // since it is its turn
+  WaitTimer timer;
+  std::optional<FlightRecorder::Handle> record;  // since it is its turn
 };
 
 Messages::Messages(Transport& transport, FailureState& failures, const LinkLimits& limits,
-                   std::shared_ptr<ActivityLog> activity, std::string channel)
+                   std::shared_ptr<FlightRecorder> recorder, std::string channel)
     : transport_(transport),
       failures_(failures),
       limits_(limits),
-      activity_(std::move(activity)),
+      recorder_(std::move(recorder)),
       channel_(std::move(channel)) {}
 
 Messages::~Messages() = default;
@@ -76,8 +76,8 @@ void Messages::start(UnderWay& message) {
   const auto& request = message.request;
   const bool outgoing = request.direction == Direction::outgoing;
   Work::begin(*request.state);
-  message.patience.begin();
-  message.record = activity_->begin(
+  message.timer.begin();
+  message.record = recorder_->begin(
       std::nullopt, request.what, request.signature,
       fmt::format("{} {} rank {}", channel_, outgoing ? "to" : "from", request.peer));
 }
@@ -93,9 +93,9 @@ bool Messages::move(UnderWay& message) {
   bool moved = message.flight.post_up_to(data.size(), post);
   moved |= message.flight.retire([](std::size_t, std::size_t) {});
   if (moved) {
-    message.patience.moved();
+    message.timer.moved();
   } else if (!message.flight.complete()) {
-    message.patience.check([&message, me = transport_.rank()](std::chrono::milliseconds waited) {
+    message.timer.check([&message, me = transport_.rank()](std::chrono::milliseconds waited) {
       return fmt::format("rank {} waited {:.0f} s in {} for rank {}", me,
                          std::chrono::duration<double>(waited).count(), message.request.what,
                          message.request.peer);
@@ -106,7 +106,7 @@ bool Messages::move(UnderWay& message) {
 
 void Messages::finish(Queue& queue, const std::exception_ptr& error) {
   const auto state = queue.front()->request.state;
-  if (const auto record = queue.front()->record) activity_->end(*record, error != nullptr);
+  if (const auto record = queue.front()->record) recorder_->end(*record, error != nullptr);
   queue.pop_front();  // what is under way is given up before whoever waits may free the memory
   Work::finish(*state, error);
 }

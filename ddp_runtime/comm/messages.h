@@ -12,12 +12,12 @@
 #include <string>
 #include <utility>
 
-#include "ddp_runtime/comm/diagnosis/activity.h"
+#include "ddp_runtime/comm/diagnosis/flight_recorder.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/flight.h"
 #include "ddp_runtime/comm/link.h"
-#include "ddp_runtime/comm/patience.h"
 #include "ddp_runtime/comm/transport.h"
+#include "ddp_runtime/comm/wait_timer.h"
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {
@@ -36,9 +36,9 @@ struct MessageRequest {
 // Of the communication thread.
 class Messages {
  public:
-  // `channel`: of the group, for the records in `activity`.
+  // `channel`: of the group, for the records in `recorder`.
   Messages(Transport& transport, FailureState& failures, const LinkLimits& limits,
-           std::shared_ptr<ActivityLog> activity, std::string channel);
+           std::shared_ptr<FlightRecorder> recorder, std::string channel);
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
   ~Messages();
@@ -60,7 +60,7 @@ class Messages {
   Transport& transport_;
   FailureState& failures_;
   LinkLimits limits_;
-  std::shared_ptr<ActivityLog> activity_;
+  std::shared_ptr<FlightRecorder> recorder_;
   std::string channel_;
   std::map<std::pair<Direction, int>, Queue> queues_;  // by direction and peer; none is empty
 };

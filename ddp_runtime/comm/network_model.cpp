@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 

@@ -12,7 +12,7 @@ namespace ddp::comm {
 void replace_file(const std::string& path, std::string_view content);
 
 // The same, but what is not a regular file, as /dev/stdout or a FIFO, is written to. Not for files
-// in folders that others can write.
+// in directories that others can write.
 void write_file(const std::string& path, std::string_view content);
 
 }  // namespace ddp::comm

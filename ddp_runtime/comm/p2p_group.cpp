@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/node_all_reduce.h"
 #include "ddp_runtime/comm/schedules/node_broadcast.h"
@@ -52,10 +52,10 @@ P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
       options_(options),
       connect_(std::move(connect)),
       channel_(kMainChannel),
-      activity_(std::make_shared<ActivityLog>()),
+      recorder_(std::make_shared<FlightRecorder>()),
       link_(*transport_, failures, whole_elements(options.limits)),
-      messages_(*transport_, failures, options.limits, activity_, channel_),
-      everyone_(Team::all(transport_->rank(), transport_->size())),
+      messages_(*transport_, failures, options.limits, recorder_, channel_),
+      everyone_(Subgroup::all(transport_->rank(), transport_->size())),
       costs_{options_.network.model, link_.segment_bytes()},
       thread_([this] { communicate(); }) {}
 
@@ -64,10 +64,10 @@ P2pGroup::P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport,
       failures_(parent.failures_),
       options_(parent.options_),
       channel_(std::move(name)),
-      activity_(parent.activity_),
+      recorder_(parent.recorder_),
       link_(*transport_, failures_, whole_elements(options_.limits)),
-      messages_(*transport_, failures_, options_.limits, activity_, channel_),
-      everyone_(Team::all(transport_->rank(), transport_->size())),
+      messages_(*transport_, failures_, options_.limits, recorder_, channel_),
+      everyone_(Subgroup::all(transport_->rank(), transport_->size())),
       surroundings_(parent.surroundings_),
       costs_(parent.costs_),
       thread_([this] { communicate(); }) {}
@@ -80,11 +80,11 @@ Group& P2pGroup::channel(const std::string& name) {
   return *channels_.emplace(name, std::move(opened)).first->second;
 }
 
-PrivateLine& P2pGroup::private_line(const std::string& name) {
+PointToPointChannel& P2pGroup::point_to_point_channel(const std::string& name) {
   auto transport = connect_again(fmt::format("line {}", name));
-  private_lines_.push_back(std::make_unique<PrivateLine>(
-      PrivateLine{std::move(transport), &failures_, options_.limits, nullptr}));
-  return *private_lines_.back();
+  point_to_point_channels_.push_back(std::make_unique<PointToPointChannel>(
+      PointToPointChannel{std::move(transport), &failures_, options_.limits, nullptr}));
+  return *point_to_point_channels_.back();
 }
 
 std::unique_ptr<Transport> P2pGroup::connect_again(const std::string& what) {
@@ -188,7 +188,7 @@ void P2pGroup::progress_messages() {
 
 void P2pGroup::execute(Operation& operation) {
   std::exception_ptr error;
-  std::optional<ActivityLog::Handle> record;
+  std::optional<FlightRecorder::Handle> record;
   try {
     Work::begin(*operation.state);
     record = begin(operation);
@@ -204,17 +204,17 @@ void P2pGroup::execute(Operation& operation) {
     failures_.fail({rank(), e.what()});
   }
   link_.end();
-  if (record) activity_->end(*record, error != nullptr);
+  if (record) recorder_->end(*record, error != nullptr);
   Work::finish(*operation.state, error);
 }
 
-ActivityLog::Handle P2pGroup::begin(const Operation& operation) {
+FlightRecorder::Handle P2pGroup::begin(const Operation& operation) {
   const std::string channel = channel_ == kMainChannel ? "" : channel_ + " ";
   const std::string label = operation.label.empty() ? "" : fmt::format(" ({})", operation.label);
   const std::uint64_t number = sequence_++;
   const std::string what = fmt::format("{}{} #{}{}", channel, operation.name, number, label);
   link_.begin(static_cast<int>(number % kCollectiveTags), what);
-  return activity_->begin(number, what, operation.name + ": " + operation.signature, channel_);
+  return recorder_->begin(number, what, operation.name + ": " + operation.signature, channel_);
 }
 
 std::shared_ptr<std::byte> P2pGroup::allocate(std::size_t bytes) {

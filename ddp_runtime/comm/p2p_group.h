@@ -25,7 +25,7 @@
 #include "ddp_runtime/comm/schedules/choice.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
 #include "ddp_runtime/comm/schedules/survey.h"
-#include "ddp_runtime/comm/team.h"
+#include "ddp_runtime/comm/subgroup.h"
 #include "ddp_runtime/comm/transport.h"
 
 namespace ddp::comm {
@@ -58,11 +58,11 @@ class P2pGroup final : public Group {
   int rank() const noexcept override { return transport_->rank(); }
   int size() const noexcept override { return transport_->size(); }
   std::string_view backend() const noexcept override { return transport_->name(); }
-  ActivityLog& activity() noexcept override { return *activity_; }
+  FlightRecorder& flight_recorder() noexcept override { return *recorder_; }
 
   Group& channel(const std::string& name) override;
   std::uint64_t call_history() const override;
-  PrivateLine& private_line(const std::string& name) override;
+  PointToPointChannel& point_to_point_channel(const std::string& name) override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   Work all_reduce(Buffer data, ReduceOp op, std::string label,
@@ -108,17 +108,17 @@ class P2pGroup final : public Group {
   void progress_messages();
   bool take_queued(Operation& operation, bool& over);
   void execute(Operation& operation);
-  ActivityLog::Handle begin(const Operation& operation);
+  FlightRecorder::Handle begin(const Operation& operation);
 
   std::unique_ptr<Transport> transport_;
   FailureState& failures_;
   GroupOptions options_;
   Connect connect_;
-  std::string channel_;                    // its name among the channels of a group
-  std::shared_ptr<ActivityLog> activity_;  // one for all channels: they make one rank's story
+  std::string channel_;                       // its name among the channels of a group
+  std::shared_ptr<FlightRecorder> recorder_;  // one for all channels: they make one rank's story
   Link link_;
   Messages messages_;  // under way
-  Team everyone_;
+  Subgroup everyone_;
   std::unique_ptr<NodeMemory> node_;                                 // from the first allocate() on
   std::map<const std::byte*, std::weak_ptr<SharedRegion>> regions_;  // of the calling thread
   schedules::Scratch scratch_;
@@ -136,7 +136,7 @@ class P2pGroup final : public Group {
 
   // Of the calling thread.
   std::map<std::string, std::unique_ptr<P2pGroup>> channels_;
-  std::vector<std::unique_ptr<PrivateLine>> private_lines_;
+  std::vector<std::unique_ptr<PointToPointChannel>> point_to_point_channels_;
 };
 
 }  // namespace ddp::comm

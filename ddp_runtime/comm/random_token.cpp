@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 

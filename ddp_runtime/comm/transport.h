@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::comm {
 

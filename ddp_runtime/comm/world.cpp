@@ -15,14 +15,15 @@
 #include <string_view>
 #include <typeinfo>
 
+#include "base/errors.h"
 #include "ddp_runtime/comm/descriptor_limit.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/mpi/mpi_transport.h"
 #include "ddp_runtime/comm/mpi/process_manager.h"
 #include "ddp_runtime/comm/mpi/start_deadline.h"
 #include "ddp_runtime/comm/p2p_group.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 
 namespace ddp::comm {
@@ -111,7 +112,7 @@ std::string name_of_current_exception() {
   return fmt::format("a value of type {}", name ? name.get() : type->name());
 }
 
-std::string text_of_foreign_exception() {
+std::string text_of_current_exception() {
   return fmt::format("the program threw {}, which is not a std::exception and has no text",
                      name_of_current_exception());
 }
@@ -131,8 +132,8 @@ World::World(const WorldOptions& options) {
     throw UsageError("this build has no NCCL backend; use --backend mpi");
   }
   const Announced announced = announced_ranks();
-  if (const auto complaint = missing_process_manager(getenv, mpi_speaks_pmi1())) {
-    throw UsageError(*complaint);
+  if (const auto report = missing_process_manager(getenv, mpi_speaks_pmi1())) {
+    throw UsageError(*report);
   }
   std::optional<StartDeadline> deadline;
   if (MpiEnvironment::launched_by_mpi() || announced.ranks > 1) {
@@ -180,8 +181,8 @@ Failure World::fail(const Failure& failure) {
   return errors_->verdict(std::chrono::seconds(5)).value_or(failure);
 }
 
-void World::end_stragglers(int exit_code) {
-  if (errors_->others_gone(std::chrono::seconds(10)) || !mpi_) return;
+void World::kill_remaining(int exit_code) {
+  if (errors_->wait_for_peer_exit(std::chrono::seconds(10)) || !mpi_) return;
   MpiEnvironment::end_job(exit_code);
 }
 
@@ -210,8 +211,8 @@ std::string without_stack_frames(std::string text) {
 int end_after_failure(const std::string& program, World& world, const std::string& text,
                       int exit_code) {
   print_once(program, world,
-             world.fail({.rank = world.rank(), .text = text, .users_mistake = exit_code == 2}));
-  world.end_stragglers(exit_code);
+             world.fail({.rank = world.rank(), .text = text, .is_usage_error = exit_code == 2}));
+  world.kill_remaining(exit_code);
   return exit_code;
 }
 
@@ -219,8 +220,8 @@ int end_after_peer(const std::string& program, World& world, const PeerFailure& 
   // It may be this rank's own: what a later collective says after an earlier one waited in vain.
   print_once(program, world,
              world.fail({.rank = failure.rank(), .text = failure.what(), .lost = failure.lost()}));
-  const int exit_code = failure.users_mistake() ? 2 : 1;
-  world.end_stragglers(exit_code);
+  const int exit_code = failure.is_usage_error() ? 2 : 1;
+  world.kill_remaining(exit_code);
   return exit_code;
 }
 
@@ -237,7 +238,7 @@ int run_body(const std::string& program, const WorldOptions& options,
   } catch (const std::exception& error) {
     return end_after_failure(program, world, without_stack_frames(error.what()), 1);
   } catch (...) {
-    return end_after_failure(program, world, text_of_foreign_exception(), 1);
+    return end_after_failure(program, world, text_of_current_exception(), 1);
   }
 }
 
@@ -258,7 +259,7 @@ int run(const std::string& program, const WorldOptions& options,
     print_failure(program, rank_from_environment(), 2, error.what());
     return 1;
   } catch (...) {
-    print_failure(program, rank_from_environment(), 2, text_of_foreign_exception().c_str());
+    print_failure(program, rank_from_environment(), 2, text_of_current_exception().c_str());
     return 1;
   }
 }

@@ -54,7 +54,7 @@ class World {
   // The rank that speaks of a failure which the one that failed cannot tell.
   int speaker_for(int lost) const noexcept { return lost == 0 ? errors_->deputy() : 0; }
   // Rank 0 after a failure: ends processes that are still there (stopped, or deaf) after a while.
-  void end_stragglers(int exit_code);
+  void kill_remaining(int exit_code);
 
  private:
   FailureState failures_;

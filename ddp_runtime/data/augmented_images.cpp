@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/mix.h"
 
 namespace ddp::data {

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/positioned_file.h"
 #include "ddp_runtime/data/readers.h"
 
@@ -90,7 +90,7 @@ void require_labels(const PositionedFile& file, std::int64_t images) {
 Part open_part(const fs::path& path, std::int64_t first) {
   if (!fs::exists(path)) {
     throw UsageError(
-        fmt::format("no {} in {}; the folder must hold the binary version of CIFAR-10 "
+        fmt::format("no {} in {}; the directory must hold the binary version of CIFAR-10 "
                     "(data_batch_1.bin to data_batch_5.bin and test_batch.bin)",
                     path.filename().string(), path.parent_path().string()));
   }
@@ -109,22 +109,22 @@ Part open_part(const fs::path& path, std::int64_t first) {
 
 }  // namespace
 
-DataPair read_cifar10(const fs::path& folder) {
-  if (!fs::is_directory(folder)) {
+DataPair read_cifar10(const fs::path& directory) {
+  if (!fs::is_directory(directory)) {
     throw UsageError(
-        fmt::format("{} is not a folder; give the one with the CIFAR-10 files, as in "
+        fmt::format("{} is not a directory; give the one with the CIFAR-10 files, as in "
                     "--data cifar10:DIR",
-                    folder.string()));
+                    directory.string()));
   }
   std::vector<Part> train;
   std::int64_t first = 0;
   for (int i = 1; i <= 5; ++i) {
-    train.push_back(open_part(folder / fmt::format("data_batch_{}.bin", i), first));
+    train.push_back(open_part(directory / fmt::format("data_batch_{}.bin", i), first));
     first += train.back().images;
   }
   std::vector<Part> test;
-  test.push_back(open_part(folder / "test_batch.bin", 0));
-  return {"cifar10:" + folder.string(), std::make_shared<Cifar10>(std::move(train)),
+  test.push_back(open_part(directory / "test_batch.bin", 0));
+  return {"cifar10:" + directory.string(), std::make_shared<Cifar10>(std::move(train)),
           std::make_shared<Cifar10>(std::move(test))};
 }
 

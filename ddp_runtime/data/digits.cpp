@@ -3,7 +3,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/gzip_file.h"
 #include "ddp_runtime/data/readers.h"
 #include "ddp_runtime/data/tensor_dataset.h"

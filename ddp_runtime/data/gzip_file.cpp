@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::data {
 

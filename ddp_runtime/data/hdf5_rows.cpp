@@ -7,7 +7,7 @@
 #include <array>
 #include <limits>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/positioned_file.h"
 #include "ddp_runtime/data/readers.h"
 #include "hdf5_ckpt/error.h"
@@ -24,9 +24,9 @@ using ckpt::Hdf5Space;
 using ckpt::Hdf5Type;
 
 constexpr std::int64_t kHoldOut = 10;  // every tenth sample is for evaluation
-constexpr std::int64_t kMostClasses = 1 << 20;
-constexpr std::int64_t kMostValues = std::int64_t{1} << 28;  // of one sample
-constexpr std::size_t kChunkCache = std::size_t{64} << 20;   // bytes, per dataset
+constexpr std::int64_t kMaxClasses = 1 << 20;
+constexpr std::int64_t kMaxValues = std::int64_t{1} << 28;  // of one sample
+constexpr std::size_t kChunkCache = std::size_t{64} << 20;  // bytes, per dataset
 
 struct Column {
   Hdf5Dataset dataset;
@@ -111,7 +111,7 @@ Column open_inputs(const Hdf5File& file, const std::string& path) {
   }
   std::int64_t values = 1;
   for (std::size_t i = 1; i < d.size(); ++i) {
-    if (d[i] == 0 || d[i] > static_cast<hsize_t>(kMostValues / values)) {
+    if (d[i] == 0 || d[i] > static_cast<hsize_t>(kMaxValues / values)) {
       throw UsageError(fmt::format("x in {} has samples of an impossible size: {} in dimension {}",
                                    path, d[i], i));
     }
@@ -169,11 +169,11 @@ std::int64_t count_classes(const Column& y, const std::string& path) {
     read_rows(y, first, count, H5T_NATIVE_INT64, piece.data(), path);
     const auto end = piece.begin() + static_cast<std::ptrdiff_t>(count);
     const auto bad =
-        std::find_if(piece.begin(), end, [](std::int64_t c) { return c < 0 || c >= kMostClasses; });
+        std::find_if(piece.begin(), end, [](std::int64_t c) { return c < 0 || c >= kMaxClasses; });
     if (bad != end) {
       throw UsageError(fmt::format("y in {} holds the class {} in row {}; classes go from 0 to {}",
                                    path, *bad, first + static_cast<hsize_t>(bad - piece.begin()),
-                                   kMostClasses - 1));
+                                   kMaxClasses - 1));
     }
     largest = std::max(largest, *std::max_element(piece.begin(), end));
   }
@@ -196,7 +196,7 @@ class Hdf5Rows final : public Dataset {
     for (std::size_t i = 1; i < x_.dimensions.size(); ++i) {
       shape_.input.push_back(static_cast<std::int64_t>(x_.dimensions[i]));
     }
-    // Images without colours have one channel.
+    // Images without colors have one channel.
     if (shape_.input.size() == 2) shape_.input.insert(shape_.input.begin(), 1);
     shape_.classes = count_classes(y_, path);
   }

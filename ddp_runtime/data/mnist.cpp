@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/gzip_file.h"
 #include "ddp_runtime/data/readers.h"
 #include "ddp_runtime/data/tensor_dataset.h"
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostBytes = std::size_t{4} << 30U;
+constexpr std::size_t kMaxBytes = std::size_t{4} << 30U;
 constexpr unsigned char kUnsignedByte = 8;
 
 struct Idx {
@@ -25,7 +25,7 @@ struct Idx {
 
 Idx parse_idx(const fs::path& file, std::size_t dimensions) {
   Idx idx;
-  idx.bytes = read_maybe_gzipped(file, kMostBytes);
+  idx.bytes = read_maybe_gzipped(file, kMaxBytes);
   idx.data = 4 + 4 * dimensions;
   const auto& b = idx.bytes;
   if (b.size() < idx.data) {
@@ -42,7 +42,7 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
   for (std::size_t d = 0; d < dimensions; ++d) {
     std::uint32_t size = 0;
     for (std::size_t i = 0; i < 4; ++i) size = (size << 8U) | b[4 + 4 * d + i];
-    if (size == 0 || size > kMostBytes / elements) {
+    if (size == 0 || size > kMaxBytes / elements) {
       throw RuntimeError(
           fmt::format("{} claims an impossible size in dimension {}: {}", file.string(), d, size));
     }
@@ -58,20 +58,21 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
 }
 
 // The file of that part and kind, whichever way it is spelt.
-fs::path find(const fs::path& folder, const std::string& stem, const std::string& idx) {
+fs::path find(const fs::path& directory, const std::string& stem, const std::string& idx) {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {
-      const auto file = folder / (stem + separator + idx + suffix);
+      const auto file = directory / (stem + separator + idx + suffix);
       if (fs::exists(file)) return file;
     }
   }
-  throw UsageError(fmt::format("no {}-{} (or .gz) in {}; the folder must hold the four MNIST files",
-                               stem, idx, folder.string()));
+  throw UsageError(
+      fmt::format("no {}-{} (or .gz) in {}; the directory must hold the four MNIST files", stem,
+                  idx, directory.string()));
 }
 
-std::shared_ptr<TensorDataset> read_part(const fs::path& folder, const std::string& part) {
-  const auto image_file = find(folder, part + "-images", "idx3-ubyte");
-  const auto label_file = find(folder, part + "-labels", "idx1-ubyte");
+std::shared_ptr<TensorDataset> read_part(const fs::path& directory, const std::string& part) {
+  const auto image_file = find(directory, part + "-images", "idx3-ubyte");
+  const auto label_file = find(directory, part + "-labels", "idx1-ubyte");
   Idx images = parse_idx(image_file, 3);
   Idx labels = parse_idx(label_file, 1);
   if (images.dimensions[0] != labels.dimensions[0]) {
@@ -95,14 +96,15 @@ std::shared_ptr<TensorDataset> read_part(const fs::path& folder, const std::stri
 
 }  // namespace
 
-DataPair read_mnist(const fs::path& folder) {
-  if (!fs::is_directory(folder)) {
+DataPair read_mnist(const fs::path& directory) {
+  if (!fs::is_directory(directory)) {
     throw UsageError(
-        fmt::format("{} is not a folder; give the one with the MNIST files, as in "
+        fmt::format("{} is not a directory; give the one with the MNIST files, as in "
                     "--data mnist:DIR",
-                    folder.string()));
+                    directory.string()));
   }
-  return {"mnist:" + folder.string(), read_part(folder, "train"), read_part(folder, "t10k")};
+  return {"mnist:" + directory.string(), read_part(directory, "train"),
+          read_part(directory, "t10k")};
 }
 
 }  // namespace ddp::data

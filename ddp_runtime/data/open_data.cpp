@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/readers.h"
 
 namespace ddp::data {
@@ -16,20 +16,21 @@ namespace fs = std::filesystem;
 // Where the data sets that come with the project lie: said by the user, beside an installed
 // program, or in the source tree.
 fs::path bundled(const fs::path& relative) {
-  std::vector<fs::path> folders;
-  if (const char* folder = std::getenv("SLURM_DDP_DATASETS")) folders.emplace_back(folder);
+  std::vector<fs::path> directories;
+  if (const char* directory = std::getenv("SLURM_DDP_DATASETS"))
+    directories.emplace_back(directory);
   std::error_code error;
   const auto program = fs::read_symlink("/proc/self/exe", error);
   if (!error) {
-    folders.push_back(program.parent_path().parent_path() / SLURM_DDP_DATASETS_INSTALLED);
+    directories.push_back(program.parent_path().parent_path() / SLURM_DDP_DATASETS_INSTALLED);
   }
-  folders.emplace_back(SLURM_DDP_DATASETS_SOURCE);
-  for (const auto& folder : folders) {
-    if (fs::exists(folder / relative, error)) return folder / relative;
+  directories.emplace_back(SLURM_DDP_DATASETS_SOURCE);
+  for (const auto& directory : directories) {
+    if (fs::exists(directory / relative, error)) return directory / relative;
   }
-  throw UsageError(
-      fmt::format("cannot find {}; set SLURM_DDP_DATASETS to the 'datasets' folder of the project",
-                  relative.string()));
+  throw UsageError(fmt::format(
+      "cannot find {}; set SLURM_DDP_DATASETS to the 'datasets' directory of the project",
+      relative.string()));
 }
 
 DataPair read(const std::string& specification, const DataOptions& options) {

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::data {
 

@@ -12,13 +12,13 @@ namespace ddp::data {
 // digits.csv.gz.
 DataPair read_digits(const std::filesystem::path& file);
 
-// A folder with the four IDX files of MNIST or a set of the same form (train-images-idx3-ubyte,
+// A directory with the four IDX files of MNIST or a set of the same form (train-images-idx3-ubyte,
 // train-labels-idx1-ubyte, t10k-...; also with a dot before idx, also gzipped).
-DataPair read_mnist(const std::filesystem::path& folder);
+DataPair read_mnist(const std::filesystem::path& directory);
 
-// A folder with CIFAR-10 in its binary version (data_batch_1.bin to data_batch_5.bin,
+// A directory with CIFAR-10 in its binary version (data_batch_1.bin to data_batch_5.bin,
 // test_batch.bin): images [3, 32, 32], each channel with mean 0 and deviation 1. Read when needed.
-DataPair read_cifar10(const std::filesystem::path& folder);
+DataPair read_cifar10(const std::filesystem::path& directory);
 
 // Any file, as a language model of bytes reads it: windows of `context` of them. The last tenth of
 // the file is held out. Read when needed.

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::data {
 namespace {

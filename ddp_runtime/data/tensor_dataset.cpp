@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::data {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/positioned_file.h"
 #include "ddp_runtime/data/readers.h"
 
@@ -53,7 +53,7 @@ class TextWindows final : public Dataset {
 
 DataPair read_text(const std::filesystem::path& path, std::int64_t context) {
   auto file = std::make_shared<const PositionedFile>(path);
-  // The end of the text, not windows from all over it, whose neighbours would have been learnt.
+  // The end of the text, not windows from all over it, whose neighbors would have been learned.
   const std::int64_t size = file->size();
   const std::int64_t border = size - size / 10;
   auto train = std::make_shared<const TextWindows>(file, 0, border, context);

@@ -12,7 +12,7 @@ std::shared_ptr<Model> make_mlp(const ModelOptions& options);
 // two linear layers. For images with one or more channels, at least 4 x 4.
 std::shared_ptr<Model> make_mnist_cnn(const ModelOptions& options);
 
-// Three stages of two 3x3 convolutions with batch normalisation and ReLU (width, 2 x width and
+// Three stages of two 3x3 convolutions with batch normalization and ReLU (width, 2 x width and
 // 4 x width channels, default 32), each followed by 2x2 pooling; then the mean over the image and a
 // linear layer. For images of at least 8 x 8.
 std::shared_ptr<Model> make_cifar_cnn(const ModelOptions& options);

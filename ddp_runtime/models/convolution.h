@@ -5,7 +5,7 @@
 
 namespace ddp::models {
 
-// Without a bias, because batch normalisation follows, and initialised for the ReLU after that: He
+// Without a bias, because batch normalization follows, and initialized for the ReLU after that: He
 // et al., "Delving Deep into Rectifiers" (2015), preserving the variance of backward.
 torch::nn::Conv2d he_convolution(std::int64_t in_channels, std::int64_t out_channels,
                                  std::int64_t kernel, std::int64_t stride = 1);

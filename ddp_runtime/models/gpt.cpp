@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/models/builtin.h"
 #include "ddp_runtime/parallel/activation_checkpoint.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kInitialSpread = 0.02;  // GPT-2's
 
-// GPT-2's initialisation. A residual stream sums 2 x layers branches, whose last projections start
+// GPT-2's initialization. A residual stream sums 2 x layers branches, whose last projections start
 // smaller so that the sum does not grow with depth.
 torch::nn::Linear linear(std::int64_t in, std::int64_t out, double spread = kInitialSpread) {
   torch::nn::Linear layer(in, out);

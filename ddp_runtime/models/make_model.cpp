@@ -5,7 +5,7 @@
 #include <array>
 #include <string_view>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/models/builtin.h"
 
 namespace ddp::models {

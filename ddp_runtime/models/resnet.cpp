@@ -19,7 +19,7 @@ struct Convolution {
   std::int64_t stride;
 };
 
-// Convolutions with batch normalisation and ReLU, around which the input is added to the output;
+// Convolutions with batch normalization and ReLU, around which the input is added to the output;
 // where the shapes differ it passes a strided 1x1 convolution ("downsample").
 class ResidualBlock final : public torch::nn::Module {
  public:

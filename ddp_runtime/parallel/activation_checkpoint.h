@@ -1,7 +1,7 @@
 // Activation checkpointing: trades computing for memory.
 //
 // The function's activations are not kept during forward; backward runs the function again. The
-// gradients are the same to the bit. Unlike a nested backward(), each parameter gets its gradient
+// gradients are the same bitwise. Unlike a nested backward(), each parameter gets its gradient
 // once, so the reducer needs no static graph.
 #pragma once
 
@@ -17,7 +17,7 @@ using CheckpointedFunction = std::function<torch::Tensor(const std::vector<torch
 // function(inputs), without keeping what is in between. `parameters` are all parameters that the
 // function uses and that want gradients: module->parameters(). The function is called again in
 // backward, with the random generator's state, so that dropout repeats itself, and with the
-// autocast state of this call; it must have no other side effects (batch normalisation's running
+// autocast state of this call; it must have no other side effects (batch normalization's running
 // means would move twice).
 torch::Tensor checkpointed(const CheckpointedFunction& function,
                            const std::vector<torch::Tensor>& inputs,

@@ -4,7 +4,7 @@ namespace ddp {
 namespace {
 
 // Note [Windows that are not views]
-// A gradient made with narrow().view() is a view, and the optimisers' zero_grad() calls detach_()
+// A gradient made with narrow().view() is a view, and the optimizers' zero_grad() calls detach_()
 // on gradients, which throws for views. A tensor pointed at the storage with set_() shares the
 // memory just as well and is no view.
 torch::Tensor window(const torch::Tensor& bucket, std::int64_t offset,

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/parallel/same_parameters.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"

@@ -31,7 +31,7 @@ namespace ddp {
 
 class DistributedDataParallel;
 
-// One optimiser step, made of one or more micro-batches whose gradients are added up. Only the last
+// One optimizer step, made of one or more micro-batches whose gradients are added up. Only the last
 // one communicates.
 class GradientStep {
  public:

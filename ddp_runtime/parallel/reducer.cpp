@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 #include "ddp_runtime/parallel/used_parameters.h"
 #include "ddp_runtime/torch_compat.h"

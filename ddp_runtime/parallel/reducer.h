@@ -25,7 +25,7 @@ namespace ddp {
 // Before backward the gradients are undefined, so autograd hands over each freshly computed one
 // without adding it to anything. The hook that follows copies it into its bucket and makes the
 // bucket's window the parameter's gradient: one pass over the data, after which the gradient that
-// the optimiser reads is the reduced one, and the fresh tensor is freed. Letting autograd add into
+// the optimizer reads is the reduced one, and the fresh tensor is freed. Letting autograd add into
 // a zeroed window instead would read and write the data three times. Later micro-batches of the
 // same step find the window defined and add into it in place.
 //
@@ -39,7 +39,7 @@ namespace ddp {
 // hook: before backward if the graph does not reach it, at the end of backward otherwise (a
 // function may return no gradient). The window holds what earlier micro-batches of the step left
 // there, or zeros. A map of who used what, reduced after the last bucket, tells which gradients
-// nobody touched; those stay undefined, so that an optimiser with momentum or weight decay leaves
+// nobody touched; those stay undefined, so that an optimizer with momentum or weight decay leaves
 // their parameters alone, as it would in one process.
 class Reducer {
  public:

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp {
 namespace {
@@ -95,10 +95,10 @@ void throw_different_parameters(comm::Group& group, std::span<const NamedTensor>
     differing.push_back(fmt::format("rank {} (first in '{}')", rank, names[rank]));
   }
   const auto agreeing = checksums.size() - differing.size() - 1;  // besides the leader
-  constexpr std::size_t kMostNamed = 8;
-  if (differing.size() > kMostNamed) {
-    const auto more = differing.size() - kMostNamed;
-    differing.resize(kMostNamed);
+  constexpr std::size_t kMaxNamed = 8;
+  if (differing.size() > kMaxNamed) {
+    const auto more = differing.size() - kMaxNamed;
+    differing.resize(kMaxNamed);
     differing.push_back(fmt::format("{} more", more));
   }
   throw RuntimeError(fmt::format(

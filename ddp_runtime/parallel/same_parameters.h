@@ -2,7 +2,7 @@
 //
 // Note [Replicas that drift apart]
 // All ranks begin with the same parameters and apply the same averaged gradients, so that they stay
-// the same to the bit. Nothing makes them the same again, though, once one rank has left out an
+// the same bitwise. Nothing makes them the same again, though, once one rank has left out an
 // update, used another learning rate or written to a parameter: from then on each averages
 // gradients of another model, and nothing fails. So every so many steps a checksum of the
 // parameters travels with the step agreement, and one is compared before a checkpoint is taken from

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 
 namespace ddp {

@@ -58,7 +58,7 @@ class StaleSynchronous {
   // Collective, after the last step. Nothing but the destructor may follow.
   void close();
 
-  // The optimiser's momentum by parameter, as it was settled; empty without momentum. To be saved,
+  // The optimizer's momentum by parameter, as it was settled; empty without momentum. To be saved,
   // and to be filled before the first step.
   const std::vector<NamedTensor>& momentum() const noexcept { return momentum_; }
 

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "ddp_runtime/comm/diagnosis/inquest.h"
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
+#include "ddp_runtime/comm/diagnosis/hang_analysis.h"
 
 namespace ddp {
 namespace {
@@ -79,12 +79,13 @@ void StepAgreement::explain() {
 }
 
 void StepAgreement::explain_histories() {
-  std::vector<comm::Witness> witnesses;
-  for (const auto& text : group_.all_gather_text(to_json(group_.activity().snapshot()).dump())) {
-    witnesses.push_back({static_cast<int>(witnesses.size()), "",
-                         comm::activity_from_json(nlohmann::json::parse(text))});
+  std::vector<comm::RankStatus> statuses;
+  for (const auto& text :
+       group_.all_gather_text(to_json(group_.flight_recorder().snapshot()).dump())) {
+    statuses.push_back({static_cast<int>(statuses.size()), "",
+                        comm::snapshot_from_json(nlohmann::json::parse(text))});
   }
-  if (const auto found = comm::find_disagreement(witnesses)) throw RuntimeError(found->text);
+  if (const auto found = comm::find_disagreement(statuses)) throw RuntimeError(found->text);
   throw RuntimeError(fmt::format(
       "the ranks have called different collectives before step {}, too long ago to say which: all "
       "must run the same steps in the same order",

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/batch_statistics.h"
 #include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
@@ -15,8 +15,8 @@ namespace {
 
 // What backward needs of forward besides its inputs. A custom Function keeps such things as an
 // IValue, which a CustomClassHolder can be put into.
-struct Normalisation : torch::CustomClassHolder {
-  Normalisation(comm::Group& c, std::string n, const BatchStatistics& s, double eps)
+struct Normalization : torch::CustomClassHolder {
+  Normalization(comm::Group& c, std::string n, const BatchStatistics& s, double eps)
       : channel(c),
         name(std::move(n)),
         mean(s.mean),
@@ -46,7 +46,7 @@ struct ChannelSums {
 };
 
 // Of this rank and of all.
-std::pair<ChannelSums, ChannelSums> sums(const Normalisation& n, const torch::Tensor& gradient,
+std::pair<ChannelSums, ChannelSums> sums(const Normalization& n, const torch::Tensor& gradient,
                                          const torch::Tensor& deviation) {
   const auto within = dimensions_within_channel(gradient);
   const auto mine = torch::stack({gradient.sum(within), (gradient * deviation).sum(within)});
@@ -56,17 +56,17 @@ std::pair<ChannelSums, ChannelSums> sums(const Normalisation& n, const torch::Te
   return {{mine[0], mine[1]}, {all[0], all[1]}};
 }
 
-class Normalise : public torch::autograd::Function<Normalise> {
+class Normalize : public torch::autograd::Function<Normalize> {
  public:
   // `inputs`: the batch, then weight and bias if there are any; a TensorList, because 1.13 takes no
   // undefined tensors.
   static torch::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList inputs,
-                               const c10::intrusive_ptr<Normalisation>& n) {
+                               const c10::intrusive_ptr<Normalization>& n) {
     const torch::Tensor& batch = inputs[0];
     const auto weight = inputs.size() > 1 ? inputs[1] : torch::Tensor();
     const auto bias = inputs.size() > 1 ? inputs[2] : torch::Tensor();
     context->save_for_backward({batch, weight});
-    context->saved_data["normalisation"] = c10::IValue::make_capsule(n);
+    context->saved_data["normalization"] = c10::IValue::make_capsule(n);
     if (batch.numel() == 0) return batch.clone();
     const auto type = torch::dtype(summation_type(batch)).device(batch.device());
     // The kernel for given statistics is the one that eval() uses.
@@ -80,8 +80,8 @@ class Normalise : public torch::autograd::Function<Normalise> {
   // share: averaging them is the reducer's work, as for every parameter.
   static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* context,
                                                const torch::autograd::tensor_list& gradients) {
-    const auto n = c10::static_intrusive_pointer_cast<Normalisation>(
-        context->saved_data["normalisation"].toCapsule());
+    const auto n = c10::static_intrusive_pointer_cast<Normalization>(
+        context->saved_data["normalization"].toCapsule());
     const auto saved = context->get_saved_variables();
     const torch::Tensor& input = saved[0];
     const torch::Tensor& weight = saved[1];
@@ -103,7 +103,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
       all_gradients.push_back(of_weight.to(weight.scalar_type()));
       all_gradients.push_back(mine.gradient.to(weight.scalar_type()));
     }
-    all_gradients.emplace_back();  // for the normalisation
+    all_gradients.emplace_back();  // for the normalization
     return all_gradients;
   }
 };
@@ -122,7 +122,7 @@ bool SyncBatchNormImpl::communicates() const noexcept {
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   _check_input_dim(input);
   const double momentum = begin_batch();
-  return communicates() ? normalise_together(input, momentum) : normalise_alone(input, momentum);
+  return communicates() ? normalize_together(input, momentum) : normalize_alone(input, momentum);
 }
 
 double SyncBatchNormImpl::begin_batch() {
@@ -132,13 +132,13 @@ double SyncBatchNormImpl::begin_batch() {
   return options.momentum() ? *options.momentum() : 1 / num_batches_tracked.item<double>();
 }
 
-torch::Tensor SyncBatchNormImpl::normalise_alone(const torch::Tensor& input, double momentum) {
+torch::Tensor SyncBatchNormImpl::normalize_alone(const torch::Tensor& input, double momentum) {
   const bool of_batch = is_training() || !options.track_running_stats();
   return torch::nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
                                                    of_batch, momentum, options.eps());
 }
 
-torch::Tensor SyncBatchNormImpl::normalise_together(const torch::Tensor& input, double momentum) {
+torch::Tensor SyncBatchNormImpl::normalize_together(const torch::Tensor& input, double momentum) {
   BatchStatistics batch;
   {
     const torch::NoGradGuard no_grad;
@@ -157,7 +157,7 @@ torch::Tensor SyncBatchNormImpl::normalise_together(const torch::Tensor& input, 
   }
   std::vector<torch::Tensor> inputs{input};
   if (options.affine()) inputs.insert(inputs.end(), {weight, bias});
-  return Normalise::apply(at::TensorList(inputs), c10::make_intrusive<Normalisation>(
+  return Normalize::apply(at::TensorList(inputs), c10::make_intrusive<Normalization>(
                                                       *channel_, name_, batch, options.eps()));
 }
 

@@ -1,4 +1,4 @@
-// Batch normalisation over the batch of all ranks, for models whose batch per rank is too small for
+// Batch normalization over the batch of all ranks, for models whose batch per rank is too small for
 // statistics of its own.
 //
 //   struct NetImpl : torch::nn::Module {
@@ -58,8 +58,8 @@ class SyncBatchNormImpl
  private:
   // How much of the running statistics this batch replaces, and that it has been seen.
   double begin_batch();
-  torch::Tensor normalise_alone(const torch::Tensor& input, double momentum);
-  torch::Tensor normalise_together(const torch::Tensor& input, double momentum);
+  torch::Tensor normalize_alone(const torch::Tensor& input, double momentum);
+  torch::Tensor normalize_together(const torch::Tensor& input, double momentum);
 
   comm::Group* channel_ = nullptr;
   std::string name_;

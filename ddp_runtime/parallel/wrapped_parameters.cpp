@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp {
 namespace {

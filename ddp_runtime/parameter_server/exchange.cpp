@@ -2,7 +2,7 @@
 
 namespace ddp::parameter_server {
 
-std::int64_t ExchangeDesk::request(const Exchange& exchange) {
+std::int64_t RequestSlot::request(const Exchange& exchange) {
   std::unique_lock lock(mutex_);
   exchange_ = exchange;
   at_ = At::handed_in;
@@ -13,7 +13,7 @@ std::int64_t ExchangeDesk::request(const Exchange& exchange) {
   return slowest_;
 }
 
-std::optional<Exchange> ExchangeDesk::take(bool patient) {
+std::optional<Exchange> RequestSlot::take(bool patient) {
   std::unique_lock lock(mutex_);
   if (patient) changed_.wait(lock, [this] { return at_ == At::handed_in || closed_; });
   if (at_ != At::handed_in) return std::nullopt;
@@ -21,26 +21,26 @@ std::optional<Exchange> ExchangeDesk::take(bool patient) {
   return exchange_;
 }
 
-void ExchangeDesk::finish(std::int64_t slowest) {
+void RequestSlot::finish(std::int64_t slowest) {
   const std::lock_guard lock(mutex_);
   slowest_ = slowest;
   at_ = At::finished;
   changed_.notify_all();
 }
 
-void ExchangeDesk::fail(std::exception_ptr error) {
+void RequestSlot::fail(std::exception_ptr error) {
   const std::lock_guard lock(mutex_);
   error_ = std::move(error);
   changed_.notify_all();
 }
 
-void ExchangeDesk::close() {
+void RequestSlot::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   changed_.notify_all();
 }
 
-bool ExchangeDesk::closed() const {
+bool RequestSlot::closed() const {
   const std::lock_guard lock(mutex_);
   return closed_;
 }

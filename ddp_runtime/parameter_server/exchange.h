@@ -20,7 +20,7 @@ struct Exchange {
   std::span<float> velocity;        // of this rank's own shard: filled, unless empty
 };
 
-class ExchangeDesk {
+class RequestSlot {
  public:
   // The computing thread: hands one in and waits. Throws what the server's thread failed with.
   // Returns the number of steps that every rank had done.

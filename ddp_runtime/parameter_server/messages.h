@@ -2,7 +2,7 @@
 // at a time, so that lengths are known before a message comes:
 //
 //   worker to server   Request      then, of a push with a gradient, its part for that shard
-//   server to worker   Answer, and the shard's values; nothing after a farewell
+//   server to worker   Answer, and the shard's values; nothing after a shutdown
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ inline constexpr int kGradientTag = 1;
 inline constexpr int kAnswerTag = 2;
 inline constexpr int kValuesTag = 3;
 
-enum class Asks : std::int64_t { push_and_pull, push_nothing_and_pull, pull, farewell };
+enum class RequestType : std::int64_t { push_and_pull, push_nothing_and_pull, pull, shutdown };
 
 struct Request {
-  Asks asks = Asks::pull;
+  RequestType type = RequestType::pull;
   std::int64_t step = 0;   // of a push: its number, from 1
   std::int64_t needs = 0;  // answer when every rank has done so many steps
   double learning_rate = 0;

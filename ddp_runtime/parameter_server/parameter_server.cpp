@@ -41,9 +41,9 @@ ParameterServer::ParameterServer(comm::Group& group, std::span<const float> valu
   shard_length_ = (size_ + ranks - 1) / ranks;
   padded_gradient_.resize(ranks * shard_length_);
   padded_values_.resize(ranks * shard_length_);
-  service_ = std::make_unique<Service>(group.private_line(kName),
+  service_ = std::make_unique<Service>(group.point_to_point_channel(kName),
                                        make_shard(group, values, velocity, shard_length_, options),
-                                       shard_length_, desk_);
+                                       shard_length_, slot_);
 }
 
 ParameterServer::~ParameterServer() = default;
@@ -51,15 +51,15 @@ ParameterServer::~ParameterServer() = default;
 // Numbered like a collective: who is behind in these numbers is whom the others wait for.
 std::int64_t ParameterServer::exchange(const Exchange& exchange,
                                        std::optional<std::uint64_t> number) {
-  auto& activity = group_.activity();
-  const auto record = activity.begin(
+  auto& recorder = group_.flight_recorder();
+  const auto record = recorder.begin(
       number, fmt::format("{}: exchange after step {}", kName, steps_), "push and pull", kName);
   try {
-    const std::int64_t slowest = desk_.request(exchange);
-    activity.end(record, false);
+    const std::int64_t slowest = slot_.request(exchange);
+    recorder.end(record, false);
     return slowest;
   } catch (...) {
-    activity.end(record, true);
+    recorder.end(record, true);
     throw;
   }
 }
@@ -72,9 +72,10 @@ void ParameterServer::push_and_pull(std::span<const float> gradient, double lear
   }
   std::copy(gradient.begin(), gradient.end(), padded_gradient_.begin());
   ++steps_;
-  const Asks asks = has_gradient ? Asks::push_and_pull : Asks::push_nothing_and_pull;
+  const RequestType type =
+      has_gradient ? RequestType::push_and_pull : RequestType::push_nothing_and_pull;
   const std::int64_t slowest = exchange(
-      {{asks, steps_, steps_ - staleness_, learning_rate}, padded_gradient_, padded_values_, {}},
+      {{type, steps_, steps_ - staleness_, learning_rate}, padded_gradient_, padded_values_, {}},
       static_cast<std::uint64_t>(steps_));
   std::copy_n(padded_values_.begin(), size_, values.begin());
   largest_lead_ = std::max(largest_lead_, steps_ - slowest);
@@ -83,7 +84,7 @@ void ParameterServer::push_and_pull(std::span<const float> gradient, double lear
 
 void ParameterServer::settle(std::span<float> values, std::span<float> velocity) {
   std::vector<float> own(shard_length_);
-  exchange({{Asks::pull, steps_, steps_, 0}, {}, padded_values_, own}, std::nullopt);
+  exchange({{RequestType::pull, steps_, steps_, 0}, {}, padded_values_, own}, std::nullopt);
   std::copy_n(padded_values_.begin(), size_, values.begin());
   // Nobody pushes again before all have this answer: the next step comes after the gather.
   std::vector<float> all(padded_values_.size());
@@ -93,7 +94,7 @@ void ParameterServer::settle(std::span<float> values, std::span<float> velocity)
 }
 
 void ParameterServer::close() {
-  exchange({{Asks::farewell, steps_, 0, 0}, {}, {}, {}}, std::nullopt);
+  exchange({{RequestType::shutdown, steps_, 0, 0}, {}, {}, {}}, std::nullopt);
 }
 
 ParameterServer::Lead ParameterServer::lead() const noexcept {

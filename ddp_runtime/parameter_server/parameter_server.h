@@ -63,7 +63,7 @@ class ParameterServer {
   std::int64_t steps_ = 0;
   std::int64_t largest_lead_ = 0;
   std::int64_t leads_ = 0;  // their sum
-  ExchangeDesk desk_;
+  RequestSlot slot_;
   std::unique_ptr<Service> service_;
 };
 

@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::parameter_server {
 namespace {
@@ -38,14 +39,15 @@ struct Service::Memory {
   std::vector<Client> clients;
 };
 
-Service::Service(comm::PrivateLine& line, Shard shard, std::size_t length, ExchangeDesk& desk)
+Service::Service(comm::PointToPointChannel& line, Shard shard, std::size_t length,
+                 RequestSlot& slot)
     : line_(line),
       shard_(std::move(shard)),
       length_(length),
-      desk_(desk),
+      slot_(slot),
       memory_(std::make_shared<Memory>()),
       clients_(memory_->clients),
-      patience_(*line.failures, line.limits.timeout, line.limits.suspicious) {
+      wait_timer_(*line.failures, line.limits.timeout, line.limits.report_after) {
   for (int other = 0; other < line_.transport->size(); ++other) {
     if (other == rank()) continue;
     clients_.emplace_back().rank = other;
@@ -56,7 +58,7 @@ Service::Service(comm::PrivateLine& line, Shard shard, std::size_t length, Excha
 }
 
 Service::~Service() {
-  desk_.close();
+  slot_.close();
   thread_.join();
   for (auto& client : clients_) {
     for (const auto ticket : client.tickets) line_.transport->abandon(ticket);
@@ -76,18 +78,18 @@ void Service::run() {
       }
     }
   } catch (const PeerFailure&) {
-    desk_.fail(std::current_exception());
+    slot_.fail(std::current_exception());
   } catch (const BrokenCollective& e) {
     line_.failures->fail({.rank = rank(), .text = e.what(), .symptom = e.symptom()});
-    desk_.fail(std::current_exception());
+    slot_.fail(std::current_exception());
   } catch (const std::exception& e) {
     line_.failures->fail({rank(), e.what()});
-    desk_.fail(std::current_exception());
+    slot_.fail(std::current_exception());
   }
 }
 
 bool Service::finished() const {
-  return desk_.closed() || (said_farewell_ && !own_);
+  return slot_.closed() || (shut_down_ && !own_);
 }
 
 bool Service::all_gone() const {
@@ -110,7 +112,7 @@ void Service::wait_for_news(int idle_calls) {
 
 // As in every other wait: after a while somebody should look into it, in the end give up.
 void Service::check_time() {
-  patience_.check([&](std::chrono::milliseconds waited) {
+  wait_timer_.check([&](std::chrono::milliseconds waited) {
     return fmt::format("rank {} waited {:.0f} s after step {} for {}", rank(),
                        std::chrono::duration<double>(waited).count(),
                        shard_.clocks().done_by(rank()), whom_we_wait_for());
@@ -162,24 +164,24 @@ bool Service::serve(Client& client) {
 
 void Service::understand(Client& client) {
   const auto& request = client.request;
-  const bool pushes =
-      request.asks == Asks::push_and_pull || request.asks == Asks::push_nothing_and_pull;
+  const bool pushes = request.type == RequestType::push_and_pull ||
+                      request.type == RequestType::push_nothing_and_pull;
   if (pushes && request.step != shard_.clocks().done_by(client.rank) + 1) {
     throw RuntimeError(fmt::format("rank {} sent its step {} after its step {}", client.rank,
                                    request.step, shard_.clocks().done_by(client.rank)));
   }
-  switch (request.asks) {
-    case Asks::push_and_pull:
+  switch (request.type) {
+    case RequestType::push_and_pull:
       client.at = Client::At::pushing;
       client.tickets = {line_.transport->post_receive(
           std::as_writable_bytes(std::span(client.buffer)), client.rank, kGradientTag)};
       return;
-    case Asks::push_nothing_and_pull:
+    case RequestType::push_nothing_and_pull:
       shard_.push(client.rank, {}, 0);
       break;
-    case Asks::pull:
+    case RequestType::pull:
       break;
-    case Asks::farewell:
+    case RequestType::shutdown:
       client.at = Client::At::gone;
       return;
     default:
@@ -224,9 +226,9 @@ void Service::answer(Client& client) {
 
 bool Service::take_exchange() {
   if (own_) return false;
-  own_ = desk_.take(clients_.empty());
+  own_ = slot_.take(clients_.empty());
   if (!own_) return false;
-  patience_.begin();
+  wait_timer_.begin();
   memory_->request = own_->request;
   for (auto& server : clients_) ask(server);
   push_to_own_shard();
@@ -237,23 +239,23 @@ void Service::ask(Client& server) {
   auto& transport = *line_.transport;
   const auto part = static_cast<std::size_t>(server.rank) * length_;
   server.ours = {transport.post_send(bytes_of(memory_->request), server.rank, kRequestTag)};
-  if (own_->request.asks == Asks::farewell) return;
+  if (own_->request.type == RequestType::shutdown) return;
   server.ours.push_back(transport.post_receive(bytes_of(server.theirs), server.rank, kAnswerTag));
   server.ours.push_back(transport.post_receive(
       std::as_writable_bytes(own_->values.subspan(part, length_)), server.rank, kValuesTag));
-  if (own_->request.asks != Asks::push_and_pull) return;
+  if (own_->request.type != RequestType::push_and_pull) return;
   server.ours.push_back(transport.post_send(std::as_bytes(own_->gradient.subspan(part, length_)),
                                             server.rank, kGradientTag));
 }
 
 void Service::push_to_own_shard() {
   const auto& request = own_->request;
-  own_answered_ = request.asks == Asks::farewell;
+  own_answered_ = request.type == RequestType::shutdown;
   if (own_answered_) return;
-  if (request.asks == Asks::push_and_pull) {
+  if (request.type == RequestType::push_and_pull) {
     shard_.push(rank(), own_->gradient.subspan(static_cast<std::size_t>(rank()) * length_, length_),
                 request.learning_rate);
-  } else if (request.asks == Asks::push_nothing_and_pull) {
+  } else if (request.type == RequestType::push_nothing_and_pull) {
     shard_.push(rank(), {}, 0);
   }
   shard_.ask(rank(), request.needs);
@@ -266,12 +268,12 @@ bool Service::finish_exchange() {
   if (!all) return false;
   std::int64_t slowest = shard_.clocks().slowest();
   for (const auto& server : clients_) slowest = std::min(slowest, server.theirs.slowest);
-  // Who has said farewell may leave, so the others must have done so, too.
-  said_farewell_ = own_->request.asks == Asks::farewell;
-  if (said_farewell_ && !all_gone()) return false;
+  // Who has said shutdown may leave, so the others must have done so, too.
+  shut_down_ = own_->request.type == RequestType::shutdown;
+  if (shut_down_ && !all_gone()) return false;
   own_.reset();
-  patience_.moved();
-  desk_.finish(slowest);
+  wait_timer_.moved();
+  slot_.finish(slowest);
   return true;
 }
 

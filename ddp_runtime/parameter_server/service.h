@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/patience.h"
+#include "ddp_runtime/comm/wait_timer.h"
 #include "ddp_runtime/comm/work.h"
 #include "ddp_runtime/parameter_server/exchange.h"
 #include "ddp_runtime/parameter_server/messages.h"
@@ -23,8 +23,8 @@ namespace ddp::parameter_server {
 
 class Service {
  public:
-  // `length`: of every rank's shard, in elements. The desk and the line's group must outlive this.
-  Service(comm::PrivateLine& line, Shard shard, std::size_t length, ExchangeDesk& desk);
+  // `length`: of every rank's shard, in elements. The slot and the line's group must outlive this.
+  Service(comm::PointToPointChannel& line, Shard shard, std::size_t length, RequestSlot& slot);
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
   // Ends at once: after farewells nobody needs this server, and without them all is lost anyway.
@@ -59,17 +59,17 @@ class Service {
   bool all_gone() const;
   int rank() const noexcept { return line_.transport->rank(); }
 
-  comm::PrivateLine& line_;
+  comm::PointToPointChannel& line_;
   Shard shard_;
   std::size_t length_;
-  ExchangeDesk& desk_;
+  RequestSlot& slot_;
   std::shared_ptr<Memory> memory_;  // all that messages are sent from and arrive in
   std::vector<Client>& clients_;    // the other ranks; in `memory_`
   std::optional<Exchange> own_;     // under way
   bool own_answered_ = false;       // by this rank's own shard
-  bool said_farewell_ = false;
-  comm::Patience patience_;  // with our own exchange
-  std::thread thread_;       // it uses everything above
+  bool shut_down_ = false;
+  comm::WaitTimer wait_timer_;  // with our own exchange
+  std::thread thread_;          // it uses everything above
 };
 
 }  // namespace ddp::parameter_server

@@ -50,7 +50,7 @@ double percentile(std::vector<double> values, double p) {
   return *nth;
 }
 
-StepSummary summarise(const std::vector<StepRecord>& steps, std::size_t warmup) {
+StepSummary summarize(const std::vector<StepRecord>& steps, std::size_t warmup) {
   const std::size_t skipped = std::min(warmup, steps.size() / 2);
   StepSummary summary;
   summary.steps = steps.size() - skipped;

@@ -1,4 +1,4 @@
-// Splits every training step into phases and summarises a run of them.
+// Splits every training step into phases and summarizes a run of them.
 //
 // Note [Phases of a step]
 //   data           waiting for the loader, and moving the batch to the device
@@ -61,7 +61,7 @@ struct StepSummary {
 
 // The first steps are slower (allocation, first touch, connections) and say nothing about a long
 // run: the first `warmup` are left out, as long as more than half of the steps remain.
-StepSummary summarise(const std::vector<StepRecord>& steps, std::size_t warmup);
+StepSummary summarize(const std::vector<StepRecord>& steps, std::size_t warmup);
 
 class StepRecorder {
  public:

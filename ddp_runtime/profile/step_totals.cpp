@@ -23,7 +23,7 @@ void StepTotals::add(const StepRecord& step) {
 }
 
 StepSummary StepTotals::summary() const {
-  if (steps_ < 2 * warmup_ || sums_.steps == 0) return summarise(first_, warmup_);
+  if (steps_ < 2 * warmup_ || sums_.steps == 0) return summarize(first_, warmup_);
   const double share = 1.0 / static_cast<double>(sums_.steps);
   StepSummary means = sums_;
   means.mean *= share;

@@ -10,7 +10,7 @@
 
 namespace ddp::profile {
 
-// Sums up steps one by one; the summary is that of summarise(). Percentiles are exact for the first
+// Sums up steps one by one; the summary is that of summarize(). Percentiles are exact for the first
 // kExact measured steps and right to 1 % beyond.
 class StepTotals {
  public:

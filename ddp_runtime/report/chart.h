@@ -27,7 +27,7 @@ struct RankChart {
 };
 
 struct Segment {
-  std::string kind;   // a phase's key, "kept", "unaccounted", "outside": chooses the colour
+  std::string kind;   // a phase's key, "kept", "unaccounted", "outside": chooses the color
   std::string name;   // for people
   double value = 0;   // not negative
   std::string label;  // inside, if there is room

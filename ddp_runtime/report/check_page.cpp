@@ -18,10 +18,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostInMap = 128;
-constexpr std::size_t kMostRows = 500;
+constexpr std::size_t kMaxInMap = 128;
+constexpr std::size_t kMaxRows = 500;
 constexpr double kCell = 22;
-// Speeds relative to the median: from a colour-blind safe sequence, dark is slow. The number stands
+// Speeds relative to the median: from a color-blind safe sequence, dark is slow. The number stands
 // in the cell's title, and in the table.
 constexpr std::array<std::pair<double, std::string_view>, 5> kShades{
     {{0.25, "#440154"}, {0.50, "#31688e"}, {0.80, "#35b779"}, {0.90, "#b5de2b"}, {1e9, "#fde725"}}};
@@ -33,13 +33,13 @@ constexpr const char* kMapStyle =
     "var(--rule)}.scroll{overflow-x:auto}";
 
 std::string_view shade_of(double speed, double median) {
-  for (const auto& [below, colour] : kShades) {
-    if (speed < below * median) return colour;
+  for (const auto& [below, color] : kShades) {
+    if (speed < below * median) return color;
   }
   return kShades.back().second;
 }
 
-// Not that of retrials, nor what carried the data.
+// Not that of retests, nor what carried the data.
 bool is_list_of_pairs(const json& list) {
   return list.is_array() && !list.empty() && list.front().contains("a_to_b_GBps");
 }
@@ -116,7 +116,7 @@ std::string heat_map(const Speeds& speeds, const Way& way) {
   const double left = 7.5 * static_cast<double>(longest) + 10;
   const double side = kCell * static_cast<double>(speeds.nodes.size());
   std::string svg = fmt::format(
-      "<div class=\"scroll\"><svg class=\"map\" role=\"img\" aria-labelledby=\"{0}-t {0}-d\" "
+      "<div class=\"scroll\"><svg class=\"map\" role=\"img\" aria-labeledby=\"{0}-t {0}-d\" "
       "style=\"width:{1:.0f}px;min-width:{1:.0f}px\" viewBox=\"0 0 {1:.0f} {2:.0f}\">\n"
       "<title id=\"{0}-t\">Speed of every pair over {3}</title>\n"
       "<desc id=\"{0}-d\">Rows send, columns receive; the median is {4:.3g} GB/s. The table below "
@@ -137,8 +137,8 @@ std::string heat_map(const Speeds& speeds, const Way& way) {
 std::string legend() {
   std::string html = "<ul class=\"keys\">\n";
   double from = 0;
-  for (const auto& [below, colour] : kShades) {
-    html += fmt::format("<li><i style=\"background:{}\"></i>{}</li>\n", colour,
+  for (const auto& [below, color] : kShades) {
+    html += fmt::format("<li><i style=\"background:{}\"></i>{}</li>\n", color,
                         below > 10 ? fmt::format("at least {:.0f} % of the median", 100 * from)
                                    : fmt::format("less than {:.0f} %", 100 * below));
     from = below;
@@ -155,7 +155,7 @@ std::string pair_table(const Speeds& speeds) {
       "<details><summary>The same as a table, slowest first</summary>\n<table><thead><tr>"
       "<th scope=\"col\">from</th><th scope=\"col\">to</th><th scope=\"col\">GB/s</th></tr>"
       "</thead><tbody>\n";
-  for (std::size_t i = 0; i < std::min(rows.size(), kMostRows); ++i) {
+  for (std::size_t i = 0; i < std::min(rows.size(), kMaxRows); ++i) {
     html += fmt::format("<tr><td>{}</td><td>{}</td><td>{:.3g}</td></tr>\n",
                         html_escape(rows[i].second.first), html_escape(rows[i].second.second),
                         rows[i].first);
@@ -167,7 +167,7 @@ std::string pair_section(const json& report, const Way& way) {
   const Speeds speeds = speeds_of(report, report.at("measurements").at(way.kind));
   std::string html =
       fmt::format("<section id=\"{}\">\n<h2>Pairs over {}</h2>\n", way.id, way.title);
-  if (speeds.nodes.size() > kMostInMap) {
+  if (speeds.nodes.size() > kMaxInMap) {
     html += fmt::format("<p>{} nodes are too many for a map.</p>\n", speeds.nodes.size());
   } else {
     html += heat_map(speeds, way) + legend();

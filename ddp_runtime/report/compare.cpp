@@ -126,12 +126,12 @@ std::vector<Growth> growths(const RunRecord& a, const RunRecord& b) {
 }
 
 std::string growth_text(const RunRecord& a, const RunRecord& b) {
-  constexpr std::size_t kMostTold = 2;
+  constexpr std::size_t kMaxReported = 2;
   constexpr double kWorthTelling = 0.01;
   std::string text;
   std::size_t told = 0;
   for (const auto& growth : growths(a, b)) {
-    if (told == kMostTold || std::abs(growth.seconds) < kWorthTelling * *b.step.mean) break;
+    if (told == kMaxReported || std::abs(growth.seconds) < kWorthTelling * *b.step.mean) break;
     text += fmt::format("{}{}{} ms {}", told++ == 0 ? "" : ", ", growth.seconds > 0 ? "+" : "",
                         milliseconds(growth.seconds), growth.name);
   }

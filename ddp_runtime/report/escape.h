@@ -13,7 +13,7 @@ std::string html_escape(std::string_view text);
 // For a cell of a Markdown table, or a paragraph: one line, no markup.
 std::string markdown_escape(std::string_view text);
 
-// For a terminal: characters that move its cursor, colour it or turn the direction of its text
+// For a terminal: characters that move its cursor, color it or turn the direction of its text
 // become U+FFFD. Line ends and tabs stay.
 std::string terminal_text(std::string_view text);
 

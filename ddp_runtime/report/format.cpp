@@ -39,11 +39,11 @@ std::string milliseconds(double seconds) {
 }
 
 std::string shortened(const std::string& name) {
-  constexpr std::size_t kMost = 80;
+  constexpr std::size_t kMax = 80;
   std::size_t characters = 0;
   for (std::size_t i = 0; i < name.size(); ++i) {
     const bool starts = (static_cast<unsigned char>(name[i]) & 0xC0U) != 0x80;
-    if (starts && ++characters > kMost) return name.substr(0, i) + "…";
+    if (starts && ++characters > kMax) return name.substr(0, i) + "…";
   }
   return name;
 }

@@ -18,7 +18,7 @@ constexpr double kWorthNamingEstimated = 0.10;
 constexpr double kLeastSeconds = 20e-6;
 // Of a normal distribution's deviation by the median of deviations, and how many of them.
 constexpr double kDeviations = 3.5 * 1.4826;
-constexpr double kMostRanksNamed = 3;
+constexpr double kMaxRanksNamed = 3;
 
 using Ranks = std::vector<const RankRecord*>;
 
@@ -171,7 +171,7 @@ std::string name_of(const std::optional<Phase>& phase) {
 std::string names_of(const LateRanks& late) {
   const std::string where = late.node.empty() ? "" : fmt::format(" on {}", shortened(late.node));
   const auto count = static_cast<double>(late.ranks.size());
-  if (count > kMostRanksNamed) return fmt::format("{} ranks{}", late.ranks.size(), where);
+  if (count > kMaxRanksNamed) return fmt::format("{} ranks{}", late.ranks.size(), where);
   std::string list;
   for (std::size_t i = 0; i < late.ranks.size(); ++i) {
     list += i == 0 ? "" : i + 1 == late.ranks.size() ? " and " : ", ";

@@ -20,12 +20,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uintmax_t kMostBytes = std::uintmax_t{64} << 20;
-constexpr std::size_t kMostText = 4096;
-constexpr std::size_t kMostRanks = 65536;
-constexpr std::size_t kMostProblemsTold = 8;
-constexpr double kMostFigure = 1e15;
-constexpr int kMostProcessors = 65536;
+constexpr std::uintmax_t kMaxBytes = std::uintmax_t{64} << 20;
+constexpr std::size_t kMaxText = 4096;
+constexpr std::size_t kMaxRanks = 65536;
+constexpr std::size_t kMaxProblemsReported = 8;
+constexpr double kMaxFigure = 1e15;
+constexpr int kMaxProcessors = 65536;
 constexpr int kAnyNumberOfRanks = std::numeric_limits<int>::max();
 constexpr const char* kSchema = "slurm-ddp/run/1";
 
@@ -110,7 +110,7 @@ class Reader {
       return std::nullopt;
     }
     const auto number = value->get<double>();
-    if (std::isfinite(number) && std::abs(number) > kMostFigure) {
+    if (std::isfinite(number) && std::abs(number) > kMaxFigure) {
       wrong(key, fmt::format("is {:.3g}, which no run has", number));
       return std::nullopt;
     }
@@ -132,10 +132,10 @@ class Reader {
 
   std::string as_text(const char* key, const json* value) {
     if (value == nullptr || value->is_null()) return {};
-    if (value->is_string() && value->get_ref<const std::string&>().size() <= kMostText) {
+    if (value->is_string() && value->get_ref<const std::string&>().size() <= kMaxText) {
       return value->get<std::string>();
     }
-    wrong(key, fmt::format("is not a text of at most {} bytes", kMostText));
+    wrong(key, fmt::format("is not a text of at most {} bytes", kMaxText));
     return {};
   }
 
@@ -197,7 +197,7 @@ std::vector<int> processors_of(const std::string& list) {
     }
     const char* const next = found.ptr;
     const bool sound = found.ec == std::errc() && (next == end || *next == ',') && first >= 0 &&
-                       last >= first && last < kMostProcessors &&
+                       last >= first && last < kMaxProcessors &&
                        (processors.empty() || first > processors.back());
     if (!sound) return {};
     for (int cpu = first; cpu <= last; ++cpu) processors.push_back(cpu);
@@ -224,7 +224,7 @@ RankRecord read_rank(Reader& rank) {
 
 std::vector<RankRecord> read_ranks(Reader& reader, int world_size, Problems& problems) {
   std::vector<RankRecord> ranks;
-  const json* list = reader.list("ranks", kMostRanks);
+  const json* list = reader.list("ranks", kMaxRanks);
   if (list == nullptr) return ranks;
   std::set<int> seen;
   for (const auto& entry : *list) {
@@ -296,9 +296,9 @@ std::map<std::string, std::string> read_environment(const Reader& reader) {
   std::map<std::string, std::string> environment;
   for (const auto& [name, value] : reader.raw().items()) {
     if (value.is_string()) {
-      environment[name.substr(0, kMostText)] = value.get<std::string>().substr(0, kMostText);
+      environment[name.substr(0, kMaxText)] = value.get<std::string>().substr(0, kMaxText);
     } else if (value.is_primitive()) {
-      environment[name.substr(0, kMostText)] = value.dump();  // never of something nested
+      environment[name.substr(0, kMaxText)] = value.dump();  // never of something nested
     }
   }
   return environment;
@@ -344,7 +344,7 @@ std::string read_text(const std::filesystem::path& file) {
   std::error_code error;
   const auto size = std::filesystem::file_size(file, error);
   if (error) throw InputError(fmt::format("cannot read {}: {}", file.string(), error.message()));
-  if (size > kMostBytes) {
+  if (size > kMaxBytes) {
     throw InputError(fmt::format("{} has {} bytes, which no run.json has", file.string(), size));
   }
   std::ifstream stream(file, std::ios::binary);
@@ -356,7 +356,7 @@ std::string read_text(const std::filesystem::path& file) {
 
 void require_none(const Problems& problems, const std::string& source) {
   if (problems.empty()) return;
-  const std::size_t told = std::min(problems.size(), kMostProblemsTold);
+  const std::size_t told = std::min(problems.size(), kMaxProblemsReported);
   std::string text =
       fmt::format("{}: {}", source,
                   fmt::join(problems.begin(), problems.begin() + static_cast<long>(told), "; "));

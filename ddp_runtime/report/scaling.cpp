@@ -30,7 +30,7 @@ std::vector<ScalingPoint> group(std::vector<RunRecord> runs) {
   return points;
 }
 
-void summarise(ScalingPoint& point) {
+void summarize(ScalingPoint& point) {
   std::vector<const RunRecord*> measured;
   for (const auto& run : point.runs) {
     if (throughput(run)) measured.push_back(&run);
@@ -115,10 +115,10 @@ double total(const Losses& losses) {
          losses.outside;
 }
 
-Scaling analyse(std::vector<RunRecord> runs) {
+Scaling analyze(std::vector<RunRecord> runs) {
   Scaling scaling;
   scaling.points = group(std::move(runs));
-  for (auto& point : scaling.points) summarise(point);
+  for (auto& point : scaling.points) summarize(point);
   scaling.kind = kind_of(scaling.points);
   scaling.base = scaling.points.front().world_size;
   const ScalingPoint base = scaling.points.front();

@@ -62,7 +62,7 @@ struct Scaling {
 };
 
 // `runs` must not be empty.
-Scaling analyse(std::vector<RunRecord> runs);
+Scaling analyze(std::vector<RunRecord> runs);
 
 // In what the runs are different work ("model", "data", "number of parameters"), so that their
 // speeds do not compare; empty if in nothing.

@@ -13,7 +13,7 @@ namespace ddp::report {
 namespace {
 
 // Ranks that a page shows; of more ranks those with the longest steps.
-constexpr std::size_t kMostRanksShown = 64;
+constexpr std::size_t kMaxRanksShown = 64;
 
 std::string number(const std::optional<double>& value, Show show) {
   return text_of(cell_of(value), show);
@@ -22,11 +22,11 @@ std::string number(const std::optional<double>& value, Show show) {
 std::vector<const RankRecord*> ranks_to_show(const RunRecord& run) {
   std::vector<const RankRecord*> ranks;
   for (const auto& rank : run.ranks) ranks.push_back(&rank);
-  if (ranks.size() > kMostRanksShown) {
+  if (ranks.size() > kMaxRanksShown) {
     std::sort(ranks.begin(), ranks.end(), [](const RankRecord* a, const RankRecord* b) {
       return a->step.mean.value_or(0) > b->step.mean.value_or(0);
     });
-    ranks.resize(kMostRanksShown);
+    ranks.resize(kMaxRanksShown);
   }
   std::sort(ranks.begin(), ranks.end(),
             [](const RankRecord* a, const RankRecord* b) { return a->rank < b->rank; });

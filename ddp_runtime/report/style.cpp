@@ -2,8 +2,8 @@
 
 namespace ddp::report {
 
-// The phases' colours are Okabe and Ito's, which people with any kind of colour vision can tell
-// apart; each has the text colour that reads best on it.
+// The phases' colors are Okabe and Ito's, which people with any kind of color vision can tell
+// apart; each has the text color that reads best on it.
 std::string_view style_sheet() noexcept {
   return R"css(
 :root {

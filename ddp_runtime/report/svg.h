@@ -1,4 +1,4 @@
-// Charts as inline SVG. Colours come from the page's style sheet by class, so that they follow
+// Charts as inline SVG. Colors come from the page's style sheet by class, so that they follow
 // light and dark.
 #pragma once
 

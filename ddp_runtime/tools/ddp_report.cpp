@@ -13,7 +13,7 @@
 #include <system_error>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/error.h"
 #include "ddp_runtime/report/escape.h"
@@ -168,7 +168,7 @@ std::vector<report::RunRecord> read_sweep(const std::vector<std::string>& direct
 }
 
 report::Scaling analyse_sweep(const Arguments& arguments) {
-  auto scaling = report::analyse(read_sweep(arguments.sweep));
+  auto scaling = report::analyze(read_sweep(arguments.sweep));
   const auto what = report::unlike(scaling);
   if (what.empty()) return scaling;
   const std::string differs = fmt::format("the runs differ in {}", fmt::join(what, ", "));

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/train/forward_pass.h"
 #include "ddp_runtime/train/optimizer.h"
 
@@ -105,7 +105,7 @@ void AsynchronousStep::leave_out(const std::string& why, std::int64_t step) {
         "{} on rank {} in its step {}: look at that rank's data, or lower the learning rate", why,
         group_.rank(), step));
   }
-  if (++left_out_in_a_row_ >= kMostLeftOut) {
+  if (++left_out_in_a_row_ >= kMaxLeftOut) {
     throw RuntimeError(fmt::format(
         "rank {} had no update in {} steps, the last time because {}; look at the data, "
         "or lower the learning rate",

@@ -42,7 +42,7 @@ class Checkpointer {
 
   bool enabled() const noexcept { return directory_.has_value(); }
   // The step of the newest checkpoint that is known to be durable; -1 if there is none. Changed by
-  // resume() and settle() only, and so the same on all ranks.
+  // resume() and drain() only, and so the same on all ranks.
   std::int64_t last_saved_step() const noexcept { return agreed_step_; }
   // Whether a save is due after this step.
   bool due(std::int64_t step, bool end_of_epoch) const;
@@ -56,7 +56,7 @@ class Checkpointer {
   // one step further. Throws as save() does.
   void poll(bool anyone_writing);
   // Collective. Returns when nothing is in flight. Throws as save() does.
-  void settle();
+  void drain();
   // Collective, for the last step of a run: on return a checkpoint of this position is durable. A
   // save that fails is tried again; then throws RuntimeError on all ranks.
   void save_last(const Position& position);
@@ -90,14 +90,12 @@ class Checkpointer {
   std::optional<ckpt::Resumption> load_on_leader();
   std::string resume_on_leader();
   void leave_branch(const ckpt::Resumption& resumed);
-  int writers_of(const std::vector<NamedTensor>& arrays) const;
-  void require_same_arrays(const std::vector<NamedTensor>& arrays);
   void start_writing(const std::vector<NamedTensor>& arrays);
   void finish_shards();
   void commit_on_leader(std::vector<ckpt::FileRecord> records);
-  void harvest();
+  void finish_commit();
   void agree_on_durable_step();
-  void count(const std::string& problem, std::int64_t step);
+  void record_result(const std::string& problem, std::int64_t step);
   ckpt::CheckpointInfo info_of(const Position& position) const;
   std::string write_best(const std::vector<NamedTensor>& arrays, const Position& position);
 
@@ -118,7 +116,7 @@ class Checkpointer {
   std::filesystem::path best_;
   std::int64_t attempted_step_ = -1;
   std::int64_t durable_step_ = -1;  // rank 0
-  std::int64_t agreed_step_ = -1;   // the same, as of the last settle()
+  std::int64_t agreed_step_ = -1;   // the same, as of the last drain()
   int failures_ = 0;
   bool ending_ = false;  // there are no further steps
   std::string problem_;  // of the last save that failed; rank 0

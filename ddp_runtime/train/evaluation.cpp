@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/replica.h"

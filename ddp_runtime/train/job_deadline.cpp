@@ -20,7 +20,7 @@ std::optional<std::int64_t> take_number(std::string_view& text) noexcept {
   return number;
 }
 
-constexpr std::size_t kMostOutput = 1 << 20;  // an array of SLURM's default size takes 20 kB
+constexpr std::size_t kMaxOutput = 1 << 20;  // an array of SLURM's default size takes 20 kB
 
 std::string output_of(const std::string& command) {
   struct Close {
@@ -29,7 +29,7 @@ std::string output_of(const std::string& command) {
   const std::unique_ptr<std::FILE, Close> pipe(popen(command.c_str(), "re"));
   std::string text;
   std::array<char, 4096> piece{};
-  while (pipe && text.size() < kMostOutput) {
+  while (pipe && text.size() < kMaxOutput) {
     const std::size_t got = std::fread(piece.data(), 1, piece.size(), pipe.get());
     if (got == 0) break;
     text.append(piece.data(), got);

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::train {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/replica.h"
 
@@ -13,7 +13,7 @@ namespace ddp::train {
 namespace {
 
 // Optimizer and its options of one kind, over both groups. An empty group is left out: the
-// optimisers of 1.13 refuse it.
+// optimizers of 1.13 refuse it.
 template <class Optimizer, class Options>
 std::unique_ptr<torch::optim::Optimizer> over(const DecayGroups& groups, const Options& options) {
   std::vector<torch::optim::OptimizerParamGroup> parts;

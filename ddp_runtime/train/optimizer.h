@@ -1,4 +1,4 @@
-// Optimisers by name.
+// Optimizers by name.
 #pragma once
 
 #include <torch/torch.h>

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp::train {
@@ -47,7 +47,7 @@ void append_adam(torch::optim::Optimizer& optimizer, const NamedTensor& p,
   out.push_back({p.name + "/step", torch::scalar_tensor(state->step(), torch::kInt64)});
 }
 
-// Null if the optimiser has no such field.
+// Null if the optimizer has no such field.
 torch::Tensor allocate_sgd(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
                            const std::string& field) {
   if (field != "momentum_buffer") return {};

@@ -1,5 +1,5 @@
-// An optimiser's state by parameter name, so that it can be stored, compared and given to another
-// process. The optimisers themselves key it by address.
+// An optimizer's state by parameter name, so that it can be stored, compared and given to another
+// process. The optimizers themselves key it by address.
 #pragma once
 
 #include <torch/torch.h>
@@ -20,11 +20,11 @@ class OptimizerState {
 
   // What there is: "<parameter>/momentum_buffer" for SGD; "/exp_avg", "/exp_avg_sq" and "/step"
   // (an int64 scalar) for Adam and AdamW, with AMSGrad also "/max_exp_avg_sq". Nothing before the
-  // first step. The tensors share the optimiser's memory, except for the steps, which are copies.
+  // first step. The tensors share the optimizer's memory, except for the steps, which are copies.
   std::vector<NamedTensor> tensors() const;
 
   // Makes state for exactly these names and returns tensors to be filled, in the same order. Throws
-  // UsageError if a name does not belong to this optimiser and these parameters. Call commit()
+  // UsageError if a name does not belong to this optimizer and these parameters. Call commit()
   // after filling them.
   std::vector<NamedTensor> allocate(std::span<const std::string> names);
   void commit(std::span<const NamedTensor> filled);

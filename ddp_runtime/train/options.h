@@ -25,7 +25,7 @@ struct CheckpointOptions {
   bool every_epoch = true;
   std::int64_t keep_last = 3;
   bool keep_best = false;       // also the best one, in `directory`/best
-  std::string resume = "auto";  // auto | never | the folder of one checkpoint
+  std::string resume = "auto";  // auto | never | the directory of one checkpoint
   // Resume in the middle of an epoch though the seed or the data are others.
   bool resume_changed = false;
   // Memory per rank for a copy of the state, which is written while training goes on. State that
@@ -48,7 +48,7 @@ struct TrainOptions {
   std::int64_t epochs = 0;         // 0: as many as `steps` take, or one
   std::int64_t steps = 0;          // of all epochs together; 0: no limit
   std::int64_t batch = 64;         // samples of one micro-batch on one rank
-  std::int64_t micro_batches = 1;  // per optimiser step
+  std::int64_t micro_batches = 1;  // per optimizer step
   OptimizerOptions optimizer;
   bool scale_learning_rate = false;  // by ranks x micro-batches
   std::int64_t warmup_steps = 0;

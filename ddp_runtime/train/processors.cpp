@@ -13,13 +13,13 @@
 namespace ddp::train {
 
 std::vector<int> usable_processors() {
-  constexpr int kMost = 65536;
+  constexpr int kMax = 65536;
   const auto release = [](cpu_set_t* set) { CPU_FREE(set); };
-  const std::unique_ptr<cpu_set_t, decltype(release)> set(CPU_ALLOC(kMost), release);
-  const std::size_t bytes = CPU_ALLOC_SIZE(kMost);
+  const std::unique_ptr<cpu_set_t, decltype(release)> set(CPU_ALLOC(kMax), release);
+  const std::size_t bytes = CPU_ALLOC_SIZE(kMax);
   if (!set || sched_getaffinity(0, bytes, set.get()) != 0) return {};
   std::vector<int> processors;
-  for (int cpu = 0; cpu < kMost; ++cpu) {
+  for (int cpu = 0; cpu < kMax; ++cpu) {
     if (CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes, set.get())) processors.push_back(cpu);
   }
   return processors;

@@ -10,7 +10,7 @@ namespace ddp::train {
 struct ProgressPoint {
   std::int64_t epoch = 0;  // from 0
   std::int64_t epochs = 0;
-  std::int64_t step = 0;   // optimiser steps done
+  std::int64_t step = 0;   // optimizer steps done
   std::int64_t steps = 0;  // of the whole run
   double loss = 0;
   double learning_rate = 0;

@@ -11,15 +11,13 @@
 #include <cstring>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::train {
 namespace {
 
-using comm::FileDescriptor;
-
 constexpr std::size_t kBlock = 64 << 10;
-constexpr std::size_t kMostLine = 4096;
+constexpr std::size_t kMaxLine = 4096;
 
 [[noreturn]] void fail_writing(const std::filesystem::path& file) {
   throw RuntimeError(fmt::format("cannot write {}: {}", file.string(), std::strerror(errno)));
@@ -101,11 +99,10 @@ void for_each_line(int fd, const std::function<void(std::string_view)>& line) {
     std::size_t begin = 0;
     for (std::size_t end = 0; (end = rest.find('\n', begin)) != std::string::npos;
          begin = end + 1) {
-      if (end - begin <= kMostLine) line(std::string_view(rest).substr(begin, end - begin));
+      if (end - begin <= kMaxLine) line(std::string_view(rest).substr(begin, end - begin));
     }
     rest.erase(0, begin);
-    if (rest.size() > kBlock)
-      rest.assign(kMostLine + 1, ' ');  // goes on to its end, and is skipped
+    if (rest.size() > kBlock) rest.assign(kMaxLine + 1, ' ');  // goes on to its end, and is skipped
   }
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddp_runtime/comm/failure/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace ddp::train {
 
@@ -28,7 +28,7 @@ class LineFile {
 
  private:
   std::filesystem::path file_;
-  comm::FileDescriptor fd_;
+  FileDescriptor fd_;
   std::int64_t size_ = 0;
 };
 

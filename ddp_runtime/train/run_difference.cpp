@@ -25,7 +25,7 @@ bool differs(const nlohmann::json& saved, const nlohmann::json& now, const char*
   return saved.contains(name) && now.contains(name) && saved.at(name) != now.at(name);
 }
 
-// By what the data holds where both say so: the folder may have another name here.
+// By what the data holds where both say so: the directory may have another name here.
 bool other_data(const nlohmann::json& saved, const nlohmann::json& now) {
   const bool known = saved.contains("data_crc32c") && now.contains("data_crc32c");
   return known ? differs(saved, now, "data_crc32c") || differs(saved, now, "samples")

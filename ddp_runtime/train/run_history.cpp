@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostProcesses = 1000;
+constexpr std::size_t kMaxProcesses = 1000;
 constexpr std::ptrdiff_t kCommasInARow = 4;
 
 json value_or_null(const json& object, const char* key) {
@@ -38,7 +38,7 @@ json earlier_processes(std::string_view run_json) {
   const json known = covers != run.end() && covers->is_object() ? *covers : json::object();
   if (const auto earlier = known.find("earlier"); earlier != known.end() && earlier->is_array()) {
     const std::size_t from =
-        earlier->size() - std::min<std::size_t>(earlier->size(), kMostProcesses - 1);
+        earlier->size() - std::min<std::size_t>(earlier->size(), kMaxProcesses - 1);
     for (std::size_t i = from; i < earlier->size(); ++i) {
       if ((*earlier)[i].is_object()) list.push_back((*earlier)[i]);
     }

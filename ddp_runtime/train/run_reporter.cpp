@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/output_file.h"
 #include "ddp_runtime/profile/chrome_trace.h"
 #include "ddp_runtime/train/processors.h"
@@ -30,7 +30,7 @@ using profile::Clock;
 // Connections, first allocations and lazily built kernels make the first steps slow.
 constexpr std::size_t kWarmupSteps = 5;
 constexpr const char* kRowsHead = "step,epoch,loss,learning_rate,seconds\n";
-constexpr std::uintmax_t kMostRunJson = std::uintmax_t{64} << 20;
+constexpr std::uintmax_t kMaxRunJson = std::uintmax_t{64} << 20;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -209,7 +209,7 @@ void make_directory(const std::filesystem::path& directory) {
   }
 }
 
-// What people see of it: a reader of JSON in another language may not know how to mend bad UTF-8.
+// What people see of it: a reader of JSON in another language may not know how to fix bad UTF-8.
 std::string text_of(const json& report) {
   return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
@@ -225,7 +225,7 @@ json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome
 
 json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
                      const std::vector<profile::StepRecord>& steps) {
-  return make_run_report(group, facts, outcome, summarise(steps, kWarmupSteps), {});
+  return make_run_report(group, facts, outcome, summarize(steps, kWarmupSteps), {});
 }
 
 void write_run_files(const std::filesystem::path& directory, const json& report,
@@ -258,7 +258,7 @@ RunReporter::RunReporter(comm::Group& group, RunFacts facts, ReportTarget target
   process_start_ = Clock::now() - std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(startup_seconds_));
   if (writes() && target_.first_step > 0) {
-    earlier_ = earlier_processes(read_if_there(target_.directory / "run.json", kMostRunJson));
+    earlier_ = earlier_processes(read_if_there(target_.directory / "run.json", kMaxRunJson));
   }
 }
 

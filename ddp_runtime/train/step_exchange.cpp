@@ -17,7 +17,7 @@ enum Tail : std::size_t { fewest, most_negated, step_negated, tail_size };
 
 std::shared_ptr<std::vector<float>> durations_of(const std::vector<StepCollectives>& steps,
                                                  double step_seconds) {
-  auto values = std::make_shared<std::vector<float>>(StepExchange::kMostCollectives + tail_size,
+  auto values = std::make_shared<std::vector<float>>(StepExchange::kMaxCollectives + tail_size,
                                                      std::numeric_limits<float>::max());
   std::size_t count = 0;
   for (const auto& step : steps) {
@@ -25,7 +25,7 @@ std::shared_ptr<std::vector<float>> durations_of(const std::vector<StepCollectiv
       (*values)[count++] = std::chrono::duration<float>(time.end - time.begin).count();
     }
   }
-  float* const tail = values->data() + StepExchange::kMostCollectives;
+  float* const tail = values->data() + StepExchange::kMaxCollectives;
   tail[fewest] = static_cast<float>(count);
   tail[most_negated] = -static_cast<float>(count);
   tail[step_negated] = -static_cast<float>(step_seconds);
@@ -39,7 +39,7 @@ void StepExchange::after_step(const StepCollectives& step, double seconds) {
   window_.seconds += seconds;
   if (skip_ > 0) {
     --skip_;
-  } else if (window_.collectives + step.times.size() <= kMostCollectives) {
+  } else if (window_.collectives + step.times.size() <= kMaxCollectives) {
     window_.collectives += step.times.size();
     window_.steps.push_back(step);
   }
@@ -54,8 +54,8 @@ void StepExchange::end_window() {
   auto work = group_.all_reduce(comm::buffer_of(std::span(*values)), comm::ReduceOp::min,
                                 "times of collectives", values);
   compared_ = Compared{std::exchange(window_, {}), std::move(values), std::move(work)};
-  const double longest = agreed_ && *agreed_ > 0 ? kSeconds / *agreed_ : kMostSteps;
-  const double length = std::min({2.0 * static_cast<double>(length_), longest, double{kMostSteps}});
+  const double longest = agreed_ && *agreed_ > 0 ? kSeconds / *agreed_ : kMaxSteps;
+  const double length = std::min({2.0 * static_cast<double>(length_), longest, double{kMaxSteps}});
   length_ = std::max<std::int64_t>(static_cast<std::int64_t>(length), 1);
 }
 
@@ -63,11 +63,11 @@ void StepExchange::take_shortest() {
   if (!compared_) return;
   const auto compared = *std::exchange(compared_, std::nullopt);
   compared.work.wait();
-  const float* const tail = compared.values->data() + kMostCollectives;
+  const float* const tail = compared.values->data() + kMaxCollectives;
   agreed_ = -static_cast<double>(tail[step_negated]);
   const bool alike = tail[fewest] == -tail[most_negated];
   std::vector<WaitSplit> splits;
-  auto waits = std::make_shared<std::vector<float>>(kMostSteps);
+  auto waits = std::make_shared<std::vector<float>>(kMaxSteps);
   std::span<const float> left(compared.values->data(), compared.window.collectives);
   for (const auto& step : compared.window.steps) {
     if (!alike || step.times.empty()) continue;

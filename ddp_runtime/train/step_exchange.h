@@ -5,7 +5,7 @@
 // of their collectives took, for the shortest; at the end of the next one it is long done, each
 // rank splits its own times (collective_times.h), and starts another one for how long the ranks
 // waited in each of those steps on average. So nobody waits for a comparison, and memory does not
-// grow with the number of steps. Windows double from one step to at most kMostSteps, or about
+// grow with the number of steps. Windows double from one step to at most kMaxSteps, or about
 // kSeconds: all ranks agree on that, from times that they have from the same all_reduce.
 #pragma once
 
@@ -21,10 +21,9 @@ namespace ddp::train {
 
 class StepExchange {
  public:
-  static constexpr std::int64_t kMostSteps = 64;
+  static constexpr std::int64_t kMaxSteps = 64;
   static constexpr double kSeconds = 10;
-  static constexpr std::size_t kMostCollectives =
-      1024;  // of one window; further steps are left out
+  static constexpr std::size_t kMaxCollectives = 1024;  // of one window; further steps are left out
 
   // `skip`: steps that are not compared, because the first ones are unlike the others.
   StepExchange(comm::Group& group, std::size_t skip) : group_(group), skip_(skip) {}

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/forward_pass.h"
 #include "ddp_runtime/train/optimizer.h"
@@ -119,7 +119,7 @@ void SynchronousStep::finish(GradientStep& step, StepOutcome& outcome) {
     return;
   }
   put_back_buffers(module_, buffers_before_);
-  if (++left_out_in_a_row_ < kMostLeftOut) return;
+  if (++left_out_in_a_row_ < kMaxLeftOut) return;
   throw RuntimeError(
       fmt::format("no update was possible in {} steps, the last time because {}; look at the data, "
                   "or lower the learning rate",

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "hdf5_ckpt/crc32c.h"
@@ -158,7 +158,7 @@ std::int64_t Trainer::last_step() const {
   return options_.dry_run ? std::min<std::int64_t>(planned_steps(), 1) : planned_steps();
 }
 
-bool Trainer::saves() const {
+bool Trainer::checkpointing_enabled() const {
   return checkpointer_.enabled() && !options_.dry_run;
 }
 
@@ -190,14 +190,14 @@ void Trainer::end_agreement(bool last_of_epoch) {
   checkpointer_.poll(agreed.writing);
 }
 
-bool Trainer::goes_on() const {
+bool Trainer::should_continue() const {
   return interrupted_.empty() && position_.epoch < epochs_ && position_.step < last_step() &&
          !position_.best.exhausted(options_.patience);
 }
 
 RunResult Trainer::fit() {
   started_unix_ = unix_now();
-  if (saves()) {
+  if (checkpointing_enabled()) {
     boundary_.emplace(group_);
     if (group_.rank() == 0) boundary_->set_deadline(job_deadline());
   }
@@ -208,8 +208,8 @@ RunResult Trainer::fit() {
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_);
   reporter_ = make_reporter();
   try {
-    if (!goes_on()) return finish_without_steps();
-    while (goes_on()) run_epoch();
+    if (!should_continue()) return finish_without_steps();
+    while (should_continue()) run_epoch();
     return interrupted_.empty() ? finish() : finish_interrupted();
   } catch (const std::exception& error) {
     reporter_->failed(outcome_so_far(), error.what());
@@ -274,7 +274,7 @@ void Trainer::run_epoch() {
 }
 
 void Trainer::run_step(data::Prefetcher& batches, double learning_rate) {
-  group_.activity().set_phase(
+  group_.flight_recorder().set_phase(
       fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
   const auto outcome = step_->run(batches, learning_rate, position_.consumed);
   ++position_.step;
@@ -287,7 +287,7 @@ void Trainer::run_step(data::Prefetcher& batches, double learning_rate) {
 
 void Trainer::finish_step() {
   // At the end of an epoch the checkpoint comes after the evaluation and belongs to the next epoch.
-  if (!epoch_done() && saves() && interrupted_.empty() &&
+  if (!epoch_done() && checkpointing_enabled() && interrupted_.empty() &&
       checkpointer_.due(position_.step, false)) {
     const auto span = recorder_.measure(Phase::checkpoint);
     step_->settle();
@@ -350,7 +350,7 @@ void Trainer::end_epoch() {
                              progress_point().samples_per_second));
   const bool best = evaluates() && position_.best.record(evaluation_.loss);
   position_.begin_epoch(position_.epoch + 1);
-  if (saves()) {
+  if (checkpointing_enabled()) {
     if (best) {
       const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
       checkpointer_.save_best(position_);
@@ -384,7 +384,7 @@ void Trainer::evaluate_now() {
   evaluated_step_ = position_.step;
   if (!evaluates()) return;
   const auto span = reporter_->measure(RunReporter::WallPart::evaluation);
-  group_.activity().set_phase(fmt::format("evaluation after step {}", position_.step));
+  group_.flight_recorder().set_phase(fmt::format("evaluation after step {}", position_.step));
   const auto& data = *task_.data.evaluation;
   const std::int64_t samples =
       options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
@@ -447,7 +447,7 @@ RunResult Trainer::finish() {
   reduce_losses();
   evaluate_now();
   // A run that was told to stop within an epoch keeps its last steps, too.
-  if (saves()) save_last();
+  if (checkpointing_enabled()) save_last();
   auto ended = result_so_far();
   ended.stopped_early = position_.best.exhausted(options_.patience);
   if (ended.stopped_early) {

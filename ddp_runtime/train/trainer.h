@@ -34,7 +34,7 @@ struct TrainTask {
   torch::nn::Module& module;
   Forward forward;
   data::DataPair data;
-  UserState user_state = {};  // goes into checkpoints beside the model and the optimiser
+  UserState user_state = {};  // goes into checkpoints beside the model and the optimizer
   // What forward's outputs and the targets make, to be minimized: one number, the mean over the
   // batch. None: the mean cross-entropy, for scores of classes. Runs under autocast as forward
   // does.
@@ -42,7 +42,7 @@ struct TrainTask {
 };
 
 struct RunResult {
-  std::int64_t step = 0;   // optimiser steps since the very start
+  std::int64_t step = 0;   // optimizer steps since the very start
   std::int64_t taken = 0;  // of those, by this process; 0: the run had come to its end before
   Evaluation evaluation;   // of 0 targets: there was none
   double train_loss = 0;
@@ -88,10 +88,10 @@ class Trainer {
   bool evaluates() const noexcept { return task_.data.evaluation != nullptr; }
   std::int64_t epochs_of_run() const;
   bool epoch_done() const;
-  bool saves() const;
+  bool checkpointing_enabled() const;
   void begin_agreement();
   void end_agreement(bool last_of_epoch);
-  bool goes_on() const;
+  bool should_continue() const;
   RunResult finish_interrupted();
   std::int64_t planned_steps() const;
   std::int64_t last_step() const;

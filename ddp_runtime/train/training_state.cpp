@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 
 namespace ddp::train {
@@ -15,29 +15,29 @@ namespace {
 std::optional<ckpt::DType> stored_type(torch::ScalarType type) {
   switch (type) {
     case torch::kFloat64:
-      return ckpt::DType::kFloat64;
+      return ckpt::DType::float64;
     case torch::kFloat32:
-      return ckpt::DType::kFloat32;
+      return ckpt::DType::float32;
     case torch::kFloat16:
-      return ckpt::DType::kFloat16;
+      return ckpt::DType::float16;
     case torch::kBFloat16:
-      return ckpt::DType::kBFloat16;
+      return ckpt::DType::bfloat16;
     case torch::kInt64:
-      return ckpt::DType::kInt64;
+      return ckpt::DType::int64;
     case torch::kInt32:
-      return ckpt::DType::kInt32;
+      return ckpt::DType::int32;
     case torch::kInt16:
-      return ckpt::DType::kInt16;
+      return ckpt::DType::int16;
     case torch::kInt8:
-      return ckpt::DType::kInt8;
+      return ckpt::DType::int8;
     case torch::kUInt8:
-      return ckpt::DType::kUInt8;
+      return ckpt::DType::uint8;
     case torch::kBool:
-      return ckpt::DType::kBool;
+      return ckpt::DType::boolean;
     case torch::kComplexFloat:
-      return ckpt::DType::kComplex64;
+      return ckpt::DType::complex64;
     case torch::kComplexDouble:
-      return ckpt::DType::kComplex128;
+      return ckpt::DType::complex128;
     default:
       return std::nullopt;
   }

@@ -1,7 +1,7 @@
 // All that makes a run continue as if it had not stopped, as named arrays and a small JSON text.
 //
 //   model/<name>              parameters and buffers, by the module's own names
-//   optim/<parameter>/<field> the optimiser's state
+//   optim/<parameter>/<field> the optimizer's state
 //   user/<name>               tensors that the program added
 //   rng/rank-<r>/cpu          the random number generator of each rank
 //   ddp/gradient_order        which gradients share a bucket follows from it; absent while unknown
@@ -31,7 +31,7 @@ namespace ddp::train {
 struct Position {
   std::int64_t epoch = 0;
   std::int64_t consumed = 0;  // samples of this epoch, over all ranks
-  std::int64_t step = 0;      // optimiser steps since the start
+  std::int64_t step = 0;      // optimizer steps since the start
   double loss_sum = 0;        // over this epoch's steps so far
   std::int64_t loss_steps = 0;
   BestEvaluation best;
@@ -43,7 +43,7 @@ struct Position {
   static Position from_json(const nlohmann::json& json);  // throws UsageError
 };
 
-// The generator that initialisation, dropout and the like draw from, of this process.
+// The generator that initialization, dropout and the like draw from, of this process.
 torch::Tensor cpu_generator_state();
 void set_cpu_generator_state(const torch::Tensor& state);
 
@@ -66,10 +66,10 @@ class TrainingState {
   // Buffers (the statistics of BatchNorm) are each rank's own; rank 0's are those that count.
   bool is_replicated(const std::string& array) const;
 
-  // Rank 0: reads a checkpoint into the model, the optimiser and the user's tensors. Throws what
-  // Checkpoint::read_into throws, and UsageError if the optimiser does not fit.
+  // Rank 0: reads a checkpoint into the model, the optimizer and the user's tensors. Throws what
+  // Checkpoint::read_into throws, and UsageError if the optimizer does not fit.
   void load(const ckpt::Checkpoint& checkpoint);
-  // Collective, after rank 0 has loaded: all ranks take its model, optimiser, user's tensors and
+  // Collective, after rank 0 has loaded: all ranks take its model, optimizer, user's tensors and
   // their own generators. Ranks that the checkpoint does not know get a generator seeded from
   // `seed`.
   void distribute(std::uint64_t seed);

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/train/asynchronous_step.h"
 #include "ddp_runtime/train/synchronous_step.h"
 

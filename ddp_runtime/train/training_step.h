@@ -1,4 +1,4 @@
-// One optimiser step of this rank: micro-batches forward and backward, then the update, or a reason
+// One optimizer step of this rank: micro-batches forward and backward, then the update, or a reason
 // to leave it out. Synchronous or not is for the step to know; the trainer's loop is the same.
 #pragma once
 
@@ -31,24 +31,24 @@ class TrainingStep {
   TrainingStep& operator=(const TrainingStep&) = delete;
 
   // Takes the step's micro-batches from `batches`. `tag` must be the same on all ranks. Throws
-  // RuntimeError after kMostLeftOut steps in a row without an update.
+  // RuntimeError after kMaxLeftOut steps in a row without an update.
   virtual StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) = 0;
   // How many steps a rank may have begun that another has not. 0: run() ends with the same model on
   // all ranks, which may meet in any step.
   virtual std::int64_t max_lead() const noexcept = 0;
-  // Collective, after equally many steps on all ranks: the model, and the optimiser, are the same
+  // Collective, after equally many steps on all ranks: the model, and the optimizer, are the same
   // on all ranks from here to the next step.
   virtual void settle() = 0;
   // Collective, after the last step and settle(): what the report says of it, if anything.
   virtual nlohmann::json finish() = 0;
 
-  // What holds the optimiser's state for checkpoints.
+  // What holds the optimizer's state for checkpoints.
   virtual torch::optim::Optimizer& optimizer() noexcept = 0;
   // Null if there is none.
   virtual DistributedDataParallel* replica() noexcept = 0;
   virtual amp::GradScaler* scaler() noexcept = 0;
 
-  static constexpr int kMostLeftOut = 50;
+  static constexpr int kMaxLeftOut = 50;
 };
 
 // Collective. Throws UsageError or RuntimeError, on all ranks, if options or models do not fit. All

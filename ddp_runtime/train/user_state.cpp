@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::train {
 

@@ -114,7 +114,7 @@ void train(ddp::World& world, std::int64_t epochs) {
       std::cout << "epoch " << at.epoch + 1 << " loss " << losses.back().loss << "\n";
     at.begin_epoch(at.epoch + 1);
     checkpointer.save(at);
-    checkpointer.settle();  // the checkpoint is durable; training waited for it
+    checkpointer.drain();  // the checkpoint is durable; training waited for it
     recorder.pause();
   }
   if (!losses.empty()) write_report(world, net, recorder, losses);

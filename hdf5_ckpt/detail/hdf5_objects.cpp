@@ -80,7 +80,7 @@ void put_json(hid_t object, const std::string& name, const nlohmann::json& value
   if (value.is_string())
     put_text(object, name, value.get_ref<const std::string&>());
   else if (value.is_boolean())
-    put(hdf5_type(DType::kBool).get(), static_cast<std::int8_t>(value.get<bool>()));
+    put(hdf5_type(DType::boolean).get(), static_cast<std::int8_t>(value.get<bool>()));
   else if (value.is_number_float())
     put(H5T_IEEE_F64LE, value.get<double>());
   else if (value.is_number_unsigned())

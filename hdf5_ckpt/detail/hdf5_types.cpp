@@ -46,39 +46,39 @@ Hdf5Type complex_of(hid_t part, std::size_t bytes) {
 
 Hdf5Type hdf5_type(DType dtype) {
   switch (dtype) {
-    case DType::kFloat64:
+    case DType::float64:
       return copy_of(H5T_IEEE_F64LE);
-    case DType::kFloat32:
+    case DType::float32:
       return copy_of(H5T_IEEE_F32LE);
-    case DType::kFloat16:
+    case DType::float16:
       return half_float(5);
-    case DType::kBFloat16:
+    case DType::bfloat16:
       return half_float(8);
-    case DType::kInt64:
+    case DType::int64:
       return copy_of(H5T_STD_I64LE);
-    case DType::kInt32:
+    case DType::int32:
       return copy_of(H5T_STD_I32LE);
-    case DType::kInt16:
+    case DType::int16:
       return copy_of(H5T_STD_I16LE);
-    case DType::kInt8:
+    case DType::int8:
       return copy_of(H5T_STD_I8LE);
-    case DType::kUInt8:
+    case DType::uint8:
     // HDF5 1.10 cannot describe e4m3fn, whose largest value lies where IEEE has NaN: h5py would
     // show nan for 448. The attribute `dtype` says what the bytes are.
-    case DType::kFloat8E4M3:
-    case DType::kFloat8E5M2:
+    case DType::float8_e4m3fn:
+    case DType::float8_e5m2:
       return copy_of(H5T_STD_U8LE);
-    case DType::kBool:
+    case DType::boolean:
       return boolean();
-    case DType::kUInt16:
+    case DType::uint16:
       return copy_of(H5T_STD_U16LE);
-    case DType::kUInt32:
+    case DType::uint32:
       return copy_of(H5T_STD_U32LE);
-    case DType::kUInt64:
+    case DType::uint64:
       return copy_of(H5T_STD_U64LE);
-    case DType::kComplex64:
+    case DType::complex64:
       return complex_of(H5T_IEEE_F32LE, sizeof(float));
-    case DType::kComplex128:
+    case DType::complex128:
       return complex_of(H5T_IEEE_F64LE, sizeof(double));
   }
   throw Error("an array has an element type that does not exist");

@@ -25,21 +25,21 @@ std::optional<std::string_view> after(std::string_view text, std::string_view pr
 
 }  // namespace
 
-std::string step_folder_name(std::uint64_t step) {
+std::string step_directory_name(std::uint64_t step) {
   return fmt::format("{}{:08}", kStepPrefix, step);
 }
 
-std::optional<std::uint64_t> step_of_folder(std::string_view name) {
+std::optional<std::uint64_t> step_of_directory(std::string_view name) {
   const auto digits = after(name, kStepPrefix);
   if (!digits) return std::nullopt;
   std::uint64_t step = 0;
   const auto [end, error] = std::from_chars(digits->data(), digits->data() + digits->size(), step);
-  if (error != std::errc() || name != step_folder_name(step)) return std::nullopt;
+  if (error != std::errc() || name != step_directory_name(step)) return std::nullopt;
   return step;
 }
 
-std::string owned_folder_name(std::string_view kind, std::uint64_t step, const OwnerTag& owner) {
-  return fmt::format("{}-{}.{}", kind, step_folder_name(step), owner.text());
+std::string owned_directory_name(std::string_view kind, std::uint64_t step, const OwnerTag& owner) {
+  return fmt::format("{}-{}.{}", kind, step_directory_name(step), owner.text());
 }
 
 std::string hint_draft_name(const OwnerTag& owner) {
@@ -63,7 +63,8 @@ std::optional<OwnerTag> owner_of_leftover(std::string_view name) {
     const auto rest = after(name, fmt::format("{}-", kind));
     if (!rest) continue;
     const auto dot = rest->find('.');
-    if (dot == std::string_view::npos || !step_of_folder(rest->substr(0, dot))) return std::nullopt;
+    if (dot == std::string_view::npos || !step_of_directory(rest->substr(0, dot)))
+      return std::nullopt;
     return OwnerTag::parse(rest->substr(dot + 1));
   }
   return std::nullopt;

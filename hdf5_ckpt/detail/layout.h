@@ -17,14 +17,14 @@ inline constexpr std::string_view kDamaged = ".broken";         // one that was 
 inline constexpr std::string_view kSuperseded = ".superseded";  // one of an abandoned branch
 inline constexpr std::string_view kHintName = "latest";  // a file with the name of the last one
 
-// The step of "step-00012345", nothing for any name that step_folder_name() does not give.
-std::optional<std::uint64_t> step_of_folder(std::string_view name);
+// The step of "step-00012345", nothing for any name that step_directory_name() does not give.
+std::optional<std::uint64_t> step_of_directory(std::string_view name);
 
 inline constexpr std::string_view kLeaseName = ".owner";        // a file that says who saves there
 inline constexpr std::string_view kVerifiedName = ".verified";  // what retention has read
 
 // ".tmp-step-00012345.<owner>"
-std::string owned_folder_name(std::string_view kind, std::uint64_t step, const OwnerTag& owner);
+std::string owned_directory_name(std::string_view kind, std::uint64_t step, const OwnerTag& owner);
 
 // ".latest.<owner>": the hint before it is renamed into place.
 std::string hint_draft_name(const OwnerTag& owner);
@@ -34,7 +34,7 @@ std::string lease_draft_name(const OwnerTag& owner);
 std::string taken_lease_name(const OwnerTag& owner);
 std::string notes_draft_name(const OwnerTag& owner);
 
-// The owner in a name made by owned_folder_name with kBuilding or kDeleting, or by one of the
+// The owner in a name made by owned_directory_name with kBuilding or kDeleting, or by one of the
 // functions above; nothing for other names.
 std::optional<OwnerTag> owner_of_leftover(std::string_view name);
 

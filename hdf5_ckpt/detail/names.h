@@ -14,7 +14,7 @@ namespace ddp::ckpt {
 // of them "." or "..".
 std::string array_name_problem(std::string_view name);
 
-// The name of an HDF5 file inside a checkpoint's folder.
+// The name of an HDF5 file inside a checkpoint's directory.
 std::string file_name_problem(std::string_view name);
 
 // Text for people: UTF-8 without control characters, at most kMaxNameBytes.

@@ -31,9 +31,10 @@ ReadResult read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset) 
   return result;
 }
 
-OpenedFile open_regular_file(int folder, const std::string& name) {
+OpenedFile open_regular_file(int directory, const std::string& name) {
   // O_NONBLOCK: opening a pipe that nobody writes to would hang.
-  UniqueFd fd(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  FileDescriptor fd(
+      ::openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) {
     const int code = errno;
     if (code == ELOOP) throw DamagedError(fmt::format("'{}' is a symbolic link", name));

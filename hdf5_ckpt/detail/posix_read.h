@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "hdf5_ckpt/detail/unique_fd.h"
+#include "base/file_descriptor.h"
 
 namespace ddp::ckpt {
 
@@ -20,14 +20,14 @@ ReadResult read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset) 
 
 // A regular file opened for reading, and its size.
 struct OpenedFile {
-  UniqueFd fd;
+  FileDescriptor fd;
   std::uint64_t size = 0;
 };
 
-// Opens `name` in `folder`, never following a link, waiting on a pipe or opening a device. Throws
-// DamagedError starting with the name ("'rank-0.h5' is a symbolic link"), UnreadableError where
-// that says nothing about the file.
-OpenedFile open_regular_file(int folder, const std::string& name);
+// Opens `name` in `directory`, never following a link, waiting on a pipe or opening a device.
+// Throws DamagedError starting with the name ("'rank-0.h5' is a symbolic link"), UnreadableError
+// where that says nothing about the file.
+OpenedFile open_regular_file(int directory, const std::string& name);
 
 // Throws the Error for a failed call of that errno value: DamagedError if it says that the file is
 // not what it should be, UnreadableError if it may be.

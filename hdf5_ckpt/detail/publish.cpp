@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "hdf5_ckpt/detail/folders.h"
+#include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -49,7 +49,7 @@ void Publication::replace(const fs::path& aside) {
 
 void Publication::make_durable() {
   try {
-    sync_folder(ops_, final_.parent_path());
+    sync_directory(ops_, final_.parent_path());
   } catch (const IoError&) {
     undo();
     throw;

@@ -1,6 +1,6 @@
 #pragma once
-// Giving a finished folder its final name, so that at every moment there is either the old one, the
-// new one or none under that name, and all of one.
+// Giving a finished directory its final name, so that at every moment there is either the old one,
+// the new one or none under that name, and all of one.
 
 #include <filesystem>
 
@@ -11,7 +11,7 @@ namespace ddp::ckpt {
 class Publication {
  public:
   // `draft` is to become `final_name`; what is there already goes to `aside`. All lie in one
-  // folder. `ops` must outlive the object.
+  // directory. `ops` must outlive the object.
   Publication(FileOps& ops, std::filesystem::path draft, std::filesystem::path final_name);
 
   // Renames without replacing. False if the final name is taken. Throws IoError.

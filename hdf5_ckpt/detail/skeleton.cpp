@@ -15,7 +15,7 @@
 #include "hdf5_ckpt/detail/hdf5_objects.h"
 #include "hdf5_ckpt/detail/hdf5_types.h"
 #include "hdf5_ckpt/detail/posix_read.h"
-#include "hdf5_ckpt/detail/scratch_folder.h"
+#include "hdf5_ckpt/detail/scratch_directory.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -124,11 +124,11 @@ void Skeleton::create_file(const fs::path& scratch_dir, std::uint64_t metadata) 
   const Hdf5Properties create = timeless(H5P_FILE_CREATE);
   const Hdf5Properties access = private_file_access(metadata);
   {
-    const ScratchFolder folder(scratch_dir, metadata);
-    const std::string name = folder.file();
+    const ScratchDirectory directory(scratch_dir, metadata);
+    const std::string name = directory.file();
     file_ = Hdf5File(H5Fcreate(name.c_str(), H5F_ACC_EXCL, create.get(), access.get()),
                      fmt::format("create '{}'", name));
-    fd_ = UniqueFd(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    fd_ = FileDescriptor(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd_) throw IoError("open", name, errno);
   }
   // From here on the file has no name: it is gone with this process. Its memory is taken now, so

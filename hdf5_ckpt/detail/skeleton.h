@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/detail/aligned_buffer.h"
 #include "hdf5_ckpt/detail/hdf5_objects.h"
-#include "hdf5_ckpt/detail/unique_fd.h"
 #include "hdf5_ckpt/hdf5_handle.h"
 
 namespace ddp::ckpt {
@@ -26,7 +26,7 @@ class Skeleton {
  public:
   // `arrays` sorted by name, with names that passed names.h, and the checksums of those whose bytes
   // are settled already, in the same order; `attributes` a flat object. An empty `scratch_dir`
-  // means /dev/shm, else the system's folder for temporary files. Throws Error.
+  // means /dev/shm, else the system's directory for temporary files. Throws Error.
   Skeleton(std::span<const ArrayView* const> arrays,
            std::span<const std::optional<std::uint32_t>> known_crcs,
            const nlohmann::json& attributes, const std::filesystem::path& scratch_dir);
@@ -54,7 +54,7 @@ class Skeleton {
   std::vector<std::uint64_t> offsets_;
   std::uint64_t size_ = 0;
   Hdf5File file_;
-  UniqueFd fd_;  // outlives the name: the file is unlinked as soon as it is open
+  FileDescriptor fd_;  // outlives the name: the file is unlinked as soon as it is open
 };
 
 }  // namespace ddp::ckpt

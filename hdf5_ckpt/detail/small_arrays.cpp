@@ -9,7 +9,7 @@ namespace ddp::ckpt {
 SmallArrays::SmallArrays(std::span<const ArrayView* const> arrays) {
   for (const ArrayView* array : arrays) {
     const std::uint64_t length = array->bytes.size();
-    if (length > kSmallBytes || bytes_.size() + length > kMostBytes) {
+    if (length > kSmallBytes || bytes_.size() + length > kMaxBytes) {
       crcs_.emplace_back();
       lengths_.push_back(0);
       continue;

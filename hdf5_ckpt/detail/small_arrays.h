@@ -17,9 +17,9 @@ namespace ddp::ckpt {
 
 class SmallArrays {
  public:
-  // Copies arrays of at most kSmallBytes, as long as all copies together have at most kMostBytes.
+  // Copies arrays of at most kSmallBytes, as long as all copies together have at most kMaxBytes.
   static constexpr std::uint64_t kSmallBytes = kMinBlockBytes;  // so each is one block
-  static constexpr std::uint64_t kMostBytes = 32ULL << 20;
+  static constexpr std::uint64_t kMaxBytes = 32ULL << 20;
   explicit SmallArrays(std::span<const ArrayView* const> arrays);
 
   // Of each array, in the order given; nothing for those that were not copied.

@@ -21,13 +21,13 @@ SourceFile::Piece filled(std::span<std::byte> bytes, const ReadResult& result) {
 
 }  // namespace
 
-UniqueFd open_around_cache(const UniqueFd& fd) {
+FileDescriptor open_around_cache(const FileDescriptor& fd) {
   // By its number: the same file, not whatever has its name by now.
-  return UniqueFd(
+  return FileDescriptor(
       ::open(fmt::format("/proc/self/fd/{}", fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
 }
 
-SourceFile::SourceFile(UniqueFd fd, UniqueFd around_cache)
+SourceFile::SourceFile(FileDescriptor fd, FileDescriptor around_cache)
     : fd_(std::move(fd)),
       around_cache_(std::move(around_cache)),
       around_works_(static_cast<bool>(around_cache_)) {}

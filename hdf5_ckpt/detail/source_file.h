@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <span>
 
+#include "base/file_descriptor.h"
 #include "hdf5_ckpt/detail/aligned_buffer.h"
 #include "hdf5_ckpt/detail/posix_read.h"
-#include "hdf5_ckpt/detail/unique_fd.h"
 
 namespace ddp::ckpt {
 
@@ -18,7 +18,7 @@ class SourceFile {
  public:
   // `around_cache`: the same file, opened with O_DIRECT; none if all is to be read through the
   // cache.
-  explicit SourceFile(UniqueFd fd, UniqueFd around_cache = {});
+  explicit SourceFile(FileDescriptor fd, FileDescriptor around_cache = {});
 
   struct Piece {
     std::span<std::byte> bytes;  // where they lie; fewer than asked for at the end of the file
@@ -34,12 +34,12 @@ class SourceFile {
   Piece read_around_cache(std::uint64_t offset, std::size_t size, std::span<std::byte> place,
                           AlignedBuffer& passage);
 
-  UniqueFd fd_;
-  UniqueFd around_cache_;
+  FileDescriptor fd_;
+  FileDescriptor around_cache_;
   std::atomic<bool> around_works_;
 };
 
 // The file of `fd` for reading around the page cache; none where its file system cannot.
-UniqueFd open_around_cache(const UniqueFd& fd);
+FileDescriptor open_around_cache(const FileDescriptor& fd);
 
 }  // namespace ddp::ckpt

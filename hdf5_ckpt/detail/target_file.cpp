@@ -29,7 +29,7 @@ TargetFile::~TargetFile() {
     close_descriptor(fd_);
     if (!keep_) ops_.unlink(path_.c_str());
   } catch (...) {
-    // Nothing more can be done here; the folder is removed with everything in it later.
+    // Nothing more can be done here; the directory is removed with everything in it later.
   }
 }
 

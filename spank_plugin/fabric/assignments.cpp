@@ -7,9 +7,9 @@
 namespace ddp::fabric {
 
 std::vector<Assignment> parse_assignments(std::string_view text, std::string_view file) {
-  constexpr std::size_t kMostLines = 1024;
+  constexpr std::size_t kMaxLines = 1024;
   std::vector<Assignment> assignments;
-  for (const auto whole : split(text, '\n', kMostLines)) {
+  for (const auto whole : split(text, '\n', kMaxLines)) {
     const auto line = trimmed(whole.substr(0, whole.find('#')));
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos) continue;

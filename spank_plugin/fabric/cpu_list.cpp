@@ -7,13 +7,13 @@
 namespace ddp::fabric {
 
 std::vector<std::uint32_t> parse_cpu_list(std::string_view text) {
-  constexpr std::uint32_t kMostCpus = 65'536;
+  constexpr std::uint32_t kMaxCpus = 65'536;
   std::vector<bool> members;
-  for (const auto range : split(trimmed(text), ',', kMostCpus)) {
+  for (const auto range : split(trimmed(text), ',', kMaxCpus)) {
     const auto dash = std::min(range.find('-'), range.size());
     const auto first = parse_decimal(range.substr(0, dash));
     const auto last = dash == range.size() ? first : parse_decimal(range.substr(dash + 1));
-    if (!first || !last || *first > *last || *last >= kMostCpus) return {};
+    if (!first || !last || *first > *last || *last >= kMaxCpus) return {};
     if (members.size() <= *last) members.resize(*last + 1);
     std::fill(members.begin() + *first, members.begin() + *last + 1, true);
   }

@@ -13,10 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostGpus = 256;
+constexpr std::size_t kMaxGpus = 256;
 constexpr std::size_t kDeepestPath = 32;
 
-// "0000:1b:00.0"; the folder of a driver also holds bind, new_id, module.
+// "0000:1b:00.0"; the directory of a driver also holds bind, new_id, module.
 bool is_bus_address(std::string_view name) {
   return name.size() >= 12 && name.size() <= 16 && name[name.size() - 2] == '.' &&
          name[name.size() - 5] == ':' && name[name.size() - 8] == ':';
@@ -31,9 +31,9 @@ bool is_gpu_class(std::int64_t pci_class) {
 
 // What NVIDIA's driver says of a GPU.
 void read_information(Gpu& gpu, const fs::path& root) {
-  constexpr std::size_t kMost = 4096;
+  constexpr std::size_t kMax = 4096;
   const fs::path file = root / "proc/driver/nvidia/gpus" / gpu.bus_address / "information";
-  const std::string text = read_text(file, kMost).value_or("");
+  const std::string text = read_text(file, kMax).value_or("");
   for (const auto line : split(text, '\n', 64)) {
     for (const auto& [key, value] :
          {std::pair<std::string_view, std::string*>{"GPU UUID:", &gpu.uuid},
@@ -69,7 +69,7 @@ std::vector<Gpu> read_gpus(const fs::path& root) {
   const fs::path sys = root / "sys";
   std::vector<Gpu> gpus;
   for (const auto driver : kDrivers) {
-    for (const auto& name : list_names(sys / "bus/pci/drivers" / driver, kMostGpus)) {
+    for (const auto& name : list_names(sys / "bus/pci/drivers" / driver, kMaxGpus)) {
       if (!is_bus_address(name)) continue;
       const fs::path device = sys / "bus/pci/devices" / name;
       if (!is_gpu_class(read_integer(device / "class").value_or(0))) continue;

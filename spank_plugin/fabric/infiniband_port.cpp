@@ -12,9 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostDevices = 256;
-constexpr std::size_t kMostPorts = 256;
-constexpr std::size_t kMostGids = 1024;
+constexpr std::size_t kMaxDevices = 256;
+constexpr std::size_t kMaxPorts = 256;
+constexpr std::size_t kMaxGids = 1024;
 
 // A name that is a number of at most six digits, as ports and GID indices are.
 std::optional<int> number(std::string_view name) {
@@ -67,14 +67,14 @@ std::vector<int> list_numbers(const fs::path& directory, std::size_t most) {
 // Tables have 256 entries and more, of which four are used. The kernel fills the lowest free one,
 // so that a long run of unused entries is the end; reading on would cost a node milliseconds.
 std::vector<Gid> read_gids(const fs::path& port) {
-  constexpr int kLongestGap = 32;
+  constexpr int kMaxGap = 32;
   std::vector<Gid> gids;
   int unused = 0;
-  for (const int index : list_numbers(port / "gids", kMostGids)) {
+  for (const int index : list_numbers(port / "gids", kMaxGids)) {
     const std::string name = std::to_string(index);
     const auto address = read_attribute(port / "gids" / name);
     if (!address || is_unused(*address)) {
-      if (++unused == kLongestGap) break;
+      if (++unused == kMaxGap) break;
       continue;
     }
     unused = 0;
@@ -110,11 +110,11 @@ InfinibandPort read_port(const fs::path& device, int port_number) {
 }  // namespace
 
 std::vector<InfinibandPort> read_infiniband_ports(const fs::path& sys) {
-  const fs::path folder = sys / "class" / "infiniband";
+  const fs::path dir = sys / "class" / "infiniband";
   std::vector<InfinibandPort> ports;
-  for (const auto& device : list_names(folder, kMostDevices)) {
-    for (const int port : list_numbers(folder / device / "ports", kMostPorts)) {
-      ports.push_back(read_port(folder / device, port));
+  for (const auto& device : list_names(dir, kMaxDevices)) {
+    for (const int port : list_numbers(dir / device / "ports", kMaxPorts)) {
+      ports.push_back(read_port(dir / device, port));
     }
   }
   return ports;

@@ -7,8 +7,8 @@
 namespace ddp::fabric {
 namespace {
 
-constexpr std::size_t kMostNcclInterfaces = 16;  // NCCL's MAX_IFS
-constexpr std::size_t kMostNcclPorts = 32;       // NCCL's MAX_IB_DEVS
+constexpr std::size_t kMaxNcclInterfaces = 16;  // NCCL's MAX_IFS
+constexpr std::size_t kMaxNcclPorts = 32;       // NCCL's MAX_IB_DEVS
 
 // A value of NCCL_SOCKET_IFNAME or NCCL_IB_HCA: [^][=]entry,entry..
 struct Pattern {
@@ -58,7 +58,7 @@ bool takes_port(const Pattern& pattern, const InfinibandPort& port) {
 
 // In the order of the addresses, each interface once.
 std::vector<std::string> find_interfaces(const Node& node, std::string_view value) {
-  const Pattern pattern = parse_pattern(value, kMostNcclInterfaces);
+  const Pattern pattern = parse_pattern(value, kMaxNcclInterfaces);
   std::vector<std::string> found;
   for (const auto& entry : node.addresses) {
     const NetworkInterface* interface = node.interface(entry.interface);
@@ -66,7 +66,7 @@ std::vector<std::string> find_interfaces(const Node& node, std::string_view valu
     if (entry.address.is_v6 && entry.address.is_loopback()) continue;
     if (!takes_interface(pattern, entry.interface)) continue;
     if (std::find(found.begin(), found.end(), entry.interface) != found.end()) continue;
-    if (found.size() == kMostNcclInterfaces) break;
+    if (found.size() == kMaxNcclInterfaces) break;
     found.push_back(entry.interface);
   }
   return found;
@@ -84,18 +84,18 @@ std::vector<std::string> nccl_interfaces(const Node& node, std::string_view valu
 }
 
 std::vector<const InfinibandPort*> nccl_ports(const Node& node, std::string_view value) {
-  const Pattern pattern = parse_pattern(value, kMostNcclPorts);
+  const Pattern pattern = parse_pattern(value, kMaxNcclPorts);
   std::vector<const InfinibandPort*> ports;
   for (const auto& port : node.ports) {
     const bool speaks_verbs = port.link_layer == "InfiniBand" || port.link_layer == "Ethernet";
     if (!port.active() || !speaks_verbs || !takes_port(pattern, port)) continue;
-    if (ports.size() < kMostNcclPorts) ports.push_back(&port);
+    if (ports.size() < kMaxNcclPorts) ports.push_back(&port);
   }
   return ports;
 }
 
 std::vector<std::string_view> list_entries(std::string_view value) {
-  return parse_pattern(value, kMostNcclPorts).entries;
+  return parse_pattern(value, kMaxNcclPorts).entries;
 }
 
 }  // namespace ddp::fabric

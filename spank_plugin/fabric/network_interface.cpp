@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostInterfaceNames = 4096;
+constexpr std::size_t kMaxInterfaceNames = 4096;
 
 bool is_there(const fs::path& path) {
   std::error_code error;
@@ -162,12 +162,12 @@ bool has_wire_speed(InterfaceKind kind) noexcept {
 }
 
 std::vector<NetworkInterface> read_network_interfaces(const fs::path& sys) {
-  const fs::path folder = sys / "class" / "net";
+  const fs::path directory = sys / "class" / "net";
   std::vector<NetworkInterface> interfaces;
-  for (const auto& name : list_names(folder, kMostInterfaceNames)) {
+  for (const auto& name : list_names(directory, kMaxInterfaceNames)) {
     // "bonding_masters" is a file among the interfaces.
-    if (!is_there(folder / name / "type")) continue;
-    interfaces.push_back(read_interface(folder / name, name));
+    if (!is_there(directory / name / "type")) continue;
+    interfaces.push_back(read_interface(directory / name, name));
   }
   std::sort(interfaces.begin(), interfaces.end(), [](const auto& a, const auto& b) {
     return std::tie(a.index, a.name) < std::tie(b.index, b.name);

@@ -15,14 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostConfiguration = 65'536;  // bytes
-constexpr std::size_t kMostRouting = 1'048'576;
-constexpr std::size_t kMostDeviceFiles = 256;
-constexpr std::size_t kMostChannels = 4096;  // the driver has half as many
+constexpr std::size_t kMaxConfiguration = 65'536;  // bytes
+constexpr std::size_t kMaxRouting = 1'048'576;
+constexpr std::size_t kMaxDeviceFiles = 256;
+constexpr std::size_t kMaxChannels = 4096;  // the driver has half as many
 
 void append_file(std::vector<Assignment>& assignments, const fs::path& file,
                  const std::string& shown_as) {
-  const auto text = read_text(file, kMostConfiguration);
+  const auto text = read_text(file, kMaxConfiguration);
   if (!text) return;
   auto found = parse_assignments(*text, shown_as);
   std::move(found.begin(), found.end(), std::back_inserter(assignments));
@@ -53,29 +53,29 @@ std::vector<Assignment> read_open_mpi_files(const Roots& roots) {
 }
 
 std::vector<Route> read_routes(const fs::path& proc) {
-  auto routes = parse_ipv4_routes(read_text(proc / "net/route", kMostRouting).value_or(""));
-  auto v6 = parse_ipv6_routes(read_text(proc / "net/ipv6_route", kMostRouting).value_or(""));
+  auto routes = parse_ipv4_routes(read_text(proc / "net/route", kMaxRouting).value_or(""));
+  auto v6 = parse_ipv6_routes(read_text(proc / "net/ipv6_route", kMaxRouting).value_or(""));
   std::move(v6.begin(), v6.end(), std::back_inserter(routes));
   return routes;
 }
 
 // libibverbs opens these; a container has them only if somebody has put them in.
 bool can_open_verbs(const fs::path& root) {
-  const fs::path folder = root / "dev/infiniband";
-  const auto names = list_names(folder, kMostDeviceFiles);
-  return std::any_of(names.begin(), names.end(), [&folder](const std::string& name) {
-    return name.starts_with("uverbs") && access((folder / name).c_str(), R_OK | W_OK) == 0;
+  const fs::path directory = root / "dev/infiniband";
+  const auto names = list_names(directory, kMaxDeviceFiles);
+  return std::any_of(names.begin(), names.end(), [&directory](const std::string& name) {
+    return name.starts_with("uverbs") && access((directory / name).c_str(), R_OK | W_OK) == 0;
   });
 }
 
 // CUDA exports memory to GPUs of other nodes through one of these, if it may open it.
 void read_imex_channels(Node& node, const fs::path& root) {
-  const fs::path folder = root / "dev/nvidia-caps-imex-channels";
-  node.imex_channels = list_names(folder, kMostChannels);
+  const fs::path directory = root / "dev/nvidia-caps-imex-channels";
+  node.imex_channels = list_names(directory, kMaxChannels);
   std::erase_if(node.imex_channels, [](const auto& name) { return !is_device_name(name); });
   node.can_use_imex = std::any_of(node.imex_channels.begin(), node.imex_channels.end(),
-                                  [&folder](const std::string& name) {
-                                    return access((folder / name).c_str(), R_OK | W_OK) == 0;
+                                  [&directory](const std::string& name) {
+                                    return access((directory / name).c_str(), R_OK | W_OK) == 0;
                                   });
 }
 
@@ -117,7 +117,7 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
     node.port_paths.push_back(read_pci_path(roots.root / "sys", port.bus_address));
   }
   node.can_use_verbs = can_open_verbs(roots.root);
-  node.slingshot = list_names(roots.root / "sys/class/cxi", kMostDeviceFiles);
+  node.slingshot = list_names(roots.root / "sys/class/cxi", kMaxDeviceFiles);
   std::erase_if(node.slingshot, [](const auto& name) { return !is_device_name(name); });
   node.gpus = read_gpus(roots.root);
   node.numa_distances = read_numa_distances(roots.root / "sys");

@@ -18,7 +18,7 @@
 
 namespace ddp::fabric {
 
-// Where a machine's files are. Tests point them to a folder.
+// Where a machine's files are. Tests point them to a directory.
 struct Roots {
   std::filesystem::path root = "/";      // of sys/, proc/, etc/, opt/
   std::filesystem::path home;            // of .nccl.conf; empty: there is none

@@ -11,17 +11,17 @@
 namespace ddp::fabric {
 namespace {
 
-constexpr std::size_t kMostNumaNodes = 256;
+constexpr std::size_t kMaxNumaNodes = 256;
 
-// Beside the nodes there are other files in the folder, about a dozen.
-std::vector<int> list_numa_nodes(const std::filesystem::path& folder) {
-  constexpr std::size_t kMostNames = kMostNumaNodes + 64;
+// Beside the nodes there are other files in the directory, about a dozen.
+std::vector<int> list_numa_nodes(const std::filesystem::path& directory) {
+  constexpr std::size_t kMaxNames = kMaxNumaNodes + 64;
   constexpr std::string_view kPrefix = "node";
   std::vector<int> nodes;
-  for (const auto& name : list_names(folder, kMostNames)) {
+  for (const auto& name : list_names(directory, kMaxNames)) {
     if (!name.starts_with(kPrefix) || name.size() > kPrefix.size() + 4) continue;
     const auto number = parse_decimal(std::string_view(name).substr(kPrefix.size()));
-    if (number && nodes.size() < kMostNumaNodes) nodes.push_back(static_cast<int>(*number));
+    if (number && nodes.size() < kMaxNumaNodes) nodes.push_back(static_cast<int>(*number));
   }
   std::sort(nodes.begin(), nodes.end());
   return nodes;
@@ -39,14 +39,14 @@ std::optional<int> NumaDistances::between(std::optional<int> from, std::optional
 }
 
 NumaDistances read_numa_distances(const std::filesystem::path& sys) {
-  const auto folder = sys / "devices/system/node";
+  const auto directory = sys / "devices/system/node";
   NumaDistances distances;
-  const auto nodes = list_numa_nodes(folder);
+  const auto nodes = list_numa_nodes(directory);
   for (const int from : nodes) {
-    const auto line = read_attribute(folder / ("node" + std::to_string(from)) / "distance");
+    const auto line = read_attribute(directory / ("node" + std::to_string(from)) / "distance");
     if (!line) continue;
     // A column for each node that is online, in the order of their numbers.
-    const auto columns = words_of(*line, kMostNumaNodes + 1);
+    const auto columns = words_of(*line, kMaxNumaNodes + 1);
     if (columns.size() != nodes.size()) continue;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       const auto distance = parse_decimal(columns[i]);

@@ -39,7 +39,7 @@ void check_nvlink_domain(const Node& node, PlanBuilder& builder) {
     builder.warn("no IMEX channel in " + std::string(kChannels) + ": without one NCCL cannot use " +
                  "NVLink between nodes, which GPUs of the model " + model +
                  " usually have; ask the administrator for channels (SLURM: "
-                 "SwitchType=switch/nvidia_imex), mount the folder into the container, or set "
+                 "SwitchType=switch/nvidia_imex), mount the directory into the container, or set "
                  "NCCL_MNNVL_ENABLE=0 if NVLink ends at the node");
     return;
   }

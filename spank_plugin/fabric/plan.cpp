@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "spank_plugin/fabric/given_values.h"
 #include "spank_plugin/fabric/nvlink_domain.h"
 #include "spank_plugin/fabric/preset_settings.h"
 #include "spank_plugin/fabric/rdma_settings.h"
 #include "spank_plugin/fabric/socket_settings.h"
 #include "spank_plugin/fabric/summary.h"
 #include "spank_plugin/fabric/task_limits.h"
+#include "spank_plugin/fabric/user_overrides.h"
 
 namespace ddp::fabric {
 
@@ -36,7 +36,7 @@ Plan make_plan(const Node& node, const Request& request, const UserVariables& us
     check_locked_memory(node, request, builder);
   }
   check_cpus_of_gpu(node, request, builder);
-  warn_of_given_values(node, builder);
+  warn_of_user_overrides(node, builder);
   plan.summary = summarize(node, compute.ports, plan.interface, is_one_node);
   return plan;
 }

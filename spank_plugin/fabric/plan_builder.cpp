@@ -2,12 +2,12 @@
 
 namespace ddp::fabric {
 
-std::optional<Given> PlanBuilder::given(const std::string& name) const {
+std::optional<UserOverride> PlanBuilder::given(const std::string& name) const {
   const auto value = user_ ? user_(name) : std::nullopt;
-  if (value && !value->empty()) return Given{*value, "environment"};
+  if (value && !value->empty()) return UserOverride{*value, "environment"};
   for (const auto* files : {&node_.nccl_files, &node_.open_mpi_files}) {
     if (const Assignment* found = find_assignment(*files, name)) {
-      return Given{found->value, found->file};
+      return UserOverride{found->value, found->file};
     }
   }
   return std::nullopt;

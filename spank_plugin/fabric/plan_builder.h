@@ -11,7 +11,7 @@
 namespace ddp::fabric {
 
 // A value that somebody gave a variable already, and where: "environment" or a file.
-struct Given {
+struct UserOverride {
   std::string value;
   std::string source;
 };
@@ -24,7 +24,7 @@ class PlanBuilder {
 
   // The libraries' own order: the environment, then the user's file, then the system's. An empty
   // variable counts as not set.
-  std::optional<Given> given(const std::string& name) const;
+  std::optional<UserOverride> given(const std::string& name) const;
 
   // What the variable will be: given or in the plan. Empty if neither.
   std::string value_of(const std::string& name) const;

@@ -40,11 +40,11 @@ std::string assignment_text(const std::string& name, const std::string& value) {
 }  // namespace
 
 void apply_preset(const Node& node, const Request& request, PlanBuilder& builder) {
-  const auto& asked = request.preset ? request.preset : node.site.preset;
-  if (!asked || *asked == "none") return;
-  const auto preset = find_preset(node.site.presets, *asked);
+  const auto& requested = request.preset ? request.preset : node.site.preset;
+  if (!requested || *requested == "none") return;
+  const auto preset = find_preset(node.site.presets, *requested);
   if (!preset) {
-    throw FabricError("there is no fabric preset " + in_quotes(*asked) + ": known are " +
+    throw FabricError("there is no fabric preset " + in_quotes(*requested) + ": known are " +
                       preset_names(node.site.presets));
   }
   for (const auto& [name, value] : preset->values) {

@@ -9,7 +9,7 @@
 namespace ddp::fabric {
 namespace {
 
-constexpr std::size_t kMostRoutes = 4096;
+constexpr std::size_t kMaxRoutes = 4096;
 
 // Of linux/route.h, whose other content clashes with the C library's.
 constexpr std::uint32_t kUp = 0x0001;
@@ -65,7 +65,7 @@ std::optional<Route> parse_ipv6_line(std::string_view line) {
 template <typename ParseLine>
 std::vector<Route> parse_lines(std::string_view text, ParseLine parse_line) {
   std::vector<Route> routes;
-  for (const auto line : split(text, '\n', kMostRoutes)) {
+  for (const auto line : split(text, '\n', kMaxRoutes)) {
     if (auto route = parse_line(line)) routes.push_back(std::move(*route));
   }
   return routes;

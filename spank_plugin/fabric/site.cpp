@@ -7,7 +7,7 @@ namespace ddp::fabric {
 
 Site read_site(const std::filesystem::path& root, SiteOwner owner) {
   constexpr const char* kSiteFile = "etc/slurm-ddp/fabric.conf";
-  constexpr std::size_t kMostBytes = 65'536;
+  constexpr std::size_t kMaxBytes = 65'536;
   Site site;
   const OpenFile opened(root / kSiteFile);
   if (!opened.is_regular()) return site;
@@ -17,11 +17,11 @@ Site read_site(const std::filesystem::path& root, SiteOwner owner) {
                             " is not used: it must belong to root, and nobody else may write it");
     return site;
   }
-  std::string text(kMostBytes + 1, '\0');
+  std::string text(kMaxBytes + 1, '\0');
   const auto size = opened.read(text.data(), text.size());
   if (!size) return site;
   text.resize(*size);
-  if (text.size() > kMostBytes) {
+  if (text.size() > kMaxBytes) {
     site.problems.push_back(shown_as + " is not used: it is larger than 64 KiB");
     return site;
   }

@@ -8,10 +8,10 @@
 namespace ddp::fabric {
 namespace {
 
-constexpr std::size_t kMostLines = 4096;
-constexpr std::size_t kLongestLine = 4096;
-constexpr std::size_t kMostPresets = 64;
-constexpr std::size_t kMostValues = 64;
+constexpr std::size_t kMaxLines = 4096;
+constexpr std::size_t kMaxLineLength = 4096;
+constexpr std::size_t kMaxPresets = 64;
+constexpr std::size_t kMaxValues = 64;
 
 bool is_preset_name(std::string_view name) {
   return !name.empty() && name.size() <= 32 && name != "none" &&
@@ -46,7 +46,7 @@ class Reader {
 
   void read_line(std::string_view line, std::size_t number) {
     number_ = number;
-    if (line.size() > kLongestLine) fail("is longer than 4096 characters");
+    if (line.size() > kMaxLineLength) fail("is longer than 4096 characters");
     line = trimmed(line);
     if (line.empty() || line.front() == '#' || line.front() == ';') return;
     if (line.front() == '[') return open_section(line);
@@ -82,7 +82,7 @@ class Reader {
     const bool again = std::any_of(site_.presets.begin(), site_.presets.end(),
                                    [name](const auto& preset) { return preset.name == name; });
     if (again) fail("begins preset " + in_quotes(name) + " a second time");
-    if (site_.presets.size() == kMostPresets) fail("begins one preset more than the 64 allowed");
+    if (site_.presets.size() == kMaxPresets) fail("begins one preset more than the 64 allowed");
     site_.presets.push_back({std::string(name), site_.path, {}});
     in_preset_ = true;
   }
@@ -97,7 +97,7 @@ class Reader {
         std::any_of(preset.values.begin(), preset.values.end(),
                     [variable](const auto& entry) { return entry.first == variable; });
     if (again) fail("sets " + in_quotes(variable) + " a second time");
-    if (preset.values.size() == kMostValues) fail("is one value more than the 64 allowed");
+    if (preset.values.size() == kMaxValues) fail("is one value more than the 64 allowed");
     preset.values.emplace_back(variable, value);
   }
 
@@ -145,8 +145,8 @@ SiteFile parse_site_file(std::string_view text, const std::string& path) {
   SiteFile site;
   site.path = path;
   Reader reader(site);
-  const auto lines = split(text, '\n', kMostLines + 1);
-  if (lines.size() > kMostLines) throw FabricError(path + " has more than 4096 lines");
+  const auto lines = split(text, '\n', kMaxLines + 1);
+  if (lines.size() > kMaxLines) throw FabricError(path + " has more than 4096 lines");
   for (std::size_t i = 0; i < lines.size(); ++i) reader.read_line(lines[i], i + 1);
   reader.finish();
   return site;

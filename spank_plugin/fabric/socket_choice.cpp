@@ -10,7 +10,7 @@
 namespace ddp::fabric {
 namespace {
 
-constexpr std::size_t kMostExcluded = 16;  // NCCL reads no more
+constexpr std::size_t kMaxExcluded = 16;  // NCCL reads no more
 
 class Chooser {
  public:
@@ -95,7 +95,7 @@ class Chooser {
       });
       if (!covered && !is_wanted(name)) excluded.push_back(name);
     }
-    if (excluded.size() > kMostExcluded) return {};
+    if (excluded.size() > kMaxExcluded) return {};
     return std::string("^").append(join(excluded, ","));
   }
 

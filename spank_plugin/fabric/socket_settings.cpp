@@ -76,7 +76,7 @@ void set_nccl_sockets(const Node& node, const LeaderInterface& leader, PlanBuild
   if (wants_rdma && !rdma) {
     builder.warn(
         "no device file /dev/infiniband/uverbs* can be opened in the task, so that NCCL will send "
-        "its data over TCP although the node has RDMA ports; is the folder missing in the "
+        "its data over TCP although the node has RDMA ports; is the directory missing in the "
         "container?");
   }
   if (!rdma) warn_of_slow_leader(node, leader.name, builder);

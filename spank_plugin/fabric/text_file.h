@@ -1,4 +1,4 @@
-// Small text files of foreign origin as strings.
+// Reads small text files of untrusted origin.
 #pragma once
 
 #include <cstddef>

@@ -64,7 +64,7 @@ Leader leader_of_reordered_step(const StepFacts& step) {
 }
 
 // Each node can check the answer against its own tasks, which costs nothing and turns a wrong
-// answer into a message instead of a time-out.
+// answer into a message instead of a timeout.
 void check_against_own_tasks(const Leader& leader, const TaskFacts& task) {
   if (task.node_name.empty() || task.ranks_on_node.empty()) return;
   const bool runs_rank_zero = std::find(task.ranks_on_node.begin(), task.ranks_on_node.end(), 0U) !=

@@ -23,7 +23,7 @@ struct PortChoice {
 PortChoice choose_port(const StepFacts& step, const Settings& settings);
 
 // Ports for services beside the leader's store (JAX's coordinator; TensorFlow's workers, one for
-// each task of a node), away from the MASTER_PORT of this step and of its neighbours: the further
+// each task of a node), away from the MASTER_PORT of this step and of its neighbors: the further
 // ports that SLURM reserved, else those half of the range away. Fewer than `count` if there are not
 // so many. The same in all tasks of the step.
 std::vector<std::uint16_t> service_ports(const StepFacts& step, const Settings& settings,

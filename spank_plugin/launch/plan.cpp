@@ -18,7 +18,7 @@ namespace ddp::launch {
 namespace {
 
 void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
-  if (plan.set_as_asked("MASTER_ADDR", settings.master_addr)) return;
+  if (plan.set_as_requested("MASTER_ADDR", settings.master_addr)) return;
   const Leader leader = find_leader_address(facts, settings);
   plan.suggest("MASTER_ADDR", leader.host, leader.rule, leader.source);
   if (facts.node.lacks_suffix) {
@@ -41,7 +41,7 @@ void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings)
 }
 
 void add_port(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
-  if (plan.set_as_asked("MASTER_PORT", settings.master_port)) return;
+  if (plan.set_as_requested("MASTER_PORT", settings.master_port)) return;
   const PortChoice choice = choose_port(facts.step, settings);
   const std::uint16_t first = choice.candidates.front();
   const std::uint16_t port = facts.node.free_port.value_or(first);
@@ -69,9 +69,9 @@ void add_threads(PlanBuilder& plan, const Facts& facts, const Settings& settings
   const ThreadPolicy& policy = settings.threads.value;
   if (policy.kind == ThreadPolicy::Kind::off) return;
   if (policy.kind == ThreadPolicy::Kind::count) {
-    const std::optional<Chosen<std::string>> asked{
+    const std::optional<Chosen<std::string>> requested{
         {std::to_string(policy.count), settings.threads.origin}};
-    plan.set_as_asked("OMP_NUM_THREADS", asked);
+    plan.set_as_requested("OMP_NUM_THREADS", requested);
     return;
   }
   if (!facts.task.cpus || !ranks) return;
@@ -82,14 +82,14 @@ void add_threads(PlanBuilder& plan, const Facts& facts, const Settings& settings
 
 // srun of 22.05 and 23.02 does not read what `sbatch -c` has set, and gives each task one CPU.
 void note_lost_cpus(PlanBuilder& plan, const Facts& facts, const Inherited& inherited) {
-  const auto asked = inherited.from_user("SLURM_CPUS_PER_TASK");
-  const auto count = asked ? parse_decimal(*asked, 65'536) : std::nullopt;
+  const auto requested = inherited.from_user("SLURM_CPUS_PER_TASK");
+  const auto count = requested ? parse_decimal(*requested, 65'536) : std::nullopt;
   if (facts.step.launcher != Launcher::slurm || !facts.task.cpus || !count) return;
   const std::uint32_t cpus = facts.task.cpus->cpus;
   if (cpus >= *count || cpus >= facts.task.cpus->online) return;
-  plan.note("SLURM_CPUS_PER_TASK=" + *asked + ", but this task has " + std::to_string(cpus) +
-            (cpus == 1 ? " CPU" : " CPUs") + ": add -c " + *asked +
-            " to srun, or export SRUN_CPUS_PER_TASK=" + *asked);
+  plan.note("SLURM_CPUS_PER_TASK=" + *requested + ", but this task has " + std::to_string(cpus) +
+            (cpus == 1 ? " CPU" : " CPUs") + ": add -c " + *requested +
+            " to srun, or export SRUN_CPUS_PER_TASK=" + *requested);
 }
 
 // A task that may start torchrun becomes as many ranks as that has workers; without a word on that
@@ -115,11 +115,11 @@ std::vector<std::string> Plan::own_notes() const {
   return own;
 }
 
-Plan make_plan(const Facts& given, const Settings& asked, const Inherited& inherited) {
+Plan make_plan(const Facts& given, const Settings& requested, const Inherited& inherited) {
   Facts facts = given;
-  Settings settings = asked;
+  Settings settings = requested;
   std::string no_order;  // why the site's cannot be had
-  settings.order.value = possible_order(facts.step, asked.order, no_order);
+  settings.order.value = possible_order(facts.step, requested.order, no_order);
   const RankNumbers numbers = number_task(facts.step, facts.task, settings.order.value);
   Plan plan;
   plan.step = facts.step.id;

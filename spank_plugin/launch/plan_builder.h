@@ -28,17 +28,17 @@ class PlanBuilder {
   // variable, the user's SLURM_DDP, what this step was told before, plugstack.conf, in this order.
   // False if none of them says anything, so that the value must be derived, and suggested.
   template <typename T>
-  bool set_as_asked(const std::string& name, const std::optional<Chosen<T>>& asked) {
-    const auto set_asked = [&] {
-      const std::string origin(origin_name(asked->origin));
-      set_marked(name, text_of(asked->value), "asked for by " + origin, origin);
+  bool set_as_requested(const std::string& name, const std::optional<Chosen<T>>& requested) {
+    const auto set_requested = [&] {
+      const std::string origin(origin_name(requested->origin));
+      set_marked(name, text_of(requested->value), "asked for by " + origin, origin);
       return true;
     };
-    if (asked && asked->origin == Origin::command_line) return set_asked();
+    if (requested && requested->origin == Origin::command_line) return set_requested();
     if (keep_if_users(name)) return true;
-    if (asked && asked->origin == Origin::environment) return set_asked();
+    if (requested && requested->origin == Origin::environment) return set_requested();
     if (repeat_earlier(name)) return true;
-    return asked && set_asked();
+    return requested && set_requested();
   }
 
   // A variable of the launcher's own that may be missing, or be about another step: set unless it

@@ -46,11 +46,11 @@ std::vector<std::uint32_t> node_order(const StepFacts& step, Order order) {
   return nodes;
 }
 
-Order possible_order(const StepFacts& step, const Chosen<Order>& asked, std::string& reason) {
-  if (asked.origin != Origin::site) return asked.value;
+Order possible_order(const StepFacts& step, const Chosen<Order>& requested, std::string& reason) {
+  if (requested.origin != Origin::site) return requested.value;
   try {
-    static_cast<void>(node_order(step, asked.value));
-    return asked.value;
+    static_cast<void>(node_order(step, requested.value));
+    return requested.value;
   } catch (const LaunchError& error) {
     reason = error.what();
     return Order::slurm;
@@ -64,7 +64,7 @@ RankNumbers number_task(const StepFacts& step, const TaskFacts& task, Order orde
   }
   RankNumbers numbers{task.local_rank, 0U,
                       order == Order::packed ? "counted node by node"
-                                             : "counted node by node, neighbours share a switch",
+                                             : "counted node by node, neighbors share a switch",
                       order == Order::packed ? "SLURM_STEP_TASKS_PER_NODE" : variable::kSwitchMap};
   for (const auto node : node_order(step, order)) {
     if (node == *task.node_rank) break;

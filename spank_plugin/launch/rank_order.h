@@ -18,7 +18,7 @@ std::vector<std::uint32_t> node_order(const StepFacts& step, Order order);
 
 // The order that was asked for. One that only plugstack.conf asks for is no reason to end a step:
 // if it cannot be had, Order::slurm, and `reason` says why.
-Order possible_order(const StepFacts& step, const Chosen<Order>& asked, std::string& reason);
+Order possible_order(const StepFacts& step, const Chosen<Order>& requested, std::string& reason);
 
 struct RankNumbers {
   std::uint32_t rank = 0;

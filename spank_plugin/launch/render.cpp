@@ -17,7 +17,7 @@ std::string shortened(const std::string& text) {
   return launch::printable(text, kShown);
 }
 
-// Foreign values can hold anything; a terminal shall not obey them.
+// Untrusted values can hold anything; a terminal shall not obey them.
 std::string printable(const std::string& text) {
   return launch::printable(text, text.size());
 }

@@ -33,13 +33,13 @@ struct PortWindow {
 };
 
 template <typename T>
-void take(Chosen<T>& setting, const std::optional<T>& asked, Origin origin) {
-  if (asked) setting = {*asked, origin};
+void take(Chosen<T>& setting, const std::optional<T>& requested, Origin origin) {
+  if (requested) setting = {*requested, origin};
 }
 
 template <typename T>
-void take(std::optional<Chosen<T>>& setting, const std::optional<T>& asked, Origin origin) {
-  if (asked) setting = {*asked, origin};
+void take(std::optional<Chosen<T>>& setting, const std::optional<T>& requested, Origin origin) {
+  if (requested) setting = {*requested, origin};
 }
 
 // Item by item, and nothing follows from what is not mentioned.

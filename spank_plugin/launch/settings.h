@@ -50,7 +50,7 @@ struct Settings {
 
   // False if only the site's default turned it on: then a step that cannot be planned is none of
   // the user's business, and runs as it would have without.
-  bool is_asked_for() const noexcept {
+  bool is_requested() const noexcept {
     return is_on() && (mode.origin == Origin::environment || mode.origin == Origin::command_line);
   }
 

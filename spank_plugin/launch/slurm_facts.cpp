@@ -139,8 +139,8 @@ StepFacts read_slurm_step(const EnvLookup& environment) {
   const auto step_id = required_number(environment, "SLURM_STEP_ID", kMaxId);
   step.restarts = optional_number(environment, "SLURM_RESTART_COUNT", 0);
   step.id = std::to_string(job_id) + "." + std::to_string(step_id);
-  // Linear, so that neighbouring jobs never meet before the range wraps; primes, so that the steps
-  // of one job do not meet its neighbours'; restarts, so that a requeued job does not meet what its
+  // Linear, so that neighboring jobs never meet before the range wraps; primes, so that the steps
+  // of one job do not meet its neighbors'; restarts, so that a requeued job does not meet what its
   // first run left behind.
   step.port_key =
       std::uint64_t{job_id} + 1009 * std::uint64_t{step_id} + 257 * std::uint64_t{step.restarts};

@@ -28,7 +28,7 @@ constexpr std::array<SpecItem, 13> kKeys = {{
     {"addr_suffix", "SUFFIX",
      "what makes a node's name that of its fast network, such as i or -ib"},
     {"order", "slurm|packed|switch",
-     "RANK is SLURM's number; or counts node by node; or so that neighbours share a switch"},
+     "RANK is SLURM's number; or counts node by node; or so that neighbors share a switch"},
     {"threads", "auto|off|N", "OMP_NUM_THREADS from the CPUs of the task, not at all, or N"},
     {"gpus", "keep|shared", "what SLURM shows to each task, or all GPUs of its node"},
     {"local_rank", "node|device", "LOCAL_RANK counts the tasks of a node, or is a visible GPU"},

@@ -5,7 +5,7 @@
 namespace ddp::launch {
 namespace {
 
-// Not std::isalnum: that depends on the locale, and has undefined behaviour for negative chars.
+// Not std::isalnum: that depends on the locale, and has undefined behavior for negative chars.
 bool is_alphanumeric(char c) noexcept {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }

@@ -1,6 +1,6 @@
 #pragma once
 // The small text work that all the parsers of this room share: bounded decimals, splitting, and
-// showing foreign text in a message.
+// showing untrusted text in a message.
 
 #include <cstdint>
 #include <optional>
@@ -31,8 +31,8 @@ bool is_host_or_address(std::string_view text) noexcept;
 // FNV-1a: the same on every host, unlike std::hash.
 std::uint64_t hash_of(std::string_view text) noexcept;
 
-// Foreign text for a log or a terminal: everything that is not printable ASCII becomes '?', and of
-// what is longer than `limit` the end is cut off.
+// Untrusted text for a log or a terminal: everything that is not printable ASCII becomes '?', and
+// of what is longer than `limit` the end is cut off.
 std::string printable(std::string_view text, std::size_t limit);
 
 // "host:port", with brackets around an IPv6 address.

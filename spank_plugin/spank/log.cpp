@@ -11,9 +11,9 @@ namespace {
 // one line of it, and not look like another.
 template <typename Log>
 void log_safely(Log log, const std::string& text) noexcept {
-  constexpr std::size_t kLongest = 1000;
+  constexpr std::size_t kMaxLength = 1000;
   try {
-    log(launch::printable(text, kLongest).c_str());
+    log(launch::printable(text, kMaxLength).c_str());
   } catch (...) {  // no memory
     log("no memory for a message");
   }

@@ -23,7 +23,7 @@ struct PlannedStep {
   launch::Settings settings;
   launch::StepFacts step;
   launch::NodeFacts node;
-  bool was_asked_for = true;  // by the user; not only by the site's default
+  bool was_requested = true;  // by the user; not only by the site's default
   std::string error;          // what was wrong before the tasks were forked; they report it
   // MASTER_ADDR and MASTER_PORT as the user left them. Plugins for containers set them in each
   // task, by rules of their own (enroot's hook for PyTorch images: one port per job); --ddp is to

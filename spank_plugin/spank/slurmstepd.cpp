@@ -48,7 +48,7 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
     throw launch::LaunchError(std::string(settings.substr(kErrorMark.size())));
   }
   planned.settings = launch::decode_settings(settings);
-  planned.was_asked_for = planned.settings.is_asked_for();
+  planned.was_requested = planned.settings.is_requested();
   planned.step = launch::read_slurm_step(environment.lookup());
   planned.step.command = launch::read_step_command(command);
   const launch::Inherited inherited(environment.lookup(), planned.step.id);
@@ -93,7 +93,7 @@ launch::EnvLookup lookup_for_task(const PlannedStep& planned, const TaskEnvironm
 // A user who asked for a plan gets an error, and no program that runs without it; others get a
 // note.
 void fail(const PlannedStep& planned, const std::string& what) {
-  if (!planned.was_asked_for) return log_line("no variable is set, because " + what);
+  if (!planned.was_requested) return log_line("no variable is set, because " + what);
   log_error(what);
   end_task(1);
 }
@@ -101,7 +101,7 @@ void fail(const PlannedStep& planned, const std::string& what) {
 // One task of the node says it; the others would say the same.
 void fail_on_node(const PlannedStep& planned, const TaskEnvironment& environment) {
   if (environment.get("SLURM_LOCALID").value_or("0") == "0") return fail(planned, planned.error);
-  if (planned.was_asked_for) end_task(1);
+  if (planned.was_requested) end_task(1);
 }
 
 // To the task's own standard output or error. Not by SLURM's log, which is also the node's: what a
@@ -116,8 +116,8 @@ void write_all(int fd, std::string_view text) {
 }
 
 // A step that only the site wants to be planned says nothing: its user has asked for nothing.
-void announce(const launch::Plan& plan, bool was_asked_for, bool verbose) {
-  if (!was_asked_for && !verbose) return;
+void announce(const launch::Plan& plan, bool was_requested, bool verbose) {
+  if (!was_requested && !verbose) return;
   std::string text;
   if (plan.rank == 0) text += "ddp: " + render_summary(plan) + "\n";
   for (const auto& note : plan.own_notes()) text += "ddp: note: " + note + "\n";
@@ -174,7 +174,7 @@ void start_planned(const PlannedStep& planned, const TaskEnvironment& environmen
     end_task(0);
   }
   set_variables(plan, environment);
-  announce(plan, planned.was_asked_for, planned.settings.verbose);
+  announce(plan, planned.was_requested, planned.settings.verbose);
 }
 
 }  // namespace

@@ -20,26 +20,26 @@ import tempfile
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-def browser(page, arguments, folder, *more):
+def browser(page, arguments, directory, *more):
     name = next(filter(None, map(shutil.which, BROWSERS)), None)
     if name is None:
         sys.exit("measure.py: no Chromium is installed")
     scheme = 0 if arguments.dark else 1
     done = subprocess.run(
         [name, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-         f"--user-data-dir={folder}/profile", f"--window-size={arguments.width},3600",
+         f"--user-data-dir={directory}/profile", f"--window-size={arguments.width},3600",
          f"--blink-settings=preferredColorScheme={scheme}", *more, page.as_uri()],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "HOME": str(folder)})
+        capture_output=True, text=True, timeout=120, env={**os.environ, "HOME": str(directory)})
     if done.returncode != 0:
         sys.exit(f"measure.py: {name} failed: {done.stderr[-2000:]}")
     return done.stdout
 
 
-def measured(report, arguments, folder):
+def measured(report, arguments, directory):
     script = (pathlib.Path(__file__).parent / "measure.js").read_text()
-    page = folder / "page.html"
+    page = directory / "page.html"
     page.write_text(report.read_text().replace("</body>", f"<script>{script}</script></body>"))
-    found = re.search(r'<pre id="measured">(.*?)</pre>', browser(page, arguments, folder, "--dump-dom"), re.S)
+    found = re.search(r'<pre id="measured">(.*?)</pre>', browser(page, arguments, directory, "--dump-dom"), re.S)
     if not found:
         sys.exit("measure.py: the script did not run to its end")
     return json.loads(html.unescape(found.group(1)))
@@ -53,13 +53,13 @@ def main():
     parser.add_argument("--screenshot", type=pathlib.Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        result = measured(arguments.report, arguments, folder)
+        directory = pathlib.Path(name)
+        result = measured(arguments.report, arguments, directory)
         if arguments.screenshot:
-            browser(arguments.report.resolve(), arguments, folder,
+            browser(arguments.report.resolve(), arguments, directory,
                     f"--screenshot={arguments.screenshot.resolve()}")
     if result["dark"] != arguments.dark:
-        sys.exit("measure.py: the browser did not take the colour scheme it was told")
+        sys.exit("measure.py: the browser did not take the color scheme it was told")
     for problem in result["problems"]:
         print(problem)
     print(f"{result['charts']} charts, {result['texts']} texts, {len(result['problems'])} problems")

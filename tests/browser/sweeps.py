@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes run.json files of sweeps that are hard to draw.
 
-usage: sweeps.py FOLDER    writes FOLDER/SWEEP/RUN/run.json
+usage: sweeps.py DIRECTORY    writes DIRECTORY/SWEEP/RUN/run.json
 """
 import json
 import math
@@ -56,6 +56,6 @@ SWEEPS = {
 if __name__ == "__main__":
     for sweep, runs in SWEEPS.items():
         for i, record in enumerate(runs):
-            folder = pathlib.Path(sys.argv[1]) / sweep / f"run-{i:02}"
-            folder.mkdir(parents=True)
-            (folder / "run.json").write_text(json.dumps(record))
+            directory = pathlib.Path(sys.argv[1]) / sweep / f"run-{i:02}"
+            directory.mkdir(parents=True)
+            (directory / "run.json").write_text(json.dumps(record))

@@ -7,25 +7,25 @@ load common
 
 # recipe NAME: a program that runs a recipe as slurmd does, but for this cluster.
 recipe() {
-  local wrapper=$folder/$1
+  local wrapper=$directory/$1
   printf '#!/bin/sh\nSLURM_CONF=%s exec %s\n' "/run/slurm-ddp-check.conf" "$build_dir/jobscripts/$1" > "$wrapper"
   chmod 755 "$wrapper"
   echo "$wrapper"
 }
 
 setup_file() {
-  folder=$(mktemp -d /var/tmp/slurm-ddp-recipes.XXXXXX)
-  chmod 755 "$folder"
-  export folder
+  directory=$(mktemp -d /var/tmp/slurm-ddp-recipes.XXXXXX)
+  chmod 755 "$directory"
+  export directory
   printf '%s\n' "Prolog=$(recipe check_prolog)" PrologFlags=Alloc \
-    "HealthCheckProgram=$(recipe check_health)" HealthCheckInterval=2 > "$folder/extra"
-  cluster_up 5 --slurm-conf-extra "$folder/extra"
+    "HealthCheckProgram=$(recipe check_health)" HealthCheckInterval=2 > "$directory/extra"
+  cluster_up 5 --slurm-conf-extra "$directory/extra"
   [ "$cluster_mode" = netns ] || skip "plain mode: the nodes have no links of their own"
   ln -sfn "$SLURM_CONF" /run/slurm-ddp-check.conf
 }
 teardown_file() {
   cluster_down
-  rm -rf "$folder" /run/slurm-ddp-check.conf
+  rm -rf "$directory" /run/slurm-ddp-check.conf
 }
 
 setup() {
@@ -131,9 +131,9 @@ assert {p["a_via"].split(".")[0] for p in pairs} == {"rail1 172"}, pairs'
 reason_is_ours() { [[ $(sinfo -h -n node4 -o %E) == 'ddp-check:storage.shm'* ]]; }
 
 @test "HealthCheckProgram drains a node that became bad, and the prolog keeps jobs away" {
-  run -0 "$cluster" exec node4 -- env -i "$folder/check_prolog"
+  run -0 "$cluster" exec node4 -- env -i "$directory/check_prolog"
   "$cluster" exec node4 -- mount -o remount,size=16m /dev/shm
-  run -1 "$cluster" exec node4 -- env -i "$folder/check_prolog"
+  run -1 "$cluster" exec node4 -- env -i "$directory/check_prolog"
   wait_until 20 reason_is_ours
   run ! srun --immediate=2 -w node4 hostname
   "$cluster" exec node4 -- mount -o remount,size=1g /dev/shm

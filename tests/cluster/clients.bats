@@ -1,6 +1,6 @@
 # Real clients on a real SLURM of two nodes: programs that were not written for this project, as they
 # are, under `srun --ddp`. JAX and Lightning are in no Debian package: SLURM_DDP_TEST_PYTHON names a
-# Python that has them, in a folder that the nodes see (not below /tmp).
+# Python that has them, in a directory that the nodes see (not below /tmp).
 
 bats_require_minimum_version 1.5.0
 load common

@@ -1,4 +1,4 @@
-# For the tests that run on a real SLURM: where things are, a cluster to run on, and a folder that
+# For the tests that run on a real SLURM: where things are, a cluster to run on, and a directory that
 # all its nodes see. Use it so:
 #
 #   load common
@@ -16,7 +16,7 @@ export PATH=$build_dir/bin:$project_root/tests/cluster/programs:$PATH
 # cluster_up N [options of `cluster up`]: exports what srun needs, and $work. MPI programs start by a plain
 # srun, as on a site that made PMIx its default; with --mpi-default none it is as where nobody chose.
 cluster_up() {
-  [[ -n $build_dir ]] || { echo "no build folder; build first, or set SLURM_DDP_BUILD" >&2; return 1; }
+  [[ -n $build_dir ]] || { echo "no build directory; build first, or set SLURM_DDP_BUILD" >&2; return 1; }
   export SLURM_DDP_BUILD=$build_dir
   local message rc=0
   # Standard output goes elsewhere: a daemon that kept it would keep bats waiting.

@@ -44,13 +44,13 @@ ends() {
   [ "$(grep -cE '^slurm-ddp: process [0-9]+ on node[0-9]+: MPI did not connect the processes of this job within 3 s' <<< "$output")" -eq 2 ]
 }
 
-@test "a stopped rank is named after the time-out, and SLURM has no trouble ending it" {
+@test "a stopped rank is named after the timeout, and SLURM has no trouble ending it" {
   ends stop-in-backward 2
   run ! pgrep -f "fault_ranks stop-in-backward $work"
   assert_nodes_in_service
 }
 
-@test "a job that is suspended for longer than the time-out trains on when it is resumed" {
+@test "a job that is suspended for longer than the timeout trains on when it is resumed" {
   cat > job.sh <<EOF
 #!/bin/bash
 srun --ddp --mpi=pmix -N3 --ntasks-per-node=1 ddp-train --model mnist-cnn --data digits --epochs 12 --timeout 4 --checkpoint-dir $work/checkpoints --checkpoint-every 5

@@ -29,7 +29,7 @@ stand_in() { # name, what it does
   chmod 755 "$work/bin/$1"
 }
 
-# Submits one script, called like its folder in what the stand-in writes.
+# Submits one script, called like its directory in what the stand-in writes.
 submit() { # script
   RUN_DIR=$work/$1 REPEATS=1 RANKS=1 run_job -N1 --ntasks-per-node=1 -c2 -o log "$scripts/$1.sbatch" || { cat log; false; }
 }

@@ -262,7 +262,7 @@ JOB
 
 @test "a mistake is one sentence, and nothing is launched" {
   local spec
-  for spec in bogus order=random master_port=0 master_port=99999 'master_addr=a b' colour=red auto,off; do
+  for spec in bogus order=random master_port=0 master_port=99999 'master_addr=a b' color=red auto,off; do
     run srun --ddp="$spec" -N2 -n2 record-task
     [ "$status" -ne 0 ]
     [ "$(grep -c 'error: ddp: --ddp: ' <<<"$output")" -eq 1 ]
@@ -530,7 +530,7 @@ restore_names() {
 @test "an ordinary user" {
   local user=nobody
   chmod 777 "$RECORDS"
-  # The build and its folders may be readable by root only.
+  # The build and its directories may be readable by root only.
   cp "$programs/record-task" "$work/" && chmod 755 "$work/record-task"
   setpriv --reuid "$user" --regid nogroup --clear-groups env HOME="$work" srun --ddp -N2 -n4 "$work/record-task"
   check-records "$RECORDS" 4

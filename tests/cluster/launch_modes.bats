@@ -60,7 +60,7 @@ without_the_bug() {
   export PET_REDIRECTS=9:1 PET_TEE=9:1
 }
 
-@test "torchrun with no options: one task per node, recognised by itself" {
+@test "torchrun with no options: one task per node, recognized by itself" {
   need_torch
   without_the_bug
   # shellcheck disable=SC2046
@@ -119,7 +119,7 @@ without_the_bug() {
   [ "$(recorded 0 SLURMD_NODENAME)" = node1 ]
 }
 
-@test "order=switch: neighbours in the ring share a switch" {
+@test "order=switch: neighbors in the ring share a switch" {
   srun --ddp=order=switch -N4 -n8 record-task 2>err
   check-records "$RECORDS" 8
   local rank nodes=""

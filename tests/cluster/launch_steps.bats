@@ -146,7 +146,7 @@ JOB
   [ "$(cat first/* "$RECORDS"/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 2 ]
 }
 
-@test "a requeued element of an array gets another port than before, and than its neighbour" {
+@test "a requeued element of an array gets another port than before, and than its neighbor" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH --ddp -N1 -n1 --requeue --array=1-2 -o job.%a.out

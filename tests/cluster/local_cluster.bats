@@ -193,7 +193,7 @@ JOB
 @test "a project that lies in /tmp is visible on the nodes" {
   require_own_networks
   local project=$BATS_TEST_TMPDIR/project
-  [[ $project == /tmp/* ]] || skip "the tests' temporary folder is not in /tmp"
+  [[ $project == /tmp/* ]] || skip "the tests' temporary directory is not in /tmp"
   mkdir -p "$project/tests"
   cp -r "$project_root/tests/local_cluster" "$project/tests/"
   printf '#!/bin/sh\nhostname >>%q/said\n' "$project" >"$project/program"

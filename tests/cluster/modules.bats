@@ -5,7 +5,7 @@ bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  [[ -n $build_dir ]] || { echo "no build folder; build first, or set SLURM_DDP_BUILD" >&2; return 1; }
+  [[ -n $build_dir ]] || { echo "no build directory; build first, or set SLURM_DDP_BUILD" >&2; return 1; }
   work=$(mktemp -d /var/tmp/slurm-ddp-test.XXXXXX)
   prefix="$work/a prefix"
   cmake --install "$build_dir" --prefix "$prefix" >"$work/install.log"

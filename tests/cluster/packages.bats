@@ -3,7 +3,7 @@
 # administrator does it, and an ordinary user runs every job script that they bring. MpiDefault is what
 # it is where nobody chose: none.
 #
-# dpkg works on overlays of the machine's folders, which are all that the nodes and the user see of
+# dpkg works on overlays of the machine's directories, which are all that the nodes and the user see of
 # it; the machine itself keeps none of it.
 
 bats_require_minimum_version 1.5.0
@@ -27,11 +27,11 @@ setup() { cd "$home"; }
 
 # Runs a command as root on the machine as it will be.
 as_administrator() {
-  local folder
-  for folder in usr etc var/lib var/cache var/log; do mkdir -p "$site/$folder"/{new,scratch}; done
+  local directory
+  for directory in usr etc var/lib var/cache var/log; do mkdir -p "$site/$directory"/{new,scratch}; done
   # shellcheck disable=SC2016  # the inner shell's
-  unshare --mount bash -c 'for folder in usr etc var/lib var/cache var/log; do
-      mount -t overlay -o "lowerdir=/$folder,upperdir=$0/$folder/new,workdir=$0/$folder/scratch" overlay "/$folder" || exit
+  unshare --mount bash -c 'for directory in usr etc var/lib var/cache var/log; do
+      mount -t overlay -o "lowerdir=/$directory,upperdir=$0/$directory/new,workdir=$0/$directory/scratch" overlay "/$directory" || exit
     done
     exec "$@"' "$site" env -u BASH_ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }
@@ -54,7 +54,7 @@ submit() {
   run_job -o "$log" --export="ALL,RUN_DIR=${log%.log},REPEATS=1" "${options[@]}" "$script" "$@" || { cat "$log" && false; }
 }
 
-trained_on() { # folder of the report, ranks
+trained_on() { # directory of the report, ranks
   python3 - "$1/run.json" "$2" << 'PY'
 import json, sys
 record = json.load(open(sys.argv[1]))

@@ -76,7 +76,7 @@ as_slurmd() { # recipe, arguments...
   done
 }
 
-@test "no program of the current folder is run, whatever PATH says" {
+@test "no program of the current directory is run, whatever PATH says" {
   local shell path recipe program
   for program in ddp-check timeout logger hostname; do
     printf '#!/bin/sh\ntouch %q\n' "$BATS_TEST_TMPDIR/ran" > $program

@@ -19,7 +19,7 @@ assert worst < 1e-3, worst
 PY
 }
 
-@test "without staleness it is synchronous training but for rounding, to the bit from a checkpoint too" {
+@test "without staleness it is synchronous training but for rounding, bitwise from a checkpoint too" {
   options=(--epochs 2 --batch 32 --weight-decay 1e-3 --warmup 10 --scale-lr --lr 0.02)
   run -0 ranks 3 "${options[@]}" --report-dir sync
   run -0 ranks 3 "${options[@]}" --report-dir stale --staleness 0
@@ -107,7 +107,7 @@ disturbed() {
   grep -E '^ddp-train: rank 1 \(.*\) ended without a word' out
 }
 
-@test "a rank that stops is named after the time-out" {
+@test "a rank that stops is named after the timeout" {
   disturbed STOP --timeout 3
   cat out
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Two tasks of a step with a key, in a network namespace of their own, while strangers attack them:
-# attacked_check.bash DDP_CHECK ATTACK.PY FOLDER [check|leader|nobody]. Leaves what each task said
-# and its exit code in FOLDER.
+# attacked_check.bash DDP_CHECK ATTACK.PY DIRECTORY [check|leader|nobody]. Leaves what each task said
+# and its exit code in DIRECTORY.
 set -u
-check=$1 attack=$2 folder=$3 attacker=$4
+check=$1 attack=$2 directory=$3 attacker=$4
 export SLURM_JOB_ID=4242 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 \
   SLURM_STEP_NODELIST='n[1-2]' SLURM_STEP_TASKS_PER_NODE='1(x2)' SLURM_LOCALID=0 \
   MASTER_ADDR=127.0.0.1 MASTER_PORT=23500
@@ -23,12 +23,12 @@ other=()
 attackers=()
 trap 'kill "${attackers[@]}" 2> /dev/null' EXIT
 case $attacker in
-  check) "${other[@]}" "$python" - check 23500 4242.0 < "$attack" > "$folder/attack" 2>&1 & attackers+=($!) ;;
+  check) "${other[@]}" "$python" - check 23500 4242.0 < "$attack" > "$directory/attack" 2>&1 & attackers+=($!) ;;
   leader)
-    "${other[@]}" "$python" - leader 23500 < "$attack" > "$folder/attack" 2>&1 &
+    "${other[@]}" "$python" - leader 23500 < "$attack" > "$directory/attack" 2>&1 &
     attackers+=($!)
     for ((i = 0; i < 200; ++i)); do
-      grep -q listening "$folder/attack" && break
+      grep -q listening "$directory/attack" && break
       sleep 0.1
     done
     ;;
@@ -44,12 +44,12 @@ code = subprocess.run(sys.argv[1:]).returncode
 print("peak MiB", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, file=sys.stderr)
 sys.exit(code)
 PY
-  echo $? > "$folder/exit.$rank"
+  echo $? > "$directory/exit.$rank"
 }
 begin=$EPOCHREALTIME
-task 0 --deadline "${DEADLINE:-30}" --out "$folder/out" > "$folder/said.0" 2>&1 &
+task 0 --deadline "${DEADLINE:-30}" --out "$directory/out" > "$directory/said.0" 2>&1 &
 first=$!
 sleep 1 # the strangers come first
-task 1 --deadline "${DEADLINE:-30}" > "$folder/said.1" 2>&1
+task 1 --deadline "${DEADLINE:-30}" > "$directory/said.1" 2>&1
 wait "$first"
-echo "$begin $EPOCHREALTIME" | awk '{ printf "%.1f s\n", $2 - $1 }' > "$folder/seconds"
+echo "$begin $EPOCHREALTIME" | awk '{ printf "%.1f s\n", $2 - $1 }' > "$directory/seconds"

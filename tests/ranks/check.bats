@@ -70,7 +70,7 @@ task() {
   [[ $(verdict) == "ddp-check net OK - 4 nodes, 4 tasks; TCP "*"; MPI "*"; all-reduce "* ]]
   [ -f exclude.txt ] && [ ! -s exclude.txt ]
   [ "$(json "r['schema'], r['severity'], r['exit_code'], r['bad_nodes']")" = \
-    "slurm-ddp/check/1 OK 0 []" ]
+    "slurm-ddp/check/2 OK 0 []" ]
   [ "$(pairs tcp)" = 6 ]
   [ "$(pairs mpi)" = 6 ]
   [ "$(json "[r['measurements'][c]['factor'] for c in ('all_reduce', 'reduce_scatter', 'all_gather')]")" = \
@@ -232,7 +232,7 @@ task() {
   [ ! -s exclude.txt ]
 }
 
-@test "a port that somebody else holds is a verdict, not a time-out" {
+@test "a port that somebody else holds is a verdict, not a timeout" {
   python3 -c "
 import socket, time
 s = socket.create_server(('', 0), family=socket.AF_INET6, dualstack_ipv6=True)

@@ -45,7 +45,7 @@ with_faults() {
 print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings']))")
   [ "$(wc -l <<< "$output")" -eq $((not_ok + 1)) ]
   for check_name in interface.any limits.memlock limits.nofile limits.nproc limits.stack \
-    storage.shm storage.tmp storage.dir name.own cpu.affinity memory.available clock.synchronised; do
+    storage.shm storage.tmp storage.dir name.own cpu.affinity memory.available clock.synchronized; do
     [ -n "$(severity $check_name)" ]
   done
   [ "$(severity storage.dir)" = OK ]
@@ -130,7 +130,7 @@ change_behind_its_back() {
 @test "a clock that may not be read is UNKNOWN" {
   run with_faults adjtimex,clock_adjtime:error=EPERM
   [ "$status" -ge 2 ]
-  [[ $output == *"UNKNOWN here clock.synchronised: not measured"* ]]
+  [[ $output == *"UNKNOWN here clock.synchronized: not measured"* ]]
 }
 
 @test "low limits" {

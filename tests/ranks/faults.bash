@@ -23,19 +23,19 @@ fault_text() {
   esac
 }
 
-# check_fault FAULT FOLDER RANK...: the output in FOLDER/out says what it must, once; each RANK was
+# check_fault FAULT DIRECTORY RANK...: the output in DIRECTORY/out says what it must, once; each RANK was
 # told and ended by itself with 1.
 check_fault() {
-  local fault=$1 folder=$2 rank
+  local fault=$1 directory=$2 rank
   shift 2
-  if ! grep -qxE "fault_ranks: $(fault_text "$fault")" "$folder/out" ||
-    grep -q '^frame #' "$folder/out" ||
-    [ "$(grep -c '^fault_ranks: ' "$folder/out")" -ne 1 ]; then
-    cat "$folder/out"
+  if ! grep -qxE "fault_ranks: $(fault_text "$fault")" "$directory/out" ||
+    grep -q '^frame #' "$directory/out" ||
+    [ "$(grep -c '^fault_ranks: ' "$directory/out")" -ne 1 ]; then
+    cat "$directory/out"
     return 1
   fi
   for rank in "$@"; do
-    [ -s "$folder/told.$rank" ] || { echo "rank $rank was told nothing"; return 1; }
-    [ "$(cat "$folder/exit.$rank")" = 1 ] || { echo "rank $rank did not end with 1"; return 1; }
+    [ -s "$directory/told.$rank" ] || { echo "rank $rank was told nothing"; return 1; }
+    [ "$(cat "$directory/exit.$rank")" = 1 ] || { echo "rank $rank did not end with 1"; return 1; }
   done
 }

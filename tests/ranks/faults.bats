@@ -48,8 +48,8 @@ PY
 
 @test "a rank killed in backward" { all_end kill-in-backward 0 2; }
 @test "a rank killed while the others wait for its sums in SyncBatchNorm" { all_end kill-in-norm 0 2; }
-@test "a rank stopped in backward is named after the time-out" { all_end stop-in-backward 2; }
-@test "a rank stopped while the others wait in SyncBatchNorm is named after the time-out" { all_end stop-in-norm 2; }
+@test "a rank stopped in backward is named after the timeout" { all_end stop-in-backward 2; }
+@test "a rank stopped while the others wait in SyncBatchNorm is named after the timeout" { all_end stop-in-norm 2; }
 @test "an exception in forward" { all_end throw-in-forward 0 1 2; }
 @test "an error of PyTorch's, without its stack frames" { all_end wrong-shape 0 1 2; }
 @test "a rank that skips a step" { all_end skip-step 0 1 2; }

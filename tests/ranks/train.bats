@@ -15,7 +15,7 @@ wait_for_failure() {
   [ "$status" -ne 0 ]
 }
 
-@test "two ranks compute what two accumulated micro-batches compute, to the bit" {
+@test "two ranks compute what two accumulated micro-batches compute, bitwise" {
   run -0 ranks 2 --epochs 3 --batch 32
   two=$(parameters)
   run -0 "$train" --epochs 3 --batch 32 --accumulate 2
@@ -54,8 +54,8 @@ PY
   [[ $output == *"(step 5, made by 3 ranks)"* ]]
   /usr/bin/python3 - <<'PY'
 import h5py
-weights = [h5py.File(f"{folder}/model.h5")["model/hidden.0.weight"][...]
-           for folder in ("untrained/step-00000001", "ck/step-00000012")]
+weights = [h5py.File(f"{directory}/model.h5")["model/hidden.0.weight"][...]
+           for directory in ("untrained/step-00000001", "ck/step-00000012")]
 used = (weights[0] != weights[1]).any(axis=0)
 trained_on = [i for i in range(568) if i % 10 != 9]
 assert [i for i in range(568) if used[i]] == trained_on
@@ -78,7 +78,7 @@ PY
   [ "$whole" = "$(parameters)" ]
 }
 
-@test "a stopped rank is named after the time-out, and no process stays behind" {
+@test "a stopped rank is named after the timeout, and no process stays behind" {
   ranks 2 --epochs 100000 --timeout 2 > stopped.log 2>&1 3>&- &
   job=$!
   until grep -q '^epoch 2/' stopped.log; do sleep 0.05; done
@@ -105,7 +105,7 @@ PY
 }
 
 @test "wrong arguments are refused with one sentence" {
-  refused 2 "not a folder" --data mnist:/nowhere
+  refused 2 "not a directory" --data mnist:/nowhere
   refused 2 "use digits, mnist:DIR, cifar10:DIR, text:FILE, hdf5:FILE or synthetic" --data cifar
   refused 2 "larger than the 1618 training samples; use --batch 809 or less" --batch 5000
   refused 2 "unknown model 'vgg'" --model vgg
@@ -118,7 +118,7 @@ PY
   refused 2 "--no-such-option" --no-such-option
 }
 
-@test "folders that cannot be used are found before training" {
+@test "directories that cannot be used are found before training" {
   refused 2 "cannot create the checkpoint directory /proc/x" --checkpoint-dir /proc/x
   refused 2 "cannot create the report directory /proc/x" --report-dir /proc/x
   refused 1 "is not a checkpoint" --checkpoint-dir ck --resume "$work/nothing"

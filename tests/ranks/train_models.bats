@@ -39,7 +39,7 @@ eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; 
   run -0 ranks 2 "${options[@]}" --precision bf16
   half=$(eval_loss)
   # Counting letters gets as far as `letters` on the held-out tenth, and no further: what is below it
-  # was learnt from what comes before a letter.
+  # was learned from what comes before a letter.
   run -0 python3 - "$text" "$full" "$half" <<'PY'
 import collections, math, sys
 text = open(sys.argv[1], "rb").read()

@@ -1,7 +1,7 @@
 # Trainings of ddp-train as several processes, for the tests that start them.
 # shellcheck shell=bash
 
-# For setup(): in a folder of its own, named $work.
+# For setup(): in a directory of its own, named $work.
 training_setup() {
   here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
   bin=${SLURM_DDP_BUILD:-$here/build}/bin

@@ -19,7 +19,7 @@ commands_of() { # heading
     code' "$project_root/README.md"
 }
 
-# Runs the blocks of a section in a folder of its own that looks like the checkout.
+# Runs the blocks of a section in a directory of its own that looks like the checkout.
 run_section() { # heading
   commands_of "$1" > commands
   [ -s commands ]
@@ -127,7 +127,7 @@ PY
 
 @test "Your own model" {
   on_cluster
-  rm -rf build/installed build/own_model # of another run, in a folder that is gone
+  rm -rf build/installed build/own_model # of another run, in a directory that is gone
   run_section "Your own model"
   accuracy=$(sed -n 's/^accuracy //p' <<< "$output")
   awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9) }'

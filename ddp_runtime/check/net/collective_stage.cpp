@@ -52,10 +52,10 @@ bool CollectiveStage::measure_speeds() {
   for (const Collective collective : kCollectives) {
     const bool first = collective == Collective::all_reduce;
     const auto measured = measure(collective, kLargeElements, kLargeIterations);
-    auto wrong = judge_collective_data(measured);
+    auto wrong = evaluate_collective_data(measured);
     if (first) sums_right_ = wrong.empty();
     add(std::move(wrong));
-    account_.findings.push_back(judge_collective_speed(
+    account_.findings.push_back(evaluate_collective_speed(
         measured, first ? options_.fewest_per_second : std::nullopt, options_.pairs));
     const auto bandwidth = bus_bandwidth(measured);
     if (!bandwidth || !leader_.all_reachable()) return false;
@@ -69,10 +69,10 @@ bool CollectiveStage::measure_speeds() {
 
 void CollectiveStage::measure_latency() {
   const auto little = measure(Collective::all_reduce, kSmallElements, kSmallIterations);
-  if (sums_right_) add(judge_collective_data(little));  // else it is known
+  if (sums_right_) add(evaluate_collective_data(little));  // else it is known
   const auto latency = bus_bandwidth(little);
   if (!latency) return;
-  add(judge_collective_latency(little, options_.pairs));
+  add(evaluate_collective_latency(little, options_.pairs));
   account_.figures.emplace_back("allreduce_latency_us", latency->seconds / kMicrosecond);
   account_.words += fmt::format(", all-reduce of {} bytes {:.3g} us",
                                 little.elements * sizeof(float), latency->seconds / kMicrosecond);
@@ -86,12 +86,12 @@ CollectiveMeasured CollectiveStage::measure(Collective collective, std::size_t e
   const auto ranks = static_cast<std::size_t>(options_.ranks);
   const bool shared = collective != Collective::all_reduce;  // each rank has as much of it
   measured.elements = shared ? (elements + ranks - 1) / ranks * ranks : elements;
-  const CollectiveOrder order{collective, options_.seed, measured.elements, iterations};
+  const CollectiveCommand command{collective, options_.seed, measured.elements, iterations};
   const std::string title = title_of(collective);
   progress_(title + " over all tasks");
   std::string error;
   for (const auto& [rank, answer] :
-       leader_.ask_all(to_message(order), "the " + title, options_.limit * (iterations + 1))) {
+       leader_.ask_all(to_message(command), "the " + title, options_.limit * (iterations + 1))) {
     if (answer.contains("error")) {
       if (!answer.contains("of_peer") || error.empty()) error = answer.at("error");
       continue;

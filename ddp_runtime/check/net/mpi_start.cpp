@@ -19,16 +19,16 @@ Finding mpi_not_run(const std::string& why) {
           .severity = Severity::unknown,
           .rule = "MPI is measured between all nodes",
           .evidence = why,
-          .action = "mend the other findings and run it again"};
+          .action = "fix the other findings and run it again"};
 }
 
 std::vector<Finding> start_mpi(Leader& leader, std::chrono::milliseconds limit,
-                               std::chrono::milliseconds patience) {
+                               std::chrono::milliseconds timeout) {
   const std::size_t tasks = leader.present().size();
   ByRank answers = leader.ask_all({{"do", "start_mpi"}}, "the start of MPI", limit);
   if (leader.all_reachable() && answers.size() == tasks) {
-    const nlohmann::json order{{"do", "join_world"}, {"limit_ms", patience.count()}};
-    answers = leader.ask_all(order, "the start of MPI", limit);
+    const nlohmann::json command{{"do", "join_world"}, {"limit_ms", timeout.count()}};
+    answers = leader.ask_all(command, "the start of MPI", limit);
   }
   const std::string error = first_error(answers);
   if (error.empty() && answers.size() == tasks) return {};

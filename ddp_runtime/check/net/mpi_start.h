@@ -14,9 +14,9 @@ namespace ddp::check {
 Finding mpi_not_run(const std::string& why);
 
 // All tasks must be reachable. Without findings every task is in one MPI world; with some, MPI must
-// not be used any more. `limit`: for MPI_Init and for finding each other; `patience`: how long a
+// not be used any more. `limit`: for MPI_Init and for finding each other; `timeout`: how long a
 // task waits for a message of another one once MPI runs.
 std::vector<Finding> start_mpi(Leader& leader, std::chrono::milliseconds limit,
-                               std::chrono::milliseconds patience);
+                               std::chrono::milliseconds timeout);
 
 }  // namespace ddp::check

@@ -24,8 +24,8 @@ std::string address_for(const Hello& caller, const Hello& called) {
 }
 
 bool has_way(const Hello& task, const PairStageOptions& options) {
-  if (options.stage == Stage::verbs) return task.rdma_measurable;
-  if (options.stage == Stage::nccl) return task.gpus > 0 && !task.nccl_version.empty();
+  if (options.stage == TransportKind::verbs) return task.rdma_measurable;
+  if (options.stage == TransportKind::nccl) return task.gpus > 0 && !task.nccl_version.empty();
   return options.rail.empty() || task.rails.contains(options.rail);
 }
 
@@ -63,32 +63,32 @@ bool PairStage::can_take_part(int node) const {
          has_way(leader_.present().at(ranks.front()), options_);
 }
 
-ExchangeOrder PairStage::order_for(int node, int partner, bool first, std::uint64_t exchange,
-                                   const std::string& token) const {
+ExchangeCommand PairStage::order_for(int node, int partner, bool first, std::uint64_t exchange,
+                                     const std::string& token) const {
   const auto& tasks = leader_.present();
   const Hello& own = tasks.at(nodes_[static_cast<std::size_t>(node)].ranks.front());
   const Hello& other = tasks.at(nodes_[static_cast<std::size_t>(partner)].ranks.front());
-  ExchangeOrder order;
-  order.stage = options_.stage;
-  order.exchange = exchange;
-  order.token = token;
-  order.first = first;
-  order.host = address_for(own, other);
+  ExchangeCommand command;
+  command.stage = options_.stage;
+  command.exchange = exchange;
+  command.token = token;
+  command.first = first;
+  command.host = address_for(own, other);
   if (!options_.rail.empty()) {
-    order.rail = options_.rail;
-    order.address = own.rails.at(options_.rail).address;
-    order.host = other.rails.at(options_.rail).address;
+    command.rail = options_.rail;
+    command.address = own.rails.at(options_.rail).address;
+    command.host = other.rails.at(options_.rail).address;
   }
-  order.port = other.data_port;
-  order.peer_rank = other.rank;
-  order.peer_node = other.node;
-  order.bytes = options_.bytes;
-  order.limit_ms = options_.limit.count();
-  return order;
+  command.port = other.data_port;
+  command.peer_rank = other.rank;
+  command.peer_node = other.node;
+  command.bytes = options_.bytes;
+  command.limit_ms = options_.limit.count();
+  return command;
 }
 
 std::vector<PairResult> PairStage::run_round(const Round& round, const std::string& during) {
-  ByRank orders;
+  ByRank commands;
   std::vector<Pair> playing;
   for (const Pair& pair : round) {
     if (!can_take_part(pair.a) || !can_take_part(pair.b)) continue;
@@ -97,16 +97,16 @@ std::vector<PairResult> PairStage::run_round(const Round& round, const std::stri
     const auto rank_of = [this](int node) {
       return nodes_[static_cast<std::size_t>(node)].ranks.front();
     };
-    orders[rank_of(pair.a)] = to_message(order_for(pair.a, pair.b, true, exchange, token));
-    orders[rank_of(pair.b)] = to_message(order_for(pair.b, pair.a, false, exchange, token));
+    commands[rank_of(pair.a)] = to_message(order_for(pair.a, pair.b, true, exchange, token));
+    commands[rank_of(pair.b)] = to_message(order_for(pair.b, pair.a, false, exchange, token));
     playing.push_back(pair);
   }
-  const ByRank answers = leader_.ask(orders, during, options_.limit + options_.grace);
+  const ByRank answers = leader_.ask(commands, during, options_.limit + options_.grace);
   std::vector<PairResult> results;
   for (const Pair& pair : playing) {
     const auto result = result_of(pair, answers);
     if (result) results.push_back(*result);
-    if (options_.stage == Stage::mpi && broken_.empty()) {
+    if (options_.stage == TransportKind::mpi && broken_.empty()) {
       if (result && !result->failure.empty()) broken_ = result->failure;
       if (!result) broken_ = "a task was lost during " + during;
     }

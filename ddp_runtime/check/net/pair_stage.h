@@ -18,7 +18,7 @@
 namespace ddp::check {
 
 struct PairStageOptions {
-  Stage stage = Stage::tcp;
+  TransportKind stage = TransportKind::tcp;
   std::size_t bytes = 0;            // of one exchange, in each direction
   std::chrono::milliseconds limit;  // for one exchange
   std::chrono::milliseconds grace;  // for order and answer, on top of the limit
@@ -53,8 +53,8 @@ class PairStage {
  private:
   std::vector<PairResult> run_round(const Round& round, const std::string& during);
   bool can_take_part(int node) const;
-  ExchangeOrder order_for(int node, int partner, bool first, std::uint64_t exchange,
-                          const std::string& token) const;
+  ExchangeCommand order_for(int node, int partner, bool first, std::uint64_t exchange,
+                            const std::string& token) const;
   std::optional<PairResult> result_of(const Pair& pair, const ByRank& answers);
   std::string failure_of(const Pair& pair, const ByRank& answers) const;
 

@@ -11,14 +11,14 @@
 namespace ddp::check {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{5000};
+constexpr std::chrono::milliseconds kTimeout{5000};
 
 class PathStage {
  public:
   PathStage(Leader& leader, const std::vector<NodeEntry>& nodes) : leader_(leader), nodes_(nodes) {}
 
   std::vector<PathResult> run_round(const Round& round) {
-    ByRank orders;
+    ByRank commands;
     std::vector<PathResult> asked;
     for (const Pair& pair : round) {
       if (node(pair.a).ranks.empty() || node(pair.b).ranks.empty()) continue;
@@ -26,11 +26,11 @@ class PathStage {
       const Hello& b = speaker(pair.b);
       if (!a.mtu || !b.mtu) continue;
       const std::uint64_t token = comm::random_number();  // nobody else can send what counts
-      orders[node(pair.a).ranks.front()] = order_for(a, b, token);
-      orders[node(pair.b).ranks.front()] = order_for(b, a, token);
+      commands[node(pair.a).ranks.front()] = order_for(a, b, token);
+      commands[node(pair.b).ranks.front()] = order_for(b, a, token);
       asked.push_back({pair, *a.mtu, *b.mtu, 0, 0});
     }
-    const ByRank answers = leader_.ask(orders, "the probe of packet sizes", kPatience);
+    const ByRank answers = leader_.ask(commands, "the probe of packet sizes", kTimeout);
     std::vector<PathResult> results;
     for (PathResult& result : asked) {
       const auto a = answers.find(node(result.pair.a).ranks.front());

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge/judge_drift.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_drift.h"
 #include "ddp_runtime/check/net/step/leader.h"
 #include "ddp_runtime/check/net/step/node_table.h"
 

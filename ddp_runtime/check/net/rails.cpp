@@ -68,7 +68,7 @@ std::vector<std::string> alike_rails(const std::map<int, Hello>& present) {
   return by_speed.rbegin()->second;
 }
 
-std::vector<Finding> judge_rail(const std::string& rail, const std::map<int, Hello>& present) {
+std::vector<Finding> evaluate_rail(const std::string& rail, const std::map<int, Hello>& present) {
   Finding finding{.check = "rail.address",
                   .severity = Severity::ok,
                   .device = rail,

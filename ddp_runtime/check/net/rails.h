@@ -16,7 +16,7 @@ namespace ddp::check {
 std::vector<std::string> alike_rails(const std::map<int, Hello>& present);
 
 // Names the nodes that have no address on the rail; OK if all have.
-std::vector<Finding> judge_rail(const std::string& rail, const std::map<int, Hello>& present);
+std::vector<Finding> evaluate_rail(const std::string& rail, const std::map<int, Hello>& present);
 
 struct DevicePlan {
   std::size_t nodes = 0;  // that can be measured

@@ -7,16 +7,16 @@
 #include <thread>
 #include <utility>
 
-#include "ddp_runtime/check/net/lead.h"
+#include "base/errors.h"
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
+#include "ddp_runtime/check/net/net_check.h"
+#include "ddp_runtime/check/net/step/agent.h"
 #include "ddp_runtime/check/net/step/leader.h"
-#include "ddp_runtime/check/net/step/member.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
 
-// Between two messages of the leader a member may have to wait for a whole stage.
+// Between two messages of the leader a agent may have to wait for a whole stage.
 constexpr std::chrono::seconds kSilenceMargin{30};
 
 void require_known_nodes(const NetOptions& options) {
@@ -37,27 +37,27 @@ void require_known_nodes(const NetOptions& options) {
   }
 }
 
-MemberOptions member_options(const NetOptions& options, std::uint16_t leader_port) {
-  MemberOptions member;
-  member.step = options.step;
-  member.program = options.program;
-  member.host = options.host;
-  member.rdma = options.rdma;
-  member.nccl = options.nccl_tool;
-  member.injections = options.injections;
-  member.deadline = options.deadline;
-  member.silence = options.deadline + options.join_limit + 8 * options.pair_limit + kSilenceMargin;
-  member.leaders_own = options.step.rank == 0;
-  member.leader_port = leader_port;
-  member.secret = options.secret;
-  return member;
+AgentOptions agent_options(const NetOptions& options, std::uint16_t leader_port) {
+  AgentOptions agent;
+  agent.step = options.step;
+  agent.program = options.program;
+  agent.host = options.host;
+  agent.rdma = options.rdma;
+  agent.nccl = options.nccl_tool;
+  agent.injections = options.injections;
+  agent.deadline = options.deadline;
+  agent.silence = options.deadline + options.join_limit + 8 * options.pair_limit + kSilenceMargin;
+  agent.leaders_own = options.step.rank == 0;
+  agent.leader_port = leader_port;
+  agent.secret = options.secret;
+  return agent;
 }
 
 // An injected missing node: reports to nobody, and ends when the check has. It must not end before,
 // because launchers end the whole step with its first task.
 void stay_away(const NetOptions& options) {
   std::this_thread::sleep_for(options.deadline);
-  const Deadline end = Clock::now() + member_options(options, 0).silence;
+  const Deadline end = Clock::now() + agent_options(options, 0).silence;
   try {
     while (Clock::now() < end) {
       connect_to(options.step.leader_host, options.step.leader_port, Clock::now() + options.grace);
@@ -72,14 +72,14 @@ void stay_away(const NetOptions& options) {
 NetOutcome conclude(Leader& leader, const NetOptions& options) {
   NetOutcome outcome;
   try {
-    const Verdict verdict = lead(leader, options);
+    const Verdict verdict = run_leader(leader, options);
     outcome.exit_code = exit_code_of(verdict.severity());
     options.publish(verdict);
   } catch (const std::exception& error) {
     outcome.exit_code = exit_code_of(Severity::unknown);
     outcome.complaint = error.what();
   }
-  leader.dismiss({{"do", "verdict"}, {"exit_code", outcome.exit_code}});
+  leader.shut_down({{"do", "verdict"}, {"exit_code", outcome.exit_code}});
   return outcome;
 }
 
@@ -96,10 +96,10 @@ NetOutcome run_leader(NetOptions options) {
   const std::uint16_t port = listener.port;
   options.progress(fmt::format("waiting for {} tasks on port {}", options.step.size, port));
   Leader leader(std::move(listener), options.program, options.step, options.secret, options.grace);
-  MemberOutcome own;
-  std::thread member([&own, member = member_options(options, port)] { own = run_member(member); });
+  AgentOutcome own;
+  std::thread agent([&own, agent = agent_options(options, port)] { own = run_agent(agent); });
   NetOutcome outcome = conclude(leader, options);
-  member.join();
+  agent.join();
   outcome.left_behind = own.left_behind;
   return outcome;
 }
@@ -113,7 +113,7 @@ NetOutcome run_net(const NetOptions& options) {
     return {exit_code_of(Severity::critical)};
   }
   if (options.step.rank == 0) return run_leader(options);
-  const MemberOutcome outcome = run_member(member_options(options, options.step.leader_port));
+  const AgentOutcome outcome = run_agent(agent_options(options, options.step.leader_port));
   return {outcome.exit_code, outcome.complaint, outcome.left_behind};
 }
 

@@ -11,18 +11,18 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge/judge_pairs.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
 #include "ddp_runtime/check/net/measure/inject.h"
 #include "ddp_runtime/check/net/measure/nccl_pair.h"
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
-#include "ddp_runtime/check/net/step/step.h"
+#include "ddp_runtime/check/net/step/job_step.h"
 #include "ddp_runtime/check/verdict.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 
 namespace ddp::check {
 
 struct NetOptions {
-  Step step;
+  JobStep step;
   std::string program;      // name and version; the same for all tasks
   std::string host;         // what this machine calls itself
   comm::StepSecret secret;  // by which the tasks know each other

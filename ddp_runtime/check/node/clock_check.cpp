@@ -11,12 +11,12 @@ ClockFacts read_clock() noexcept {
   return {true, state != TIME_ERROR && (query.status & STA_UNSYNC) == 0, query.maxerror};
 }
 
-Finding judge_clock(const ClockFacts& facts) {
-  constexpr std::int64_t kMostMicroseconds = 1'000'000;
-  Finding finding{.check = "clock.synchronised",
+Finding evaluate_clock(const ClockFacts& facts) {
+  constexpr std::int64_t kMaxMicroseconds = 1'000'000;
+  Finding finding{.check = "clock.synchronized",
                   .severity = Severity::ok,
                   .unit = "ms possible error",
-                  .expected = "synchronised to less than 1 s",
+                  .expected = "synchronized to less than 1 s",
                   .rule = "the kernel says that its clock is being kept right"};
   if (!facts.readable) {
     finding.severity = Severity::unknown;
@@ -25,9 +25,9 @@ Finding judge_clock(const ClockFacts& facts) {
     return finding;
   }
   finding.value = static_cast<double>(facts.max_error_microseconds) / 1000.0;
-  if (facts.synchronised && facts.max_error_microseconds < kMostMicroseconds) return finding;
+  if (facts.synchronized && facts.max_error_microseconds < kMaxMicroseconds) return finding;
   finding.severity = Severity::warning;
-  finding.evidence = facts.synchronised ? "" : "nothing keeps this clock right";
+  finding.evidence = facts.synchronized ? "" : "nothing keeps this clock right";
   finding.action = "start chrony or another time service";
   return finding;
 }

@@ -10,12 +10,12 @@ namespace ddp::check {
 
 struct ClockFacts {
   bool readable = false;
-  bool synchronised = false;  // the kernel's own opinion
+  bool synchronized = false;  // the kernel's own opinion
   std::int64_t max_error_microseconds = 0;
 };
 
 ClockFacts read_clock() noexcept;
 
-Finding judge_clock(const ClockFacts& facts);
+Finding evaluate_clock(const ClockFacts& facts);
 
 }  // namespace ddp::check

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/output_file.h"
 
 namespace ddp::check {
@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostCounters = 4096;
-constexpr std::uintmax_t kMostFileBytes = std::uintmax_t{1} << 20;
+constexpr std::size_t kMaxCounters = 4096;
+constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 20;
 // Dropped packets are not among them: a full queue drops what TCP then sends again.
 constexpr std::array kOfInterfaces{"rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors",
                                    "tx_carrier_errors"};
@@ -24,21 +24,21 @@ constexpr std::array kOfPorts{
     "symbol_error",    "link_error_recovery",         "link_downed",
     "port_rcv_errors", "local_link_integrity_errors", "excessive_buffer_overrun_errors"};
 
-std::vector<fs::path> entries_of(const fs::path& folder) {
+std::vector<fs::path> entries_of(const fs::path& directory) {
   std::error_code error;
   std::vector<fs::path> entries;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     entries.push_back(at->path());
   }
   return entries;
 }
 
 template <std::size_t N>
-void read_into(Counters& counters, const fs::path& folder, const std::string& device,
+void read_into(Counters& counters, const fs::path& directory, const std::string& device,
                const std::array<const char*, N>& names) {
   for (const char* name : names) {
     std::uint64_t value = 0;
-    if (std::ifstream(folder / name) >> value && counters.size() < kMostCounters) {
+    if (std::ifstream(directory / name) >> value && counters.size() < kMaxCounters) {
       counters[fmt::format("{} {}", device, name)] = value;
     }
   }
@@ -48,8 +48,7 @@ void read_into(Counters& counters, const fs::path& folder, const std::string& de
 std::optional<Counters> read_kept(const std::string& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return std::nullopt;
-  if (fs::file_size(file, error) > kMostFileBytes || error)
-    throw RuntimeError("it is no such file");
+  if (fs::file_size(file, error) > kMaxFileBytes || error) throw RuntimeError("it is no such file");
   std::ifstream stream(file);
   const auto json = nlohmann::json::parse(stream, nullptr, false);
   try {
@@ -59,7 +58,7 @@ std::optional<Counters> read_kept(const std::string& file) {
   }
 }
 
-// As root, in a folder that may be somebody else's: no link is followed.
+// As root, in a directory that may be somebody else's: no link is followed.
 void keep(const std::string& file, const Counters& counters) {
   comm::replace_file(file, nlohmann::json(counters).dump(1) + "\n");
 }
@@ -91,8 +90,8 @@ Counters counters_of(const Counters& counters, const std::set<std::string>& devi
   return chosen;
 }
 
-std::vector<Finding> judge_counters(const Counters& before, const Counters& now,
-                                    const std::string& check, const std::string& when) {
+std::vector<Finding> evaluate_counters(const Counters& before, const Counters& now,
+                                       const std::string& check, const std::string& when) {
   Finding finding{.check = check,
                   .severity = Severity::warning,
                   .unit = "errors",
@@ -122,7 +121,8 @@ std::vector<Finding> compare_with_kept_counters(const std::string& file, const C
   std::vector<Finding> findings;
   try {
     const auto before = read_kept(file);
-    findings = judge_counters(before.value_or(Counters()), now, "counters", "since the last look");
+    findings =
+        evaluate_counters(before.value_or(Counters()), now, "counters", "since the last look");
     if (!before) findings.front().evidence = "the first look; kept for the next";
   } catch (const RuntimeError& error) {
     findings = {Finding{.check = "counters",

@@ -24,8 +24,8 @@ Counters counters_of(const Counters& counters, const std::set<std::string>& devi
 
 // A finding for each counter that grew, with `check` as its name and `when` in its evidence ("since
 // the last look"); one that is OK if none did. A counter that shrank was reset: its value counts.
-std::vector<Finding> judge_counters(const Counters& before, const Counters& now,
-                                    const std::string& check, const std::string& when);
+std::vector<Finding> evaluate_counters(const Counters& before, const Counters& now,
+                                       const std::string& check, const std::string& when);
 
 // `ddp-check node --counters FILE`: compares with what the file holds and keeps the new values
 // there. Without a file nothing can be compared yet; a file that cannot be read is UNKNOWN, and

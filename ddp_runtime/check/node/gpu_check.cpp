@@ -13,14 +13,14 @@
 #include <map>
 #include <utility>
 
+#include "base/file_descriptor.h"
 #include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/comm/failure/file_descriptor.h"
 
 namespace ddp::check {
 namespace {
 
 // Memory that nobody visible holds. The driver keeps some for itself.
-constexpr double kMostHeldByNobody = 0.05;
+constexpr double kMaxOrphans = 0.05;
 
 struct Reason {
   std::uint64_t bit;
@@ -49,7 +49,7 @@ std::vector<Finding> unknown(const GpuFacts& gpu, const char* check, const GpuRe
   return {finding};
 }
 
-std::vector<Finding> judge_ecc(const GpuFacts& gpu) {
+std::vector<Finding> evaluate_ecc(const GpuFacts& gpu) {
   if (!gpu.uncorrected.value) return unknown(gpu, "gpu.ecc", gpu.uncorrected);
   Finding finding = about(gpu, "gpu.ecc", "no memory error that could not be corrected");
   finding.value = static_cast<double>(*gpu.uncorrected.value);
@@ -62,7 +62,7 @@ std::vector<Finding> judge_ecc(const GpuFacts& gpu) {
   return {finding};
 }
 
-std::vector<Finding> judge_rows(const GpuFacts& gpu) {
+std::vector<Finding> evaluate_rows(const GpuFacts& gpu) {
   for (const auto* reading : {&gpu.rows_failed, &gpu.rows_pending, &gpu.pages_pending}) {
     auto findings = unknown(gpu, "gpu.rows", *reading);
     if (!findings.empty()) return findings;
@@ -84,7 +84,7 @@ std::vector<Finding> judge_rows(const GpuFacts& gpu) {
   return {finding};
 }
 
-std::vector<Finding> judge_throttle(const GpuFacts& gpu) {
+std::vector<Finding> evaluate_throttle(const GpuFacts& gpu) {
   if (!gpu.throttle.value) return unknown(gpu, "gpu.throttle", gpu.throttle);
   Finding finding = about(gpu, "gpu.throttle", "the clocks are not held down by heat or power");
   finding.value = "not held down";
@@ -98,7 +98,7 @@ std::vector<Finding> judge_throttle(const GpuFacts& gpu) {
 }
 
 // Of GPUs that are connected, all have as many links; a lone one has them all or none.
-std::vector<Finding> judge_links(const GpuFacts& gpu, std::uint64_t most) {
+std::vector<Finding> evaluate_links(const GpuFacts& gpu, std::uint64_t most) {
   if (!gpu.links_up.value || !gpu.links_down.value) return unknown(gpu, "gpu.nvlink", gpu.links_up);
   if (most == 0) return {};
   Finding finding = about(gpu, "gpu.nvlink", "as many NVLinks are up as on the node's other GPUs");
@@ -112,7 +112,7 @@ std::vector<Finding> judge_links(const GpuFacts& gpu, std::uint64_t most) {
   return {finding};
 }
 
-std::vector<Finding> judge_memory_use(const GpuFacts& gpu, const GpuExpectations& expected) {
+std::vector<Finding> evaluate_memory_use(const GpuFacts& gpu, const GpuExpectations& expected) {
   if (!expected.wanted) return {};  // jobs on this node may compute there
   for (const auto* reading : {&gpu.processes_known, &gpu.memory_used}) {
     auto findings = unknown(gpu, "gpu.memory", *reading);
@@ -125,7 +125,7 @@ std::vector<Finding> judge_memory_use(const GpuFacts& gpu, const GpuExpectations
   finding.unit = "MiB";
   const auto stranger =
       std::find_if_not(gpu.processes.begin(), gpu.processes.end(), expected.is_own);
-  const bool much = used > kMostHeldByNobody * static_cast<double>(*gpu.memory_total.value);
+  const bool much = used > kMaxOrphans * static_cast<double>(*gpu.memory_total.value);
   if (stranger != gpu.processes.end()) {
     finding.evidence = fmt::format("process {} is not of this job", *stranger);
   } else if (gpu.processes.empty() && much) {
@@ -151,8 +151,8 @@ void add(std::vector<Finding>& findings, std::vector<Finding> more) {
   std::move(more.begin(), more.end(), std::back_inserter(findings));
 }
 
-std::vector<Finding> judge_gpu(const GpuFacts& gpu, std::uint64_t links,
-                               const GpuExpectations& expected) {
+std::vector<Finding> evaluate_gpu(const GpuFacts& gpu, std::uint64_t links,
+                                  const GpuExpectations& expected) {
   Finding reached = about(gpu, "gpu.reached", "every GPU answers");
   reached.value = gpu.name;
   if (!gpu.trouble.empty()) {
@@ -163,11 +163,11 @@ std::vector<Finding> judge_gpu(const GpuFacts& gpu, std::uint64_t links,
     return {reached};
   }
   std::vector<Finding> findings{reached};
-  add(findings, judge_ecc(gpu));
-  add(findings, judge_rows(gpu));
-  add(findings, judge_throttle(gpu));
-  add(findings, judge_links(gpu, links));
-  add(findings, judge_memory_use(gpu, expected));
+  add(findings, evaluate_ecc(gpu));
+  add(findings, evaluate_rows(gpu));
+  add(findings, evaluate_throttle(gpu));
+  add(findings, evaluate_links(gpu, links));
+  add(findings, evaluate_memory_use(gpu, expected));
   return findings;
 }
 
@@ -230,7 +230,7 @@ std::optional<int> gpus_wanted(const Environment& environment) {
   return std::min(*of_node, listed);
 }
 
-std::vector<Finding> judge_gpus(const NvmlFacts& facts, const GpuExpectations& expected) {
+std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations& expected) {
   const bool answers = facts.library_found && facts.trouble.empty();
   const int in_kernel = expected.nvidia_in_kernel + expected.others_in_kernel;
   if (!expected.wanted && expected.nvidia_in_kernel == 0 && (!answers || facts.gpus.empty())) {
@@ -243,11 +243,11 @@ std::vector<Finding> judge_gpus(const NvmlFacts& facts, const GpuExpectations& e
     findings.push_back(cannot_ask("GPUs that are not NVIDIA's are only counted"));
   }
   const std::uint64_t links = most_links(facts);
-  for (const auto& gpu : facts.gpus) add(findings, judge_gpu(gpu, links, expected));
+  for (const auto& gpu : facts.gpus) add(findings, evaluate_gpu(gpu, links, expected));
   return findings;
 }
 
-std::vector<Finding> judge_xids(std::string_view log) {
+std::vector<Finding> evaluate_xids(std::string_view log) {
   constexpr std::string_view kBegin = "NVRM: Xid (PCI:";
   std::vector<Finding> findings;
   for (auto at = log.find(kBegin); at != log.npos; at = log.find(kBegin, at)) {
@@ -273,13 +273,13 @@ std::vector<Finding> judge_xids(std::string_view log) {
 }
 
 std::optional<std::string> read_kernel_log(const std::string& file) {
-  constexpr std::size_t kMost = std::size_t{4} << 20;
-  constexpr int kMostRecords = 65536;
-  const comm::FileDescriptor log(open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  constexpr std::size_t kMax = std::size_t{4} << 20;
+  constexpr int kMaxRecords = 65536;
+  const FileDescriptor log(open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!log) return std::nullopt;
   std::string text;
   std::array<char, 8192> record{};  // one a read, as /dev/kmsg gives them
-  for (int i = 0; i < kMostRecords && text.size() < kMost; ++i) {
+  for (int i = 0; i < kMaxRecords && text.size() < kMax; ++i) {
     const ssize_t n = read(log.get(), record.data(), record.size());
     if (n < 0 && errno == EPIPE) continue;  // overwritten meanwhile; the next one is there
     if (n <= 0) break;

@@ -26,11 +26,11 @@ struct GpuExpectations {
 std::optional<int> gpus_wanted(const Environment& environment);
 
 // No findings for a node without GPUs, of which the step wants none.
-std::vector<Finding> judge_gpus(const NvmlFacts& facts, const GpuExpectations& expected);
+std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations& expected);
 
 // The GPUs that the kernel's log names as having failed by themselves; not those whose program was
 // at fault. `log` is what /dev/kmsg gives; a line is "NVRM: Xid (PCI:0000:1b:00): 79, ..".
-std::vector<Finding> judge_xids(std::string_view log);
+std::vector<Finding> evaluate_xids(std::string_view log);
 
 // At most 4 MiB of it, without waiting for more; nothing if it may not be read.
 std::optional<std::string> read_kernel_log(const std::string& file);

@@ -4,7 +4,7 @@
 
 namespace ddp::check {
 
-Finding judge_host_name(const Resolution& resolution) {
+Finding evaluate_host_name(const Resolution& resolution) {
   Finding finding{.check = "name.own",
                   .severity = Severity::ok,
                   .expected = "an address that other nodes can use",

@@ -6,6 +6,6 @@
 
 namespace ddp::check {
 
-Finding judge_host_name(const Resolution& resolution);
+Finding evaluate_host_name(const Resolution& resolution);
 
 }  // namespace ddp::check

@@ -10,7 +10,7 @@ namespace ddp::check {
 namespace {
 
 // More of the memory than this in unused huge pages is missed by the job.
-constexpr double kMostIdle = 0.1;
+constexpr double kMaxIdle = 0.1;
 
 std::optional<std::uint64_t> number_behind(std::string_view text, std::string_view key) {
   std::size_t at = text.starts_with(key) ? 0 : text.find(fmt::format("\n{}", key));
@@ -35,7 +35,7 @@ HugepageFacts parse_hugepages(std::string_view text) {
           number_behind(text, "HugePages_Free:"), bytes_behind(text, "Hugepagesize:")};
 }
 
-std::vector<Finding> judge_hugepages(const HugepageFacts& facts) {
+std::vector<Finding> evaluate_hugepages(const HugepageFacts& facts) {
   Finding finding{.check = "memory.hugepages",
                   .severity = Severity::ok,
                   .unit = "pages",
@@ -53,7 +53,7 @@ std::vector<Finding> judge_hugepages(const HugepageFacts& facts) {
     finding.severity = Severity::warning;
     finding.evidence = "all of them are in use";
     finding.action = "end what an earlier job left behind, or set more aside";
-  } else if (idle > kMostIdle * static_cast<double>(*facts.memory_bytes)) {
+  } else if (idle > kMaxIdle * static_cast<double>(*facts.memory_bytes)) {
     finding.severity = Severity::warning;
     finding.evidence = fmt::format("{:.0f} MiB in huge pages that nobody uses, of {} MiB in all",
                                    idle / kMiB, *facts.memory_bytes / kMiB);

@@ -21,6 +21,6 @@ struct HugepageFacts {
 HugepageFacts parse_hugepages(std::string_view text);
 
 // UNKNOWN if the text says nothing at all; no finding from a kernel that has no huge pages.
-std::vector<Finding> judge_hugepages(const HugepageFacts& facts);
+std::vector<Finding> evaluate_hugepages(const HugepageFacts& facts);
 
 }  // namespace ddp::check

@@ -121,7 +121,7 @@ std::vector<Finding> gid_findings(const InfinibandPort& port) {
 
 }  // namespace
 
-std::vector<Finding> judge_infiniband(Ports ports) {
+std::vector<Finding> evaluate_infiniband(Ports ports) {
   const bool any_active =
       std::any_of(ports.begin(), ports.end(), [](const auto& port) { return port.active(); });
   std::vector<Finding> findings;

@@ -11,6 +11,6 @@
 namespace ddp::check {
 
 // No findings for a node without such ports.
-std::vector<Finding> judge_infiniband(std::span<const fabric::InfinibandPort> ports);
+std::vector<Finding> evaluate_infiniband(std::span<const fabric::InfinibandPort> ports);
 
 }  // namespace ddp::check

@@ -134,8 +134,8 @@ void append(std::vector<Finding>& findings, std::vector<Finding> more) {
 
 }  // namespace
 
-std::vector<Finding> judge_interfaces(Interfaces interfaces,
-                                      const InterfaceExpectations& expected) {
+std::vector<Finding> evaluate_interfaces(Interfaces interfaces,
+                                         const InterfaceExpectations& expected) {
   std::vector<Finding> findings{a_way_out(interfaces)};
   for (const auto& interface : interfaces) {
     if (on_a_wire(interface) && interface.up) findings.push_back(link_finding(interface));

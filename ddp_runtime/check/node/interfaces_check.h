@@ -16,7 +16,7 @@ struct InterfaceExpectations {
   std::optional<int> speed_mbps = {};  // at least, of every running interface on a wire
 };
 
-std::vector<Finding> judge_interfaces(std::span<const fabric::NetworkInterface> interfaces,
-                                      const InterfaceExpectations& expected);
+std::vector<Finding> evaluate_interfaces(std::span<const fabric::NetworkInterface> interfaces,
+                                         const InterfaceExpectations& expected);
 
 }  // namespace ddp::check

@@ -34,7 +34,7 @@ std::string shown(std::uint64_t value, const LimitRule& rule) {
   return fmt::format("{}{}{}", value / rule.per_unit, *rule.unit == '\0' ? "" : " ", rule.unit);
 }
 
-Finding judge(const std::optional<Limit>& limit, const LimitRule& rule) {
+Finding evaluate(const std::optional<Limit>& limit, const LimitRule& rule) {
   Finding finding{.check = rule.check, .severity = Severity::ok, .rule = rule.why};
   finding.expected =
       (rule.warn_below == kUnlimited ? "" : "at least ") + shown(rule.warn_below, rule);
@@ -61,7 +61,7 @@ Limits read_limits() noexcept {
           read_limit(RLIMIT_STACK)};
 }
 
-std::vector<Finding> judge_limits(const Limits& limits, bool has_rdma) {
+std::vector<Finding> evaluate_limits(const Limits& limits, bool has_rdma) {
   const LimitRule rdma_memlock{"limits.memlock",
                                "-l unlimited",
                                kMiB,
@@ -87,9 +87,9 @@ std::vector<Finding> judge_limits(const Limits& limits, bool has_rdma) {
                         8 * kMiB,
                         kMiB,
                         "compilers and BLAS libraries expect 8 MiB"};
-  return {judge(limits.locked_memory, has_rdma ? rdma_memlock : plain_memlock),
-          judge(limits.open_files, files), judge(limits.processes, processes),
-          judge(limits.stack, stack)};
+  return {evaluate(limits.locked_memory, has_rdma ? rdma_memlock : plain_memlock),
+          evaluate(limits.open_files, files), evaluate(limits.processes, processes),
+          evaluate(limits.stack, stack)};
 }
 
 }  // namespace ddp::check

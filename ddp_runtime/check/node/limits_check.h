@@ -28,6 +28,6 @@ struct Limits {
 Limits read_limits() noexcept;
 
 // `has_rdma`: whether the node has InfiniBand or RoCE ports, which need locked memory.
-std::vector<Finding> judge_limits(const Limits& limits, bool has_rdma);
+std::vector<Finding> evaluate_limits(const Limits& limits, bool has_rdma);
 
 }  // namespace ddp::check

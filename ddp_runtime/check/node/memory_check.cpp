@@ -28,7 +28,7 @@ MemoryFacts parse_meminfo(std::string_view text) {
   return {bytes_of(text, "MemTotal:"), bytes_of(text, "MemAvailable:")};
 }
 
-Finding judge_memory(const MemoryFacts& facts) {
+Finding evaluate_memory(const MemoryFacts& facts) {
   Finding finding{.check = "memory.available",
                   .severity = Severity::ok,
                   .unit = "MiB",

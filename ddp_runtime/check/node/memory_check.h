@@ -17,6 +17,6 @@ struct MemoryFacts {
 // From the text of /proc/meminfo.
 MemoryFacts parse_meminfo(std::string_view text);
 
-Finding judge_memory(const MemoryFacts& facts);
+Finding evaluate_memory(const MemoryFacts& facts);
 
 }  // namespace ddp::check

@@ -6,8 +6,8 @@
 #include <array>
 #include <optional>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/dynamic_library.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
@@ -20,9 +20,9 @@ constexpr Code kNotSupported = 3;
 constexpr Code kInsufficientSize = 7;
 constexpr int kUncorrected = 1;
 constexpr int kSinceDriverLoad = 0;
-constexpr unsigned kMostLinks = 18;
-constexpr unsigned kMostGpus = 64;
-constexpr unsigned kMostProcesses = 256;
+constexpr unsigned kMaxLinks = 18;
+constexpr unsigned kMaxGpus = 64;
+constexpr unsigned kMaxProcesses = 256;
 
 using Device = void*;
 struct PciInfo {
@@ -102,7 +102,7 @@ GpuReading reading(Code code, std::uint64_t value) {
 void read_links(const Nvml& nvml, Device device, GpuFacts& gpu) {
   std::uint64_t up = 0;
   std::uint64_t down = 0;
-  for (unsigned link = 0; link < kMostLinks; ++link) {
+  for (unsigned link = 0; link < kMaxLinks; ++link) {
     int active = 0;
     const Code code = nvml.link(device, link, &active);
     if (code == kNotSupported || code == kInvalidArgument) continue;
@@ -122,12 +122,12 @@ void read_memory(const Nvml& nvml, Device device, GpuFacts& gpu) {
   const Code code = nvml.memory(device, &memory);
   gpu.memory_total = reading(code, memory.total);
   gpu.memory_used = reading(code, memory.used);
-  std::array<Process, kMostProcesses> list{};
-  unsigned count = kMostProcesses;
+  std::array<Process, kMaxProcesses> list{};
+  unsigned count = kMaxProcesses;
   const Code listed = nvml.processes(device, &count, list.data());
   gpu.processes_known = reading(listed == kInsufficientSize ? kSuccess : listed, count);
   if (listed != kSuccess) return;
-  for (unsigned i = 0; i < std::min(count, kMostProcesses); ++i) {
+  for (unsigned i = 0; i < std::min(count, kMaxProcesses); ++i) {
     gpu.processes.push_back(static_cast<int>(list[i].pid));
   }
 }
@@ -173,7 +173,7 @@ void read_gpus(const Nvml& nvml, NvmlFacts& facts) {
     facts.trouble = words_of(code);
     return;
   }
-  for (unsigned i = 0; i < std::min(count, kMostGpus); ++i) facts.gpus.push_back(read_gpu(nvml, i));
+  for (unsigned i = 0; i < std::min(count, kMaxGpus); ++i) facts.gpus.push_back(read_gpu(nvml, i));
 }
 
 std::optional<Nvml> load_nvml(const std::string& library) {

@@ -9,12 +9,12 @@
 namespace ddp::check {
 namespace {
 
-constexpr int kMostProcessors = 65536;
+constexpr int kMaxProcessors = 65536;
 
 std::optional<int> count_usable() {
   const auto free_set = [](cpu_set_t* set) { CPU_FREE(set); };
-  const std::unique_ptr<cpu_set_t, decltype(free_set)> set(CPU_ALLOC(kMostProcessors), free_set);
-  const std::size_t bytes = CPU_ALLOC_SIZE(kMostProcessors);
+  const std::unique_ptr<cpu_set_t, decltype(free_set)> set(CPU_ALLOC(kMaxProcessors), free_set);
+  const std::size_t bytes = CPU_ALLOC_SIZE(kMaxProcessors);
   if (!set || sched_getaffinity(0, bytes, set.get()) != 0) return std::nullopt;
   return CPU_COUNT_S(bytes, set.get());
 }
@@ -30,7 +30,7 @@ ProcessorFacts read_processors(const Environment& environment) {
   return facts;
 }
 
-Finding judge_processors(const ProcessorFacts& facts) {
+Finding evaluate_processors(const ProcessorFacts& facts) {
   Finding finding{.check = "cpu.affinity",
                   .severity = Severity::ok,
                   .unit = "cpus",

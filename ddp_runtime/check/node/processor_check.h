@@ -17,6 +17,6 @@ struct ProcessorFacts {
 
 ProcessorFacts read_processors(const Environment& environment);
 
-Finding judge_processors(const ProcessorFacts& facts);
+Finding evaluate_processors(const ProcessorFacts& facts);
 
 }  // namespace ddp::check

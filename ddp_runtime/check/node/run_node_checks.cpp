@@ -12,6 +12,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/bounded_child.h"
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/node/clock_check.h"
@@ -25,7 +26,6 @@
 #include "ddp_runtime/check/node/processor_check.h"
 #include "ddp_runtime/check/node/storage_check.h"
 #include "ddp_runtime/check/resolve.h"
-#include "ddp_runtime/comm/errors.h"
 #include "spank_plugin/fabric/gpu.h"
 #include "spank_plugin/fabric/infiniband_port.h"
 #include "spank_plugin/fabric/network_interface.h"
@@ -66,39 +66,38 @@ std::vector<Finding> guarded(const std::string& name, const Check& check) {
   }
 }
 
-// The slow ones side by side, so that their patience is spent once.
+// The slow ones side by side, so that their timeout is spent once.
 std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) {
   const std::string name = host_name();
-  auto resolution = std::async(std::launch::async, resolve, name, options.patience);
+  auto resolution = std::async(std::launch::async, resolve, name, options.timeout);
   std::vector<std::pair<StorageRule, std::future<StorageFacts>>> probes;
   for (auto& rule : storage_rules(options.directories)) {
-    auto facts = std::async(std::launch::async, probe_storage, rule.directory, options.patience);
+    auto facts = std::async(std::launch::async, probe_storage, rule.directory, options.timeout);
     probes.emplace_back(std::move(rule), std::move(facts));
   }
   const Resolution resolved = resolution.get();
   left_behind = resolved.timed_out;
-  std::vector<Finding> findings{judge_host_name(resolved)};
+  std::vector<Finding> findings{evaluate_host_name(resolved)};
   for (auto& [rule, future] : probes) {
     const StorageFacts facts = future.get();
     left_behind = left_behind || facts.timed_out;
-    findings.push_back(judge_storage(facts, rule));
+    findings.push_back(evaluate_storage(facts, rule));
   }
   return findings;
 }
 
 // Without it a node would seem to have no interfaces, which is another fault.
-void require_readable(const std::filesystem::path& folder) {
+void require_readable(const std::filesystem::path& dir) {
   std::error_code error;
-  const std::filesystem::directory_iterator entries(folder, error);
-  if (error)
-    throw RuntimeError(fmt::format("cannot read {}: {}", folder.string(), error.message()));
+  const std::filesystem::directory_iterator entries(dir, error);
+  if (error) throw RuntimeError(fmt::format("cannot read {}: {}", dir.string(), error.message()));
 }
 
-// A node without such devices has no such folder.
-void require_readable_if_there(const std::filesystem::path& folder) {
+// A node without such devices has no such directory.
+void require_readable_if_there(const std::filesystem::path& dir) {
   std::error_code error;
-  if (std::filesystem::exists(std::filesystem::symlink_status(folder, error))) {
-    require_readable(folder);
+  if (std::filesystem::exists(std::filesystem::symlink_status(dir, error))) {
+    require_readable(dir);
   }
 }
 
@@ -121,10 +120,10 @@ std::vector<Finding> gpu_findings(const NodeOptions& options, const Environment&
   const std::string job = environment("SLURM_JOB_ID").value_or("");
   expected.all_visible = job.empty();
   expected.is_own = [&job](int pid) { return is_of_job(pid, job); };
-  std::vector<Finding> findings = judge_gpus(facts, expected);
+  std::vector<Finding> findings = evaluate_gpus(facts, expected);
   if (findings.empty()) return findings;
   const auto log = read_kernel_log(options.kernel_log);
-  for (auto& finding : judge_xids(log.value_or(""))) findings.push_back(std::move(finding));
+  for (auto& finding : evaluate_xids(log.value_or(""))) findings.push_back(std::move(finding));
   return findings;
 }
 
@@ -134,23 +133,25 @@ std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& optio
       {"interface",
        [&options] {
          require_readable(options.sys / "class/net");
-         return judge_interfaces(fabric::read_network_interfaces(options.sys), options.interfaces);
+         return evaluate_interfaces(fabric::read_network_interfaces(options.sys),
+                                    options.interfaces);
        }},
       {"infiniband",
        [&options] {
          require_readable_if_there(options.sys / "class/infiniband");
-         return judge_infiniband(fabric::read_infiniband_ports(options.sys));
+         return evaluate_infiniband(fabric::read_infiniband_ports(options.sys));
        }},
       {"limits",
        [&options] {
-         return judge_limits(read_limits(), !fabric::read_infiniband_ports(options.sys).empty());
+         return evaluate_limits(read_limits(), !fabric::read_infiniband_ports(options.sys).empty());
        }},
       {"cpu",
-       [&environment] { return std::vector{judge_processors(read_processors(environment))}; }},
+       [&environment] { return std::vector{evaluate_processors(read_processors(environment))}; }},
       {"memory",
-       [&options] { return std::vector{judge_memory(parse_meminfo(read_meminfo(options)))}; }},
-      {"hugepages", [&options] { return judge_hugepages(parse_hugepages(read_meminfo(options))); }},
-      {"clock", [] { return std::vector{judge_clock(read_clock())}; }}};
+       [&options] { return std::vector{evaluate_memory(parse_meminfo(read_meminfo(options)))}; }},
+      {"hugepages",
+       [&options] { return evaluate_hugepages(parse_hugepages(read_meminfo(options))); }},
+      {"clock", [] { return std::vector{evaluate_clock(read_clock())}; }}};
 }
 
 }  // namespace
@@ -165,7 +166,7 @@ NodeOutcome run_node_checks(const NodeOptions& options, const Environment& envir
   NodeOutcome outcome;
   std::vector<Finding> findings;
   // First, while this process has no other threads.
-  const auto gpu_deadline = std::chrono::steady_clock::now() + options.gpu_patience;
+  const auto gpu_deadline = std::chrono::steady_clock::now() + options.gpu_timeout;
   BoundedChild gpus =
       BoundedChild::calling([&options] { return to_text(read_nvml(options.nvml_library)); });
   const auto append = [&findings](std::vector<Finding> more) {
@@ -187,7 +188,7 @@ NodeOutcome run_node_checks(const NodeOptions& options, const Environment& envir
   verdict.nodes = {options.node};
   verdict.findings.add(std::move(findings));
   const std::size_t count = verdict.findings.all().size();
-  verdict.good_news = fmt::format("{}, {} checks", options.node, count);
+  verdict.summary = fmt::format("{}, {} checks", options.node, count);
   verdict.figures = {{"checks", static_cast<double>(count)}};
   return outcome;
 }

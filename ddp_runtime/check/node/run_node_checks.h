@@ -25,9 +25,9 @@ struct NodeOptions {
   std::string counters_file;  // where error counters are kept from run to run; empty: not compared
   // For each thing that may hang: a file system, the name service, a driver. They are asked side by
   // side.
-  std::chrono::milliseconds patience{1000};
+  std::chrono::milliseconds timeout{1000};
   // For NVIDIA's driver, which may have to start the GPUs first.
-  std::chrono::milliseconds gpu_patience{5000};
+  std::chrono::milliseconds gpu_timeout{5000};
 };
 
 struct NodeOutcome {

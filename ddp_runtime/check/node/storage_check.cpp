@@ -17,15 +17,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/within.h"
-#include "ddp_runtime/comm/failure/file_descriptor.h"
 
 namespace ddp::check {
 namespace {
-
-using comm::FileDescriptor;
 
 constexpr std::size_t kProbeBytes = std::size_t{1} << 20;
 
@@ -58,8 +56,8 @@ std::string unescaped(std::string_view text) {
   return result;
 }
 
-bool is_below(const std::string& path, const std::string& folder) {
-  return folder == "/" || path == folder || path.starts_with(folder + "/");
+bool is_below(const std::string& path, const std::string& dir) {
+  return dir == "/" || path == dir || path.starts_with(dir + "/");
 }
 
 std::string mountinfo() {
@@ -131,24 +129,24 @@ std::string server_of(std::string_view mountinfo, const std::string& path) {
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     std::string word;
-    std::string folder;
-    for (int i = 0; i < 5 && words >> word; ++i) folder = unescaped(word);
+    std::string dir;
+    for (int i = 0; i < 5 && words >> word; ++i) dir = unescaped(word);
     while (words >> word && word != "-") continue;
     std::string type;
     std::string source;
-    if (!(words >> type >> source) || !is_below(path, folder)) continue;
-    if (folder.size() < deepest.size()) continue;  // of the same, the last covers the others
-    deepest = folder;
+    if (!(words >> type >> source) || !is_below(path, dir)) continue;
+    if (dir.size() < deepest.size()) continue;  // of the same, the last covers the others
+    deepest = dir;
     const bool shared = std::find(kShared.begin(), kShared.end(), type) != kShared.end();
     server = shared ? type + " " + unescaped(source) : "";
   }
   return server;
 }
 
-StorageFacts probe_storage(const std::string& directory, std::chrono::milliseconds patience) {
+StorageFacts probe_storage(const std::string& directory, std::chrono::milliseconds timeout) {
   const std::string path = std::filesystem::absolute(directory).lexically_normal().string();
   const std::string server = server_of(mountinfo(), path);
-  const auto facts = run_within(patience, [directory] { return probe_now(directory); });
+  const auto facts = run_within(timeout, [directory] { return probe_now(directory); });
   if (facts) {
     StorageFacts answered = *facts;
     answered.server = server;
@@ -157,11 +155,11 @@ StorageFacts probe_storage(const std::string& directory, std::chrono::millisecon
   StorageFacts silent;
   silent.server = server;
   silent.timed_out = true;
-  silent.error = fmt::format("the file system did not answer within {} ms", patience.count());
+  silent.error = fmt::format("the file system did not answer within {} ms", timeout.count());
   return silent;
 }
 
-Finding judge_storage(const StorageFacts& facts, const StorageRule& rule) {
+Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
   Finding finding{.check = rule.check,
                   .severity = Severity::ok,
                   .device = rule.directory,

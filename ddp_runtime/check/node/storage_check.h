@@ -27,7 +27,7 @@ std::string server_of(std::string_view mountinfo, const std::string& path);
 
 // Writes 1 MiB to a file that has no name (nothing is left behind, whatever happens), flushes it
 // to the device, reads it back and compares.
-StorageFacts probe_storage(const std::string& directory, std::chrono::milliseconds patience);
+StorageFacts probe_storage(const std::string& directory, std::chrono::milliseconds timeout);
 
 struct StorageRule {
   std::string check;  // "storage.shm"
@@ -39,6 +39,6 @@ struct StorageRule {
 
 // What cannot be written to is CRITICAL, or, on a file server, UNKNOWN by the name storage.shared:
 // one node cannot tell whether it is to blame or the server, and all nodes see the same.
-Finding judge_storage(const StorageFacts& facts, const StorageRule& rule);
+Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule);
 
 }  // namespace ddp::check

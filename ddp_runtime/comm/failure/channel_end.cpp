@@ -54,13 +54,13 @@ FailureKind kind_of(LossKind kind) {
   return FailureKind::unreachable;
 }
 
-std::string who_am_i() {
+std::string process_name() {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   return fmt::format("{}, process {}", host.data(), getpid());
 }
 
-Failure lost_without_a_word(int rank, const std::string& who) {
+Failure exited_unexpectedly(int rank, const std::string& who) {
   const Loss loss{rank, who, LossKind::killed};
   return {.rank = rank,
           .text = describe(std::span(&loss, 1), {}),

@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "ddp_runtime/comm/failure/alarm.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/failure/liveness.h"
+#include "ddp_runtime/comm/failure/wake_event.h"
 #include "ddp_runtime/comm/running_clock.h"
 #include "ddp_runtime/comm/secret/key.h"
 
@@ -38,12 +38,12 @@ class ChannelEnd {
   virtual ~ChannelEnd() = default;
 
   // See ErrorChannel.
-  std::optional<Failure> verdict(std::chrono::milliseconds patience) {
+  std::optional<Failure> verdict(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, patience, [this] { return verdict_ || hub_gone_; });
+    changed_.wait_for(lock, timeout, [this] { return verdict_ || hub_gone_; });
     return verdict_;
   }
-  virtual bool others_gone(std::chrono::milliseconds) { return true; }
+  virtual bool wait_for_peer_exit(std::chrono::milliseconds) { return true; }
 
  protected:
   void set_verdict(Failure failure) {
@@ -55,18 +55,18 @@ class ChannelEnd {
   }
 
   // Suspicions of this rank ring the alarm; the last one is kept until it is taken.
-  void listen_for_suspicions() {
-    failures_.on_suspicion([this](const std::string& complaint) {
+  void listen_for_slow_waits() {
+    failures_.on_slow_wait([this](const std::string& report) {
       {
         const std::lock_guard lock(mutex_);
-        suspicion_ = complaint;
+        slow_wait_ = report;
       }
-      alarm_.ring();
+      wake_event_.notify();
     });
   }
-  std::optional<std::string> take_suspicion() {
+  std::optional<std::string> take_slow_wait() {
     const std::lock_guard lock(mutex_);
-    return std::exchange(suspicion_, std::nullopt);
+    return std::exchange(slow_wait_, std::nullopt);
   }
 
   // Of the thread of the end:
@@ -81,13 +81,13 @@ class ChannelEnd {
 
   FailureState& failures_;
   ChannelOptions options_;
-  RunningClock clock_;  // of the thread
-  Alarm alarm_;         // rings when there is something to tell, or it is time to leave
+  RunningClock clock_;    // of the thread
+  WakeEvent wake_event_;  // rings when there is something to tell, or it is time to leave
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by the mutex:
   std::optional<Failure> verdict_;
-  std::optional<std::string> suspicion_;
+  std::optional<std::string> slow_wait_;
   bool hub_gone_ = false;
   bool leaving_ = false;
 
@@ -99,8 +99,8 @@ class ChannelEnd {
 
 FailureKind kind_of(LossKind kind);
 // "node2, process 4711", for the messages of others about this process.
-std::string who_am_i();
+std::string process_name();
 // What is said in place of a process that cannot speak any more.
-Failure lost_without_a_word(int rank, const std::string& who);
+Failure exited_unexpectedly(int rank, const std::string& who);
 
 }  // namespace ddp::comm

@@ -18,7 +18,7 @@
 #include <memory>
 #include <thread>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 namespace {
@@ -27,7 +27,7 @@ using AddressList = std::shared_ptr<addrinfo>;
 
 constexpr auto kResolveWithin = std::chrono::seconds(10);
 // A peer that does not read is sent no more than this.
-constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
+constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;
 
 AddressList look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
@@ -49,14 +49,14 @@ AddressList resolve(const std::string& host, std::uint16_t port) {
   return answer.get();
 }
 
-bool wait_for(int fd, short events, std::chrono::milliseconds patience) {
+bool wait_for(int fd, short events, std::chrono::milliseconds timeout) {
   pollfd entry{fd, events, 0};
-  return poll(&entry, 1, static_cast<int>(patience.count())) > 0;
+  return poll(&entry, 1, static_cast<int>(timeout.count())) > 0;
 }
 
-bool connect_within(int fd, const addrinfo& address, std::chrono::milliseconds patience) {
+bool connect_within(int fd, const addrinfo& address, std::chrono::milliseconds timeout) {
   if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return true;
-  if (errno != EINPROGRESS || !wait_for(fd, POLLOUT, patience)) return false;
+  if (errno != EINPROGRESS || !wait_for(fd, POLLOUT, timeout)) return false;
   int error = 0;
   socklen_t length = sizeof error;
   return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
@@ -150,7 +150,7 @@ std::optional<Connection> Connection::open(const std::vector<std::string>& hosts
 }
 
 bool Connection::send(const Message& message) {
-  if (outbox_.size() > kMostUnsent) return state_ == StreamState::open;
+  if (outbox_.size() > kMaxUnsent) return state_ == StreamState::open;
   const std::string encoded = encode(message);
   outbox_ += encoded;
   if (seal_) outbox_ += text_of(seal_->next(encoded));
@@ -180,8 +180,8 @@ bool Connection::flush() {
   return state_ == StreamState::open;
 }
 
-bool Connection::flush_within(std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+bool Connection::flush_within(std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (flush() && unsent()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         deadline - std::chrono::steady_clock::now());
@@ -212,8 +212,8 @@ bool Connection::fill_before(std::chrono::steady_clock::time_point deadline) {
   return left.count() > 0 && wait_for(fd(), POLLIN, left) && fill();
 }
 
-std::optional<Message> Connection::await(std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+std::optional<Message> Connection::await(std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
     if (auto message = next()) return message;
     if (!fill_before(deadline)) return std::nullopt;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/failure/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "ddp_runtime/comm/failure/wire.h"
 
 namespace ddp::comm {
@@ -40,7 +40,7 @@ class Connection {
   void seal(const Key& sending, const Key& receiving);
   bool unsent() const noexcept { return !outbox_.empty(); }
   // Waits until all is sent.
-  bool flush_within(std::chrono::milliseconds patience);
+  bool flush_within(std::chrono::milliseconds timeout);
 
   // Reads what is there; returns false if the connection is over.
   bool fill();
@@ -49,7 +49,7 @@ class Connection {
   // over.
   bool fill_before(std::chrono::steady_clock::time_point deadline);
   // Waits for one message.
-  std::optional<Message> await(std::chrono::milliseconds patience);
+  std::optional<Message> await(std::chrono::milliseconds timeout);
 
   // Whether the other kernel has acknowledged all that was sent, or something so recently: it takes
   // its time for an answer.

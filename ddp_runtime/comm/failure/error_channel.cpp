@@ -7,11 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/failure/hub_search.h"
 #include "ddp_runtime/comm/failure/spoke.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/random_token.h"
 #include "ddp_runtime/comm/text.h"
 
@@ -83,7 +84,7 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, ChannelOptions 
     endpoint = {{"hosts", own_addresses()},
                 {"port", listener->port},
                 {"token", random_token()},
-                {"who", who_am_i()}};
+                {"who", process_name()}};
   }
   endpoint = nlohmann::json::parse(group.broadcast_text(as_text(endpoint), 0));
   const HubAddress hub = hub_address(endpoint);
@@ -91,19 +92,19 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, ChannelOptions 
 
   Reached reached;
   if (is_hub) {
-    end_ = std::make_unique<Hub>(failures, group.activity(), *std::move(listener), key,
+    end_ = std::make_unique<Hub>(failures, group.flight_recorder(), *std::move(listener), key,
                                  group.size(), options);
   } else {
     reached =
-        reach_hub(hub, {key, group.rank(), who_am_i()}, search_limits(group.size()), failures);
+        reach_hub(hub, {key, group.rank(), process_name()}, search_limits(group.size()), failures);
   }
   if (reached.connection) {
     Spoke::Who who{group.rank(), key, hub.who};
     for (auto& host : numeric(hub.hosts)) who.addresses.push_back({std::move(host), hub.port});
-    end_ = std::make_unique<Spoke>(failures, group.activity(), *std::move(reached.connection),
-                                   std::move(who), options);
+    end_ = std::make_unique<Spoke>(failures, group.flight_recorder(),
+                                   *std::move(reached.connection), std::move(who), options);
   }
-  const auto all = agree(group, end_ != nullptr, node_of(who_am_i()) != node_of(hub.who));
+  const auto all = agree(group, end_ != nullptr, node_of(process_name()) != node_of(hub.who));
   if (all.elsewhere < group.size()) deputy_ = all.elsewhere;
   if (all.unreachable == group.size()) return;
   // On all ranks; the one that cannot is the one to print it, and knows best what is there.
@@ -112,12 +113,12 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, ChannelOptions 
 
 ErrorChannel::~ErrorChannel() = default;
 
-std::optional<Failure> ErrorChannel::verdict(std::chrono::milliseconds patience) {
-  return end_ ? end_->verdict(patience) : std::nullopt;
+std::optional<Failure> ErrorChannel::verdict(std::chrono::milliseconds timeout) {
+  return end_ ? end_->verdict(timeout) : std::nullopt;
 }
 
-bool ErrorChannel::others_gone(std::chrono::milliseconds patience) {
-  return !end_ || end_->others_gone(patience);
+bool ErrorChannel::wait_for_peer_exit(std::chrono::milliseconds timeout) {
+  return !end_ || end_->wait_for_peer_exit(timeout);
 }
 
 }  // namespace ddp::comm

@@ -5,7 +5,7 @@
 // a goodbye belongs to a process that was killed, and the hub says so in its place. Ranks that are
 // silent, because they are stopped or their machine is gone, are found by heartbeats; see
 // liveness.h. When a rank waits too long, the hub asks all of them what they do and names the
-// cause; see diagnosis/inquest.h.
+// cause; see diagnosis/hang_analysis.h.
 #pragma once
 
 #include <chrono>
@@ -31,10 +31,10 @@ class ErrorChannel {
 
   // The failure that the hub saw first, which is the one worth telling; waits for its ruling.
   // Nothing if rank 0 is gone or silent.
-  std::optional<Failure> verdict(std::chrono::milliseconds patience);
+  std::optional<Failure> verdict(std::chrono::milliseconds timeout);
   // On rank 0: whether all other ranks have closed their connections in time. It does not wait for
   // those that were found to be lost. True elsewhere.
-  bool others_gone(std::chrono::milliseconds patience);
+  bool wait_for_peer_exit(std::chrono::milliseconds timeout);
   // The rank that speaks where rank 0 is lost: one on another node if there is one.
   int deputy() const noexcept { return deputy_; }
 

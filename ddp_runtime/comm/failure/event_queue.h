@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <span>
 
-#include "ddp_runtime/comm/errors.h"
-#include "ddp_runtime/comm/failure/file_descriptor.h"
+#include "base/errors.h"
+#include "base/file_descriptor.h"
 
 namespace ddp::comm {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::comm {
 
@@ -45,14 +45,14 @@ void FailureState::on_first_failure(std::function<void(const Failure&)> observer
   observer_ = std::move(observer);
 }
 
-void FailureState::suspect(const std::string& complaint) {
+void FailureState::report_slow_wait(const std::string& report) {
   const std::lock_guard lock(mutex_);
-  if (suspicion_observer_) suspicion_observer_(complaint);
+  if (slow_wait_observer_) slow_wait_observer_(report);
 }
 
-void FailureState::on_suspicion(std::function<void(const std::string&)> observer) {
+void FailureState::on_slow_wait(std::function<void(const std::string&)> observer) {
   const std::lock_guard lock(mutex_);
-  suspicion_observer_ = std::move(observer);
+  slow_wait_observer_ = std::move(observer);
 }
 
 std::optional<Failure> FailureState::failure() const {
@@ -63,7 +63,7 @@ std::optional<Failure> FailureState::failure() const {
 void FailureState::throw_if_failed() const {
   if (!failed()) return;
   const auto cause = failure();
-  throw PeerFailure(cause->rank, cause->text, cause->lost, cause->users_mistake);
+  throw PeerFailure(cause->rank, cause->text, cause->lost, cause->is_usage_error);
 }
 
 }  // namespace ddp::comm

@@ -1,5 +1,5 @@
 // Whether the world is still whole. Every wait of every rank looks here, so that one rank's error
-// ends all of them within one poll instead of after a time-out.
+// ends all of them within one poll instead of after a timeout.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::comm {
 
@@ -34,7 +34,7 @@ struct Failure {
   // Not the cause, perhaps: rank 0 asks all ranks before it says whose failure this is.
   Symptom symptom = Symptom::none;
   // A UsageError: all ranks end with 2.
-  bool users_mistake = false;
+  bool is_usage_error = false;
   FailureKind kind = FailureKind::error;
 };
 
@@ -48,10 +48,10 @@ class FailureState {
   void on_first_failure(std::function<void(const Failure&)> observer);
 
   // A wait is getting long: whoever listens may find out, by asking the other ranks, that it is in
-  // vain. `complaint` says who waits for what.
-  void suspect(const std::string& complaint);
+  // vain. `report` says who waits for what.
+  void report_slow_wait(const std::string& report);
   // Likewise for suspicions, which may come again and again.
-  void on_suspicion(std::function<void(const std::string&)> observer);
+  void on_slow_wait(std::function<void(const std::string&)> observer);
   // How many waits of this rank are long and go on: without any, the data path works or is not
   // needed now.
   void begin_stall() noexcept { stalls_.fetch_add(1, std::memory_order_relaxed); }
@@ -69,7 +69,7 @@ class FailureState {
   mutable std::mutex mutex_;
   std::optional<Failure> failure_;
   std::function<void(const Failure&)> observer_;
-  std::function<void(const std::string&)> suspicion_observer_;
+  std::function<void(const std::string&)> slow_wait_observer_;
 };
 
 }  // namespace ddp::comm

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 namespace {
@@ -54,7 +54,7 @@ RankGreeting::RankGreeting(const Key& key, int rank, std::string who)
     : key_(key), who_(std::move(who)), meeting_(meeting_of_channel(rank, random_nonce(), who_)) {}
 
 void RankGreeting::begin(Connection& connection) const {
-  connection.accept_at_most(kMostGreeting);
+  connection.accept_at_most(kMaxGreeting);
   connection.send({MessageKind::hello, meeting_.rank, meeting_.callers_nonce + " " + who_});
 }
 
@@ -90,8 +90,8 @@ bool RankGreeting::meet(const Message& message) {
   return is_proof(words->rest, key_, meeting_, Side::listener);
 }
 
-Greeted greet(Connection& connection, RankGreeting greeting, std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+Greeted greet(Connection& connection, RankGreeting greeting, std::chrono::milliseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   greeting.begin(connection);
   bool more = true;
   while (true) {

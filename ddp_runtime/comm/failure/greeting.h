@@ -24,7 +24,7 @@
 namespace ddp::comm {
 
 // No text before the proofs is longer.
-inline constexpr std::size_t kMostGreeting = 512;
+inline constexpr std::size_t kMaxGreeting = 512;
 
 // What the two ends seal what they send with, once both have proved themselves.
 struct SessionKeys {
@@ -83,7 +83,7 @@ enum class Greeted : std::uint8_t {
   stranger,  // whoever answered does not know the key
 };
 
-// The rank's side for a thread that may wait, at most `patience` in all.
-Greeted greet(Connection& connection, RankGreeting greeting, std::chrono::milliseconds patience);
+// The rank's side for a thread that may wait, at most `timeout` in all.
+Greeted greet(Connection& connection, RankGreeting greeting, std::chrono::milliseconds timeout);
 
 }  // namespace ddp::comm

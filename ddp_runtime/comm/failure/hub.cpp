@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/output_file.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/text.h"
 #include "ddp_runtime/comm/thread_settings.h"
 
@@ -26,11 +27,11 @@ constexpr auto kDumpAfter = std::chrono::milliseconds(500);
 constexpr std::uint64_t kAlarm = std::uint64_t{1} << 62;
 
 // An answer that makes no sense is an answer: the rank is alive.
-Activity account_in(const std::string& text) {
+RankSnapshot account_in(const std::string& text) {
   try {
-    return activity_from_json(nlohmann::json::parse(text, nullptr, false));
+    return snapshot_from_json(nlohmann::json::parse(text, nullptr, false));
   } catch (const RuntimeError&) {
-    Activity unreadable;
+    RankSnapshot unreadable;
     unreadable.phase = "(its account cannot be read)";
     return unreadable;
   }
@@ -42,38 +43,38 @@ Message heartbeat(bool stalled) {
 
 }  // namespace
 
-Hub::Hub(FailureState& failures, const ActivityLog& activity, Listener listener, const Key& key,
+Hub::Hub(FailureState& failures, const FlightRecorder& recorder, Listener listener, const Key& key,
          int ranks, ChannelOptions options)
     : ChannelEnd(failures, std::move(options)),
-      activity_(activity),
-      members_(static_cast<std::size_t>(ranks)),
+      recorder_(recorder),
+      peers_(static_cast<std::size_t>(ranks)),
       missing_(static_cast<std::size_t>(ranks - 1)),
       reception_(events_, std::move(listener), key,
                  {[this](int rank, const std::string& who) { return may_join(rank, who); },
                   [this](Reception::Arrival arrival) { join(std::move(arrival)); }}),
       awaited_(missing_) {
-  events_.watch(alarm_.fd(), kAlarm);
+  events_.watch(wake_event_.fd(), kAlarm);
   thread_ = std::thread([this] { serve(); });
-  failures_.on_first_failure([this](const Failure&) { alarm_.ring(); });
-  listen_for_suspicions();
+  failures_.on_first_failure([this](const Failure&) { wake_event_.notify(); });
+  listen_for_slow_waits();
 }
 
 Hub::~Hub() {
-  if (!failures_.failed()) others_gone(std::chrono::seconds(5));
+  if (!failures_.failed()) wait_for_peer_exit(std::chrono::seconds(5));
   failures_.on_first_failure({});
-  failures_.on_suspicion({});
+  failures_.on_slow_wait({});
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
   }
-  alarm_.ring();
+  wake_event_.notify();
   thread_.join();
 }
 
-bool Hub::others_gone(std::chrono::milliseconds patience) {
+bool Hub::wait_for_peer_exit(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, patience, [this] { return awaited_ == 0; });
-  return gone_ + 1 >= members_.size();
+  changed_.wait_for(lock, timeout, [this] { return awaited_ == 0; });
+  return gone_ + 1 >= peers_.size();
 }
 
 void Hub::serve() noexcept {
@@ -93,7 +94,7 @@ void Hub::serve() noexcept {
       failures_.fail({.rank = 0, .text = std::string("the error channel failed: ") + e.what()});
     }
   }
-  for (auto& other : members_) {
+  for (auto& other : peers_) {
     if (present(other)) other.connection.flush_within(std::chrono::milliseconds(100));
   }
 }
@@ -102,24 +103,24 @@ void Hub::turn(int milliseconds) {
   const auto events = events_.wait(milliseconds);
   clock_.look();
   for (const auto& event : events) handle(event.data.u64);
-  if (const auto complaint = take_suspicion()) {
-    last_suspicion_ = *complaint;
-    begin_inquest({.rank = 0, .text = *complaint});
+  if (const auto report = take_slow_wait()) {
+    last_slow_wait_ = *report;
+    begin_diagnosis({.rank = 0, .text = *report});
   }
-  conclude_mourning();
-  rule_on_failures();
-  conduct_inquest();
+  announce_losses();
+  process_failures();
+  diagnose_hang();
   if (!tick_is_due()) return;
-  reception_.look_after(clock_.now(), expects_somebody());
-  judge_silence();
+  reception_.look_after(clock_.now(), expects_more());
+  check_liveness();
   if (heartbeat_is_due()) send_heartbeats();
   end_if_stuck();
 }
 
 int Hub::wait_milliseconds() const {
   auto until = clock_.now() + tick();
-  if (mourning_) until = std::min(until, mourning_->until);
-  if (inquest_) until = std::min(until, inquest_->until);
+  if (pending_losses_) until = std::min(until, pending_losses_->until);
+  if (diagnosis_) until = std::min(until, diagnosis_->until);
   if (dump_at_) until = std::min(until, *dump_at_);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock_.now());
   return static_cast<int>(std::max<std::chrono::milliseconds::rep>(left.count(), 0));
@@ -127,18 +128,18 @@ int Hub::wait_milliseconds() const {
 
 void Hub::handle(std::uint64_t key) {
   if (key == kAlarm) {
-    alarm_.clear();
+    wake_event_.clear();
   } else if (key >= Reception::kFirstKey) {
     if (!reception_.handle(key, clock_.now(), missing_)) no_descriptors_left();
   } else {
-    hear(static_cast<int>(key));
+    handle_messages(static_cast<int>(key));
   }
 }
 
 // One that is missing, or the same process that has lost its connection and comes again.
 bool Hub::may_join(int number, const std::string& who) const {
-  if (number < 1 || static_cast<std::size_t>(number) >= members_.size()) return false;
-  const Member& rank = members_[static_cast<std::size_t>(number)];
+  if (number < 1 || static_cast<std::size_t>(number) >= peers_.size()) return false;
+  const Peer& rank = peers_[static_cast<std::size_t>(number)];
   return !rank.gone && (!rank.joined || rank.who == who);
 }
 
@@ -146,7 +147,7 @@ bool Hub::may_join(int number, const std::string& who) const {
 // must not look like its death.
 void Hub::join(Reception::Arrival arrival) {
   if (!may_join(arrival.rank, arrival.who)) return;
-  Member& rank = member(arrival.rank);
+  Peer& rank = peer(arrival.rank);
   if (!std::exchange(rank.joined, true)) --missing_;
   rank.who = std::move(arrival.who);
   rank.heard = clock_.now();
@@ -154,9 +155,9 @@ void Hub::join(Reception::Arrival arrival) {
   rank.asked = false;
   rank.connection = std::move(arrival.connection);  // closes the one it had
   events_.change(rank.connection.fd(), static_cast<std::uint64_t>(arrival.rank), false);
-  if (told_) send(arrival.rank, verdict_message());
+  if (reported_) send(arrival.rank, verdict_message());
   if (!act_on(arrival.rank, arrival.first)) return leave(arrival.rank);
-  hear(arrival.rank);
+  handle_messages(arrival.rank);
 }
 
 void Hub::no_descriptors_left() {
@@ -166,21 +167,21 @@ void Hub::no_descriptors_left() {
   failures_.fail(
       {.rank = 0,
        .text = "rank 0 has no file descriptor left for a connection with each other rank (" +
-               std::to_string(missing_) + " of " + std::to_string(members_.size() - 1) +
+               std::to_string(missing_) + " of " + std::to_string(peers_.size() - 1) +
                " are missing, the limit is " + std::to_string(limit.rlim_cur) +
                "); raise the limit of the nodes (ulimit -Hn)"});
 }
 
 // Nobody has business at the port when all ranks are in, until one has to connect again.
-bool Hub::expects_somebody() const {
-  return missing_ > 0 || std::any_of(members_.begin() + 1, members_.end(), [this](const Member& m) {
+bool Hub::expects_more() const {
+  return missing_ > 0 || std::any_of(peers_.begin() + 1, peers_.end(), [this](const Peer& m) {
            return present(m) && (m.connection.state() != StreamState::open ||
                                  clock_.now() > m.heard + options_.liveness.reconnect / 2);
          });
 }
 
-void Hub::hear(int number) {
-  Member& rank = member(number);
+void Hub::handle_messages(int number) {
+  Peer& rank = peer(number);
   if (!present(rank)) return;
   if (rank.connection.state() != StreamState::open) return rank.connection.close();
   bool open = false;
@@ -198,7 +199,7 @@ void Hub::hear(int number) {
   if (!open && rank.connection.state() == StreamState::broken) {
     rank.connection.close();  // until it comes again
   } else if (!open) {
-    mourn({number, rank.who, LossKind::killed});
+    record_loss({number, rank.who, LossKind::killed});
     leave(number);
   } else if (rank.sending != rank.connection.unsent()) {
     rank.sending = rank.connection.unsent();
@@ -207,31 +208,31 @@ void Hub::hear(int number) {
 }
 
 bool Hub::act_on(int number, const Message& message) {
-  Member& rank = member(number);
+  Peer& rank = peer(number);
   switch (message.kind) {
     case MessageKind::failure:
-    case MessageKind::mistake:
+    case MessageKind::usage_error:
       // What other ranks say of their waits for those that are lost is not the cause.
-      if (mourning_) return true;
+      if (pending_losses_) return true;
       failures_.fail({.rank = number,
                       .text = message.text,
-                      .users_mistake = message.kind == MessageKind::mistake});
+                      .is_usage_error = message.kind == MessageKind::usage_error});
       return true;
     case MessageKind::broken:
-      begin_inquest({.rank = number, .text = message.text, .symptom = Symptom::wrong_length});
+      begin_diagnosis({.rank = number, .text = message.text, .symptom = Symptom::wrong_length});
       return true;
     case MessageKind::timeout:
-      begin_inquest({.rank = number, .text = message.text, .symptom = Symptom::long_wait});
+      begin_diagnosis({.rank = number, .text = message.text, .symptom = Symptom::long_wait});
       return true;
-    case MessageKind::suspicion:
+    case MessageKind::slow_wait:
       rank.stalled = true;
-      last_suspicion_ = message.text;
-      begin_inquest({.rank = number, .text = message.text});
+      last_slow_wait_ = message.text;
+      begin_diagnosis({.rank = number, .text = message.text});
       return true;
     case MessageKind::alive:
       rank.stalled = message.rank != 0;
       return true;
-    case MessageKind::account:
+    case MessageKind::status:
       rank.asked = false;
       rank.account = account_in(message.text);
       return true;
@@ -243,7 +244,7 @@ bool Hub::act_on(int number, const Message& message) {
 }
 
 void Hub::send(int number, const Message& message) {
-  Member& rank = member(number);
+  Peer& rank = peer(number);
   if (!present(rank) || !rank.connection) return;
   rank.connection.send(message);
   if (rank.connection.unsent() && !rank.sending) {
@@ -253,14 +254,14 @@ void Hub::send(int number, const Message& message) {
 }
 
 void Hub::ask(int number) {
-  Member& rank = member(number);
+  Peer& rank = peer(number);
   rank.account.reset();
   rank.asked = present(rank) && rank.connection;
-  send(number, {MessageKind::question, 0, {}});
+  send(number, {MessageKind::status_request, 0, {}});
 }
 
 void Hub::leave(int number) {
-  Member& rank = member(number);
+  Peer& rank = peer(number);
   rank.gone = true;
   rank.asked = false;
   rank.connection.close();
@@ -271,7 +272,7 @@ void Hub::leave(int number) {
   stop_awaiting(rank);
 }
 
-void Hub::stop_awaiting(Member& rank) {
+void Hub::stop_awaiting(Peer& rank) {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(rank.awaited, false)) --awaited_;
@@ -280,9 +281,9 @@ void Hub::stop_awaiting(Member& rank) {
 }
 
 void Hub::send_heartbeats() {
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     // A connection that is stuck gets no more of them.
-    if (!members_[rank].connection.unsent()) {
+    if (!peers_[rank].connection.unsent()) {
       send(static_cast<int>(rank), heartbeat(failures_.stalled()));
     }
   }
@@ -291,17 +292,16 @@ void Hub::send_heartbeats() {
 // Whether a rank that can be heard waits in vain.
 bool Hub::stalled() const {
   const auto recently = clock_.now() - 3 * options_.liveness.heartbeat;
-  return failures_.stalled() ||
-         std::any_of(members_.begin() + 1, members_.end(), [&](const Member& m) {
+  return failures_.stalled() || std::any_of(peers_.begin() + 1, peers_.end(), [&](const Peer& m) {
            return present(m) && m.stalled && m.heard >= recently;
          });
 }
 
-void Hub::judge_silence() {
-  if (told_ || mourning_) return;
+void Hub::check_liveness() {
+  if (reported_ || pending_losses_) return;
   std::vector<SignsOfLife> signs;
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
-    const Member& m = members_[rank];
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
+    const Peer& m = peers_[rank];
     const auto silent =
         std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now() - m.heard);
     if (!present(m) || silent < options_.liveness.silence / 4) continue;
@@ -309,25 +309,25 @@ void Hub::judge_silence() {
                      m.connection && m.connection.acknowledged(options_.liveness.reconnect)});
   }
   if (signs.empty()) return;
-  for (auto& loss : find_lost(signs, stalled(), options_.liveness)) mourn(std::move(loss));
+  for (auto& loss : find_lost(signs, stalled(), options_.liveness)) record_loss(std::move(loss));
 }
 
 // The others of its node are asked how they are: an answer or the end of their connection comes in
 // milliseconds.
-void Hub::mourn(Loss loss) {
+void Hub::record_loss(Loss loss) {
   if (is_lost(loss.rank)) return;  // silent before, and its connection has closed now
   losses_.push_back(loss);
-  if (told_) return;
-  const bool first = !mourning_;
-  if (first) mourning_ = Mourning{{}, clock_.now() + kMournFor};
+  if (reported_) return;
+  const bool first = !pending_losses_;
+  if (first) pending_losses_ = PendingLosses{{}, clock_.now() + kMournFor};
   const std::string node = node_of(loss.who);
-  const bool new_node = std::none_of(mourning_->losses.begin(), mourning_->losses.end(),
+  const bool new_node = std::none_of(pending_losses_->losses.begin(), pending_losses_->losses.end(),
                                      [&](const Loss& other) { return node_of(other.who) == node; });
-  mourning_->losses.push_back(std::move(loss));
+  pending_losses_->losses.push_back(std::move(loss));
   if (!new_node) return;
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     const int other = static_cast<int>(rank);
-    if (present(members_[rank]) && !is_lost(other) && node_of(members_[rank].who) == node) {
+    if (present(peers_[rank]) && !is_lost(other) && node_of(peers_[rank].who) == node) {
       ask(other);
     }
   }
@@ -338,62 +338,62 @@ bool Hub::is_lost(int rank) const {
                      [rank](const Loss& loss) { return loss.rank == rank; });
 }
 
-void Hub::conclude_mourning() {
-  if (!mourning_) return;
-  if (clock_.now() < mourning_->until &&
-      std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.asked; })) {
+void Hub::announce_losses() {
+  if (!pending_losses_) return;
+  if (clock_.now() < pending_losses_->until &&
+      std::any_of(peers_.begin(), peers_.end(), [](const Peer& m) { return m.asked; })) {
     return;
   }
-  const auto losses = std::exchange(mourning_, std::nullopt)->losses;
+  const auto losses = std::exchange(pending_losses_, std::nullopt)->losses;
   std::string text = describe(losses, options_.liveness.silence);
-  for (const auto& loss : losses) stop_awaiting(member(loss.rank));
+  for (const auto& loss : losses) stop_awaiting(peer(loss.rank));
   const Loss& first = losses.front();
-  if (first.kind != LossKind::killed && !last_suspicion_.empty()) text += "; " + last_suspicion_;
-  rule({.rank = first.rank, .text = text, .lost = true, .kind = kind_of(first.kind)});
+  if (first.kind != LossKind::killed && !last_slow_wait_.empty()) text += "; " + last_slow_wait_;
+  announce({.rank = first.rank, .text = text, .lost = true, .kind = kind_of(first.kind)});
 }
 
-void Hub::rule_on_failures() {
-  if (told_ || mourning_) return;
+void Hub::process_failures() {
+  if (reported_ || pending_losses_) return;
   const auto failure = failures_.failure();
   if (!failure) return;
   if (failure->symptom == Symptom::none) {
-    rule(*failure);
+    announce(*failure);
   } else {
-    begin_inquest(*failure);
+    begin_diagnosis(*failure);
   }
 }
 
-void Hub::begin_inquest(Failure complaint) {
-  if (told_ || mourning_) return;
-  if (inquest_) {
+void Hub::begin_diagnosis(Failure report) {
+  if (reported_ || pending_losses_) return;
+  if (diagnosis_) {
     // A failure must end in a ruling even if the questions were asked for a suspicion.
-    if (inquest_->complaint.symptom == Symptom::none) inquest_->complaint = std::move(complaint);
+    if (diagnosis_->report.symptom == Symptom::none) diagnosis_->report = std::move(report);
     return;
   }
-  inquest_ = Inquest{std::move(complaint), clock_.now() + kAnswerWithin};
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) ask(static_cast<int>(rank));
+  diagnosis_ = Diagnosis{std::move(report), clock_.now() + kAnswerWithin};
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) ask(static_cast<int>(rank));
 }
 
-void Hub::conduct_inquest() {
-  if (!inquest_ || told_ || mourning_) return;
-  if (clock_.now() < inquest_->until &&
-      std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.asked; })) {
+void Hub::diagnose_hang() {
+  if (!diagnosis_ || reported_ || pending_losses_) return;
+  if (clock_.now() < diagnosis_->until &&
+      std::any_of(peers_.begin(), peers_.end(), [](const Peer& m) { return m.asked; })) {
     return;
   }
-  const auto inquest = *std::exchange(inquest_, std::nullopt);
-  if (inquest.complaint.symptom != Symptom::none)
-    return rule(find_cause(witnesses(), inquest.complaint));
-  if (const auto failure = find_disagreement(witnesses())) rule(*failure);
+  const auto diagnosis = *std::exchange(diagnosis_, std::nullopt);
+  if (diagnosis.report.symptom != Symptom::none)
+    return announce(find_cause(statuses(), diagnosis.report));
+  if (const auto failure = find_disagreement(statuses())) announce(*failure);
 }
 
 // What everybody is told; from here on nothing else is the cause.
-void Hub::rule(const Failure& failure) {
-  told_ = failure;
-  inquest_.reset();
+void Hub::announce(const Failure& failure) {
+  reported_ = failure;
+  diagnosis_.reset();
   set_verdict(failure);
-  if (failure.kind == FailureKind::silent && failure.rank > 0) stop_awaiting(member(failure.rank));
+  if (failure.kind == FailureKind::silent && failure.rank > 0) stop_awaiting(peer(failure.rank));
   if (!options_.dump.empty()) dump_at_ = clock_.now() + kDumpAfter;
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     send(static_cast<int>(rank), verdict_message());
   }
   reception_.tell_the_welcomed(verdict_message());
@@ -401,26 +401,26 @@ void Hub::rule(const Failure& failure) {
 }
 
 Message Hub::verdict_message() const {
-  const auto kind = told_->lost            ? MessageKind::loss
-                    : told_->users_mistake ? MessageKind::mistake
-                                           : MessageKind::failure;
-  return {kind, told_->rank, told_->text};
+  const auto kind = reported_->lost             ? MessageKind::loss
+                    : reported_->is_usage_error ? MessageKind::usage_error
+                                                : MessageKind::failure;
+  return {kind, reported_->rank, reported_->text};
 }
 
-std::vector<Witness> Hub::witnesses() const {
-  std::vector<Witness> all{{0, who_am_i(), activity_.snapshot()}};
-  for (std::size_t rank = 1; rank < members_.size(); ++rank) {
-    const Member& m = members_[rank];
+std::vector<RankStatus> Hub::statuses() const {
+  std::vector<RankStatus> all{{0, process_name(), recorder_.snapshot()}};
+  for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
+    const Peer& m = peers_[rank];
     if (m.joined) all.push_back({static_cast<int>(rank), m.who, m.account});
   }
   return all;
 }
 
-// Whoever reads the dump wants it, but the failure itself is worth more than a complaint about it.
+// Whoever reads the dump wants it, but the failure itself is worth more than a report about it.
 void Hub::write_dump() {
   dump_at_.reset();
   try {
-    write_file(options_.dump, as_text(failure_record(witnesses(), *told_, losses_), 1) + "\n");
+    write_file(options_.dump, as_text(failure_record(statuses(), *reported_, losses_), 1) + "\n");
   } catch (const RuntimeError&) {
   }
 }

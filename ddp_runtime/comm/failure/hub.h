@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/diagnosis/activity.h"
-#include "ddp_runtime/comm/diagnosis/inquest.h"
+#include "ddp_runtime/comm/diagnosis/flight_recorder.h"
+#include "ddp_runtime/comm/diagnosis/hang_analysis.h"
 #include "ddp_runtime/comm/failure/channel_end.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/event_queue.h"
@@ -24,20 +24,20 @@ namespace ddp::comm {
 
 class Hub final : public ChannelEnd {
  public:
-  // `activity` is rank 0's own; it must outlive the object. All ranks know `key`, and nobody else.
-  Hub(FailureState& failures, const ActivityLog& activity, Listener listener, const Key& key,
+  // `recorder` is rank 0's own; it must outlive the object. All ranks know `key`, and nobody else.
+  Hub(FailureState& failures, const FlightRecorder& recorder, Listener listener, const Key& key,
       int ranks, ChannelOptions options = {});
   // In a healthy world, waits a few seconds for the goodbyes of the others.
   ~Hub() override;
 
   // Does not wait for ranks that were found to be lost.
-  bool others_gone(std::chrono::milliseconds patience) override;
+  bool wait_for_peer_exit(std::chrono::milliseconds timeout) override;
 
  private:
   using TimePoint = RunningClock::TimePoint;
 
   // Another rank.
-  struct Member {
+  struct Peer {
     bool joined = false;
     bool gone = false;     // it said goodbye, or its connection closed
     bool awaited = true;   // its goodbye is worth waiting for
@@ -45,17 +45,17 @@ class Hub final : public ChannelEnd {
     Connection connection;
     std::string who;
     TimePoint heard;
-    bool stalled = false;             // it waits and nothing moves
-    std::optional<Activity> account;  // its last
-    bool asked = false;               // and has not answered yet
+    bool stalled = false;                 // it waits and nothing moves
+    std::optional<RankSnapshot> account;  // its last
+    bool asked = false;                   // and has not answered yet
   };
   // Ranks that were lost, until all are known that went with them.
-  struct Mourning {
+  struct PendingLosses {
     std::vector<Loss> losses;
     TimePoint until;
   };
-  struct Inquest {
-    Failure complaint;
+  struct Diagnosis {
+    Failure report;
     TimePoint until;
   };
 
@@ -67,47 +67,47 @@ class Hub final : public ChannelEnd {
   bool may_join(int rank, const std::string& who) const;
   void join(Reception::Arrival arrival);
   void no_descriptors_left();
-  bool expects_somebody() const;
+  bool expects_more() const;
 
   // Those who are there.
-  Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
-  bool present(const Member& member) const { return member.joined && !member.gone; }
-  void hear(int rank);
+  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  bool present(const Peer& peer) const { return peer.joined && !peer.gone; }
+  void handle_messages(int rank);
   bool act_on(int rank, const Message& message);  // false: it said goodbye
   void send(int rank, const Message& message);
   void ask(int rank);
   void leave(int rank);
-  void stop_awaiting(Member& member);
+  void stop_awaiting(Peer& peer);
   void send_heartbeats();
 
   // Those who are lost.
-  void judge_silence();
-  void mourn(Loss loss);
-  void conclude_mourning();
+  void check_liveness();
+  void record_loss(Loss loss);
+  void announce_losses();
   bool is_lost(int rank) const;
   bool stalled() const;
 
-  void rule_on_failures();
-  void begin_inquest(Failure complaint);
-  void conduct_inquest();
-  void rule(const Failure& failure);
+  void process_failures();
+  void begin_diagnosis(Failure report);
+  void diagnose_hang();
+  void announce(const Failure& failure);
   Message verdict_message() const;
   void write_dump();
-  std::vector<Witness> witnesses() const;
+  std::vector<RankStatus> statuses() const;
   int wait_milliseconds() const;
 
-  const ActivityLog& activity_;
+  const FlightRecorder& recorder_;
 
   // Of the thread alone:
   EventQueue events_;
-  std::vector<Member> members_;  // by rank; the first is not used
-  std::size_t missing_;          // ranks that have not joined
+  std::vector<Peer> peers_;  // by rank; the first is not used
+  std::size_t missing_;      // ranks that have not joined
   Reception reception_;
   std::vector<Loss> losses_;  // all so far, for the record
-  std::optional<Mourning> mourning_;
-  std::optional<Inquest> inquest_;
-  std::string last_suspicion_;
-  std::optional<Failure> told_;
+  std::optional<PendingLosses> pending_losses_;
+  std::optional<Diagnosis> diagnosis_;
+  std::string last_slow_wait_;
+  std::optional<Failure> reported_;
   std::optional<TimePoint> dump_at_;
   // Guarded by the mutex:
   std::size_t awaited_;  // ranks whose goodbye has not come and is worth waiting for

@@ -13,10 +13,10 @@ namespace {
 
 // Whether it is the hub that answers there.
 bool try_address(const Connection::Endpoint& at, const Searcher& rank,
-                 std::chrono::milliseconds patience, Reached& reached) {
+                 std::chrono::milliseconds timeout, Reached& reached) {
   auto connection = Connection::open({at.host}, at.port, std::chrono::seconds(3));
   if (!connection) return false;
-  switch (greet(*connection, {rank.key, rank.rank, rank.who}, patience)) {
+  switch (greet(*connection, {rank.key, rank.rank, rank.who}, timeout)) {
     case Greeted::stranger:
       reached.stranger = at;
       return false;

@@ -11,11 +11,11 @@ namespace {
 
 // "rank 2 (node3, process 17)", "ranks 4, 5 and 6 on node2", "ranks 0, 1, 2, 3 and 60 more on n1".
 std::string lost_ranks(std::span<const Loss* const> losses) {
-  constexpr std::size_t kMost = 8;
+  constexpr std::size_t kMax = 8;
   const Loss& first = *losses.front();
   if (losses.size() == 1) return fmt::format("rank {} ({})", first.rank, first.who);
   std::string text = "ranks ";
-  const std::size_t shown = std::min(losses.size(), kMost);
+  const std::size_t shown = std::min(losses.size(), kMax);
   for (std::size_t i = 0; i < shown; ++i) {
     const bool last = i + 1 == losses.size();
     text += fmt::format("{}{}", i == 0 ? "" : last ? " and " : ", ", losses[i]->rank);
@@ -30,7 +30,7 @@ std::string what_happened(LossKind kind, bool several, std::chrono::milliseconds
     case LossKind::killed:
       return fmt::format(
           "ended without a word: {} killed or crashed; see {} last output lines, the kernel log "
-          "(out of memory?) or whether the job was cancelled",
+          "(out of memory?) or whether the job was canceled",
           several ? "they were" : "it was", several ? "their" : "its");
     case LossKind::stopped:
       return fmt::format(

@@ -8,7 +8,7 @@
 //   nothing has been heard for `silence` is silent. Other errors of the connection (it timed out,
 //   no route) say no more than that: the rank connects again as soon as the network lets it.
 // - A silent rank is lost only if the data path stalls, too: some rank that can be heard has waited
-//   for `LinkLimits::suspicious` without anything moving. While all ranks make progress with each
+//   for `LinkLimits::report_after` without anything moving. While all ranks make progress with each
 //   other, the silent one is among them, and only the management network is out of order; while
 //   all of them compute, nobody is harmed.
 // - If the silent rank's kernel acknowledges what is sent to it, network and machine are well and

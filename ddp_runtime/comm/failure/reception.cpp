@@ -11,12 +11,12 @@ namespace ddp::comm {
 namespace {
 
 // So many more than there are ranks to come may sit at the port.
-constexpr std::size_t kMostStrangers = 256;
+constexpr std::size_t kMaxPendingConnections = 256;
 constexpr auto kHelloWithin = std::chrono::seconds(2);
 // The machine of a rank may be busy, and a rank that is turned away comes again.
 constexpr auto kProofWithin = std::chrono::seconds(10);
 // Accepted in one turn: those who are there have their turns, too.
-constexpr int kMostAccepted = 64;
+constexpr int kMaxAccepted = 64;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ bool Reception::handle(std::uint64_t key, TimePoint now, std::size_t missing) {
 }
 
 bool Reception::accept(TimePoint now, std::size_t missing) {
-  for (int i = 0; i < kMostAccepted; ++i) {
+  for (int i = 0; i < kMaxAccepted; ++i) {
     FileDescriptor socket(
         accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket) {
@@ -43,12 +43,12 @@ bool Reception::accept(TimePoint now, std::size_t missing) {
       listen_at_ = now + std::chrono::seconds(1);
       return false;
     }
-    if (strangers_.size() >= missing + kMostStrangers) drop_one();
+    if (strangers_.size() >= missing + kMaxPendingConnections) drop_one();
     const std::uint64_t key = next_++;
     events_.watch(socket.get(), key);
     auto& stranger =
         strangers_.emplace(key, Stranger{Connection(std::move(socket)), now, {}}).first->second;
-    stranger.connection.accept_at_most(kMostGreeting);
+    stranger.connection.accept_at_most(kMaxGreeting);
     hear(key);  // most have said hello already
   }
   return true;
@@ -97,8 +97,8 @@ void Reception::look_after(TimePoint now, bool open) {
   // Who has been welcomed may be about to rely on it.
   std::erase_if(strangers_, [&](const auto& entry) {
     const Stranger& stranger = entry.second;
-    const auto patience = stranger.greeting.challenged() ? kProofWithin : kHelloWithin;
-    return !stranger.welcomed && (!open || now > stranger.since + patience);
+    const auto timeout = stranger.greeting.challenged() ? kProofWithin : kHelloWithin;
+    return !stranger.welcomed && (!open || now > stranger.since + timeout);
   });
   if (!open) {
     listener_.socket.close();

@@ -15,10 +15,10 @@ constexpr auto kWelcomeWithin = std::chrono::seconds(3);
 Reconnector::Reconnector(std::vector<Connection::Endpoint> addresses, const Key& key, int rank)
     : addresses_(std::move(addresses)), key_(key), rank_(rank) {}
 
-std::optional<Connection> Reconnector::step(std::chrono::milliseconds patience) {
+std::optional<Connection> Reconnector::step(std::chrono::milliseconds timeout) {
   if (addresses_.empty()) return std::nullopt;
   if (!attempt_) {
-    begin(patience);
+    begin(timeout);
     return std::nullopt;
   }
   const bool open = attempt_->connection.fill();
@@ -35,12 +35,12 @@ std::optional<Connection> Reconnector::step(std::chrono::milliseconds patience) 
   return std::nullopt;
 }
 
-void Reconnector::begin(std::chrono::milliseconds patience) {
+void Reconnector::begin(std::chrono::milliseconds timeout) {
   const auto& address = addresses_[next_];
   next_ = (next_ + 1) % addresses_.size();
-  auto connection = Connection::open({address.host}, address.port, patience);
+  auto connection = Connection::open({address.host}, address.port, timeout);
   if (!connection) return;
-  RankGreeting greeting(key_, rank_, who_am_i());
+  RankGreeting greeting(key_, rank_, process_name());
   greeting.begin(*connection);
   attempt_.emplace(Attempt{*std::move(connection), address, std::move(greeting),
                            std::chrono::steady_clock::now() + kWelcomeWithin});

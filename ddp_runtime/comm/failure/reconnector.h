@@ -20,8 +20,8 @@ class Reconnector {
   Reconnector(std::vector<Connection::Endpoint> addresses, const Key& key, int rank);
 
   // A connection that rank 0 has welcomed, as soon as there is one. Waits only for an address to
-  // accept, at most `patience`.
-  std::optional<Connection> step(std::chrono::milliseconds patience);
+  // accept, at most `timeout`.
+  std::optional<Connection> step(std::chrono::milliseconds timeout);
   // Where last somebody answered who is not rank 0.
   const std::optional<Connection::Endpoint>& stranger() const noexcept { return stranger_; }
 
@@ -32,7 +32,7 @@ class Reconnector {
     RankGreeting greeting;
     std::chrono::steady_clock::time_point until;
   };
-  void begin(std::chrono::milliseconds patience);
+  void begin(std::chrono::milliseconds timeout);
 
   std::vector<Connection::Endpoint> addresses_;
   Key key_;

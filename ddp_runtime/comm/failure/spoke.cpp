@@ -7,8 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/failure/hub_search.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/text.h"
 #include "ddp_runtime/comm/thread_settings.h"
 
@@ -18,7 +19,7 @@ namespace {
 constexpr auto kGoodbyeWithin = std::chrono::seconds(2);
 
 MessageKind message_for(const Failure& failure) {
-  if (failure.users_mistake) return MessageKind::mistake;
+  if (failure.is_usage_error) return MessageKind::usage_error;
   switch (failure.symptom) {
     case Symptom::long_wait:
       return MessageKind::timeout;
@@ -43,28 +44,28 @@ std::vector<Connection::Endpoint> addresses_of_hub(
 
 }  // namespace
 
-Spoke::Spoke(FailureState& failures, const ActivityLog& activity, Connection connection, Who who,
+Spoke::Spoke(FailureState& failures, const FlightRecorder& recorder, Connection connection, Who who,
              ChannelOptions options)
     : ChannelEnd(failures, std::move(options)),
-      activity_(activity),
+      recorder_(recorder),
       who_(std::move(who)),
       connection_(std::move(connection)),
       reconnector_(addresses_of_hub(connection_, who_.addresses), who_.key, who_.rank),
       heard_(clock_.now()),
       thread_([this] { listen(); }) {
-  failures_.on_first_failure([this](const Failure&) { alarm_.ring(); });
-  listen_for_suspicions();
-  alarm_.ring();  // there may be a failure already
+  failures_.on_first_failure([this](const Failure&) { wake_event_.notify(); });
+  listen_for_slow_waits();
+  wake_event_.notify();  // there may be a failure already
 }
 
 Spoke::~Spoke() {
   failures_.on_first_failure({});
-  failures_.on_suspicion({});
+  failures_.on_slow_wait({});
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
   }
-  alarm_.ring();
+  wake_event_.notify();
   thread_.join();
 }
 
@@ -81,7 +82,7 @@ void Spoke::listen() noexcept {
     if (leaving_) break;
   }
   if (over_) return;
-  tell_failure();  // one that came after the last turn had looked
+  send_failure();  // one that came after the last turn had looked
   connection_.send({MessageKind::goodbye, who_.rank, {}});
   connection_.flush_within(kGoodbyeWithin);
 }
@@ -90,14 +91,14 @@ void Spoke::turn() {
   const short wanted = connection_.unsent() ? POLLIN | POLLOUT : POLLIN;
   const bool open = !over_ && connection_.state() == StreamState::open;
   std::array<pollfd, 2> entries{
-      {{alarm_.fd(), POLLIN, 0}, {open ? connection_.fd() : -1, wanted, 0}}};
+      {{wake_event_.fd(), POLLIN, 0}, {open ? connection_.fd() : -1, wanted, 0}}};
   poll(entries.data(), entries.size(), static_cast<int>(tick().count()));
   clock_.look();
-  alarm_.clear();
+  wake_event_.clear();
   if (!over_) {
-    tell_failure();
-    tell_suspicion();
-    hear_hub();
+    send_failure();
+    send_slow_wait();
+    handle_hub_messages();
   }
   if (!tick_is_due()) return;
   end_if_stuck();
@@ -105,41 +106,41 @@ void Spoke::turn() {
   if (heartbeat_is_due() && !connection_.unsent()) {
     connection_.send({MessageKind::alive, failures_.stalled() ? 1 : 0, {}});
   }
-  judge_silence();
+  check_liveness();
 }
 
-void Spoke::tell_failure() {
+void Spoke::send_failure() {
   const auto failure = failures_.failure();
-  if (told_ || !failure || failure->rank != who_.rank) return;
-  told_ = true;
+  if (reported_ || !failure || failure->rank != who_.rank) return;
+  reported_ = true;
   connection_.send({message_for(*failure), who_.rank, failure->text});
-  tell_account();
+  send_status();
 }
 
-void Spoke::tell_suspicion() {
-  if (const auto complaint = take_suspicion()) {
-    connection_.send({MessageKind::suspicion, who_.rank, *complaint});
+void Spoke::send_slow_wait() {
+  if (const auto report = take_slow_wait()) {
+    connection_.send({MessageKind::slow_wait, who_.rank, *report});
   }
 }
 
-void Spoke::tell_account() {
-  connection_.send({MessageKind::account, who_.rank, as_text(to_json(activity_.snapshot()))});
+void Spoke::send_status() {
+  connection_.send({MessageKind::status, who_.rank, as_text(to_json(recorder_.snapshot()))});
 }
 
 void Spoke::act_on(const Message& message) {
-  if (message.kind == MessageKind::question) return tell_account();
+  if (message.kind == MessageKind::status_request) return send_status();
   const bool lost = message.kind == MessageKind::loss;
-  const bool mistake = message.kind == MessageKind::mistake;
+  const bool mistake = message.kind == MessageKind::usage_error;
   if (message.kind != MessageKind::failure && !lost && !mistake) return;
   // Before this rank's own operations fail for it: what it was doing.
-  tell_account();
+  send_status();
   const Failure failure{
-      .rank = message.rank, .text = message.text, .lost = lost, .users_mistake = mistake};
+      .rank = message.rank, .text = message.text, .lost = lost, .is_usage_error = mistake};
   set_verdict(failure);
   failures_.fail(failure);
 }
 
-void Spoke::hear_hub() {
+void Spoke::handle_hub_messages() {
   if (connection_.state() != StreamState::open) return;
   bool open = false;
   bool ours = true;
@@ -154,12 +155,12 @@ void Spoke::hear_hub() {
     ours = false;  // not our protocol
   }
   if (!ours || (!open && connection_.state() == StreamState::ended)) {
-    lose_hub(lost_without_a_word(0, who_.hub));
+    lose_hub(exited_unexpectedly(0, who_.hub));
   }
 }
 
 // See liveness.h. The hub hears more ranks than this one does: its judgment comes first.
-void Spoke::judge_silence() {
+void Spoke::check_liveness() {
   const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now() - heard_);
   if (silent < options_.liveness.reconnect) return;
   const bool acknowledges = connection_.acknowledged(options_.liveness.reconnect);
@@ -181,8 +182,8 @@ void Spoke::use(Connection fresh) {
   clock_.look();
   heard_ = clock_.now();
   connection_.send({MessageKind::alive, failures_.stalled() ? 1 : 0, {}});
-  told_ = false;
-  tell_failure();
+  reported_ = false;
+  send_failure();
 }
 
 void Spoke::lose_hub(const Failure& failure) {

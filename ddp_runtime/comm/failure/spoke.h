@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/diagnosis/activity.h"
+#include "ddp_runtime/comm/diagnosis/flight_recorder.h"
 #include "ddp_runtime/comm/failure/channel_end.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/reconnector.h"
@@ -21,33 +21,33 @@ class Spoke final : public ChannelEnd {
     // Where rank 0 listens, beside the other end of the connection.
     std::vector<Connection::Endpoint> addresses = {};
   };
-  // `activity` is this rank's, for the hub's questions; it must outlive the object. `connection`
+  // `recorder` is this rank's, for the hub's questions; it must outlive the object. `connection`
   // has been welcomed.
-  Spoke(FailureState& failures, const ActivityLog& activity, Connection connection, Who who,
+  Spoke(FailureState& failures, const FlightRecorder& recorder, Connection connection, Who who,
         ChannelOptions options = {});
   ~Spoke() override;
 
  private:
   void listen() noexcept;
   void turn();
-  void tell_failure();
-  void tell_suspicion();
-  void tell_account();
-  void hear_hub();
+  void send_failure();
+  void send_slow_wait();
+  void send_status();
+  void handle_hub_messages();
   void act_on(const Message& message);
-  void judge_silence();
+  void check_liveness();
   void use(Connection fresh);
   void lose_hub(const Failure& failure);
 
-  const ActivityLog& activity_;
+  const FlightRecorder& recorder_;
   Who who_;
 
   // Of the thread alone:
   Connection connection_;
   Reconnector reconnector_;
   RunningClock::TimePoint heard_;
-  bool told_ = false;  // this rank's own failure
-  bool over_ = false;  // the hub is gone
+  bool reported_ = false;  // this rank's own failure
+  bool over_ = false;      // the hub is gone
 
   std::thread thread_;
 };

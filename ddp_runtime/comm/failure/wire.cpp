@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/text.h"
 
 namespace ddp::comm {

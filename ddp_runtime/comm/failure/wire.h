@@ -16,18 +16,18 @@
 namespace ddp::comm {
 
 enum class MessageKind : std::uint8_t {
-  hello = 1,      // of a rank that connects; see greeting.h
-  welcome = 2,    // the hub's answers
-  failure = 3,    // rank: who failed; text: its words
-  goodbye = 4,    // an orderly end; a connection that closes without it has lost its process
-  timeout = 5,    // rank: who waited in vain; text: its words. The hub looks for the cause
-  suspicion = 6,  // likewise, but the wait goes on
-  question = 7,   // the hub asks what the rank is doing
-  account = 8,    // the answer: text: an Activity as JSON
-  broken = 9,     // like timeout: a message of the wrong length arrived
-  loss = 10,      // like failure, but the text is the hub's: the rank cannot or does not speak
-  mistake = 11,   // like failure, and it is the user's
-  alive = 12,     // a heartbeat; rank: 1 if the sender waits and nothing moves, else 0
+  hello = 1,           // of a rank that connects; see greeting.h
+  welcome = 2,         // the hub's answers
+  failure = 3,         // rank: who failed; text: its words
+  goodbye = 4,         // an orderly end; a connection that closes without it has lost its process
+  timeout = 5,         // rank: who waited in vain; text: its words. The hub looks for the cause
+  slow_wait = 6,       // rank: a waiting rank; text: who waits for what. The wait continues
+  status_request = 7,  // the hub asks what the rank is doing
+  status = 8,          // the answer: text: a RankSnapshot as JSON
+  broken = 9,          // like timeout: a message of the wrong length arrived
+  loss = 10,           // like failure, but the text is the hub's: the rank cannot or does not speak
+  usage_error = 11,    // like failure, for a UsageError
+  alive = 12,          // a heartbeat; rank: 1 if the sender waits and nothing moves, else 0
 };
 
 struct Message {

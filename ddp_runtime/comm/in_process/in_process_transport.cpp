@@ -10,7 +10,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 namespace {
@@ -28,7 +28,7 @@ struct Parcel {
 using Route = std::tuple<int, int, int>;  // sender, receiver, tag
 
 // What all ranks share. Rendezvous: whoever comes second does the copy, under the lock; that
-// serialises copies, which is fine for tests.
+// serializes copies, which is fine for tests.
 struct Exchange {
   std::mutex mutex;
   std::condition_variable moved;

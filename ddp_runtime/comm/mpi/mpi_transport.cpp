@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 namespace {

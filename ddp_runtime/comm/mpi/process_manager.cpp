@@ -49,12 +49,12 @@ bool mpi_speaks_pmi1() {
   Dl_info library{};
   if (dladdr(reinterpret_cast<const void*>(&MPI_Init), &library) == 0) return true;
   std::error_code error;
-  const auto folder = std::filesystem::path(library.dli_fname).parent_path() / "openmpi";
+  const auto directory = std::filesystem::path(library.dli_fname).parent_path() / "openmpi";
   // A library with its components inside does not say which it has: MPI_Init will.
-  if (!std::filesystem::is_directory(folder, error)) return true;
+  if (!std::filesystem::is_directory(directory, error)) return true;
   // Components lie in openmpi/ or, in Debian, in openmpi/lib/openmpi3/.
   for (auto entry = std::filesystem::recursive_directory_iterator(
-           folder, std::filesystem::directory_options::skip_permission_denied, error);
+           directory, std::filesystem::directory_options::skip_permission_denied, error);
        !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
     if (entry->path().filename() == "mca_pmix_s1.so") return true;
   }

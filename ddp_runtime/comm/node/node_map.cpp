@@ -30,11 +30,11 @@ NodeMap map_nodes(std::span<const std::string> keys, int rank) {
   return map;
 }
 
-Team NodeMap::lane_team() const {
-  Team team;
-  team.me = static_cast<int>(mine);
-  for (const auto& node : nodes) team.ranks.push_back(node[place]);
-  return team;
+Subgroup NodeMap::lane_subgroup() const {
+  Subgroup group;
+  group.me = static_cast<int>(mine);
+  for (const auto& node : nodes) group.ranks.push_back(node[place]);
+  return group;
 }
 
 }  // namespace ddp::comm

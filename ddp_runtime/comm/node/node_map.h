@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/team.h"
+#include "ddp_runtime/comm/subgroup.h"
 
 namespace ddp::comm {
 
@@ -24,7 +24,7 @@ struct NodeMap {
   const std::vector<int>& local() const { return nodes[mine]; }
   bool shares_memory() const { return local().size() > 1; }
   // The ranks at `lane` of all nodes. `lane` must be this rank's place.
-  Team lane_team() const;
+  Subgroup lane_subgroup() const;
 };
 
 // `keys[r]` names the node of rank r.

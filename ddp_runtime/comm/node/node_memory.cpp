@@ -33,7 +33,7 @@ NodeMemory::NodeMemory(Group& group, const std::string& key, bool one_process)
   for (std::byte* copy : counters_->copies) {
     counters.push_back(reinterpret_cast<ArrivalCounter*>(copy));
   }
-  turnstile_ = std::make_unique<Turnstile>(std::move(counters), map_.place);
+  barrier_ = std::make_unique<NodeBarrier>(std::move(counters), map_.place);
 }
 
 std::shared_ptr<SharedRegion> NodeMemory::allocate(Group& group, std::size_t bytes) {

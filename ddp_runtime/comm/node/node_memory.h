@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/comm/node/node_barrier.h"
 #include "ddp_runtime/comm/node/node_map.h"
 #include "ddp_runtime/comm/node/shared_memory.h"
-#include "ddp_runtime/comm/node/turnstile.h"
 
 namespace ddp::comm {
 
@@ -35,9 +35,9 @@ class NodeMemory {
 
   const NodeMap& map() const noexcept { return map_; }
   // Of the communication thread alone.
-  Turnstile& turnstile() noexcept { return *turnstile_; }
+  NodeBarrier& barrier() noexcept { return *barrier_; }
   // Whether ranks of this node can share at all.
-  bool usable() const noexcept { return turnstile_ != nullptr; }
+  bool usable() const noexcept { return barrier_ != nullptr; }
 
  private:
   std::shared_ptr<SharedRegion> allocate_in_process(Group& group, std::size_t bytes);
@@ -48,7 +48,7 @@ class NodeMemory {
   std::string token_;
   std::size_t allocations_ = 0;
   std::shared_ptr<SharedRegion> counters_;
-  std::unique_ptr<Turnstile> turnstile_;
+  std::unique_ptr<NodeBarrier> barrier_;
 };
 
 }  // namespace ddp::comm

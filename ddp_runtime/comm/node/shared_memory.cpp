@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "ddp_runtime/comm/failure/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace ddp::comm {
 

@@ -12,10 +12,10 @@ namespace ddp::comm::schedules {
 
 // Ranks are renumbered so that the root is 0. In the round with distance d, ranks below d have the
 // data and rank r sends it to r + d; rank r > 0 therefore receives from r minus its highest bit.
-void broadcast_tree(Link& link, const Team& team, Buffer data, int root) {
-  const int n = team.size();
-  const int me = (team.me - root + n) % n;
-  const auto actual = [&](int relative) { return team.at(relative + root); };
+void broadcast_tree(Link& link, const Subgroup& group, Buffer data, int root) {
+  const int n = group.size();
+  const int me = (group.me - root + n) % n;
+  const auto actual = [&](int relative) { return group.at(relative + root); };
   int distance = 1;
   if (me != 0) {
     while (distance * 2 <= me) distance *= 2;
@@ -27,11 +27,11 @@ void broadcast_tree(Link& link, const Team& team, Buffer data, int root) {
   }
 }
 
-void broadcast_chain(Link& link, const Team& team, Buffer data, int root) {
-  const int n = team.size();
-  const int me = (team.me - root + n) % n;
-  const int before = team.at(team.me - 1);
-  const int after = team.at(team.me + 1);
+void broadcast_chain(Link& link, const Subgroup& group, Buffer data, int root) {
+  const int n = group.size();
+  const int me = (group.me - root + n) % n;
+  const int before = group.at(group.me - 1);
+  const int after = group.at(group.me + 1);
   if (me == 0) return link.send(after, data.span());
   if (me == n - 1) return link.receive(before, data.span());
   link.relay(before, after, data.span());
@@ -39,9 +39,9 @@ void broadcast_chain(Link& link, const Team& team, Buffer data, int root) {
 
 // Chunk p is for the p-th rank, counted from the root. Whoever holds the chunks of several ranks,
 // its own first, sends the upper half of them to the first rank that they are for.
-void broadcast_scatter(Link& link, const Team& team, Buffer data, int root) {
-  const int n = team.size();
-  Team from_root{team.ranks, (team.me - root + n) % n};
+void broadcast_scatter(Link& link, const Subgroup& group, Buffer data, int root) {
+  const int n = group.size();
+  Subgroup from_root{group.ranks, (group.me - root + n) % n};
   std::rotate(from_root.ranks.begin(), from_root.ranks.begin() + root, from_root.ranks.end());
   const int me = from_root.me;
   const auto starts = even_chunks(data.count, n);
@@ -58,27 +58,27 @@ void broadcast_scatter(Link& link, const Team& team, Buffer data, int root) {
   gather_rounds(link, from_root, data, starts, halving_rounds(n));
 }
 
-void broadcast(Link& link, const Team& team, Buffer data, int root, const CostModel& model) {
-  if (team.size() == 1 || data.count == 0) return;
-  switch (choose_broadcast(team.size(), data.bytes(), model)) {
+void broadcast(Link& link, const Subgroup& group, Buffer data, int root, const CostModel& model) {
+  if (group.size() == 1 || data.count == 0) return;
+  switch (choose_broadcast(group.size(), data.bytes(), model)) {
     case Broadcast::tree:
-      return broadcast_tree(link, team, data, root);
+      return broadcast_tree(link, group, data, root);
     case Broadcast::chain:
-      return broadcast_chain(link, team, data, root);
+      return broadcast_chain(link, group, data, root);
     case Broadcast::scatter:
-      return broadcast_scatter(link, team, data, root);
+      return broadcast_scatter(link, group, data, root);
   }
 }
 
 // In round k every rank signals the rank 2^k ahead and waits for the one 2^k behind: after log2 n
 // rounds everybody has heard, directly or not, from everybody.
-void barrier(Link& link, const Team& team) {
-  const int n = team.size();
-  const int me = team.me;
+void barrier(Link& link, const Subgroup& group) {
+  const int n = group.size();
+  const int me = group.me;
   std::array<std::byte, 1> out{};
   std::array<std::byte, 1> in{};
   for (int distance = 1; distance < n; distance *= 2) {
-    link.exchange(team.at(me + distance), out, team.at(me - distance), in);
+    link.exchange(group.at(me + distance), out, group.at(me - distance), in);
   }
 }
 

@@ -6,10 +6,10 @@
 
 namespace ddp::comm::schedules {
 
-void chain(Link& link, const Team& team, Buffer data, Scratch& scratch,
+void chain(Link& link, const Subgroup& group, Buffer data, Scratch& scratch,
            const Contribute& contribute, const Finished& finished) {
-  const bool first = team.me == 0;
-  const bool last = team.me == team.size() - 1;
+  const bool first = group.me == 0;
+  const bool last = group.me == group.size() - 1;
   const std::size_t element = size_of(data.type);
   const auto combine = [&](std::size_t offset, std::size_t length, std::span<std::byte> incoming) {
     contribute(offset / element, length / element, incoming);
@@ -17,13 +17,14 @@ void chain(Link& link, const Team& team, Buffer data, Scratch& scratch,
   const auto done = [&](std::size_t offset, std::size_t length) {
     finished(offset / element, length / element);
   };
-  link.chain(first ? -1 : team.at(team.me - 1), last ? -1 : team.at(team.me + 1), data.span(),
+  link.chain(first ? -1 : group.at(group.me - 1), last ? -1 : group.at(group.me + 1), data.span(),
              scratch, combine, done);
 }
 
-void all_reduce_chain(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch) {
+void all_reduce_chain(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                      Scratch& scratch) {
   chain(
-      link, team, data, scratch,
+      link, group, data, scratch,
       [&](std::size_t first, std::size_t count, std::span<std::byte> incoming) {
         if (incoming.empty()) return;
         // In the order of the ranks: what came before, plus mine.

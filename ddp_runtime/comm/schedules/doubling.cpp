@@ -10,27 +10,28 @@
 
 namespace ddp::comm::schedules {
 
-void all_reduce_doubling(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch) {
+void all_reduce_doubling(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                         Scratch& scratch) {
   if (data.count == 0) return;  // its address may be null
-  const int n = team.size();
-  const int me = team.me;
+  const int n = group.size();
+  const int me = group.me;
   const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
   scratch.resize(std::max(scratch.size(), data.bytes()));
   const std::span<std::byte> incoming(scratch.data(), data.bytes());
 
   if (me >= power) {
-    link.send(team.at(me - power), data.span());
-    link.receive(team.at(me - power), data.span());
+    link.send(group.at(me - power), data.span());
+    link.receive(group.at(me - power), data.span());
     return;
   }
   const bool has_extra = me + power < n;
   if (has_extra) {
-    link.receive(team.at(me + power), incoming);
+    link.receive(group.at(me + power), incoming);
     reduce_into(data, incoming, op);
   }
   for (int distance = 1; distance < power; distance *= 2) {
     const int partner = me ^ distance;
-    link.exchange(team.at(partner), data.span(), team.at(partner), incoming);
+    link.exchange(group.at(partner), data.span(), group.at(partner), incoming);
     // Both partners add in the same order, lower rank first, so that all ranks end with the same
     // bits even where the operation rounds.
     if (partner < me) {
@@ -41,7 +42,7 @@ void all_reduce_doubling(Link& link, const Team& team, Buffer data, ReduceOp op,
       reduce_into(data, incoming, op);
     }
   }
-  if (has_extra) link.send(team.at(me + power), data.span());
+  if (has_extra) link.send(group.at(me + power), data.span());
 }
 
 }  // namespace ddp::comm::schedules

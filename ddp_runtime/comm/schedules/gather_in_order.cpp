@@ -10,15 +10,15 @@
 
 namespace ddp::comm::schedules {
 
-void all_reduce_gather_in_order(Link& link, const Team& team, Buffer data, ReduceOp op,
+void all_reduce_gather_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
                                 Scratch& scratch) {
-  const auto n = static_cast<std::size_t>(team.size());
+  const auto n = static_cast<std::size_t>(group.size());
   if (scratch.size() < n * data.bytes()) scratch.resize(n * data.bytes());
   const Buffer parts{scratch.data(), n * data.count, data.type};
   const auto part = [&](std::size_t place) { return parts.slice(place * data.count, data.count); };
-  std::memcpy(part(static_cast<std::size_t>(team.me)).data, data.data, data.bytes());
-  gather_rounds(link, team, parts, even_chunks(parts.count, team.size()),
-                halving_rounds(team.size()));
+  std::memcpy(part(static_cast<std::size_t>(group.me)).data, data.data, data.bytes());
+  gather_rounds(link, group, parts, even_chunks(parts.count, group.size()),
+                halving_rounds(group.size()));
   std::memcpy(data.data, part(0).data, data.bytes());
   for (std::size_t place = 1; place < n; ++place) reduce_into(data, part(place).span(), op);
 }

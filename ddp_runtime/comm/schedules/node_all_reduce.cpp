@@ -66,7 +66,7 @@ Chunk chunk_of(const NodeMap& map, const Buffer& data) {
 void reduce_between_nodes(Link& link, const NodeMap& map, const Copies& chunk, ReduceOp op,
                           bool in_order, Scratch& scratch, const CostModel& model) {
   const Buffer mine = chunk[map.place];
-  const Team lane = map.lane_team();
+  const Subgroup lane = map.lane_subgroup();
   if (in_order) {
     const auto contribute = [&](std::size_t first, std::size_t count,
                                 std::span<std::byte> incoming) {
@@ -94,7 +94,7 @@ void node_all_reduce(Link& link, NodeMemory& node, const SharedRegion& region, s
                      const CostModel& model) {
   const NodeMap& map = node.map();
   const auto all_here = [&] {
-    node.turnstile().pass([&](std::size_t place) { link.check(-1, map.local()[place]); });
+    node.barrier().wait([&](std::size_t place) { link.check(-1, map.local()[place]); });
   };
   const auto [first, count] = chunk_of(map, data);
   Copies chunk;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/comm/team.h"
+#include "ddp_runtime/comm/subgroup.h"
 
 namespace ddp::comm::schedules {
 namespace {
@@ -14,7 +14,7 @@ int place_of(const std::vector<int>& ranks, int rank) {
 }  // namespace
 
 void node_broadcast(Link& link, const NodeMap& map, Buffer data, int root, const CostModel& model) {
-  Team leaders;
+  Subgroup leaders;
   int root_node = 0;
   for (std::size_t node = 0; node < map.nodes.size(); ++node) {
     const auto& ranks = map.nodes[node];
@@ -24,7 +24,7 @@ void node_broadcast(Link& link, const NodeMap& map, Buffer data, int root, const
   }
   leaders.me = static_cast<int>(map.mine);
   const int leader = leaders.ranks[map.mine];
-  const Team local{map.local(), static_cast<int>(map.place)};
+  const Subgroup local{map.local(), static_cast<int>(map.place)};
   if (link.rank() == leader) broadcast(link, leaders, data, root_node, model);
   broadcast(link, local, data, place_of(local.ranks, leader), model);
 }

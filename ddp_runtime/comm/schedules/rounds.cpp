@@ -45,30 +45,30 @@ std::vector<std::size_t> even_chunks(std::size_t count, int ranks) {
   return starts;
 }
 
-void reduce_rounds(Link& link, const Team& team, Buffer data,
+void reduce_rounds(Link& link, const Subgroup& group, Buffer data,
                    const std::vector<std::size_t>& starts, const Rounds& rounds, ReduceOp op,
                    Scratch& scratch) {
   for (const Round& round : rounds) {
-    const SplitMessage outgoing = chunks(data, starts, team.me + round.first, round.count);
+    const SplitMessage outgoing = chunks(data, starts, group.me + round.first, round.count);
     // What arrives here as block first - skip is the sender's block `first`.
     const SplitMessage target =
-        chunks(data, starts, team.me + round.first - round.skip, round.count);
+        chunks(data, starts, group.me + round.first - round.skip, round.count);
     link.exchange(
-        team.at(team.me + round.skip), outgoing, team.at(team.me - round.skip), target, scratch,
+        group.at(group.me + round.skip), outgoing, group.at(group.me - round.skip), target, scratch,
         [&](std::span<std::byte> mine, std::span<std::byte> piece) {
           reduce_into({mine.data(), mine.size() / size_of(data.type), data.type}, piece, op);
         });
   }
 }
 
-void gather_rounds(Link& link, const Team& team, Buffer data,
+void gather_rounds(Link& link, const Subgroup& group, Buffer data,
                    const std::vector<std::size_t>& starts, const Rounds& rounds) {
   for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
-    const int last = team.me - round->first;  // of the blocks that arrive, counted backward
+    const int last = group.me - round->first;  // of the blocks that arrive, counted backward
     const SplitMessage incoming = chunks(data, starts, last - round->count + 1, round->count);
     const SplitMessage outgoing =
         chunks(data, starts, last - round->count + 1 + round->skip, round->count);
-    link.exchange(team.at(team.me + round->skip), outgoing, team.at(team.me - round->skip),
+    link.exchange(group.at(group.me + round->skip), outgoing, group.at(group.me - round->skip),
                   incoming);
   }
 }

@@ -44,11 +44,11 @@ Rounds halving_rounds(int n);
 std::vector<std::size_t> even_chunks(std::size_t count, int ranks);
 
 // In place on `data`, whose chunks begin at `starts`. After the first, the chunk at this rank's
-// place in the team is complete and the others hold partial sums; the second starts from there.
-void reduce_rounds(Link& link, const Team& team, Buffer data,
+// place in the group is complete and the others hold partial sums; the second starts from there.
+void reduce_rounds(Link& link, const Subgroup& group, Buffer data,
                    const std::vector<std::size_t>& starts, const Rounds& rounds, ReduceOp op,
                    Scratch& scratch);
-void gather_rounds(Link& link, const Team& team, Buffer data,
+void gather_rounds(Link& link, const Subgroup& group, Buffer data,
                    const std::vector<std::size_t>& starts, const Rounds& rounds);
 
 }  // namespace ddp::comm::schedules

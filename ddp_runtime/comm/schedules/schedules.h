@@ -22,7 +22,7 @@
 
 #include "ddp_runtime/comm/buffer.h"
 #include "ddp_runtime/comm/link.h"
-#include "ddp_runtime/comm/team.h"
+#include "ddp_runtime/comm/subgroup.h"
 
 namespace ddp::comm::schedules {
 
@@ -31,26 +31,29 @@ using Scratch = std::vector<std::byte>;
 
 struct CostModel;
 
-void all_reduce(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch,
+void all_reduce(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch,
                 const CostModel& model);
 // The additions follow the order of the ranks, as in schedules/chain.h: the same bits whichever way
 // is chosen.
-void all_reduce_in_order(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch,
-                         const CostModel& model);
-void reduce_scatter(Link& link, const Team& team, Buffer input, Buffer output, ReduceOp op,
+void all_reduce_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                         Scratch& scratch, const CostModel& model);
+void reduce_scatter(Link& link, const Subgroup& group, Buffer input, Buffer output, ReduceOp op,
                     Scratch& scratch, const CostModel& model);
-void all_gather(Link& link, const Team& team, Buffer input, Buffer output, const CostModel& model);
-void broadcast(Link& link, const Team& team, Buffer data, int root, const CostModel& model);
-void barrier(Link& link, const Team& team);
+void all_gather(Link& link, const Subgroup& group, Buffer input, Buffer output,
+                const CostModel& model);
+void broadcast(Link& link, const Subgroup& group, Buffer data, int root, const CostModel& model);
+void barrier(Link& link, const Subgroup& group);
 
 // The variants.
-void all_reduce_doubling(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
-void all_reduce_halving(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
-void all_reduce_ring(Link& link, const Team& team, Buffer data, ReduceOp op, Scratch& scratch);
-void all_reduce_gather_in_order(Link& link, const Team& team, Buffer data, ReduceOp op,
+void all_reduce_doubling(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                         Scratch& scratch);
+void all_reduce_halving(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
+                        Scratch& scratch);
+void all_reduce_ring(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch);
+void all_reduce_gather_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
                                 Scratch& scratch);
-void broadcast_tree(Link& link, const Team& team, Buffer data, int root);
-void broadcast_chain(Link& link, const Team& team, Buffer data, int root);
-void broadcast_scatter(Link& link, const Team& team, Buffer data, int root);
+void broadcast_tree(Link& link, const Subgroup& group, Buffer data, int root);
+void broadcast_chain(Link& link, const Subgroup& group, Buffer data, int root);
+void broadcast_scatter(Link& link, const Subgroup& group, Buffer data, int root);
 
 }  // namespace ddp::comm::schedules

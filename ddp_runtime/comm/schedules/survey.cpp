@@ -19,18 +19,18 @@ constexpr int kBursts = 3;
 constexpr std::size_t kBurstBytes = std::size_t{256} << 10;
 
 template <class T>
-std::vector<T> gather_values(Link& link, const Team& team, const T& mine) {
+std::vector<T> gather_values(Link& link, const Subgroup& group, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>);
-  std::vector<T> all(static_cast<std::size_t>(team.size()));
-  all[static_cast<std::size_t>(team.me)] = mine;
+  std::vector<T> all(static_cast<std::size_t>(group.size()));
+  all[static_cast<std::size_t>(group.me)] = mine;
   const Buffer bytes{reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(T),
                      ElementType::u8};
-  gather_rounds(link, team, bytes, even_chunks(bytes.count, team.size()),
-                halving_rounds(team.size()));
+  gather_rounds(link, group, bytes, even_chunks(bytes.count, group.size()),
+                halving_rounds(group.size()));
   return all;
 }
 
-NodeMap find_nodes(Link& link, const Team& everyone, std::string_view node_key) {
+NodeMap find_nodes(Link& link, const Subgroup& everyone, std::string_view node_key) {
   const std::uint64_t mine = std::hash<std::string_view>{}(node_key);
   std::vector<std::string> keys;
   for (const std::uint64_t key : gather_values(link, everyone, mine)) {
@@ -57,13 +57,13 @@ struct Partners {
   int from = -1;
 };
 
-Partners partners_of(const Team& everyone, const NodeMap& nodes) {
-  const auto around = [](const Team& team) {
-    const int half = std::max(team.size() / 2, 1);
-    return Partners{team.at(team.me + half), team.at(team.me - half)};
+Partners partners_of(const Subgroup& everyone, const NodeMap& nodes) {
+  const auto around = [](const Subgroup& group) {
+    const int half = std::max(group.size() / 2, 1);
+    return Partners{group.at(group.me + half), group.at(group.me - half)};
   };
   if (nodes.nodes.size() == 1) return around(everyone);
-  return nodes.place < nodes.lanes ? around(nodes.lane_team()) : Partners{};
+  return nodes.place < nodes.lanes ? around(nodes.lane_subgroup()) : Partners{};
 }
 
 // Zeros from a rank that only watches.
@@ -99,7 +99,7 @@ double median(const std::vector<NetworkModel>& all, double NetworkModel::*value)
 
 }  // namespace
 
-Surroundings survey(Link& link, const Team& everyone, std::string_view node_key,
+Surroundings survey(Link& link, const Subgroup& everyone, std::string_view node_key,
                     const NetworkSource& source, Scratch& scratch) {
   Surroundings found{source.model, find_nodes(link, everyone, node_key)};
   if (source.kind != NetworkSource::Kind::measured) return found;

@@ -8,7 +8,7 @@
 #include "ddp_runtime/comm/network_model.h"
 #include "ddp_runtime/comm/node/node_map.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
-#include "ddp_runtime/comm/team.h"
+#include "ddp_runtime/comm/subgroup.h"
 
 namespace ddp::comm::schedules {
 
@@ -22,7 +22,7 @@ struct Surroundings {
 // those between nodes, if there are several, with all ranks of a node sending at once; the fastest
 // of a few tries on each rank, so that a busy processor does not count as a slow network, and the
 // median of the ranks.
-Surroundings survey(Link& link, const Team& everyone, std::string_view node_key,
+Surroundings survey(Link& link, const Subgroup& everyone, std::string_view node_key,
                     const NetworkSource& source, Scratch& scratch);
 
 }  // namespace ddp::comm::schedules

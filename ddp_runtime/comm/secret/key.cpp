@@ -7,7 +7,7 @@
 
 #include <charconv>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 namespace {

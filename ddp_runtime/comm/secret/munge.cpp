@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 namespace {

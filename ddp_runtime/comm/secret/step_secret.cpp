@@ -10,8 +10,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "ddp_runtime/comm/errors.h"
-#include "ddp_runtime/comm/failure/file_descriptor.h"
+#include "base/errors.h"
+#include "base/file_descriptor.h"
 
 namespace ddp::comm {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kFilePrefix = "file:";
 constexpr std::string_view kPayloadPrefix = "slurm-ddp step key ";
 constexpr std::size_t kLeastFileBytes = 16;
-constexpr std::size_t kMostFileBytes = 4096;
+constexpr std::size_t kMaxFileBytes = 4096;
 
 Key key_for_step(std::string_view secret, std::string_view use, const std::string& step) {
   return hmac_sha256(std::as_bytes(std::span(secret)), fmt::format("{} {}", use, step));
@@ -65,7 +65,7 @@ Key key_of_file(const std::string& path, const std::string& step) {
     throw UsageError(fmt::format("cannot read the key file {}: {}", path, std::strerror(errno)));
   }
   require_private(status, path);
-  std::array<char, kMostFileBytes> bytes{};
+  std::array<char, kMaxFileBytes> bytes{};
   const ssize_t n = ::read(file.get(), bytes.data(), bytes.size());
   if (n < static_cast<ssize_t>(kLeastFileBytes)) {
     throw UsageError(fmt::format(

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <memory>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/parallel/hooks/power_sgd.h"
 
 namespace ddp::hooks {

@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/operations.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/report/check_page.h"
 #include "ddp_runtime/tools/check/drain_nodes.h"
 #include "ddp_runtime/tools/output_file.h"

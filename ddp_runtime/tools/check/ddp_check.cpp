@@ -7,7 +7,7 @@
 #include <exception>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/tools/check/check_outputs.h"
 #include "ddp_runtime/tools/check/ending.h"
@@ -42,7 +42,7 @@ constexpr const char* kFooter =
     "  3 UNKNOWN   something could not be measured; also: wrong usage\n"
     "GB is 1e9 bytes, MiB is 2^20 bytes.";
 
-// Of many tasks with the same mistake in the command line one speaks.
+// Of many tasks with the same mistake in the command line one is_reporting_rank.
 int complain(const std::string& text) {
   if (comm::rank_from_environment() == 0) fmt::print(stderr, "ddp-check: {}\n", text);
   return tools::kUsage;

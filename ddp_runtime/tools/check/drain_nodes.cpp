@@ -7,20 +7,20 @@
 #include <fstream>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/bounded_child.h"
 #include "ddp_runtime/check/clock.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/tools/output_file.h"
 
 namespace ddp::tools {
 namespace {
 
 // A controller that does not answer must not hold up a job.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kTimeout{10};
 constexpr int kNotFound = 127;  // of BoundedChild
 
 check::ChildOutput run(const std::vector<std::string>& command) {
-  auto answer = check::BoundedChild::running(command).wait(check::Clock::now() + kPatience);
+  auto answer = check::BoundedChild::running(command).wait(check::Clock::now() + kTimeout);
   if (answer.timed_out) {
     throw RuntimeError(fmt::format("{} did not answer; nothing more was drained", command[0]));
   }

@@ -5,18 +5,18 @@
 #include <algorithm>
 #include <fstream>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::tools {
 namespace {
 
-constexpr std::size_t kMostNames = 100'000;
-constexpr std::size_t kLongestName = 255;
+constexpr std::size_t kMaxNames = 100'000;
+constexpr std::size_t kMaxNameLength = 255;
 
 bool is_name(const std::string& text) {
   constexpr const char* kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-  return text.size() <= kLongestName && text.find_first_not_of(kAllowed) == std::string::npos;
+  return text.size() <= kMaxNameLength && text.find_first_not_of(kAllowed) == std::string::npos;
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ std::vector<std::string> read_names(const std::vector<std::string>& files) {
     if (!stream) throw UsageError(fmt::format("cannot read the names in {}", file));
     for (std::string line; std::getline(stream, line);) {
       if (line.empty()) continue;
-      if (!is_name(line) || names.size() >= kMostNames) {
+      if (!is_name(line) || names.size() >= kMaxNames) {
         throw UsageError(fmt::format("{} does not hold node names, one a line", file));
       }
       names.push_back(line);

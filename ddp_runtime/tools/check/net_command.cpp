@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/environment.h"
 #include "ddp_runtime/check/net/run_net.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 #include "ddp_runtime/tools/check/ending.h"
 #include "ddp_runtime/tools/check/name_list.h"
@@ -19,7 +19,7 @@ namespace ddp::tools {
 namespace {
 
 // For drivers to tell of their GPUs.
-constexpr std::chrono::seconds kGpuPatience{10};
+constexpr std::chrono::seconds kGpuTimeout{10};
 
 void add_known_bad(CLI::App& net, NetArguments& arguments) {
   net.add_option("--known-bad", arguments.known_bad,
@@ -94,7 +94,7 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
       ->check(CLI::Range(1e-6, 1e6));
   net.add_option(
          "--expect-gbps", arguments.expect_gbps,
-         "Link rate of every node in Gb/s, where the kernel does not report it; needed to judge "
+         "Link rate of every node in Gb/s, where the kernel does not report it; needed to evaluate "
          "the speed of two or three nodes")
       ->check(CLI::Range(1e-3, 1e4));
   net.add_option("--rounds", arguments.rounds,
@@ -131,7 +131,7 @@ check::NetOptions net_options(const NetArguments& arguments) {
   if (options.nccl) {
     options.nccl_tool.nccl_library = arguments.nccl_library;
     options.nccl_tool.cuda_library = arguments.cuda_library;
-    options.nccl_tool = check::find_nccl(options.nccl_tool, kGpuPatience);
+    options.nccl_tool = check::find_nccl(options.nccl_tool, kGpuTimeout);
   }
   options.rails = arguments.rails;
   if (options.step.rank == 0) options.known_bad = read_names(arguments.known_bad);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge/judge_pairs.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
 #include "ddp_runtime/check/net/measure/nccl_calls.h"
 #include "ddp_runtime/tools/check/check_outputs.h"
 

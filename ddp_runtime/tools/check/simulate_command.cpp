@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/counted.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::tools {
 

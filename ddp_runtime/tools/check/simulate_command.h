@@ -4,8 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "ddp_runtime/check/net/judge/judge_pairs.h"
-#include "ddp_runtime/check/net/judge/simulate.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
+#include "ddp_runtime/check/net/evaluate/simulate.h"
 
 namespace ddp::tools {
 

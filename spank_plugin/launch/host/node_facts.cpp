@@ -21,12 +21,12 @@ bool derives_port(const Settings& settings, const Inherited& inherited) {
 
 // MASTER_ADDR as somebody gave it; nothing if it must be derived.
 std::optional<std::string> given_address(const Settings& settings, const Inherited& inherited) {
-  const auto& asked = settings.master_addr;
-  if (asked && asked->origin == Origin::command_line) return asked->value;
+  const auto& requested = settings.master_addr;
+  if (requested && requested->origin == Origin::command_line) return requested->value;
   if (auto user = inherited.from_user("MASTER_ADDR")) return user;
-  if (asked && asked->origin == Origin::environment) return asked->value;
+  if (requested && requested->origin == Origin::environment) return requested->value;
   if (auto before = inherited.from_this_step("MASTER_ADDR")) return before;
-  if (asked) return asked->value;
+  if (requested) return requested->value;
   return std::nullopt;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""ddp-ckpt convert with the distribution's PyTorch: it reads ours and we read its, equal to the bit;
+"""ddp-ckpt convert with the distribution's PyTorch: it reads ours and we read its, equal bitwise;
 hostile files are refused by name. Needs CKPT_FIXTURE and CKPT_BIN; exits with 77 without PyTorch.
 """
 
@@ -44,11 +44,11 @@ def raw(tensor):
 
 class Convert(unittest.TestCase):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.at = pathlib.Path(self.folder.name)
+        self.directory = tempfile.TemporaryDirectory()
+        self.at = pathlib.Path(self.directory.name)
 
     def tearDown(self):
-        self.folder.cleanup()
+        self.directory.cleanup()
 
     def convert(self, *words):
         return subprocess.run([TOOL, "convert", *map(str, words)], capture_output=True, text=True,
@@ -180,7 +180,7 @@ class Convert(unittest.TestCase):
         self.assertEqual(self.convert(self.at / "m.pt", self.at / "whole").returncode, 0)
         done = subprocess.run([TOOL, "diff", self.at / "ckpt", self.at / "whole"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout),
-                         (0, "4 arrays equal to the bit, 0 different, 0 only in A, 0 only in B\n"))
+                         (0, "4 arrays equal bitwise, 0 different, 0 only in A, 0 only in B\n"))
 
     # Many times what a process under LIMIT may hold.
     SIZE = (1 << 30) if os.environ.get("SLURM_DDP_LONG_TESTS") else (192 << 20)

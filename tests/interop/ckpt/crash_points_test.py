@@ -37,10 +37,10 @@ class Point:
 
     def __init__(self, base, call, fault, number):
         self.name = f"{call} {number} {fault}"
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder) / "ckpt"
+        with tempfile.TemporaryDirectory() as directory:
+            root = pathlib.Path(directory) / "ckpt"
             shutil.copytree(base, root)
-            trace = pathlib.Path(folder) / "trace"
+            trace = pathlib.Path(directory) / "trace"
             saved = subprocess.run(
                 ["strace", "-f", "-y", "-o", trace, "-e", f"trace={call}", "-e",
                  f"inject={call}:{fault}:when={number}", FIXTURE, "save", root, "2"],
@@ -76,8 +76,8 @@ class CrashPoints(unittest.TestCase):
         self.fail(f"{call} has no end")
 
     def test_every_call(self):
-        with tempfile.TemporaryDirectory() as folder:
-            base = pathlib.Path(folder) / "base"
+        with tempfile.TemporaryDirectory() as directory:
+            base = pathlib.Path(directory) / "base"
             subprocess.run([FIXTURE, "save", base, "1"], check=True)
             with concurrent.futures.ThreadPoolExecutor(2) as pool:
                 found = list(pool.map(lambda pair: self.points_of(base, *pair),

@@ -2,7 +2,8 @@
 //   ckpt_fixture save ROOT STEP [CHANGE]  commits a checkpoint; CHANGE is added to one value
 //   ckpt_fixture parts ROOT STEP          commits one of arrays in parts: rows and tiles of a
 //   matrix ckpt_fixture expected                 prints what save writes, as JSON with bytes in hex
-//   ckpt_fixture torn FOLDER              files of writers that died at each of their system calls
+//   ckpt_fixture torn DIRECTORY              files of writers that died at each of their system
+//   calls
 
 #include <array>
 #include <cstring>
@@ -45,21 +46,21 @@ std::vector<Named> arrays(float change) {
   using I64 = std::numeric_limits<std::int64_t>;
   using F64 = std::numeric_limits<double>;
   return {
-      make("model/conv1.weight", DType::kFloat32, {30, 1000}, weights),
-      make<float>("model/conv1.bias", DType::kFloat32, {3}, {0.5F, -0.0F, 1e-45F}),
-      make<float>("model/empty", DType::kFloat32, {0, 3}, {}),
-      make("model/half", DType::kFloat16, {256, 256}, patterns),
-      make("model/brain", DType::kBFloat16, {65536}, patterns),
-      make<double>("optim/conv1.weight/exp_avg", DType::kFloat64, {4},
+      make("model/conv1.weight", DType::float32, {30, 1000}, weights),
+      make<float>("model/conv1.bias", DType::float32, {3}, {0.5F, -0.0F, 1e-45F}),
+      make<float>("model/empty", DType::float32, {0, 3}, {}),
+      make("model/half", DType::float16, {256, 256}, patterns),
+      make("model/brain", DType::bfloat16, {65536}, patterns),
+      make<double>("optim/conv1.weight/exp_avg", DType::float64, {4},
                    {F64::max(), F64::denorm_min(), F64::infinity(), -F64::quiet_NaN()}),
-      make<std::int64_t>("optim/step", DType::kInt64, {}, {I64::min()}),
-      make<std::int64_t>("data/order", DType::kInt64, {2}, {I64::max(), -1}),
-      make<std::int32_t>("data/i32", DType::kInt32, {2, 1}, {-2147483647, 7}),
-      make<std::int16_t>("data/i16", DType::kInt16, {1, 2}, {-32768, 7}),
-      make<std::int8_t>("data/i8", DType::kInt8, {2}, {-128, 127}),
-      make<std::uint8_t>("data/mask", DType::kBool, {3}, {1, 0, 1}),
-      make("rng/rank-0/cpu", DType::kUInt8, {5056}, random_state),
-      make<std::uint8_t>("mod\xC3\xA8le", DType::kUInt8, {1}, {200}),
+      make<std::int64_t>("optim/step", DType::int64, {}, {I64::min()}),
+      make<std::int64_t>("data/order", DType::int64, {2}, {I64::max(), -1}),
+      make<std::int32_t>("data/i32", DType::int32, {2, 1}, {-2147483647, 7}),
+      make<std::int16_t>("data/i16", DType::int16, {1, 2}, {-32768, 7}),
+      make<std::int8_t>("data/i8", DType::int8, {2}, {-128, 127}),
+      make<std::uint8_t>("data/mask", DType::boolean, {3}, {1, 0, 1}),
+      make("rng/rank-0/cpu", DType::uint8, {5056}, random_state),
+      make<std::uint8_t>("mod\xC3\xA8le", DType::uint8, {1}, {200}),
   };
 }
 
@@ -86,7 +87,7 @@ OwnedArray tile(const PartOf& part, const Shape& shape) {
   for (std::uint64_t i = 0; i < shape[0]; ++i)
     for (std::uint64_t j = 0; j < shape[1]; ++j)
       values.push_back(static_cast<float>(8 * (part.start[0] + i) + part.start[1] + j));
-  return make("", DType::kFloat32, shape, values).array;
+  return make("", DType::float32, shape, values).array;
 }
 
 // Four ranks: "rows" is cut into 3, 0, 2 and 1 rows, "tiles" into four tiles of 3 x 4, "alone" is
@@ -105,12 +106,12 @@ void save_parts(const std::string& root, std::uint64_t step) {
     const std::array<OwnedArray, 3> held = {tile(rows, rows_shape), tile(tiles, {3, 4}),
                                             tile(alone, alone_shape)};
     std::vector<ArrayView> views = {
-        {"optim/rows", DType::kFloat32, rows_shape, held[0].bytes, rows},
-        {"optim/tiles", DType::kFloat32, {3, 4}, held[1].bytes, tiles},
-        {"optim/alone", DType::kFloat32, alone_shape, held[2].bytes, alone}};
+        {"optim/rows", DType::float32, rows_shape, held[0].bytes, rows},
+        {"optim/tiles", DType::float32, {3, 4}, held[1].bytes, tiles},
+        {"optim/alone", DType::float32, alone_shape, held[2].bytes, alone}};
     const std::array<float, 2> bias = {0.5F, -1.0F};
     if (rank == 2)
-      views.push_back({"model/bias", DType::kFloat32, {2}, std::as_bytes(std::span(bias)), {}});
+      views.push_back({"model/bias", DType::float32, {2}, std::as_bytes(std::span(bias)), {}});
     records.push_back(
         directory.write_shard(id, "rank-0000" + std::to_string(rank) + "-of-00004.h5", views));
   }
@@ -131,20 +132,20 @@ void print_expected() {
   std::cout << expected.dump() << "\n";
 }
 
-void write_torn(const std::filesystem::path& folder) {
+void write_torn(const std::filesystem::path& dir) {
   const auto all = arrays(0);
   const auto views = views_of(all);
   const WriteOptions options{.threads = 1, .block_bytes = 65536};
   const nlohmann::json attributes = {{"step", 1}};
   test::FaultyOps probe;
-  write_hdf5_file(folder / "complete.h5", views, attributes, options, probe);
-  for (const test::Fault fault : {test::Fault::kCrashBefore, test::Fault::kCrashHalfWritten})
+  write_hdf5_file(dir / "complete.h5", views, attributes, options, probe);
+  for (const test::Fault fault : {test::Fault::crash_before, test::Fault::crash_half_written})
     for (std::size_t k = 1; k < probe.calls().size(); ++k) {
-      const char* const kind = fault == test::Fault::kCrashBefore ? "before" : "half";
+      const char* const kind = fault == test::Fault::crash_before ? "before" : "half";
       const std::string name = std::string("torn-") + kind + "-" + std::to_string(k) + ".h5";
       test::FaultyOps ops(fault, k);
       try {
-        write_hdf5_file(folder / name, views, attributes, options, ops);
+        write_hdf5_file(dir / name, views, attributes, options, ops);
       } catch (const test::Crashed&) {
       }
     }

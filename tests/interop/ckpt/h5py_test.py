@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Checkpoints through h5py: names, values equal to the bit, attributes, torn files refused.
+"""Checkpoints through h5py: names, values equal bitwise, attributes, torn files refused.
 
 Needs CKPT_FIXTURE, the program that writes them, and CKPT_BIN, which is ddp-ckpt. Exits with 77 where h5py is not installed.
 """
@@ -36,8 +36,8 @@ def datasets_of(file):
 class Checkpoint(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        root = pathlib.Path(cls.folder.name)
+        cls.directory = tempfile.TemporaryDirectory()
+        root = pathlib.Path(cls.directory.name)
         subprocess.run([FIXTURE, "save", root, "7"], check=True)
         cls.step = root / "step-00000007"
         subprocess.run([CKPT_BIN, "view", cls.step], check=True, stdout=subprocess.DEVNULL)
@@ -49,7 +49,7 @@ class Checkpoint(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.file.close()
-        cls.folder.cleanup()
+        cls.directory.cleanup()
 
     def raw(self, name):
         return bytes.fromhex(self.expected[name]["hex"])
@@ -108,24 +108,24 @@ class Checkpoint(unittest.TestCase):
         text = DOCUMENT.read_text()
         snippets = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
         self.assertGreaterEqual(len(snippets), 1)
-        working_folder = os.getcwd()
+        working_directory = os.getcwd()
         os.chdir(self.step.parent)
         try:
             for snippet in snippets:
                 exec(snippet.replace("step-00012345", self.step.name), {})
         finally:
-            os.chdir(working_folder)
+            os.chdir(working_directory)
 
 
 class TornFiles(unittest.TestCase):
     def test_are_refused(self):
         with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            subprocess.run([FIXTURE, "torn", folder], check=True)
-            complete = (folder / "complete.h5").read_bytes()
-            self.assertEqual(len(datasets_of(h5py.File(folder / "complete.h5", "r"))), 14)
+            directory = pathlib.Path(name)
+            subprocess.run([FIXTURE, "torn", directory], check=True)
+            complete = (directory / "complete.h5").read_bytes()
+            self.assertEqual(len(datasets_of(h5py.File(directory / "complete.h5", "r"))), 14)
             refused = 0
-            for path in sorted(folder.glob("torn-*.h5")):
+            for path in sorted(directory.glob("torn-*.h5")):
                 if path.read_bytes() == complete:  # died after the last write
                     continue
                 with self.assertRaises(OSError, msg=path.name):
@@ -151,12 +151,12 @@ class Parts(unittest.TestCase):
     HOLDERS = {"optim/rows": (0, 2, 3), "optim/tiles": (0, 1, 2, 3), "optim/alone": (1,), "model/bias": (2,)}
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = pathlib.Path(directory.name)
         self.step = self.make(self.root / "ck")
-        self.working_folder = os.getcwd()
-        self.addCleanup(os.chdir, self.working_folder)
+        self.working_directory = os.getcwd()
+        self.addCleanup(os.chdir, self.working_directory)
 
     @staticmethod
     def make(root, step="1"):
@@ -211,7 +211,7 @@ class Parts(unittest.TestCase):
 
     def test_a_view_raises_if_a_file_is_missing_or_renamed(self):
         path = self.make_view(self.step)
-        # A folder with files of the same names must not be taken for it.
+        # A directory with files of the same names must not be taken for it.
         os.chdir(self.make(self.root / "other"))
         raised = 0
         for rank in range(4):

@@ -1,7 +1,7 @@
 // One rank of a training with ddp::DistributedDataParallel on a model and data given by formulas;
 // writes all parameters after every step. theirs.py is the same in Python.
 //
-// Usage: parity_ours MICRO_BATCHES STEPS FOLDER
+// Usage: parity_ours MICRO_BATCHES STEPS DIRECTORY
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 
@@ -37,7 +37,7 @@ struct Net : torch::nn::Module {
 };
 
 // Every rank starts elsewhere: rank 0's values must win.
-void initialise(Net& net, int rank) {
+void initialize(Net& net, int rank) {
   const torch::NoGradGuard no_grad;
   double phase = rank;
   for (auto& p : net.parameters()) {
@@ -62,13 +62,13 @@ void write_parameters(Net& net, std::ofstream& file) {
 }
 
 void train(ddp::comm::World& world, int micro_batches, std::int64_t steps,
-           const std::string& folder) {
+           const std::string& directory) {
   Net net;
-  initialise(net, world.rank());
+  initialize(net, world.rank());
   // Small enough that the model has several buckets.
   ddp::DistributedDataParallel replica(net, world.group(), {.buckets = {256, 2048}});
   torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-  std::ofstream file(fmt::format("{}/ours-{}.f32", folder, world.rank()), std::ios::binary);
+  std::ofstream file(fmt::format("{}/ours-{}.f32", directory, world.rank()), std::ios::binary);
   for (std::int64_t s = 0; s < steps; ++s) {
     auto step = replica.begin_step(micro_batches);
     for (int m = 0; m < micro_batches; ++m) step.backward(loss_of(net, s, world.rank(), m));
@@ -76,7 +76,7 @@ void train(ddp::comm::World& world, int micro_batches, std::int64_t steps,
     write_parameters(net, file);
   }
   file.close();
-  if (!file) throw ddp::RuntimeError("cannot write the parameters to " + folder);
+  if (!file) throw ddp::RuntimeError("cannot write the parameters to " + directory);
 }
 
 }  // namespace

@@ -28,11 +28,11 @@ STEPS = 50
 TOLERANCE = 1e-6
 
 
-def launch(ranks, program, micro_batches, folder):
+def launch(ranks, program, micro_batches, directory):
     environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                        OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     subprocess.run([os.environ["MPIEXEC"], "-n", str(ranks), *program, str(micro_batches),
-                    str(STEPS), folder], env=environment, check=True, timeout=100)
+                    str(STEPS), directory], env=environment, check=True, timeout=100)
 
 
 def parameters_per_step(file):
@@ -44,13 +44,13 @@ def parameters_per_step(file):
 
 class Parity(unittest.TestCase):
     def compare(self, ranks, micro_batches):
-        with tempfile.TemporaryDirectory() as folder:
-            launch(ranks, [os.environ["PARITY_OURS"]], micro_batches, folder)
-            launch(ranks, [sys.executable, str(HERE / "theirs.py")], micro_batches, folder)
-            theirs = parameters_per_step(f"{folder}/theirs-0.f32")
+        with tempfile.TemporaryDirectory() as directory:
+            launch(ranks, [os.environ["PARITY_OURS"]], micro_batches, directory)
+            launch(ranks, [sys.executable, str(HERE / "theirs.py")], micro_batches, directory)
+            theirs = parameters_per_step(f"{directory}/theirs-0.f32")
             worst = 0.0
             for rank in range(ranks):
-                ours = parameters_per_step(f"{folder}/ours-{rank}.f32")
+                ours = parameters_per_step(f"{directory}/ours-{rank}.f32")
                 for step in range(STEPS):
                     for mine, other in zip(ours[step], theirs[step]):
                         difference = np.abs(mine - other).max() / np.abs(other).max()

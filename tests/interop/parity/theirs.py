@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """One rank of the training that ours.cpp does, with Python's DistributedDataParallel over Gloo.
 
-Usage: theirs.py MICRO_BATCHES STEPS FOLDER, under mpirun
+Usage: theirs.py MICRO_BATCHES STEPS DIRECTORY, under mpirun
 """
 
 import contextlib
@@ -41,14 +41,14 @@ def loss_of(model, step, rank, micro_batch):
 
 
 def main():
-    micro_batches, steps, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    micro_batches, steps, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank,
+    distributed.init_process_group("gloo", init_method=f"file://{directory}/rendezvous", rank=rank,
                                    world_size=int(os.environ["OMPI_COMM_WORLD_SIZE"]))
     net = Net(rank)
     model = torch.nn.parallel.DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    with open(f"{folder}/theirs-{rank}.f32", "wb") as file:
+    with open(f"{directory}/theirs-{rank}.f32", "wb") as file:
         for step in range(steps):
             optimizer.zero_grad(set_to_none=True)
             for micro_batch in range(micro_batches):

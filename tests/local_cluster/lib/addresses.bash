@@ -34,6 +34,6 @@ write_hosts_file() {
     echo "$(controller_address) $CONTROLLER"
     echo "$(host_address) $HOST_LINK"
   } >"$STATE/hosts"
-  # Nodes have no way out: without name servers an unknown name fails at once, not after a time-out.
+  # Nodes have no way out: without name servers an unknown name fails at once, not after a timeout.
   echo "# no name servers: see the hosts file" >"$STATE/resolv.conf"
 }

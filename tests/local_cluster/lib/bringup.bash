@@ -40,7 +40,7 @@ start_cluster() {
   write_configuration
   if [[ $mode == netns ]]; then
     write_hosts_file
-    create_namespace_folder
+    create_namespace_directory
     create_controller_network
     for ((k = 1; k <= node_count; k++)); do create_node_network "$k"; done
   fi

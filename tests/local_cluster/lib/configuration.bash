@@ -1,4 +1,4 @@
-# The files of this SLURM: slurm.conf and what lies beside it, all in the state folder.
+# The files of this SLURM: slurm.conf and what lies beside it, all in the state directory.
 # shellcheck shell=bash
 
 default_plugin() {
@@ -116,9 +116,9 @@ write_configuration() {
   printf 'node_count=%q mode=%q subnet=%q\n' "$node_count" "$mode" "$subnet" >"$STATE/settings"
 }
 
-# Without an own /tmp each node needs an own place for the folders of the PMIx plugin, and that
+# Without an own /tmp each node needs an own place for the directories of the PMIx plugin, and that
 # is set in a file beside slurm.conf: so in plain mode each node has its own copy of the files.
-write_plain_node_configuration() { # FOLDER
+write_plain_node_configuration() { # DIRECTORY
   local file
   for file in "$STATE"/*.conf; do ln -sf "$file" "$1/"; done
   mkdir -p "$1/tmp"

@@ -1,7 +1,7 @@
 # munged, slurmctld and the slurmd: starting them, and waiting until they answer.
 # shellcheck shell=bash
 
-# An own munged with an own key. It runs as the package's user and refuses folders of others.
+# An own munged with an own key. It runs as the package's user and refuses directories of others.
 start_munged() {
   local user=root
   getent passwd munge >/dev/null && user=munge
@@ -29,12 +29,12 @@ start_slurmctld() {
 }
 
 start_slurmd() { # K
-  local start="start_in_node node$1" folder=$STATE
+  local start="start_in_node node$1" directory=$STATE
   if [[ $mode == plain ]]; then
-    start=start_detached folder=$STATE/nodes/node$1
-    write_plain_node_configuration "$folder"
+    start=start_detached directory=$STATE/nodes/node$1
+    write_plain_node_configuration "$directory"
   fi
-  $start slurmd -N "node$1" -f "$folder/slurm.conf" ||
+  $start slurmd -N "node$1" -f "$directory/slurm.conf" ||
     fail "slurmd of node$1 does not start; see $STATE/log/node$1.log and start.log"
 }
 

@@ -9,7 +9,7 @@ hostname "$name"
 # A fresh /sys shows the interfaces of this network namespace, not those of the machine.
 mount -t sysfs -o ro,nosuid,nodev,noexec sysfs /sys
 
-# Private /tmp: the PMIx plugin makes folders there that are named by job and step only.
+# Private /tmp: the PMIx plugin makes directories there that are named by job and step only.
 # A project that lies in /tmp or /dev/shm must stay visible, or no job could run its programs.
 keep=""
 case $project_root/ in

@@ -5,7 +5,7 @@
 
 readonly NAMESPACES=$STATE/namespaces
 
-create_namespace_folder() {
+create_namespace_directory() {
   mkdir -p "$NAMESPACES"
   mount --bind "$NAMESPACES" "$NAMESPACES"
   mount --make-private "$NAMESPACES" # the kernel keeps mount namespaces only in such a place
@@ -31,7 +31,7 @@ enter_node() {
     --uts="$NAMESPACES/$name.uts" "$@"
 }
 
-# Every mount below the state folder, deepest first. The kernel drops a namespace, and the mounts
+# Every mount below the state directory, deepest first. The kernel drops a namespace, and the mounts
 # in it, when nothing holds it any more.
 unmount_all() {
   local point

@@ -1,5 +1,5 @@
 # Which processes are the cluster's own, and ending them. A process is ours if it lives in one of
-# our network namespaces, or if its working folder or its environment names our state folder.
+# our network namespaces, or if its working directory or its environment names our state directory.
 # Nothing is ever looked up by program name alone: other SLURM daemons may run on this machine.
 # shellcheck shell=bash
 
@@ -29,7 +29,7 @@ namespace_processes() {
   for name in $(namespace_names); do ip netns pids "$name" 2>/dev/null || true; done
 }
 
-# Daemons, by the folder they work in or by the files they were started with. Not by their
+# Daemons, by the directory they work in or by the files they were started with. Not by their
 # environment: a person's shell, and whatever is started from it, may have our SLURM_CONF too.
 daemon_processes() {
   local path

@@ -1,5 +1,5 @@
 # Names, places and defaults of the cluster. There is at most one per machine: the names of its
-# network namespaces and its state folder are fixed, so that any checkout can find and end it.
+# network namespaces and its state directory are fixed, so that any checkout can find and end it.
 # shellcheck shell=bash disable=SC2034  # the other parts use these
 
 readonly EXIT_FAILED=1 EXIT_USAGE=2 EXIT_NOT_UP=3 EXIT_CANNOT_RUN=75

@@ -1,10 +1,10 @@
 // Ranks that only communicate, for tests of what ends them and what does not, with the defaults of
-// a job. Each rank leaves its process number in FOLDER/pid.R when it is under way.
+// a job. Each rank leaves its process number in DIRECTORY/pid.R when it is under way.
 //
-// Usage: comm_ranks barriers SECONDS FOLDER     barriers for so long, one after the other
-//        comm_ranks all-to-all BYTES FOLDER     every rank sends to every other one, then receives
-//        comm_ranks throw-42 0 FOLDER           rank 1 throws what is no std::exception
-// COMM_RANKS_TIMEOUT=SECONDS: the time-out of a wait.
+// Usage: comm_ranks barriers SECONDS DIRECTORY     barriers for so long, one after the other
+//        comm_ranks all-to-all BYTES DIRECTORY     every rank sends to every other one, then
+//        receives comm_ranks throw-42 0 DIRECTORY           rank 1 throws what is no std::exception
+// COMM_RANKS_TIMEOUT=SECONDS: the timeout of a wait.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -73,15 +73,15 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const std::string what = argv[1];
   const double number = std::atof(argv[2]);
-  const std::string folder = argv[3];
+  const std::string directory = argv[3];
   ddp::comm::WorldOptions options;
-  options.failure_dump = folder + "/failure.json";
+  options.failure_dump = directory + "/failure.json";
   if (const char* seconds = std::getenv("COMM_RANKS_TIMEOUT")) {
     options.group.limits.timeout = std::chrono::seconds(std::atoi(seconds));
   }
   return ddp::comm::run("comm_ranks", options, [&](World& world) {
     world.group().barrier("start").wait();
-    std::ofstream(fmt::format("{}/pid.{}", folder, world.rank())) << getpid() << '\n';
+    std::ofstream(fmt::format("{}/pid.{}", directory, world.rank())) << getpid() << '\n';
     if (what == "all-to-all") return all_to_all(world, static_cast<std::size_t>(number));
     if (what == "throw-42" && world.rank() == 1) throw 42;
     barriers(world, what == "barriers" ? number : 60);

@@ -1,9 +1,9 @@
 // A small training in which something goes wrong on rank 1, in the third step where that applies.
-// Each rank leaves in FOLDER what it was told (told.R) and its exit code (exit.R), so that a test
-// can see that nobody was left behind. Waits are short, so that tests are. Without a fault ("none")
-// rank 0 leaves its parameters; a rank alone then works on the data of all.
+// Each rank leaves in DIRECTORY what it was told (told.R) and its exit code (exit.R), so that a
+// test can see that nobody was left behind. Waits are short, so that tests are. Without a fault
+// ("none") rank 0 leaves its parameters; a rank alone then works on the data of all.
 //
-// Usage: fault_ranks FAULT FOLDER
+// Usage: fault_ranks FAULT DIRECTORY
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
@@ -107,7 +107,7 @@ void write_parameters(Net& net, const std::string& file_name) {
   }
 }
 
-void train(World& world, std::string_view fault, const std::string& folder) {
+void train(World& world, std::string_view fault, const std::string& directory) {
   const bool culprit = world.rank() == kCulprit;
   torch::manual_seed(1);
   Net net(culprit && fault == "swapped-parameters", culprit && fault == "extra-layer");
@@ -121,12 +121,12 @@ void train(World& world, std::string_view fault, const std::string& folder) {
   for (now.step = 1; now.step <= kSteps; ++now.step) {
     if (now.happens("skip-step")) continue;
     if (now.happens("uneven-data")) return;  // this rank has no more, and nobody asked
-    world.group().activity().set_phase(fmt::format("step {}", now.step));
+    world.group().flight_recorder().set_phase(fmt::format("step {}", now.step));
     auto step = replica.begin_step(1, now.step);
     step.backward(loss_of(net, now));
     step.apply(optimizer);
   }
-  if (world.is_leader()) write_parameters(net, folder + "/parameters");
+  if (world.is_leader()) write_parameters(net, directory + "/parameters");
 }
 
 // One message of another length than what is to receive it.
@@ -141,10 +141,10 @@ void mismatch(World& world, std::size_t sent, std::size_t expected) {
   group.barrier("after the message").wait();
 }
 
-void body(World& world, std::string_view fault, const std::string& folder) {
+void body(World& world, std::string_view fault, const std::string& directory) {
   if (fault == "short-message") return mismatch(world, 8, 16);
   if (fault == "long-message") return mismatch(world, 16, 8);
-  train(world, fault, folder);
+  train(world, fault, directory);
 }
 
 }  // namespace
@@ -152,11 +152,11 @@ void body(World& world, std::string_view fault, const std::string& folder) {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const std::string fault = argv[1];
-  const std::string folder = argv[2];
+  const std::string directory = argv[2];
   ddp::comm::WorldOptions options;
   options.group.limits.timeout = 4s;
-  options.group.limits.suspicious = 1s;
-  options.failure_dump = folder + "/failure.json";
+  options.group.limits.report_after = 1s;
+  options.failure_dump = directory + "/failure.json";
   if (fault == "kill-before-start") {
     options.start_timeout = 3s;
     if (ddp::comm::rank_from_environment() == kCulprit) raise(SIGKILL);
@@ -165,13 +165,13 @@ int main(int argc, char** argv) {
   const int code = ddp::comm::run("fault_ranks", options, [&](World& world) {
     rank = world.rank();
     try {
-      body(world, fault, folder);
+      body(world, fault, directory);
       world.group().barrier("end of training").wait();
     } catch (const std::exception& e) {
-      std::ofstream(fmt::format("{}/told.{}", folder, rank)) << e.what() << '\n';
+      std::ofstream(fmt::format("{}/told.{}", directory, rank)) << e.what() << '\n';
       throw;
     }
   });
-  std::ofstream(fmt::format("{}/exit.{}", folder, rank)) << code << '\n';
+  std::ofstream(fmt::format("{}/exit.{}", directory, rank)) << code << '\n';
   return code;
 }

@@ -1,12 +1,12 @@
 // A child that answers, one that has gone, one that was never there, one that does not listen.
-#include "ddp_runtime/tools/bench/child_process.h"
+#include "bench/child_process.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>
 
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::bench {
 namespace {

@@ -1,5 +1,5 @@
 // What a schedule sends and receives is remembered, and nothing else about it changes.
-#include "ddp_runtime/tools/bench/recording_transport.h"
+#include "bench/recording_transport.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ratios between blocks that ran in one round.
-#include "ddp_runtime/tools/bench/statistics.h"
+#include "bench/statistics.h"
 
 #include <gmock/gmock.h>
 

@@ -155,7 +155,7 @@ TEST(ControlChannel, RoundTrip) {
   ControlChannel far(std::move(ends.far));
   near.send({{"text", "\xff not UTF-8"}}, in(kLong));
   EXPECT_THAT(far.receive(in(kLong))->at("text").get<std::string>(), HasSubstr("not UTF-8"));
-  EXPECT_THROW(near.send({{"text", std::string(ControlChannel::kMostBytes, 'x')}}, in(kLong)),
+  EXPECT_THROW(near.send({{"text", std::string(ControlChannel::kMaxBytes, 'x')}}, in(kLong)),
                NetError);
 }
 
@@ -300,11 +300,11 @@ TEST(PairLinks, AServerThatDiesDuringTheExchangeIsAnError) {
 
 TEST(Worker, DoesJobsInOrderAndEnds) {
   Worker worker;
-  const auto order = std::make_shared<std::string>();
-  worker.post([order] { *order += "a"; });
-  worker.post([order] { *order += "b"; });
+  const auto command = std::make_shared<std::string>();
+  worker.post([command] { *command += "a"; });
+  worker.post([command] { *command += "b"; });
   EXPECT_TRUE(worker.finish(std::chrono::milliseconds(kLong)));
-  EXPECT_EQ(*order, "ab");
+  EXPECT_EQ(*command, "ab");
 }
 
 TEST(Worker, AJobThatHangsIsLeftBehind) {

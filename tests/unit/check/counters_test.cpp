@@ -7,8 +7,8 @@
 #include <fstream>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
-#include "tests/unit/temporary_folder.h"
+#include "base/errors.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::check {
 namespace {
@@ -16,11 +16,11 @@ namespace {
 class CountersOf : public testing::Test {
  protected:
   void write(const std::string& path, const std::string& text) const {
-    test::write(folder_ / path, text);
+    test::write(directory_ / path, text);
   }
 
-  test::TemporaryFolder temporary_;
-  std::filesystem::path folder_ = temporary_.path();
+  test::TemporaryDirectory temporary_;
+  std::filesystem::path directory_ = temporary_.path();
 };
 
 TEST_F(CountersOf, InterfacesAndPortsAreRead) {
@@ -28,16 +28,16 @@ TEST_F(CountersOf, InterfacesAndPortsAreRead) {
   write("class/net/eth0/statistics/rx_errors", "no number\n");
   write("class/net/lo/statistics/rx_errors", "9\n");
   write("class/infiniband/mlx5_0/ports/1/counters/symbol_error", "3\n");
-  EXPECT_EQ(read_counters(folder_),
+  EXPECT_EQ(read_counters(directory_),
             (Counters{{"eth0 rx_crc_errors", 7}, {"mlx5_0:1 symbol_error", 3}}));
-  EXPECT_TRUE(read_counters(folder_ / "nowhere").empty());
+  EXPECT_TRUE(read_counters(directory_ / "nowhere").empty());
 }
 
 TEST(Counters, OnlyWhatGrewIsTold) {
   const Counters before{{"a", 5}, {"b", 100}, {"c", 2}};
-  EXPECT_EQ(judge_counters(before, before, "counters", "")[0].severity, Severity::ok);
+  EXPECT_EQ(evaluate_counters(before, before, "counters", "")[0].severity, Severity::ok);
   const auto findings =
-      judge_counters(before, {{"a", 8}, {"b", 4}, {"c", 2}, {"d", 9}}, "x", "now");
+      evaluate_counters(before, {{"a", 8}, {"b", 4}, {"c", 2}, {"d", 9}}, "x", "now");
   ASSERT_EQ(findings.size(), 2U);  // d was not known before
   EXPECT_EQ(findings[0].device, "a");
   EXPECT_EQ(std::get<double>(findings[0].value), 3);
@@ -46,7 +46,7 @@ TEST(Counters, OnlyWhatGrewIsTold) {
 }
 
 TEST_F(CountersOf, AreKeptFromRunToRun) {
-  const std::string file = folder_ / "kept";
+  const std::string file = directory_ / "kept";
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::ok);
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 6}})[0].severity, Severity::warning);
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 6}})[0].severity, Severity::ok);
@@ -54,22 +54,22 @@ TEST_F(CountersOf, AreKeptFromRunToRun) {
 
 TEST_F(CountersOf, AFileOfSomethingElseIsUnknownOnce) {
   write("kept", "[1, 2");
-  const std::string file = folder_ / "kept";
+  const std::string file = directory_ / "kept";
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::unknown);
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::ok);
-  EXPECT_THROW(compare_with_kept_counters(folder_ / "no/where", {}), RuntimeError);
+  EXPECT_THROW(compare_with_kept_counters(directory_ / "no/where", {}), RuntimeError);
 }
 
-// Root keeps the file, and the folder may be somebody else's.
+// Root keeps the file, and the directory may be somebody else's.
 TEST_F(CountersOf, LinksThatSomebodyPlantedAreNotFollowed) {
   write("victim", "precious\n");
-  const std::string file = folder_ / "kept";
-  std::filesystem::create_symlink(folder_ / "victim", file + ".new");
+  const std::string file = directory_ / "kept";
+  std::filesystem::create_symlink(directory_ / "victim", file + ".new");
   compare_with_kept_counters(file, {{"a", 5}});
   std::filesystem::remove(file);
-  std::filesystem::create_symlink(folder_ / "victim", file);
+  std::filesystem::create_symlink(directory_ / "victim", file);
   compare_with_kept_counters(file, {{"a", 5}});
-  std::ifstream victim(folder_ / "victim");
+  std::ifstream victim(directory_ / "victim");
   std::string text;
   victim >> text;
   EXPECT_EQ(text, "precious");

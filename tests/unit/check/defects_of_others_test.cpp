@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge/judge_pairs.h"
-#include "ddp_runtime/check/net/judge/simulate.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
+#include "ddp_runtime/check/net/evaluate/simulate.h"
 #include "ddp_runtime/check/net/measure/pair_links.h"
 #include "ddp_runtime/check/node/infiniband_check.h"
 #include "ddp_runtime/check/verdict.h"
@@ -29,7 +29,7 @@ PairsMeasured fleet(int nodes, int bad, double speed) {
   PairsMeasured measured;
   measured.kind = "tcp";
   for (int i = 1; i <= nodes; ++i) measured.nodes.push_back(std::string("n") + std::to_string(i));
-  measured.accused.assign(measured.nodes.size(), false);
+  measured.already_flagged.assign(measured.nodes.size(), false);
   measured.link_rate.assign(measured.nodes.size(), std::nullopt);
   for (const auto& round : all_rounds(nodes)) {
     for (const auto& pair : round) {
@@ -46,7 +46,7 @@ Verdict verdict_of(const PairsMeasured& measured) {
   Verdict verdict;
   verdict.command = "net";
   verdict.nodes = measured.nodes;
-  verdict.findings.add(judge_pairs(measured, {}));
+  verdict.findings.add(evaluate_pairs(measured, {}));
   return verdict;
 }
 
@@ -69,7 +69,7 @@ TEST(DefectsOfOthers, ANumberThatCannotBeReadPasses) {
   port.link_layer = "InfiniBand";
   port.rate_text = "fast";
   Findings findings;
-  findings.add(judge_infiniband(std::vector{port}));
+  findings.add(evaluate_infiniband(std::vector{port}));
   EXPECT_EQ(findings.severity(), Severity::unknown);
   EXPECT_EQ(Findings().severity(), Severity::unknown);  // nothing measured at all
 }
@@ -77,7 +77,7 @@ TEST(DefectsOfOthers, ANumberThatCannotBeReadPasses) {
 // A fixed threshold that half of the same machines could not reach, with no word of where it is
 // from.
 TEST(DefectsOfOthers, AThresholdOutOfNowhere) {
-  for (const auto& finding : judge_pairs(fleet(6, 2, 0.5e9), {})) {
+  for (const auto& finding : evaluate_pairs(fleet(6, 2, 0.5e9), {})) {
     if (finding.node != "n3") continue;
     EXPECT_THAT(finding.rule, HasSubstr("median"));
     EXPECT_THAT(finding.evidence, HasSubstr("1 GB/s"));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge/judge_drift.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_drift.h"
 #include "ddp_runtime/check/net/measure/path_probe.h"
 
 namespace ddp::check {
@@ -35,32 +35,32 @@ std::string drift_complaints(const std::vector<Finding>& findings) {
 }
 
 TEST(Drift, TheMajorityIsRightAndTwoAreNone) {
-  EXPECT_EQ(drift_complaints(judge_drift(tasks({"6.1", "6.1", "6.1"}))), "");
-  EXPECT_EQ(drift_complaints(judge_drift(tasks({"6.1", "5.9", "6.1"}))), "drift.kernel n2");
-  EXPECT_EQ(drift_complaints(judge_drift(tasks({"6.1", "5.9"}))), "drift.kernel n2/n1");
-  EXPECT_EQ(drift_complaints(judge_drift({})), "");
+  EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "6.1", "6.1"}))), "");
+  EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "5.9", "6.1"}))), "drift.kernel n2");
+  EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "5.9"}))), "drift.kernel n2/n1");
+  EXPECT_EQ(drift_complaints(evaluate_drift({})), "");
 }
 
 TEST(Drift, WhatOnlySomeHaveIsADifference) {
   auto present = tasks({"6.1", "6.1", "6.1"});
   present[0].facts["driver.nvidia"] = present[1].facts["driver.nvidia"] = "535.104.05";
-  EXPECT_EQ(drift_complaints(judge_drift(present)), "drift.driver.nvidia n3");
+  EXPECT_EQ(drift_complaints(evaluate_drift(present)), "drift.driver.nvidia n3");
   present[1].facts.erase("driver.nvidia");
-  EXPECT_EQ(drift_complaints(judge_drift(present)), "drift.driver.nvidia n1");
+  EXPECT_EQ(drift_complaints(evaluate_drift(present)), "drift.driver.nvidia n1");
 }
 
 TEST(Clocks, AreComparedWithTheMedianNotWithTheLeader) {
   const auto present = tasks({"", "", ""});
-  EXPECT_EQ(drift_complaints(judge_clocks({{{0, 0.0}, {1, 0.3}, {2, -0.2}}, {}}, present)), "");
+  EXPECT_EQ(drift_complaints(evaluate_clocks({{{0, 0.0}, {1, 0.3}, {2, -0.2}}, {}}, present)), "");
   // The leader's own clock is an hour late.
-  EXPECT_EQ(drift_complaints(judge_clocks({{{0, 0.0}, {1, 3600}, {2, 3600.1}}, {}}, present)),
+  EXPECT_EQ(drift_complaints(evaluate_clocks({{{0, 0.0}, {1, 3600}, {2, 3600.1}}, {}}, present)),
             "clock.offset n1");
 }
 
 TEST(Clocks, AJumpIsSeen) {
   const auto present = tasks({"", "", ""});
   const ClockOffsets offsets{{{0, 0.0}, {1, 0.1}, {2, 0.0}}, {{0, 0.0}, {1, -59.0}}};
-  EXPECT_EQ(drift_complaints(judge_clocks(offsets, present)), "clock.jump n2");
+  EXPECT_EQ(drift_complaints(evaluate_clocks(offsets, present)), "clock.jump n2");
 }
 
 std::vector<PathResult> paths(int nodes, int small) {
@@ -76,19 +76,19 @@ std::vector<PathResult> paths(int nodes, int small) {
 
 TEST(Paths, ThatCarryLessNameTheNodeOrTheLink) {
   const std::vector<std::string> nodes{"n1", "n2", "n3", "n4"};
-  EXPECT_EQ(drift_complaints(judge_paths(nodes, paths(4, -1))), "");
-  EXPECT_EQ(drift_complaints(judge_paths(nodes, paths(4, 2))), "net.path_mtu n3");
+  EXPECT_EQ(drift_complaints(evaluate_paths(nodes, paths(4, -1))), "");
+  EXPECT_EQ(drift_complaints(evaluate_paths(nodes, paths(4, 2))), "net.path_mtu n3");
   auto one = paths(4, -1);
   one[0].arrived_at_b = 1500;  // in one direction only
-  EXPECT_EQ(drift_complaints(judge_paths(nodes, one)), "net.path_mtu n1/n4");
+  EXPECT_EQ(drift_complaints(evaluate_paths(nodes, one)), "net.path_mtu n1/n4");
 }
 
 TEST(Paths, WithoutAnyDatagramAreUnknown) {
   const std::vector<std::string> nodes{"n1", "n2"};
   EXPECT_EQ(
-      drift_complaints(judge_paths(nodes, std::vector<PathResult>{{{0, 1}, 1500, 1500, 0, 0}})),
+      drift_complaints(evaluate_paths(nodes, std::vector<PathResult>{{{0, 1}, 1500, 1500, 0, 0}})),
       "net.path_mtu ?");
-  EXPECT_EQ(drift_complaints(judge_paths(nodes, {})), "net.path_mtu ?");
+  EXPECT_EQ(drift_complaints(evaluate_paths(nodes, {})), "net.path_mtu ?");
 }
 
 TEST(PathProbe, TellsTheLargestThatArrives) {

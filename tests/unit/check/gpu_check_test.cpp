@@ -52,7 +52,7 @@ TEST_P(GpuTable, Judges) {
   expected.nvidia_in_kernel = 2;
   expected.all_visible = true;
   expected.is_own = [](int pid) { return pid == 11; };
-  EXPECT_EQ(complaints_of_gpus(judge_gpus(told(GetParam().scenario), expected)),
+  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(told(GetParam().scenario), expected)),
             GetParam().complaints);
 }
 
@@ -79,40 +79,40 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(GpuCheck, OneGpuWithALinkDown) {
   auto facts = told("links=3");
   facts.gpus.erase(facts.gpus.begin());
-  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, {})), "gpu.nvlink 0000:02:00.0=CRITICAL");
+  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "gpu.nvlink 0000:02:00.0=CRITICAL");
   facts.gpus.front().links_up.value = 0;  // not wired at all
-  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, {})), "");
+  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "");
 }
 
 TEST(GpuCheck, JobsMayComputeWhereNobodyAskedForGpus) {
-  EXPECT_EQ(complaints_of_gpus(judge_gpus(told("pid=12 used_mib=70000"), {})), "");
+  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(told("pid=12 used_mib=70000"), {})), "");
 }
 
 TEST(GpuCheck, NothingIsSaidWhereNoGpuIsAndNoneIsWanted) {
-  EXPECT_TRUE(judge_gpus(read_nvml("/nowhere/libnvidia-ml.so.1"), {}).empty());
-  EXPECT_TRUE(judge_gpus(told("gpus=0"), {}).empty());
-  EXPECT_TRUE(judge_gpus(told("init=9"), {}).empty());  // the library is part of the image
+  EXPECT_TRUE(evaluate_gpus(read_nvml("/nowhere/libnvidia-ml.so.1"), {}).empty());
+  EXPECT_TRUE(evaluate_gpus(told("gpus=0"), {}).empty());
+  EXPECT_TRUE(evaluate_gpus(told("init=9"), {}).empty());  // the library is part of the image
 }
 
 TEST(GpuCheck, WithoutTheLibrary) {
   const auto facts = read_nvml("/nowhere/libnvidia-ml.so.1");
   GpuExpectations expected;
   expected.wanted = 2;
-  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, expected)),
+  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, expected)),
             "gpu.present=CRITICAL, gpu.health=UNKNOWN");
   expected.nvidia_in_kernel = 2;
-  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, expected)), "gpu.health=UNKNOWN");
+  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, expected)), "gpu.health=UNKNOWN");
 }
 
 TEST(GpuCheck, GpusOfOthersAreOnlyCounted) {
   GpuExpectations expected;
   expected.others_in_kernel = 2;
   const auto facts = read_nvml("/nowhere/libnvidia-ml.so.1");
-  EXPECT_TRUE(judge_gpus(facts, expected).empty());  // a display, perhaps
+  EXPECT_TRUE(evaluate_gpus(facts, expected).empty());  // a display, perhaps
   expected.wanted = 2;
-  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, expected)), "gpu.health=UNKNOWN");
+  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, expected)), "gpu.health=UNKNOWN");
   expected.wanted = 3;
-  EXPECT_EQ(complaints_of_gpus(judge_gpus(facts, expected)),
+  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, expected)),
             "gpu.present=CRITICAL, gpu.health=UNKNOWN");
 }
 
@@ -150,9 +150,9 @@ TEST(GpuCheck, ReadsTheKernelsLog) {
       "6,2,2,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, name=python, a fault of the program\n"
       "6,3,3,-;NVRM: Xid (PCI:0000:03:00): 79, pid=7\n"
       "6,4,4,-;NVRM: Xid (PCI:0000:04:00\n";
-  EXPECT_EQ(complaints_of_gpus(judge_xids(log)),
+  EXPECT_EQ(complaints_of_gpus(evaluate_xids(log)),
             "gpu.xid_79 0000:02:00=WARNING, gpu.xid_79 0000:03:00=WARNING");
-  EXPECT_TRUE(judge_xids("").empty());
+  EXPECT_TRUE(evaluate_xids("").empty());
   const test::FakeSysfs tree("kmsg = a\\nb");
   EXPECT_EQ(read_kernel_log(tree.root() / "kmsg"), "a\nb\n");
   EXPECT_EQ(read_kernel_log(tree.root() / "none"), std::nullopt);
@@ -179,7 +179,7 @@ class GpusOfANode : public testing::Test {
     options.root = tree_.root();
     options.nvml_library = library;
     options.kernel_log = tree_.root() / "kmsg";
-    options.gpu_patience = std::chrono::milliseconds(300);
+    options.gpu_timeout = std::chrono::milliseconds(300);
     std::vector<Finding> about_gpus;
     const auto outcome = run_node_checks(options, [](const std::string&) { return std::nullopt; });
     for (const auto& finding : outcome.verdict.findings.all()) {

@@ -26,7 +26,7 @@ fabric::InfinibandPort hca(const std::string& device, double rate = 400,
 
 std::string complaints_of_hcas(const std::vector<fabric::InfinibandPort>& ports) {
   std::string text;
-  for (const auto& finding : judge_infiniband(ports)) {
+  for (const auto& finding : evaluate_infiniband(ports)) {
     if (finding.severity == Severity::ok) continue;
     text += (text.empty() ? "" : ", ") + finding.check + " " + finding.device + "=" +
             std::string(name_of(finding.severity));
@@ -36,7 +36,7 @@ std::string complaints_of_hcas(const std::vector<fabric::InfinibandPort>& ports)
 
 TEST(InfinibandCheck, HealthyNodes) {
   EXPECT_EQ(complaints_of_hcas({}), "");
-  EXPECT_TRUE(judge_infiniband({}).empty());
+  EXPECT_TRUE(evaluate_infiniband({}).empty());
   EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1")}), "");
   // Slower RoCE ports beside an InfiniBand fabric are storage.
   EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1"), hca("s0", 100, "Ethernet")}), "");

@@ -31,7 +31,7 @@ NetworkInterface of_kind(const std::string& name, InterfaceKind kind) {
 std::string interface_complaints(const std::vector<NetworkInterface>& interfaces,
                                  const InterfaceExpectations& expected = {}) {
   std::string text;
-  for (const auto& finding : judge_interfaces(interfaces, expected)) {
+  for (const auto& finding : evaluate_interfaces(interfaces, expected)) {
     if (finding.severity == Severity::ok) continue;
     text += (text.empty() ? "" : ", ") + finding.check + " " + finding.device + "=" +
             std::string(name_of(finding.severity));
@@ -88,7 +88,7 @@ TEST(InterfacesCheck, NoSpeedIsUnknownWhenOneWasAskedFor) {
   eth0.speed_mbps.reset();
   EXPECT_EQ(interface_complaints({eth0}, {.speed_mbps = 1000}), "interface.speed eth0=UNKNOWN");
   EXPECT_EQ(interface_complaints({eth0}), "");
-  for (const auto& finding : judge_interfaces(std::vector{eth0}, {})) {
+  for (const auto& finding : evaluate_interfaces(std::vector{eth0}, {})) {
     EXPECT_NE(finding.check, "interface.speed");  // and no OK is made of it either
   }
 }

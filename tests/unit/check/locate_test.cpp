@@ -23,10 +23,10 @@ TEST(Threshold, FloorKeepsQuietFleetsQuiet) {
   ASSERT_TRUE(thresholds);
   EXPECT_DOUBLE_EQ(thresholds->warning, 90);
   EXPECT_DOUBLE_EQ(thresholds->critical, 80);
-  EXPECT_EQ(judge_by_peers(99, *thresholds), Severity::ok);
-  EXPECT_EQ(judge_by_peers(90, *thresholds), Severity::ok);
-  EXPECT_EQ(judge_by_peers(89, *thresholds), Severity::warning);
-  EXPECT_EQ(judge_by_peers(79, *thresholds), Severity::critical);
+  EXPECT_EQ(evaluate_by_peers(99, *thresholds), Severity::ok);
+  EXPECT_EQ(evaluate_by_peers(90, *thresholds), Severity::ok);
+  EXPECT_EQ(evaluate_by_peers(89, *thresholds), Severity::warning);
+  EXPECT_EQ(evaluate_by_peers(79, *thresholds), Severity::critical);
 }
 
 TEST(Threshold, WideFleetsGetWideThresholds) {
@@ -51,9 +51,9 @@ TEST(Threshold, ThreeNodesAreTooFewToVote) {
 }
 
 TEST(Threshold, PartsOfTheLinkRate) {
-  EXPECT_EQ(judge_by_link(0.80, {}), Severity::ok);
-  EXPECT_EQ(judge_by_link(0.79, {}), Severity::warning);
-  EXPECT_EQ(judge_by_link(0.59, {}), Severity::critical);
+  EXPECT_EQ(evaluate_by_link(0.80, {}), Severity::ok);
+  EXPECT_EQ(evaluate_by_link(0.79, {}), Severity::warning);
+  EXPECT_EQ(evaluate_by_link(0.59, {}), Severity::critical);
 }
 
 PairResult exchange(int a, int b, double a_to_b, double b_to_a) {

@@ -22,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::chrono::seconds kPatienceOfEnds{20};  // is not expected to pass
+constexpr std::chrono::seconds kEndsTimeout{20};  // is not expected to pass
 
 // What the fake is told, until the end of the test.
 class FakeTold {
@@ -58,9 +58,9 @@ BothEnds measured_ends(const Faults& faults_of_second = {}) {
   auto second = std::async(std::launch::async, [&] {
     NcclEnd end = end_on(port, false);
     end.faults = faults_of_second;
-    return measure_by_nccl(end, Clock::now() + kPatienceOfEnds);
+    return measure_by_nccl(end, Clock::now() + kEndsTimeout);
   });
-  const auto first = measure_by_nccl(end_on(port, true), Clock::now() + kPatienceOfEnds);
+  const auto first = measure_by_nccl(end_on(port, true), Clock::now() + kEndsTimeout);
   return {first, second.get()};
 }
 
@@ -77,10 +77,10 @@ TEST(NcclEnds, MeasureBothDirectionsAndTheLatency) {
 TEST(NcclEnds, TheOneThatCallsMayBeEarly) {
   const std::uint16_t port = port_of_nobody();
   auto first = std::async(std::launch::async, [port] {
-    return measure_by_nccl(end_on(port, true), Clock::now() + kPatienceOfEnds);
+    return measure_by_nccl(end_on(port, true), Clock::now() + kEndsTimeout);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  measure_by_nccl(end_on(port, false), Clock::now() + kPatienceOfEnds);
+  measure_by_nccl(end_on(port, false), Clock::now() + kEndsTimeout);
   EXPECT_GT(first.get().received_per_second, 0);
   try {
     measure_by_nccl(end_on(port, true), Clock::now() + std::chrono::milliseconds(300));
@@ -172,7 +172,7 @@ TEST(NcclEnds, SayWhatTheLibrariesSay) {
   NcclEnd end = end_on(port_of_nobody(), false);
   end.cuda_library = "libno-such-driver.so.1";
   try {
-    measure_by_nccl(end, Clock::now() + kPatienceOfEnds);
+    measure_by_nccl(end, Clock::now() + kEndsTimeout);
     FAIL() << "a library that is not there";
   } catch (const RuntimeError& error) {
     EXPECT_THAT(error.what(), HasSubstr("libno-such-driver.so.1: cannot open shared object file"));
@@ -197,9 +197,9 @@ TEST(NcclSurvey, AProcessThatFailsIsAProblem) {
   NcclTool tool;
   tool.program = "/bin/false";
   tool.cuda_library = "somewhere/libcuda.so";
-  EXPECT_EQ(find_nccl(tool, kPatienceOfEnds).problem, "NCCL failed: it said nothing");
+  EXPECT_EQ(find_nccl(tool, kEndsTimeout).problem, "NCCL failed: it said nothing");
   tool.program = "/bin/echo";  // says something else
-  EXPECT_THAT(find_nccl(tool, kPatienceOfEnds).problem, HasSubstr("NCCL failed: nccl-end --nccl"));
+  EXPECT_THAT(find_nccl(tool, kEndsTimeout).problem, HasSubstr("NCCL failed: nccl-end --nccl"));
 }
 
 TEST(NcclResult, IsTheLastLineThatIsOne) {
@@ -227,22 +227,22 @@ TEST(NcclTransport, IsWhatTheLogTells) {
 TEST(NcclCommand, NamesTheOtherEndToTheOneThatCalls) {
   NcclTool tool;
   tool.program = "ddp-check";
-  ExchangeOrder order;
-  order.exchange = 5000;
-  order.bytes = 1024;
-  order.limit_ms = 9000;
-  order.first = true;
-  order.host = "n2";
+  ExchangeCommand command;
+  command.exchange = 5000;
+  command.bytes = 1024;
+  command.limit_ms = 9000;
+  command.first = true;
+  command.host = "n2";
   Faults faults;
   faults.speed = 0.5;
   faults.corrupt = true;
-  EXPECT_EQ(nccl_end_command(tool, order, faults),
+  EXPECT_EQ(nccl_end_command(tool, command, faults),
             (std::vector<std::string>{"ddp-check", "nccl-end", "--nccl", "libnccl.so.2", "--cuda",
                                       "libcuda.so.1", "--port", "23604", "--exchange", "5000",
                                       "--bytes", "1024", "--limit-ms", "9000", "--host", "n2",
                                       "--slow", "0.5", "--corrupt"}));
-  order.first = false;
-  EXPECT_EQ(nccl_end_command(tool, order, {}).back(), "9000");
+  command.first = false;
+  EXPECT_EQ(nccl_end_command(tool, command, {}).back(), "9000");
 }
 
 Hello task_with_gpus(const std::string& node, int gpus, const std::string& version,

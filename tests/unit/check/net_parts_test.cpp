@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/net/measure/exact_sum.h"
 #include "ddp_runtime/check/net/measure/inject.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
@@ -95,8 +95,8 @@ TEST(Inject, Kinds) {
   const auto injections =
       parse_injections({"slow:n1:0.25,hang:n2", "hang:n3:mpi", "corrupt:n4,missing:n5"});
   EXPECT_EQ(faults_of("n1", injections).speed, 0.25);
-  EXPECT_EQ(faults_of("n2", injections).hang, Stage::tcp);
-  EXPECT_EQ(faults_of("n3", injections).hang, Stage::mpi);
+  EXPECT_EQ(faults_of("n2", injections).hang, TransportKind::tcp);
+  EXPECT_EQ(faults_of("n3", injections).hang, TransportKind::mpi);
   EXPECT_TRUE(faults_of("n4", injections).corrupt);
   EXPECT_TRUE(faults_of("n5", injections).missing);
   const Faults none = faults_of("n6", injections);

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/measure/tcp.h"
+#include "ddp_runtime/check/net/step/command_handler.h"
 #include "ddp_runtime/check/net/step/handshake.h"
 #include "ddp_runtime/check/net/step/leader.h"
-#include "ddp_runtime/check/net/step/task_work.h"
 
 namespace ddp::check {
 namespace {
@@ -221,16 +221,16 @@ class LeaderOnTheWire : public testing::Test {
     step_.size = 400;  // on nodes that nobody tells
   }
 
-  Leader& call(int expected, std::chrono::milliseconds patience = std::chrono::seconds(20)) {
+  Leader& call(int expected, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
     leader_ = std::make_unique<Leader>(std::move(listener_), "ddp-check test", step_, secret_,
                                        std::chrono::milliseconds(1000));
-    leader_->roll_call(expected, Clock::now() + patience, [](const std::string&) {});
+    leader_->roll_call(expected, Clock::now() + timeout, [](const std::string&) {});
     return *leader_;
   }
 
   Listener listener_;
   std::uint16_t port_;
-  Step step_;
+  JobStep step_;
   comm::StepSecret secret_;
   std::unique_ptr<Leader> leader_;
 };
@@ -330,7 +330,7 @@ TEST_F(LeaderOnTheWire, AfterTheRollCallNobodyListens) {
 
 struct Nonsense {
   const char* name;
-  nlohmann::json order;
+  nlohmann::json command;
   nlohmann::json answer;
 };
 
@@ -346,7 +346,8 @@ TEST_P(AnswersOfATask, ThatAreNoneCostTheTaskAndNotTheCheck) {
     puppet.answer(answer);
   });
   Leader& leader = call(1);
-  const ByRank answers = leader.ask({{0, GetParam().order}}, "the test", std::chrono::seconds(20));
+  const ByRank answers =
+      leader.ask({{0, GetParam().command}}, "the test", std::chrono::seconds(20));
   task.join();
   EXPECT_TRUE(answers.empty());
   ASSERT_EQ(leader.lost().size(), 1U);
@@ -372,12 +373,14 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"late", {{"do", "exchange"}}, exchanged("latency_seconds", -1)},
         Nonsense{"lost", {{"do", "exchange"}}, exchanged("lost", 1e300)},
         Nonsense{"packet", {{"do", "probe_path"}}, {{"arrived", -7}}},
-        Nonsense{"clock", {{"do", "last_look"}}, {{"unix_time", 1e300}, {"counters", {{"a", 1}}}}},
-        Nonsense{"counter", {{"do", "last_look"}}, {{"unix_time", 1}, {"counters", {{"a", -1}}}}},
+        Nonsense{
+            "clock", {{"do", "final_checks"}}, {{"unix_time", 1e300}, {"counters", {{"a", 1}}}}},
+        Nonsense{
+            "counter", {{"do", "final_checks"}}, {{"unix_time", 1}, {"counters", {{"a", -1}}}}},
         Nonsense{"traffic", {{"do", "transport"}}, {{"traffic", {{"a", "b"}}}, {"modules", ""}}},
-        Nonsense{"times", to_message(CollectiveOrder{Collective::all_reduce, 1, 2, 3}),
+        Nonsense{"times", to_message(CollectiveCommand{Collective::all_reduce, 1, 2, 3}),
                  to_message(CollectiveResult{{1, -1, 1}, {}})},
-        Nonsense{"too_few_times", to_message(CollectiveOrder{Collective::all_reduce, 1, 2, 3}),
+        Nonsense{"too_few_times", to_message(CollectiveCommand{Collective::all_reduce, 1, 2, 3}),
                  to_message(CollectiveResult{{1}, {}})}),
     [](const auto& test) { return test.param.name; });
 
@@ -498,9 +501,9 @@ TEST_F(LeaderOnTheWire, TheSilentTheDeadAndTheConfusedAreLostTheSlowAreNot) {
     slow.answer({{"id", late}, {"result", 1}});
     slow.answer({{"id", slow.receive().at("id")}, {"result", 2}});
   });
-  ByRank orders;
-  for (int rank = 0; rank < 5; ++rank) orders[rank] = {{"do", "something"}};
-  const ByRank answers = leader.ask(orders, "the test", std::chrono::milliseconds(300));
+  ByRank commands;
+  for (int rank = 0; rank < 5; ++rank) commands[rank] = {{"do", "something"}};
+  const ByRank answers = leader.ask(commands, "the test", std::chrono::milliseconds(300));
   EXPECT_EQ(answers.size(), 1U);
   EXPECT_EQ(answers.at(0).at("result"), 42);
   std::set<int> lost;
@@ -519,7 +522,7 @@ TEST_F(LeaderOnTheWire, WhoIsLostKeepsItsConnectionUntilTheVerdict) {
   Leader& leader = call(1);
   leader.ask({{0, {{"do", "something"}}}}, "the test", std::chrono::milliseconds(10));
   ASSERT_EQ(leader.lost().size(), 1U);
-  leader.dismiss({{"do", "verdict"}, {"exit_code", 2}});
+  leader.shut_down({{"do", "verdict"}, {"exit_code", 2}});
   std::vector<std::string> heard;
   for (int i = 0; i < 4; ++i) heard.push_back(silent.receive().value("do", "welcome"));
   EXPECT_EQ(heard, (std::vector<std::string>{"welcome", "something", "ping", "verdict"}));
@@ -532,9 +535,9 @@ TEST_F(LeaderOnTheWire, WhoVanishesDuringALongWaitIsNotWaitedFor) {
   Leader& leader = call(2);
   std::thread puppets([&] {
     alive.receive();  // welcome
-    const auto order = alive.receive().at("id");
+    const auto command = alive.receive().at("id");
     alive.answer({{"id", alive.receive().at("id")}});  // of the first sign of life
-    alive.answer({{"id", order}, {"result", 1}});      // which comes while others are waited for
+    alive.answer({{"id", command}, {"result", 1}});    // which comes while others are waited for
   });
   leader.ask_all({{"do", "start_mpi"}}, "the test", std::chrono::hours(23));
   EXPECT_EQ(leader.lost().size(), 1U);
@@ -552,8 +555,8 @@ TEST_F(LeaderOnTheWire, AnswersBearTheTimeOfTheirArrival) {
     quick.answer({{"id", quick.receive().at("id")}});
   });
   const double before = unix_time({});
-  const ByRank orders{{0, {{"do", "anything"}}}, {1, {{"do", "anything"}}}};
-  const ByRank answers = leader.ask(orders, "the test", std::chrono::milliseconds(1000));
+  const ByRank commands{{0, {{"do", "anything"}}}, {1, {{"do", "anything"}}}};
+  const ByRank answers = leader.ask(commands, "the test", std::chrono::milliseconds(1000));
   const double after = unix_time({});  // the silent one was given a second for a sign of life
   puppets.join();
   EXPECT_GE(answers.at(0).at("arrival_time").get<double>(), before);

@@ -25,7 +25,7 @@ namespace ddp::check {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::chrono::milliseconds kNodePatience{2000};
+constexpr std::chrono::milliseconds kNodeTimeout{2000};
 
 Severity severity_of(const std::vector<Finding>& findings, const std::string& check) {
   for (const auto& finding : findings) {
@@ -49,7 +49,7 @@ void PrintTo(const HugepageCase& c, std::ostream* out) {
 class HugepageTable : public testing::TestWithParam<HugepageCase> {};
 
 TEST_P(HugepageTable, Judges) {
-  const auto findings = judge_hugepages(parse_hugepages(GetParam().meminfo));
+  const auto findings = evaluate_hugepages(parse_hugepages(GetParam().meminfo));
   EXPECT_EQ(findings.empty() ? "nothing" : name_of(findings.front().severity), GetParam().said);
 }
 
@@ -88,7 +88,7 @@ class LimitTable : public testing::TestWithParam<LimitCase> {};
 TEST_P(LimitTable, Judges) {
   const auto& [check, value, rdma, severity] = GetParam();
   const Limit limit{value, kUnlimited};
-  EXPECT_EQ(severity_of(judge_limits({limit, limit, limit, limit}, rdma), check), severity);
+  EXPECT_EQ(severity_of(evaluate_limits({limit, limit, limit, limit}, rdma), check), severity);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
                     LimitCase{"limits.stack", kMiB / 2, false, Severity::critical}));
 
 TEST(LimitsCheck, UnreadableIsUnknown) {
-  for (const auto& finding : judge_limits({}, false)) {
+  for (const auto& finding : evaluate_limits({}, false)) {
     EXPECT_EQ(finding.severity, Severity::unknown) << finding.check;
   }
 }
@@ -130,15 +130,15 @@ StorageFacts facts_with_free(std::uint64_t free_bytes) {
 }
 
 TEST(StorageCheck, FreeSpace) {
-  EXPECT_EQ(judge_storage(facts_with_free(1024 * kMiB), kRule).severity, Severity::ok);
-  EXPECT_EQ(judge_storage(facts_with_free(1023 * kMiB), kRule).severity, Severity::warning);
-  EXPECT_EQ(judge_storage(facts_with_free(63 * kMiB), kRule).severity, Severity::critical);
+  EXPECT_EQ(evaluate_storage(facts_with_free(1024 * kMiB), kRule).severity, Severity::ok);
+  EXPECT_EQ(evaluate_storage(facts_with_free(1023 * kMiB), kRule).severity, Severity::warning);
+  EXPECT_EQ(evaluate_storage(facts_with_free(63 * kMiB), kRule).severity, Severity::critical);
 }
 
 TEST(StorageCheck, AFailedWriteIsCriticalWhateverIsFree) {
   StorageFacts facts = facts_with_free(4096 * kMiB);
   facts.error = "flushing failed";
-  EXPECT_EQ(judge_storage(facts, kRule).severity, Severity::critical);
+  EXPECT_EQ(evaluate_storage(facts, kRule).severity, Severity::critical);
 }
 
 // One file server that is down must not look like five hundred bad nodes.
@@ -146,12 +146,12 @@ TEST(StorageCheck, AFileServerThatFailsIsNotTheNode) {
   StorageFacts facts = facts_with_free(4096 * kMiB);
   facts.error = "the file system did not answer within 1000 ms";
   facts.server = "nfs4 files:/export";
-  const Finding finding = judge_storage(facts, kRule);
+  const Finding finding = evaluate_storage(facts, kRule);
   EXPECT_EQ(finding.severity, Severity::unknown);
   EXPECT_EQ(finding.check, "storage.shared");
   EXPECT_EQ(finding.evidence, facts.error + ", on nfs4 files:/export");
   facts.error.clear();
-  EXPECT_EQ(judge_storage(facts, kRule).check, kRule.check);
+  EXPECT_EQ(evaluate_storage(facts, kRule).check, kRule.check);
 }
 
 TEST(StorageCheck, WhichServerHasADirectoryIsReadFromTheMounts) {
@@ -171,19 +171,19 @@ TEST(StorageCheck, WhichServerHasADirectoryIsReadFromTheMounts) {
 }
 
 TEST(StorageCheck, WritableButOfUnknownSizeIsUnknown) {
-  EXPECT_EQ(judge_storage(StorageFacts{}, kRule).severity, Severity::unknown);
+  EXPECT_EQ(evaluate_storage(StorageFacts{}, kRule).severity, Severity::unknown);
 }
 
-class TemporaryFolder : public testing::Test {
+class TemporaryDirectory : public testing::Test {
  protected:
-  const test::FakeSysfs folder_{"folder/"};
-  std::string path() const { return (folder_.root() / "folder").string(); }
+  const test::FakeSysfs directory_{"directory/"};
+  std::string path() const { return (directory_.root() / "directory").string(); }
 };
 
-using StorageProbe = TemporaryFolder;
+using StorageProbe = TemporaryDirectory;
 
 TEST_F(StorageProbe, WritesReadsBackAndLeavesNothing) {
-  const StorageFacts facts = probe_storage(path(), kNodePatience);
+  const StorageFacts facts = probe_storage(path(), kNodeTimeout);
   EXPECT_EQ(facts.error, "");
   EXPECT_TRUE(facts.sizes_known);
   EXPECT_GT(facts.free_bytes, 0U);
@@ -192,33 +192,34 @@ TEST_F(StorageProbe, WritesReadsBackAndLeavesNothing) {
 }
 
 TEST_F(StorageProbe, SaysWhyItCannotWrite) {
-  EXPECT_EQ(probe_storage(path() + "/nothing", kNodePatience).error,
+  EXPECT_EQ(probe_storage(path() + "/nothing", kNodeTimeout).error,
             "creating a file failed: No such file or directory");
   std::ofstream(path() + "/file") << "x";
-  EXPECT_EQ(probe_storage(path() + "/file", kNodePatience).error,
+  EXPECT_EQ(probe_storage(path() + "/file", kNodeTimeout).error,
             "creating a file failed: Not a directory");
 }
 
 // ---- names
 
 TEST(HostNameCheck, Table) {
-  EXPECT_EQ(judge_host_name({{"10.0.0.1"}, "", false}).severity, Severity::ok);
-  EXPECT_EQ(judge_host_name({{"10.0.0.1", "127.0.1.1"}, "", false}).severity, Severity::ok);
-  EXPECT_EQ(judge_host_name({{"127.0.1.1"}, "", false}).severity, Severity::warning);
-  EXPECT_EQ(judge_host_name({{"::1", "127.0.0.1"}, "", false}).severity, Severity::warning);
-  EXPECT_EQ(judge_host_name({{}, "Name or service not known", false}).severity, Severity::critical);
-  EXPECT_EQ(judge_host_name({{}, "no answer", true}).severity, Severity::critical);
+  EXPECT_EQ(evaluate_host_name({{"10.0.0.1"}, "", false}).severity, Severity::ok);
+  EXPECT_EQ(evaluate_host_name({{"10.0.0.1", "127.0.1.1"}, "", false}).severity, Severity::ok);
+  EXPECT_EQ(evaluate_host_name({{"127.0.1.1"}, "", false}).severity, Severity::warning);
+  EXPECT_EQ(evaluate_host_name({{"::1", "127.0.0.1"}, "", false}).severity, Severity::warning);
+  EXPECT_EQ(evaluate_host_name({{}, "Name or service not known", false}).severity,
+            Severity::critical);
+  EXPECT_EQ(evaluate_host_name({{}, "no answer", true}).severity, Severity::critical);
 }
 
 TEST(Resolve, NumericNamesAndUnknownOnes) {
-  EXPECT_EQ(resolve("127.0.0.1", kNodePatience).addresses, std::vector<std::string>{"127.0.0.1"});
-  const Resolution unknown = resolve("name.invalid.", kNodePatience);
+  EXPECT_EQ(resolve("127.0.0.1", kNodeTimeout).addresses, std::vector<std::string>{"127.0.0.1"});
+  const Resolution unknown = resolve("name.invalid.", kNodeTimeout);
   EXPECT_TRUE(unknown.addresses.empty());
   EXPECT_NE(unknown.error, "");
 }
 
 TEST(Resolve, AddressesAreSortedAndEachOnce) {
-  auto addresses = resolve(host_name(), kNodePatience).addresses;
+  auto addresses = resolve(host_name(), kNodeTimeout).addresses;
   const auto as_given = addresses;
   std::sort(addresses.begin(), addresses.end());
   addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
@@ -246,18 +247,18 @@ TEST(RunWithin, GivesUpOnWhatDoesNotEnd) {
 }
 
 TEST(RunWithin, PassesResultsAndExceptions) {
-  EXPECT_EQ(run_within(kNodePatience, [] { return 7; }), 7);
-  EXPECT_THROW(run_within(kNodePatience, []() -> int { throw std::runtime_error("broken"); }),
+  EXPECT_EQ(run_within(kNodeTimeout, [] { return 7; }), 7);
+  EXPECT_THROW(run_within(kNodeTimeout, []() -> int { throw std::runtime_error("broken"); }),
                std::runtime_error);
 }
 
 // ---- processors, memory, clock
 
 TEST(ProcessorCheck, Table) {
-  EXPECT_EQ(judge_processors({8, 64, 8}).severity, Severity::ok);
-  EXPECT_EQ(judge_processors({4, 64, 8}).severity, Severity::warning);
-  EXPECT_EQ(judge_processors({1, 64, std::nullopt}).severity, Severity::ok);
-  EXPECT_EQ(judge_processors({std::nullopt, 64, 8}).severity, Severity::unknown);
+  EXPECT_EQ(evaluate_processors({8, 64, 8}).severity, Severity::ok);
+  EXPECT_EQ(evaluate_processors({4, 64, 8}).severity, Severity::warning);
+  EXPECT_EQ(evaluate_processors({1, 64, std::nullopt}).severity, Severity::ok);
+  EXPECT_EQ(evaluate_processors({std::nullopt, 64, 8}).severity, Severity::unknown);
 }
 
 TEST(ProcessorCheck, ReadsMaskAndPromise) {
@@ -282,18 +283,18 @@ TEST(MemoryCheck, ParsesMeminfo) {
 
 TEST(MemoryCheck, Table) {
   const std::uint64_t gib = 1024 * kMiB;
-  EXPECT_EQ(judge_memory({64 * gib, 32 * gib}).severity, Severity::ok);
-  EXPECT_EQ(judge_memory({64 * gib, 3 * gib}).severity, Severity::warning);  // less than 5 %
-  EXPECT_EQ(judge_memory({2 * gib, gib - 1}).severity, Severity::warning);   // less than 1 GiB
-  EXPECT_EQ(judge_memory({64 * gib, gib / 2}).severity, Severity::critical);
-  EXPECT_EQ(judge_memory({64 * gib, std::nullopt}).severity, Severity::unknown);
+  EXPECT_EQ(evaluate_memory({64 * gib, 32 * gib}).severity, Severity::ok);
+  EXPECT_EQ(evaluate_memory({64 * gib, 3 * gib}).severity, Severity::warning);  // less than 5 %
+  EXPECT_EQ(evaluate_memory({2 * gib, gib - 1}).severity, Severity::warning);   // less than 1 GiB
+  EXPECT_EQ(evaluate_memory({64 * gib, gib / 2}).severity, Severity::critical);
+  EXPECT_EQ(evaluate_memory({64 * gib, std::nullopt}).severity, Severity::unknown);
 }
 
 TEST(ClockCheck, Table) {
-  EXPECT_EQ(judge_clock({true, true, 20'000}).severity, Severity::ok);
-  EXPECT_EQ(judge_clock({true, true, 2'000'000}).severity, Severity::warning);
-  EXPECT_EQ(judge_clock({true, false, 20'000}).severity, Severity::warning);
-  EXPECT_EQ(judge_clock({}).severity, Severity::unknown);
+  EXPECT_EQ(evaluate_clock({true, true, 20'000}).severity, Severity::ok);
+  EXPECT_EQ(evaluate_clock({true, true, 2'000'000}).severity, Severity::warning);
+  EXPECT_EQ(evaluate_clock({true, false, 20'000}).severity, Severity::warning);
+  EXPECT_EQ(evaluate_clock({}).severity, Severity::unknown);
 }
 
 // ---- all of them
@@ -326,7 +327,7 @@ TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
   EXPECT_EQ(by_check.at("storage.dir"), Severity::critical);
   for (const char* check :
        {"limits.nofile", "limits.nproc", "limits.stack", "storage.shm", "storage.tmp", "name.own",
-        "cpu.affinity", "memory.available", "clock.synchronised"}) {
+        "cpu.affinity", "memory.available", "clock.synchronized"}) {
     EXPECT_TRUE(by_check.contains(check)) << check;
   }
   EXPECT_EQ(exclude_list(outcome.verdict), "n7\n");
@@ -334,8 +335,8 @@ TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
 
 TEST(RunNodeChecks, WhatCannotBeReadIsUnknown) {
   const test::FakeSysfs fake(R"(
-    sys/class/net = no folder
-    sys/class/infiniband = no folder
+    sys/class/net = no directory
+    sys/class/infiniband = no directory
   )");
   NodeOptions options;
   options.root = fake.root();  // without /proc/meminfo

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::check {
 namespace {
@@ -21,10 +21,10 @@ class OwnFacts : public testing::Test {
  protected:
   void write(const fs::path& file, const std::string& text) { test::write(root_ / file, text); }
   FactSources sources() const {
-    return {.root = root_, .library_folders = {root_ / "first", root_ / "second"}};
+    return {.root = root_, .library_directories = {root_ / "first", root_ / "second"}};
   }
 
-  test::TemporaryFolder temporary_;
+  test::TemporaryDirectory temporary_;
   fs::path root_ = temporary_.path();
 };
 
@@ -51,7 +51,7 @@ TEST_F(OwnFacts, DriversFirmwareAndSystemAreRead) {
   EXPECT_THAT(facts, Contains(testing::Pair("system", "Rocky Linux 9.4 (Blue Onyx)")));
 }
 
-TEST_F(OwnFacts, ALibraryIsThatOfTheFirstFolderThatHasIt) {
+TEST_F(OwnFacts, ALibraryIsThatOfTheFirstDirectoryThatHasIt) {
   write("second/libnccl.so.2.18.3", "");
   fs::create_symlink("libnccl.so.2.18.3", root_ / "second/libnccl.so.2");
   EXPECT_THAT(own_facts(sources()),
@@ -81,22 +81,22 @@ TEST_F(OwnFacts, TextsOfOthersAreBounded) {
   EXPECT_EQ(facts.size(), 4U + 3U + 64U);
 }
 
-TEST(FactSources, TheUsersFoldersComeFirst) {
-  const auto folders = [](const char* path) {
+TEST(FactSources, TheUsersDirectoriesComeFirst) {
+  const auto directories = [](const char* path) {
     return fact_sources([path](const std::string& name) -> std::optional<std::string> {
              return name == "LD_LIBRARY_PATH" && path != nullptr ? std::optional<std::string>(path)
                                                                  : std::nullopt;
            })
-        .library_folders;
+        .library_directories;
   };
-  const auto usual = folders(nullptr);
+  const auto usual = directories(nullptr);
   EXPECT_THAT(usual, Contains("/usr/lib64"));
   auto expected = usual;
   expected.insert(expected.begin(), {"/opt/nccl/lib", "/b"});
-  EXPECT_EQ(folders("/opt/nccl/lib::/b:"), expected);
+  EXPECT_EQ(directories("/opt/nccl/lib::/b:"), expected);
   std::string many;
   for (int i = 0; i < 10000; ++i) many += "/x:";
-  EXPECT_EQ(folders(many.c_str()).size(), usual.size() + 64);
+  EXPECT_EQ(directories(many.c_str()).size(), usual.size() + 64);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ TEST(PairSchedule, OneNodeHasNoRounds) {
   EXPECT_TRUE(plan_rounds(1, 1).empty());
 }
 
-// A tool that pairs neighbours and forgets the odd one at the end never looks at it.
+// A tool that pairs neighbors and forgets the odd one at the end never looks at it.
 TEST(PairSchedule, NobodyIsLeftOutOfASample) {
   for (const int nodes : {9, 10, 63, 64, 257}) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {

@@ -75,7 +75,7 @@ TEST(PairSession, AHealthyFleetIsMeasuredOnce) {
 TEST(PairSession, ASuspectIsTriedAFixedNumberOfTimesWithDifferentPartners) {
   const Course course = run({.nodes = 8}, slow_nodes_at({2}, 70));
   ASSERT_EQ(course.suspects.size(), 1U);
-  EXPECT_EQ(course.suspects[0].tries.size(), static_cast<std::size_t>(kFewestTries));
+  EXPECT_EQ(course.suspects[0].tries.size(), static_cast<std::size_t>(kMinTries));
   EXPECT_EQ(outcome(course.suspects[0], {}), Outcome::slow);
   std::set<Pair> met;
   for (const auto& step : course.retests) {
@@ -112,7 +112,7 @@ TEST(PairSession, ManySuspectsAreMeasuredSideBySide) {
   EXPECT_LE(course.retests.size(), 90U);
   // A few more than two even in a small fleet, whose other half still exchanges data beside them.
   const Course small = run({.nodes = 16}, slow_nodes_at({2, 7, 11}, 70));
-  EXPECT_EQ(small.retests.size(), static_cast<std::size_t>(kFewestTries));
+  EXPECT_EQ(small.retests.size(), static_cast<std::size_t>(kMinTries));
   for (const int node : bad) {
     ASSERT_NE(retest_of(course, node), nullptr);
     EXPECT_EQ(outcome(*retest_of(course, node), {}), Outcome::slow);
@@ -127,7 +127,7 @@ TEST(PairSession, WhereNoGoodPairIsFreeItTakesItsTurn) {
     for (const int node : bad) {
       ASSERT_NE(retest_of(course, node), nullptr);
       EXPECT_EQ(outcome(*retest_of(course, node), {}), Outcome::slow);
-      EXPECT_EQ(retest_of(course, node)->tries.size(), static_cast<std::size_t>(kFewestTries));
+      EXPECT_EQ(retest_of(course, node)->tries.size(), static_cast<std::size_t>(kMinTries));
     }
   }
 }
@@ -148,7 +148,7 @@ TEST(PairSession, TheEndsOfABadLinkAreMeasuredToo) {
 TEST(PairSession, HopelessSuspectsEndItEarly) {
   const Course course = run({.nodes = 8}, slow_nodes_at({2}, 5));
   ASSERT_EQ(course.suspects.size(), 1U);
-  EXPECT_LT(course.suspects[0].tries.size(), static_cast<std::size_t>(kFewestTries));
+  EXPECT_LT(course.suspects[0].tries.size(), static_cast<std::size_t>(kMinTries));
   EXPECT_EQ(outcome(course.suspects[0], {}), Outcome::slow);
 }
 
@@ -184,7 +184,7 @@ TEST(PairSession, LossIsMeasuredAsOftenInNoise) {
       session.take(results);
     }
     for (const Retest& retest : session.retests()) tries = std::max(tries, retest.tries.size());
-    EXPECT_EQ(tries, static_cast<std::size_t>(lossy ? kFewestTries : kTriesInVain));
+    EXPECT_EQ(tries, static_cast<std::size_t>(lossy ? kMinTries : kTriesInVain));
   }
 }
 
@@ -218,7 +218,7 @@ TEST(PairSession, NobodyIsConvictedByRetestsThatAreSteadierThanTheRounds) {
   });
   const Retest* retest = retest_of(course, 2);
   ASSERT_NE(retest, nullptr);
-  ASSERT_EQ(retest->tries.size(), static_cast<std::size_t>(kFewestTries));
+  ASSERT_EQ(retest->tries.size(), static_cast<std::size_t>(kMinTries));
   EXPECT_GT(retest->noise, kRoundNoise / 2);
   EXPECT_EQ(outcome(*retest, {}), Outcome::noisy);
 }

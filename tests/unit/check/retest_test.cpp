@@ -160,13 +160,13 @@ TEST(Retest, HopelessOnesAreNotTriedToTheEnd) {
 }
 
 TEST(Retest, NoiseAsksForMoreTriesAsLongAsTheyHelp) {
-  EXPECT_EQ(tries_for(0.01, {}), kFewestTries);
-  EXPECT_GT(tries_for(0.08, {}), kFewestTries);
-  EXPECT_LE(tries_for(0.08, {}), kMostTries);
-  EXPECT_EQ(tries_for(0.2, {}), kFewestTries);  // enough for one at half of the speed
+  EXPECT_EQ(tries_for(0.01, {}), kMinTries);
+  EXPECT_GT(tries_for(0.08, {}), kMinTries);
+  EXPECT_LE(tries_for(0.08, {}), kMaxTries);
+  EXPECT_EQ(tries_for(0.2, {}), kMinTries);  // enough for one at half of the speed
   EXPECT_EQ(tries_for(0.4, {}), kTriesInVain);
   EXPECT_LE(retest_limit(0.08, tries_for(0.08, {}), {}), 0.2);
-  EXPECT_GT(retest_limit(0.15, kMostTries, {}), 0.2);
+  EXPECT_GT(retest_limit(0.15, kMaxTries, {}), 0.2);
 }
 
 // What noise hides of a suspect is told as a part of the speed, so that nobody takes it for fine.

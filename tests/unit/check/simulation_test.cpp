@@ -8,9 +8,9 @@
 #include <numbers>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge/simulate.h"
+#include "base/errors.h"
+#include "ddp_runtime/check/net/evaluate/simulate.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
@@ -217,17 +217,17 @@ class Random {
 // Fleets of N(1, 2 %) without pairs: how often a rule accuses somebody, or finds the one at 0.7.
 double rate_of_accusations(int nodes, double slow_speed, int trials) {
   Random random;
-  int accused = 0;
+  int already_flagged = 0;
   for (int trial = 0; trial < trials; ++trial) {
     std::vector<double> speeds;
     for (int node = 0; node < nodes; ++node) speeds.push_back(1 + 0.02 * random.normal());
     speeds[0] *= slow_speed;
     const auto thresholds = peer_thresholds(speeds, {});
     bool any = false;
-    for (const double speed : speeds) any |= judge_by_peers(speed, *thresholds) != Severity::ok;
-    accused += any ? 1 : 0;
+    for (const double speed : speeds) any |= evaluate_by_peers(speed, *thresholds) != Severity::ok;
+    already_flagged += any ? 1 : 0;
   }
-  return accused / static_cast<double>(trials);
+  return already_flagged / static_cast<double>(trials);
 }
 
 class HealthyFleet : public testing::TestWithParam<int> {};

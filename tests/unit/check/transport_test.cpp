@@ -1,4 +1,4 @@
-// What carried the data: counters of a fake /sys tree, the judgement over nodes, rails and
+// What carried the data: counters of a fake /sys tree, the judgment over nodes, rails and
 // switches.
 #include <gtest/gtest.h>
 
@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/judge/judge_leaves.h"
-#include "ddp_runtime/check/net/judge/judge_transport.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_leaves.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_transport.h"
 #include "ddp_runtime/check/net/measure/traffic.h"
 #include "ddp_runtime/check/net/rails.h"
-#include "ddp_runtime/check/net/step/step.h"
+#include "ddp_runtime/check/net/step/job_step.h"
 #include "tests/unit/fabric/fake_sysfs.h"
 
 namespace ddp::check {
@@ -63,7 +63,7 @@ TEST(Traffic, ModulesOfTheMpiLibrary) {
 
 TEST(Transport, IsToldOnceWhereItIsWhatMostUse) {
   const Transports sockets{{"n1", {{"eth0"}, "pml ob1"}}, {"n2", {{"ens5"}, "pml ob1"}}};
-  const auto findings = judge_transport("mpi", sockets);
+  const auto findings = evaluate_transport("mpi", sockets);
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings.front().severity, Severity::ok);
   EXPECT_EQ(std::get<std::string>(findings.front().value), "ens5, eth0");
@@ -74,20 +74,20 @@ TEST(Transport, IsToldOnceWhereItIsWhatMostUse) {
 TEST(Transport, ANodeThatFellBackToSocketsIsNamed) {
   const Transports mixed{
       {"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"mlx5_0:1", "eth0"}, ""}}, {"n3", {{"eth0"}, ""}}};
-  EXPECT_EQ(not_ok(judge_transport("mpi", mixed)), "mpi.transport n3=WARNING");
-  EXPECT_EQ(not_ok(judge_transport("tcp", mixed)), "");  // IP over InfiniBand, on some
+  EXPECT_EQ(not_ok(evaluate_transport("mpi", mixed)), "mpi.transport n3=WARNING");
+  EXPECT_EQ(not_ok(evaluate_transport("tcp", mixed)), "");  // IP over InfiniBand, on some
   // One of two may be the better one.
-  EXPECT_EQ(not_ok(judge_transport("mpi", {{"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"eth0"}, ""}}})),
+  EXPECT_EQ(not_ok(evaluate_transport("mpi", {{"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"eth0"}, ""}}})),
             "");
 }
 
 TEST(Transport, ARailThatAnotherInterfaceServesIsNamed) {
   const Transports strayed{{"n1", {{"eth1"}, ""}}, {"n2", {{"eth0"}, ""}}};
-  EXPECT_EQ(not_ok(judge_transport("tcp", strayed, "eth1")), "tcp.transport n2 eth1=WARNING");
+  EXPECT_EQ(not_ok(evaluate_transport("tcp", strayed, "eth1")), "tcp.transport n2 eth1=WARNING");
 }
 
 TEST(Transport, NoAnswerIsUnknown) {
-  EXPECT_EQ(not_ok(judge_transport("tcp", {})), "tcp.transport=UNKNOWN");
+  EXPECT_EQ(not_ok(evaluate_transport("tcp", {})), "tcp.transport=UNKNOWN");
 }
 
 // ---- rails and RDMA ports
@@ -115,9 +115,9 @@ TEST(Rails, AlikeAreThoseOfOneNameAndSpeedOnAllNodes) {
 TEST(Rails, NodesWithoutTheRailAreNamed) {
   const std::map<std::string, Rail> all{{"eth1", {"10.0.0.1", {}, true}}};
   std::map<int, Hello> present{{0, task_with("n1", all)}, {1, task_with("n2", {})}};
-  EXPECT_EQ(not_ok(judge_rail("eth1", present)), "rail.address n2 eth1=CRITICAL");
+  EXPECT_EQ(not_ok(evaluate_rail("eth1", present)), "rail.address n2 eth1=CRITICAL");
   present.erase(1);
-  EXPECT_EQ(not_ok(judge_rail("eth1", present)), "");
+  EXPECT_EQ(not_ok(evaluate_rail("eth1", present)), "");
 }
 
 Hello task_with_rdma(const std::string& node, const std::string& port, bool measurable) {
@@ -173,7 +173,7 @@ void PrintTo(const LeafCase& c, std::ostream* out) {
 class LeafTable : public testing::TestWithParam<LeafCase> {};
 
 TEST_P(LeafTable, NamesTheSwitch) {
-  EXPECT_EQ(not_ok(judge_leaves(findings_about(GetParam().findings), kThreeSwitches)),
+  EXPECT_EQ(not_ok(evaluate_leaves(findings_about(GetParam().findings), kThreeSwitches)),
             GetParam().said);
 }
 
@@ -193,18 +193,18 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Leaves, BetweenTwoSwitchesBothAreNamed) {
   const Leaves two{{"n1", "s1"}, {"n2", "s1"}, {"n3", "s2"}, {"n4", "s2"}};
-  EXPECT_EQ(not_ok(judge_leaves(findings_about({slow("n1", "n3"), slow("n2", "n4")}), two)),
+  EXPECT_EQ(not_ok(evaluate_leaves(findings_about({slow("n1", "n3"), slow("n2", "n4")}), two)),
             "net.leaf switch s1 or s2=WARNING");
-  EXPECT_TRUE(judge_leaves(findings_about({slow("n1"), slow("n2")}), {}).empty());
+  EXPECT_TRUE(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), {}).empty());
   const Leaves one{{"n1", "s1"}, {"n2", "s1"}};  // nobody to compare it with
-  EXPECT_TRUE(judge_leaves(findings_about({slow("n1"), slow("n2")}), one).empty());
+  EXPECT_TRUE(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), one).empty());
 }
 
 TEST(Leaves, TwoOfFiveAreNotTheSwitch) {
   const Leaves uneven{{"n1", "s1"}, {"n2", "s1"}, {"n3", "s1"}, {"n4", "s1"},
                       {"n5", "s1"}, {"n6", "s2"}, {"n7", "s3"}};
-  EXPECT_EQ(not_ok(judge_leaves(findings_about({slow("n1"), slow("n2")}), uneven)), "");
-  EXPECT_EQ(not_ok(judge_leaves(findings_about({slow("n1"), slow("n2"), slow("n3")}), uneven)),
+  EXPECT_EQ(not_ok(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), uneven)), "");
+  EXPECT_EQ(not_ok(evaluate_leaves(findings_about({slow("n1"), slow("n2"), slow("n3")}), uneven)),
             "net.leaf switch s1=CRITICAL");
 }
 

@@ -12,7 +12,7 @@ Verdict four_nodes() {
   Verdict verdict;
   verdict.command = "net";
   verdict.nodes = {"n1", "n2", "n3", "n4"};
-  verdict.good_news = "4 nodes";
+  verdict.summary = "4 nodes";
   verdict.findings.add(Finding{.check = "tcp.send", .severity = Severity::ok, .node = "n1"});
   return verdict;
 }
@@ -65,7 +65,7 @@ TEST(Verdict, GravestFirstAndAtMostSixNamed) {
 TEST(Verdict, NothingMeasuredIsUnknown) {
   Verdict verdict;
   verdict.command = "net";
-  verdict.good_news = "all fine";
+  verdict.summary = "all fine";
   EXPECT_EQ(text_of(verdict), "ddp-check net UNKNOWN - nothing measured\n");
 }
 
@@ -100,7 +100,7 @@ TEST(Verdict, JsonHoldsEverything) {
   verdict.findings.add(Finding{.check = "x", .node = "n1", .value = "word"});
   verdict.figures = {{"n", 4}};
   const auto json = json_of(verdict, "ddp-check 0.1.0", 1700000000.5);
-  EXPECT_EQ(json["schema"], "slurm-ddp/check/1");
+  EXPECT_EQ(json["schema"], "slurm-ddp/check/2");
   EXPECT_EQ(json["program"], "ddp-check 0.1.0");
   EXPECT_EQ(json["command"], "net");
   EXPECT_EQ(json["unix_time"], 1700000000.5);

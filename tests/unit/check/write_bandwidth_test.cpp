@@ -12,7 +12,7 @@
 #include <string>
 
 #include "tests/unit/fabric/fake_sysfs.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::check {
 namespace {
@@ -72,48 +72,48 @@ TEST(WriteBandwidth, FindsTheFirstActivePort) {
 // Both ends of an exchange in one process.
 class FakeExchange : public testing::Test {
  protected:
-  FakeExchange() { setenv("FAKE_RDMA", folder_.c_str(), 1); }
+  FakeExchange() { setenv("FAKE_RDMA", directory_.c_str(), 1); }
 
-  static std::string end(bool first, std::chrono::milliseconds patience,
+  static std::string end(bool first, std::chrono::milliseconds timeout,
                          const std::string& program = kFake) {
-    ExchangeOrder order;
-    order.first = first;
-    order.host = "n2";
-    order.bytes = 1 << 20;
+    ExchangeCommand command;
+    command.first = first;
+    command.host = "n2";
+    command.bytes = 1 << 20;
     try {
       const auto result =
-          exchange_by_rdma({program, "fake_0:1", {}}, order, Clock::now() + patience);
+          exchange_by_rdma({program, "fake_0:1", {}}, command, Clock::now() + timeout);
       return std::to_string(result.sent_per_second / 1e9) + " through " + result.via;
     } catch (const NetError& error) {
       return error.what();
     }
   }
 
-  test::TemporaryFolder temporary_;
-  std::string folder_ = temporary_.path().string();
+  test::TemporaryDirectory temporary_;
+  std::string directory_ = temporary_.path().string();
 };
 
 TEST_F(FakeExchange, MeasuresBothDirections) {
   setenv("FAKE_RDMA_GBITS", "96", 1);
-  const std::chrono::seconds patience(30);
-  auto other = std::async(std::launch::async, [&] { return end(false, patience); });
-  EXPECT_EQ(end(true, patience), "12.000000 through fake_0:1");
+  const std::chrono::seconds timeout(30);
+  auto other = std::async(std::launch::async, [&] { return end(false, timeout); });
+  EXPECT_EQ(end(true, timeout), "12.000000 through fake_0:1");
   EXPECT_EQ(other.get(), "12.000000 through fake_0:1");
 }
 
 TEST_F(FakeExchange, AToolThatHangsIsKilledAtTheDeadline) {
   setenv("FAKE_RDMA_GBITS", "hang", 1);
-  const std::chrono::milliseconds patience(700);
-  auto other = std::async(std::launch::async, [&] { return end(false, patience); });
-  EXPECT_THAT(end(true, patience), HasSubstr("did not finish in time"));
+  const std::chrono::milliseconds timeout(700);
+  auto other = std::async(std::launch::async, [&] { return end(false, timeout); });
+  EXPECT_THAT(end(true, timeout), HasSubstr("did not finish in time"));
   EXPECT_THAT(other.get(), HasSubstr("did not finish in time"));
 }
 
 TEST_F(FakeExchange, AToolThatPrintsNoBandwidthMeasuredNothing) {
   setenv("FAKE_RDMA_GBITS", "silent", 1);
-  const std::chrono::milliseconds patience(2000);
-  auto other = std::async(std::launch::async, [&] { return end(false, patience); });
-  EXPECT_THAT(end(true, patience), HasSubstr("printed no bandwidth"));
+  const std::chrono::milliseconds timeout(2000);
+  auto other = std::async(std::launch::async, [&] { return end(false, timeout); });
+  EXPECT_THAT(end(true, timeout), HasSubstr("printed no bandwidth"));
   EXPECT_NE(other.get(), "");
 }
 

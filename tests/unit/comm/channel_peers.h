@@ -74,7 +74,7 @@ struct Leader {
   explicit Leader(int ranks, ChannelOptions options = quick())
       : listener(listen_anywhere()),
         port(listener.port),
-        hub(std::make_unique<Hub>(failures, activity, std::move(listener), channel_key(), ranks,
+        hub(std::make_unique<Hub>(failures, recorder, std::move(listener), channel_key(), ranks,
                                   std::move(options))) {}
   ~Leader() {
     // The destructor of a hub in a healthy world waits for goodbyes that the test has not said.
@@ -89,7 +89,7 @@ struct Leader {
   }
 
   FailureState failures;
-  ActivityLog activity;
+  FlightRecorder recorder;
   Listener listener;
   std::uint16_t port;
   std::unique_ptr<Hub> hub;
@@ -98,7 +98,7 @@ struct Leader {
 // The next message that is not a heartbeat or a question.
 inline std::optional<Message> next_of(Connection& connection) {
   while (auto message = connection.await(kLong)) {
-    if (message->kind != MessageKind::alive && message->kind != MessageKind::question) {
+    if (message->kind != MessageKind::alive && message->kind != MessageKind::status_request) {
       return message;
     }
   }

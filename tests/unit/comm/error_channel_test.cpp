@@ -16,12 +16,12 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/failure/spoke.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/p2p_group.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "tests/unit/comm/channel_peers.h"
 
 namespace ddp::comm {
@@ -86,14 +86,14 @@ TEST(ErrorChannel, AUsersMistakeIsOneEverywhere) {
   for (const int culprit : {0, 1}) {
     with_channels(3, [&](Rank rank) {
       if (rank.group.rank() == culprit) {
-        rank.failures.fail({.rank = culprit, .text = "no such file", .users_mistake = true});
+        rank.failures.fail({.rank = culprit, .text = "no such file", .is_usage_error = true});
         return;
       }
       try {
         rank.group.barrier().wait();
         ADD_FAILURE() << "rank " << rank.group.rank();
       } catch (const PeerFailure& failure) {
-        EXPECT_TRUE(failure.users_mistake());
+        EXPECT_TRUE(failure.is_usage_error());
       }
     });
   }
@@ -172,8 +172,8 @@ TEST(ErrorChannel, AKilledProcessIsNamed) {
     _exit(0);
   }
   FailureState failures;
-  ActivityLog activity;
-  Hub hub(failures, activity, std::move(listener), channel_key(), 2);
+  FlightRecorder recorder;
+  Hub hub(failures, recorder, std::move(listener), channel_key(), 2);
   char answer = 0;
   ASSERT_EQ(read(ready[0], &answer, 1), 1);
   ASSERT_EQ(answer, 'y');
@@ -194,8 +194,8 @@ TEST(ErrorChannel, TheLossOfRankZeroIsNoticedByTheOthers) {
   auto outgoing = Connection::open({"127.0.0.1"}, listener.port, 3s);
   ASSERT_TRUE(outgoing);
   FailureState failures;
-  ActivityLog activity;
-  Spoke spoke(failures, activity, std::move(*outgoing), {1, channel_key(), "node1, process 9"});
+  FlightRecorder recorder;
+  Spoke spoke(failures, recorder, std::move(*outgoing), {1, channel_key(), "node1, process 9"});
   listener.socket.close();  // its backlog goes with it: the connection is reset
   const auto deadline = Clock::now() + 5s;
   while (!failures.failed() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
@@ -208,8 +208,8 @@ TEST(ErrorChannel, StrangersAreDroppedAndDisturbNobody) {
   Listener listener = listen_anywhere();
   const std::uint16_t port = listener.port;
   FailureState failures;
-  ActivityLog activity;
-  Hub hub(failures, activity, std::move(listener), channel_key(), 2);
+  FlightRecorder recorder;
+  Hub hub(failures, recorder, std::move(listener), channel_key(), 2);
 
   auto wrong_key = Connection::open({"127.0.0.1"}, port, 3s);
   ASSERT_TRUE(wrong_key);
@@ -225,7 +225,7 @@ TEST(ErrorChannel, StrangersAreDroppedAndDisturbNobody) {
   ASSERT_TRUE(friendly);
   EXPECT_FALSE(failures.failed());
   friendly->send({MessageKind::goodbye, 1, {}});
-  EXPECT_TRUE(hub.others_gone(5s));
+  EXPECT_TRUE(hub.wait_for_peer_exit(5s));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TEST(HalfPrecision, EveryBfloat16SurvivesTheRoundTrip) {
 }
 
 #ifdef __FLT16_MANT_DIG__
-// The compiler's own type is the oracle; all halfway cases between neighbours are among the
+// The compiler's own type is the oracle; all halfway cases between neighbors are among the
 // points, where rounding to even shows.
 TEST(HalfPrecision, RoundsToFloat16AsTheCompilerDoes) {
   for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {

@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/comm/descriptor_limit.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/failure/spoke.h"
 #include "tests/unit/comm/channel_peers.h"
 
@@ -51,7 +51,7 @@ TEST(Hub, AStoppedRankIsNamedAndNobodyWaitsForItsGoodbye) {
     while (!over && well.send({MessageKind::alive, 0, {}})) std::this_thread::sleep_for(5ms);
   });
   leader.failures.begin_stall();
-  leader.failures.suspect("rank 0 waited 5 s in barrier #3 for rank 1");
+  leader.failures.report_slow_wait("rank 0 waited 5 s in barrier #3 for rank 1");
   const auto verdict = leader.hub->verdict(30s);
   over = true;
   heart.join();
@@ -64,7 +64,7 @@ TEST(Hub, AStoppedRankIsNamedAndNobodyWaitsForItsGoodbye) {
                        "answers: it is stopped"),
             HasSubstr("; rank 0 waited 5 s in barrier #3 for rank 1"), Not(HasSubstr("node2"))));
   well.send({MessageKind::goodbye, 2, {}});
-  EXPECT_FALSE(leader.hub->others_gone(1h)) << "rank 1 is still there, perhaps";
+  EXPECT_FALSE(leader.hub->wait_for_peer_exit(1h)) << "rank 1 is still there, perhaps";
 }
 
 TEST(Hub, AMachineThatVanishedIsNamedWithAllItsRanks) {
@@ -193,10 +193,10 @@ TEST(Spoke, ConnectsAgainWhenItsConnectionIsSilentAndTellsItsFailureThen) {
   Connection old = leader.accept();
   cut(old.fd());
   FailureState failures;
-  ActivityLog activity;
+  FlightRecorder recorder;
   auto options = quick();
   options.liveness.silence = 1h;
-  Spoke spoke(failures, activity, std::move(*outgoing),
+  Spoke spoke(failures, recorder, std::move(*outgoing),
               {1, test::channel_key(), "node1, process 9"}, options);
   failures.fail({.rank = 1, .text = "the disk is full"});  // told in vain
 
@@ -214,7 +214,7 @@ TEST(Spoke, ConnectsAgainWhenItsConnectionIsSilentAndTellsItsFailureThen) {
 TEST(Spoke, FindsRankZeroAgainByAnotherOfItsAddresses) {
   Listener elsewhere = listen_anywhere();
   FailureState failures;
-  ActivityLog activity;
+  FlightRecorder recorder;
   auto options = quick();
   options.liveness.silence = 1h;
   ListeningLeader leader;
@@ -223,7 +223,7 @@ TEST(Spoke, FindsRankZeroAgainByAnotherOfItsAddresses) {
   Connection old = leader.accept();
   cut(old.fd());
   leader.listener.socket.close();
-  Spoke spoke(failures, activity, std::move(*outgoing),
+  Spoke spoke(failures, recorder, std::move(*outgoing),
               {1, test::channel_key(), "node1, process 9", {{"127.0.0.1", elsewhere.port}}},
               options);
   leader.listener = std::move(elsewhere);
@@ -241,10 +241,10 @@ TEST(Spoke, SaysWhoHasTakenThePortOfASilentRankZero) {
   Connection old = leader.accept();
   cut(old.fd());
   FailureState failures;
-  ActivityLog activity;
+  FlightRecorder recorder;
   auto options = quick();
   options.liveness.silence = 2s;
-  Spoke spoke(failures, activity, std::move(*outgoing),
+  Spoke spoke(failures, recorder, std::move(*outgoing),
               {1, test::channel_key(), "node1, process 9"}, options);
   Connection fresh = leader.accept();
   fresh.await(30s);
@@ -268,8 +268,8 @@ TEST(Spoke, ARankThatFailsAndLeavesAtOnceSaysWhy) {
     Connection connection = leader.accept();
     {
       FailureState failures;
-      ActivityLog activity;
-      Spoke spoke(failures, activity, std::move(*outgoing),
+      FlightRecorder recorder;
+      Spoke spoke(failures, recorder, std::move(*outgoing),
                   {1, test::channel_key(), "node1, process 9"});
       std::this_thread::sleep_for(std::chrono::microseconds(i));
       failures.fail({.rank = 1, .text = "the disk is full"});
@@ -301,8 +301,8 @@ TEST(Spoke, NamesRankZeroWhenItIsSilentAndTheDataPathStalls) {
   ASSERT_TRUE(outgoing);
   Connection mute = leader.accept();
   FailureState failures;
-  ActivityLog activity;
-  Spoke spoke(failures, activity, std::move(*outgoing),
+  FlightRecorder recorder;
+  Spoke spoke(failures, recorder, std::move(*outgoing),
               {1, test::channel_key(), "node1, process 9"}, quick());
   std::this_thread::sleep_for(600ms);
   EXPECT_FALSE(failures.failed()) << "nobody waits";
@@ -379,12 +379,12 @@ TEST(Hub, WelcomesManyRanksAndTellsThemAll) {
   }
   close(answer[1]);  // so that the end of the child is the end of its answer
   FailureState failures;
-  ActivityLog activity;
+  FlightRecorder recorder;
   auto options = ChannelOptions{};
   options.liveness = scaled({}, ranks);
   const double before = processor_seconds();
   const auto start = std::chrono::steady_clock::now();
-  Hub hub(failures, activity, std::move(listener), test::channel_key(), ranks, options);
+  Hub hub(failures, recorder, std::move(listener), test::channel_key(), ranks, options);
   int told = 0;
   ASSERT_EQ(read(answer[0], &told, sizeof told), static_cast<ssize_t>(sizeof told));
   waitpid(child, nullptr, 0);

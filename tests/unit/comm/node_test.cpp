@@ -1,4 +1,4 @@
-// Ranks that share memory: the map of nodes, real shared memory between processes, the turnstile,
+// Ranks that share memory: the map of nodes, real shared memory between processes, the barrier,
 // and all-reduce over every placement of ranks on nodes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,11 +10,11 @@
 #include <cstring>
 #include <thread>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/node/node_barrier.h"
 #include "ddp_runtime/comm/node/node_map.h"
 #include "ddp_runtime/comm/node/shared_memory.h"
-#include "ddp_runtime/comm/node/turnstile.h"
 
 namespace ddp::comm {
 namespace {
@@ -38,7 +38,7 @@ TEST(NodeMap, BlocksOfRanksAreInOrder) {
   const auto map = map_nodes(keys, 2);
   EXPECT_TRUE(map.in_rank_order);
   EXPECT_EQ(map.lanes, 2U);
-  const Team lane = map.lane_team();
+  const Subgroup lane = map.lane_subgroup();
   EXPECT_THAT(lane.ranks, ElementsAre(0, 2));
   EXPECT_EQ(lane.me, 1);
   EXPECT_FALSE(map_nodes(std::vector<std::string>{"a", "b"}, 0).shares_memory());
@@ -72,7 +72,7 @@ TEST(SharedMemory, MoreThanThereIsIsRefusedAndLeavesNoName) {
   SharedMemory::remove_name(name);
 }
 
-TEST(Turnstile, NobodyPassesBeforeAllHaveCome) {
+TEST(NodeBarrier, NobodyPassesBeforeAllHaveCome) {
   constexpr std::size_t kRanks = 4;
   std::vector<ArrivalCounter> counters(kRanks);
   std::vector<ArrivalCounter*> pointers;
@@ -81,24 +81,24 @@ TEST(Turnstile, NobodyPassesBeforeAllHaveCome) {
   std::vector<std::thread> threads;
   for (std::size_t me = 0; me < kRanks; ++me) {
     threads.emplace_back([&, me] {
-      Turnstile turnstile(pointers, me);
+      NodeBarrier barrier(pointers, me);
       for (std::size_t round = 1; round <= 200; ++round) {
         // Now and then one rank is so late that the others go to sleep.
         if (round % 50 == me) std::this_thread::sleep_for(2ms);
         ++arrived;
-        turnstile.pass([](std::size_t) {});
+        barrier.wait([](std::size_t) {});
         EXPECT_GE(arrived.load(), round * kRanks);
-        turnstile.pass([](std::size_t) {});
+        barrier.wait([](std::size_t) {});
       }
     });
   }
   for (auto& thread : threads) thread.join();
 }
 
-TEST(Turnstile, TheCheckEndsTheWait) {
+TEST(NodeBarrier, TheCheckEndsTheWait) {
   std::vector<ArrivalCounter> counters(2);
-  Turnstile turnstile({&counters[0], &counters[1]}, 0);
-  EXPECT_THROW(turnstile.pass([](std::size_t place) {
+  NodeBarrier barrier({&counters[0], &counters[1]}, 0);
+  EXPECT_THROW(barrier.wait([](std::size_t place) {
     EXPECT_EQ(place, 1U);
     throw std::runtime_error("enough");
   }),

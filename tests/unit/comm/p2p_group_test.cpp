@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "tests/unit/error_of.h"
 
 namespace ddp::comm {

@@ -22,10 +22,10 @@ std::optional<std::string> complaint_about(const Variables& variables, bool spea
 
 TEST(ProcessManager, AStepOfSeveralTasksWithoutOneIsTold) {
   const Variables none{{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}};
-  const auto complaint = complaint_about(none);
-  ASSERT_TRUE(complaint);
-  EXPECT_THAT(*complaint, testing::HasSubstr("4 tasks"));
-  EXPECT_THAT(*complaint, testing::HasSubstr("add --mpi=pmix to srun"));
+  const auto report = complaint_about(none);
+  ASSERT_TRUE(report);
+  EXPECT_THAT(*report, testing::HasSubstr("4 tasks"));
+  EXPECT_THAT(*report, testing::HasSubstr("add --mpi=pmix to srun"));
   EXPECT_FALSE(complaint_about(none, /*speaks_pmi1=*/true));
 
   Variables settings = none;

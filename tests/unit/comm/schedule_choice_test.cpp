@@ -13,7 +13,7 @@
 #include <set>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm::schedules {
 namespace {

@@ -31,8 +31,8 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
                      info.param.segment);
 }
 
-Team everyone(const Link& link) {
-  return Team::all(link.rank(), link.size());
+Subgroup everyone(const Link& link) {
+  return Subgroup::all(link.rank(), link.size());
 }
 
 // Integers as floats: any order of summation gives the same bits.
@@ -79,7 +79,7 @@ class Schedules : public testing::TestWithParam<Case> {
   }
 };
 
-using Variant = void (*)(Link&, const Team&, Buffer, ReduceOp, Scratch&);
+using Variant = void (*)(Link&, const Subgroup&, Buffer, ReduceOp, Scratch&);
 
 // What the choice says for a network like these: on the first, every size is small, on the second
 // every size is large.
@@ -150,7 +150,7 @@ TEST_P(Schedules, AllGather) {
 }
 
 TEST_P(Schedules, BroadcastFromEveryRoot) {
-  using Spread = void (*)(Link&, const Team&, Buffer, int);
+  using Spread = void (*)(Link&, const Subgroup&, Buffer, int);
   for (const Spread variant : {&broadcast_tree, &broadcast_chain, &broadcast_scatter}) {
     if (GetParam().ranks == 1) continue;
     for (int root = 0; root < GetParam().ranks; ++root) {
@@ -209,19 +209,19 @@ TEST(Teams, RunSchedulesByThemselves) {
       for (const auto& ranks : teams) {
         const auto place = std::find(ranks.begin(), ranks.end(), link.rank()) - ranks.begin();
         if (place == static_cast<std::ptrdiff_t>(ranks.size())) continue;
-        const Team team{ranks, static_cast<int>(place)};
+        const Subgroup group{ranks, static_cast<int>(place)};
         Scratch scratch;
         for (const Variant variant : {&all_reduce_doubling, &all_reduce_halving, &all_reduce_ring,
                                       &all_reduce_chain, &all_reduce_gather_in_order}) {
           std::vector<float> data(100, static_cast<float>(link.rank()));
-          variant(link, team, buffer_of(std::span(data)), ReduceOp::sum, scratch);
+          variant(link, group, buffer_of(std::span(data)), ReduceOp::sum, scratch);
           EXPECT_EQ(data, std::vector<float>(100, ranks.size() == 3 ? 7.0F : 3.0F));
         }
         std::vector<float> data(100, static_cast<float>(link.rank()));
-        broadcast_chain(link, team, buffer_of(std::span(data)), 1);
+        broadcast_chain(link, group, buffer_of(std::span(data)), 1);
         EXPECT_EQ(data[99], static_cast<float>(ranks[1]));
         data.assign(100, static_cast<float>(link.rank()));
-        broadcast_scatter(link, team, buffer_of(std::span(data)), 1);
+        broadcast_scatter(link, group, buffer_of(std::span(data)), 1);
         EXPECT_EQ(data[99], static_cast<float>(ranks[1]));
       }
     });
@@ -264,7 +264,7 @@ TEST(AllReduceBits, AreTheSameOnAllRanks) {
   }
 }
 
-// In the order of the ranks there is one right result, to the bit, whichever way it is formed.
+// In the order of the ranks there is one right result, bitwise, whichever way it is formed.
 TEST(AllReduceBits, InOrderAreThoseOfOneProcess) {
   constexpr int kRanks = 5;
   constexpr std::size_t kCount = 257;

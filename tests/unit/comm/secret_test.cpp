@@ -7,11 +7,11 @@
 #include <set>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/secret/key.h"
 #include "ddp_runtime/comm/secret/proof.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::comm {
 namespace {
@@ -176,8 +176,8 @@ class KeyFile : public testing::Test {
     return find_secret({"file:" + path_.string(), step, false}, among({}), no_munge).key();
   }
 
-  test::TemporaryFolder folder_;
-  std::filesystem::path path_ = folder_.path() / "key";
+  test::TemporaryDirectory directory_;
+  std::filesystem::path path_ = directory_.path() / "key";
 };
 
 TEST_F(KeyFile, GivesEachStepAKeyOfItsOwn) {
@@ -200,12 +200,12 @@ TEST_F(KeyFile, MustBeAFileWithAKeyInIt) {
   EXPECT_THROW(key(), UsageError);
   const auto file = path_;
   test::write(path_, std::string(32, 'k'));
-  path_ = folder_.path() / "link";
+  path_ = directory_.path() / "link";
   std::filesystem::create_symlink(file, path_);
   EXPECT_THROW(key(), UsageError);
-  path_ = folder_.path();
+  path_ = directory_.path();
   EXPECT_THROW(key(), UsageError);
-  path_ = folder_.path() / "fifo";
+  path_ = directory_.path() / "fifo";
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_THROW(key(), UsageError);
 }

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::comm {
 namespace {
@@ -28,16 +28,16 @@ TEST(Wire, MessagesSurviveAnySplitting) {
   }
 }
 
-TEST(Wire, LongTextsAreCutAndForeignBytesRefused) {
+TEST(Wire, LongTextsAreCutAndInvalidBytesRefused) {
   Decoder decoder;
   const std::string cut = encode({MessageKind::failure, 1, std::string(2 * kMaxText, 'y')});
   decoder.append(cut);
   EXPECT_EQ(decoder.next()->text.size(), kMaxText);
 
-  for (const std::string_view foreign :
+  for (const std::string_view external :
        {"GET / HTTP/1.1\r\n", "\x05xxxxxxxxxxxx", "\x01\0\0\0\0\xff\xff\xff\xffzz"}) {
     Decoder stranger;
-    stranger.append(std::span(foreign.data(), std::max<std::size_t>(foreign.size(), 12)));
+    stranger.append(std::span(external.data(), std::max<std::size_t>(external.size(), 12)));
     EXPECT_THROW(stranger.next(), RuntimeError);
   }
 }

@@ -8,12 +8,12 @@
 
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "tests/unit/error_of.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::data {
 namespace {
 
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::write;
 
 using testing::HasSubstr;

@@ -7,15 +7,15 @@
 
 #include <fstream>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/data/open_data.h"
 #include "tests/unit/error_of.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::data {
 namespace {
 
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::write;
 
 namespace fs = std::filesystem;
@@ -47,11 +47,11 @@ std::string labels(std::uint32_t n) {
   return bytes;
 }
 
-void write_mnist(const fs::path& folder) {
-  write(folder / "train-images-idx3-ubyte", images(30));
-  write(folder / "train-labels-idx1-ubyte", labels(30));
-  write_gzipped(folder / "t10k-images-idx3-ubyte.gz", images(10));
-  write_gzipped(folder / "t10k-labels-idx1-ubyte.gz", labels(10));
+void write_mnist(const fs::path& directory) {
+  write(directory / "train-images-idx3-ubyte", images(30));
+  write(directory / "train-labels-idx1-ubyte", labels(30));
+  write_gzipped(directory / "t10k-images-idx3-ubyte.gz", images(10));
+  write_gzipped(directory / "t10k-labels-idx1-ubyte.gz", labels(10));
 }
 
 TEST(Digits, AreAllThereWithATenthHeldOut) {
@@ -69,8 +69,8 @@ TEST(Digits, AreAllThereWithATenthHeldOut) {
 }
 
 TEST(Digits, DamagedFilesAreNamed) {
-  const TemporaryFolder folder;
-  const auto file = folder.path() / "digits.csv.gz";
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "digits.csv.gz";
   std::ifstream stream(kDigits, std::ios::binary);
   const std::string good((std::istreambuf_iterator<char>(stream)), {});
   for (const std::size_t kept : {good.size() / 2, good.size() - 1, std::size_t{15}}) {
@@ -94,10 +94,11 @@ TEST(Digits, DamagedFilesAreNamed) {
 }
 
 TEST(Mnist, ReadsPlainAndGzippedFilesUnderBothSpellings) {
-  const TemporaryFolder folder;
-  write_mnist(folder.path());
-  fs::rename(folder.path() / "train-labels-idx1-ubyte", folder.path() / "train-labels.idx1-ubyte");
-  const auto data = read_mnist(folder.path());
+  const TemporaryDirectory directory;
+  write_mnist(directory.path());
+  fs::rename(directory.path() / "train-labels-idx1-ubyte",
+             directory.path() / "train-labels.idx1-ubyte");
+  const auto data = read_mnist(directory.path());
   EXPECT_EQ(data.train->size(), 30);
   EXPECT_EQ(data.evaluation->size(), 10);
   EXPECT_EQ(data.train->shape().input, (std::vector<std::int64_t>{1, 2, 3}));
@@ -107,12 +108,12 @@ TEST(Mnist, ReadsPlainAndGzippedFilesUnderBothSpellings) {
 }
 
 TEST(Mnist, EveryDamageIsNamed) {
-  const TemporaryFolder folder;
-  const auto image_file = folder.path() / "train-images-idx3-ubyte";
-  const auto label_file = folder.path() / "train-labels-idx1-ubyte";
-  const auto error = [&] { return error_of([&] { read_mnist(folder.path()); }); };
+  const TemporaryDirectory directory;
+  const auto image_file = directory.path() / "train-images-idx3-ubyte";
+  const auto label_file = directory.path() / "train-labels-idx1-ubyte";
+  const auto error = [&] { return error_of([&] { read_mnist(directory.path()); }); };
   const auto damage = [&](const fs::path& file, const std::string& bytes) {
-    write_mnist(folder.path());
+    write_mnist(directory.path());
     write(file, bytes);
     return error();
   };
@@ -133,11 +134,11 @@ TEST(Mnist, EveryDamageIsNamed) {
   auto wrong = labels(30);
   wrong.back() = 11;
   EXPECT_THAT(damage(label_file, wrong), AllOf(HasSubstr("train-labels"), HasSubstr("label 11")));
-  write_mnist(folder.path());
-  fs::remove(folder.path() / "t10k-labels-idx1-ubyte.gz");
+  write_mnist(directory.path());
+  fs::remove(directory.path() / "t10k-labels-idx1-ubyte.gz");
   EXPECT_THAT(error(),
-              AllOf(HasSubstr("no t10k-labels-idx1-ubyte"), HasSubstr(folder.path().string())));
-  EXPECT_THAT(error_of([] { read_mnist("/nonexistent"); }), HasSubstr("is not a folder"));
+              AllOf(HasSubstr("no t10k-labels-idx1-ubyte"), HasSubstr(directory.path().string())));
+  EXPECT_THAT(error_of([] { read_mnist("/nonexistent"); }), HasSubstr("is not a directory"));
 }
 
 TEST(Synthetic, IsTheSameEveryTimeAndDoesNotMoveTheModelsGenerator) {

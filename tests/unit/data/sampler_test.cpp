@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::data {
 namespace {

@@ -9,12 +9,12 @@
 
 #include "ddp_runtime/data/readers.h"
 #include "tests/unit/error_of.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::data {
 namespace {
 
-using test::TemporaryFolder;
+using test::TemporaryDirectory;
 using test::write;
 
 namespace fs = std::filesystem;
@@ -35,17 +35,17 @@ std::string cifar_images(int first, int count) {
   return bytes;
 }
 
-void write_cifar(const fs::path& folder) {
+void write_cifar(const fs::path& directory) {
   for (int i = 1; i <= 5; ++i) {
-    write(folder / ("data_batch_" + std::to_string(i) + ".bin"), cifar_images(4 * (i - 1), 4));
+    write(directory / ("data_batch_" + std::to_string(i) + ".bin"), cifar_images(4 * (i - 1), 4));
   }
-  write(folder / "test_batch.bin", cifar_images(40, 3));
+  write(directory / "test_batch.bin", cifar_images(40, 3));
 }
 
 TEST(Cifar10, ReadsTheFiveFilesAsOne) {
-  const TemporaryFolder folder;
-  write_cifar(folder.path());
-  const auto data = read_cifar10(folder.path());
+  const TemporaryDirectory directory;
+  write_cifar(directory.path());
+  const auto data = read_cifar10(directory.path());
   EXPECT_EQ(data.train->size(), 20);
   EXPECT_EQ(data.evaluation->size(), 3);
   EXPECT_EQ(data.train->shape().input, (std::vector<std::int64_t>{3, 32, 32}));
@@ -63,11 +63,11 @@ TEST(Cifar10, ReadsTheFiveFilesAsOne) {
 }
 
 TEST(Cifar10, EveryDamageIsNamed) {
-  const TemporaryFolder folder;
-  const auto error = [&] { return error_of([&] { read_cifar10(folder.path()); }); };
+  const TemporaryDirectory directory;
+  const auto error = [&] { return error_of([&] { read_cifar10(directory.path()); }); };
   const auto damage = [&](const char* name, const std::string& bytes) {
-    write_cifar(folder.path());
-    write(folder.path() / name, bytes);
+    write_cifar(directory.path());
+    write(directory.path() / name, bytes);
     return error();
   };
   const auto cut = damage("data_batch_3.bin", cifar_images(0, 4).substr(0, 5000));
@@ -78,20 +78,20 @@ TEST(Cifar10, EveryDamageIsNamed) {
   label[2 * 3073] = 10;
   EXPECT_THAT(damage("data_batch_5.bin", label),
               AllOf(HasSubstr("data_batch_5.bin holds the label 10 (image 2)")));
-  write_cifar(folder.path());
-  fs::remove(folder.path() / "data_batch_2.bin");
-  EXPECT_THAT(error(), AllOf(HasSubstr("no data_batch_2.bin in " + folder.path().string()),
+  write_cifar(directory.path());
+  fs::remove(directory.path() / "data_batch_2.bin");
+  EXPECT_THAT(error(), AllOf(HasSubstr("no data_batch_2.bin in " + directory.path().string()),
                              HasSubstr("binary version")));
-  fs::create_directory(folder.path() / "data_batch_2.bin");
+  fs::create_directory(directory.path() / "data_batch_2.bin");
   EXPECT_THAT(error(), HasSubstr("is not a file"));
-  EXPECT_THAT(error_of([] { read_cifar10("/nonexistent"); }), HasSubstr("is not a folder"));
+  EXPECT_THAT(error_of([] { read_cifar10("/nonexistent"); }), HasSubstr("is not a directory"));
 }
 
 TEST(Cifar10, AFileThatIsCutOffWhileInUseIsAnErrorNotACrash) {
-  const TemporaryFolder folder;
-  write_cifar(folder.path());
-  const auto data = read_cifar10(folder.path());
-  fs::resize_file(folder.path() / "data_batch_5.bin", 2 * 3073 + 10);
+  const TemporaryDirectory directory;
+  write_cifar(directory.path());
+  const auto data = read_cifar10(directory.path());
+  fs::resize_file(directory.path() / "data_batch_5.bin", 2 * 3073 + 10);
   EXPECT_EQ(error_of([&] { data.train->get(std::vector<std::int64_t>{17}); }), "");
   EXPECT_THAT(error_of([&] { data.train->get(std::vector<std::int64_t>{18}); }),
               AllOf(HasSubstr("data_batch_5.bin ends at byte"), HasSubstr("12292")));
@@ -105,8 +105,8 @@ std::string letters(std::size_t n) {
 }
 
 TEST(Text, EachByteButTheFirstIsATargetOnceAndTheLastTenthIsHeldOut) {
-  const TemporaryFolder folder;
-  const auto file = folder.path() / "text";
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "text";
   const auto text = letters(1001);
   write(file, text);
   const auto data = read_text(file, 10);
@@ -129,8 +129,8 @@ TEST(Text, EachByteButTheFirstIsATargetOnceAndTheLastTenthIsHeldOut) {
 }
 
 TEST(Text, WhatIsTooShortIsRefusedWithTheLengthThatIsNeeded) {
-  const TemporaryFolder folder;
-  const auto file = folder.path() / "text";
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "text";
   const auto error = [&] { return error_of([&] { read_text(file, 16); }); };
   EXPECT_THAT(error(), AllOf(HasSubstr("cannot open"), HasSubstr("No such file")));
   write(file, "");
@@ -139,7 +139,7 @@ TEST(Text, WhatIsTooShortIsRefusedWithTheLengthThatIsNeeded) {
   EXPECT_THAT(error(), HasSubstr("smaller --context"));
   write(file, letters(170));
   EXPECT_EQ(error(), "");
-  EXPECT_THAT(error_of([&] { read_text(folder.path(), 16); }), HasSubstr("is not a file"));
+  EXPECT_THAT(error_of([&] { read_text(directory.path(), 16); }), HasSubstr("is not a file"));
 }
 
 // Writes one dataset with HDF5's own functions; `values` must be of type `memory`.
@@ -180,8 +180,8 @@ class Hdf5Writer {
 };
 
 TEST(Hdf5, HoldsOutEveryTenthRowAndReadsTheOthersInAnyOrder) {
-  const TemporaryFolder folder;
-  const auto file = folder.path() / "data.h5";
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "data.h5";
   {
     const Hdf5Writer writer(file);
     writer.add_inputs();
@@ -208,8 +208,8 @@ TEST(Hdf5, HoldsOutEveryTenthRowAndReadsTheOthersInAnyOrder) {
 }
 
 TEST(Hdf5, BytesAreImagesAndCompressedChunksAreRead) {
-  const TemporaryFolder folder;
-  const auto file = folder.path() / "data.h5";
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "data.h5";
   {
     const Hdf5Writer writer(file);
     const hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
@@ -228,8 +228,8 @@ TEST(Hdf5, BytesAreImagesAndCompressedChunksAreRead) {
 }
 
 std::string hdf5_error(const std::function<void(const Hdf5Writer&)>& fill) {
-  const TemporaryFolder folder;
-  const auto file = folder.path() / "data.h5";
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "data.h5";
   {
     const Hdf5Writer writer(file);
     fill(writer);
@@ -290,8 +290,8 @@ TEST(Hdf5, OtherTypesAndShapesAreRefused) {
 
 // A file from elsewhere could otherwise have this process read any other one.
 TEST(Hdf5, DataOutsideTheFileIsNotRead) {
-  const TemporaryFolder folder;
-  const auto other = folder.path() / "other.h5";
+  const TemporaryDirectory directory;
+  const auto other = directory.path() / "other.h5";
   {
     const Hdf5Writer writer(other);
     writer.add_inputs();
@@ -308,7 +308,7 @@ TEST(Hdf5, DataOutsideTheFileIsNotRead) {
               }),
               HasSubstr("link to elsewhere"));
   const hid_t external = H5Pcreate(H5P_DATASET_CREATE);
-  H5Pset_external(external, (folder.path() / "raw").c_str(), 0, 30 * 4 * 4);
+  H5Pset_external(external, (directory.path() / "raw").c_str(), 0, 30 * 4 * 4);
   EXPECT_THAT(
       hdf5_error([&](const Hdf5Writer& w) {
         w.add("x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, {30, 4}, std::vector<float>(120), external);
@@ -319,8 +319,8 @@ TEST(Hdf5, DataOutsideTheFileIsNotRead) {
 }
 
 TEST(Hdf5, AFileThatIsNoneOrCutOffIsNamed) {
-  const TemporaryFolder folder;
-  const auto file = folder.path() / "data.h5";
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "data.h5";
   EXPECT_THAT(error_of([&] { read_hdf5(file); }), HasSubstr("cannot open " + file.string()));
   write(file, "x,y\n1,2\n");
   EXPECT_THAT(

@@ -18,13 +18,14 @@ TEST(Attribute, IsTrimmed) {
 }
 
 TEST(Attribute, ThatCannotBeReadIsAbsent) {
-  const test::FakeSysfs fake("folder/");
+  const test::FakeSysfs fake("directory/");
   EXPECT_FALSE(read_attribute(fake.root() / "nothing"));
-  EXPECT_FALSE(read_attribute(fake.root() / "folder"));  // read(2) fails, as EINVAL does in sysfs
+  EXPECT_FALSE(
+      read_attribute(fake.root() / "directory"));  // read(2) fails, as EINVAL does in sysfs
 }
 
 TEST(Attribute, LargerThanAPageIsAbsent) {
-  const test::FakeSysfs fake("folder/");
+  const test::FakeSysfs fake("directory/");
   std::ofstream(fake.root() / "page") << std::string(4096, 'x');
   std::ofstream(fake.root() / "more") << std::string(4097, 'x');
   EXPECT_TRUE(read_attribute(fake.root() / "page"));
@@ -32,7 +33,7 @@ TEST(Attribute, LargerThanAPageIsAbsent) {
 }
 
 TEST(Attribute, OfAFifoWithoutWriterDoesNotBlock) {
-  const test::FakeSysfs fake("folder/");
+  const test::FakeSysfs fake("directory/");
   ASSERT_EQ(mkfifo((fake.root() / "fifo").c_str(), 0600), 0);
   EXPECT_EQ(read_attribute(fake.root() / "fifo"), "");
 }

@@ -11,7 +11,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // In memory if possible: a node has hundreds of files, which take seconds on some disks.
-fs::path parent_folder() {
+fs::path parent_directory() {
   const fs::path memory = "/dev/shm";
   return fs::is_directory(memory) ? memory : fs::temp_directory_path();
 }
@@ -44,12 +44,12 @@ void make_entry(const fs::path& root, const std::string& line) {
 
 }  // namespace
 
-FakeSysfs::FakeSysfs(std::string_view tree) : folder_(parent_folder()) {
+FakeSysfs::FakeSysfs(std::string_view tree) : directory_(parent_directory()) {
   std::istringstream lines{std::string(tree)};
   for (std::string line; std::getline(lines, line);) {
     line.erase(0, line.find_first_not_of(' '));
     if (line.empty() || line.front() == '#') continue;
-    make_entry(folder_.path(), line);
+    make_entry(directory_.path(), line);
   }
 }
 

@@ -1,11 +1,11 @@
-// A made-up /sys tree in a temporary folder, written from one readable text. It stands in for
+// A made-up /sys tree in a temporary directory, written from one readable text. It stands in for
 // hardware that the test machine does not have; every tree in the tests is such a fake.
 #pragma once
 
 #include <filesystem>
 #include <string_view>
 
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::test {
 
@@ -14,13 +14,13 @@ class FakeSysfs {
   // One entry a line; empty lines and lines that begin with # are skipped:
   //   class/net/eth0/mtu = 1500                 a file; \n in the value is a line break
   //   class/net/eth0/master -> ../bond0         a symbolic link
-  //   class/net/eth0/bridge/                    a folder
+  //   class/net/eth0/bridge/                    a directory
   explicit FakeSysfs(std::string_view tree);
 
-  const std::filesystem::path& root() const noexcept { return folder_.path(); }
+  const std::filesystem::path& root() const noexcept { return directory_.path(); }
 
  private:
-  TemporaryFolder folder_;
+  TemporaryDirectory directory_;
 };
 
 }  // namespace ddp::test

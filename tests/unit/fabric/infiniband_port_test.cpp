@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
                     RateText{"nan Gb/sec", std::nullopt}, RateText{"100 Mb/sec", std::nullopt},
                     RateText{"fast", std::nullopt}));
 
-TEST(InfinibandPort, FoldersThatAreNoPortsAreSkipped) {
+TEST(InfinibandPort, DirectoriesThatAreNoPortsAreSkipped) {
   const test::FakeSysfs fake(
       "class/infiniband/m/ports/x/state = 4: ACTIVE\n"
       "class/infiniband/m/ports/12345678/state = 4: ACTIVE\n"

@@ -88,7 +88,7 @@ std::string make_tree(std::string_view text, std::vector<fabric::InterfaceAddres
   return tree + "proc/net/route = " + v4 + "\nproc/net/ipv6_route = " + v6 + "\n";
 }
 
-// A node with RDMA ports has their device files, unless the text says what is in the folder.
+// A node with RDMA ports has their device files, unless the text says what is in the directory.
 std::string with_device_files(std::string tree) {
   const bool has_ports = tree.find("sys/class/infiniband/") != std::string::npos;
   if (has_ports && tree.find("dev/infiniband/") == std::string::npos) {

@@ -7,7 +7,7 @@
 namespace ddp::test {
 namespace {
 
-constexpr std::size_t kLongest = 16'384;
+constexpr std::size_t kMaxLength = 16'384;
 
 constexpr std::array<std::string_view, 24> kStumblingBlocks{"\n",
                                                             "=",
@@ -66,7 +66,7 @@ void Mutator::damage_once(std::string& text) {
 std::string Mutator::damaged(std::string text) {
   const std::size_t times = 1 + below(6);
   for (std::size_t i = 0; i < times; ++i) damage_once(text);
-  if (text.size() > kLongest) text.resize(kLongest);
+  if (text.size() > kMaxLength) text.resize(kMaxLength);
   return text;
 }
 

@@ -76,11 +76,11 @@ TEST(Node, NamesThatLibrariesWouldTakeForListsAreLeftOut) {
 }
 
 TEST(TextFile, IsReadUpToItsBoundAndOnlyIfItIsAFile) {
-  const test::FakeSysfs fake("file = 0123456789\nfolder/");
+  const test::FakeSysfs fake("file = 0123456789\ndirectory/");
   EXPECT_EQ(read_text(fake.root() / "file", 4), "0123");
   EXPECT_EQ(read_text(fake.root() / "file", 400), "0123456789\n");
   EXPECT_FALSE(read_text(fake.root() / "nothing", 4));
-  EXPECT_FALSE(read_text(fake.root() / "folder", 4));
+  EXPECT_FALSE(read_text(fake.root() / "directory", 4));
   ASSERT_EQ(mkfifo((fake.root() / "fifo").c_str(), 0600), 0);
   EXPECT_FALSE(read_text(fake.root() / "fifo", 4));
   EXPECT_FALSE(read_text("/dev/zero", 4));

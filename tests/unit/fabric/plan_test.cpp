@@ -326,7 +326,7 @@ TEST(Plan, AMistakeInTheSitesFileIsAWarningAndTheFileIsNotUsed) {
   const Node node = read("cloud_vm", "etc/slurm-ddp/fabric.conf = preset = efa\\ncolour = red\n");
   const Plan plan = make_plan(node, two_nodes("10.0.0.4"), {});
   EXPECT_THAT(plan.warnings,
-              ElementsAre(HasSubstr("fabric.conf: line 2 has the unknown key 'colour'")));
+              ElementsAre(HasSubstr("fabric.conf: line 2 has the unknown key 'color'")));
   EXPECT_EQ(plan.find("NCCL_SOCKET_IFNAME"), nullptr);
   std::string long_file = "etc/slurm-ddp/fabric.conf = #";
   long_file.append(70'000, 'x');

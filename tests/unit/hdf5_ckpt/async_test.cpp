@@ -19,11 +19,11 @@ namespace ddp::ckpt {
 namespace {
 
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::HasSubstr;
 
 TEST(Async, LaterChangesAreNotSaved) {
-  const TempFolder root(test::On::kMemory);
+  const TempDirectory root(test::On::memory);
   CheckpointDirectory directory(root.path(), test::small_options());
   AsyncSaver saver;
   for (const std::uint64_t step : {1, 2, 3}) {
@@ -82,7 +82,7 @@ TEST(Async, AnErrorIsToldOnceAndTheNextSaveWorks) {
 
 TEST(Async, MemoryIsBoundedAndReused) {
   test::ArraySet state;
-  state.add("w", DType::kUInt8, {1 << 20});
+  state.add("w", DType::uint8, {1 << 20});
   AsyncSaver saver({.budget_bytes = 1 << 20, .copy_threads = 1});
   const std::byte* first = nullptr;
   for (int i = 0; i < 3; ++i) {
@@ -94,7 +94,7 @@ TEST(Async, MemoryIsBoundedAndReused) {
   }
   EXPECT_EQ(saver.memory(), 1U << 20);
   // What does not fit is written from where it lies, before start() returns.
-  state.add("v", DType::kUInt8, {1});
+  state.add("v", DType::uint8, {1});
   const auto views = state.views();
   bool written = false;
   saver.start(views, [&](std::span<const ArrayView> arrays) {
@@ -118,7 +118,7 @@ TEST(Async, WithoutMemoryForTheCopyThereIsOneSentence) {
   const pid_t child = ::fork();
   if (child == 0) {
     test::ArraySet state;
-    state.add("w", DType::kUInt8, {64 << 20});
+    state.add("w", DType::uint8, {64 << 20});
     const rlim_t bytes = data_bytes() + (32 << 20);
     const struct rlimit limit = {bytes, bytes};
     ::setrlimit(RLIMIT_DATA, &limit);

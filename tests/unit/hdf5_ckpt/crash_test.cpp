@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::HasSubstr;
 
 // Saves `first`, `first` + 1, ... for ever and reports each that was acknowledged.
@@ -108,7 +108,7 @@ std::uint64_t run_and_kill(const fs::path& root, const fs::path& scratch, std::u
 }
 
 TEST(Crash, WhatIsLoadedWhileAnotherProcessSavesAndDeletesIsWhole) {
-  const TempFolder root(test::On::kMemory);
+  const TempDirectory root(test::On::memory);
   const Saver saver(root.path());
   CheckpointDirectory directory(root.path());
   while (directory.candidates().empty()) std::this_thread::yield();
@@ -140,7 +140,7 @@ TEST(Crash, WhatIsLoadedWhileAnotherProcessSavesAndDeletesIsWhole) {
 
 // How long one save takes here, so that the kills fall into saves on slow machines too.
 std::chrono::nanoseconds time_of_a_save() {
-  const TempFolder root;
+  const TempDirectory root;
   const auto start = std::chrono::steady_clock::now();
   CheckpointDirectory(root.path(), test::small_options())
       .save(1, test::test_owner(), small_model(1).views(), test::test_info());
@@ -148,8 +148,8 @@ std::chrono::nanoseconds time_of_a_save() {
 }
 
 TEST(Crash, KilledAtAnyMomentNothingAcknowledgedIsLost) {
-  const TempFolder root;
-  const TempFolder scratch(test::On::kMemory);
+  const TempDirectory root;
+  const TempDirectory scratch(test::On::memory);
   std::mt19937 random(11);
   const auto one_save = time_of_a_save();
   std::uint64_t acknowledged = 0;
@@ -197,11 +197,11 @@ class FullDisk : public testing::Test {
 
   static test::ArraySet model_of(std::uint64_t bytes) {
     test::ArraySet set;
-    set.add("w", DType::kUInt8, {bytes}, 1);
+    set.add("w", DType::uint8, {bytes}, 1);
     return set;
   }
 
-  const TempFolder top_;
+  const TempDirectory top_;
   const fs::path mounted_ = top_ / "disk";
   bool is_mounted_ = false;
 };
@@ -229,7 +229,7 @@ TEST_F(FullDisk, IsReportedAndLeavesTheLastOne) {
 }
 
 TEST(Crash, AFileSizeLimitIsReportedAndDoesNotKill) {
-  const TempFolder root;
+  const TempDirectory root;
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   const pid_t child = ::fork();
@@ -239,7 +239,7 @@ TEST(Crash, AFileSizeLimitIsReportedAndDoesNotKill) {
     std::string text;
     try {
       test::ArraySet set;
-      set.add("w", DType::kUInt8, {2 << 20});
+      set.add("w", DType::uint8, {2 << 20});
       CheckpointDirectory(root.path()).save(1, test::test_owner(), set.views(), test::test_info());
     } catch (const Error& error) {
       text = error.what();

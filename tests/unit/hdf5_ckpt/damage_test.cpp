@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::HasSubstr;
 
 // Steps 1 and 2; the file of step 2 is what gets damaged, and put back afterwards.
@@ -91,7 +91,7 @@ class Damage : public testing::Test {
     file.put(std::to_integer<char>(value));
   }
 
-  const TempFolder root_{test::On::kMemory};
+  const TempDirectory root_{test::On::memory};
   const fs::path step_ = root_ / "step-00000002";
   const fs::path file_ = step_ / "model.h5";
   std::vector<std::byte> original_;

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 using test::Fault;
 using test::FaultyOps;
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 
 // What stands before the save of step 2, and on which file system.
 struct Scenario {
@@ -138,10 +138,10 @@ class FaultySave {
   static std::vector<std::byte> complete_file(std::uint64_t contents) {
     static std::map<std::uint64_t, std::vector<std::byte>> files;
     if (!files.contains(contents)) {
-      const TempFolder folder;
-      CheckpointDirectory(folder.path(), test::small_options())
+      const TempDirectory dir;
+      CheckpointDirectory(dir.path(), test::small_options())
           .save(2, kOwner, small_model(contents).views(), test::test_info());
-      files[contents] = test::file_bytes(folder / "step-00000002/model.h5");
+      files[contents] = test::file_bytes(dir / "step-00000002/model.h5");
     }
     return files[contents];
   }
@@ -149,12 +149,12 @@ class FaultySave {
  private:
   void save(FileOps& ops, std::uint64_t step, std::uint64_t contents) {
     SaveOptions options = test::small_options();
-    options.if_exists = IfExists::kReplace;
+    options.if_exists = IfExists::replace;
     CheckpointDirectory(root_.path(), options, ops)
         .save(step, kOwner, small_model(contents).views(), test::test_info());
   }
 
-  TempFolder root_{test::On::kMemory};
+  TempDirectory root_{test::On::memory};
   FaultyOps ops_;
   std::string error_;
   bool acknowledged_ = false;
@@ -162,7 +162,7 @@ class FaultySave {
 };
 
 std::size_t count_calls(const Scenario& scenario) {
-  FaultySave run(scenario, Fault::kNone, 0, 0);
+  FaultySave run(scenario, Fault::none, 0, 0);
   run.save_with_fault();
   EXPECT_TRUE(run.acknowledged()) << run.error();
   EXPECT_TRUE(run.leftovers().empty());
@@ -188,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(EveryScenario, Faults, testing::Range<std::size_t>(0, 5
 
 TEST_P(Faults, ACrashAtAnyCallLosesNothing) {
   const std::size_t calls = count_calls(scenario_);
-  for (const Fault fault : {Fault::kCrashBefore, Fault::kCrashAfter, Fault::kCrashHalfWritten})
+  for (const Fault fault : {Fault::crash_before, Fault::crash_after, Fault::crash_half_written})
     for (std::size_t k = 0; k < calls; ++k) {
       FaultySave run(scenario_, fault, k, 0);
       run.save_with_fault();
@@ -204,7 +204,7 @@ TEST_P(Faults, ACrashAtAnyCallLosesNothing) {
 }
 
 // Calls whose failure does not make the save fail: what comes after the commit, trying O_DIRECT,
-// which not every file system has, closing a folder, which loses nothing, and looking whether
+// which not every file system has, closing a directory, which loses nothing, and looking whether
 // something is there, of which the next call will tell.
 bool may_fail(const FaultyOps::Call& call) {
   const fs::path path = call.path;
@@ -218,7 +218,7 @@ TEST_P(Faults, AnErrorAtAnyCallIsReportedAndLeavesNothing) {
   const std::size_t calls = count_calls(scenario_);
   for (const int code : {ENOSPC, EIO})
     for (std::size_t k = 0; k < calls; ++k) {
-      FaultySave run(scenario_, Fault::kError, k, code);
+      FaultySave run(scenario_, Fault::error, k, code);
       run.save_with_fault();
       SCOPED_TRACE(describe(scenario_, run, k));
       ASSERT_FALSE(run.crashed());
@@ -240,7 +240,7 @@ TEST_P(Faults, AnErrorAtAnyCallIsReportedAndLeavesNothing) {
 TEST_P(Faults, ADiskThatStaysDeadLosesNothing) {
   const std::size_t calls = count_calls(scenario_);
   for (std::size_t k = 0; k < calls; ++k) {
-    FaultySave run(scenario_, Fault::kErrorFromHereOn, k, EIO);
+    FaultySave run(scenario_, Fault::error_from_here_on, k, EIO);
     run.save_with_fault();
     SCOPED_TRACE(describe(scenario_, run, k));
     ASSERT_NE(run.acknowledged(), !run.error().empty());
@@ -259,7 +259,7 @@ TEST_P(Faults, AWriteThatLiesIsFoundWhenLoading) {
   const std::size_t calls = count_calls(scenario_);
   std::size_t lies = 0;
   for (std::size_t k = 0; k < calls; ++k) {
-    FaultySave run(scenario_, Fault::kLie, k, 0);
+    FaultySave run(scenario_, Fault::lie, k, 0);
     run.save_with_fault();
     if (run.ops().struck().what != "pwrite") continue;
     SCOPED_TRACE(describe(scenario_, run, k));
@@ -276,8 +276,8 @@ TEST_P(Faults, AWriteThatLiesIsFoundWhenLoading) {
 
 TEST(FaultsInThreads, WithWriterThreadsAnErrorIsReportedOnce) {
   for (std::size_t k = 0; k < 24; ++k) {
-    const TempFolder root;
-    FaultyOps ops(Fault::kErrorFromHereOn, k, ENOSPC);
+    const TempDirectory root;
+    FaultyOps ops(Fault::error_from_here_on, k, ENOSPC);
     CheckpointDirectory directory(root.path(), {.write = {.threads = 4, .block_bytes = 8192}}, ops);
     const std::string error = test::error_of(
         [&] { directory.save(1, kOwner, small_model(1).views(), test::test_info()); });

@@ -1,4 +1,4 @@
-// Who may save to a directory: the rule as a table, and leases of several owners in one folder.
+// Who may save to a directory: the rule as a table, and leases of several owners in one directory.
 
 #include "hdf5_ckpt/lease.h"
 
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using test::error_of;
 using test::names_in;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -62,16 +62,16 @@ TEST(LeaseRule, FollowsTheTable) {
     return LeaseHolder{{job, restart, "node2", 100}, "t2", machine, 5, 0};
   };
   const std::vector<LeaseCase> cases = {
-      {"earlier restart, far away", other("17", 0, "boot-2"), true, LeaseVerdict::kTakeOver},
-      {"earlier restart, alive here", other("17", 0, "boot-1"), true, LeaseVerdict::kTakeOver},
-      {"later restart", other("17", 2, "boot-2"), false, LeaseVerdict::kRefuse},
-      {"another step of the job, here", other("17", 1, "boot-1"), true, LeaseVerdict::kRefuse},
-      {"the same job, dead, here", other("17", 1, "boot-1"), false, LeaseVerdict::kTakeOver},
-      {"the same job, elsewhere", other("17", 1, "boot-2"), false, LeaseVerdict::kWatch},
-      {"another job, alive here", other("18", 0, "boot-1"), true, LeaseVerdict::kRefuse},
-      {"another job, dead here", other("18", 0, "boot-1"), false, LeaseVerdict::kTakeOver},
-      {"another job elsewhere", other("18", 0, "boot-2"), false, LeaseVerdict::kWatch},
-      {"this machine before its last boot", other("18", 0, "boot-0"), true, LeaseVerdict::kWatch},
+      {"earlier restart, far away", other("17", 0, "boot-2"), true, LeaseVerdict::take_over},
+      {"earlier restart, alive here", other("17", 0, "boot-1"), true, LeaseVerdict::take_over},
+      {"later restart", other("17", 2, "boot-2"), false, LeaseVerdict::refuse},
+      {"another step of the job, here", other("17", 1, "boot-1"), true, LeaseVerdict::refuse},
+      {"the same job, dead, here", other("17", 1, "boot-1"), false, LeaseVerdict::take_over},
+      {"the same job, elsewhere", other("17", 1, "boot-2"), false, LeaseVerdict::watch},
+      {"another job, alive here", other("18", 0, "boot-1"), true, LeaseVerdict::refuse},
+      {"another job, dead here", other("18", 0, "boot-1"), false, LeaseVerdict::take_over},
+      {"another job elsewhere", other("18", 0, "boot-2"), false, LeaseVerdict::watch},
+      {"this machine before its last boot", other("18", 0, "boot-0"), true, LeaseVerdict::watch},
   };
   for (const LeaseCase& c : cases)
     EXPECT_EQ(judge_lease(mine, c.other, [&](const LeaseHolder&) { return c.lives; }), c.expected)
@@ -91,7 +91,7 @@ TEST(LeaseText, IsReadAsItWasWrittenAndAlwaysAsLong) {
 }
 
 TEST(Lease, IsGoneWhenItEnds) {
-  const TempFolder root;
+  const TempDirectory root;
   {
     const auto lease = hold(root.path(), tag("a"));
     lease->require();
@@ -101,7 +101,7 @@ TEST(Lease, IsGoneWhenItEnds) {
 }
 
 TEST(Lease, OfALivingProcessIsRespected) {
-  const TempFolder root;
+  const TempDirectory root;
   const auto lease = hold(root.path(), tag("a"));
   const std::string error = error_of([&] { hold(root.path(), tag("b")); });
   EXPECT_THAT(error, HasSubstr("is in use: job a (restart 0) on"));
@@ -110,7 +110,7 @@ TEST(Lease, OfALivingProcessIsRespected) {
 }
 
 TEST(Lease, OfAProcessThatWasKilledIsTakenOverAtOnce) {
-  const TempFolder root;
+  const TempDirectory root;
   const pid_t child = ::fork();
   if (child == 0) {
     auto lease = hold(root.path(), tag("a"));
@@ -128,7 +128,7 @@ TEST(Lease, OfAProcessThatWasKilledIsTakenOverAtOnce) {
 }
 
 TEST(Lease, OfAnEarlierRestartIsTakenOverAndFencedOff) {
-  const TempFolder root;
+  const TempDirectory root;
   const auto before = hold(root.path(), tag("17", 0));
   const auto now = hold(root.path(), tag("17", 1));
   EXPECT_THAT(error_of([&] { before->require(); }),
@@ -138,7 +138,7 @@ TEST(Lease, OfAnEarlierRestartIsTakenOverAndFencedOff) {
 }
 
 TEST(Lease, TheEndOfOneThatWasFencedOffTakesNothingAway) {
-  const TempFolder root;
+  const TempDirectory root;
   auto before = hold(root.path(), tag("17", 0));
   const auto now = hold(root.path(), tag("17", 1));
   before.reset();
@@ -146,7 +146,7 @@ TEST(Lease, TheEndOfOneThatWasFencedOffTakesNothingAway) {
 }
 
 TEST(Lease, OfASilentOwnerElsewhereIsTakenOverAfterAWhile) {
-  const TempFolder root;
+  const TempDirectory root;
   leave_lease(root.path(), tag("a"), "another machine");
   LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
   EXPECT_EQ(patient.advance(milliseconds(0)), nullptr);
@@ -155,7 +155,7 @@ TEST(Lease, OfASilentOwnerElsewhereIsTakenOverAfterAWhile) {
 }
 
 TEST(Lease, OfAnOwnerElsewhereWhoseCountMovesIsRespected) {
-  const TempFolder root;
+  const TempDirectory root;
   LeaseHolder holder = leave_lease(root.path(), tag("a"), "another machine");
   LeaseClaim claim(root.path(), tag("b"), kNeverSilent);
   EXPECT_EQ(claim.advance(milliseconds(0)), nullptr);
@@ -165,7 +165,7 @@ TEST(Lease, OfAnOwnerElsewhereWhoseCountMovesIsRespected) {
 }
 
 TEST(Lease, CountsWhileItIsHeld) {
-  const TempFolder root;
+  const TempDirectory root;
   const auto lease = hold(root.path(), tag("a"));
   const auto beat = [&] {
     std::string text;
@@ -179,7 +179,7 @@ TEST(Lease, CountsWhileItIsHeld) {
 TEST(Lease, ThatIsNoTextIsWatchedToo) {
   // An empty one is what a full disk or a loss of power leaves.
   for (const char* text : {"who?", "", "\n"}) {
-    const TempFolder root;
+    const TempDirectory root;
     std::ofstream(root / ".owner") << text;
     LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
     EXPECT_EQ(patient.advance(milliseconds(0)), nullptr);
@@ -189,7 +189,7 @@ TEST(Lease, ThatIsNoTextIsWatchedToo) {
 }
 
 TEST(Lease, ThatTheDiskHasNoRoomForIsAnErrorAndLeavesNothing) {
-  const TempFolder root;
+  const TempDirectory root;
   rlimit before = {};
   ::getrlimit(RLIMIT_FSIZE, &before);
   rlimit little = before;
@@ -206,7 +206,7 @@ TEST(Lease, ThatTheDiskHasNoRoomForIsAnErrorAndLeavesNothing) {
 }
 
 TEST(Lease, OfManyThatWantItAtOnceOneGetsIt) {
-  const TempFolder root;
+  const TempDirectory root;
   leave_lease(root.path(), tag("17", 0), "another machine");
   std::atomic<int> have = 0;
   std::atomic<int> refused = 0;

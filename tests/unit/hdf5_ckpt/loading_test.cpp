@@ -24,18 +24,18 @@ using test::damage;
 using test::error_of;
 using test::save_step;
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Directory, NothingToLoadIsNoError) {
-  const TempFolder top;
+  const TempDirectory top;
   EXPECT_FALSE(CheckpointDirectory(top.path()).load_newest({}));
   EXPECT_FALSE(CheckpointDirectory(top / "missing").newest_verified());
 }
 
 TEST(Directory, OnlyStepsAreCandidates) {
-  const TempFolder root;
+  const TempDirectory root;
   for (const std::uint64_t step : {2, 100000000, 30}) save_step(root.path(), step);
   fs::create_directory(root / ".tmp-step-00000040.test.r0.host.p1");
   fs::create_directory(root / "step-40");
@@ -47,7 +47,7 @@ TEST(Directory, OnlyStepsAreCandidates) {
 }
 
 TEST(Directory, TheNewestWholeOneIsLoadedAndTheRestNamed) {
-  const TempFolder root;
+  const TempDirectory root;
   for (const std::uint64_t step : {1, 2, 3, 4}) save_step(root.path(), step);
   damage(Checkpoint::open(root / "step-00000004"), "model/conv1.weight");
   fs::remove(root / "step-00000003/manifest.json");
@@ -70,7 +70,7 @@ TEST(Directory, TheNewestWholeOneIsLoadedAndTheRestNamed) {
 }
 
 TEST(Directory, NoneWholeIsAnErrorAndNotAFreshStart) {
-  const TempFolder root;
+  const TempDirectory root;
   for (const std::uint64_t step : {1, 2})
     damage(Checkpoint::open(save_step(root.path(), step).path), "optim/step");
   const std::string error =
@@ -81,7 +81,7 @@ TEST(Directory, NoneWholeIsAnErrorAndNotAFreshStart) {
 }
 
 TEST(Directory, AManifestUnderAnotherStepIsNotLoaded) {
-  const TempFolder root;
+  const TempDirectory root;
   save_step(root.path(), 1);
   fs::copy(root / "step-00000001", root / "step-00000009", fs::copy_options::recursive);
   const auto result = CheckpointDirectory(root.path()).newest_verified();
@@ -94,21 +94,21 @@ TEST(Directory, AManifestUnderAnotherStepIsNotLoaded) {
 }
 
 TEST(Directory, AnErrorThatIsNotDamageIsNotPassedOver) {
-  const TempFolder root;
+  const TempDirectory root;
   for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
   ArraySet other;
-  other.add("model/conv1.weight", DType::kFloat32, {40, 1000});
+  other.add("model/conv1.weight", DType::float32, {40, 1000});
   EXPECT_THROW(static_cast<void>(CheckpointDirectory(root.path()).load_newest(other.targets())),
                MismatchError);
 }
 
 TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
-  const TempFolder root;
+  const TempDirectory root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   ArraySet wrong;
-  wrong.add("model/conv1.weight", DType::kFloat32, {40, 999});
-  wrong.add("model/conv1.bias", DType::kFloat16, {40});
-  wrong.add("model/conv2.weight", DType::kFloat32, {1});
+  wrong.add("model/conv1.weight", DType::float32, {40, 999});
+  wrong.add("model/conv1.bias", DType::float16, {40});
+  wrong.add("model/conv2.weight", DType::float32, {1});
   const std::string error = error_of([&] { checkpoint.read_into(wrong.targets()); });
   EXPECT_THAT(error, HasSubstr("missing in the checkpoint: 'model/conv2.weight';"));
   EXPECT_THAT(error, HasSubstr("not expected here: 'model/empty', 'model/fc.weight', 'optim/step', "
@@ -118,33 +118,33 @@ TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
                                "float16 [40] here;"));
   EXPECT_THAT(error, HasSubstr("build the same model"));
   ArraySet many;
-  for (int i = 0; i < 13; ++i) many.add(fmt::format("x{}", i), DType::kInt8, {1});
-  EXPECT_THAT(error_of([&] { checkpoint.read_into(many.targets(), Match::kSubset); }),
+  for (int i = 0; i < 13; ++i) many.add(fmt::format("x{}", i), DType::int8, {1});
+  EXPECT_THAT(error_of([&] { checkpoint.read_into(many.targets(), Match::subset); }),
               HasSubstr("'x9' and 3 more;"));
 }
 
 TEST(Checkpoint, TargetsOfTheWrongSizeAreNotWrittenTo) {
-  const TempFolder root;
+  const TempDirectory root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   std::vector<std::byte> memory(8);
-  const MutableArrayView small{"model/conv1.bias", DType::kFloat32, {40}, memory};
+  const MutableArrayView small{"model/conv1.bias", DType::float32, {40}, memory};
   EXPECT_THAT(error_of([&] {
-                checkpoint.read_into({&small, 1}, Match::kSubset);
+                checkpoint.read_into({&small, 1}, Match::subset);
               }),
               HasSubstr("takes 160 bytes, not 8"));
-  const MutableArrayView twice[] = {{"optim/step", DType::kInt64, {}, memory},
-                                    {"optim/step", DType::kInt64, {}, memory}};
-  EXPECT_THAT(error_of([&] { checkpoint.read_into(twice, Match::kSubset); }),
+  const MutableArrayView twice[] = {{"optim/step", DType::int64, {}, memory},
+                                    {"optim/step", DType::int64, {}, memory}};
+  EXPECT_THAT(error_of([&] { checkpoint.read_into(twice, Match::subset); }),
               HasSubstr("'optim/step' is asked for twice"));
 }
 
 // Beyond what is read through the page cache: to pages of their own, and to what lies beside them.
 TEST(Checkpoint, LargeArraysReachAnyAddress) {
   constexpr std::size_t kPage = 4096;
-  const TempFolder root;
+  const TempDirectory root;
   ArraySet large;
-  large.add("pages", DType::kUInt8, {1 << 20});
-  large.add("odd", DType::kUInt8, {(1 << 20) + 123});
+  large.add("pages", DType::uint8, {1 << 20});
+  large.add("odd", DType::uint8, {(1 << 20) + 123});
   CheckpointDirectory(root.path()).save(1, test::test_owner(), large.views(), {});
   const Checkpoint checkpoint = Checkpoint::open(root / "step-00000001");
   for (const ArrayView& array : large.views())
@@ -154,7 +154,7 @@ TEST(Checkpoint, LargeArraysReachAnyAddress) {
       const auto place = std::span(memory).subspan((kPage - address % kPage) % kPage + misplaced,
                                                    array.bytes.size());
       const MutableArrayView target{array.name, array.dtype, array.shape, place};
-      checkpoint.read_into({&target, 1}, Match::kSubset);
+      checkpoint.read_into({&target, 1}, Match::subset);
       EXPECT_TRUE(std::ranges::equal(place, array.bytes)) << array.name << " at " << misplaced;
       EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(memory, std::byte{0})), 2 * kPage)
           << "nothing beside it";
@@ -162,12 +162,12 @@ TEST(Checkpoint, LargeArraysReachAnyAddress) {
 }
 
 TEST(Checkpoint, PartsCanBeRead) {
-  const TempFolder root;
+  const TempDirectory root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   ArraySet expected;
-  expected.add("model/fc.weight", DType::kBFloat16, {33, 1001}, 1);
+  expected.add("model/fc.weight", DType::bfloat16, {33, 1001}, 1);
   ArraySet loaded = expected.zeros();
-  checkpoint.read_into(loaded.targets(), Match::kSubset);
+  checkpoint.read_into(loaded.targets(), Match::subset);
   EXPECT_EQ(loaded, expected);
   EXPECT_EQ(checkpoint.read("model/empty").shape, (Shape{0, 7}));
   EXPECT_TRUE(checkpoint.read("optim/step").shape.empty());
@@ -175,7 +175,7 @@ TEST(Checkpoint, PartsCanBeRead) {
 }
 
 TEST(Checkpoint, ProgressCountsEveryByteOnce) {
-  const TempFolder root;
+  const TempDirectory root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   std::uint64_t last = 0;
   std::uint64_t total = 0;
@@ -192,7 +192,7 @@ TEST(Checkpoint, ProgressCountsEveryByteOnce) {
 }
 
 TEST(Checkpoint, WhatIsNoneIsNamed) {
-  const TempFolder top;
+  const TempDirectory top;
   EXPECT_THAT(error_of([&] { Checkpoint::open(top / "missing"); }),
               HasSubstr("missing' is not a checkpoint: No such file"));
   EXPECT_THAT(error_of([&] { Checkpoint::open(top.path()); }), HasSubstr("'manifest.json' cannot"));
@@ -201,7 +201,7 @@ TEST(Checkpoint, WhatIsNoneIsNamed) {
 }
 
 TEST(Load, LooksAgainIfWhatWasListedIsGoneAndSomethingNewerIsThere) {
-  const TempFolder root(test::On::kMemory);
+  const TempDirectory root(test::On::memory);
   CheckpointDirectory directory(root.path(), test::small_options());
   directory.save(1, test::test_owner(), small_model(1).views(), test::test_info());
   // While step 1 is read, another process saves step 2 and removes step 1.
@@ -214,7 +214,7 @@ TEST(Load, LooksAgainIfWhatWasListedIsGoneAndSomethingNewerIsThere) {
                               std::filesystem::remove_all(root / "step-00000001");
                             }};
   test::ArraySet memory = small_model(1).zeros();
-  const auto loaded = directory.load_newest(memory.targets(), Match::kExact, options);
+  const auto loaded = directory.load_newest(memory.targets(), Match::exact, options);
   ASSERT_TRUE(loaded.has_value());
   EXPECT_EQ(loaded->checkpoint.manifest().step, 2U);
   EXPECT_EQ(memory, small_model(2));

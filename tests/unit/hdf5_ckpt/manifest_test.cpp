@@ -26,7 +26,7 @@ namespace ddp::ckpt {
 namespace {
 
 using nlohmann::json;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::HasSubstr;
 
 // Two files, arrays with one block, several blocks, none.
@@ -44,10 +44,10 @@ Manifest sample() {
   const std::uint32_t whole =
       crc32c_combine(crc32c_combine(blocks[0], blocks[1], 4096), blocks[2], 10000 - 2 * 4096);
   manifest.arrays = {
-      {"model/bias", DType::kFloat32, {10}, "rank-1.h5", 100, 40, 0xABCDEF01, {0xABCDEF01}},
-      {"model/empty", DType::kInt64, {0, 3}, "rank-1.h5", 0, 0, 0, {}},
-      {"model/weight", DType::kBFloat16, {50, 100}, "rank-0.h5", 8192, 10000, whole, blocks},
-      {"optim/step", DType::kInt64, {}, "rank-0.h5", 4096, 8, 0x00000007, {0x00000007}}};
+      {"model/bias", DType::float32, {10}, "rank-1.h5", 100, 40, 0xABCDEF01, {0xABCDEF01}},
+      {"model/empty", DType::int64, {0, 3}, "rank-1.h5", 0, 0, 0, {}},
+      {"model/weight", DType::bfloat16, {50, 100}, "rank-0.h5", 8192, 10000, whole, blocks},
+      {"optim/step", DType::int64, {}, "rank-0.h5", 4096, 8, 0x00000007, {0x00000007}}};
   return manifest;
 }
 
@@ -154,7 +154,7 @@ TEST(Manifest, NamesWhatAnAttackerChanged) {
     return [pointer, value](json& d) { d[json::json_pointer(pointer)] = value; };
   };
   const std::vector<Attack> attacks = {
-      {"folder above", set("/files/0/name", "../rank-0.h5"), "not start with '.'"},
+      {"directory above", set("/files/0/name", "../rank-0.h5"), "not start with '.'"},
       {"absolute path", set("/files/0/name", "/etc/passwd.h5"), "a file name may hold only"},
       {"other file", set("/files/0/name", "manifest.json"), "a file name must end in '.h5'"},
       {"file twice", set("/files/1/name", "rank-0.h5"), "'rank-0.h5' appears twice"},
@@ -468,7 +468,7 @@ TEST(ManifestLimits, OneThatMemoryHasNoRoomForIsRefusedAndEndsNothing) {
 
 TEST(ManifestVersion, IsTheLeastThatKnowsTheElementTypes) {
   for (const DType dtype : kAllDTypes) {
-    const TempFolder root(test::On::kMemory);
+    const TempDirectory root(test::On::memory);
     test::ArraySet set;
     set.add("w", dtype, {3});
     CheckpointDirectory directory(root.path(), test::small_options());
@@ -480,8 +480,8 @@ TEST(ManifestVersion, IsTheLeastThatKnowsTheElementTypes) {
     EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), set));
   }
   // Others have been written by now.
-  EXPECT_TRUE(is_of_first_versions(DType::kFloat8E5M2));
-  EXPECT_FALSE(is_of_first_versions(DType::kUInt16));
+  EXPECT_TRUE(is_of_first_versions(DType::float8_e5m2));
+  EXPECT_FALSE(is_of_first_versions(DType::uint16));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace ddp::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-using test::TempFolder;
+using test::TempDirectory;
 
 struct HeadroomCase {
   const char* what;
@@ -94,7 +94,7 @@ std::vector<HeadroomCase> headroom_cases() {
 
 TEST(MemoryHeadroom, IsWhatTheFilesLeave) {
   for (const HeadroomCase& c : headroom_cases()) {
-    const TempFolder root(test::On::kMemory);
+    const TempDirectory root(test::On::memory);
     for (const auto& [name, text] : c.files) {
       fs::create_directories((root / name).parent_path());
       std::ofstream(root / name) << text;
@@ -119,7 +119,7 @@ constexpr std::uint64_t kState = 160 * kMiB;
 int save_in_group(const fs::path& group) {
   std::ofstream(group / "cgroup.procs") << ::getpid() << std::flush;
   std::vector<std::byte> state(kState, std::byte{1});
-  const ArrayView view{"x", DType::kUInt8, {state.size()}, state, {}};
+  const ArrayView view{"x", DType::uint8, {state.size()}, state, {}};
   AsyncOptions options;
   options.headroom = [] { return memory_headroom(); };
   AsyncSaver saver(options);

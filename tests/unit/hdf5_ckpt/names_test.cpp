@@ -1,4 +1,4 @@
-// Names of arrays, files, folders and owners: tables of good and bad ones.
+// Names of arrays, files, directories and owners: tables of good and bad ones.
 
 #include "hdf5_ckpt/detail/names.h"
 
@@ -69,19 +69,19 @@ TEST(NameSets, RejectsDoublesAndArraysThatAreGroups) {
   EXPECT_EQ(problem({}), "");
   EXPECT_EQ(problem({"a", "a-b", "ab", "b/a", "b/a-c"}), "");
   EXPECT_EQ(problem({"a", "a"}), "the array 'a' appears twice");
-  // '-' sorts before '/', so the two are not neighbours.
+  // '-' sorts before '/', so the two are not neighbors.
   EXPECT_EQ(problem({"a", "a-b", "a/b/c"}), "'a' is an array and also the group of 'a/b/c'");
   EXPECT_EQ(problem({"x/a", "x/a/b"}), "'x/a' is an array and also the group of 'x/a/b'");
 }
 
-TEST(StepFolders, NameAndStepAreInverse) {
-  EXPECT_EQ(step_folder_name(12345), "step-00012345");
+TEST(StepDirectories, NameAndStepAreInverse) {
+  EXPECT_EQ(step_directory_name(12345), "step-00012345");
   for (const std::uint64_t step : {0ULL, 7ULL, 99999999ULL, 100000000ULL, 9223372036854775807ULL})
-    EXPECT_EQ(step_of_folder(step_folder_name(step)), step);
+    EXPECT_EQ(step_of_directory(step_directory_name(step)), step);
   for (const char* name :
        {"step-", "step-1", "step-000000001", "step-0000000x", "step--0000001", "Step-00000001",
         "step-00000001 ", "step-00000001.bak", "best", "step-99999999999999999999"})
-    EXPECT_FALSE(step_of_folder(name)) << name;
+    EXPECT_FALSE(step_of_directory(name)) << name;
 }
 
 TEST(Owners, TextAndTagAreInverse) {
@@ -142,11 +142,11 @@ TEST(Owners, AProcessThatNobodyHasWaitedForIsDead) {
 TEST(Leftovers, AreKnownByTheirNames) {
   const OwnerTag tag{"1", 0, "n", 5};
   for (const std::string_view kind : {kBuilding, kDeleting})
-    EXPECT_EQ(owner_of_leftover(owned_folder_name(kind, 12, tag)), tag);
-  EXPECT_EQ(owned_folder_name(kBuilding, 12, tag), ".tmp-step-00000012.1.r0.n.p5");
+    EXPECT_EQ(owner_of_leftover(owned_directory_name(kind, 12, tag)), tag);
+  EXPECT_EQ(owned_directory_name(kBuilding, 12, tag), ".tmp-step-00000012.1.r0.n.p5");
   EXPECT_EQ(owner_of_leftover(hint_draft_name(tag)), tag);
   // What was set aside as damaged is for people to delete.
-  EXPECT_FALSE(owner_of_leftover(owned_folder_name(kDamaged, 12, tag)));
+  EXPECT_FALSE(owner_of_leftover(owned_directory_name(kDamaged, 12, tag)));
   for (const char* name : {"latest", ".latest", ".tmp", ".tmp-x.1.r0.n.p5", "step-00000012",
                            ".tmp-step-12.1.r0.n.p5", ".tmp-step-00000012", ".tmp-step-00000012.x"})
     EXPECT_FALSE(owner_of_leftover(name)) << name;
@@ -175,12 +175,12 @@ TEST(Blocks, CoverAnArrayOnce) {
 }
 
 TEST(Arrays, ByteCountRefusesWhatOverflows) {
-  EXPECT_EQ(byte_count(DType::kFloat32, {}), 4U);
-  EXPECT_EQ(byte_count(DType::kInt64, {3, 5}), 120U);
-  EXPECT_EQ(byte_count(DType::kInt64, {3, 0, 5}), 0U);
-  EXPECT_FALSE(byte_count(DType::kInt64, {1ULL << 60}));
-  EXPECT_FALSE(byte_count(DType::kInt8, {1ULL << 32, 1ULL << 32}));
-  EXPECT_FALSE(byte_count(DType::kInt8, {0, 1ULL << 32, 1ULL << 32}));
+  EXPECT_EQ(byte_count(DType::float32, {}), 4U);
+  EXPECT_EQ(byte_count(DType::int64, {3, 5}), 120U);
+  EXPECT_EQ(byte_count(DType::int64, {3, 0, 5}), 0U);
+  EXPECT_FALSE(byte_count(DType::int64, {1ULL << 60}));
+  EXPECT_FALSE(byte_count(DType::int8, {1ULL << 32, 1ULL << 32}));
+  EXPECT_FALSE(byte_count(DType::int8, {0, 1ULL << 32, 1ULL << 32}));
   for (const DType dtype : kAllDTypes) EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
   EXPECT_FALSE(dtype_from_name("float8"));
 }

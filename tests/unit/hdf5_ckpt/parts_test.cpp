@@ -80,8 +80,8 @@ TEST(Pieces, AreTheArrayInItsOrder) {
     const Box all{Shape(shape.size(), 0), shape};
     std::uint64_t next = 0;
     std::size_t pieces = 0;
-    for_each_piece(DType::kInt16, shape, piece_bytes, [&](const Box& box) {
-      const std::uint64_t bytes = byte_count(DType::kInt16, box.extent).value();
+    for_each_piece(DType::int16, shape, piece_bytes, [&](const Box& box) {
+      const std::uint64_t bytes = byte_count(DType::int16, box.extent).value();
       const Overlap overlap(box, all, 2);
       ASSERT_EQ(overlap.runs(), 1U);
       ASSERT_EQ(overlap.run(0).to, next);
@@ -90,7 +90,7 @@ TEST(Pieces, AreTheArrayInItsOrder) {
       next += bytes;
       ++pieces;
     });
-    ASSERT_EQ(next, byte_count(DType::kInt16, shape)) << i;
+    ASSERT_EQ(next, byte_count(DType::int16, shape)) << i;
     ASSERT_TRUE(pieces <= 1 || next > piece_bytes);
   }
 }
@@ -123,7 +123,7 @@ TEST(Parts, EveryThingThatCanBeWrongIsNamed) {
   const Shape g = {4, 6};
   std::vector<ArrayInfo> other_type = {part_of(g, {0, 0}, {2, 6}, 0),
                                        part_of(g, {2, 0}, {2, 6}, 1)};
-  other_type[1].dtype = DType::kInt32;
+  other_type[1].dtype = DType::int32;
   const std::vector<Case> cases = {
       {{part_of(g, {0, 0}, {4, 6}, 0)}, ""},
       {{part_of(g, {0, 0}, {4, 2}, 0), part_of(g, {0, 2}, {4, 4}, 1)}, ""},

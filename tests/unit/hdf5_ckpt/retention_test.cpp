@@ -26,7 +26,7 @@ using test::Fault;
 using test::FaultyOps;
 using test::names_in;
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -56,7 +56,7 @@ class RetentionTest : public testing::Test {
 
   RetentionReport keep(std::size_t n) { return Retention(root_.path(), kSaver).apply({n}); }
 
-  const TempFolder root_{test::On::kMemory};
+  const TempDirectory root_{test::On::memory};
 };
 
 TEST_F(RetentionTest, KeepsTheNewest) {
@@ -101,7 +101,7 @@ TEST_F(RetentionTest, WhatWasVerifiedIsNotReadAgain) {
   retention.apply({4}, counting);
   EXPECT_EQ(read, first);
   // Another checkpoint under the same step is another checkpoint.
-  CheckpointDirectory(root_.path(), {.if_exists = IfExists::kReplace})
+  CheckpointDirectory(root_.path(), {.if_exists = IfExists::replace})
       .save(5, kSaver, small_model(50).views(), test::test_info());
   retention.apply({4}, counting);
   EXPECT_GT(read, first);
@@ -114,7 +114,7 @@ class AfterARestart : public RetentionTest {
     std::uint64_t pieces = 0;
     std::vector<std::uint64_t> read;
     for (const Candidate& candidate : CheckpointDirectory(root_.path()).candidates()) {
-      const TempFolder alone(test::On::kMemory);
+      const TempDirectory alone(test::On::memory);
       fs::copy(candidate.path, alone / candidate.path.filename().string(),
                fs::copy_options::recursive);
       if (fs::exists(mark_)) fs::copy(mark_, alone / ".verified");
@@ -147,7 +147,7 @@ TEST_F(AfterARestart, AnotherCheckpointOfTheStepIsRead) {
   Retention before(root_.path(), kSaver);
   before.remember_across_restarts();
   before.apply({5});
-  CheckpointDirectory(root_.path(), {.if_exists = IfExists::kReplace})
+  CheckpointDirectory(root_.path(), {.if_exists = IfExists::replace})
       .save(3, kSaver, small_model(30).views(), test::test_info());
   EXPECT_THAT(read_again(), ElementsAre(3));
 }
@@ -182,7 +182,7 @@ TEST_F(AfterARestart, WhatIsLoadedIsReadInSpiteOfTheMark) {
 }
 
 TEST_F(AfterARestart, ALinkInPlaceOfTheMarkIsReplacedAndNotFollowed) {
-  const TempFolder elsewhere;
+  const TempDirectory elsewhere;
   std::ofstream(elsewhere / "precious") << "x";
   fs::create_symlink(elsewhere / "precious", mark_);
   fs::create_symlink(elsewhere / "precious", root_ / (".verified." + kSaver.text()));
@@ -197,15 +197,15 @@ TEST_F(AfterARestart, ALinkInPlaceOfTheMarkIsReplacedAndNotFollowed) {
 TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
   FaultyOps probe;
   {
-    const TempFolder copy(test::On::kMemory);
+    const TempDirectory copy(test::On::memory);
     fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
     Retention(copy.path(), kSaver, probe).apply({2});
   }
   ASSERT_GE(probe.calls().size(), 15U);
   for (const Fault fault :
-       {Fault::kCrashBefore, Fault::kCrashAfter, Fault::kError, Fault::kErrorFromHereOn})
+       {Fault::crash_before, Fault::crash_after, Fault::error, Fault::error_from_here_on})
     for (std::size_t k = 0; k < probe.calls().size(); ++k) {
-      const TempFolder copy(test::On::kMemory);
+      const TempDirectory copy(test::On::memory);
       fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
       FaultyOps ops(fault, k, EIO);
       try {
@@ -218,7 +218,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
       ASSERT_GE(left.size(), 2U);
       for (const std::uint64_t step : left)
         ASSERT_TRUE(
-            test::holds(Checkpoint::open(copy / step_folder_name(step)), small_model(step)));
+            test::holds(Checkpoint::open(copy / step_directory_name(step)), small_model(step)));
       ASSERT_EQ(left[0], 5U);
       ASSERT_EQ(left[1], 4U);
       remove_leftovers(copy.path(), [](const OwnerTag& owner) { return owner == kSaver; });
@@ -230,7 +230,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
 TEST_F(RetentionTest, ADeletionThatFailsIsNoted) {
   FaultyOps probe;
   CheckpointDirectory(root_.path(), {}, probe).candidates();
-  FaultyOps ops(Fault::kErrorFromHereOn, probe.calls().size(), EACCES);
+  FaultyOps ops(Fault::error_from_here_on, probe.calls().size(), EACCES);
   const RetentionReport report = Retention(root_.path(), kSaver, ops).apply({4});
   EXPECT_THAT(report.removed, IsEmpty());
   ASSERT_EQ(report.notes.size(), 1U);
@@ -262,7 +262,7 @@ TEST_F(RetentionTest, LeftoversOfOthersStay) {
 }
 
 TEST_F(RetentionTest, ALinkAmongLeftoversIsNotFollowed) {
-  const TempFolder elsewhere;
+  const TempDirectory elsewhere;
   std::ofstream(elsewhere / "precious") << "x";
   fs::create_directory_symlink(elsewhere.path(), root_ / ".tmp-step-00000006.test.r0.host.p1");
   EXPECT_EQ(remove_leftovers(root_.path(), dead_relatives_of(kSaver)).size(), 1U);
@@ -275,7 +275,7 @@ TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
   const auto back = [](int*) { static_cast<void>(::seteuid(0)); };
   int unused = 0;
   const std::unique_ptr<int, decltype(back)> as_before(&unused, back);
-  const TempFolder mine(test::On::kMemory);
+  const TempDirectory mine(test::On::memory);
   for (const std::uint64_t step : {1, 2, 3}) test::save_step(mine.path(), step);
   fs::permissions(mine / "step-00000003", fs::perms::none);
   const RetentionReport report = Retention(mine.path(), kSaver).apply({1});
@@ -287,15 +287,15 @@ TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
               HasSubstr("Permission denied"));
   // Nor is an older one taken for resuming.
   SaveOptions options = test::small_options();
-  options.patience.unit = std::chrono::milliseconds(2);
+  options.retry.unit = std::chrono::milliseconds(2);
   CheckpointDirectory directory(mine.path(), options);
   EXPECT_THROW(directory.newest_verified(), UnreadableError);
   fs::permissions(mine / "step-00000003", fs::perms::owner_all);
   EXPECT_EQ(directory.newest_verified()->checkpoint.manifest().step, 3U);
   // One that becomes readable while it is waited for is taken.
   fs::permissions(mine / "step-00000003", fs::perms::none);
-  options.patience.unit = std::chrono::milliseconds(200);
-  std::jthread mends([&] {
+  options.retry.unit = std::chrono::milliseconds(200);
+  std::jthread fixes([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     fs::permissions(mine / "step-00000003", fs::perms::owner_all);
   });
@@ -304,7 +304,7 @@ TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
 }
 
 TEST(Leftovers, OfADirectoryThatDoesNotExistAreNone) {
-  const TempFolder top;
+  const TempDirectory top;
   EXPECT_THAT(remove_leftovers(top / "missing", [](const OwnerTag&) { return true; }), IsEmpty());
 }
 

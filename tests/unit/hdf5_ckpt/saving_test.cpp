@@ -30,7 +30,7 @@ using test::FaultyOps;
 using test::names_in;
 using test::save_step;
 using test::small_model;
-using test::TempFolder;
+using test::TempDirectory;
 using test::test_info;
 using test::test_owner;
 using testing::ElementsAre;
@@ -41,7 +41,7 @@ OwnerTag owner_number(int n) {
 }
 
 TEST(Directory, ASaveIsWhatItSays) {
-  const TempFolder top;
+  const TempDirectory top;
   const fs::path root = top / "a/b";
   const Saved saved = save_step(root, 12345);
   EXPECT_EQ(saved.path, root / "step-00012345");
@@ -57,7 +57,7 @@ TEST(Directory, ASaveIsWhatItSays) {
 }
 
 TEST(Directory, TheHintNamesTheLastOne) {
-  const TempFolder root;
+  const TempDirectory root;
   for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
   std::ifstream hint(root / "latest");
   std::string line;
@@ -66,7 +66,7 @@ TEST(Directory, TheHintNamesTheLastOne) {
 }
 
 TEST(Directory, AHintThatCannotBeWrittenIsOnlyNoted) {
-  const TempFolder root;
+  const TempDirectory root;
   fs::create_directory(root / "latest");
   const Saved saved = save_step(root.path(), 1);
   ASSERT_EQ(saved.notes.size(), 1U);
@@ -75,7 +75,7 @@ TEST(Directory, AHintThatCannotBeWrittenIsOnlyNoted) {
 }
 
 TEST(Directory, ManyRanksMakeOneCheckpoint) {
-  const TempFolder root;
+  const TempDirectory root;
   constexpr int kRanks = 4;
   CheckpointDirectory directory(root.path(), {.write = {.threads = 2, .block_bytes = 8192}});
   const nlohmann::json broadcast = directory.begin(7, test_owner()).to_json();
@@ -86,7 +86,7 @@ TEST(Directory, ManyRanksMakeOneCheckpoint) {
     for (int rank = 0; rank < kRanks; ++rank)
       ranks.emplace_back([&, rank] {
         ArraySet shard;
-        shard.add(fmt::format("shard/{}", rank), DType::kFloat32, {50000}, 7);
+        shard.add(fmt::format("shard/{}", rank), DType::float32, {50000}, 7);
         gathered[rank] = record_to_json(CheckpointDirectory(root.path())
                                             .write_shard(SaveId::from_json(broadcast),
                                                          fmt::format("rank-{}.h5", rank),
@@ -99,20 +99,20 @@ TEST(Directory, ManyRanksMakeOneCheckpoint) {
   const Saved saved = directory.commit(SaveId::from_json(broadcast), records, test_info());
   ArraySet all;
   for (int rank = 0; rank < kRanks; ++rank)
-    all.add(fmt::format("shard/{}", rank), DType::kFloat32, {50000}, 7);
+    all.add(fmt::format("shard/{}", rank), DType::float32, {50000}, 7);
   EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), all));
   EXPECT_EQ(saved.manifest.files.size(), 4U);
 }
 
 TEST(Directory, RecordsThatDoNotFitAreNotCommitted) {
-  const TempFolder root;
+  const TempDirectory root;
   CheckpointDirectory directory(root.path());
   const auto commit = [&](const std::function<void(std::vector<FileRecord>&)>& change) {
     const SaveId id = directory.begin(7, test_owner());
     std::vector<FileRecord> records;
     for (int rank = 0; rank < 2; ++rank) {
       ArraySet shard;
-      shard.add(rank == 0 ? "a" : "b", DType::kFloat32, {100});
+      shard.add(rank == 0 ? "a" : "b", DType::float32, {100});
       records.push_back(directory.write_shard(id, rank == 0 ? "r0.h5" : "r1.h5", shard.views()));
     }
     change(records);
@@ -132,7 +132,7 @@ TEST(Directory, RecordsThatDoNotFitAreNotCommitted) {
 }
 
 TEST(Directory, TwoShardsOfOneNameDoNotMix) {
-  const TempFolder root;
+  const TempDirectory root;
   CheckpointDirectory directory(root.path());
   const SaveId id = directory.begin(7, test_owner());
   directory.write_shard(id, "r0.h5", {});
@@ -143,7 +143,7 @@ TEST(Directory, TwoShardsOfOneNameDoNotMix) {
 }
 
 TEST(Directory, AFailedSaveOfTheSameOwnerIsCleared) {
-  const TempFolder root;
+  const TempDirectory root;
   CheckpointDirectory directory(root.path());
   directory.write_shard(directory.begin(7, test_owner()), "model.h5", {});
   EXPECT_NO_THROW(directory.save(7, test_owner(), small_model(7).views(), test_info()));
@@ -151,8 +151,8 @@ TEST(Directory, AFailedSaveOfTheSameOwnerIsCleared) {
 }
 
 TEST(Directory, ALinkUnderTheNameOfADraftIsNotFollowed) {
-  const TempFolder root;
-  const TempFolder elsewhere;
+  const TempDirectory root;
+  const TempDirectory elsewhere;
   std::ofstream(elsewhere / "precious") << "x";
   const std::string draft = ".tmp-step-00000001." + test::test_owner().text();
   CheckpointDirectory directory(root.path(), test::small_options());
@@ -165,7 +165,7 @@ TEST(Directory, ALinkUnderTheNameOfADraftIsNotFollowed) {
 }
 
 TEST(Directory, ReadBackFindsAWriteThatLied) {
-  const TempFolder root;
+  const TempDirectory root;
   SaveOptions options = test::small_options();
   options.read_back = true;
   FaultyOps probe;
@@ -173,7 +173,7 @@ TEST(Directory, ReadBackFindsAWriteThatLied) {
   int lies = 0;
   for (std::size_t k = 0; k < probe.calls().size(); ++k) {
     if (probe.calls()[k].what != "pwrite" || !probe.calls()[k].path.ends_with(".h5")) continue;
-    FaultyOps ops(test::Fault::kLie, k);
+    FaultyOps ops(test::Fault::lie, k);
     const std::string error = error_of([&] { save_step(root.path(), 2, options, ops); });
     EXPECT_THAT(error, HasSubstr("damaged")) << k;
     EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000001"));
@@ -184,7 +184,7 @@ TEST(Directory, ReadBackFindsAWriteThatLied) {
 
 TEST(Directory, OfTwoWritersOfOneStepOneWins) {
   for (int round = 0; round < 20; ++round) {
-    const TempFolder root;
+    const TempDirectory root;
     std::latch start(2);
     std::vector<std::string> errors(2);
     {
@@ -214,7 +214,7 @@ TEST(Directory, OfTwoWritersOfOneStepOneWins) {
 
 TEST(Directory, AStepThatIsThereStaysUnlessToldOtherwise) {
   for (const bool flags : {true, false}) {
-    const TempFolder root;
+    const TempDirectory root;
     FaultyOps ops;
     if (!flags) ops.without_rename_flags();
     SaveOptions options = test::small_options();
@@ -223,7 +223,7 @@ TEST(Directory, AStepThatIsThereStaysUnlessToldOtherwise) {
     EXPECT_THAT(error_of([&] { save_step(root.path(), 5, options, ops); }),
                 HasSubstr("is there already"));
     EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(1)));
-    options.if_exists = IfExists::kReplace;
+    options.if_exists = IfExists::replace;
     EXPECT_TRUE(save_step(root.path(), 5, options, ops).notes.empty());
     EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(5)));
     EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000005"));
@@ -232,7 +232,7 @@ TEST(Directory, AStepThatIsThereStaysUnlessToldOtherwise) {
 
 TEST(Directory, ADamagedStepIsReplacedAndKept) {
   for (const bool flags : {true, false}) {
-    const TempFolder root;
+    const TempDirectory root;
     FaultyOps ops;
     if (!flags) ops.without_rename_flags();
     damage(Checkpoint::open(save_step(root.path(), 5).path), "model/fc.weight");
@@ -247,15 +247,15 @@ TEST(Directory, ADamagedStepIsReplacedAndKept) {
   }
 }
 
-TEST(Directory, AnEmptyFolderUnderTheNameIsKeptToo) {
-  const TempFolder root;
+TEST(Directory, AnEmptyDirectoryUnderTheNameIsKeptToo) {
+  const TempDirectory root;
   fs::create_directory(root / "step-00000005");
   EXPECT_EQ(save_step(root.path(), 5).notes.size(), 1U);
   EXPECT_TRUE(fs::is_empty(root / fmt::format(".broken-step-00000005.{}", test_owner().text())));
 }
 
 TEST(Directory, SomethingElseUnderTheNameIsKept) {
-  const TempFolder root;
+  const TempDirectory root;
   std::ofstream(root / "step-00000005") << "notes";
   EXPECT_EQ(save_step(root.path(), 5).notes.size(), 1U);
   EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(5)));
@@ -264,8 +264,8 @@ TEST(Directory, SomethingElseUnderTheNameIsKept) {
             5U);
 }
 
-TEST(Directory, AnUnwritableFolderIsNamed) {
-  const TempFolder top;
+TEST(Directory, AnUnwritableDirectoryIsNamed) {
+  const TempDirectory top;
   const fs::path root = top / "ro";
   fs::create_directory(root);
   const bool is_root = ::geteuid() == 0;
@@ -274,14 +274,14 @@ TEST(Directory, AnUnwritableFolderIsNamed) {
   if (!is_root) ::chmod(root.c_str(), 0500);
   const std::string error = error_of([&] { save_step(root, 1); });
   if (is_root) ::umount(root.c_str());
-  EXPECT_THAT(error, HasSubstr(fmt::format("cannot create the folder '{}", root.string())));
+  EXPECT_THAT(error, HasSubstr(fmt::format("cannot create the directory '{}", root.string())));
   EXPECT_THAT(error, HasSubstr(is_root ? "mounted read-only" : "check the owner and mode"));
   std::ofstream(top / "file") << "x";
   EXPECT_THAT(error_of([&] { save_step(top / "file", 1); }), HasSubstr("Not a directory"));
 }
 
-TEST(Directory, ARelativeNameIsOfTheFolderAtTheStart) {
-  const TempFolder top;
+TEST(Directory, ARelativeNameIsOfTheDirectoryAtTheStart) {
+  const TempDirectory top;
   const fs::path before = fs::current_path();
   fs::current_path(top.path());
   CheckpointDirectory directory("ckpt", test::small_options());
@@ -291,7 +291,7 @@ TEST(Directory, ARelativeNameIsOfTheFolderAtTheStart) {
 }
 
 TEST(Directory, WrongOwnersAndIdsAreRefused) {
-  const TempFolder root;
+  const TempDirectory root;
   CheckpointDirectory directory(root.path());
   EXPECT_THAT(error_of([&] { directory.begin(1, {"a/b", 0, "h", 1}); }), HasSubstr("cannot name"));
   EXPECT_THAT(error_of([&] {

@@ -62,10 +62,10 @@ std::vector<Box> slices(const Shape& shape, std::size_t d, std::size_t count, in
 class Sharded : public testing::Test {
  protected:
   Sharded() {
-    arrays_.emplace("a/line", numbered(DType::kFloat32, {5003}));
-    arrays_.emplace("a/matrix", numbered(DType::kBFloat16, {37, 301}));
-    arrays_.emplace("a/cube", numbered(DType::kFloat64, {9, 11, 13}));
-    arrays_.emplace("a/narrow", numbered(DType::kInt64, {2}));
+    arrays_.emplace("a/line", numbered(DType::float32, {5003}));
+    arrays_.emplace("a/matrix", numbered(DType::bfloat16, {37, 301}));
+    arrays_.emplace("a/cube", numbered(DType::float64, {9, 11, 13}));
+    arrays_.emplace("a/narrow", numbered(DType::int64, {2}));
     options_ = test::small_options();
     options_.write.block_bytes = 4096;
   }
@@ -77,7 +77,7 @@ class Sharded : public testing::Test {
 
   // Saves as `count` ranks do, and opens what was saved.
   Checkpoint save(std::uint64_t step, std::size_t count, std::size_t d, int kind) {
-    CheckpointDirectory directory(folder_.path(), options_);
+    CheckpointDirectory directory(dir_.path(), options_);
     const SaveId id = directory.begin(step, test::test_owner());
     std::vector<FileRecord> records;
     for (std::size_t rank = 0; rank < count; ++rank) {
@@ -91,7 +91,7 @@ class Sharded : public testing::Test {
             {name, whole.dtype, box.extent, memory.back(), PartOf{whole.shape, box.start}});
       }
       if (rank == count - 1)
-        views.push_back({"replicated", DType::kUInt8, {bias_.size()}, bias_, {}});
+        views.push_back({"replicated", DType::uint8, {bias_.size()}, bias_, {}});
       records.push_back(directory.write_shard(id, "rank-" + std::to_string(rank) + ".h5", views));
     }
     return Checkpoint::open(directory.commit(id, records, test::test_info()).path);
@@ -113,7 +113,7 @@ class Sharded : public testing::Test {
     }
     expected.push_back(bias_);
     memory.emplace_back(bias_.size());
-    targets.push_back({"replicated", DType::kUInt8, {bias_.size()}, memory.back(), {}});
+    targets.push_back({"replicated", DType::uint8, {bias_.size()}, memory.back(), {}});
     checkpoint.read_into(targets);
     EXPECT_EQ(memory, expected);
   }
@@ -121,7 +121,7 @@ class Sharded : public testing::Test {
   std::map<std::string, OwnedArray> arrays_;
   std::vector<std::byte> bias_ = std::vector<std::byte>(5000, std::byte{7});
   SaveOptions options_;
-  test::TempFolder folder_{test::On::kMemory};
+  test::TempDirectory dir_{test::On::memory};
 };
 
 TEST_F(Sharded, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
@@ -150,10 +150,10 @@ TEST_F(Sharded, AReaderReadsOnlyTheBlocksThatItNeeds) {
   std::vector<std::byte> memory(4);
   // The first byte of the second block of the second part, and so all of that block.
   const Shape at = {2502 + 1024};
-  const MutableArrayView one{"a/line", DType::kFloat32, {1}, memory, PartOf{{5003}, at}};
+  const MutableArrayView one{"a/line", DType::float32, {1}, memory, PartOf{{5003}, at}};
   std::uint64_t read = 0;
   const ReadOptions options{1, [&](std::uint64_t done, std::uint64_t) { read = done; }};
-  checkpoint.read_into({&one, 1}, Match::kSubset, options);
+  checkpoint.read_into({&one, 1}, Match::subset, options);
   EXPECT_EQ(read, 4096U);
   const auto& whole = arrays_.at("a/line").bytes;
   EXPECT_EQ(std::memcmp(memory.data(), whole.data() + 4 * at[0], 4), 0);
@@ -167,10 +167,10 @@ TEST_F(Sharded, AReaderReadsOnlyTheBlocksThatItNeeds) {
     bytes[part.offset + offset] ^= std::byte{1};
     test::put_file_bytes(file, bytes);
     if (!met)
-      checkpoint.read_into({&one, 1}, Match::kSubset);
+      checkpoint.read_into({&one, 1}, Match::subset);
     else
       EXPECT_THAT(test::error_of([&] {
-                    checkpoint.read_into({&one, 1}, Match::kSubset);
+                    checkpoint.read_into({&one, 1}, Match::subset);
                   }),
                   HasSubstr("array 'a/line': bytes 4096 to 8191 (in 'rank-1.h5'"));
   }
@@ -197,9 +197,9 @@ TEST_F(Sharded, OneReadMayAskForSeveralParts) {
   std::vector<std::byte> first(8);
   std::vector<std::byte> last(8);
   const MutableArrayView targets[] = {
-      {"a/line", DType::kFloat32, {2}, first, PartOf{{5003}, {0}}},
-      {"a/line", DType::kFloat32, {2}, last, PartOf{{5003}, {5001}}}};
-  checkpoint.read_into(targets, Match::kSubset);
+      {"a/line", DType::float32, {2}, first, PartOf{{5003}, {0}}},
+      {"a/line", DType::float32, {2}, last, PartOf{{5003}, {5001}}}};
+  checkpoint.read_into(targets, Match::subset);
   const auto& whole = arrays_.at("a/line").bytes;
   EXPECT_EQ(std::memcmp(first.data(), whole.data(), 8), 0);
   EXPECT_EQ(std::memcmp(last.data(), whole.data() + whole.size() - 8, 8), 0);
@@ -209,13 +209,13 @@ TEST_F(Sharded, WhatDoesNotFitIsNamedBeforeAnyByteIsRead) {
   const Checkpoint checkpoint = save(1, 2, 0, 0);
   std::vector<std::byte> memory(8);
   const auto error = [&](const Shape& shape, const PartOf& part) {
-    const MutableArrayView target{"a/line", DType::kFloat32, shape, memory, part};
-    return test::error_of([&] { checkpoint.read_into({&target, 1}, Match::kSubset); });
+    const MutableArrayView target{"a/line", DType::float32, shape, memory, part};
+    return test::error_of([&] { checkpoint.read_into({&target, 1}, Match::subset); });
   };
   EXPECT_THAT(error({2}, {{5004}, {0}}), HasSubstr("is float32 [5003] there and float32 [5004]"));
   EXPECT_THAT(error({2}, {{5003}, {5002}}), HasSubstr("asked for in a part that has [2] from"));
   EXPECT_THAT(error({3}, {{5003}, {0}}), HasSubstr("takes 12 bytes, not 8"));
-  const MutableArrayView missing{"replicated", DType::kUInt8, {5000}, bias_, {}};
+  const MutableArrayView missing{"replicated", DType::uint8, {5000}, bias_, {}};
   EXPECT_THAT(test::error_of([&] {
                 checkpoint.read_into({&missing, 1});
               }),
@@ -223,13 +223,13 @@ TEST_F(Sharded, WhatDoesNotFitIsNamedBeforeAnyByteIsRead) {
 }
 
 TEST_F(Sharded, PartsThatAreNoArrayAreNotCommitted) {
-  CheckpointDirectory directory(folder_.path(), options_);
+  CheckpointDirectory directory(dir_.path(), options_);
   std::vector<std::byte> bytes(16);
   const auto commit = [&](const Shape& start_of_second, const char* name_of_second) {
     const SaveId id = directory.begin(9, test::test_owner());
     const ArrayView parts[] = {
-        {"w", DType::kFloat32, {4}, bytes, PartOf{{8}, {0}}},
-        {name_of_second, DType::kFloat32, {4}, bytes, PartOf{{8}, start_of_second}}};
+        {"w", DType::float32, {4}, bytes, PartOf{{8}, {0}}},
+        {name_of_second, DType::float32, {4}, bytes, PartOf{{8}, start_of_second}}};
     const FileRecord records[] = {directory.write_shard(id, "rank-0.h5", {&parts[0], 1}),
                                   directory.write_shard(id, "rank-1.h5", {&parts[1], 1})};
     directory.commit(id, records, test::test_info());
@@ -240,18 +240,18 @@ TEST_F(Sharded, PartsThatAreNoArrayAreNotCommitted) {
               HasSubstr("the part of array 'w' has [4] from [5], outside of [8]"));
   directory.abandon({9, test::test_owner()});
   EXPECT_TRUE(directory.candidates().empty());
-  EXPECT_THAT(test::names_in(folder_.path()), testing::IsEmpty());
+  EXPECT_THAT(test::names_in(dir_.path()), testing::IsEmpty());
 }
 
 TEST_F(Sharded, OnlyPartsAskForANewerReader) {
   static_cast<void>(save(1, 2, 0, 0));
-  const auto text_of = [&](const char* folder) {
-    const auto bytes = test::file_bytes(folder_ / folder / "manifest.json");
+  const auto text_of = [&](const char* dir) {
+    const auto bytes = test::file_bytes(dir_ / dir / "manifest.json");
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   };
   EXPECT_THAT(text_of("step-00000001"), HasSubstr("\"min_reader\": 2,"));
   const auto model = test::small_model(1);
-  CheckpointDirectory(folder_.path(), options_)
+  CheckpointDirectory(dir_.path(), options_)
       .save(2, test::test_owner(), model.views(), test::test_info());
   EXPECT_THAT(text_of("step-00000002"), HasSubstr("\"min_reader\": 1,"));
 }

@@ -25,8 +25,8 @@ std::vector<std::byte> random_bytes(std::size_t count) {
   return bytes;
 }
 
-UniqueFd open_to_read(const std::filesystem::path& path) {
-  return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+FileDescriptor open_to_read(const std::filesystem::path& path) {
+  return FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 struct Piece {
@@ -43,26 +43,26 @@ void PrintTo(const Piece& piece, std::ostream* out) {
 class SourcePieces : public testing::TestWithParam<Piece> {};
 
 // kRefused: by the file system, with EINVAL, though the file could be opened with O_DIRECT.
-enum class Way { kCache, kAroundIt, kRefused };
+enum class Way { cache, around_it, refused };
 
 SourceFile open_source(const std::filesystem::path& path, Way way) {
-  UniqueFd fd = open_to_read(path);
-  if (way == Way::kCache) return SourceFile(std::move(fd));
+  FileDescriptor fd = open_to_read(path);
+  if (way == Way::cache) return SourceFile(std::move(fd));
   // Such a file opens, and reading it is EINVAL.
-  UniqueFd around =
-      way == Way::kRefused ? open_to_read("/proc/self/ns/net") : open_around_cache(fd);
+  FileDescriptor around =
+      way == Way::refused ? open_to_read("/proc/self/ns/net") : open_around_cache(fd);
   return SourceFile(std::move(fd), std::move(around));
 }
 
 TEST_P(SourcePieces, AreThoseOfTheFile) {
-  const test::TempFolder folder;
+  const test::TempDirectory directory;
   const auto all = random_bytes(kFileBytes);
-  test::put_file_bytes(folder / "x", all);
+  test::put_file_bytes(directory / "x", all);
   const auto [name, offset, size, misplaced] = GetParam();
   const std::size_t there = offset < all.size() ? std::min(size, all.size() - offset) : 0;
-  for (const Way way : {Way::kCache, Way::kAroundIt, Way::kRefused})
+  for (const Way way : {Way::cache, Way::around_it, Way::refused})
     for (const bool has_place : {true, false}) {
-      SourceFile file = open_source(folder / "x", way);
+      SourceFile file = open_source(directory / "x", way);
       AlignedBuffer memory;
       AlignedBuffer passage;
       const auto place =
@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Piece{"all", 0, kFileBytes, 16}));
 
 std::size_t pages_in_cache(const std::filesystem::path& path) {
-  const UniqueFd fd = open_to_read(path);
+  const FileDescriptor fd = open_to_read(path);
   void* const memory = ::mmap(nullptr, kFileBytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   std::vector<unsigned char> resident(kFileBytes / kAlignment + 1);
   EXPECT_EQ(::mincore(memory, kFileBytes, resident.data()), 0);
@@ -103,35 +103,35 @@ std::size_t pages_in_cache(const std::filesystem::path& path) {
 }
 
 TEST(SourceFile, LeavesTheCacheAlone) {
-  const test::TempFolder folder;
+  const test::TempDirectory directory;
   struct statfs status = {};
-  ASSERT_EQ(::statfs(folder.path().c_str(), &status), 0);
+  ASSERT_EQ(::statfs(directory.path().c_str(), &status), 0);
   if (status.f_type == TMPFS_MAGIC) GTEST_SKIP() << "a tmpfs is its own cache";
-  test::put_file_bytes(folder / "x", random_bytes(kFileBytes));
-  if (!UniqueFd(::open((folder / "x").c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT)))
-    GTEST_SKIP() << "the file system of " << folder.path() << " has no O_DIRECT";
+  test::put_file_bytes(directory / "x", random_bytes(kFileBytes));
+  if (!FileDescriptor(::open((directory / "x").c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT)))
+    GTEST_SKIP() << "the file system of " << directory.path() << " has no O_DIRECT";
   constexpr std::size_t kSize = 1 << 20;
-  for (const Way way : {Way::kAroundIt, Way::kCache}) {
-    const UniqueFd fd = open_to_read(folder / "x");
+  for (const Way way : {Way::around_it, Way::cache}) {
+    const FileDescriptor fd = open_to_read(directory / "x");
     ASSERT_EQ(::fsync(fd.get()), 0);
     ASSERT_EQ(::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED), 0);
-    SourceFile file = open_source(folder / "x", way);
+    SourceFile file = open_source(directory / "x", way);
     AlignedBuffer passage;
     EXPECT_EQ(file.read(100, kSize, {}, passage).bytes.size(), kSize);
     // A place that begins with a page and ends within one: not every disk writes so little.
     AlignedBuffer memory;
     EXPECT_EQ(file.read(0, kSize - 8, memory.get(kSize - 8), passage).bytes.size(), kSize - 8);
-    if (way == Way::kAroundIt) {
-      EXPECT_EQ(pages_in_cache(folder / "x"), 0U);
+    if (way == Way::around_it) {
+      EXPECT_EQ(pages_in_cache(directory / "x"), 0U);
     } else {
-      EXPECT_GE(pages_in_cache(folder / "x"), kSize / kAlignment);
+      EXPECT_GE(pages_in_cache(directory / "x"), kSize / kAlignment);
     }
   }
 }
 
 TEST(SourceFile, ReadsWhatCannotBeReadAroundTheCache) {
   // Files of /proc refuse O_DIRECT; what they hold is read all the same.
-  SourceFile file = open_source("/proc/self/maps", Way::kAroundIt);
+  SourceFile file = open_source("/proc/self/maps", Way::around_it);
   AlignedBuffer passage;
   const auto [bytes, code] = file.read(0, 1 << 20, {}, passage);
   EXPECT_EQ(code, 0);

@@ -16,15 +16,15 @@ namespace ddp::ckpt::test {
 
 namespace fs = std::filesystem;
 
-TempFolder::TempFolder(On on) {
+TempDirectory::TempDirectory(On on) {
   const fs::path memory = "/dev/shm";
-  const bool in_memory = on == On::kMemory && fs::is_directory(memory);
+  const bool in_memory = on == On::memory && fs::is_directory(memory);
   std::string name = (in_memory ? memory : fs::temp_directory_path()) / "ckpt-test-XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
   path_ = name;
 }
 
-TempFolder::~TempFolder() {
+TempDirectory::~TempDirectory() {
   std::error_code ignored;
   fs::remove_all(path_, ignored);
 }
@@ -33,7 +33,7 @@ void ArraySet::add(const std::string& name, DType dtype, const Shape& shape, std
   std::mt19937_64 random(seed * 1000003 + std::hash<std::string>{}(name));
   std::vector<std::byte> bytes(byte_count(dtype, shape).value());
   for (std::byte& b : bytes)
-    b = dtype == DType::kBool ? std::byte{1} : static_cast<std::byte>(1 + random() % 255);
+    b = dtype == DType::boolean ? std::byte{1} : static_cast<std::byte>(1 + random() % 255);
   add_bytes(name, dtype, shape, std::move(bytes));
 }
 
@@ -65,12 +65,12 @@ std::vector<MutableArrayView> ArraySet::targets() {
 
 ArraySet small_model(std::uint64_t step) {
   ArraySet set;
-  set.add("model/conv1.weight", DType::kFloat32, {40, 1000}, step);  // aligned, several blocks
-  set.add("model/fc.weight", DType::kBFloat16, {33, 1001}, step);    // aligned, odd tail
-  set.add("model/conv1.bias", DType::kFloat32, {40}, step);          // small
-  set.add("model/empty", DType::kFloat32, {0, 7}, step);
-  set.add("optim/step", DType::kInt64, {}, step);
-  set.add("rng/rank-0/cpu", DType::kUInt8, {5056}, step);
+  set.add("model/conv1.weight", DType::float32, {40, 1000}, step);  // aligned, several blocks
+  set.add("model/fc.weight", DType::bfloat16, {33, 1001}, step);    // aligned, odd tail
+  set.add("model/conv1.bias", DType::float32, {40}, step);          // small
+  set.add("model/empty", DType::float32, {0, 7}, step);
+  set.add("optim/step", DType::int64, {}, step);
+  set.add("rng/rank-0/cpu", DType::uint8, {5056}, step);
   return set;
 }
 
@@ -123,9 +123,9 @@ void put_file_bytes(const fs::path& path, std::span<const std::byte> bytes) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-std::vector<std::string> names_in(const fs::path& folder) {
+std::vector<std::string> names_in(const fs::path& directory) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
+  for (const auto& entry : fs::directory_iterator(directory))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;

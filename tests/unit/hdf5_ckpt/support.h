@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of checkpoints share: a folder that goes away, arrays with known contents, and
+// What the tests of checkpoints share: a directory that goes away, arrays with known contents, and
 // comparison of what was loaded with what was saved.
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace ddp::ckpt::test {
 
 // kMemory is a tmpfs, if there is one: for tests that save thousands of times and ask nothing of
 // the disk itself.
-enum class On { kDisk, kMemory };
+enum class On { disk, memory };
 
-// A new folder below the system's one for temporary files, removed with all that is in it.
-class TempFolder {
+// A new directory below the system's one for temporary files, removed with all that is in it.
+class TempDirectory {
  public:
-  explicit TempFolder(On on = On::kDisk);
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  ~TempFolder();
+  explicit TempDirectory(On on = On::disk);
+  TempDirectory(const TempDirectory&) = delete;
+  TempDirectory& operator=(const TempDirectory&) = delete;
+  ~TempDirectory();
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
@@ -85,8 +85,8 @@ void damage(const Checkpoint& checkpoint, const std::string& array);
 
 std::vector<std::byte> file_bytes(const std::filesystem::path& path);
 void put_file_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes);
-// Names in a folder, sorted.
-std::vector<std::string> names_in(const std::filesystem::path& folder);
+// Names in a directory, sorted.
+std::vector<std::string> names_in(const std::filesystem::path& directory);
 
 // The sentence of the Error that `work` throws; fails the test if it throws none.
 std::string error_of(const std::function<void()>& work);

@@ -1,6 +1,6 @@
 // What ddp-ckpt shows of long work and of long names.
 
-#include "hdf5_ckpt/ddp_ckpt/text.h"
+#include "ddp_runtime/tools/ckpt/text.h"
 
 #include <gtest/gtest.h>
 

@@ -29,7 +29,7 @@ namespace {
 using test::ArraySet;
 using test::error_of;
 using test::FaultyOps;
-using test::TempFolder;
+using test::TempDirectory;
 using testing::HasSubstr;
 
 // Every dtype in every kind of shape: scalar, empty, small, aligned, larger with an odd tail.
@@ -44,7 +44,7 @@ ArraySet every_kind() {
 
 void expect_round_trip(const ArraySet& set, const SaveOptions& options,
                        FileOps& ops = system_file_ops()) {
-  const TempFolder root;
+  const TempDirectory root;
   CheckpointDirectory directory(root.path(), options, ops);
   const Saved saved = directory.save(1, test::test_owner(), set.views(), test::test_info());
   const Checkpoint checkpoint = Checkpoint::open(saved.path);
@@ -101,22 +101,22 @@ TEST(Writer, MemoryNeedNotBeAligned) {
   for (std::size_t i = 0; i < memory.size(); ++i)
     memory[i] = static_cast<std::byte>(i * 7 + i / 251);
   const auto bytes = std::span<const std::byte>(memory).subspan(1);
-  const TempFolder folder;
-  const ArrayView view{"w", DType::kFloat32, {75000}, bytes};
+  const TempDirectory dir;
+  const ArrayView view{"w", DType::float32, {75000}, bytes};
   SaveOptions options = test::small_options();
-  CheckpointDirectory directory(folder.path(), options);
+  CheckpointDirectory directory(dir.path(), options);
   const Saved saved = directory.save(1, test::test_owner(), {&view, 1}, test::test_info());
   const OwnedArray read = Checkpoint::open(saved.path).read("w");
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), read.bytes.begin(), read.bytes.end()));
 }
 
 TEST(Writer, ChecksumsAreThoseOfTheBytes) {
-  const TempFolder folder;
+  const TempDirectory dir;
   const ArraySet set = test::small_model(1);
   WriteOptions options;
   options.block_bytes = 4096;
   const FileRecord record =
-      write_hdf5_file(folder / "a.h5", set.views(), nlohmann::json::object(), options);
+      write_hdf5_file(dir / "a.h5", set.views(), nlohmann::json::object(), options);
   for (const ArrayView& view : set.views()) {
     const auto info = std::find_if(record.arrays.begin(), record.arrays.end(),
                                    [&](const ArrayInfo& array) { return array.name == view.name; });
@@ -131,16 +131,16 @@ TEST(Writer, ChecksumsAreThoseOfTheBytes) {
 }
 
 TEST(Writer, SameArraysGiveTheSameBytes) {
-  const TempFolder folder;
+  const TempDirectory dir;
   const ArraySet set = every_kind();
   const nlohmann::json attributes = {{"step", 7}, {"note", "n"}};
   std::vector<ArrayView> views = set.views();
-  write_hdf5_file(folder / "a.h5", views, attributes, {.threads = 1});
+  write_hdf5_file(dir / "a.h5", views, attributes, {.threads = 1});
   // HDF5 would note times in seconds.
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   std::reverse(views.begin(), views.end());
-  write_hdf5_file(folder / "b.h5", views, attributes, {.threads = 3});
-  EXPECT_EQ(test::file_bytes(folder / "a.h5"), test::file_bytes(folder / "b.h5"));
+  write_hdf5_file(dir / "b.h5", views, attributes, {.threads = 3});
+  EXPECT_EQ(test::file_bytes(dir / "a.h5"), test::file_bytes(dir / "b.h5"));
 }
 
 // The place of the first call for which `wanted` holds, from `start` on.
@@ -152,7 +152,7 @@ std::size_t find_call(const std::vector<FaultyOps::Call>& calls, std::size_t sta
 }
 
 TEST(Writer, WhatMustBeDurableIsSoBeforeWhatRestsOnIt) {
-  const TempFolder top;
+  const TempDirectory top;
   const std::filesystem::path root = top / "ckpt";
   FaultyOps ops;
   CheckpointDirectory directory(root, test::small_options(), ops);
@@ -186,11 +186,11 @@ TEST(Writer, WhatMustBeDurableIsSoBeforeWhatRestsOnIt) {
 
 // Bytes that one save of `bytes` hands to pwrite: through the page cache, and direct.
 std::array<std::size_t, 2> bytes_written(std::span<const std::byte> bytes, bool direct_io) {
-  const TempFolder folder;
+  const TempDirectory dir;
   FaultyOps ops;
-  const ArrayView view{"w", DType::kUInt8, {bytes.size()}, bytes};
+  const ArrayView view{"w", DType::uint8, {bytes.size()}, bytes};
   const WriteOptions options{.threads = 1, .direct_io = direct_io};
-  write_hdf5_file(folder / "a.h5", {&view, 1}, nlohmann::json::object(), options, ops);
+  write_hdf5_file(dir / "a.h5", {&view, 1}, nlohmann::json::object(), options, ops);
   std::array<std::size_t, 2> sizes = {0, 0};
   for (const auto& call : ops.calls())
     if (call.what == "pwrite") sizes[call.direct ? 1 : 0] += call.size;
@@ -214,48 +214,47 @@ TEST(Writer, OnlyWholePagesBypassThePageCache) {
 }
 
 TEST(Writer, AFullDiskIsMetBeforeAnyData) {
-  const TempFolder folder;
+  const TempDirectory dir;
   const ArraySet set = test::small_model(1);
   for (const bool known : {true, false}) {
-    FaultyOps ops(known ? test::Fault::kNone : test::Fault::kError, 2, ENOSPC);
+    FaultyOps ops(known ? test::Fault::none : test::Fault::error, 2, ENOSPC);
     if (known) ops.with_free_bytes(1000);
     const std::string error = error_of([&] {
-      write_hdf5_file(folder / "a.h5", set.views(), {{"a", 1}}, {}, ops);
+      write_hdf5_file(dir / "a.h5", set.views(), {{"a", 1}}, {}, ops);
     });
     EXPECT_THAT(error, HasSubstr("cannot reserve"));
     EXPECT_THAT(error, HasSubstr("No space left on device; free space there"));
     for (const auto& call : ops.calls()) EXPECT_NE(call.what, "pwrite");
-    EXPECT_TRUE(test::names_in(folder.path()).empty());
+    EXPECT_TRUE(test::names_in(dir.path()).empty());
   }
 }
 
 TEST(Writer, AnExistingFileStays) {
-  const TempFolder folder;
+  const TempDirectory dir;
   const std::vector<std::byte> before(10, std::byte{7});
-  test::put_file_bytes(folder / "a.h5", before);
-  EXPECT_THAT(error_of([&] { write_hdf5_file(folder / "a.h5", {}, nlohmann::json::object()); }),
+  test::put_file_bytes(dir / "a.h5", before);
+  EXPECT_THAT(error_of([&] { write_hdf5_file(dir / "a.h5", {}, nlohmann::json::object()); }),
               HasSubstr("File exists"));
-  EXPECT_EQ(test::file_bytes(folder / "a.h5"), before);
+  EXPECT_EQ(test::file_bytes(dir / "a.h5"), before);
 }
 
 TEST(Writer, WrongInputIsNamed) {
-  const TempFolder folder;
+  const TempDirectory dir;
   const std::vector<std::byte> bytes(8);
   const auto error = [&](const std::vector<ArrayView>& arrays,
                          const nlohmann::json& attributes = nlohmann::json::object(),
                          const WriteOptions& options = {}, const char* name = "a.h5") {
-    return error_of([&] { write_hdf5_file(folder / name, arrays, attributes, options); });
+    return error_of([&] { write_hdf5_file(dir / name, arrays, attributes, options); });
   };
-  EXPECT_THAT(error({{"w", DType::kFloat32, {3}, bytes}}),
+  EXPECT_THAT(error({{"w", DType::float32, {3}, bytes}}),
               HasSubstr("'w' of float32 [3] comes with 8"));
-  EXPECT_THAT(error({{"a//b", DType::kFloat32, {2}, bytes}}), HasSubstr("'a//b' starts or ends"));
-  EXPECT_THAT(error({{"w", DType::kFloat32, {2}, bytes}, {"w", DType::kFloat32, {2}, bytes}}),
+  EXPECT_THAT(error({{"a//b", DType::float32, {2}, bytes}}), HasSubstr("'a//b' starts or ends"));
+  EXPECT_THAT(error({{"w", DType::float32, {2}, bytes}, {"w", DType::float32, {2}, bytes}}),
               HasSubstr("'w' appears twice"));
-  EXPECT_THAT(error({{"w", DType::kFloat32, {2}, bytes}, {"w/x", DType::kFloat32, {2}, bytes}}),
+  EXPECT_THAT(error({{"w", DType::float32, {2}, bytes}, {"w/x", DType::float32, {2}, bytes}}),
               HasSubstr("'w' is an array and also the group of 'w/x'"));
-  EXPECT_THAT(error({{"w", DType::kInt8, Shape(33, 1), bytes}}), HasSubstr("33 dimensions"));
-  EXPECT_THAT(error({{"w", DType::kInt8, {1ULL << 62, 1ULL << 62}, {}}}),
-              HasSubstr("comes with 0"));
+  EXPECT_THAT(error({{"w", DType::int8, Shape(33, 1), bytes}}), HasSubstr("33 dimensions"));
+  EXPECT_THAT(error({{"w", DType::int8, {1ULL << 62, 1ULL << 62}, {}}}), HasSubstr("comes with 0"));
   EXPECT_THAT(error({}, {{"a", {1, 2}}}), HasSubstr("attribute 'a'"));
   EXPECT_THAT(error({}, {{"a", nullptr}}), HasSubstr("attribute 'a'"));
   EXPECT_THAT(error({}, {{"a", std::string(5000, 'x')}}), HasSubstr("attribute 'a'"));
@@ -264,27 +263,26 @@ TEST(Writer, WrongInputIsNamed) {
   EXPECT_THAT(error({}, nlohmann::json::object(), {.block_bytes = 1ULL << 40}),
               HasSubstr("block_bytes"));
   EXPECT_THAT(error({}, nlohmann::json::object(), {}, "a.txt"), HasSubstr("must end in '.h5'"));
-  EXPECT_TRUE(test::names_in(folder.path()).empty());
+  EXPECT_TRUE(test::names_in(dir.path()).empty());
 }
 
 TEST(Writer, TheSkeletonNeedsAPlace) {
-  const TempFolder folder;
+  const TempDirectory dir;
   const std::string error = error_of([&] {
-    write_hdf5_file(folder / "a.h5", {}, nlohmann::json::object(),
-                    {.scratch_dir = folder / "missing"});
+    write_hdf5_file(dir / "a.h5", {}, nlohmann::json::object(), {.scratch_dir = dir / "missing"});
   });
-  EXPECT_THAT(error, HasSubstr("missing: No such file or directory; give another folder"));
-  EXPECT_TRUE(test::names_in(folder.path()).empty());
+  EXPECT_THAT(error, HasSubstr("missing: No such file or directory; give another directory"));
+  EXPECT_TRUE(test::names_in(dir.path()).empty());
 }
 
 TEST(Writer, AFullPlaceForTheSkeletonIsNoticed) {
-  const TempFolder folder;
-  const std::filesystem::path small = folder / "small";
+  const TempDirectory dir;
+  const std::filesystem::path small = dir / "small";
   std::filesystem::create_directory(small);
   if (::mount("none", small.c_str(), "tmpfs", 0, "size=65536") != 0)
     GTEST_SKIP() << "mounting a small tmpfs needs root: " << std::strerror(errno);
   const std::string error = error_of([&] {
-    write_hdf5_file(folder / "a.h5", test::small_model(1).views(), nlohmann::json::object(),
+    write_hdf5_file(dir / "a.h5", test::small_model(1).views(), nlohmann::json::object(),
                     {.scratch_dir = small});
   });
   EXPECT_TRUE(test::names_in(small).empty());
@@ -293,7 +291,7 @@ TEST(Writer, AFullPlaceForTheSkeletonIsNoticed) {
 }
 
 TEST(Skeleton, ClearsUpAfterProcessesKilledLongAgo) {
-  const TempFolder scratch;
+  const TempDirectory scratch;
   const auto make = [&](const char* name, int age) {
     std::filesystem::create_directory(scratch / name);
     std::ofstream(scratch / name / "skeleton.h5") << "x";
@@ -310,7 +308,7 @@ TEST(Skeleton, ClearsUpAfterProcessesKilledLongAgo) {
 TEST(Skeleton, LargeArraysAreAligned) {
   ArraySet set;
   for (std::uint64_t i = 0; i < 5; ++i)
-    set.add(fmt::format("w{}", i), DType::kUInt8, {65536 + i * 777});
+    set.add(fmt::format("w{}", i), DType::uint8, {65536 + i * 777});
   const auto views = set.views();
   std::vector<const ArrayView*> list;
   list.reserve(views.size());
@@ -321,14 +319,14 @@ TEST(Skeleton, LargeArraysAreAligned) {
 }
 
 TEST(Skeleton, LeavesNothingBehindAndFitsItsBound) {
-  const TempFolder scratch;
+  const TempDirectory scratch;
   std::vector<ArraySet> sets(4);
   for (int i = 0; i < 2000; ++i)
-    sets[1].add(fmt::format("layer{}/p{}", i / 6, i), DType::kInt8, {3});
-  for (int i = 0; i < 300; ++i) sets[2].add(fmt::format("g{}/{:n>1000}", i, ""), DType::kInt8, {3});
+    sets[1].add(fmt::format("layer{}/p{}", i / 6, i), DType::int8, {3});
+  for (int i = 0; i < 300; ++i) sets[2].add(fmt::format("g{}/{:n>1000}", i, ""), DType::int8, {3});
   std::string deep;
   for (int i = 0; i < 500; ++i) deep += "d/";
-  sets[3].add(deep + "x", DType::kInt8, {3});
+  sets[3].add(deep + "x", DType::int8, {3});
   for (const ArraySet& set : sets) {
     const auto views = set.views();
     std::vector<const ArrayView*> list;

@@ -21,7 +21,7 @@
 #include "spank_plugin/launch/host/node_facts.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/socket_table.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::launch {
 namespace {
@@ -205,10 +205,10 @@ TEST(NodeFactsTest, ASuffixOfTheSiteThatLeadsNowhereIsLeftOut) {
   EXPECT_TRUE(facts.lacks_suffix);
   EXPECT_EQ(facts.leader_lookup, NameLookup::usable) << "0.0.0.127";
   apply(settings, parse_spec("addr_suffix=.0.0.1", "--ddp"), Origin::command_line);
-  const NodeFacts asked = gather_node_facts(step, settings, nothing(), false);
-  EXPECT_FALSE(asked.lacks_suffix);
-  EXPECT_EQ(asked.leader_lookup, NameLookup::only_loopback);
-  EXPECT_EQ(asked.peer_addresses, std::vector<std::string>{"192.0.0.1"});
+  const NodeFacts requested = gather_node_facts(step, settings, nothing(), false);
+  EXPECT_FALSE(requested.lacks_suffix);
+  EXPECT_EQ(requested.leader_lookup, NameLookup::only_loopback);
+  EXPECT_EQ(requested.peer_addresses, std::vector<std::string>{"192.0.0.1"});
 }
 
 TEST(NodeFactsTest, ASuffixLeadsToTheOtherNetwork) {
@@ -348,9 +348,9 @@ TEST(CommandOutput, EndsWhatAScriptHasStarted) {
 }
 
 // That others may look into.
-class Folder {
+class Directory {
  public:
-  Folder() { std::filesystem::permissions(path_, std::filesystem::perms(0755)); }
+  Directory() { std::filesystem::permissions(path_, std::filesystem::perms(0755)); }
 
   const std::string& path() const { return path_; }
   void write(const std::string& name, const std::string& text) const {
@@ -358,8 +358,8 @@ class Folder {
   }
 
  private:
-  test::TemporaryFolder folder_;
-  std::string path_ = folder_.path().string();
+  test::TemporaryDirectory directory_;
+  std::string path_ = directory_.path().string();
 };
 
 TEST(CpuMask, CountsCoresByTheirSiblings) {
@@ -367,20 +367,20 @@ TEST(CpuMask, CountsCoresByTheirSiblings) {
   ASSERT_TRUE(real);
   EXPECT_GE(real->cpus, real->cores);
   EXPECT_GE(real->online, real->cpus);
-  const Folder folder;  // all CPUs are one core
+  const Directory directory;  // all CPUs are one core
   for (std::uint32_t cpu = 0; cpu < 1024; ++cpu) {
-    folder.write("cpu" + std::to_string(cpu) + "/topology/thread_siblings_list", "0-1023\n");
+    directory.write("cpu" + std::to_string(cpu) + "/topology/thread_siblings_list", "0-1023\n");
   }
-  EXPECT_EQ(read_cpu_mask(folder.path())->cores, 1U);
+  EXPECT_EQ(read_cpu_mask(directory.path())->cores, 1U);
   EXPECT_EQ(read_cpu_mask("/nowhere")->cores, real->cpus) << "unknown: each CPU is one";
 }
 
 // Whether an ordinary user would be told that GPUs are hidden: root may open everything.
-bool hides_from_user(const std::string& folder) {
+bool hides_from_user(const std::string& directory) {
   const pid_t child = fork();
   if (child == 0) {
     const bool is_user = geteuid() != 0 || (setgid(65'534) == 0 && setuid(65'534) == 0);
-    _exit(!is_user ? 2 : hides_gpu_devices(folder, folder + "/drm") ? 1 : 0);
+    _exit(!is_user ? 2 : hides_gpu_devices(directory, directory + "/drm") ? 1 : 0);
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -389,23 +389,23 @@ bool hides_from_user(const std::string& folder) {
 }
 
 TEST(GpuDevices, AreHiddenIfOneMayNotBeOpened) {
-  const Folder folder;
-  EXPECT_FALSE(hides_from_user(folder.path())) << "there are none";
-  folder.write("nvidia0", "");
-  folder.write("nvidia3", "");
-  std::filesystem::permissions(folder.path() + "/nvidia0", std::filesystem::perms(0666));
-  std::filesystem::permissions(folder.path() + "/nvidia3", std::filesystem::perms(0666));
-  EXPECT_FALSE(hides_from_user(folder.path()));
-  std::filesystem::permissions(folder.path() + "/nvidia3", std::filesystem::perms(0));
-  EXPECT_TRUE(hides_from_user(folder.path()));
+  const Directory directory;
+  EXPECT_FALSE(hides_from_user(directory.path())) << "there are none";
+  directory.write("nvidia0", "");
+  directory.write("nvidia3", "");
+  std::filesystem::permissions(directory.path() + "/nvidia0", std::filesystem::perms(0666));
+  std::filesystem::permissions(directory.path() + "/nvidia3", std::filesystem::perms(0666));
+  EXPECT_FALSE(hides_from_user(directory.path()));
+  std::filesystem::permissions(directory.path() + "/nvidia3", std::filesystem::perms(0));
+  EXPECT_TRUE(hides_from_user(directory.path()));
 }
 
 TEST(GpuDevices, OfAmdAreTheRenderNodesOfItsDriver) {
-  const Folder folder;
+  const Directory directory;
   namespace fs = std::filesystem;
-  const auto add = [&folder](const std::string& name, const std::string& driver, unsigned mode) {
-    const fs::path device = fs::path(folder.path()) / "dri" / name;
-    const fs::path sysfs = fs::path(folder.path()) / "drm" / name / "device";
+  const auto add = [&directory](const std::string& name, const std::string& driver, unsigned mode) {
+    const fs::path device = fs::path(directory.path()) / "dri" / name;
+    const fs::path sysfs = fs::path(directory.path()) / "drm" / name / "device";
     fs::create_directories(device.parent_path());
     fs::create_directories(sysfs);
     std::ofstream(device) << "";
@@ -414,9 +414,9 @@ TEST(GpuDevices, OfAmdAreTheRenderNodesOfItsDriver) {
   };
   add("renderD128", "nvidia", 0);  // for the group "render" only, as usual
   add("renderD129", "amdgpu", 0666);
-  EXPECT_FALSE(hides_from_user(folder.path()));
+  EXPECT_FALSE(hides_from_user(directory.path()));
   add("renderD130", "amdgpu", 0);
-  EXPECT_TRUE(hides_from_user(folder.path()));
+  EXPECT_TRUE(hides_from_user(directory.path()));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ TEST(ComputedPort, FollowsTheFormula) {
             61000 + (4294967295ULL + 1009 * 4294967280ULL + 257 * 4294967295ULL) % 4536);
 }
 
-TEST(ComputedPort, DiffersBetweenNeighbourJobsStepsAndRestarts) {
+TEST(ComputedPort, DiffersBetweenNeighborJobsStepsAndRestarts) {
   std::set<std::uint16_t> ports;
   int cases = 0;
   for (std::uint32_t job = 5000; job < 5020; ++job) {
@@ -263,7 +263,7 @@ TEST(Notes, SayWhatIsOftenAMistake) {
   EXPECT_THAT(
       notes({{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,3"}}),
       testing::ElementsAre(AllOf(HasSubstr("not numbered node by node"), HasSubstr("cyclic"))));
-  // The first rank of a cyclic step is where it would be in block order; its neighbours are not.
+  // The first rank of a cyclic step is where it would be in block order; its neighbors are not.
   EXPECT_THAT(notes({{"SLURM_DISTRIBUTION", "cyclic"},
                      {"SLURM_PROCID", "0"},
                      {"SLURM_NODEID", "0"},
@@ -342,7 +342,7 @@ TEST(Render, TableHasARowPerVariableWithItsReason) {
   EXPECT_THAT(table, HasSubstr("note: MASTER_ADDR=localhost"));
 }
 
-TEST(Render, ForeignValuesCannotDriveATerminal) {
+TEST(Render, ExternalValuesCannotDriveATerminal) {
   const Plan plan = slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "a\x1b[2Jb"}}));
   for (const auto& text : {render_table(plan), render_summary(plan), render_task_line(plan)}) {
     EXPECT_EQ(text.find('\x1b'), std::string::npos);

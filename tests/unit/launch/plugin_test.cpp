@@ -10,7 +10,7 @@
 #include "fake_slurm.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/settings.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::launch {
 namespace {
@@ -54,7 +54,7 @@ TEST(Plugin, SetsTheVariablesOfATask) {
     EXPECT_THAT(done.text, HasSubstr(line));
 }
 
-TEST(Plugin, TorchrunIsRecognisedByTheStepsCommand) {
+TEST(Plugin, TorchrunIsRecognizedByTheStepsCommand) {
   FakeSlurm slurm = planned_step({{"SLURM_STEP_NUM_TASKS", "2"},
                                   {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
                                   {"SLURM_PROCID", "1"},
@@ -266,8 +266,8 @@ TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
 }
 
 TEST(Plugin, SaysSoIfTheContainerPluginComesAfterIt) {
-  const test::TemporaryFolder folder;
-  const auto pyxis = folder.path() / "spank_pyxis.so";  // any library will do
+  const test::TemporaryDirectory directory;
+  const auto pyxis = directory.path() / "spank_pyxis.so";  // any library will do
   std::filesystem::copy_file(SLURM_DDP_PLUGIN_FILE, pyxis);
   const auto said = [&](spank_context_t context, bool is_later) {
     FakeSlurm slurm;

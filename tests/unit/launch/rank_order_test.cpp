@@ -1,4 +1,4 @@
-// Ranks numbered node by node, and so that neighbours share a switch.
+// Ranks numbered node by node, and so that neighbors share a switch.
 #include "spank_plugin/launch/rank_order.h"
 
 #include <gmock/gmock.h>

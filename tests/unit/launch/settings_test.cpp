@@ -40,8 +40,8 @@ TEST(Spec, UnknownItemIsNamedAndTheAllowedAreListed) {
   EXPECT_THAT(message_of("bogus"), AllOf(StartsWith("--ddp: unknown item 'bogus'"),
                                          HasSubstr("auto, rank, torchrun, off, explain"),
                                          HasSubstr("master_port=PORT")));
-  EXPECT_THAT(message_of("colour=red"),
-              AllOf(HasSubstr("unknown key 'colour'"), HasSubstr("master_addr=HOST")));
+  EXPECT_THAT(message_of("color=red"),
+              AllOf(HasSubstr("unknown key 'color'"), HasSubstr("master_addr=HOST")));
 }
 
 TEST(Spec, ReadsEveryValueThatItsTableNames) {
@@ -139,14 +139,14 @@ TEST(Settings, KnowWhetherTheUserAsked) {
   const std::vector<std::string_view> site = {"default=auto"};
   apply_site_arguments(settings, site);
   EXPECT_TRUE(settings.is_on());
-  EXPECT_FALSE(settings.is_asked_for());
+  EXPECT_FALSE(settings.is_requested());
   Settings by_environment = settings;
   apply(by_environment, parse_spec("auto", "SLURM_DDP"), Origin::environment);
-  EXPECT_TRUE(by_environment.is_asked_for());
+  EXPECT_TRUE(by_environment.is_requested());
   apply(settings, parse_spec("", "--ddp"), Origin::command_line);
-  EXPECT_TRUE(settings.is_asked_for());
+  EXPECT_TRUE(settings.is_requested());
   apply(settings, parse_spec("off", "--ddp"), Origin::command_line);
-  EXPECT_FALSE(settings.is_asked_for());
+  EXPECT_FALSE(settings.is_requested());
 }
 
 TEST(SiteArguments, AMistakeIsReportedAndLeftOut) {
@@ -219,7 +219,7 @@ TEST(EncodedSettings, OtherTextIsRefused) {
   for (const std::string text :
        {"", "x", "rank", "2/rank  verbose", "2/torch", "1/master_port=0", "1/master_port=70000",
         "9/master_port=1", "master_port=1", "1/master_addr=a;b", "1/ports=1-2,3-4",
-        "1/ports=", "1/colour=red", "1/=x", "x/rank", "1rank", "1/"}) {
+        "1/ports=", "1/color=red", "1/=x", "x/rank", "1rank", "1/"}) {
     EXPECT_THROW(decode_settings(text), LaunchError) << text;
   }
   EXPECT_THROW(decode_settings(std::string(10'000, 'a')), LaunchError);

@@ -150,7 +150,7 @@ TEST(ShellWord, QuotesWhatAShellWouldRead) {
   EXPECT_EQ(shell_word("a\nb"), "'a\nb'");
 }
 
-TEST(InQuotes, ShowsForeignTextSafely) {
+TEST(InQuotes, ShowsUntrustedTextSafely) {
   EXPECT_EQ(in_quotes("abc"), "'abc'");
   EXPECT_EQ(in_quotes("a\x1b[2Jb\n"), "'a?[2Jb?'");
   EXPECT_EQ(in_quotes(std::string(100, 'x')).size(), 60 + 5U);

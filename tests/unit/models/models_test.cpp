@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "base/errors.h"
 #include "ddp_runtime/amp/autocast.h"
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/models/model.h"
 
 namespace ddp::models {

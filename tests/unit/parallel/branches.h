@@ -10,7 +10,7 @@
 #include <mutex>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "tests/unit/error_of.h"

@@ -1,4 +1,4 @@
-// Ranks as threads: normalisation over parts of a batch against torch's BatchNorm on the whole.
+// Ranks as threads: normalization over parts of a batch against torch's BatchNorm on the whole.
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 #include <numeric>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/parallel/batch_statistics.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
@@ -34,7 +34,7 @@ torch::Tensor values(const std::vector<std::int64_t>& shape, double frequency,
   return torch::sin(torch::arange(count, torch::kFloat64) * frequency + 0.5).view(shape).to(type);
 }
 
-void initialise(torch::nn::Module& norm) {
+void initialize(torch::nn::Module& norm) {
   const torch::NoGradGuard no_grad;
   for (auto& p : norm.parameters()) p.copy_(values(p.sizes().vec(), 1.7) + 1.5);
 }
@@ -106,7 +106,7 @@ class SyncBatchNormSplit : public testing::TestWithParam<SplitCase> {
       for (auto* module : {static_cast<torch::nn::Module*>(reference.get()),
                            static_cast<torch::nn::Module*>(norm.get())}) {
         module->to(type);
-        initialise(*module);
+        initialize(*module);
       }
       for (int step = 0; step < 3; ++step) {
         const auto x = batch(0.7 + step, type);
@@ -150,7 +150,7 @@ TEST(SyncBatchNorm, GradientsAreTheDifferencesOfTheLossOfAllRanks) {
   comm::run_ranks(2, [](comm::Group& group) {
     SyncBatchNorm norm(torch::nn::BatchNormOptions(2).track_running_stats(false), group);
     norm->to(torch::kFloat64);
-    initialise(*norm);
+    initialize(*norm);
     const auto all = values({2, 3, 2}, 0.9);  // ranks, samples, channels
     const auto weights = values({2, 3, 2}, 2.3)[group.rank()];
     const auto loss_at = [&](const torch::Tensor& x) {
@@ -205,7 +205,7 @@ TEST(SyncBatchNorm, HalfPrecisionIsSummedInSinglePrecision) {
   });
 }
 
-TEST(SyncBatchNorm, WithoutParametersItOnlyNormalises) {
+TEST(SyncBatchNorm, WithoutParametersItOnlyNormalizes) {
   comm::run_ranks(2, [](comm::Group& group) {
     SyncBatchNorm norm(torch::nn::BatchNormOptions(kChannels).affine(false), group);
     const auto whole = values({8, kChannels}, 0.7, torch::kFloat32);
@@ -255,7 +255,7 @@ TEST(SyncBatchNorm, HasTheNamesOfBatchNormInCheckpoints) {
 }
 
 // Several layers, so that their collectives come between buckets of one parameter each.
-struct NormalisedImpl : torch::nn::Module {
+struct NormalizedImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     x = torch::tanh(norm_a(conv_a(x)));
     x = torch::tanh(norm_b(conv_b(x)));
@@ -267,10 +267,10 @@ struct NormalisedImpl : torch::nn::Module {
   SyncBatchNorm norm_b{register_module("norm_b", SyncBatchNorm(3))};
   torch::nn::Linear head{register_module("head", torch::nn::Linear(3, 2))};
 };
-TORCH_MODULE(Normalised);
+TORCH_MODULE(Normalized);
 
-Normalised make_normalised() {
-  Normalised net;
+Normalized make_normalized() {
+  Normalized net;
   const torch::NoGradGuard no_grad;
   double frequency = 0.3;
   for (auto& p : net->parameters()) {
@@ -283,7 +283,7 @@ Normalised make_normalised() {
 std::vector<torch::Tensor> trained(int ranks, int micro_batches, DataParallelOptions options) {
   std::vector<torch::Tensor> result;
   comm::run_ranks(ranks, [&](comm::Group& group) {
-    auto net = make_normalised();
+    auto net = make_normalized();
     connect_sync_batch_norm(*net, group);
     DistributedDataParallel replica(*net, group, options);
     torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -323,9 +323,9 @@ TEST(SyncBatchNorm, InAModelRanksLearnWhatOneProcessLearns) {
   }
 }
 
-// A layer before the normalisation that some ranks leave out. It is registered last, so that its
+// A layer before the normalization that some ranks leave out. It is registered last, so that its
 // buckets are the first: a rank that leaves it out sends them before backward, and thus before the
-// sums of the normalisation, the others after.
+// sums of the normalization, the others after.
 struct OptionalStartImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x, bool with_start) {
     if (with_start) x = start(x);
@@ -344,14 +344,14 @@ TEST(SyncBatchNorm, BucketsMayOvertakeItOnSomeRanks) {
   };
 
   OptionalStart alone;
-  initialise(*alone);
+  initialize(*alone);
   const auto whole = alone->norm(torch::cat({alone->start(input_of(0)), input_of(1)}));
   ((loss_of(whole.narrow(0, 0, 4)) + loss_of(whole.narrow(0, 4, 4))) / 2).backward();
 
   comm::run_ranks(2,
                   [&](comm::Group& group) {
                     OptionalStart net;
-                    initialise(*net);
+                    initialize(*net);
                     connect_sync_batch_norm(*net, group);
                     DataParallelOptions options;
                     options.buckets = {1, 1};
@@ -374,7 +374,7 @@ std::string error_of_ranks(int ranks, const std::function<void(comm::Group&)>& b
 TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
   std::atomic<int> refused{0};
   const auto text = error_of_ranks(3, [&](comm::Group& group) {
-    Normalised net;
+    Normalized net;
     connect_sync_batch_norm(*net, group);
     try {
       net->norm_b->forward(torch::ones({group.rank() == 1 ? 1 : 0, 3}));
@@ -408,7 +408,7 @@ TEST(SyncBatchNorm, ALayerThatCannotBeConnectedIsNamed) {
 
 TEST(SyncBatchNorm, ARankWithoutDataIsRefusedInsteadOfAwaited) {
   const auto text = error_of_ranks(3, [](comm::Group& group) {
-    auto net = make_normalised();
+    auto net = make_normalized();
     connect_sync_batch_norm(*net, group);
     DistributedDataParallel replica(*net, group);
     replica.begin_uneven_step(group.rank() != 1);
@@ -419,7 +419,7 @@ TEST(SyncBatchNorm, ARankWithoutDataIsRefusedInsteadOfAwaited) {
 TEST(SyncBatchNorm, AnExceptionOfOneRankEndsTheWaitOfTheOthers) {
   for (const bool in_backward : {false, true}) {
     const auto text = error_of_ranks(3, [&](comm::Group& group) {
-      auto net = make_normalised();
+      auto net = make_normalized();
       connect_sync_batch_norm(*net, group);
       DistributedDataParallel replica(*net, group);
       auto step = replica.begin_step();

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <thread>
 
-#include "ddp_runtime/comm/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::parameter_server {
 namespace {

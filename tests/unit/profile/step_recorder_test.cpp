@@ -32,17 +32,17 @@ TEST(Percentile, IsTheNearestRank) {
   EXPECT_EQ(percentile({}, 0.5), 0);
 }
 
-TEST(Summarise, LeavesOutTheWarmUpButNeverMoreThanHalf) {
+TEST(Summarize, LeavesOutTheWarmUpButNeverMoreThanHalf) {
   const std::vector<StepRecord> steps{step(100, 90), step(2, 1), step(4, 1)};
-  const auto summary = summarise(steps, 1);
+  const auto summary = summarize(steps, 1);
   EXPECT_EQ(summary.steps, 2U);
   EXPECT_DOUBLE_EQ(summary.mean, 3);
-  EXPECT_EQ(summarise(steps, 5).steps, 2U);
-  EXPECT_EQ(summarise({}, 5).steps, 0U);
+  EXPECT_EQ(summarize(steps, 5).steps, 2U);
+  EXPECT_EQ(summarize({}, 5).steps, 0U);
 }
 
-TEST(Summarise, PhasesAndOtherSumToTheMean) {
-  const auto summary = summarise({step(2, 0.5), step(4, 1.5)}, 0);
+TEST(Summarize, PhasesAndOtherSumToTheMean) {
+  const auto summary = summarize({step(2, 0.5), step(4, 1.5)}, 0);
   const double phases =
       std::accumulate(summary.phase_means.begin(), summary.phase_means.end(), 0.0);
   EXPECT_DOUBLE_EQ(phases + summary.other_mean, summary.mean);
@@ -86,7 +86,7 @@ TEST(StepRecorder, CommunicationUnderBackwardIsHidden) {
   recorder.add_communication({{"a", 10, {t + 1s, t + 3s}}, {"b", 30, {t + 3s, t + 6s}}},
                              {t, t + 4s});
   recorder.end_step();
-  const auto summary = summarise(recorder.steps(), 0);
+  const auto summary = summarize(recorder.steps(), 0);
   EXPECT_DOUBLE_EQ(summary.communication_bytes, 40);
   EXPECT_DOUBLE_EQ(summary.communication_seconds, 5);
   EXPECT_DOUBLE_EQ(summary.hidden_seconds, 3);

@@ -40,11 +40,11 @@ TEST(StepTotals, AreTheSummaryOfAllStepsWhateverTheirNumber) {
   std::lognormal_distribution<double> seconds(-5, 1);
   StepTotals totals(kWarmup);
   std::vector<StepRecord> all;
-  expect_same(totals.summary(), summarise(all, kWarmup));
+  expect_same(totals.summary(), summarize(all, kWarmup));
   for (int i = 0; i < 300; ++i) {
     all.push_back(step_of(seconds(random)));
     totals.add(all.back());
-    expect_same(totals.summary(), summarise(all, kWarmup));
+    expect_same(totals.summary(), summarize(all, kWarmup));
   }
   EXPECT_EQ(totals.steps(), 300U);
 }
@@ -58,7 +58,7 @@ TEST(StepTotals, PercentilesOfALongRunAreRightToOnePercent) {
     all.push_back(step_of(seconds(random)));
     totals.add(all.back());
   }
-  const auto expected = summarise(all, kWarmup);
+  const auto expected = summarize(all, kWarmup);
   EXPECT_NEAR(totals.summary().p50 / expected.p50, 1, 0.01);
   EXPECT_NEAR(totals.summary().p95 / expected.p95, 1, 0.01);
   EXPECT_NEAR(totals.summary().mean / expected.mean, 1, 1e-9);

@@ -51,7 +51,8 @@ TEST(CheckPage, EachWayOfMeasuringHasItsMap) {
                                           {"tcp_ib0", pairs},
                                           {"verbs", pairs},
                                           {"nccl", pairs},
-                                          {"tcp_retrials", {{{"node", "n1"}}}},
+                                          {"tcp_retests", {{{"node", "n1"}}}},
+                                          {"mpi_retrials", {{{"node", "n1"}}}},
                                           {"tcp_eth1_transport", {{{"node", "n1"}}}},
                                           {"all_reduce", {{"bytes", 16}}}}));
   EXPECT_THAT(headings(page),

@@ -28,7 +28,7 @@ const std::vector<double> kFourRanks{0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.0312
 Document sweep(const std::vector<nlohmann::json>& runs) {
   std::vector<RunRecord> records;
   for (const auto& run : runs) records.push_back(run_of(run));
-  return sweep_document(analyse(records), "ddp-report test");
+  return sweep_document(analyze(records), "ddp-report test");
 }
 
 Document strong_document() {
@@ -267,7 +267,7 @@ TEST(Render, JsonHasValuesNotTexts) {
 
 constexpr const char* kHostile = "</title><script>alert(1)</script>\"'&|\n![x](http)";
 
-TEST(Render, ForeignStringsAreTextEverywhere) {
+TEST(Render, ExternalStringsAreTextEverywhere) {
   auto run = run_json(2, 64, kFourRanks);
   for (const char* key :
        {"model", "data", "program", "command", "backend", "device", "parameters_crc32c"}) {
@@ -277,7 +277,7 @@ TEST(Render, ForeignStringsAreTextEverywhere) {
   run["environment"] = {{kHostile, kHostile}};
   const RunRecord record = run_of(run, kHostile);
   for (const Document& document :
-       {run_document(record, "p"), sweep_document(analyse({record}), "p"),
+       {run_document(record, "p"), sweep_document(analyze({record}), "p"),
         compare_document(record, run_of(run_json(2, 64, kOneRank)), "p")}) {
     const std::string html = to_html(document);
     EXPECT_THAT(html, Not(HasSubstr("<script")));
@@ -291,8 +291,8 @@ TEST(Render, ForeignStringsAreTextEverywhere) {
 
 TEST(Render, HtmlNeedsNothingFromOutside) {
   const std::string html = to_html(strong_document());
-  for (const char* foreign : {"http", "src=", "@import", "url(", "<script", "<link"}) {
-    EXPECT_THAT(html, Not(HasSubstr(foreign)));
+  for (const char* external : {"http", "src=", "@import", "url(", "<script", "<link"}) {
+    EXPECT_THAT(html, Not(HasSubstr(external)));
   }
   EXPECT_THAT(html, HasSubstr("prefers-color-scheme: dark"));
   EXPECT_THAT(html, HasSubstr("@media print"));
@@ -313,7 +313,7 @@ TEST(Render, ImpossibleFiguresStillRender) {
   empty.world_size = 8;
   for (const auto& runs : std::vector<std::vector<RunRecord>>{
            {broken}, {empty}, {run_of(run_json(1, 64, kOneRank)), broken}, {broken, empty}}) {
-    const Document document = sweep_document(analyse(runs), "p");
+    const Document document = sweep_document(analyze(runs), "p");
     const std::string html = to_html(document);
     EXPECT_THAT(html, HasSubstr("</html>"));
     EXPECT_THAT(html, Not(HasSubstr("\"nan")));

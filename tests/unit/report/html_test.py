@@ -56,9 +56,9 @@ CASES = {
 
 class Reports(unittest.TestCase):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = pathlib.Path(self.folder.name)
-        self.addCleanup(self.folder.cleanup)
+        self.directory = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.directory.name)
+        self.addCleanup(self.directory.cleanup)
 
     def report(self, command, runs, *options):
         directories = []
@@ -80,8 +80,8 @@ class Reports(unittest.TestCase):
     def check(self, html, figures):
         page = ElementTree.fromstring(html)
         outside = re.sub(r"<(td|th|dd|dt|p|li|h1|title|text)[ >].*?</\1>", "", html, flags=re.S)
-        for foreign in ("http", "src=", "@import", "url("):
-            self.assertNotIn(foreign, outside)
+        for external in ("http", "src=", "@import", "url("):
+            self.assertNotIn(external, outside)
         self.assertEqual(len(page.findall(".//h1")), 1)
         self.assertEqual(page.get("lang"), "en")
         identifiers = [e.get("id") for e in page.iter() if e.get("id")]
@@ -90,7 +90,7 @@ class Reports(unittest.TestCase):
             self.assertTrue(svg.findtext("title"))
             self.assertTrue(svg.findtext("desc"))
             self.assertEqual(svg.get("role"), "img")
-            for identifier in svg.get("aria-labelledby").split():
+            for identifier in svg.get("aria-labeledby").split():
                 self.assertIn(identifier, identifiers)
         for head in page.findall(".//thead//th"):
             self.assertEqual(head.get("scope"), "col")

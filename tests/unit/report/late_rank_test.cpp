@@ -94,7 +94,7 @@ TEST(LateRank, EachPhaseStandsInItsColumn) {
 
 TEST(LateRank, ASweepDoesNotBlameTheNetworkForIt) {
   const auto base = run_of(run_json(1, 64, {0.002, 0.02, 0.03, 0, 0.002, 0, 0}));
-  const Document document = sweep_document(analyse({base, run_of(eight_ranks())}), "p");
+  const Document document = sweep_document(analyze({base, run_of(eight_ranks())}), "p");
   EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 comes"));
   EXPECT_THAT(document.verdict, HasSubstr("Biggest loss: waiting for other ranks"));
   EXPECT_THAT(document.advice, HasSubstr("Look at rank 7 on n7"));
@@ -278,7 +278,7 @@ TEST(SharedProcessors, AreTheFirstCause) {
   EXPECT_THAT(document.advice, HasSubstr("Give each rank a processor of its own"));
   EXPECT_EQ(document.summary["cause"]["shared_processors"]["processors"], 2);
   const auto base = run_of(run_json(1, 64, {0, 0.02, 0.03, 0, 0, 0, 0}));
-  const Document sweep = sweep_document(analyse({base, run_of(run)}), "p");
+  const Document sweep = sweep_document(analyze({base, run_of(run)}), "p");
   EXPECT_THAT(sweep.verdict, HasSubstr("4 ranks share 2 processors on node1."));
   EXPECT_LT(sweep.verdict.find("share"), sweep.verdict.find("Biggest loss"));
   EXPECT_THAT(sweep.advice, HasSubstr("Give each rank a processor of its own"));

@@ -12,7 +12,7 @@
 
 #include "ddp_runtime/report/error.h"
 #include "tests/unit/report/sample_runs.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::report {
 namespace {
@@ -243,15 +243,15 @@ TEST(RunRecord, PartsThatDoNotSumLeaveARest) {
 
 class RunFile : public testing::Test {
  protected:
-  ddp::test::TemporaryFolder temporary_;
-  std::filesystem::path folder_ = temporary_.path();
+  ddp::test::TemporaryDirectory temporary_;
+  std::filesystem::path directory_ = temporary_.path();
 };
 
 TEST_F(RunFile, IsFoundInItsDirectoryOrByName) {
-  std::ofstream(folder_ / "run.json") << good();
-  EXPECT_EQ(read_run(folder_.string()).world_size, 2);
-  EXPECT_EQ(read_run((folder_ / "run.json").string()).world_size, 2);
-  EXPECT_EQ(read_run(folder_.string()).source, folder_.string());
+  std::ofstream(directory_ / "run.json") << good();
+  EXPECT_EQ(read_run(directory_.string()).world_size, 2);
+  EXPECT_EQ(read_run((directory_ / "run.json").string()).world_size, 2);
+  EXPECT_EQ(read_run(directory_.string()).source, directory_.string());
 }
 
 TEST_F(RunFile, ThatIsNotThereIsNamed) {
@@ -263,17 +263,17 @@ TEST_F(RunFile, ThatIsNotThereIsNamed) {
     }
     return "";
   };
-  EXPECT_EQ(complaint_of(folder_.string()),
-            folder_.string() + " has no run.json; give the --report-dir of a run");
+  EXPECT_EQ(complaint_of(directory_.string()),
+            directory_.string() + " has no run.json; give the --report-dir of a run");
   EXPECT_EQ(complaint_of("/nonexistent"), "/nonexistent does not exist");
-  std::filesystem::create_directory(folder_ / "run.json");
-  EXPECT_THAT(complaint_of(folder_.string()), HasSubstr("cannot read "));
+  std::filesystem::create_directory(directory_ / "run.json");
+  EXPECT_THAT(complaint_of(directory_.string()), HasSubstr("cannot read "));
 }
 
 TEST_F(RunFile, TooLargeIsNotReadAtAll) {
-  std::ofstream(folder_ / "run.json") << "{}";
-  std::filesystem::resize_file(folder_ / "run.json", std::uintmax_t{65} << 20U);
-  EXPECT_THROW(read_run(folder_.string()), InputError);
+  std::ofstream(directory_ / "run.json") << "{}";
+  std::filesystem::resize_file(directory_ / "run.json", std::uintmax_t{65} << 20U);
+  EXPECT_THROW(read_run(directory_.string()), InputError);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ const std::vector<double> kOne{0, 0.25, 0.625, 0, 0.125, 0, 0};                 
 const std::vector<double> kFour{0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.03125};  // 0.5 s
 
 Scaling strong() {
-  return analyse({run_of(run_json(4, 64, kFour)), run_of(run_json(1, 64, kOne))});
+  return analyze({run_of(run_json(4, 64, kFour)), run_of(run_json(1, 64, kOne))});
 }
 
 TEST(Scaling, StrongByHand) {
@@ -52,7 +52,7 @@ TEST(Scaling, WeakByHand) {
   // Four times the batch; the step grows from 1 s to 1.25 s by communication alone.
   std::vector<double> four = kOne;
   four[index_of(Phase::exposed_comm)] = 0.25;
-  const Scaling scaling = analyse({run_of(run_json(1, 64, kOne)), run_of(run_json(4, 256, four))});
+  const Scaling scaling = analyze({run_of(run_json(1, 64, kOne)), run_of(run_json(4, 256, four))});
   EXPECT_EQ(scaling.kind, ScalingKind::weak);
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.8);
   EXPECT_NEAR(scaling.points[1].losses->phases[index_of(Phase::exposed_comm)], 0.2, 1e-12);
@@ -63,7 +63,7 @@ TEST(Scaling, KindsAreToldApart) {
   const auto kind_of = [](std::vector<std::pair<int, double>> runs) {
     std::vector<RunRecord> records;
     for (const auto& [size, batch] : runs) records.push_back(run_of(run_json(size, batch, kOne)));
-    return analyse(records).kind;
+    return analyze(records).kind;
   };
   EXPECT_EQ(kind_of({{1, 64}}), ScalingKind::single);
   EXPECT_EQ(kind_of({{2, 64}, {2, 128}}), ScalingKind::single);
@@ -75,7 +75,7 @@ TEST(Scaling, KindsAreToldApart) {
 }
 
 TEST(Scaling, TheBaseIsTheSmallestWorldSize) {
-  const Scaling scaling = analyse({run_of(run_json(8, 64, kFour)), run_of(run_json(2, 64, kOne))});
+  const Scaling scaling = analyze({run_of(run_json(8, 64, kFour)), run_of(run_json(2, 64, kOne))});
   EXPECT_EQ(scaling.base, 2);
   EXPECT_DOUBLE_EQ(*scaling.points[1].speedup, 2);
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.5);
@@ -88,7 +88,7 @@ RunRecord with_throughput(int world_size, std::optional<double> samples, const c
 }
 
 TEST(Scaling, OfSeveralRunsTheMiddleOneCounts) {
-  const Scaling scaling = analyse({with_throughput(1, 100, "base"), with_throughput(2, 190, "high"),
+  const Scaling scaling = analyze({with_throughput(1, 100, "base"), with_throughput(2, 190, "high"),
                                    with_throughput(2, 120, "low"), with_throughput(2, 150, "mid")});
   const ScalingPoint& point = scaling.points[1];
   EXPECT_EQ(point.runs.size(), 3U);
@@ -101,7 +101,7 @@ TEST(Scaling, OfSeveralRunsTheMiddleOneCounts) {
 }
 
 TEST(Scaling, TheSpreadOfTheBaseIsPartOfTheInterval) {
-  const Scaling scaling = analyse({with_throughput(1, 80, ""), with_throughput(1, 100, ""),
+  const Scaling scaling = analyze({with_throughput(1, 80, ""), with_throughput(1, 100, ""),
                                    with_throughput(1, 125, ""), with_throughput(2, 150, "")});
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.75);
   EXPECT_DOUBLE_EQ(*scaling.points[1].least_efficiency, 0.6);
@@ -114,7 +114,7 @@ TEST(Scaling, DifferentWorkIsSeen) {
   const auto differ = [](const char* key, const nlohmann::json& value) {
     auto other = run_json(2, 64, kOne);
     other[key] = value;
-    return unlike(analyse({run_of(run_json(1, 64, kOne)), run_of(other)}));
+    return unlike(analyze({run_of(run_json(1, 64, kOne)), run_of(other)}));
   };
   EXPECT_EQ(differ("model", "mlp"), std::vector<std::string>{});
   EXPECT_EQ(differ("model", nullptr), std::vector<std::string>{}) << "not known is not different";
@@ -125,13 +125,13 @@ TEST(Scaling, DifferentWorkIsSeen) {
 
 TEST(Scaling, OfTwoRunsTheSlowerCounts) {
   const Scaling scaling =
-      analyse({with_throughput(2, 190, "high"), with_throughput(2, 120, "low")});
+      analyze({with_throughput(2, 190, "high"), with_throughput(2, 120, "low")});
   EXPECT_EQ(scaling.points[0].median.source, "low");
 }
 
 TEST(Scaling, RunsWithoutAThroughputAreLeftOutOfIt) {
   const Scaling scaling =
-      analyse({with_throughput(1, 100, "base"), with_throughput(2, std::nullopt, "none"),
+      analyze({with_throughput(1, 100, "base"), with_throughput(2, std::nullopt, "none"),
                with_throughput(2, 150, "some"), with_throughput(4, std::nullopt, "nothing"),
                with_throughput(8, 0, "zero")});
   EXPECT_EQ(scaling.points[1].median.source, "some");
@@ -143,7 +143,7 @@ TEST(Scaling, RunsWithoutAThroughputAreLeftOutOfIt) {
 TEST(Scaling, TimeOutsideTheStepsIsALossOfItsOwn) {
   auto four = run_json(4, 64, kFour);
   four["samples_per_second"] = 96;  // the steps alone would allow 128
-  const Scaling scaling = analyse({run_of(run_json(1, 64, kOne)), run_of(four)});
+  const Scaling scaling = analyze({run_of(run_json(1, 64, kOne)), run_of(four)});
   const Losses losses = *scaling.points[1].losses;
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.375);
   EXPECT_NEAR(losses.outside, 0.125, 1e-12);
@@ -154,7 +154,7 @@ TEST(Scaling, TimeInNoPhaseIsALossOfItsOwn) {
   auto four = run_json(4, 64, {0, 0.0625, 0.15625, 0.0625, 0.125, 0, 0});
   four["step_seconds"]["mean"] = 0.5;
   four["samples_per_second"] = 128;
-  const Scaling scaling = analyse({run_of(run_json(1, 64, kOne)), run_of(four)});
+  const Scaling scaling = analyze({run_of(run_json(1, 64, kOne)), run_of(four)});
   EXPECT_NEAR(scaling.points[1].losses->unaccounted, 0.1875, 1e-12);
   EXPECT_NEAR(total(*scaling.points[1].losses), 0.5, 1e-12);
 }
@@ -166,7 +166,7 @@ TEST(Scaling, LossesAlwaysAddUp) {
     for (double& part : parts) part *= faster;
     for (const double batch : {16.0, 64.0, 100.0, 256.0}) {
       const Scaling scaling =
-          analyse({run_of(run_json(1, 64, kOne)), run_of(run_json(4, batch, parts))});
+          analyze({run_of(run_json(1, 64, kOne)), run_of(run_json(4, batch, parts))});
       const ScalingPoint& point = scaling.points[1];
       EXPECT_NEAR(*point.efficiency + total(*point.losses), 1, 1e-12);
     }
@@ -174,7 +174,7 @@ TEST(Scaling, LossesAlwaysAddUp) {
 }
 
 TEST(Scaling, TheGateNamesWhoIsBelow) {
-  const Scaling scaling = analyse({with_throughput(1, 100, ""), with_throughput(2, 190, ""),
+  const Scaling scaling = analyze({with_throughput(1, 100, ""), with_throughput(2, 190, ""),
                                    with_throughput(4, 300, ""), with_throughput(8, 700, "")});
   EXPECT_EQ(below(scaling, 0.7), std::vector<int>{});
   EXPECT_EQ(below(scaling, 0.8), std::vector<int>{4});
@@ -183,9 +183,9 @@ TEST(Scaling, TheGateNamesWhoIsBelow) {
 
 TEST(Scaling, TheGateDoesNotPassWhatIsNotKnown) {
   EXPECT_EQ(
-      below(analyse({with_throughput(1, 100, ""), with_throughput(2, std::nullopt, "")}), 0.1),
+      below(analyze({with_throughput(1, 100, ""), with_throughput(2, std::nullopt, "")}), 0.1),
       std::vector<int>{2});
-  EXPECT_EQ(below(analyse({with_throughput(4, 100, "")}), 0.1), std::vector<int>{4});
+  EXPECT_EQ(below(analyze({with_throughput(4, 100, "")}), 0.1), std::vector<int>{4});
 }
 
 }  // namespace

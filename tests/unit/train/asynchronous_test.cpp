@@ -6,7 +6,7 @@
 
 #include <mutex>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/parallel/stale_synchronous.h"

@@ -66,24 +66,24 @@ class Environment {
 class AStandInForSqueue : public testing::Test {
  protected:
   AStandInForSqueue() {
-    std::string folder = (std::filesystem::temp_directory_path() / "squeue.XXXXXX").string();
-    folder_ = ::mkdtemp(folder.data());
+    std::string directory = (std::filesystem::temp_directory_path() / "squeue.XXXXXX").string();
+    directory_ = ::mkdtemp(directory.data());
   }
-  ~AStandInForSqueue() override { std::filesystem::remove_all(folder_); }
+  ~AStandInForSqueue() override { std::filesystem::remove_all(directory_); }
 
   // How long the job has, if squeue is this script.
   std::optional<Deadline::duration> left_by(const std::string& script, const char* job = "17") {
-    const auto file = folder_ / "squeue";
+    const auto file = directory_ / "squeue";
     std::ofstream(file) << "#!/bin/sh\n" << script << "\n";
     ::chmod(file.c_str(), 0755);
-    const Environment path("PATH", (folder_.string() + ":" + std::getenv("PATH")).c_str());
+    const Environment path("PATH", (directory_.string() + ":" + std::getenv("PATH")).c_str());
     const Environment id("SLURM_JOB_ID", job);
     const auto before = std::chrono::steady_clock::now();
     const auto deadline = job_deadline();
     return deadline ? std::optional(*deadline - before) : std::nullopt;
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path directory_;
 };
 
 TEST_F(AStandInForSqueue, IsAskedForThisJobAndBelieved) {
@@ -109,13 +109,13 @@ TEST_F(AStandInForSqueue, ThatKnowsNothingMeansNoLimit) {
 }
 
 TEST_F(AStandInForSqueue, IsNotAskedOutsideOfAJobOrForWhatIsNoJob) {
-  const std::string tell = "touch '" + (folder_ / "asked").string() + "'; echo '17 1:00'";
+  const std::string tell = "touch '" + (directory_ / "asked").string() + "'; echo '17 1:00'";
   EXPECT_FALSE(left_by(tell, nullptr));
   EXPECT_FALSE(left_by(tell, ""));
   EXPECT_FALSE(left_by(tell, "17; rm -rf x"));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "asked"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "asked"));
   EXPECT_TRUE(left_by(tell));
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "asked"));
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "asked"));
 }
 
 }  // namespace

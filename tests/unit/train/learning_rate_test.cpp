@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::train {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/train/optimizer.h"
 
 namespace ddp::train {
@@ -32,7 +32,7 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
 
 class OptimizerStates : public testing::TestWithParam<const char*> {};
 
-// Training on after the state went into another process's optimiser must give the same bits.
+// Training on after the state went into another process's optimizer must give the same bits.
 TEST_P(OptimizerStates, ContinuesToTheBitInANewOptimiser) {
   torch::manual_seed(1);
   torch::nn::Linear original(3, 2);

@@ -11,13 +11,13 @@
 #include <limits>
 #include <mutex>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/trainer.h"
 #include "tests/unit/error_of.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::train {
 namespace {
@@ -130,8 +130,8 @@ class Policies : public testing::Test {
     });
   }
 
-  test::TemporaryFolder temporary_;
-  fs::path folder_ = temporary_.path();
+  test::TemporaryDirectory temporary_;
+  fs::path dir_ = temporary_.path();
   std::shared_ptr<Counting> train_;
   std::shared_ptr<data::TensorDataset> evaluation_;
   std::vector<std::vector<torch::Tensor>> parameters_;
@@ -159,7 +159,7 @@ TEST_F(Policies, OrIsLeftOutAndDoesNoHarm) {
   o.epochs = 3;
   o.on_nan = OnNan::skip;
   o.optimizer.name = "adamw";
-  o.report_directory = folder_;
+  o.report_directory = dir_;
   const auto result = run(2, o);
   EXPECT_THAT(said_, testing::ContainsRegex(
                          "step [0-9]+ updated nothing: the loss is not finite on rank [01]\n"));
@@ -210,7 +210,7 @@ TEST_F(Policies, LossScalingChangesNoBitAndGoesOnAfterAResume) {
   o.loss_scale = 1024;  // a power of two: exact
   EXPECT_EQ(run(2, o).parameters_crc32c, plain.parameters_crc32c);
 
-  o.checkpoint.directory = folder_;
+  o.checkpoint.directory = dir_;
   o.steps = 1;
   std::atomic<int> calls = 0;
   const auto overflowed = run(2, o, [&](const torch::Tensor& scores) {
@@ -235,7 +235,7 @@ TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
   o.epochs = 50;
   o.patience = 3;
   o.optimizer.learning_rate = 0.3;
-  o.checkpoint.directory = folder_;
+  o.checkpoint.directory = dir_;
   o.checkpoint.keep_last = 1;
   o.checkpoint.keep_best = true;
   const auto first = run(2, o);
@@ -243,8 +243,8 @@ TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
   EXPECT_LT(first.step, 50);
   EXPECT_GT(first.step, o.patience + 1) << "there was more than one best";
   EXPECT_THAT(said_, HasSubstr("stopped early: no better evaluation than"));
-  // The best is three epochs before the end, and is alone in its folder.
-  const auto best = folder_ / "best";
+  // The best is three epochs before the end, and is alone in its directory.
+  const auto best = dir_ / "best";
   EXPECT_EQ(first.best_checkpoint, best / fmt::format("step-{:08}", first.step - o.patience));
   EXPECT_TRUE(fs::exists(first.best_checkpoint / "manifest.json"));
   EXPECT_EQ(std::count_if(fs::directory_iterator(best), {},
@@ -261,13 +261,13 @@ TEST_F(Policies, ADryRunTakesOneStepAndWritesNothing) {
   o.batch = 4;
   o.epochs = 3;
   o.dry_run = true;
-  o.checkpoint.directory = folder_;
-  o.report_directory = folder_;
+  o.checkpoint.directory = dir_;
+  o.report_directory = dir_;
   const auto result = run(2, o);
   EXPECT_EQ(result.step, 1);
   EXPECT_EQ(result.planned_steps, 24);
   EXPECT_EQ(result.evaluation.targets, 8) << "one batch per rank";
-  EXPECT_TRUE(fs::is_empty(folder_));
+  EXPECT_TRUE(fs::is_empty(dir_));
 }
 
 // 4 ranks for 3 steps, 3 for 2, 2 to the end of the epoch, with loader threads that read ahead.
@@ -275,7 +275,7 @@ TEST_F(Policies, WhenTheWorldSizeChangesInAnEpochEverySampleIsUsedOnce) {
   TrainOptions o;
   o.batch = 2;
   o.loader_threads = 3;
-  o.checkpoint.directory = folder_;
+  o.checkpoint.directory = dir_;
   use(points(3 * 8 + 2 * 6 + 7 * 4));
   o.steps = 3;
   EXPECT_EQ(run(4, o).step, 3);

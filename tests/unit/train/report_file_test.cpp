@@ -11,10 +11,10 @@
 #include <sstream>
 #include <string>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/output_file.h"
 #include "ddp_runtime/train/run_history.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::train {
 namespace {
@@ -35,12 +35,12 @@ class ReportFile : public testing::Test {
  protected:
   std::size_t files() const {
     return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+        std::distance(fs::directory_iterator(directory_), fs::directory_iterator()));
   }
 
-  ddp::test::TemporaryFolder temporary_;
-  fs::path folder_ = temporary_.path();
-  fs::path file_ = folder_ / "steps.csv";
+  ddp::test::TemporaryDirectory temporary_;
+  fs::path directory_ = temporary_.path();
+  fs::path file_ = directory_ / "steps.csv";
 };
 
 const auto kNone = [](std::string_view) { return false; };
@@ -54,10 +54,10 @@ TEST_F(ReportFile, IsReplacedAsAWhole) {
 }
 
 TEST_F(ReportFile, APlantedLinkIsReplacedAndNotFollowed) {
-  const fs::path treasure = folder_ / "treasure";
+  const fs::path treasure = directory_ / "treasure";
   put(treasure, "precious");
   fs::create_symlink(treasure, file_);
-  fs::create_symlink(treasure, folder_ / "steps.csv.tmp");
+  fs::create_symlink(treasure, directory_ / "steps.csv.tmp");
   comm::replace_file(file_, "report");
   EXPECT_EQ(contents(treasure), "precious");
   EXPECT_FALSE(fs::is_symlink(file_));
@@ -72,10 +72,10 @@ TEST_F(ReportFile, APlantedLinkIsReplacedAndNotFollowed) {
 
 TEST_F(ReportFile, WhatCannotBeWrittenIsNamedAndLeavesNothing) {
   try {
-    comm::replace_file(folder_ / "none" / "run.json", "x");
+    comm::replace_file(directory_ / "none" / "run.json", "x");
     FAIL();
   } catch (const RuntimeError& error) {
-    EXPECT_EQ(error.what(), "cannot write " + (folder_ / "none" / "run.json").string() +
+    EXPECT_EQ(error.what(), "cannot write " + (directory_ / "none" / "run.json").string() +
                                 ": creating a temporary file failed: No such file or directory");
   }
   fs::create_directory(file_);
@@ -87,8 +87,8 @@ TEST_F(ReportFile, IsReadOnlyIfItIsAFileOfThatSize) {
   put(file_, "0123456789");
   EXPECT_EQ(read_if_there(file_, 10), "0123456789");
   EXPECT_EQ(read_if_there(file_, 9), "");
-  EXPECT_EQ(read_if_there(folder_, 10), "");
-  EXPECT_EQ(read_if_there(folder_ / "none", 10), "");
+  EXPECT_EQ(read_if_there(directory_, 10), "");
+  EXPECT_EQ(read_if_there(directory_ / "none", 10), "");
 }
 
 TEST_F(ReportFile, LinesThatStayComeFirst) {

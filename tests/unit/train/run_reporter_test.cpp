@@ -19,9 +19,9 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::train {
 namespace {
@@ -82,11 +82,11 @@ TEST(RunReport, ARunThatHadNothingToDoHasNoRates) {
 }
 
 TEST(RunReport, FilesAreWrittenIntoADirectoryThatIsNotThereYet) {
-  const ddp::test::TemporaryFolder temporary;
-  const auto folder = temporary.path() / "a" / "b";
-  write_run_files(folder, {{"steps", 1}}, {{1, 0, 0.5, 0.1, 0.01}}, "{}");
+  const ddp::test::TemporaryDirectory temporary;
+  const auto directory = temporary.path() / "a" / "b";
+  write_run_files(directory, {{"steps", 1}}, {{1, 0, 0.5, 0.1, 0.01}}, "{}");
   for (const char* file : {"run.json", "steps.csv", "trace.json"}) {
-    EXPECT_TRUE(std::filesystem::exists(folder / file)) << file;
+    EXPECT_TRUE(std::filesystem::exists(directory / file)) << file;
   }
 }
 
@@ -122,7 +122,7 @@ class KeptReport : public testing::Test {
     comm::run_ranks(2, [&](comm::Group& group) {
       profile::StepRecorder recorder;
       RunReporter reporter(group, {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3},
-                           {folder_, process.first_step, process.interval}, recorder, true);
+                           {directory_, process.first_step, process.interval}, recorder, true);
       std::vector<StepLoss> rows;
       RunOutcome outcome;
       for (outcome.steps = 1; outcome.steps <= process.steps; ++outcome.steps) {
@@ -144,12 +144,12 @@ class KeptReport : public testing::Test {
   }
 
   nlohmann::json report() const {
-    return nlohmann::json::parse(std::ifstream(folder_ / "run.json"));
+    return nlohmann::json::parse(std::ifstream(directory_ / "run.json"));
   }
 
   // The first column of steps.csv.
   std::vector<std::string> rows() const {
-    std::ifstream file(folder_ / "steps.csv");
+    std::ifstream file(directory_ / "steps.csv");
     std::vector<std::string> steps;
     for (std::string line; std::getline(file, line);) {
       steps.push_back(line.substr(0, line.find(',')));
@@ -163,8 +163,8 @@ class KeptReport : public testing::Test {
     return texts;
   }
 
-  ddp::test::TemporaryFolder temporary_;
-  fs::path folder_ = temporary_.path() / "report";
+  ddp::test::TemporaryDirectory temporary_;
+  fs::path directory_ = temporary_.path() / "report";
 };
 
 TEST_F(KeptReport, WaitingIsToldFromTheWireAndTheLateRankIsSeen) {
@@ -237,7 +237,7 @@ TEST_F(KeptReport, AResumedRunKeepsTheRowsBeforeItAndSaysWhatItCovers) {
   EXPECT_EQ(report().at("outcome"), "interrupted");
   EXPECT_EQ(report().at("outcome_reason"), "SIGTERM");
   // Killed in the middle of a row, after the checkpoint of step 18.
-  std::ofstream(folder_ / "steps.csv", std::ios::app) << "21,0,0.4";
+  std::ofstream(directory_ / "steps.csv", std::ios::app) << "21,0,0.4";
   run({.first_step = 18, .steps = 7, .end = finish});
   EXPECT_EQ(rows(), numbers(25));
   const auto written = report();
@@ -267,7 +267,7 @@ TEST_F(KeptReport, ARunFromTheStartReplacesWhatWasThere) {
 TEST_F(KeptReport, AFinishedRunThatIsStartedAgainKeepsItsReport) {
   const auto text = [this](const char* file) {
     std::ostringstream contents;
-    contents << std::ifstream(folder_ / file).rdbuf();
+    contents << std::ifstream(directory_ / file).rdbuf();
     return contents.str();
   };
   run({.steps = 9, .end = finish});
@@ -280,7 +280,7 @@ TEST_F(KeptReport, AFinishedRunThatIsStartedAgainKeepsItsReport) {
 }
 
 TEST_F(KeptReport, ADiskThatCannotBeWrittenIsToldAtTheEndAndDoesNotStopTheRun) {
-  fs::create_directories(folder_ / "steps.csv");
+  fs::create_directories(directory_ / "steps.csv");
   run({.steps = 20, .interval = 1e-9, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          try {
            finish(reporter, outcome);

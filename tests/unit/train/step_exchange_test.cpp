@@ -79,9 +79,9 @@ TEST(StepExchange, MoreCollectivesThanFitAreLeftOut) {
   comm::run_ranks(2, [](comm::Group& group) {
     StepExchange exchange(group, 0);
     StepCollectives many;
-    many.times.assign(StepExchange::kMostCollectives, span(0, 1));
+    many.times.assign(StepExchange::kMaxCollectives, span(0, 1));
     StepCollectives too_many;
-    too_many.times.assign(StepExchange::kMostCollectives + 1, span(0, 1));
+    too_many.times.assign(StepExchange::kMaxCollectives + 1, span(0, 1));
     for (int step = 0; step < 31; ++step) {
       exchange.after_step(step % 2 == 0 ? many : too_many, 1e-3);
     }

@@ -9,13 +9,13 @@
 #include <map>
 #include <mutex>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "tests/unit/error_of.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::train {
 namespace {
@@ -59,8 +59,8 @@ class Training : public testing::Test {
     return result;
   }
 
-  test::TemporaryFolder temporary_;
-  fs::path folder_ = temporary_.path();
+  test::TemporaryDirectory temporary_;
+  fs::path dir_ = temporary_.path();
   data::DataPair data_;
 };
 
@@ -80,7 +80,7 @@ TEST_F(Training, TwoRanksAreTwoAccumulatedMicroBatchesToTheBit) {
 TEST_F(Training, TheLossCurveDoesNotDependOnTheNumberOfRanks) {
   const auto curve = [&](int ranks) {
     auto o = options(ranks);
-    o.report_directory = folder_ / std::to_string(ranks);
+    o.report_directory = dir_ / std::to_string(ranks);
     run(ranks, o);
     std::ifstream csv(o.report_directory / "steps.csv");
     std::string line;
@@ -106,7 +106,7 @@ TEST_F(Training, AnInterruptedRunEndsWithTheSameBits) {
     o.optimizer.name = optimizer;
     o.optimizer.learning_rate = 0.01;
     const auto whole = run(2, o);
-    o.checkpoint.directory = folder_ / optimizer;
+    o.checkpoint.directory = dir_ / optimizer;
     o.steps = 13;  // in the middle of the first epoch
     EXPECT_EQ(run(2, o).step, 13);
     o.steps = 25;  // at its end
@@ -162,7 +162,7 @@ TEST_F(Training, AnInterruptedRunOfThreeRanksEndsWithTheSameBitsThoughBucketsWer
   o.parallel.buckets = {64, 50'000};
   const auto whole = train(o);
   for (const int interrupted_after : {1, 7}) {
-    o.checkpoint.directory = folder_ / std::to_string(interrupted_after);
+    o.checkpoint.directory = dir_ / std::to_string(interrupted_after);
     o.steps = interrupted_after;
     train(o);
     o.steps = 0;
@@ -172,7 +172,7 @@ TEST_F(Training, AnInterruptedRunOfThreeRanksEndsWithTheSameBitsThoughBucketsWer
 
 TEST_F(Training, ADamagedCheckpointIsPassedOver) {
   auto o = options(1);
-  o.checkpoint.directory = folder_ / "ckpt";
+  o.checkpoint.directory = dir_ / "ckpt";
   o.epochs = 3;
   const auto whole = run(1, o);
   const auto file = whole.checkpoint / "model.h5";
@@ -186,11 +186,11 @@ TEST_F(Training, ADamagedCheckpointIsPassedOver) {
 TEST_F(Training, ACheckpointMovesToAnotherNumberOfRanks) {
   auto o = options(4);
   const auto whole = run(4, o);
-  o.checkpoint.directory = folder_ / "ckpt";
+  o.checkpoint.directory = dir_ / "ckpt";
   o.steps = 13;
   run(4, o);
   o = options(2);
-  o.checkpoint.directory = folder_ / "ckpt";
+  o.checkpoint.directory = dir_ / "ckpt";
   const auto resumed = run(2, o);
   EXPECT_EQ(resumed.step, whole.step);
   EXPECT_NEAR(resumed.evaluation.loss, whole.evaluation.loss, 1e-4);
@@ -199,7 +199,7 @@ TEST_F(Training, ACheckpointMovesToAnotherNumberOfRanks) {
 TEST_F(Training, KeepsTheLastCheckpointsOnly) {
   auto o = options(1);
   o.epochs = 4;
-  o.checkpoint.directory = folder_ / "ckpt";
+  o.checkpoint.directory = dir_ / "ckpt";
   o.checkpoint.keep_last = 2;
   run(1, o);
   std::vector<std::string> names;
@@ -211,7 +211,7 @@ TEST_F(Training, KeepsTheLastCheckpointsOnly) {
 
 TEST_F(Training, AnotherModelsCheckpointIsRefusedAndNotTouched) {
   auto o = options(1);
-  o.checkpoint.directory = folder_ / "ckpt";
+  o.checkpoint.directory = dir_ / "ckpt";
   run(1, o);
   const auto contents = [&] {
     std::map<std::string, fs::file_time_type> files;
@@ -228,13 +228,13 @@ TEST_F(Training, AnotherModelsCheckpointIsRefusedAndNotTouched) {
 
 TEST_F(Training, AFreshRunDoesNotMixWithAnOldOne) {
   auto o = options(1);
-  o.checkpoint.directory = folder_ / "ckpt";
+  o.checkpoint.directory = dir_ / "ckpt";
   run(1, o);
   o.checkpoint.resume = "never";
   EXPECT_THAT(error_of([&] { run(1, o); }), HasSubstr("already holds checkpoints"));
 }
 
-TEST_F(Training, UnwritableFoldersAreFoundBeforeTraining) {
+TEST_F(Training, UnwritableDirectoriesAreFoundBeforeTraining) {
   auto o = options(2);
   o.checkpoint.directory = "/proc/nowhere";
   EXPECT_THAT(error_of([&] { run(2, o); }),
@@ -265,12 +265,12 @@ TEST_F(Training, StepsAloneRunOverAsManyEpochsAsTheyTake) {
   auto o = options(2);
   o.epochs = 0;
   o.steps = 60;  // of 25 in an epoch
-  o.report_directory = folder_ / "report";
+  o.report_directory = dir_ / "report";
   const auto whole = run(2, o);
   EXPECT_EQ(whole.step, 60);
   EXPECT_EQ(whole.planned_steps, 60);
   EXPECT_EQ(whole.report.at("epochs"), 3);
-  o.checkpoint.directory = folder_ / "checkpoints";
+  o.checkpoint.directory = dir_ / "checkpoints";
   for (const int steps : {25, 40, 60}) {  // at the end of an epoch, within one, at the end of all
     o.steps = steps;
     EXPECT_EQ(run(2, o).step, steps);
@@ -289,7 +289,7 @@ TEST_F(Training, StepsAloneRunOverAsManyEpochsAsTheyTake) {
 TEST_F(Training, WithoutEvaluationDataThereIsNoEvaluation) {
   data_.evaluation = nullptr;
   auto o = options(2);
-  o.checkpoint.directory = folder_ / "checkpoints";
+  o.checkpoint.directory = dir_ / "checkpoints";
   const auto result = run(2, o);
   EXPECT_EQ(result.step, 50);
   EXPECT_EQ(result.evaluation.targets, 0);
@@ -313,8 +313,8 @@ std::string contents_of(const fs::path& file) {
 // The report of the run that trained is worth more than that of a process that did nothing.
 TEST_F(Training, AFinishedRunThatIsStartedAgainSaysSoAndKeepsItsReport) {
   auto o = options(2);
-  o.checkpoint.directory = folder_ / "checkpoints";
-  o.report_directory = folder_ / "report";
+  o.checkpoint.directory = dir_ / "checkpoints";
+  o.report_directory = dir_ / "report";
   const auto first = run(2, o);
   EXPECT_EQ(first.taken, 50);
   const auto report = contents_of(o.report_directory / "run.json");

@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <mutex>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/train/trainer.h"
 #include "tests/unit/error_of.h"
-#include "tests/unit/temporary_folder.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::train {
 namespace {
@@ -39,7 +39,7 @@ class UserStateTraining : public testing::Test {
     torch::set_num_threads(1);
     options_.batch = 32;
     options_.epochs = 1;
-    options_.checkpoint.directory = folder_;
+    options_.checkpoint.directory = dir_;
   }
 
   // Trains on two ranks to step `steps`; `add` says what goes into the checkpoints. Returns rank
@@ -91,22 +91,22 @@ class UserStateTraining : public testing::Test {
     return "no usage error";
   }
 
-  test::TemporaryFolder temporary_;
-  fs::path folder_ = temporary_.path();
+  test::TemporaryDirectory temporary_;
+  fs::path dir_ = temporary_.path();
   TrainOptions options_;
 };
 
 TEST_F(UserStateTraining, IsBackOnEveryRankWhenTheRunGoesOn) {
   options_.checkpoint.directory.clear();
   const auto whole = train(12, add_all);
-  options_.checkpoint.directory = folder_;
+  options_.checkpoint.directory = dir_;
   train(5, add_all);
   const auto resumed = train(12, add_all);
   EXPECT_EQ(whole.moves, 12);
   EXPECT_EQ(resumed.moves, 12);
   EXPECT_TRUE(torch::equal(resumed.weights, whole.weights));
   EXPECT_GT(whole.weights.abs().sum().item<double>(), 0);
-  const auto checkpoint = ckpt::Checkpoint::open(folder_ / "step-00000012");
+  const auto checkpoint = ckpt::Checkpoint::open(dir_ / "step-00000012");
   EXPECT_EQ(checkpoint.manifest().state.at("user"), (nlohmann::json{{"moves", 12}}));
   ASSERT_NE(checkpoint.find("user/teacher/weights"), nullptr);
   EXPECT_EQ(checkpoint.find("user/teacher/weights")->shape, (ckpt::Shape{10, 64}));

@@ -88,7 +88,7 @@ TEST_F(Language, LearnsAsMuchInBfloat16) {
   EXPECT_NEAR(half.evaluation.loss, full.evaluation.loss, 0.02 * full.evaluation.loss);
 }
 
-// Batch normalisation takes its means over one rank's micro-batch. So W ranks do what one rank does
+// Batch normalization takes its means over one rank's micro-batch. So W ranks do what one rank does
 // that accumulates W micro-batches, not what it does with one batch W times as large; and running
 // means are those of rank 0, which sees a W-th of the data, so evaluations differ a little.
 TEST(Images, ResidualNetworksEndAlikeAtAnyNumberOfRanks) {

@@ -28,7 +28,7 @@ void forget(std::vector<Pair>& pairs, int node) {
 
 // The node with the most bad partners if nobody has as many; it then has two at least, since the
 // ends of a single pair have one each.
-std::optional<int> most_accused(int nodes, std::span<const Pair> bad) {
+std::optional<int> most_bad_links(int nodes, std::span<const Pair> bad) {
   const auto accusers = partners(nodes, bad);
   int worst = -1;
   bool alone = false;
@@ -58,7 +58,7 @@ std::vector<int> without_good_pair(int nodes, std::span<const Pair> bad,
   return result;
 }
 
-bool has_innocent_partner(int node, std::span<const Pair> bad, const std::vector<bool>& suspected) {
+bool has_healthy_peer(int node, std::span<const Pair> bad, const std::vector<bool>& suspected) {
   return std::any_of(bad.begin(), bad.end(), [&](const Pair& pair) {
     return (pair.a == node && !suspected[at(pair.b)]) || (pair.b == node && !suspected[at(pair.a)]);
   });
@@ -112,7 +112,7 @@ Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> 
                     const std::vector<bool>& suspected) {
   Explanation result;
   // Of one or two pairs it cannot be said that they are everything.
-  result.everything = good.empty() && bad.size() >= 3 && !most_accused(nodes, bad);
+  result.everything = good.empty() && bad.size() >= 3 && !most_bad_links(nodes, bad);
   if (bad.empty() || result.everything) return result;
   std::vector<Pair> open(bad.begin(), bad.end());
   const auto name = [&](int node) {
@@ -122,9 +122,9 @@ Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> 
   if (!good.empty()) {
     for (const int node : without_good_pair(nodes, bad, good)) name(node);
   }
-  while (const auto node = most_accused(nodes, open)) name(*node);
+  while (const auto node = most_bad_links(nodes, open)) name(*node);
   for (int node = 0; node < static_cast<int>(suspected.size()); ++node) {
-    const bool explains = suspected[at(node)] && has_innocent_partner(node, open, suspected);
+    const bool explains = suspected[at(node)] && has_healthy_peer(node, open, suspected);
     if (explains) name(node);
   }
   std::sort(result.nodes.begin(), result.nodes.end());

@@ -77,8 +77,8 @@ std::uint64_t seed_for(std::string_view identity) {
 }
 
 std::vector<Round> plan_rounds(int nodes, std::uint64_t seed) {
-  return nodes <= kMostNodesForAllPairs ? all_rounds(nodes)
-                                        : random_rounds(nodes, kSampledRounds, seed);
+  return nodes <= kMaxNodesForAllPairs ? all_rounds(nodes)
+                                       : random_rounds(nodes, kSampledRounds, seed);
 }
 
 void shuffle_nodes(std::vector<int>& nodes, std::uint64_t seed) {
@@ -95,7 +95,7 @@ std::vector<Round> plan_class_rounds(int nodes, const std::vector<int>& classes,
   for (int node = 0; node < static_cast<int>(classes.size()); ++node) {
     members[classes[static_cast<std::size_t>(node)]].push_back(node);
   }
-  if (members.size() < 2 || nodes <= kMostNodesForAllPairs) return plan(nodes);
+  if (members.size() < 2 || nodes <= kMaxNodesForAllPairs) return plan(nodes);
   std::vector<Round> all;
   for (const auto& [number, names] : members) {
     const auto own = plan(static_cast<int>(names.size()));

@@ -29,7 +29,7 @@ std::vector<Round> all_rounds(int nodes);
 
 // `count` different rounds of the circle after shuffling the nodes, or all if there are fewer.
 // Three rounds in which each node is judged by its best name the bad nodes in 94 % of fleets of 256
-// with 8 bad nodes, and neighbours that always meet each other name none: with one partner nobody
+// with 8 bad nodes, and neighbors that always meet each other name none: with one partner nobody
 // can tell which of the two is bad.
 std::vector<Round> random_rounds(int nodes, int count, std::uint64_t seed);
 
@@ -37,7 +37,7 @@ std::vector<Round> random_rounds(int nodes, int count, std::uint64_t seed);
 // what one of them does not see the next ones do.
 std::uint64_t seed_for(std::string_view identity);
 
-inline constexpr int kMostNodesForAllPairs = 8;
+inline constexpr int kMaxNodesForAllPairs = 8;
 inline constexpr int kSampledRounds = 3;
 
 // All pairs of a few nodes, three random rounds of many.

@@ -9,8 +9,8 @@
 namespace ddp::check {
 namespace {
 
-constexpr int kMostExtraRounds = 3;
-constexpr std::size_t kFewestTrusted = 3;
+constexpr int kMaxExtraRounds = 3;
+constexpr std::size_t kMinTrusted = 3;
 // So many suspects are measured side by side, as far as that leaves most nodes idle, and one of 32
 // nodes in a large fleet: all at once would be the traffic of the rounds again.
 constexpr std::size_t kFewAtOnce = 2;
@@ -19,12 +19,12 @@ constexpr std::size_t kNodesForEachOfMore = 4;
 constexpr std::size_t kNodesForEach = 32;
 // Two pairs of good nodes for each suspect where there are many: how often good pairs are far below
 // by bad luck has to be known.
-constexpr std::size_t kMostReferences = 4;
+constexpr std::size_t kMaxReferences = 4;
 constexpr std::size_t kReferencesForEach = 2;
-constexpr std::size_t kMostReferencesOfMany = 8;
+constexpr std::size_t kMaxReferencesOfMany = 8;
 constexpr int kManyNodes = 16;
 // Where suspects are many, each is measured less often, so that the time stays bounded.
-constexpr std::size_t kMostSteps = 90;
+constexpr std::size_t kMaxSteps = 90;
 
 std::size_t suspects_at_once(int nodes) {
   const auto count = static_cast<std::size_t>(nodes);
@@ -86,7 +86,7 @@ std::optional<SessionStep> PairSession::next(const CanTakePart& can_take_part) {
 }
 
 void PairSession::take(std::span<const PairResult> results) {
-  auto& place = phase_ == Phase::rounds ? results_ : measured_.back().results;
+  auto& place = phase_ == Phase::rounds ? results_ : summary_.back().results;
   place.insert(place.end(), results.begin(), results.end());
 }
 
@@ -95,10 +95,10 @@ bool PairSession::plan_more_rounds() {
   const int planned = static_cast<int>(
       plan_class_rounds(options_.nodes, options_.classes, 0, options_.seed).size());
   const int extra = static_cast<int>(rounds_.size()) - planned;
-  if (!options_.retests || options_.rounds > 0 || extra >= kMostExtraRounds) return false;
+  if (!options_.retests || options_.rounds > 0 || extra >= kMaxExtraRounds) return false;
   const auto limit = detection_limit(options_.nodes, results_, options_.rule, options_.classes);
   const double noise = exchange_noise(options_.nodes, results_, options_.classes);
-  const double at_best = retest_limit(noise, kMostTries, options_.rule);
+  const double at_best = retest_limit(noise, kMaxTries, options_.rule);
   const double wanted = options_.rule.coarsest();
   if (!limit || *limit <= wanted || at_best > wanted) return false;
   const auto more =
@@ -124,7 +124,7 @@ void PairSession::find_suspects() {
   trust_the_good();
   tries_ = tries_for(seen.noise, options_.rule);
   // Loss is counted in tries, whatever the speeds are worth.
-  if (!lossy.empty()) tries_ = std::max(tries_, kFewestTries);
+  if (!lossy.empty()) tries_ = std::max(tries_, kMinTries);
   begin_tries();
 }
 
@@ -173,7 +173,7 @@ void PairSession::trust_the_good() {
   }
   for (auto& [number, members] : nodes) {
     const auto is_suspected = [&](int node) { return suspected[static_cast<std::size_t>(node)]; };
-    const std::size_t half = std::max(kFewestTrusted, members.size() / 2);
+    const std::size_t half = std::max(kMinTrusted, members.size() / 2);
     if (std::count_if(members.begin(), members.end(), is_suspected) + 2 <=
         static_cast<std::ptrdiff_t>(members.size())) {
       std::erase_if(members, is_suspected);
@@ -191,16 +191,16 @@ void PairSession::begin_tries() {
   const std::size_t at_once = suspects_at_once(options_.nodes);
   const std::size_t suspects = retests_.size() - first_;
   const std::size_t steps_of_try = std::max<std::size_t>(1, (suspects + at_once - 1) / at_once);
-  tries_ = std::min(tries_, std::max(kFewestTries, static_cast<int>(kMostSteps / steps_of_try)));
+  tries_ = std::min(tries_, std::max(kMinTries, static_cast<int>(kMaxSteps / steps_of_try)));
   try_ = 0;
   references_.clear();
   left_.clear();
-  measured_.clear();
+  summary_.clear();
 }
 
 void PairSession::begin_try() {
   ++try_;
-  measured_.clear();
+  summary_.clear();
   for (std::size_t i = first_; i < retests_.size(); ++i) {
     if (!hopeless(retests_[i], options_.rule)) left_.push_back(i);
   }
@@ -211,7 +211,7 @@ std::optional<SessionStep> PairSession::next_try(const CanTakePart& can_take_par
     if (left_.empty()) {
       if (SubRound missing = deal_references(can_take_part); !missing.pairs.empty()) {
         SessionStep step{SessionStep::Kind::retest, try_, tries_, 0, missing.pairs};
-        measured_.push_back(std::move(missing));
+        summary_.push_back(std::move(missing));
         return step;
       }
       if (try_ > 0) end_try();
@@ -222,7 +222,7 @@ std::optional<SessionStep> PairSession::next_try(const CanTakePart& can_take_par
     SubRound round = deal(can_take_part);
     if (round.pairs.empty()) continue;
     SessionStep step{SessionStep::Kind::retest, try_, tries_, round.suspects.size(), round.pairs};
-    measured_.push_back(std::move(round));
+    summary_.push_back(std::move(round));
     return step;
   }
 }
@@ -266,8 +266,8 @@ PairSession::SubRound PairSession::deal(const CanTakePart& can_take_part) {
   const std::size_t count = round.suspects.size();
   const std::size_t most =
       options_.nodes < kManyNodes
-          ? std::clamp<std::size_t>(count, 1, kMostReferences)
-          : std::clamp(kReferencesForEach * count, kMostReferences, kMostReferencesOfMany);
+          ? std::clamp<std::size_t>(count, 1, kMaxReferences)
+          : std::clamp(kReferencesForEach * count, kMaxReferences, kMaxReferencesOfMany);
   for (const int number : numbers) add_references(number, most, busy, round, can_take_part);
   return round;
 }
@@ -276,7 +276,7 @@ PairSession::SubRound PairSession::deal(const CanTakePart& can_take_part) {
 PairSession::SubRound PairSession::deal_references(const CanTakePart& can_take_part) {
   std::set<int> wanted;
   std::set<int> had;
-  for (const SubRound& round : measured_) {
+  for (const SubRound& round : summary_) {
     for (std::size_t i = 0; i < round.pairs.size(); ++i) {
       const bool suspect = i < round.suspects.size();
       (suspect ? wanted : had)
@@ -348,9 +348,9 @@ void PairSession::add_references(int number, std::size_t most, std::set<int>& bu
 void PairSession::end_try() {
   std::map<int, std::vector<double>> speeds;
   std::map<int, std::vector<double>> latencies;
-  std::vector<std::map<int, std::vector<double>>> own(measured_.size());
-  for (std::size_t r = 0; r < measured_.size(); ++r) {
-    const SubRound& round = measured_[r];
+  std::vector<std::map<int, std::vector<double>>> own(summary_.size());
+  for (std::size_t r = 0; r < summary_.size(); ++r) {
+    const SubRound& round = summary_[r];
     for (const PairResult& result : round.results) {
       const auto place = std::find(round.pairs.begin(), round.pairs.end(), result.pair);
       const auto at = static_cast<std::size_t>(place - round.pairs.begin());
@@ -363,8 +363,8 @@ void PairSession::end_try() {
     }
   }
   for (auto& [number, values] : speeds) references_[number].push_back(values);
-  for (std::size_t r = 0; r < measured_.size(); ++r) {
-    const SubRound& round = measured_[r];
+  for (std::size_t r = 0; r < summary_.size(); ++r) {
+    const SubRound& round = summary_[r];
     for (const PairResult& result : round.results) {
       const auto place = std::find(round.pairs.begin(), round.pairs.end(), result.pair);
       const auto at = static_cast<std::size_t>(place - round.pairs.begin());
@@ -377,7 +377,7 @@ void PairSession::end_try() {
       retest.add(result, median(beside), answers.empty() ? 0 : median(answers));
     }
   }
-  measured_.clear();
+  summary_.clear();
 }
 
 void PairSession::finish_tries() {

@@ -88,11 +88,11 @@ class PairSession {
   std::set<Pair> bad_links_;                 // suspected ones, which are no reference
   std::map<int, std::vector<int>> trusted_;  // good nodes by class
   enum class Phase : std::uint8_t { rounds, suspects, ends, done } phase_ = Phase::rounds;
-  std::size_t first_ = 0;           // of the retests in this phase
-  int tries_ = 0;                   // planned for each
-  int try_ = 0;                     // begun
-  std::vector<std::size_t> left_;   // suspects that have not had their turn in this try
-  std::vector<SubRound> measured_;  // of this try
+  std::size_t first_ = 0;          // of the retests in this phase
+  int tries_ = 0;                  // planned for each
+  int try_ = 0;                    // begun
+  std::vector<std::size_t> left_;  // suspects that have not had their turn in this try
+  std::vector<SubRound> summary_;  // of this try
   std::map<int, std::vector<std::vector<double>>> references_;  // by class: of each try
 };
 

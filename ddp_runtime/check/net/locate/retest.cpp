@@ -12,7 +12,7 @@ constexpr double kMedianError = 1.2533;
 constexpr double kRatioNoise = 1.12;
 // What is far below must be out of reach of the noise, too.
 constexpr double kFarOfNoise = 4;
-constexpr int kFewestFarBelow = 2;
+constexpr int kMinFarBelow = 2;
 // Chance that a good pair among so many suspects passes for unsteady.
 constexpr double kUnsteadyByLuck = 5e-4;
 constexpr int kHopelessTries = 5;
@@ -76,7 +76,7 @@ bool is_unsteady(const Retest& retest, Direction direction, const PeerRule& rule
   const auto ratios = ratios_of(retest, direction);
   const double limit = far_below(retest, rule);
   const int found = count_below(ratios, limit);
-  if (found < kFewestFarBelow) return false;
+  if (found < kMinFarBelow) return false;
   const auto references = static_cast<double>(retest.reference_ratios.size());
   if (references <= 0) return false;
   const double usual = (count_below(retest.reference_ratios, limit) + 0.5) / (references + 1);
@@ -103,17 +103,17 @@ void Retest::add(const PairResult& result, double beside, double beside_latency_
 }
 
 int tries_for(double noise, const PeerRule& rule) {
-  for (int tries = kFewestTries; tries < kMostTries; ++tries) {
+  for (int tries = kMinTries; tries < kMaxTries; ++tries) {
     if (retest_limit(noise, tries, rule) <= rule.coarsest()) return tries;
   }
   // Where no number is enough, more of them only take longer.
-  if (retest_limit(noise, kMostTries, rule) <= rule.coarsest()) return kMostTries;
+  if (retest_limit(noise, kMaxTries, rule) <= rule.coarsest()) return kMaxTries;
   const double worth_it = std::max(kFarBelow, rule.coarsest());
-  return retest_limit(noise, kFewestTries, rule) <= worth_it ? kFewestTries : kTriesInVain;
+  return retest_limit(noise, kMinTries, rule) <= worth_it ? kMinTries : kTriesInVain;
 }
 
 double retest_limit(double noise, int tries, const PeerRule& rule) {
-  if (tries < kFewestTries) {
+  if (tries < kMinTries) {
     return 1 - part_of_still(rule) * std::exp(-kAllOfFew * kRatioNoise * noise);
   }
   const double error = kMedianError * kRatioNoise * noise / std::sqrt(tries);
@@ -148,7 +148,7 @@ Outcome outcome(const Retest& retest, Direction direction, const PeerRule& rule)
   if (found->highest() < 1 - rule.warning) {
     // The spread of few tries may be small by accident, and they all below by another.
     const auto tries = static_cast<int>(retest.tries.size());
-    const bool sure = tries >= kFewestTries || stands_still(retest, direction, rule);
+    const bool sure = tries >= kMinTries || stands_still(retest, direction, rule);
     return sure ? Outcome::slow : Outcome::undecided;
   }
   if (is_unsteady(retest, direction, rule)) return Outcome::unsteady;

@@ -51,14 +51,14 @@ inline constexpr double kFarBelow = 0.5;
 // differ by the switches in between, which is less.
 inline constexpr double kLate = 3;
 
-inline constexpr int kFewestTries = 9;
-inline constexpr int kMostTries = 17;
+inline constexpr int kMinTries = 9;
+inline constexpr int kMaxTries = 17;
 inline constexpr int kTriesInVain = 5;
 // How sure a judgment must be, in standard errors.
 inline constexpr double kMargin = 2;
 
 // How often to measure suspects: so often that a node which is slow by `critical` stands out of
-// this noise of one measurement, if kMostTries are enough. In noise from which not even half of the
+// this noise of one measurement, if kMaxTries are enough. In noise from which not even half of the
 // speed stands out kTriesInVain are left, to find those that stand still.
 int tries_for(double noise, const PeerRule& rule);
 

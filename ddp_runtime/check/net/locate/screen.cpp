@@ -19,10 +19,10 @@ constexpr std::size_t kManyPeers = 16;
 // deviations (Rousseeuw and Croux).
 constexpr double kQuartileOfDifferences = 0.4506;
 // More than this is the same to everybody: nothing can be told.
-constexpr double kMostNoise = 0.5;
+constexpr double kMaxNoise = 0.5;
 constexpr int kOftenFarBelow = 2;
 constexpr double kLeastLateSeconds = 5e-6;
-constexpr std::size_t kMostPairs = 64;
+constexpr std::size_t kMaxPairs = 64;
 
 std::size_t index(int node) {
   return static_cast<std::size_t>(node);
@@ -91,7 +91,7 @@ class Screening {
         values[class_of(classes_, node)].push_back(*value);
       }
     }
-    std::erase_if(values, [](const auto& entry) { return entry.second.size() < kFewestPeers; });
+    std::erase_if(values, [](const auto& entry) { return entry.second.size() < kMinPeers; });
     return values;
   }
 
@@ -103,7 +103,7 @@ class Screening {
       const Level level = node_level(speeds, noise_of_best_, rule_);
       levels[number] = level;
       const double spread =
-          std::min(std::max(level.spread / level.median, noise_of_best_), kMostNoise);
+          std::min(std::max(level.spread / level.median, noise_of_best_), kMaxNoise);
       const double limit = 1 - level.threshold / (level.median * (1 + kNineteenOfTwenty * spread));
       found_.limit = std::max(found_.limit.value_or(0), limit);
     }
@@ -154,7 +154,7 @@ class Screening {
     for (const auto& [pair, speed] : best) speeds[class_of(classes_, pair)].push_back(speed);
     std::map<int, Level> levels;
     for (const auto& [number, values] : speeds) {
-      if (values.size() < kFewestPeers) continue;
+      if (values.size() < kMinPeers) continue;
       levels[number] =
           level_of(values, deviation_of(values, median(values)), rule_.critical, kSuspiciousPair);
     }
@@ -177,7 +177,7 @@ class Screening {
       if (times >= kOftenFarBelow) found_.nodes[index(node)] = true;
     }
     std::sort(slow.begin(), slow.end());
-    if (slow.size() > kMostPairs + index(nodes_) / 4) slow.resize(kMostPairs + index(nodes_) / 4);
+    if (slow.size() > kMaxPairs + index(nodes_) / 4) slow.resize(kMaxPairs + index(nodes_) / 4);
     for (const auto& [speed, pair] : slow) {
       if (!found_.nodes[index(pair.a)] && !found_.nodes[index(pair.b)]) {
         found_.pairs.push_back(pair);
@@ -224,7 +224,7 @@ double exchange_noise(int nodes, std::span<const PairResult> results, const Clas
   if (differences.empty()) return 0;
   const auto quartile = differences.begin() + static_cast<std::ptrdiff_t>(differences.size() / 4);
   std::nth_element(differences.begin(), quartile, differences.end());
-  return std::min(*quartile / kQuartileOfDifferences, kMostNoise);
+  return std::min(*quartile / kQuartileOfDifferences, kMaxNoise);
 }
 
 Screen screen(int nodes, std::span<const PairResult> results, const PeerRule& rule,

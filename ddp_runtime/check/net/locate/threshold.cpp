@@ -26,16 +26,16 @@ PeerThresholds thresholds_of(std::span<const double> values, const PeerRule& rul
 
 std::optional<PeerThresholds> peer_thresholds(std::span<const double> values,
                                               const PeerRule& rule) {
-  if (values.size() < kFewestPeers) return std::nullopt;
+  if (values.size() < kMinPeers) return std::nullopt;
   return thresholds_of(values, rule);
 }
 
-Severity judge_by_peers(double value, const PeerThresholds& thresholds) noexcept {
+Severity evaluate_by_peers(double value, const PeerThresholds& thresholds) noexcept {
   if (value < thresholds.critical) return Severity::critical;
   return value < thresholds.warning ? Severity::warning : Severity::ok;
 }
 
-Severity judge_by_link(double fraction, const LinkRule& rule) noexcept {
+Severity evaluate_by_link(double fraction, const LinkRule& rule) noexcept {
   if (fraction < rule.critical) return Severity::critical;
   return fraction < rule.warning ? Severity::warning : Severity::ok;
 }

@@ -19,7 +19,7 @@ namespace ddp::check {
 // Not defined for no values.
 double median(std::span<const double> values);
 
-inline constexpr std::size_t kFewestPeers = 4;
+inline constexpr std::size_t kMinPeers = 4;
 
 // Among few nodes and much noise the MAD may exceed the median, and nobody would ever be slow.
 inline constexpr double kWidestSpread = 0.75;  // as a part of the median
@@ -50,7 +50,7 @@ PeerThresholds thresholds_of(std::span<const double> values, const PeerRule& rul
 // Nothing for fewer than four values: two cannot outvote one.
 std::optional<PeerThresholds> peer_thresholds(std::span<const double> values, const PeerRule& rule);
 
-Severity judge_by_peers(double value, const PeerThresholds& thresholds) noexcept;
+Severity evaluate_by_peers(double value, const PeerThresholds& thresholds) noexcept;
 
 // Parts of the link's rate that large messages should reach.
 struct LinkRule {
@@ -58,6 +58,6 @@ struct LinkRule {
   double critical = 0.60;
 };
 
-Severity judge_by_link(double fraction, const LinkRule& rule) noexcept;
+Severity evaluate_by_link(double fraction, const LinkRule& rule) noexcept;
 
 }  // namespace ddp::check

@@ -13,10 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMostBytesPerSecond = 1e15;
+constexpr double kMaxBytesPerSecond = 1e15;
 constexpr double kLatestTime = 1e12;  // since 1970, or of anything else
-constexpr double kMostLost = 1e6;     // as a part of the data, which is sent again and again
-constexpr int kMostPacket = 1 << 24;
+constexpr double kMaxLost = 1e6;      // as a part of the data, which is sent again and again
+constexpr int kMaxPacket = 1 << 24;
 
 bool within(double value, double most) {
   return value >= 0 && value <= most;
@@ -31,32 +31,32 @@ bool counts(const json& numbers) {
 
 bool is_exchange(const json& answer) {
   const ExchangeResult result = exchange_result_from(answer);
-  return within(result.received_per_second, kMostBytesPerSecond) &&
-         within(result.sent_per_second, kMostBytesPerSecond) && result.wrong_bytes >= 0 &&
-         within(result.latency_seconds, kLatestTime) && within(result.lost, kMostLost);
+  return within(result.received_per_second, kMaxBytesPerSecond) &&
+         within(result.sent_per_second, kMaxBytesPerSecond) && result.wrong_bytes >= 0 &&
+         within(result.latency_seconds, kLatestTime) && within(result.lost, kMaxLost);
 }
 
-bool is_collective(const json& order, const json& answer) {
+bool is_collective(const json& command, const json& answer) {
   const CollectiveResult result = collective_result_from(answer);
-  const auto iterations = static_cast<std::size_t>(collective_order_from(order).iterations);
+  const auto iterations = static_cast<std::size_t>(collective_order_from(command).iterations);
   return result.seconds.size() == iterations &&
          std::all_of(result.seconds.begin(), result.seconds.end(),
                      [](double seconds) { return within(seconds, kLatestTime); });
 }
 
-bool has_what_is_asked(const json& order, const json& answer) {
-  const std::string what = order.at("do");
+bool has_what_is_asked(const json& command, const json& answer) {
+  const std::string what = command.at("do");
   if (answer.contains("error")) return answer.at("error").is_string();
   if (what == "exchange") return is_exchange(answer);
-  if (what == "collective") return is_collective(order, answer);
+  if (what == "collective") return is_collective(command, answer);
   if (what == "probe_path") {
     const auto& arrived = answer.at("arrived");
-    return arrived.is_number_integer() && within(arrived.get<double>(), kMostPacket);
+    return arrived.is_number_integer() && within(arrived.get<double>(), kMaxPacket);
   }
   if (what == "transport") {
     return counts(answer.at("traffic")) && answer.at("modules").is_string();
   }
-  if (what == "last_look") {
+  if (what == "final_checks") {
     return within(answer.at("unix_time").get<double>(), kLatestTime) &&
            counts(answer.at("counters"));
   }
@@ -69,9 +69,9 @@ bool has_what_is_asked(const json& order, const json& answer) {
 
 }  // namespace
 
-bool is_answer_to(const json& order, const json& answer) {
+bool is_answer_to(const json& command, const json& answer) {
   try {
-    return has_what_is_asked(order, answer);
+    return has_what_is_asked(command, answer);
   } catch (const json::exception&) {
     return false;
   }

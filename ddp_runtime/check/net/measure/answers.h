@@ -8,6 +8,6 @@ namespace ddp::check {
 
 // Everything that is read out of an answer to this order can be read, and is a number that can be
 // measured. An error told in words is an answer, too.
-bool is_answer_to(const nlohmann::json& order, const nlohmann::json& answer);
+bool is_answer_to(const nlohmann::json& command, const nlohmann::json& answer);
 
 }  // namespace ddp::check

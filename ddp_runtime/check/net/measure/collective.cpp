@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::check {
 

@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/locate/threshold.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
@@ -22,11 +22,11 @@ constexpr std::size_t kSegment = std::size_t{4} << 20;
 constexpr int kRoundTrips = 40;
 constexpr int kWarmUpRoundTrips = 8;
 constexpr int kWarmUpPieces = 4;
-constexpr double kMostSeconds = 1.0;
+constexpr double kMaxSeconds = 1.0;
 // Less would fit into the buffers and the bursts that shaped links allow. Of a link or a machine so
 // slow that even this takes long, the warm-up has used these up.
-constexpr std::size_t kFewestBytes = std::size_t{4} << 20;
-constexpr double kMostSecondsForFewest = 2.0;
+constexpr std::size_t kMinBytes = std::size_t{4} << 20;
+constexpr double kMaxSecondsForMinTries = 2.0;
 constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 
 // Holds an end that is to be slow back to a part of the speed it had in the warm-up. Sleeping for a
@@ -166,10 +166,10 @@ double measure_latency(PairLink& link, bool first) {
 }  // namespace
 
 std::size_t amount_for(std::size_t most, double per_second) {
-  const double enough = kMostSeconds * per_second;
+  const double enough = kMaxSeconds * per_second;
   const double fewest =
-      std::min(static_cast<double>(kFewestBytes),
-               std::max(kMostSecondsForFewest * per_second, static_cast<double>(kLeastBytes)));
+      std::min(static_cast<double>(kMinBytes),
+               std::max(kMaxSecondsForMinTries * per_second, static_cast<double>(kLeastBytes)));
   return static_cast<std::size_t>(std::min(static_cast<double>(most), std::max(enough, fewest)));
 }
 

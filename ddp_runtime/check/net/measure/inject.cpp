@@ -6,7 +6,7 @@
 #include <charconv>
 #include <string_view>
 
-#include "ddp_runtime/comm/errors.h"
+#include "base/errors.h"
 
 namespace ddp::check {
 namespace {
@@ -63,9 +63,9 @@ Faults parse_faults(std::string_view text, const std::vector<std::string_view>& 
   const std::string_view kind = parts[0];
   Faults faults;
   if (kind == "hang" && parts.size() == 2) {
-    faults.hang = Stage::tcp;
+    faults.hang = TransportKind::tcp;
   } else if (kind == "hang" && parts.size() == 3 && parts[2] == "mpi") {
-    faults.hang = Stage::mpi;
+    faults.hang = TransportKind::mpi;
   } else if (kind == "corrupt" && parts.size() == 2) {
     faults.corrupt = true;
   } else if (kind == "missing" && parts.size() == 2) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/measure/stage.h"
+#include "ddp_runtime/check/net/measure/transport_kind.h"
 
 namespace ddp::check {
 
@@ -16,11 +16,11 @@ struct Faults {
   double speed = 1.0;    // transfers of this node take 1 / speed times as long
   bool corrupt = false;  // one byte of everything it receives changes before it is verified
   bool missing = false;  // it never reports
-  std::optional<Stage> hang = {};  // it stops answering when this stage begins
-  double drop = 0;                 // part of what it sends over TCP that counts as lost
-  int mtu = 0;                     // larger packets from and to it vanish; 0 for none
-  double skew = 0;                 // seconds that its clock is ahead
-  double jump = 0;                 // seconds that its clock jumps during the check
+  std::optional<TransportKind> hang = {};  // it stops answering when this stage begins
+  double drop = 0;                         // part of what it sends over TCP that counts as lost
+  int mtu = 0;                             // larger packets from and to it vanish; 0 for none
+  double skew = 0;                         // seconds that its clock is ahead
+  double jump = 0;                         // seconds that its clock jumps during the check
 };
 
 struct Injection {

@@ -6,8 +6,8 @@
 #include <functional>
 #include <thread>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/dynamic_library.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {

@@ -18,7 +18,7 @@ constexpr const char* kDriver = "/dev/nvidiactl";
 // For the ends to find each other, by the number of the exchange, which no other one has.
 constexpr std::uint16_t kFirstNcclPort = 22'700;
 constexpr std::uint16_t kNcclPorts = 4096;
-constexpr std::size_t kMostNcclWords = 200;
+constexpr std::size_t kMaxNcclWords = 200;
 
 std::vector<std::string_view> lines_of_log(std::string_view text) {
   std::vector<std::string_view> lines;
@@ -37,9 +37,9 @@ std::string last_nccl_words(const std::string& output) {
   std::string last;
   for (const auto line : lines_of_log(output)) {
     const auto at = line.find(kWarning);
-    if (at != line.npos) warning = printable(line.substr(at + kWarning.size()), kMostNcclWords);
+    if (at != line.npos) warning = printable(line.substr(at + kWarning.size()), kMaxNcclWords);
     const bool log = line.find("NCCL INFO") != line.npos || line.find("NCCL version") != line.npos;
-    if (!log && at == line.npos && !line.empty()) last = printable(line, kMostNcclWords);
+    if (!log && at == line.npos && !line.empty()) last = printable(line, kMaxNcclWords);
   }
   if (last.empty()) return warning.empty() ? "it said nothing" : warning;
   return warning.empty() ? last : fmt::format("{} ({})", last, warning);
@@ -71,7 +71,7 @@ std::string nccl_transport(std::string_view output) {
     const auto at = line.find(kVia);
     if (at == line.npos || line.find("NCCL INFO Channel ") == line.npos) continue;
     const auto words = line.substr(at + kVia.size());
-    return printable(words.substr(0, words.find(' ')), kMostNcclWords);
+    return printable(words.substr(0, words.find(' ')), kMaxNcclWords);
   }
   return {};
 }
@@ -97,8 +97,8 @@ NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit) {
     return tool;
   }
   tool.gpus = found->value("gpus", 0);
-  tool.version = printable(found->value("version", ""), kMostNcclWords);
-  tool.problem = printable(found->value("problem", ""), kMostNcclWords);
+  tool.version = printable(found->value("version", ""), kMaxNcclWords);
+  tool.problem = printable(found->value("problem", ""), kMaxNcclWords);
   return tool;
 }
 
@@ -107,29 +107,29 @@ std::vector<std::string> nccl_survey_command(const NcclTool& tool) {
           "--cuda",     tool.cuda_library, "--survey"};
 }
 
-std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeOrder& order,
+std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeCommand& command,
                                           const Faults& faults) {
-  std::vector<std::string> command{tool.program, "nccl-end"};
-  const auto add = [&command](const char* option, const std::string& value) {
-    command.emplace_back(option);
-    command.push_back(value);
+  std::vector<std::string> arguments{tool.program, "nccl-end"};
+  const auto add = [&arguments](const char* option, const std::string& value) {
+    arguments.emplace_back(option);
+    arguments.push_back(value);
   };
   add("--nccl", tool.nccl_library);
   add("--cuda", tool.cuda_library);
-  add("--port", std::to_string(kFirstNcclPort + order.exchange % kNcclPorts));
-  add("--exchange", std::to_string(order.exchange));
-  add("--bytes", std::to_string(order.bytes));
-  add("--limit-ms", std::to_string(order.limit_ms));
-  if (order.first) add("--host", order.host);
+  add("--port", std::to_string(kFirstNcclPort + command.exchange % kNcclPorts));
+  add("--exchange", std::to_string(command.exchange));
+  add("--bytes", std::to_string(command.bytes));
+  add("--limit-ms", std::to_string(command.limit_ms));
+  if (command.first) add("--host", command.host);
   if (faults.speed < 1.0) add("--slow", fmt::format("{}", faults.speed));
-  if (faults.corrupt) command.emplace_back("--corrupt");
-  return command;
+  if (faults.corrupt) arguments.emplace_back("--corrupt");
+  return arguments;
 }
 
-ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeOrder& order,
+ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeCommand& command,
                                 const Faults& faults, Deadline deadline) {
-  const ChildOutput output = BoundedChild::running(nccl_end_command(tool, order, faults),
-                                                   {{kPairTokenVariable, order.token}})
+  const ChildOutput output = BoundedChild::running(nccl_end_command(tool, command, faults),
+                                                   {{kPairTokenVariable, command.token}})
                                  .wait(deadline);
   const auto message = parse_nccl_result(output.text);
   if (output.exit_code != 0 || !message) throw NetError(nccl_failure(output));

@@ -33,7 +33,7 @@ inline constexpr const char* kPairTokenVariable = "SLURM_DDP_PAIR_TOKEN";
 
 // The commands of the processes, and what they print on standard output.
 std::vector<std::string> nccl_survey_command(const NcclTool& tool);
-std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeOrder& order,
+std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeCommand& command,
                                           const Faults& faults);
 std::string nccl_result_line(const nlohmann::json& result);
 
@@ -45,7 +45,7 @@ std::string nccl_transport(std::string_view output);
 
 // Both directions, the first end's first. Throws NetError if it fails or the deadline passes; the
 // process is killed then.
-ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeOrder& order,
+ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeCommand& command,
                                 const Faults& faults, Deadline deadline);
 
 // What the process does that nccl_survey_command() starts.

@@ -20,10 +20,10 @@ namespace fs = std::filesystem;
 using Facts = std::map<std::string, std::string>;
 
 // Of texts that come from drivers and end in reports of all nodes.
-constexpr std::size_t kMostCharacters = 80;
-constexpr std::size_t kMostFolders = 64;
-constexpr std::size_t kMostDevices = 64;
-constexpr std::size_t kMostOsReleaseBytes = 4096;
+constexpr std::size_t kMaxCharacters = 80;
+constexpr std::size_t kMaxDirectories = 64;
+constexpr std::size_t kMaxDevices = 64;
+constexpr std::size_t kMaxOsReleaseBytes = 4096;
 
 constexpr std::array kModules{"nvidia",  "nvidia_peermem", "mlx5_core", "ib_core", "efa",
                               "bnxt_re", "irdma",          "hfi1",      "cxi_core"};
@@ -32,8 +32,8 @@ constexpr std::array kLibraries{"libnccl.so.2",    "libmpi.so.40",         "libu
                                 "libcudart.so.12", "libhdf5_serial.so.103"};
 
 void add_first_line(Facts& facts, const std::string& name, const fs::path& file) {
-  const auto text = fabric::read_text(file, kMostCharacters);
-  if (text && !text->empty()) facts[name] = printable(*text, kMostCharacters);
+  const auto text = fabric::read_text(file, kMaxCharacters);
+  if (text && !text->empty()) facts[name] = printable(*text, kMaxCharacters);
 }
 
 void add_machine(Facts& facts) {
@@ -49,7 +49,7 @@ void add_machine(Facts& facts) {
 // PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"; see os-release(5).
 void add_system(Facts& facts, const fs::path& root) {
   constexpr std::string_view kKey = "PRETTY_NAME=";
-  const auto text = fabric::read_text(root / "etc/os-release", kMostOsReleaseBytes);
+  const auto text = fabric::read_text(root / "etc/os-release", kMaxOsReleaseBytes);
   if (!text) return;
   const auto line = text->starts_with(kKey) ? 0 : text->find(fmt::format("\n{}", kKey));
   if (line == text->npos) return;
@@ -57,29 +57,29 @@ void add_system(Facts& facts, const fs::path& root) {
   value = value.substr(0, value.find('\n'));
   if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
     value = value.substr(1, value.size() - 2);
-  facts["system"] = printable(value, kMostCharacters);
+  facts["system"] = printable(value, kMaxCharacters);
 }
 
 void add_firmware(Facts& facts, const fs::path& root) {
   std::error_code error;
   std::size_t devices = 0;
   for (fs::directory_iterator entry(root / "sys/class/infiniband", error), end;
-       !error && entry != end && devices < kMostDevices; entry.increment(error), ++devices) {
+       !error && entry != end && devices < kMaxDevices; entry.increment(error), ++devices) {
     add_first_line(
         facts,
-        fmt::format("firmware.{}", printable(entry->path().filename().native(), kMostCharacters)),
+        fmt::format("firmware.{}", printable(entry->path().filename().native(), kMaxCharacters)),
         entry->path() / "fw_ver");
   }
 }
 
-// "libnccl.so.2" is found as the linker finds it: in the first folder that has it.
-void add_library(Facts& facts, std::string_view name, const std::vector<fs::path>& folders) {
-  for (const auto& folder : folders) {
+// "libnccl.so.2" is found as the linker finds it: in the first directory that has it.
+void add_library(Facts& facts, std::string_view name, const std::vector<fs::path>& directories) {
+  for (const auto& directory : directories) {
     std::error_code error;
-    const fs::path file = fs::canonical(folder / name, error);
+    const fs::path file = fs::canonical(directory / name, error);
     if (error) continue;
     facts[fmt::format("library.{}", name.substr(0, name.find('.')))] =
-        printable(file.filename().native(), kMostCharacters);
+        printable(file.filename().native(), kMaxCharacters);
     return;
   }
 }
@@ -89,11 +89,11 @@ void add_library(Facts& facts, std::string_view name, const std::vector<fs::path
 FactSources fact_sources(const Environment& environment) {
   FactSources sources;
   const std::string path = environment("LD_LIBRARY_PATH").value_or("");
-  for (const std::string_view folder : fabric::split(path, ':', kMostFolders))
-    if (!folder.empty()) sources.library_folders.emplace_back(folder);
-  for (const char* folder : {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
-                             "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {
-    sources.library_folders.emplace_back(folder);
+  for (const std::string_view directory : fabric::split(path, ':', kMaxDirectories))
+    if (!directory.empty()) sources.library_directories.emplace_back(directory);
+  for (const char* directory : {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
+                                "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {
+    sources.library_directories.emplace_back(directory);
   }
   return sources;
 }
@@ -107,7 +107,7 @@ Facts own_facts(const FactSources& sources) {
                    sources.root / "sys/module" / module / "version");
   }
   add_firmware(facts, sources.root);
-  for (const char* library : kLibraries) add_library(facts, library, sources.library_folders);
+  for (const char* library : kLibraries) add_library(facts, library, sources.library_directories);
   return facts;
 }
 

@@ -14,10 +14,10 @@ namespace ddp::check {
 struct FactSources {
   std::filesystem::path root = "/";  // of /sys and /etc
   // Where the linker looks for libraries, the first one first.
-  std::vector<std::filesystem::path> library_folders;
+  std::vector<std::filesystem::path> library_directories;
 };
 
-// The folders of LD_LIBRARY_PATH, then those of the distributions.
+// The directories of LD_LIBRARY_PATH, then those of the distributions.
 FactSources fact_sources(const Environment& environment);
 
 // "kernel" to "6.1.0 x86_64", "driver.nvidia" to "535.104.05", "firmware.mlx5_0", "library.libnccl"

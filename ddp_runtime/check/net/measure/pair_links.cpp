@@ -19,7 +19,7 @@
 namespace ddp::check {
 namespace {
 
-constexpr std::size_t kMostPairCallers = 64;
+constexpr std::size_t kMaxPairCallers = 64;
 
 // Sent first by whoever connects; anything else is not our peer.
 std::string preamble_of(const std::string& token) {
@@ -51,12 +51,12 @@ bool hear(PairCaller& caller, const std::string& preamble, FileDescriptor& peer)
 // The peer speaks as soon as it is connected, so of too many the one goes that came first.
 void accept_callers(const Listener& listener, const std::string& preamble,
                     std::deque<PairCaller>& callers, FileDescriptor& peer) {
-  for (std::size_t n = 0; n < kMostPairCallers && !peer; ++n) {
+  for (std::size_t n = 0; n < kMaxPairCallers && !peer; ++n) {
     auto socket = accept_until(listener, Clock::now());
     if (!socket) return;
     PairCaller caller{std::move(*socket), {}};
     if (!hear(caller, preamble, peer)) callers.push_back(std::move(caller));
-    if (callers.size() > kMostPairCallers) callers.pop_front();
+    if (callers.size() > kMaxPairCallers) callers.pop_front();
   }
 }
 

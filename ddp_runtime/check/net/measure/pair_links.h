@@ -12,7 +12,7 @@
 
 namespace ddp::check {
 
-// What the two ends of an exchange know and nobody else can guess: random, out of their orders.
+// What the two ends of an exchange know and nobody else can guess: random, out of their commands.
 inline constexpr std::size_t kTokenCharacters = 32;
 
 // Connects to the peer's listener and shows the token. Throws NetError.

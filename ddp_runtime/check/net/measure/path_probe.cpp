@@ -17,15 +17,15 @@
 namespace ddp::check {
 namespace {
 
-constexpr int kHeaders = 28;           // of IPv4 and UDP
-constexpr int kHeaders6 = 48;          // of IPv6 and UDP
-constexpr int kMostDatagram = 65'507;  // that UDP can carry
+constexpr int kHeaders = 28;          // of IPv4 and UDP
+constexpr int kHeaders6 = 48;         // of IPv6 and UDP
+constexpr int kMaxDatagram = 65'507;  // that UDP can carry
 constexpr int kCopies = 3;
 // MTUs that occur: tunnels, IPv6's least, Ethernet, InfiniBand, jumbo frames.
 constexpr std::array kSizes{1280, 1400, 1500, 2044, 4092, 9000};
 
 std::size_t payload_of(int mtu, int headers) {
-  return static_cast<std::size_t>(std::clamp(mtu - headers, 16, kMostDatagram));
+  return static_cast<std::size_t>(std::clamp(mtu - headers, 16, kMaxDatagram));
 }
 
 std::set<int> sizes_up_to(int mtu) {
@@ -100,7 +100,7 @@ void PathProbe::send(const std::string& host, std::uint16_t port, int mtu,
 }
 
 int PathProbe::receive(int mtu, std::uint64_t token, Deadline deadline) const {
-  std::vector<std::byte> packet(kMostDatagram);
+  std::vector<std::byte> packet(kMaxDatagram);
   int largest = 0;
   while (largest < mtu && wait_for(socket_.get(), POLLIN, deadline)) {
     const ssize_t n = recv(socket_.get(), packet.data(), packet.size(), MSG_DONTWAIT);

@@ -93,37 +93,37 @@ Hello hello_from(const nlohmann::json& message) {
   return hello;
 }
 
-nlohmann::json to_message(const ExchangeOrder& order) {
+nlohmann::json to_message(const ExchangeCommand& command) {
   return {{"do", "exchange"},
-          {"stage", name_of(order.stage)},
-          {"exchange", order.exchange},
-          {"token", order.token},
-          {"first", order.first},
-          {"host", order.host},
-          {"port", order.port},
-          {"rail", order.rail},
-          {"address", order.address},
-          {"peer_rank", order.peer_rank},
-          {"peer_node", order.peer_node},
-          {"bytes", order.bytes},
-          {"limit_ms", order.limit_ms}};
+          {"stage", name_of(command.stage)},
+          {"exchange", command.exchange},
+          {"token", command.token},
+          {"first", command.first},
+          {"host", command.host},
+          {"port", command.port},
+          {"rail", command.rail},
+          {"address", command.address},
+          {"peer_rank", command.peer_rank},
+          {"peer_node", command.peer_node},
+          {"bytes", command.bytes},
+          {"limit_ms", command.limit_ms}};
 }
 
-ExchangeOrder exchange_order_from(const nlohmann::json& message) {
-  ExchangeOrder order;
-  order.stage = stage_named(message.at("stage").get<std::string>());
-  message.at("exchange").get_to(order.exchange);
-  message.at("token").get_to(order.token);
-  message.at("first").get_to(order.first);
-  message.at("host").get_to(order.host);
-  message.at("port").get_to(order.port);
-  message.at("rail").get_to(order.rail);
-  message.at("address").get_to(order.address);
-  message.at("peer_rank").get_to(order.peer_rank);
-  message.at("peer_node").get_to(order.peer_node);
-  message.at("bytes").get_to(order.bytes);
-  message.at("limit_ms").get_to(order.limit_ms);
-  return order;
+ExchangeCommand exchange_order_from(const nlohmann::json& message) {
+  ExchangeCommand command;
+  command.stage = stage_named(message.at("stage").get<std::string>());
+  message.at("exchange").get_to(command.exchange);
+  message.at("token").get_to(command.token);
+  message.at("first").get_to(command.first);
+  message.at("host").get_to(command.host);
+  message.at("port").get_to(command.port);
+  message.at("rail").get_to(command.rail);
+  message.at("address").get_to(command.address);
+  message.at("peer_rank").get_to(command.peer_rank);
+  message.at("peer_node").get_to(command.peer_node);
+  message.at("bytes").get_to(command.bytes);
+  message.at("limit_ms").get_to(command.limit_ms);
+  return command;
 }
 
 nlohmann::json to_message(const ExchangeResult& result) {
@@ -146,21 +146,21 @@ ExchangeResult exchange_result_from(const nlohmann::json& message) {
   return result;
 }
 
-nlohmann::json to_message(const CollectiveOrder& order) {
+nlohmann::json to_message(const CollectiveCommand& command) {
   return {{"do", "collective"},
-          {"collective", name_of(order.collective)},
-          {"seed", order.seed},
-          {"elements", order.elements},
-          {"iterations", order.iterations}};
+          {"collective", name_of(command.collective)},
+          {"seed", command.seed},
+          {"elements", command.elements},
+          {"iterations", command.iterations}};
 }
 
-CollectiveOrder collective_order_from(const nlohmann::json& message) {
-  CollectiveOrder order;
-  order.collective = collective_named(message.at("collective").get<std::string>());
-  message.at("seed").get_to(order.seed);
-  message.at("elements").get_to(order.elements);
-  message.at("iterations").get_to(order.iterations);
-  return order;
+CollectiveCommand collective_order_from(const nlohmann::json& message) {
+  CollectiveCommand command;
+  command.collective = collective_named(message.at("collective").get<std::string>());
+  message.at("seed").get_to(command.seed);
+  message.at("elements").get_to(command.elements);
+  message.at("iterations").get_to(command.iterations);
+  return command;
 }
 
 nlohmann::json to_message(const CollectiveResult& result) {

@@ -55,8 +55,8 @@ nlohmann::json to_message(const Hello& hello);
 Hello hello_from(const nlohmann::json& message);
 
 // The leader asks a task to exchange data with another. A host only if it is to call over TCP.
-struct ExchangeOrder {
-  Stage stage = Stage::tcp;
+struct ExchangeCommand {
+  TransportKind stage = TransportKind::tcp;
   std::uint64_t exchange = 0;  // number of the exchange, unique in this run
   std::string token;           // of this exchange, random: by it the two ends know each other
   bool first = false;
@@ -69,20 +69,20 @@ struct ExchangeOrder {
   std::size_t bytes = 0;
   std::int64_t limit_ms = 0;
 };
-nlohmann::json to_message(const ExchangeOrder& order);
-ExchangeOrder exchange_order_from(const nlohmann::json& message);
+nlohmann::json to_message(const ExchangeCommand& command);
+ExchangeCommand exchange_order_from(const nlohmann::json& message);
 
 nlohmann::json to_message(const ExchangeResult& result);
 ExchangeResult exchange_result_from(const nlohmann::json& message);
 
-struct CollectiveOrder {
+struct CollectiveCommand {
   Collective collective = Collective::all_reduce;
   std::uint64_t seed = 0;
   std::size_t elements = 0;  // float32, of all ranks together; a multiple of their number
   int iterations = 0;
 };
-nlohmann::json to_message(const CollectiveOrder& order);
-CollectiveOrder collective_order_from(const nlohmann::json& message);
+nlohmann::json to_message(const CollectiveCommand& command);
+CollectiveCommand collective_order_from(const nlohmann::json& message);
 
 struct CollectiveResult {
   std::vector<double> seconds;  // of each iteration on this rank

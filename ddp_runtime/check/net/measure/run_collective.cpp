@@ -4,14 +4,14 @@
 #include <span>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/measure/exact_sum.h"
-#include "ddp_runtime/comm/errors.h"
 
 namespace ddp::check {
 namespace {
 
-constexpr std::size_t kMostElements = std::size_t{1} << 30;
+constexpr std::size_t kMaxElements = std::size_t{1} << 30;
 constexpr const char* kLabel = "ddp-check collective";
 
 // Keeps the first wrong element and counts all of them.
@@ -26,14 +26,14 @@ void merge(Mismatch& all, const Mismatch& one) {
 // The buffers of one rank: all of the elements, and one rank's share of them.
 class Buffers {
  public:
-  Buffers(comm::Group& group, const CollectiveOrder& order)
+  Buffers(comm::Group& group, const CollectiveCommand& command)
       : group_(group),
-        collective_(order.collective),
-        sum_(order.seed, group.size()),
-        all_(order.elements),
+        collective_(command.collective),
+        sum_(command.seed, group.size()),
+        all_(command.elements),
         share_(collective_ == Collective::all_reduce
                    ? 0
-                   : order.elements / static_cast<std::size_t>(group.size())) {}
+                   : command.elements / static_cast<std::size_t>(group.size())) {}
 
   void fill() { sum_.fill(group_.rank(), collective_ == Collective::all_gather ? share_ : all_); }
 
@@ -77,14 +77,15 @@ class Buffers {
 
 }  // namespace
 
-CollectiveResult run_collective(comm::Group& group, const CollectiveOrder& order, bool corrupt) {
+CollectiveResult run_collective(comm::Group& group, const CollectiveCommand& command,
+                                bool corrupt) {
   const auto ranks = static_cast<std::size_t>(group.size());
-  const bool uneven = order.collective != Collective::all_reduce && order.elements % ranks != 0;
-  if (order.elements == 0 || order.elements > kMostElements || uneven || order.iterations < 1)
+  const bool uneven = command.collective != Collective::all_reduce && command.elements % ranks != 0;
+  if (command.elements == 0 || command.elements > kMaxElements || uneven || command.iterations < 1)
     throw RuntimeError("the leader ordered a collective of an impossible size");
-  Buffers buffers(group, order);
+  Buffers buffers(group, command);
   CollectiveResult result;
-  for (int i = 0; i <= order.iterations; ++i) {  // the first one warms up
+  for (int i = 0; i <= command.iterations; ++i) {  // the first one warms up
     buffers.fill();
     group.barrier(kLabel).wait();
     const auto start = Clock::now();

@@ -8,14 +8,13 @@
 #include <span>
 #include <string>
 
+#include "base/errors.h"
+#include "base/file_descriptor.h"
 #include "ddp_runtime/check/clock.h"
-#include "ddp_runtime/comm/errors.h"
-#include "ddp_runtime/comm/failure/file_descriptor.h"
 
 namespace ddp::check {
 
 using Deadline = Clock::time_point;
-using comm::FileDescriptor;
 
 // A connection that could not be made, ended, or was silent for too long.
 class NetError : public RuntimeError {

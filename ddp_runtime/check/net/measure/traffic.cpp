@@ -19,15 +19,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostCounted = 1024;
-constexpr std::uint64_t kFewestCarried = std::uint64_t{1} << 20;
+constexpr std::size_t kMaxCounted = 1024;
+constexpr std::uint64_t kMinCarried = std::uint64_t{1} << 20;
 constexpr std::uint64_t kPortWord = 4;  // InfiniBand counts words of four bytes
 
 // The sum of two counters; nothing if one cannot be read.
-std::optional<std::uint64_t> sum_of(const fs::path& folder, const char* one, const char* other) {
+std::optional<std::uint64_t> sum_of(const fs::path& directory, const char* one, const char* other) {
   std::uint64_t first = 0;
   std::uint64_t second = 0;
-  if (!(std::ifstream(folder / one) >> first) || !(std::ifstream(folder / other) >> second)) {
+  if (!(std::ifstream(directory / one) >> first) || !(std::ifstream(directory / other) >> second)) {
     return std::nullopt;
   }
   return first + second;
@@ -53,16 +53,16 @@ std::optional<std::string> module_of(const std::string& kind, std::string_view f
 
 Traffic read_traffic(const fs::path& sys) {
   Traffic traffic;
-  for (const auto& name : fabric::list_names(sys / "class/net", kMostCounted)) {
+  for (const auto& name : fabric::list_names(sys / "class/net", kMaxCounted)) {
     const auto bytes = sum_of(sys / "class/net" / name / "statistics", "rx_bytes", "tx_bytes");
     if (bytes) traffic[name] = *bytes;
   }
-  for (const auto& device : fabric::list_names(sys / "class/infiniband", kMostCounted)) {
+  for (const auto& device : fabric::list_names(sys / "class/infiniband", kMaxCounted)) {
     const fs::path ports = sys / "class/infiniband" / device / "ports";
-    for (const auto& port : fabric::list_names(ports, kMostCounted)) {
+    for (const auto& port : fabric::list_names(ports, kMaxCounted)) {
       const auto words = sum_of(ports / port / "counters", "port_rcv_data", "port_xmit_data");
       if (words) traffic[fmt::format("{}:{}", device, port)] = kPortWord * *words;
-      if (traffic.size() >= kMostCounted) return traffic;
+      if (traffic.size() >= kMaxCounted) return traffic;
     }
   }
   return traffic;
@@ -72,7 +72,7 @@ std::vector<std::string> carriers(const Traffic& before, const Traffic& after) {
   std::vector<std::pair<std::uint64_t, std::string>> carried;
   for (const auto& [device, bytes] : after) {
     const auto old = before.find(device);
-    if (old == before.end() || bytes < old->second + kFewestCarried) continue;
+    if (old == before.end() || bytes < old->second + kMinCarried) continue;
     carried.emplace_back(bytes - old->second, device);
   }
   std::sort(carried.rbegin(), carried.rend());

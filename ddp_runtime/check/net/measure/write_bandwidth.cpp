@@ -18,7 +18,7 @@ namespace ddp::check {
 namespace {
 
 constexpr std::size_t kMessage = std::size_t{1} << 20;
-constexpr std::size_t kMostWords = 200;
+constexpr std::size_t kMaxWords = 200;
 constexpr int kToolNotFound = 127;
 constexpr std::chrono::milliseconds kBetweenCalls{100};
 // Ports for the tool's own handshake, by the number of the exchange, which no other one has.
@@ -28,9 +28,9 @@ constexpr std::uint16_t kPorts = 4096;
 bool is_there(const std::string& program) {
   if (program.find('/') != std::string::npos) return access(program.c_str(), X_OK) == 0;
   const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "/usr/bin" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (access((std::filesystem::path(folder) / program).c_str(), X_OK) == 0) return true;
+  std::istringstream directories(path == nullptr ? "/usr/bin" : path);
+  for (std::string directory; std::getline(directories, directory, ':');) {
+    if (access((std::filesystem::path(directory) / program).c_str(), X_OK) == 0) return true;
   }
   return false;
 }
@@ -41,7 +41,7 @@ std::string last_line(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" -\t\r") != std::string::npos) last = line;
   }
-  return printable(last, kMostWords);
+  return printable(last, kMaxWords);
 }
 
 // `earlier`: what it said the time before, for an attempt that was killed before it could speak.
@@ -137,20 +137,20 @@ std::optional<double> parse_write_bandwidth(std::string_view output) {
   return std::nullopt;
 }
 
-ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeOrder& order,
+ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeCommand& command,
                                 Deadline deadline) {
-  const auto port = static_cast<std::uint16_t>(kFirstPort + 2 * (order.exchange % (kPorts / 2)));
+  const auto port = static_cast<std::uint16_t>(kFirstPort + 2 * (command.exchange % (kPorts / 2)));
   const auto back = static_cast<std::uint16_t>(port + 1);
   ExchangeResult result;
   result.via = tool.port;
   const auto write = [&](std::uint16_t to) {
-    result.sent_per_second =
-        write_to_peer(tool, write_bandwidth_command(tool, to, order.bytes, order.host), deadline);
+    result.sent_per_second = write_to_peer(
+        tool, write_bandwidth_command(tool, to, command.bytes, command.host), deadline);
   };
   const auto receive = [&](std::uint16_t on) {
-    be_written_to(tool, write_bandwidth_command(tool, on, order.bytes, ""), deadline);
+    be_written_to(tool, write_bandwidth_command(tool, on, command.bytes, ""), deadline);
   };
-  if (order.first) {
+  if (command.first) {
     write(port);
     receive(back);
   } else {

@@ -36,7 +36,7 @@ std::optional<double> parse_write_bandwidth(std::string_view output);
 
 // Both directions, the first end's writes first. Throws NetError if it fails or the deadline
 // passes; the tool is killed then.
-ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeOrder& order,
+ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeCommand& command,
                                 Deadline deadline);
 
 }  // namespace ddp::check

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ddp_runtime/check/net/step/foreign_json.h"
+#include "ddp_runtime/check/net/step/untrusted_json.h"
 
 namespace ddp::check {
 namespace {
@@ -33,7 +33,7 @@ void ControlChannel::seal(const comm::Key& sending, const comm::Key& receiving) 
 
 void ControlChannel::send(const nlohmann::json& message, Deadline deadline) {
   std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (text.size() > kMostBytes - kTag) throw NetError("a control message is too large");
+  if (text.size() > kMaxBytes - kTag) throw NetError("a control message is too large");
   const std::lock_guard lock(sending_);
   if (sent_) text += tag_of(sent_->key, sent_->messages++, text);
   const std::uint32_t length = htonl(static_cast<std::uint32_t>(text.size()));
@@ -72,7 +72,7 @@ std::optional<nlohmann::json> ControlChannel::next() {
       throw NetError("a message came that the other end did not send");
     }
   }
-  auto message = parse_foreign(text);
+  auto message = parse_untrusted(text);
   buffer_.erase(0, kHeader + length);
   if (!message.is_object()) throw NetError(kNotOurs);
   return message;

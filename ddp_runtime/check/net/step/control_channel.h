@@ -15,12 +15,12 @@
 namespace ddp::check {
 
 // How long one message may take to leave.
-constexpr std::chrono::seconds kSendPatience{5};
+constexpr std::chrono::seconds kSendTimeout{5};
 
 class ControlChannel {
  public:
   // Larger messages end the connection, so that a stranger cannot make us buffer without bound.
-  static constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 
   explicit ControlChannel(FileDescriptor socket) : socket_(std::move(socket)) {}
 
@@ -47,7 +47,7 @@ class ControlChannel {
   FileDescriptor socket_;
   std::mutex sending_;
   std::string buffer_;
-  std::size_t most_bytes_ = kMostBytes;
+  std::size_t most_bytes_ = kMaxBytes;
   struct Seal {
     comm::Key key{};
     std::uint64_t messages = 0;

@@ -13,7 +13,7 @@
 namespace ddp::check {
 
 // No message before the proofs is larger.
-inline constexpr std::size_t kMostFirstBytes = 4096;
+inline constexpr std::size_t kMaxFirstBytes = 4096;
 
 // The first message of a task.
 struct Presentation {

@@ -14,19 +14,19 @@ namespace ddp::check {
 namespace {
 
 // Strangers may connect to any port; only so many may sit there without having said hello.
-constexpr std::size_t kMostStrangers = 64;
-constexpr std::size_t kMostAtOnce = 64;  // accepted, before those who are here are heard again
-constexpr std::size_t kMostRefusals = 16;
+constexpr std::size_t kMaxPendingConnections = 64;
+constexpr std::size_t kMaxAtOnce = 64;  // accepted, before those who are here are heard again
+constexpr std::size_t kMaxRefusals = 16;
 // Of a hello where nobody has to prove anything.
-constexpr std::size_t kMostUnprovenBytes = std::size_t{1} << 18;
+constexpr std::size_t kMaxUnprovenBytes = std::size_t{1} << 18;
 // Whoever connects says what comes next within this time. A task that is slower tries again.
-constexpr std::chrono::seconds kStrangersPatience{2};
-constexpr std::size_t kMostRefusalCharacters = 200;
+constexpr std::chrono::seconds kStrangersTimeout{2};
+constexpr std::size_t kMaxRefusalCharacters = 200;
 // Of a long wait, before the silent are asked for a sign of life.
 constexpr int kGracesBetweenSigns = 2;
 constexpr std::size_t kFewTasks = 16;  // of which each report is a line
 // For the verdict to a task that did not answer: what fits into the buffers of its connection.
-constexpr std::chrono::milliseconds kLostPatience{50};
+constexpr std::chrono::milliseconds kLostTimeout{50};
 
 constexpr const char* kNoAnswer = "it sent something that is no answer";
 
@@ -34,13 +34,13 @@ double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-Deadline in(std::chrono::milliseconds patience) {
-  return Clock::now() + patience;
+Deadline in(std::chrono::milliseconds timeout) {
+  return Clock::now() + timeout;
 }
 
 }  // namespace
 
-Leader::Leader(Listener listener, std::string program, Step step, comm::StepSecret secret,
+Leader::Leader(Listener listener, std::string program, JobStep step, comm::StepSecret secret,
                std::chrono::milliseconds grace)
     : listener_(std::move(listener)),
       program_(std::move(program)),
@@ -64,7 +64,7 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
     std::size_t entry = 0;
     std::erase_if(callers,
                   [&](Caller& caller) { return entries[++entry].revents != 0 && hear(caller); });
-    if ((entries[0].revents & POLLIN) != 0) accept_callers(callers, all + kMostStrangers);
+    if ((entries[0].revents & POLLIN) != 0) accept_callers(callers, all + kMaxPendingConnections);
     drop_expired(callers);
     const std::size_t before = std::exchange(told, present_.size());
     // Of many tasks a line for each tenth of them.
@@ -80,13 +80,13 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
 // Where too many are here the one goes that has been silent for longest: a task says something as
 // soon as it is connected.
 void Leader::accept_callers(Callers& callers, std::size_t most) {
-  for (std::size_t n = 0; n < kMostAtOnce; ++n) {
+  for (std::size_t n = 0; n < kMaxAtOnce; ++n) {
     auto socket = accept_until(listener_, Clock::now());
     if (!socket) return;
     Caller caller{};
     caller.channel = std::make_unique<ControlChannel>(std::move(*socket));
-    caller.until = in(kStrangersPatience);
-    caller.channel->accept_at_most(kMostFirstBytes);
+    caller.until = in(kStrangersTimeout);
+    caller.channel->accept_at_most(kMaxFirstBytes);
     if (hear(caller)) continue;
     callers.push_back(std::move(caller));
     if (callers.size() <= most) continue;
@@ -105,7 +105,7 @@ bool Leader::hear(Caller& caller) {
   try {
     const bool open = caller.channel->fill();
     while (const auto message = caller.channel->next()) {
-      caller.until = in(kStrangersPatience);
+      caller.until = in(kStrangersTimeout);
       if (take(caller, *message)) return true;
     }
     return !open;
@@ -132,11 +132,11 @@ bool Leader::take_presentation(Caller& caller, const nlohmann::json& message) {
                           task.key, own);
   } else if (!secret_) {
     caller.believed = true;
-    caller.channel->accept_at_most(kMostUnprovenBytes);
+    caller.channel->accept_at_most(kMaxUnprovenBytes);
     refusal = refusal_of(task);
   } else {
     caller.meeting = meeting_of(task, comm::random_nonce());
-    caller.channel->send(challenge_of(secret_, caller.meeting), in(kSendPatience));
+    caller.channel->send(challenge_of(secret_, caller.meeting), in(kSendTimeout));
   }
   if (refusal.empty()) return false;
   refuse(caller, refusal);
@@ -148,7 +148,7 @@ bool Leader::take_proof(Caller& caller, const nlohmann::json& message) {
   const std::string proof = message.at("proof");
   if (!comm::is_proof(proof, secret_.key(), meeting, comm::Side::caller)) return true;
   caller.believed = true;
-  caller.channel->accept_at_most(ControlChannel::kMostBytes);
+  caller.channel->accept_at_most(ControlChannel::kMaxBytes);
   caller.channel->seal(comm::session_key(secret_.key(), meeting, comm::Side::listener),
                        comm::session_key(secret_.key(), meeting, comm::Side::caller));
   const std::string refusal = refusal_of(*caller.presentation);
@@ -167,8 +167,8 @@ bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
   }
   // Others will be told to connect there.
   if (!secret_ && !hello.address.empty()) hello.address = remote_address(caller.channel->fd());
-  caller.channel->accept_at_most(ControlChannel::kMostBytes);
-  caller.channel->send({{"welcome", hello.rank}}, in(kSendPatience));
+  caller.channel->accept_at_most(ControlChannel::kMaxBytes);
+  caller.channel->send({{"welcome", hello.rank}}, in(kSendTimeout));
   clock_offsets_[hello.rank] = hello.unix_time - unix_now();
   channels_.emplace(hello.rank, std::move(caller.channel));
   present_.emplace(hello.rank, std::move(hello));
@@ -177,8 +177,8 @@ bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
 
 // Whoever reaches the port can be refused: neither how often nor how long may cost memory.
 void Leader::refuse(Caller& caller, const std::string& why) {
-  const std::string text = printable_line(why, kMostRefusalCharacters);
-  if (++turned_away_ <= kMostRefusals) {
+  const std::string text = printable_line(why, kMaxRefusalCharacters);
+  if (++turned_away_ <= kMaxRefusals) {
     progress_("turned away: " + text);
     if (caller.believed || !secret_) refusals_.push_back(text);
   }
@@ -229,14 +229,14 @@ void Leader::lose(int rank, const std::string& during, const std::string& why) {
   lost_.push_back({rank, present_.at(rank).node, during, why});
 }
 
-std::uint64_t Leader::send_orders(const ByRank& orders, const std::string& during) {
+std::uint64_t Leader::send_orders(const ByRank& commands, const std::string& during) {
   const std::uint64_t id = ++last_id_;
-  for (const auto& [rank, order] : orders) {
+  for (const auto& [rank, command] : commands) {
     if (!reachable(rank)) continue;
-    nlohmann::json message = order;
+    nlohmann::json message = command;
     message["id"] = id;
     try {
-      channels_.at(rank)->send(message, in(kSendPatience));
+      channels_.at(rank)->send(message, in(kSendTimeout));
     } catch (const NetError& error) {
       lose(rank, during, error.what());
     }
@@ -263,10 +263,10 @@ void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes)
 }
 
 void Leader::gather(Inboxes& inboxes, std::uint64_t id, std::vector<int>& waiting,
-                    const std::string& during, Deadline deadline, Manner manner) {
+                    const std::string& during, Deadline deadline, WaitPolicy manner) {
   const std::size_t lost_before = lost_.size();
   while (true) {
-    if (manner == Manner::together && lost_.size() > lost_before) {
+    if (manner == WaitPolicy::together && lost_.size() > lost_before) {
       deadline = std::min(deadline, in(std::chrono::milliseconds(0)));
     }
     std::erase_if(waiting,
@@ -288,45 +288,45 @@ void Leader::lose_silent(Inboxes& inboxes, std::vector<int> waiting, const std::
   for (const int rank : waiting) pings[rank] = {{"do", "ping"}};
   const std::uint64_t id = send_orders(pings, during);
   inboxes[id];
-  gather(inboxes, id, waiting, during, in(grace_), Manner::each_alone);
+  gather(inboxes, id, waiting, during, in(grace_), WaitPolicy::each_alone);
   inboxes.erase(id);
   for (const int rank : waiting) lose(rank, during, "it stopped answering");
 }
 
-ByRank Leader::ask(const ByRank& orders, const std::string& during,
-                   std::chrono::milliseconds patience) {
-  return ask(orders, during, patience, Manner::each_alone);
+ByRank Leader::ask(const ByRank& commands, const std::string& during,
+                   std::chrono::milliseconds timeout) {
+  return ask(commands, during, timeout, WaitPolicy::each_alone);
 }
 
 // A long wait is cut into pieces, with a sign of life from the silent in between: SLURM ends the
 // whole step within a minute after a node has vanished, and by then the check must have said which.
-ByRank Leader::ask(const ByRank& orders, const std::string& during,
-                   std::chrono::milliseconds patience, Manner manner) {
+ByRank Leader::ask(const ByRank& commands, const std::string& during,
+                   std::chrono::milliseconds timeout, WaitPolicy manner) {
   std::vector<int> waiting;
-  for (const auto& [rank, order] : orders) waiting.push_back(rank);
+  for (const auto& [rank, command] : commands) waiting.push_back(rank);
   const std::size_t lost_before = lost_.size();
-  const std::uint64_t id = send_orders(orders, during);
+  const std::uint64_t id = send_orders(commands, during);
   Inboxes inboxes{{id, {}}};
-  const Deadline end = in(patience);
-  const auto in_vain = [&] { return manner == Manner::together && lost_.size() > lost_before; };
+  const Deadline end = in(timeout);
+  const auto in_vain = [&] { return manner == WaitPolicy::together && lost_.size() > lost_before; };
   while (!waiting.empty()) {
     gather(inboxes, id, waiting, during,
            in_vain() ? Clock::now() : std::min(end, in(kGracesBetweenSigns * grace_)), manner);
     if (waiting.empty()) break;
     if (in_vain() || Clock::now() >= end) {
-      ByRank answers = sound(std::move(inboxes.at(id)), orders, during);
+      ByRank answers = sound(std::move(inboxes.at(id)), commands, during);
       inboxes.clear();  // what comes now is too late
       lose_silent(inboxes, waiting, during);
       return answers;
     }
     lose_silent(inboxes, waiting, during);
   }
-  return sound(std::move(inboxes.at(id)), orders, during);
+  return sound(std::move(inboxes.at(id)), commands, during);
 }
 
-ByRank Leader::sound(ByRank answers, const ByRank& orders, const std::string& during) {
+ByRank Leader::sound(ByRank answers, const ByRank& commands, const std::string& during) {
   for (auto answer = answers.begin(); answer != answers.end();) {
-    if (is_answer_to(orders.at(answer->first), answer->second)) {
+    if (is_answer_to(commands.at(answer->first), answer->second)) {
       ++answer;
       continue;
     }
@@ -336,23 +336,23 @@ ByRank Leader::sound(ByRank answers, const ByRank& orders, const std::string& du
   return answers;
 }
 
-ByRank Leader::ask_all(const nlohmann::json& order, const std::string& during,
-                       std::chrono::milliseconds patience) {
-  ByRank orders;
-  for (const auto& [rank, channel] : channels_) orders[rank] = order;
-  return ask(orders, during, patience, Manner::together);
+ByRank Leader::ask_all(const nlohmann::json& command, const std::string& during,
+                       std::chrono::milliseconds timeout) {
+  ByRank commands;
+  for (const auto& [rank, channel] : channels_) commands[rank] = command;
+  return ask(commands, during, timeout, WaitPolicy::together);
 }
 
-void Leader::dismiss(const nlohmann::json& verdict) {
-  const auto tell = [&verdict](ControlChannel& channel, std::chrono::milliseconds patience) {
+void Leader::shut_down(const nlohmann::json& verdict) {
+  const auto tell = [&verdict](ControlChannel& channel, std::chrono::milliseconds timeout) {
     try {
-      channel.send(verdict, in(patience));
+      channel.send(verdict, in(timeout));
     } catch (const NetError&) {
       return;  // it is gone already
     }
   };
-  for (const auto& [rank, channel] : channels_) tell(*channel, kSendPatience);
-  for (const auto& channel : lost_channels_) tell(*channel, kLostPatience);
+  for (const auto& [rank, channel] : channels_) tell(*channel, kSendTimeout);
+  for (const auto& channel : lost_channels_) tell(*channel, kLostTimeout);
   channels_.clear();
   lost_channels_.clear();
 }

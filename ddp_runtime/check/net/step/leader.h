@@ -16,7 +16,7 @@
 #include "ddp_runtime/check/net/measure/tcp.h"
 #include "ddp_runtime/check/net/step/control_channel.h"
 #include "ddp_runtime/check/net/step/handshake.h"
-#include "ddp_runtime/check/net/step/step.h"
+#include "ddp_runtime/check/net/step/job_step.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 
 namespace ddp::check {
@@ -38,7 +38,7 @@ class Leader {
   // `program` and the identity of `step` must be those of every task, and each task must be one of
   // the step's on one of its nodes; `grace` is the time for a sign of life.
   // Without a secret everybody who reaches the port is believed to be who he says.
-  Leader(Listener listener, std::string program, Step step, comm::StepSecret secret,
+  Leader(Listener listener, std::string program, JobStep step, comm::StepSecret secret,
          std::chrono::milliseconds grace);
 
   // Accepts tasks until all of `expected` have reported, and listens no more; or until the deadline
@@ -55,20 +55,20 @@ class Leader {
   bool reachable(int rank) const { return channels_.contains(rank); }
   bool all_reachable() const noexcept { return lost_.empty(); }
 
-  // Sends each rank its order and gathers the answers that come within `patience`. Who does not
+  // Sends each rank its order and gathers the answers that come within `timeout`. Who does not
   // answer is asked for a sign of life, now and then and at the end, and lost if it gives none; who
   // gives one is only slow. Who sends something that is no answer is lost, too. Each answer has
   // "arrival_time": when, in seconds since 1970 by this clock. `during` is what the lost ones are
   // said to have been lost in.
-  ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience);
+  ByRank ask(const ByRank& commands, const std::string& during, std::chrono::milliseconds timeout);
 
   // The same order for all that can be reached, for what they do together: when one of them is lost
   // the others are not waited for, since they cannot finish.
-  ByRank ask_all(const nlohmann::json& order, const std::string& during,
-                 std::chrono::milliseconds patience);
+  ByRank ask_all(const nlohmann::json& command, const std::string& during,
+                 std::chrono::milliseconds timeout);
 
   // The last message to everybody, to lost tasks too as far as they hear it; the connections close.
-  void dismiss(const nlohmann::json& verdict);
+  void shut_down(const nlohmann::json& verdict);
 
  private:
   using Channel = std::unique_ptr<ControlChannel>;
@@ -93,23 +93,23 @@ class Leader {
   std::string misplaced(const Presentation& task) const;
   void refuse(Caller& caller, const std::string& why);
   void lose(int rank, const std::string& during, const std::string& why);
-  std::uint64_t send_orders(const ByRank& orders, const std::string& during);
-  enum class Manner : std::uint8_t { each_alone, together };
+  std::uint64_t send_orders(const ByRank& commands, const std::string& during);
+  enum class WaitPolicy : std::uint8_t { each_alone, together };
   using Inboxes = std::map<std::uint64_t, ByRank>;  // answers to the orders that are open
-  ByRank ask(const ByRank& orders, const std::string& during, std::chrono::milliseconds patience,
-             Manner manner);
+  ByRank ask(const ByRank& commands, const std::string& during, std::chrono::milliseconds timeout,
+             WaitPolicy manner);
   // Until all of `waiting` have answered `id` or are lost, and leave it, or the deadline.
   void gather(Inboxes& inboxes, std::uint64_t id, std::vector<int>& waiting,
-              const std::string& during, Deadline deadline, Manner manner);
+              const std::string& during, Deadline deadline, WaitPolicy manner);
   // Who of them gives no sign of life is lost.
   void lose_silent(Inboxes& inboxes, std::vector<int> waiting, const std::string& during);
   // Without the answers that are none, whose senders are lost.
-  ByRank sound(ByRank answers, const ByRank& orders, const std::string& during);
+  ByRank sound(ByRank answers, const ByRank& commands, const std::string& during);
   void read_answers(int rank, const std::string& during, Inboxes& inboxes);
 
   Listener listener_;
   std::string program_;
-  Step step_;
+  JobStep step_;
   comm::StepSecret secret_;
   std::chrono::milliseconds grace_;
   std::uint64_t last_id_ = 0;

@@ -4,7 +4,7 @@
 
 namespace ddp::check {
 
-std::vector<NodeEntry> node_table(const Step& step, const std::map<int, Hello>& present) {
+std::vector<NodeEntry> node_table(const JobStep& step, const std::map<int, Hello>& present) {
   std::vector<NodeEntry> nodes;
   std::map<std::string, std::size_t> places;
   const auto entry_of = [&](const std::string& name) -> NodeEntry& {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/measure/protocol.h"
-#include "ddp_runtime/check/net/step/step.h"
+#include "ddp_runtime/check/net/step/job_step.h"
 
 namespace ddp::check {
 
@@ -17,7 +17,7 @@ struct NodeEntry {
 };
 
 // Expected nodes in their order, then others that reported.
-std::vector<NodeEntry> node_table(const Step& step, const std::map<int, Hello>& present);
+std::vector<NodeEntry> node_table(const JobStep& step, const std::map<int, Hello>& present);
 
 std::vector<std::string> names_of(const std::vector<NodeEntry>& nodes);
 

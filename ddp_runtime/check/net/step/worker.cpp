@@ -48,11 +48,11 @@ void Worker::post(std::function<void()> job) {
   state_->changed.notify_all();
 }
 
-bool Worker::finish(std::chrono::milliseconds patience) {
+bool Worker::finish(std::chrono::milliseconds timeout) {
   std::unique_lock lock(state_->mutex);
   state_->stopping = true;
   state_->changed.notify_all();
-  return state_->changed.wait_for(lock, patience, [this] { return state_->ended; });
+  return state_->changed.wait_for(lock, timeout, [this] { return state_->ended; });
 }
 
 }  // namespace ddp::check

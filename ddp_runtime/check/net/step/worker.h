@@ -19,7 +19,7 @@ class Worker {
   // Jobs must not throw, and must own what they use: they may outlive this object.
   void post(std::function<void()> job);
   // Whether all jobs were done and the thread ended in time.
-  bool finish(std::chrono::milliseconds patience);
+  bool finish(std::chrono::milliseconds timeout);
 
  private:
   struct State;

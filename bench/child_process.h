@@ -1,0 +1,38 @@
+// A program started beside this one and spoken to in lines of text.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/file_descriptor.h"
+
+namespace ddp::bench {
+
+class ChildProcess {
+ public:
+  // Starts `arguments[0]`, an absolute path, with this process's environment and standard error.
+  // Throws RuntimeError if that is impossible.
+  explicit ChildProcess(const std::vector<std::string>& arguments);
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+  // Closes the child's input, which tells it to end, and waits; kills it if it takes long.
+  ~ChildProcess();
+
+  // Both throw RuntimeError if the child is gone. Lines come and go without their line feed.
+  void write_line(const std::string& line);
+  // Sleeps until the child has written a whole line.
+  std::string read_line();
+
+ private:
+  [[noreturn]] void throw_gone() const;
+
+  std::string program_;
+  pid_t pid_ = -1;
+  FileDescriptor to_child_;
+  FileDescriptor from_child_;
+  std::string unread_;
+};
+
+}  // namespace ddp::bench

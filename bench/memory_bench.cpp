@@ -1,0 +1,99 @@
+#include "bench/memory_bench.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "bench/child_process.h"
+#include "bench/process_memory.h"
+#include "bench/training_loop.h"
+#include "ddp_runtime/parallel/distributed_data_parallel.h"
+
+namespace ddp::bench {
+namespace {
+
+using nlohmann::json;
+
+// Note [Large blocks are mappings]
+// glibc's heap cannot reuse the place of a freed tensor if a small block lives on behind it, so
+// that by chance it keeps several dead tensors, 0 to 40 MiB here, in either loop. With tensors as
+// mappings of their own what the kernel counts is what is held.
+void count_only_what_is_held() {
+  constexpr int kLarge = 128 << 10;
+  mallopt(M_MMAP_THRESHOLD, kLarge);
+  mallopt(M_TRIM_THRESHOLD, kLarge);
+}
+
+// Beyond what the process had before; `prepare` gives a function that makes one step. Gradients,
+// buckets and the optimizer's state are all there from the second step on.
+json growth(const std::function<void()>& prepare, const std::function<void()>& step) {
+  count_only_what_is_held();
+  reset_peak_memory();
+  const auto before = process_memory();
+  const auto grown = [&](std::int64_t bytes) { return bytes - before.anonymous - before.shared; };
+  // Pages of libraries come and go with the code that runs; they are nobody's cost.
+  const auto peak = [&] {
+    const auto now = process_memory();
+    return grown(now.peak - now.file);
+  };
+  constexpr int kSteps = 3;
+  prepare();
+  for (int i = 0; i < kSteps; ++i) step();
+  const auto after = process_memory();
+  const auto overall = peak();
+  reset_peak_memory();
+  for (int i = 0; i < kSteps; ++i) step();
+  return {{"after_step_3", grown(after.anonymous + after.shared)},
+          {"peak_of_a_step", peak()},
+          {"peak", std::max(overall, peak())}};
+}
+
+json largest_over_ranks(comm::Group& group, json use) {
+  for (auto& value : use) {
+    value = group.all_reduce_value<std::int64_t>(value.get<std::int64_t>(), comm::ReduceOp::max);
+  }
+  return use;
+}
+
+std::int64_t largest_bucket(const DistributedDataParallel& replica) {
+  std::size_t bytes = 0;
+  for (const auto& span : replica.communication()) bytes = std::max(bytes, span.bytes);
+  return static_cast<std::int64_t>(bytes);
+}
+
+}  // namespace
+
+json measure_plain_memory(const models::ModelOptions& model, std::int64_t batch) {
+  std::unique_ptr<TrainingLoop> loop;
+  return growth([&] { loop = std::make_unique<TrainingLoop>(model, batch); },
+                [&] { loop->step(); });
+}
+
+json run_memory_bench(comm::World& world, const MemoryBenchOptions& options) {
+  std::unique_ptr<TrainingLoop> loop;
+  std::unique_ptr<DistributedDataParallel> replica;
+  const auto use = growth(
+      [&] {
+        loop = std::make_unique<TrainingLoop>(options.model, options.batch);
+        replica = std::make_unique<DistributedDataParallel>(
+            loop->model(), world.group(), DataParallelOptions{.buckets = options.buckets});
+      },
+      [&] { loop->step(*replica); });
+  const auto parameters = models::parameter_count(loop->model());
+  json result = {{"benchmark", "memory"},
+                 {"world_size", world.size()},
+                 {"model", options.model.name},
+                 {"parameters", parameters},
+                 {"batch", options.batch},
+                 {"bytes", largest_over_ranks(world.group(), use)},
+                 // One float each for the parameter, its gradient and the optimizer's momentum.
+                 {"parameters_gradients_optimizer_bytes", 3 * 4 * parameters},
+                 {"largest_bucket_bytes", largest_bucket(*replica)}};
+  if (!world.is_leader()) return result;
+  ChildProcess plain(options.plain_command);
+  result["compared"]["plain_loop"]["bytes"] = json::parse(plain.read_line());
+  return result;
+}
+
+}  // namespace ddp::bench

@@ -1,0 +1,149 @@
+#include "bench/print_result.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace ddp::bench {
+namespace {
+
+using nlohmann::json;
+
+std::string milliseconds(const json& seconds) {
+  return fmt::format("p10 {:8.3f}   p50 {:8.3f}   p90 {:8.3f} ms",
+                     1e3 * seconds.at("p10").get<double>(), 1e3 * seconds.at("p50").get<double>(),
+                     1e3 * seconds.at("p90").get<double>());
+}
+
+void print_ratio(const std::string& name, const json& peer) {
+  const auto& rounds = peer.at("ratio_per_round");
+  fmt::print("ours / {:<33} {:6.3f} of medians; per round p10 {:.3f}, p50 {:.3f}, p90 {:.3f}\n",
+             name, peer.at("our_p50_over_its_p50").get<double>(), rounds.at("p10").get<double>(),
+             rounds.at("p50").get<double>(), rounds.at("p90").get<double>());
+}
+
+void print_limit(const json& limit) {
+  fmt::print(
+      "limit {:.3f} ms: the larger of {:.3f} ms of computation and {:.3f} ms for {:.1f} MB on a "
+      "link of {} Gbit/s; ours takes {:.3f} times that\n",
+      1e3 * limit.at("seconds").get<double>(), 1e3 * limit.at("compute_seconds").get<double>(),
+      1e3 * limit.at("wire_seconds").get<double>(),
+      limit.at("bytes_sent_per_rank").get<double>() / 1e6, limit.at("link_gbit").get<double>(),
+      limit.at("our_p50_over_it").get<double>());
+}
+
+std::string mebibytes(const json& bytes) {
+  constexpr double kMiB = 1048576;
+  return fmt::format("after step 3 {:8.1f}   peak of a step {:8.1f}   peak {:8.1f} MiB",
+                     bytes.at("after_step_3").get<double>() / kMiB,
+                     bytes.at("peak_of_a_step").get<double>() / kMiB,
+                     bytes.at("peak").get<double>() / kMiB);
+}
+
+std::string per_round(const json& ratios) {
+  return fmt::format(" (per round {:.2f} to {:.2f})", ratios.at("p10").get<double>(),
+                     ratios.at("p90").get<double>());
+}
+
+void print_rates(const std::string& name, const json& r) {
+  fmt::print("{:<22} {}   algbw {:7.2f}   busbw {:7.2f} GB/s\n", name,
+             milliseconds(r.at("seconds")), r.at("algbw_GBps").get<double>(),
+             r.at("busbw_GBps").get<double>());
+}
+
+}  // namespace
+
+void print_ckpt(const json& result) {
+  const auto number = [&](const char* key) { return result.at(key).get<double>(); };
+  fmt::print("{:.0f} MiB in {} arrays, {} rounds; times until durable\n", number("bytes") / 1048576,
+             result.at("arrays").get<int>(), result.at("rounds").get<int>());
+  for (const auto& [name, peer] : result.at("compared").items()) {
+    fmt::print("{:<24} {:6.3f} s   {:5.2f} GB/s   {:.2f} of raw{}\n", name,
+               peer.at("seconds").at("p50").get<double>(), peer.at("GBps").get<double>(),
+               peer.at("of_raw").get<double>(), per_round(peer.at("of_raw_per_round")));
+  }
+  if (result.contains("missing"))
+    fmt::print("without Python: {}\n", result.at("missing").get<std::string>());
+  if (result.contains("speedup_over_torch_save")) {
+    fmt::print("{:.2f} times as fast as torch.save\n", number("speedup_over_torch_save"));
+  }
+  fmt::print("asynchronous: training stands for {:.4f} s, {:.2f} times the bare copy{}\n",
+             result.at("stall_seconds").at("p50").get<double>(), number("stall_over_copy"),
+             per_round(result.at("stall_over_copy_per_round")));
+  fmt::print("extra memory: {:.3f} times the state\n", number("extra_memory_over_state"));
+  fmt::print("load with verification: {:.3f} s, {:.2f} of a raw read{}\n",
+             result.at("load_seconds").at("p50").get<double>(), number("load_of_raw_read"),
+             per_round(result.at("load_of_raw_read_per_round")));
+  fmt::print("{} arrays of 64 bytes: {:.3f} s\n", result.at("tiny_arrays").get<int>(),
+             result.at("tiny_seconds").at("p50").get<double>());
+}
+
+void print_step(const json& result) {
+  fmt::print("{} parameters, {} ranks, batch {} each, {} steps in turns of {}, {} buckets\n",
+             result.at("parameters").get<std::int64_t>(), result.at("world_size").get<int>(),
+             result.at("batch").get<std::int64_t>(), result.at("steps").get<std::int64_t>(),
+             result.at("block").get<std::int64_t>(), result.at("buckets").get<std::int64_t>());
+  fmt::print("{:<40} {}\n", "ours", milliseconds(result.at("step_seconds")));
+  const auto& compared = result.at("compared");
+  for (const auto& [name, peer] : compared.items()) {
+    fmt::print("{:<40} {}\n", name, milliseconds(peer.at("step_seconds")));
+  }
+  for (const auto& [name, peer] : compared.items()) print_ratio(name, peer);
+  if (result.contains("limit")) print_limit(result["limit"]);
+  if (!result.contains("not_compared")) return;
+  for (const auto& [name, reason] : result["not_compared"].items()) {
+    fmt::print("{} is not compared: {}\n", name, reason.get<std::string>());
+  }
+}
+
+void print_memory(const json& result) {
+  const auto& plain = result.at("compared").at("plain_loop").at("bytes");
+  constexpr double kMiB = 1048576;
+  fmt::print("{} parameters, {} ranks; growth of a process by training\n",
+             result.at("parameters").get<std::int64_t>(), result.at("world_size").get<int>());
+  fmt::print("ours        {}\n", mebibytes(result.at("bytes")));
+  fmt::print("plain loop  {}\n", mebibytes(plain));
+  fmt::print(
+      "parameters, gradients and momentum are {:.1f} MiB, the largest bucket is {:.1f} MiB\n",
+      result.at("parameters_gradients_optimizer_bytes").get<double>() / kMiB,
+      result.at("largest_bucket_bytes").get<double>() / kMiB);
+}
+
+void print_allreduce(const json& result) {
+  fmt::print("{} MiB of float32 over {} ranks, {} rounds in turns, slowest rank; GB = 1e9 bytes\n",
+             result.at("mib").get<double>(), result.at("world_size").get<int>(),
+             result.at("rounds").get<int>());
+  print_rates("ours", result);
+  for (const auto& [name, rates] : result.at("compared").items()) print_rates(name, rates);
+}
+
+void print_timeline(const json& result) {
+  fmt::print("{:>12} {:>12}  {:>9}  {}\n", "posted us", "arrived us", "bytes", "from -> to");
+  for (const auto& m : result.at("messages")) {
+    fmt::print("{:12.1f} {:12.1f}  {:9}  {} -> {}\n", 1e6 * m.at("posted").get<double>(),
+               1e6 * m.at("arrived").get<double>(), m.at("bytes").get<std::size_t>(),
+               m.at("from").get<int>(), m.at("to").get<int>());
+  }
+}
+
+void print_async(const json& result) {
+  fmt::print("training on {} ranks, each held up for {} ms in one step of {}\n",
+             result["world_size"].get<int>(), result["sleep_ms"].get<double>(),
+             result["sleep_every"].get<int>());
+  const double synchronous = result["runs"][0]["seconds"].back().get<double>();
+  for (const auto& run : result["runs"]) {
+    const double seconds = run["seconds"].back().get<double>();
+    const std::string name = run["staleness"].is_null()
+                                 ? "synchronous"
+                                 : fmt::format("staleness {}", run["staleness"].get<int>());
+    fmt::print("  {:<14} {} steps in {:.2f} s, {:.2f} of synchronous; eval loss {:.4f}", name,
+               run["losses"].size(), seconds, seconds / synchronous,
+               run["eval_loss"].get<double>());
+    if (run.contains("largest_lead")) {
+      fmt::print(", at most {} steps ahead", run["largest_lead"].get<int>());
+    }
+    fmt::print("\n");
+  }
+}
+
+}  // namespace ddp::bench

@@ -1,0 +1,46 @@
+// PyTorch's own DistributedDataParallel over Gloo, in one Python process per rank, to compare with.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/child_process.h"
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/models/model.h"
+
+namespace ddp::bench {
+
+struct PythonPeerOptions {
+  std::string interpreter = "/usr/bin/python3";  // of the distribution's python3-torch
+  // Keyword arguments for torch.nn.parallel.DistributedDataParallel, as a JSON object.
+  std::string ddp_arguments = "{}";
+};
+
+class PythonPeer {
+ public:
+  explicit PythonPeer(std::unique_ptr<ChildProcess> child) : child_(std::move(child)) {}
+
+  // Trains that many steps together with the other ranks' peers; the seconds of each. The process
+  // sleeps between calls. Throws RuntimeError with its own words if it fails.
+  std::vector<double> run(std::int64_t steps);
+
+ private:
+  std::unique_ptr<ChildProcess> child_;
+};
+
+struct StartedPythonPeer {
+  std::unique_ptr<PythonPeer> peer;  // on all ranks or on none
+  std::string missing;               // why there is none
+  std::string version;               // of PyTorch
+  std::int64_t parameters = 0;       // of its model
+};
+
+// Collective. Starts a process beside each rank, with the same model, batch and number of compute
+// threads; it ends with the peer, or with this process. Where PyTorch with Gloo is not installed on
+// every rank's node, there is no peer. Throws UsageError for arguments that are no JSON object.
+StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptions& model,
+                                    std::int64_t batch, const PythonPeerOptions& options);
+
+}  // namespace ddp::bench

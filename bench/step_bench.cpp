@@ -1,0 +1,159 @@
+#include "bench/step_bench.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/errors.h"
+#include "bench/reducer_peer.h"
+#include "bench/statistics.h"
+#include "bench/training_loop.h"
+#include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/parallel/hooks/compression.h"
+#include "ddp_runtime/profile/step_recorder.h"
+
+namespace ddp::bench {
+namespace {
+
+using nlohmann::json;
+using profile::Clock;
+
+// Something that trains; one of those that take turns.
+struct Contender {
+  std::string name;
+  std::function<std::vector<double>(std::int64_t)> run;  // that many steps; the seconds of each
+  std::vector<double> seconds;                           // of every measured step, block by block
+};
+
+std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& step) {
+  std::vector<double> seconds;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    const auto begin = Clock::now();
+    step();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  return seconds;
+}
+
+// Whoever goes first in a round may find colder caches: everybody does so in turn.
+void take_turns(comm::Group& group, std::vector<Contender>& contenders, std::int64_t steps,
+                std::int64_t block) {
+  std::size_t round = 0;
+  for (std::int64_t done = -block; done < steps; done += block, ++round) {
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      Contender& contender = contenders[(round + i) % contenders.size()];
+      group.barrier("bench").wait();
+      const auto seconds = contender.run(block);
+      if (done < 0) continue;  // the first round warms up
+      contender.seconds.insert(contender.seconds.end(), seconds.begin(), seconds.end());
+    }
+  }
+}
+
+json comparison(const std::vector<double>& ours, const std::vector<double>& theirs,
+                std::int64_t block) {
+  return {{"step_seconds", percentiles(theirs)},
+          {"our_p50_over_its_p50", median(ours) / median(theirs)},
+          {"ratio_per_round", percentiles(block_ratios(ours, theirs, block))}};
+}
+
+// No step can take less than its computation, nor than its bytes need on the wire.
+json limit(double compute, double bytes, int ranks, double link_gbit) {
+  const double sent = 2.0 * (ranks - 1) / ranks * bytes;
+  const double wire = 8 * sent / (link_gbit * 1e9);
+  return {{"link_gbit", link_gbit},
+          {"bytes_sent_per_rank", sent},
+          {"compute_seconds", compute},
+          {"wire_seconds", wire},
+          {"seconds", std::max(compute, wire)}};
+}
+
+double bytes_reduced(const DistributedDataParallel& replica) {
+  double bytes = 0;
+  for (const auto& span : replica.communication()) bytes += static_cast<double>(span.bytes);
+  return bytes;
+}
+
+void require_same_size(const StartedPythonPeer& python, TrainingLoop& ours) {
+  const auto parameters = models::parameter_count(ours.model());
+  if (!python.peer || python.parameters == parameters) return;
+  throw RuntimeError(fmt::format("Python's model has {} parameters, ours {}: not the same model",
+                                 python.parameters, parameters));
+}
+
+}  // namespace
+
+json run_step_bench(comm::World& world, const StepBenchOptions& options) {
+  comm::Group& group = world.group();
+  StartedPythonPeer python;
+  if (options.with_python) {
+    python = start_python_peer(group, options.model, options.batch, options.python);
+  }
+  TrainingLoop plain(options.model, options.batch);
+  TrainingLoop ours(options.model, options.batch);
+  require_same_size(python, ours);
+  DistributedDataParallel replica(ours.model(), group, {.buckets = options.buckets});
+
+  std::vector<Contender> contenders;
+  const auto add = [&](std::string name, std::function<std::vector<double>(std::int64_t)> run) {
+    contenders.push_back({std::move(name), std::move(run), {}});
+  };
+  add("ours", [&](std::int64_t n) { return time_steps(n, [&] { ours.step(replica); }); });
+  add("plain_loop_without_communication",
+      [&](std::int64_t n) { return time_steps(n, [&] { plain.step(); }); });
+  TrainingLoop hooked(options.model, options.batch);
+  DistributedDataParallel hooked_replica(
+      hooked.model(), group, {.buckets = options.buckets, .hook = hooks::by_name(options.hook)});
+  if (!options.hook.empty()) {
+    add("ours_with_hook",
+        [&](std::int64_t n) { return time_steps(n, [&] { hooked.step(hooked_replica); }); });
+  }
+  TrainingLoop theirs(options.model, options.batch);
+  const auto reducer = make_reducer_peer(group, theirs.model().parameters());
+  if (reducer) {
+    add("c10d_reducer_gloo",
+        [&](std::int64_t n) { return time_steps(n, [&] { theirs.step(*reducer); }); });
+  }
+  if (python.peer) {
+    add("python_ddp_gloo", [&](std::int64_t n) { return python.peer->run(n); });
+  }
+  take_turns(group, contenders, options.steps, options.block);
+
+  for (auto& contender : contenders) contender.seconds = slowest(group, contender.seconds);
+  const auto& our_seconds = contenders.front().seconds;
+  json result = {{"benchmark", "step"},
+                 {"world_size", world.size()},
+                 {"model", options.model.name},
+                 {"parameters", models::parameter_count(ours.model())},
+                 {"batch", options.batch},
+                 {"threads", torch::get_num_threads()},
+                 {"steps", our_seconds.size()},
+                 {"block", options.block},
+                 {"buckets", replica.bucket_count()},
+                 {"step_seconds", percentiles(our_seconds)}};
+  for (std::size_t i = 1; i < contenders.size(); ++i) {
+    result["compared"][contenders[i].name] =
+        comparison(our_seconds, contenders[i].seconds, options.block);
+  }
+  if (!options.hook.empty()) {
+    auto& with_hook = result["compared"]["ours_with_hook"];
+    with_hook["hook"] = options.hook;
+    with_hook["bytes_over_ours"] = bytes_reduced(hooked_replica) / bytes_reduced(replica);
+  }
+  if (!python.version.empty()) result["compared"]["python_ddp_gloo"]["torch"] = python.version;
+  if (!python.missing.empty()) result["not_compared"]["python_ddp_gloo"] = python.missing;
+  if (options.link_gbit > 0) {
+    auto bound = limit(median(contenders[1].seconds), bytes_reduced(replica), world.size(),
+                       options.link_gbit);
+    bound["our_p50_over_it"] = median(our_seconds) / bound["seconds"].get<double>();
+    result["limit"] = std::move(bound);
+  }
+  return result;
+}
+
+}  // namespace ddp::bench

@@ -1,0 +1,33 @@
+// How long a training step takes, beside the same step without any of our code and beside Python's.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "bench/python_peer.h"
+#include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/models/model.h"
+#include "ddp_runtime/parallel/bucket_plan.h"
+
+namespace ddp::bench {
+
+struct StepBenchOptions {
+  models::ModelOptions model;
+  std::int64_t batch = 64;   // per rank
+  std::int64_t steps = 100;  // measured ones, of each kind
+  std::int64_t block = 10;   // steps of one kind before another takes its turn
+  double link_gbit = 0;      // rate of each node's link in Gbit/s, to tell the limit; 0: not known
+  bool with_python = true;
+  PythonPeerOptions python;
+  BucketLimits buckets;
+  std::string hook = {};  // a communication hook to compare with: see hooks::by_name
+};
+
+// Collective. Runs blocks of a plain libtorch loop, of ours and of Python's DistributedDataParallel
+// in turns, each on one batch again and again, and gives the percentiles of the slowest rank's step
+// times and of the ratios between blocks of one round. The plain loop does not communicate: it is
+// the lower limit of any data-parallel step on this machine. Rank 0 gets the result.
+nlohmann::json run_step_bench(comm::World& world, const StepBenchOptions& options);
+
+}  // namespace ddp::bench

@@ -1,0 +1,239 @@
+#include "ddp_runtime/check/net/evaluate/evaluate_membership.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ddp_runtime/check/resolve.h"
+
+namespace ddp::check {
+namespace {
+
+std::string way_to_leader(const JobStep& step) {
+  return fmt::format("{} port {}", step.leader_host, step.leader_port);
+}
+
+Finding missing(const JobStep& step, std::chrono::milliseconds timeout) {
+  return {.check = "net.missing",
+          .severity = Severity::critical,
+          .value = "missing",
+          .expected =
+              fmt::format("a report within {:g} s", std::chrono::duration<double>(timeout).count()),
+          .rule = "every task of the step reports to the leader",
+          .action = fmt::format("check that the node is up and can reach {}; exclude it",
+                                way_to_leader(step))};
+}
+
+// Ranks nobody heard of, when nobody said where they should run.
+std::vector<Finding> missing_ranks(const JobStep& step, const std::map<int, Hello>& present,
+                                   std::chrono::milliseconds timeout) {
+  std::string ranks;
+  for (int rank = 0; rank < step.size; ++rank) {
+    if (!present.contains(rank)) ranks += fmt::format("{}{}", ranks.empty() ? "" : ",", rank);
+  }
+  if (ranks.empty()) return {};
+  Finding finding = missing(step, timeout);
+  finding.device = "rank " + ranks;
+  finding.evidence = "whoever started the tasks does not say on which nodes they should run";
+  return {finding};
+}
+
+// The commonest of some texts and how often it occurs.
+std::pair<std::string, int> majority(const std::map<std::string, int>& counts) {
+  const auto most =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  return {most->first, most->second};
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  return texts.empty() ? "nothing" : fmt::format("{}", fmt::join(texts, " "));
+}
+
+// The leader's own node may know itself by another address, as long as others can use it.
+std::vector<Finding> evaluate_leader_name(const JobStep& step,
+                                          const std::map<int, Hello>& present) {
+  std::map<std::string, int> counts;
+  for (const auto& [rank, hello] : present) ++counts[joined(hello.leader_addresses)];
+  const auto [agreed, count] = majority(counts);
+  std::vector<Finding> findings;
+  for (const auto& [rank, hello] : present) {
+    if (joined(hello.leader_addresses) == agreed) continue;
+    findings.push_back(
+        {.check = "name.leader",
+         .severity = Severity::warning,
+         .node = hello.node,
+         .device = step.leader_host,
+         .value = joined(hello.leader_addresses),
+         .expected = agreed,
+         .rule = "the leader's name means the same on every node",
+         .evidence = fmt::format("{} of {} tasks resolve it to {}", count, present.size(), agreed),
+         .action = "make /etc/hosts and DNS agree on all nodes"});
+  }
+  if (findings.empty()) {
+    findings.push_back({.check = "name.leader",
+                        .severity = Severity::ok,
+                        .device = step.leader_host,
+                        .value = agreed,
+                        .rule = "the leader's name means the same on every node"});
+  }
+  return findings;
+}
+
+std::vector<Finding> evaluate_loopback(const JobStep& step, const std::map<int, Hello>& present) {
+  const auto leader = present.find(0);
+  if (leader == present.end() || !leader->second.by_loopback) return {};
+  return {{.check = "net.leader_address",
+           .severity = Severity::critical,
+           .node = leader->second.node,
+           .device = step.leader_host,
+           .value = "not reachable",
+           .expected = "the address of rank 0",
+           .rule = "rank 0 can reach itself by the name the others use",
+           .evidence = fmt::format("rank 0 cannot connect to {}", way_to_leader(step)),
+           .action = "set MASTER_ADDR to a name or address of rank 0's node"}};
+}
+
+// The first node whose interface has this MTU.
+std::string first_with(const std::map<int, Hello>& present, const std::string& mtu) {
+  for (const auto& [rank, hello] : present) {
+    if (hello.mtu && fmt::format("{}", *hello.mtu) == mtu && !is_loopback(hello.address)) {
+      return hello.node;
+    }
+  }
+  return {};
+}
+
+std::vector<Finding> evaluate_mtu(const std::map<int, Hello>& present) {
+  std::map<std::string, int> counts;
+  for (const auto& [rank, hello] : present) {
+    if (hello.mtu && !is_loopback(hello.address)) ++counts[fmt::format("{}", *hello.mtu)];
+  }
+  if (counts.size() < 2) return {};
+  const auto [agreed, count] = majority(counts);
+  int tasks = 0;
+  for (const auto& [mtu, number] : counts) tasks += number;
+  std::vector<Finding> findings;
+  for (const auto& [rank, hello] : present) {
+    // The leader's node talks to itself over loopback.
+    if (!hello.mtu || fmt::format("{}", *hello.mtu) == agreed || is_loopback(hello.address)) {
+      continue;
+    }
+    findings.push_back(
+        {.check = "net.mtu",
+         .severity = Severity::warning,
+         .node = hello.node,
+         .device = hello.interface,
+         .value = static_cast<double>(*hello.mtu),
+         .unit = "bytes",
+         .expected = agreed + " bytes",
+         .rule = "the interfaces of all nodes have the same MTU",
+         .evidence = fmt::format("{} of {} tasks have {}", count, present.size(), agreed),
+         .action = "make the MTUs agree; large packets may get lost"});
+    if (2 * count > tasks) continue;
+    // Nobody can say which of them is right.
+    findings.back().peer = findings.back().node;
+    findings.back().node = first_with(present, agreed);
+    return {findings.back()};
+  }
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int, Hello>& present,
+                                        std::chrono::milliseconds timeout,
+                                        const std::vector<std::string>& refusals) {
+  std::vector<Finding> findings;
+  if (present.size() == static_cast<std::size_t>(step.size)) {
+    findings.push_back({.check = "net.roll_call",
+                        .severity = Severity::ok,
+                        .value = static_cast<double>(present.size()),
+                        .unit = "tasks",
+                        .expected = fmt::format("{} tasks", step.size),
+                        .rule = "every task of the step reports to the leader"});
+  }
+  for (const auto& node : node_table(step, present)) {
+    const auto reported = static_cast<int>(node.ranks.size());
+    if (reported >= node.expected_tasks) continue;
+    Finding finding = missing(step, timeout);
+    finding.node = node.name;
+    finding.evidence = fmt::format("{} of {} tasks reported", reported, node.expected_tasks);
+    findings.push_back(finding);
+  }
+  if (step.nodes.empty()) {
+    for (auto& finding : missing_ranks(step, present, timeout)) findings.push_back(finding);
+  }
+  if (!refusals.empty()) {
+    findings.push_back({.check = "net.refused",
+                        .severity = Severity::warning,
+                        .value = static_cast<double>(refusals.size()),
+                        .unit = "tasks",
+                        .expected = "none",
+                        .rule = "only tasks of this step report here, each once",
+                        .evidence = refusals.front(),
+                        .action = "give each job step a port of its own, and one version to all"});
+  }
+  return findings;
+}
+
+Finding evaluate_no_pair(const JobStep& step) {
+  Finding finding{
+      .check = "net.pairs",
+      .severity = Severity::unknown,
+      .expected = "two nodes at least",
+      .rule = "a network is measured between nodes",
+      .evidence = "one node only, so there is no pair to measure",
+      .action = "run it on several nodes, as in `srun -N2 --ntasks-per-node=1 ddp-check net`"};
+  if (step.job_nodes != 1 || step.nodes.size() != 1 || step.pretended) return finding;
+  finding.severity = Severity::ok;
+  finding.value = "none";
+  finding.expected.clear();
+  finding.rule = "a job of one node sends nothing over the network";
+  finding.evidence = "the job has one node";
+  finding.action.clear();
+  return finding;
+}
+
+std::vector<Finding> evaluate_known_bad(const std::vector<std::string>& bad,
+                                        const std::vector<std::string>& nodes) {
+  std::vector<Finding> findings;
+  for (const auto& node : bad) {
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) continue;
+    findings.push_back({.check = "node.known_bad",
+                        .severity = Severity::critical,
+                        .node = node,
+                        .value = "bad",
+                        .rule = "what another check found stays",
+                        .evidence = "named by --known-bad",
+                        .action = "see what `ddp-check node` says there"});
+  }
+  return findings;
+}
+
+std::vector<Finding> evaluate_lost(std::span<const LostTask> lost) {
+  std::vector<Finding> findings;
+  for (const auto& task : lost) {
+    findings.push_back(
+        {.check = "net.answer",
+         .severity = Severity::critical,
+         .node = task.node,
+         .value = "no answer",
+         .expected = "an answer",
+         .rule = "every task answers until the end of the check",
+         .evidence = fmt::format("rank {}, during {}: {}", task.rank, task.during, task.why),
+         .action = "look for crashes and hung processes there; exclude it"});
+  }
+  return findings;
+}
+
+std::vector<Finding> evaluate_reports(const JobStep& step, const std::map<int, Hello>& present) {
+  if (present.empty()) return {};
+  std::vector<Finding> findings = evaluate_leader_name(step, present);
+  for (auto& finding : evaluate_loopback(step, present)) findings.push_back(finding);
+  for (auto& finding : evaluate_mtu(present)) findings.push_back(finding);
+  return findings;
+}
+
+}  // namespace ddp::check

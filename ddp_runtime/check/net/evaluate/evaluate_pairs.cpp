@@ -1,0 +1,522 @@
+#include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/net/locate/screen.h"
+
+namespace ddp::check {
+namespace {
+
+// More than one TCP stream of one core can be counted on to carry, so that a fast link does not
+// accuse the processor of being a bad cable.
+constexpr double kOneStream = 1.25 * kGB;
+// A link is used by few of a job's rings, a node by all: so it is grave only when it is this slow.
+constexpr double kGraveLink = 0.5;
+
+std::size_t slot(int node) {
+  return static_cast<std::size_t>(node);
+}
+
+// The direction that failed worst, for evidence.
+std::string describe(const PairsMeasured& measured, const PairResult& result) {
+  const std::string& a = measured.nodes[slot(result.pair.a)];
+  const std::string& b = measured.nodes[slot(result.pair.b)];
+  if (!result.failure.empty()) return fmt::format("{} with {}: {}", a, b, result.failure);
+  if (result.corrupt()) {
+    return fmt::format("{} bytes changed on the way to {}, {} on the way to {}", result.wrong_at_a,
+                       a, result.wrong_at_b, b);
+  }
+  return fmt::format("{} to {} {:.3g} GB/s, back {:.3g} GB/s", a, b, result.a_to_b / kGB,
+                     result.b_to_a / kGB);
+}
+
+// What some exchanges are already_flagged of.
+struct Charge {
+  std::string check;
+  std::string value;
+  std::string expected;
+  std::string rule;
+  std::string action;
+  Severity severity = Severity::critical;
+};
+
+Finding accuse(const PairsMeasured& measured, const Charge& charge, std::string evidence) {
+  return {.check = measured.kind + "." + charge.check,
+          .severity = charge.severity,
+          .value = charge.value,
+          .expected = charge.expected,
+          .rule = charge.rule,
+          .evidence = std::move(evidence),
+          .action = charge.action};
+}
+
+using Bad = std::vector<const PairResult*>;
+
+// The first of the bad exchanges that a predicate on pairs accepts; `bad` has one.
+template <class Concerns>
+std::string example(const PairsMeasured& measured, const Bad& bad, const Concerns& concerns) {
+  const auto found = std::find_if(bad.begin(), bad.end(),
+                                  [&](const PairResult* result) { return concerns(result->pair); });
+  return describe(measured, **found);
+}
+
+std::vector<Finding> accuse_nodes(const PairsMeasured& measured, const Charge& charge,
+                                  const Bad& bad, const std::vector<int>& nodes) {
+  std::vector<Finding> findings;
+  for (const int node : nodes) {
+    const auto concerns = [node](const Pair& p) { return p.a == node || p.b == node; };
+    const auto count = std::count_if(
+        bad.begin(), bad.end(), [&](const PairResult* result) { return concerns(result->pair); });
+    findings.push_back(
+        accuse(measured, charge,
+               fmt::format("{} exchanges; {}", count, example(measured, bad, concerns))));
+    findings.back().node = measured.nodes[slot(node)];
+  }
+  return findings;
+}
+
+std::vector<Finding> accuse_links(const PairsMeasured& measured, const Charge& charge,
+                                  const Bad& bad, const std::vector<Pair>& links) {
+  std::vector<Finding> findings;
+  for (const Pair& link : links) {
+    const auto concerns = [link](const Pair& p) { return p == link; };
+    findings.push_back(
+        accuse(measured, charge,
+               example(measured, bad, concerns) + "; which end is at fault cannot be told"));
+    findings.back().node = measured.nodes[slot(link.a)];
+    findings.back().peer = measured.nodes[slot(link.b)];
+  }
+  return findings;
+}
+
+template <class IsBad, class IsGood>
+std::vector<Finding> charge_pairs(const PairsMeasured& measured, const Charge& charge,
+                                  const IsBad& is_bad, const IsGood& is_good,
+                                  const std::vector<bool>& suspected = {}) {
+  Bad bad;
+  std::vector<Pair> bad_pairs;
+  std::vector<Pair> good_pairs;
+  for (const auto& result : measured.results) {
+    if (is_good(result)) good_pairs.push_back(result.pair);
+    if (!is_bad(result)) continue;
+    bad.push_back(&result);
+    bad_pairs.push_back(result.pair);
+  }
+  const auto nodes = static_cast<int>(measured.nodes.size());
+  const Explanation explanation = explain(nodes, bad_pairs, good_pairs, suspected);
+  if (explanation.everything) {
+    return {accuse(measured, charge,
+                   fmt::format("all {} pairs, so it is the network or a setting and not one node; "
+                               "{}",
+                               bad.size(), describe(measured, *bad.front())))};
+  }
+  std::vector<Finding> findings = accuse_nodes(measured, charge, bad, explanation.nodes);
+  for (auto& finding : accuse_links(measured, charge, bad, explanation.links)) {
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+std::vector<Finding> evaluate_failures(const PairsMeasured& measured, const PeerRule& rule) {
+  const Charge charge{"exchange", "failed", "data in both directions",
+                      "two nodes can exchange data within the time limit",
+                      "check cables, routes and firewalls between the nodes"};
+  return charge_pairs(
+      measured, charge, [](const PairResult& r) { return !r.failure.empty(); },
+      [](const PairResult& r) { return r.measured(); },
+      slow_nodes(static_cast<int>(measured.nodes.size()), measured.results, rule,
+                 measured.classes));
+}
+
+std::vector<Finding> evaluate_data(const PairsMeasured& measured) {
+  const Charge charge{"data", "changed on the way", "every byte as it was sent",
+                      "all bytes that arrive are compared with those sent",
+                      "do not use it: check memory and network card"};
+  return charge_pairs(
+      measured, charge, [](const PairResult& r) { return r.corrupt(); },
+      [](const PairResult& r) { return r.measured() && !r.corrupt(); });
+}
+
+std::optional<double> expected_rate(const PairsMeasured& measured, const Pair& pair) {
+  const auto& a = measured.link_rate[slot(pair.a)];
+  const auto& b = measured.link_rate[slot(pair.b)];
+  if (!a || !b) return std::nullopt;
+  return std::min({*a, *b, kOneStream});
+}
+
+std::vector<Finding> evaluate_link_rates(const PairsMeasured& measured, const LinkRule& rule) {
+  const auto severity_of = [&](const PairResult& result) {
+    const auto rate = expected_rate(measured, result.pair);
+    if (!rate || !result.measured()) return Severity::unknown;
+    return evaluate_by_link(std::min(result.a_to_b, result.b_to_a) / *rate, rule);
+  };
+  Charge charge{"link_rate", "slow",
+                fmt::format("at least {:.0f} % of the link's rate", 100 * rule.warning),
+                "large messages reach most of the link's rate, up to what one TCP stream carries",
+                "check the negotiated speed, duplex and error counters of the interfaces"};
+  const auto is_good = [&](const PairResult& r) { return severity_of(r) == Severity::ok; };
+  auto findings = charge_pairs(
+      measured, charge, [&](const PairResult& r) { return severity_of(r) == Severity::critical; },
+      is_good);
+  charge.severity = Severity::warning;
+  for (auto& finding : charge_pairs(
+           measured, charge,
+           [&](const PairResult& r) { return severity_of(r) == Severity::warning; }, is_good)) {
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+// How many exchanges of each node worked.
+std::vector<int> count_exchanges(const PairsMeasured& measured) {
+  std::vector<int> counts(measured.nodes.size(), 0);
+  for (const auto& result : measured.results) {
+    if (!result.measured()) continue;
+    ++counts[slot(result.pair.a)];
+    ++counts[slot(result.pair.b)];
+  }
+  return counts;
+}
+
+// The retest of a node; nothing if it was not suspected or could not be measured again.
+const Retest* retest_of(const PairsMeasured& measured, int node) {
+  const auto found =
+      std::find_if(measured.retests.begin(), measured.retests.end(), [node](const Retest& retest) {
+        return retest.node == node && estimate(retest, Direction::send);
+      });
+  return found == measured.retests.end() ? nullptr : &*found;
+}
+
+std::string percent(double part) {
+  return fmt::format("{:.3g} %", 100 * part);
+}
+
+// "reaches 71 % of what good pairs reach beside it, 68 to 74 % within two standard errors; median
+// of 9 measurements"
+std::string evidence_of(const Retest& retest, const Estimate& found) {
+  return fmt::format(
+      "reaches {} of what good pairs reach beside it, {:.3g} to {} within two standard errors; "
+      "median of {} measurements",
+      percent(found.ratio), 100 * found.lowest(), percent(found.highest()), retest.tries.size());
+}
+
+void tell_retest(const Retest& retest, Direction direction, const PeerRule& rule,
+                 Finding& finding) {
+  const Estimate found = *estimate(retest, direction);
+  std::vector<double> beside;
+  for (const Try& one : retest.tries) beside.push_back(one.beside);
+  const double usual = median(beside);
+  finding.severity = severity_of(retest, direction, rule);
+  finding.value = found.ratio * usual / kGB;
+  finding.expected = fmt::format("at least {:.3g} GB/s", (1 - rule.warning) * usual / kGB);
+  finding.rule = "measured again beside good pairs: median of the ratios, and its standard error";
+  finding.evidence = evidence_of(retest, found);
+  if (finding.severity != Severity::ok) {
+    finding.action = "exclude the node and check its network";
+  } else if (outcome(retest, direction, rule) == Outcome::undecided) {
+    finding.severity = Severity::unknown;
+    finding.action = "run it again when the network and the node are less busy";
+  }
+}
+
+using Thresholds = std::map<int, PeerThresholds>;  // by class
+
+Thresholds thresholds_by_class(const PairsMeasured& measured,
+                               const std::vector<std::optional<double>>& best, const PeerRule& rule,
+                               std::map<int, std::size_t>& counts) {
+  std::map<int, std::vector<double>> speeds;
+  for (int node = 0; node < static_cast<int>(best.size()); ++node) {
+    if (best[slot(node)]) speeds[class_of(measured.classes, node)].push_back(*best[slot(node)]);
+  }
+  Thresholds thresholds;
+  for (const auto& [number, values] : speeds) {
+    counts[number] = values.size();
+    if (const auto found = peer_thresholds(values, rule)) thresholds[number] = *found;
+  }
+  return thresholds;
+}
+
+std::vector<Finding> evaluate_direction(const PairsMeasured& measured, Direction direction,
+                                        const PairRules& rules) {
+  const auto nodes = static_cast<int>(measured.nodes.size());
+  const auto best = best_speeds(nodes, measured.results, direction, measured.classes);
+  std::map<int, std::size_t> counts;
+  const auto thresholds = thresholds_by_class(measured, best, rules.peers, counts);
+  const auto exchanges = count_exchanges(measured);
+  std::vector<const Retest*> retests(slot(nodes), nullptr);
+  for (const Retest& retest : measured.retests) {
+    if (retest.node) retests[slot(*retest.node)] = retest_of(measured, *retest.node);
+  }
+  std::vector<Finding> findings;
+  for (int node = 0; node < nodes; ++node) {
+    const auto& speed = best[slot(node)];
+    if (!speed && measured.already_flagged[slot(node)]) continue;
+    Finding finding{.check = measured.kind + (direction == Direction::send ? ".send" : ".receive"),
+                    .severity = Severity::ok,
+                    .node = measured.nodes[slot(node)],
+                    .unit = "GB/s"};
+    const auto own = thresholds.find(class_of(measured.classes, node));
+    if (!speed) {
+      finding.severity = Severity::unknown;
+      finding.rule = "every node is measured";
+      finding.evidence = "no exchange with it worked";
+      finding.action = "see the other findings about this node";
+    } else if (retests[slot(node)] != nullptr && own != thresholds.end()) {
+      tell_retest(*retests[slot(node)], direction, rules.peers, finding);
+    } else if (finding.value = *speed / kGB; own != thresholds.end()) {
+      finding.severity = evaluate_by_peers(*speed, own->second);
+      finding.expected = fmt::format("at least {:.3g} GB/s", own->second.warning / kGB);
+      finding.rule =
+          "median - max(3.5 * 1.4826 * MAD, part of the median) of the nodes' best speeds";
+      finding.evidence =
+          fmt::format("best of {} exchanges; the median of {} nodes is {:.3g} GB/s",
+                      exchanges[slot(node)], counts[own->first], own->second.median / kGB);
+      if (finding.severity != Severity::ok)
+        finding.action = "exclude the node and check its network";
+    } else {
+      finding.rule = fmt::format("not compared: {} nodes are too few to outvote one, {} are needed",
+                                 counts[class_of(measured.classes, node)], kMinPeers);
+    }
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+const Retest* retest_of_node(const PairsMeasured& measured, int node) {
+  const auto found = std::find_if(measured.retests.begin(), measured.retests.end(),
+                                  [node](const Retest& retest) { return retest.node == node; });
+  return found == measured.retests.end() ? nullptr : &*found;
+}
+
+// The end of an unsteady link that was far below with others as well, if only one was.
+const Retest* unsteady_end(const PairsMeasured& measured, const Retest& link,
+                           const PeerRule& rule) {
+  const auto failing = [&](int node) -> const Retest* {
+    const Retest* retest = retest_of_node(measured, node);
+    return retest != nullptr && tries_far_below(*retest, rule) > 0 ? retest : nullptr;
+  };
+  const Retest* a = failing(link.link.a);
+  const Retest* b = failing(link.link.b);
+  if (a != nullptr && b != nullptr) return nullptr;
+  return a != nullptr ? a : b;
+}
+
+// Slower links are a fact about a fleet and no fault: told, and compared among themselves.
+std::vector<Finding> evaluate_classes(const PairsMeasured& measured) {
+  std::map<int, std::vector<std::string>> members;
+  for (std::size_t i = 0; i < measured.classes.size(); ++i) {
+    members[measured.classes[i]].push_back(measured.nodes[i]);
+  }
+  if (members.size() < 2) return {};
+  members.erase(std::prev(members.end()));
+  std::vector<Finding> findings;
+  findings.reserve(members.size());
+  for (const auto& [number, nodes] : members) {
+    findings.push_back({.check = measured.kind + ".slower_links",
+                        .severity = Severity::ok,
+                        .device = fmt::format("class {}", number + 1),
+                        .value = static_cast<double>(nodes.size()),
+                        .unit = "nodes",
+                        .rule = "nodes are compared with those whose links have the same rate",
+                        .evidence = fmt::format("{}", fmt::join(nodes, " "))});
+  }
+  return findings;
+}
+
+// Nodes that were fine in most tries and far below in others.
+std::vector<Finding> evaluate_unsteady(const PairsMeasured& measured, const PeerRule& rule) {
+  std::set<int> nodes;
+  for (const Retest& retest : measured.retests) {
+    if (outcome(retest, rule) != Outcome::unsteady) continue;
+    if (retest.node) {
+      nodes.insert(*retest.node);
+    } else if (const Retest* end = unsteady_end(measured, retest, rule)) {
+      if (outcome(*end, rule) != Outcome::slow) nodes.insert(*end->node);
+    }
+  }
+  std::vector<Finding> findings;
+  for (const int node : nodes) {
+    const Retest& retest = *retest_of_node(measured, node);
+    double lowest = 1;
+    for (const Try& one : retest.tries) {
+      lowest = std::min(lowest, std::min(one.send, one.receive) / one.beside);
+    }
+    findings.push_back(
+        {.check = measured.kind + ".unsteady",
+         .severity = Severity::warning,
+         .node = measured.nodes[slot(node)],
+         .value = 100 * lowest,
+         .unit = "% of the speed",
+         .expected = "more than half of the speed in every try",
+         .rule = "measured again beside good pairs, the speed is the same every time",
+         .evidence = fmt::format("the lowest of {} measurements; most of them are fine",
+                                 retest.tries.size()),
+         .action = "look for a port that flaps, and for clocks held down by heat or power"});
+  }
+  return findings;
+}
+
+std::vector<Finding> evaluate_latencies(const PairsMeasured& measured) {
+  std::vector<Finding> findings;
+  for (const Retest& retest : measured.retests) {
+    const auto times = late_by(retest);
+    if (!retest.node || !times) continue;
+    std::vector<double> seconds;
+    for (const Try& one : retest.tries) seconds.push_back(one.latency_seconds);
+    findings.push_back(
+        {.check = measured.kind + ".latency",
+         .severity = Severity::warning,
+         .node = measured.nodes[slot(*retest.node)],
+         .value = 1e6 * median(seconds),
+         .unit = "us",
+         .expected = fmt::format("about {:.3g} us", 1e6 * median(seconds) / *times),
+         .rule = "a node answers no later than three times what good pairs take beside it",
+         .evidence = fmt::format("{:.2g} times as long in {} measurements", *times, seconds.size()),
+         .action = "check interrupt moderation, power saving and the path of the node"});
+  }
+  return findings;
+}
+
+// How much slower a node would have to be to be found: what an OK of the speeds is worth.
+std::vector<Finding> evaluate_noise(const PairsMeasured& measured, const PairRules& rules) {
+  const PeerRule& rule = rules.peers;
+  const auto limit = detection_limit_of(measured, rule);
+  if (!limit) return {};
+  const double noise =
+      exchange_noise(static_cast<int>(measured.nodes.size()), measured.results, measured.classes);
+  Finding finding{.check = measured.kind + ".noise",
+                  .severity = Severity::ok,
+                  .value = 100 * *limit,
+                  .unit = "% slower would have been seen",
+                  .expected = fmt::format("at most {:.0f}", 100 * rule.coarsest()),
+                  .rule = "a node that is slower by this part is found in 19 of 20 cases",
+                  .evidence = fmt::format("single measurements vary by {}", percent(noise))};
+  if (*limit > rule.coarsest()) {
+    finding.severity = rules.noise;
+    finding.action =
+        "run it again when the network and the nodes are less busy, with more --rounds, or with a "
+        "larger --slow-critical";
+  }
+  return {finding};
+}
+
+// Whether an end of the link is bad with everybody: then the link says nothing of its own.
+bool ends_at_bad_node(const PairsMeasured& measured, const Pair& link, const PeerRule& rule) {
+  return std::any_of(measured.retests.begin(), measured.retests.end(), [&](const Retest& r) {
+    if (!r.node || (*r.node != link.a && *r.node != link.b)) return false;
+    const Outcome found = outcome(r, rule);
+    return found == Outcome::slow || found == Outcome::unsteady;
+  });
+}
+
+std::vector<Finding> evaluate_slow_links(const PairsMeasured& measured, const PairRules& rules) {
+  std::vector<Finding> findings;
+  for (const Retest& retest : measured.retests) {
+    if (retest.node || keeps_losing(retest)) continue;
+    const Outcome found = outcome(retest, rules.peers);
+    if (found != Outcome::slow && found != Outcome::unsteady) continue;
+    if (ends_at_bad_node(measured, retest.link, rules.peers)) continue;
+    if (found == Outcome::unsteady && unsteady_end(measured, retest, rules.peers)) continue;
+    const auto send = *estimate(retest, Direction::send);
+    const auto receive = *estimate(retest, Direction::receive);
+    const auto& slower = send.ratio < receive.ratio ? send : receive;
+    const bool grave =
+        found == Outcome::slow && slower.ratio < std::min(kGraveLink, 1 - rules.peers.critical);
+    std::vector<double> beside;
+    for (const Try& one : retest.tries) beside.push_back(one.beside);
+    const double usual = median(beside);
+    findings.push_back(
+        {.check = measured.kind + ".link",
+         .severity = grave ? Severity::critical : Severity::warning,
+         .node = measured.nodes[slot(retest.link.a)],
+         .peer = measured.nodes[slot(retest.link.b)],
+         .value = slower.ratio * usual / kGB,
+         .unit = "GB/s",
+         .expected = fmt::format("at least {:.3g} GB/s", (1 - rules.peers.warning) * usual / kGB),
+         .rule = "a pair is as fast as other pairs measured beside it",
+         .evidence = found == Outcome::slow
+                         ? evidence_of(retest, slower) + "; both nodes are fast with others"
+                         : "far below in some measurements; both nodes are steady with others",
+         .action = "check the path between the two: switches, routes, cables"});
+  }
+  return findings;
+}
+
+// Packets that get lost: again and again between the same two nodes.
+std::vector<Finding> evaluate_loss(const PairsMeasured& measured, const PeerRule& rule) {
+  const auto lossy = [&](const PairResult& result) {
+    if (result.lost < kLossy || ends_at_bad_node(measured, result.pair, rule)) return false;
+    return std::any_of(measured.retests.begin(), measured.retests.end(), [&](const Retest& r) {
+      return !r.node && r.link == result.pair && keeps_losing(r);
+    });
+  };
+  double worst = 0;
+  for (const auto& result : measured.results) {
+    if (lossy(result)) worst = std::max(worst, result.lost);
+  }
+  const Charge charge{"loss", fmt::format("{:.2g} % of the data lost", 100 * worst),
+                      fmt::format("less than {:g} %", 100 * kLossy),
+                      "what TCP has to send again was lost on the way, again and again",
+                      "check cables, transceivers and the error counters of the ports on the path"};
+  return charge_pairs(measured, charge, lossy, [&](const PairResult& result) {
+    return result.measured() && !lossy(result);
+  });
+}
+
+}  // namespace
+
+std::vector<Finding> evaluate_pairs(const PairsMeasured& measured, const PairRules& rules) {
+  std::vector<Finding> findings = evaluate_failures(measured, rules.peers);
+  const auto append = [&findings](std::vector<Finding> more) {
+    findings.insert(findings.end(), more.begin(), more.end());
+  };
+  append(evaluate_data(measured));
+  append(evaluate_link_rates(measured, rules.link));
+  append(evaluate_direction(measured, Direction::send, rules));
+  append(evaluate_direction(measured, Direction::receive, rules));
+  append(evaluate_unsteady(measured, rules.peers));
+  append(evaluate_latencies(measured));
+  append(evaluate_slow_links(measured, rules));
+  append(evaluate_loss(measured, rules.peers));
+  append(evaluate_noise(measured, rules));
+  for (auto& finding : findings) finding.device = measured.rail;
+  append(evaluate_classes(measured));
+  return findings;
+}
+
+std::optional<double> detection_limit_of(const PairsMeasured& measured, const PeerRule& rule) {
+  auto limit = detection_limit(static_cast<int>(measured.nodes.size()), measured.results, rule,
+                               measured.classes);
+  for (const Retest& retest : measured.retests) {
+    const double hidden = retest.node ? hidden_by_noise(retest, rule) : 0;
+    if (hidden > 0) limit = std::max(limit.value_or(0), hidden);
+  }
+  return limit;
+}
+
+PairSummary summarize(std::span<const PairResult> results) {
+  std::vector<double> speeds;
+  std::vector<double> latencies;
+  for (const auto& result : results) {
+    if (!result.measured()) continue;
+    speeds.push_back(result.a_to_b);
+    speeds.push_back(result.b_to_a);
+    if (result.latency_seconds > 0) latencies.push_back(result.latency_seconds);
+  }
+  PairSummary summary;
+  summary.exchanges = speeds.size() / 2;
+  if (speeds.empty()) return summary;
+  summary.median_per_second = median(speeds);
+  summary.lowest_per_second = *std::min_element(speeds.begin(), speeds.end());
+  if (!latencies.empty()) summary.latency_seconds = median(latencies);
+  return summary;
+}
+
+}  // namespace ddp::check

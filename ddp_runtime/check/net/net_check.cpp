@@ -1,0 +1,418 @@
+#include "ddp_runtime/check/net/net_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/net/collective_stage.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_drift.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_leaves.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_membership.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_names.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_transport.h"
+#include "ddp_runtime/check/net/measurements.h"
+#include "ddp_runtime/check/net/mpi_start.h"
+#include "ddp_runtime/check/net/pair_stage.h"
+#include "ddp_runtime/check/net/path_stage.h"
+#include "ddp_runtime/check/net/rails.h"
+
+namespace ddp::check {
+namespace {
+
+using nlohmann::json;
+
+// Names that every node resolves; more would be a burden for the name servers.
+constexpr std::size_t kMaxNames = 64;
+constexpr std::chrono::milliseconds kNameTimeout{5000};
+constexpr std::uint64_t kExchangesOfAWay = 1'000'000;
+
+// What a node's devices have carried, and the modules of its MPI library.
+struct TransportAnswer {
+  Traffic traffic;
+  std::string modules;
+};
+
+// One run of the leader: what it has learned so far.
+class NetCheck {
+ public:
+  NetCheck(Leader& leader, const NetOptions& options) : leader_(leader), options_(options) {}
+
+  Verdict run() {
+    verdict_.command = "net";
+    call_roll();
+    if (count_present() < 2) {
+      verdict_.findings.add(evaluate_no_pair(options_.step));
+    } else {
+      ask_names();
+      probe_paths();
+      measure_pairs({TransportKind::tcp, "tcp", "TCP", ""});
+      for (const auto& rail : rails()) measure_rail(rail);
+      if (options_.verbs) measure_devices(TransportKind::verbs, plan_rdma(leader_.present()));
+      if (options_.nccl) measure_devices(TransportKind::nccl, plan_nccl(leader_.present()));
+      if (options_.mpi) measure_mpi();
+    }
+    final_checks();
+    return concluded();
+  }
+
+ private:
+  // One way of measuring the pairs.
+  struct PathConfig {
+    TransportKind stage = TransportKind::tcp;
+    std::string kind;   // "tcp", "tcp_eth1", "mpi": in figures and measurements
+    std::string title;  // for people
+    std::string rail;   // the interface to use; empty leaves it to the kernel
+  };
+
+  void call_roll();
+  Verdict concluded() const;
+  void write_partial_verdict();
+  void ask_names();
+  void probe_paths();
+  void final_checks();
+  std::string measure_pairs(const PathConfig& way);
+  std::map<std::string, TransportAnswer> ask_transport();
+  void report_transport(const PathConfig& way,
+                        const std::map<std::string, TransportAnswer>& before);
+  std::vector<std::string> rails() const;
+  void measure_rail(const std::string& rail);
+  void measure_devices(TransportKind stage, const DevicePlan& plan);
+  void measure_mpi();
+  void measure_collectives();
+  std::size_t count_present() const;
+  void add_figures(const PathConfig& way, const std::vector<PairResult>& results);
+  void report_limit(const PathConfig& way, const PairsMeasured& measured);
+  Classes classes_of(const PathConfig& way) const;
+  std::string summary_line() const;
+  std::optional<double> link_rate(int rank, const PathConfig& way) const;
+
+  Leader& leader_;
+  const NetOptions& options_;
+  std::vector<NodeEntry> nodes_;
+  Verdict verdict_;
+  std::string summary_;             // in words
+  std::uint64_t first_of_way_ = 0;  // number of the exchanges of the next way, to tell them apart
+  PairBasis mpi_pairs_;             // what the collectives have to be measured by
+  std::map<std::string, std::set<std::string>> used_;  // devices that carried data, by node
+};
+
+void NetCheck::call_roll() {
+  leader_.roll_call(options_.step.size, Clock::now() + options_.deadline, options_.progress);
+  nodes_ = node_table(options_.step, leader_.present());
+  verdict_.nodes = names_of(nodes_);
+  verdict_.findings.add(
+      evaluate_roll_call(options_.step, leader_.present(), options_.deadline, leader_.refusals()));
+  if (!options_.step.pretended) {
+    verdict_.findings.add(evaluate_reports(options_.step, leader_.present()));
+  }
+  verdict_.findings.add(evaluate_known_bad(options_.known_bad, verdict_.nodes));
+  verdict_.measurements["seed"] = options_.seed;
+  if (static_cast<int>(nodes_.size()) > kMaxNodesForAllPairs) {
+    options_.progress(fmt::format("random pairs by --seed {}", options_.seed));
+  }
+  verdict_.figures = {{"nodes", static_cast<double>(nodes_.size())},
+                      {"tasks", static_cast<double>(leader_.present().size())}};
+}
+
+std::size_t NetCheck::count_present() const {
+  return static_cast<std::size_t>(std::count_if(
+      nodes_.begin(), nodes_.end(), [](const NodeEntry& node) { return !node.ranks.empty(); }));
+}
+
+void NetCheck::ask_names() {
+  if (options_.step.pretended) return;
+  std::vector<std::string> names = verdict_.nodes;
+  if (names.size() > kMaxNames) names.resize(kMaxNames);
+  ByRank commands;
+  for (const auto& node : nodes_) {
+    if (!node.ranks.empty()) commands[node.ranks.front()] = {{"do", "resolve"}, {"names", names}};
+  }
+  options_.progress("names of the nodes");
+  Resolutions resolutions;
+  for (const auto& [rank, answer] : leader_.ask(commands, "name resolution", kNameTimeout)) {
+    if (!answer.contains("addresses")) continue;
+    resolutions[leader_.present().at(rank).node] =
+        answer.at("addresses").get<std::map<std::string, std::vector<std::string>>>();
+  }
+  verdict_.findings.add(evaluate_names(resolutions));
+}
+
+void NetCheck::probe_paths() {
+  options_.progress("packet sizes");
+  const auto results = ddp::check::probe_paths(leader_, nodes_, options_.seed);
+  if (!results.empty()) verdict_.findings.add(evaluate_paths(verdict_.nodes, results));
+}
+
+void NetCheck::final_checks() {
+  ClockOffsets offsets;
+  offsets.first = leader_.clock_offsets();
+  const json command{{"do", "final_checks"}};
+  for (const auto& [rank, answer] : leader_.ask_all(command, "the end", options_.grace)) {
+    if (!answer.contains("unix_time") || !answer.contains("counters")) continue;
+    offsets.last[rank] =
+        answer.at("unix_time").get<double>() - answer.at("arrival_time").get<double>();
+    const Hello& hello = leader_.present().at(rank);
+    const auto& devices = used_[hello.node];
+    for (auto& finding :
+         evaluate_counters(counters_of(hello.counters, devices),
+                           counters_of(answer.at("counters").get<Counters>(), devices),
+                           "net.counters", "during the check")) {
+      finding.node = hello.node;
+      verdict_.findings.add(std::move(finding));
+    }
+  }
+  verdict_.findings.add(evaluate_clocks(offsets, leader_.present()));
+}
+
+// With what can be told at any time.
+Verdict NetCheck::concluded() const {
+  Verdict verdict = verdict_;
+  verdict.findings.add(evaluate_drift(leader_.present()));
+  verdict.findings.add(evaluate_lost(leader_.lost()));
+  verdict.findings.add(evaluate_leaves(verdict.findings, leaves_of(leader_.present())));
+  verdict.summary = summary_line();
+  return verdict;
+}
+
+// MPI libraries end the process, and SLURM the whole step, when a node vanishes while MPI starts or
+// works. What was found until then must not be lost with this process.
+void NetCheck::write_partial_verdict() {
+  Verdict verdict = concluded();
+  verdict.finished = false;
+  verdict.findings.add(
+      Finding{.check = "net.finished",
+              .severity = Severity::unknown,
+              .value = "no",
+              .expected = "yes",
+              .rule = "the check comes to its end",
+              .evidence = "it was ended while MPI was at work; this is what was found before",
+              .action = "look for a node that vanished meanwhile, or run it again with --no-mpi"});
+  options_.keep(verdict);
+}
+
+std::map<std::string, TransportAnswer> NetCheck::ask_transport() {
+  ByRank commands;
+  for (const auto& node : nodes_) {
+    if (node.ranks.empty() || !leader_.reachable(node.ranks.front())) continue;
+    commands[node.ranks.front()] = {{"do", "transport"}};
+  }
+  std::map<std::string, TransportAnswer> answers;
+  for (const auto& [rank, answer] :
+       leader_.ask(commands, "the look at interfaces", options_.grace)) {
+    if (!answer.contains("traffic") || !answer.contains("modules")) continue;
+    answers[leader_.present().at(rank).node] = {answer.at("traffic").get<Traffic>(),
+                                                answer.at("modules").get<std::string>()};
+  }
+  return answers;
+}
+
+void NetCheck::report_transport(const PathConfig& way,
+                                const std::map<std::string, TransportAnswer>& before) {
+  Transports transports;
+  json list = json::array();
+  for (const auto& [node, answer] : ask_transport()) {
+    const auto earlier = before.find(node);
+    if (earlier == before.end()) continue;
+    NodeTransport transport{carriers(earlier->second.traffic, answer.traffic),
+                            way.stage == TransportKind::mpi ? answer.modules : ""};
+    used_[node].insert(transport.carriers.begin(), transport.carriers.end());
+    list.push_back(
+        {{"node", node}, {"devices", transport.carriers}, {"modules", transport.modules}});
+    transports[node] = std::move(transport);
+  }
+  summary_ += transports.empty() ? "" : " through " + carriers_text(transports);
+  verdict_.measurements[way.kind + "_transport"] = std::move(list);
+  verdict_.findings.add(
+      evaluate_transport(way.stage == TransportKind::tcp ? "tcp" : way.kind, transports, way.rail));
+}
+
+// Says why it ended before its time; empty if it did not.
+std::string NetCheck::measure_pairs(const PathConfig& way) {
+  const std::string& kind = way.kind;
+  const PairStageOptions stage{way.stage,
+                               options_.bytes,
+                               options_.pair_limit,
+                               options_.grace,
+                               options_.seed + first_of_way_,
+                               options_.rules.peers,
+                               options_.rounds,
+                               way.rail,
+                               classes_of(way)};
+  first_of_way_ += kExchangesOfAWay;
+  const auto before = ask_transport();
+  PairStage pairs(leader_, nodes_, stage);
+  pairs.run(options_.progress);
+  PairsMeasured measured;
+  measured.kind = way.stage == TransportKind::tcp ? "tcp" : kind;
+  measured.rail = way.rail;
+  measured.nodes = verdict_.nodes;
+  measured.results = pairs.results();
+  measured.retests = pairs.retests();
+  measured.classes = stage.classes;
+  for (const auto& node : nodes_) {
+    const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front()) &&
+                         has_way(leader_.present().at(node.ranks.front()), stage);
+    // Where the stage broke off, who was not measured is no finding of its own.
+    measured.already_flagged.push_back(!answers || !pairs.broken().empty());
+    measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), way) : std::nullopt);
+  }
+  verdict_.findings.add(evaluate_pairs(measured, options_.rules));
+  verdict_.measurements[kind] = to_json(pairs.results(), verdict_.nodes);
+  verdict_.measurements[kind + "_retests"] =
+      to_json(pairs.retests(), verdict_.nodes, options_.rules.peers);
+  add_figures(way, pairs.results());
+  report_transport(way, before);
+  report_limit(way, measured);
+  if (way.stage == TransportKind::mpi) {
+    mpi_pairs_ = pair_basis_of(pairs.results());
+    mpi_pairs_.processors_shared = processors_shared(leader_.present());
+    const PeerRule rule;  // what the pairs predict does not depend on whom the user calls slow
+    mpi_pairs_.noisy = detection_limit_of(measured, rule).value_or(0) > rule.coarsest();
+  }
+  return pairs.broken();
+}
+
+// The interfaces to measure one by one. "auto" stands for ports of their own that all nodes have by
+// the same name, and that are as fast as each other: a slower one is for management.
+std::vector<std::string> NetCheck::rails() const {
+  if (options_.rails != std::vector<std::string>{"auto"}) return options_.rails;
+  return alike_rails(leader_.present());
+}
+
+void NetCheck::measure_rail(const std::string& rail) {
+  verdict_.findings.add(evaluate_rail(rail, leader_.present()));
+  measure_pairs({TransportKind::tcp, "tcp_" + rail, "TCP over " + rail, rail});
+}
+
+void NetCheck::measure_devices(TransportKind stage, const DevicePlan& plan) {
+  verdict_.findings.add(plan.findings);
+  if (plan.nodes >= 2) measure_pairs({stage, name_of(stage), title_of(stage), ""});
+}
+
+// What the user said, else the rate of the TCP connection's interface; MPI may use another one.
+std::optional<double> NetCheck::link_rate(int rank, const PathConfig& way) const {
+  if (options_.link_bytes_per_second) return options_.link_bytes_per_second;
+  if (way.stage != TransportKind::tcp) return std::nullopt;
+  const Hello& hello = leader_.present().at(rank);
+  return way.rail.empty() ? hello.link_bytes_per_second : hello.rails.at(way.rail).bytes_per_second;
+}
+
+void NetCheck::add_figures(const PathConfig& way, const std::vector<PairResult>& results) {
+  const std::string& kind = way.kind;
+  const PairSummary summary = summarize(results);
+  if (summary.exchanges == 0) return;
+  verdict_.figures.emplace_back(kind + "_GBps", summary.median_per_second / kGB);
+  verdict_.figures.emplace_back(kind + "_min_GBps", summary.lowest_per_second / kGB);
+  verdict_.figures.emplace_back(kind + "_latency_us", summary.latency_seconds / kMicrosecond);
+  summary_ += fmt::format("; {} {:.3g} GB/s (lowest {:.3g})", way.title,
+                          summary.median_per_second / kGB, summary.lowest_per_second / kGB);
+}
+
+// What an OK of this way is worth.
+void NetCheck::report_limit(const PathConfig& way, const PairsMeasured& measured) {
+  const auto limit = detection_limit_of(measured, options_.rules.peers);
+  if (!limit) return;
+  verdict_.figures.emplace_back(way.kind + "_detection_limit_percent", 100 * *limit);
+  summary_ += fmt::format(", a node {:.0f} % slower would have been seen", 100 * *limit);
+  const auto slower =
+      std::count_if(measured.classes.begin(), measured.classes.end(), [&](int number) {
+        return number < *std::max_element(measured.classes.begin(), measured.classes.end());
+      });
+  if (slower > 0) {
+    summary_ += fmt::format(", {} with slower links compared among themselves",
+                            counted(static_cast<std::size_t>(slower), "node"));
+  }
+}
+
+// Nodes of one link rate are compared with each other only. Where the user says what every link
+// carries, all are alike.
+Classes NetCheck::classes_of(const PathConfig& way) const {
+  if (options_.link_bytes_per_second) return {};
+  std::vector<std::optional<double>> rates;
+  for (const auto& node : nodes_) {
+    rates.emplace_back();
+    if (node.ranks.empty()) continue;
+    const Hello& hello = leader_.present().at(node.ranks.front());
+    const auto rail = hello.rails.find(way.rail);
+    if (way.rail.empty()) rates.back() = hello.link_bytes_per_second;
+    if (rail != hello.rails.end()) rates.back() = rail->second.bytes_per_second;
+  }
+  return classes_by_rate(rates);
+}
+
+void NetCheck::measure_mpi() {
+  const auto expected = static_cast<std::size_t>(options_.step.size);
+  if (leader_.present().size() < expected || !leader_.all_reachable()) {
+    verdict_.findings.add(
+        mpi_not_run("not run: MPI starts only with all tasks, and some are missing or silent"));
+    return;
+  }
+  write_partial_verdict();
+  options_.progress("MPI is started");
+  auto failures = start_mpi(leader_, options_.join_limit, options_.pair_limit);
+  if (!failures.empty()) return verdict_.findings.add(std::move(failures));
+  const auto broken = measure_pairs({TransportKind::mpi, "mpi", "MPI", ""});
+  if (broken.empty()) {
+    measure_collectives();
+  } else {
+    verdict_.findings.add(
+        mpi_not_run("ended early, because MPI cannot go on after an error: " + broken));
+  }
+  if (leader_.all_reachable()) {
+    leader_.ask_all({{"do", "leave_world"}}, "leaving MPI", options_.join_limit);
+  }
+}
+
+void NetCheck::measure_collectives() {
+  CollectivesMeasured measured =
+      ddp::check::measure_collectives(leader_,
+                                      {options_.step.size, options_.seed, options_.pair_limit,
+                                       options_.fewest_bus_bytes_per_second, mpi_pairs_},
+                                      options_.progress);
+  verdict_.findings.add(std::move(measured.findings));
+  verdict_.figures.insert(verdict_.figures.end(), measured.figures.begin(), measured.figures.end());
+  verdict_.measurements.update(measured.measurements);
+  summary_ += measured.words;
+}
+
+std::string NetCheck::summary_line() const {
+  std::string text = fmt::format("{}, {}{}", counted(nodes_.size(), "node"),
+                                 counted(leader_.present().size(), "task"), summary_);
+  if (nodes_.size() == 1) {
+    return text + "; a job of one node uses no network between nodes, so none was measured";
+  }
+  if (nodes_.size() < kMinPeers) {
+    text += fmt::format(
+        "; {} nodes are too few to compare with each other: reachability and data were checked, "
+        "speed was not; who is slow can be told from {} nodes on, or with --expect-gbps",
+        nodes_.size(), kMinPeers);
+  }
+  return text;
+}
+
+}  // namespace
+
+Verdict run_leader(Leader& leader, const NetOptions& options) {
+  return NetCheck(leader, options).run();
+}
+
+Verdict verdict_without_port(const NetOptions& options, const std::string& why) {
+  Verdict verdict;
+  verdict.command = "net";
+  verdict.nodes = names_of(node_table(options.step, {}));
+  verdict.findings.add(Finding{
+      .check = "net.leader_port",
+      .severity = Severity::critical,
+      .device = fmt::format("port {}", options.step.leader_port),
+      .value = "in use",
+      .expected = "a free port on rank 0's node",
+      .rule = "the leader listens where the training's rank 0 will listen",
+      .evidence = fmt::format("{}: {}", options.step.node, why),
+      .action = "end what listens there, or choose another port with --port or MASTER_PORT"});
+  return verdict;
+}
+
+}  // namespace ddp::check

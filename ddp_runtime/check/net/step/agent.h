@@ -1,0 +1,38 @@
+// A task's side of the network check: reports to the leader, does what it is told, and ends with
+// the verdict that everybody ends with.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "ddp_runtime/check/net/measure/inject.h"
+#include "ddp_runtime/check/net/measure/nccl_pair.h"
+#include "ddp_runtime/check/net/measure/write_bandwidth.h"
+#include "ddp_runtime/check/net/step/job_step.h"
+#include "ddp_runtime/comm/secret/step_secret.h"
+
+namespace ddp::check {
+
+struct AgentOptions {
+  JobStep step;
+  std::string program;
+  std::string host;  // what the machine calls itself
+  RdmaTool rdma;
+  NcclTool nccl;
+  std::vector<Injection> injections;
+  std::chrono::milliseconds deadline;  // to reach the leader
+  std::chrono::milliseconds silence;   // of the leader that is too long
+  bool leaders_own = false;            // runs in the leader's process: may use loopback
+  std::uint16_t leader_port = 0;       // where the leader listens
+  comm::StepSecret secret;             // which the leader must know
+};
+
+struct AgentOutcome {
+  int exit_code = 2;
+  std::string complaint;     // why there is no verdict; empty if there is one
+  bool left_behind = false;  // a thread still hangs: end with _Exit
+};
+
+AgentOutcome run_agent(const AgentOptions& options);
+
+}  // namespace ddp::check

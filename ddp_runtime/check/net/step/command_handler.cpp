@@ -1,0 +1,160 @@
+#include "ddp_runtime/check/net/step/command_handler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "ddp_runtime/check/net/measure/pair_links.h"
+#include "ddp_runtime/check/net/measure/run_collective.h"
+#include "ddp_runtime/check/net/measure/traffic.h"
+#include "ddp_runtime/check/resolve.h"
+
+namespace ddp::check {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxBytes = std::size_t{1} << 32;
+constexpr std::chrono::milliseconds kResolveTimeout{2000};
+constexpr std::chrono::milliseconds kProbeTimeout{500};  // only where something is lost
+
+std::chrono::milliseconds limit_of(const json& command) {
+  return std::chrono::milliseconds(command.at("limit_ms").get<std::int64_t>());
+}
+
+comm::Group& group_of(const std::unique_ptr<comm::World>& world) {
+  if (!world) throw RuntimeError("the MPI world was not joined");
+  return world->group();
+}
+
+}  // namespace
+
+double unix_time(const Faults& faults) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count() + faults.skew;
+}
+
+CommandHandler::CommandHandler(Listener data, PathProbe probe, TaskOptions options)
+    : data_(std::move(data)),
+      probe_(std::move(probe)),
+      options_(std::move(options)),
+      faults_(faults_of(options_.node, options_.injections)) {}
+
+CommandHandler::~CommandHandler() {
+  // Leaving MPI needs all ranks. Where one of them hangs the process ends with _Exit instead, and
+  // the world must not be taken apart before that.
+  if (!in_world()) return;
+  static_cast<void>(world_.release());
+  if (mpi_) mpi_->abandon();
+}
+
+json CommandHandler::execute(const json& command) {
+  const std::string what = command.at("do");
+  if (what == "resolve") return resolve_names(command);
+  if (what == "exchange") return exchange_data(exchange_order_from(command));
+  if (what == "probe_path") return probe_path(command);
+  if (what == "transport") {
+    return {{"traffic", read_traffic("/sys")}, {"modules", modules_in(loaded_files())}};
+  }
+  if (what == "final_checks") {
+    return {{"unix_time", unix_time(faults_) + faults_.jump}, {"counters", read_counters("/sys")}};
+  }
+  if (what == "start_mpi") return start_mpi();
+  if (what == "join_world") return join_world(command);
+  if (what == "collective") return measure_collective(collective_order_from(command));
+  if (what == "leave_world") return leave_world();
+  throw RuntimeError("the leader ordered '" + what + "', which this version does not know");
+}
+
+json CommandHandler::resolve_names(const json& command) const {
+  json addresses = json::object();
+  const auto deadline = Clock::now() + kResolveTimeout;
+  for (const auto& name : command.at("names").get<std::vector<std::string>>()) {
+    const std::chrono::milliseconds left(milliseconds_until(deadline));
+    addresses[name] = resolve(name, left).addresses;
+  }
+  return {{"addresses", addresses}};
+}
+
+json CommandHandler::probe_path(const json& command) const {
+  const auto token = command.at("token").get<std::uint64_t>();
+  const auto limited = [this](int bytes) {
+    return faults_.mtu > 0 ? std::min(bytes, faults_.mtu) : bytes;
+  };
+  probe_.send(command.at("host"), command.at("port"), limited(command.at("mtu_out")), token);
+  const int arrived = probe_.receive(command.at("mtu_in"), token,
+                                     Clock::now() + std::chrono::milliseconds(kProbeTimeout));
+  return {{"arrived", limited(arrived)}};
+}
+
+// Apart from join_world, so that no task sends before MPI has started on all of them: Open MPI 4.1
+// over TCP was seen to crash where a message arrives during MPI_Init.
+json CommandHandler::start_mpi() {
+  in_world_.store(true);
+  mpi_ = std::make_unique<comm::MpiEnvironment>();
+  return json::object();
+}
+
+json CommandHandler::join_world(const json& command) {
+  comm::WorldOptions options;
+  options.group.limits.timeout = limit_of(command);
+  try {
+    world_ = std::make_unique<comm::World>(options);
+  } catch (...) {
+    mpi_.reset();
+    in_world_.store(false);
+    throw;
+  }
+  if (world_->rank() != options_.rank) {
+    throw RuntimeError("MPI and whoever started the step disagree on the order of the ranks");
+  }
+  return {{"size", world_->size()}};
+}
+
+json CommandHandler::leave_world() {
+  if (failed_) mpi_->abandon();  // MPI_Finalize would wait for ranks that are gone
+  world_.reset();
+  mpi_.reset();
+  in_world_.store(false);
+  return json::object();
+}
+
+json CommandHandler::exchange_data(const ExchangeCommand& command) {
+  if (command.bytes == 0 || command.bytes > kMaxBytes) {
+    throw RuntimeError("the leader ordered an exchange of an impossible size");
+  }
+  if (command.stage != TransportKind::mpi && !is_address(command.host)) {
+    throw RuntimeError("the leader ordered a connection to '" + command.host +
+                       "', which is not an address");
+  }
+  const Faults faults = faults_between(options_.node, command.peer_node, options_.injections);
+  const ExchangePlan plan{command.first, command.bytes, command.exchange, faults};
+  if (command.stage == TransportKind::mpi) {
+    failed_ = true;  // until it has worked
+    ExchangePlan over_mpi = plan;
+    over_mpi.faults.drop = 0;  // only TCP tells what it lost
+    const auto result = exchange(*link_by_group(group_of(world_), command.peer_rank), over_mpi);
+    failed_ = false;
+    return to_message(result);
+  }
+  const Deadline deadline = Clock::now() + std::chrono::milliseconds(command.limit_ms);
+  if (command.stage == TransportKind::verbs)
+    return to_message(exchange_by_rdma(options_.rdma, command, deadline));
+  if (command.stage == TransportKind::nccl)
+    return to_message(exchange_by_nccl(options_.nccl, command, faults, deadline));
+  const auto link = command.first ? call_peer(command.host, command.port, command.token, deadline,
+                                              {command.address})
+                                  : await_peer(data_, command.token, deadline);
+  return to_message(exchange(*link, plan));
+}
+
+json CommandHandler::measure_collective(const CollectiveCommand& command) {
+  failed_ = true;  // until it has worked
+  const auto result = run_collective(group_of(world_), command, faults_.corrupt);
+  failed_ = false;
+  return to_message(result);
+}
+
+}  // namespace ddp::check

@@ -1,0 +1,65 @@
+// What a task does when the leader orders it to: resolve names, exchange data with another task,
+// start MPI, join its world, work with everybody, leave the world. All on one thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/check/net/measure/inject.h"
+#include "ddp_runtime/check/net/measure/nccl_pair.h"
+#include "ddp_runtime/check/net/measure/path_probe.h"
+#include "ddp_runtime/check/net/measure/protocol.h"
+#include "ddp_runtime/check/net/measure/tcp.h"
+#include "ddp_runtime/check/net/measure/write_bandwidth.h"
+#include "ddp_runtime/comm/mpi/mpi_environment.h"
+#include "ddp_runtime/comm/world.h"
+
+namespace ddp::check {
+
+// Seconds since 1970 by this node's clock, with what is put in.
+double unix_time(const Faults& faults);
+
+struct TaskOptions {
+  int rank = 0;
+  std::string node;
+  std::vector<Injection> injections;
+  RdmaTool rdma;
+  NcclTool nccl;
+};
+
+class CommandHandler {
+ public:
+  CommandHandler(Listener data, PathProbe probe, TaskOptions options);
+  CommandHandler(const CommandHandler&) = delete;
+  CommandHandler& operator=(const CommandHandler&) = delete;
+  ~CommandHandler();
+
+  // Returns the answer. Throws what went wrong; PeerFailure if it went wrong elsewhere.
+  nlohmann::json execute(const nlohmann::json& command);
+
+  // Whether MPI was entered and not left again: MPI cannot be ended any more in an orderly way.
+  bool in_world() const noexcept { return in_world_.load(); }
+
+ private:
+  nlohmann::json resolve_names(const nlohmann::json& command) const;
+  nlohmann::json probe_path(const nlohmann::json& command) const;
+  nlohmann::json start_mpi();
+  nlohmann::json join_world(const nlohmann::json& command);
+  nlohmann::json leave_world();
+  nlohmann::json exchange_data(const ExchangeCommand& command);
+  nlohmann::json measure_collective(const CollectiveCommand& command);
+
+  Listener data_;
+  PathProbe probe_;
+  TaskOptions options_;
+  Faults faults_;  // of this node, whoever it deals with
+  std::atomic<bool> in_world_{false};
+  bool failed_ = false;  // an exchange or a collective, after which MPI cannot be ended in order
+  std::unique_ptr<comm::MpiEnvironment> mpi_;
+  std::unique_ptr<comm::World> world_;
+};
+
+}  // namespace ddp::check

@@ -1,0 +1,156 @@
+#include "ddp_runtime/comm/diagnosis/flight_recorder.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/errors.h"
+#include "ddp_runtime/comm/text.h"
+
+namespace ddp::comm {
+namespace {
+
+constexpr std::size_t kMaxRecords = 256;
+constexpr std::size_t kMaxChannels = 64;
+constexpr std::size_t kMaxSnapshotText = 512;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+std::string shortened(std::string text) {
+  text.resize(beginning_of(text, kMaxSnapshotText).size());
+  return text;
+}
+
+}  // namespace
+
+const OperationRecord* RankSnapshot::stuck_in(const std::string& channel) const noexcept {
+  const OperationRecord* stuck = nullptr;
+  for (auto record = recent.rbegin(); record != recent.rend(); ++record) {
+    if (record->channel != channel) continue;
+    if (record->seconds && !record->failed) break;
+    stuck = &*record;
+  }
+  return stuck;
+}
+
+std::vector<const OperationRecord*> RankSnapshot::stuck_in() const {
+  std::set<std::string> channels;
+  for (const auto& record : recent) channels.insert(record.channel);
+  std::vector<const OperationRecord*> stuck;
+  for (const auto& channel : channels) {
+    if (const auto* record = stuck_in(channel)) stuck.push_back(record);
+  }
+  return stuck;
+}
+
+std::uint64_t RankSnapshot::begun_in(const std::string& channel) const {
+  const auto found = collectives_begun.find(channel);
+  return found == collectives_begun.end() ? 0 : found->second;
+}
+
+const OperationRecord* RankSnapshot::last_completed() const noexcept {
+  const auto found = std::find_if(recent.rbegin(), recent.rend(),
+                                  [](const OperationRecord& r) { return r.seconds && !r.failed; });
+  return found == recent.rend() ? nullptr : &*found;
+}
+
+nlohmann::json to_json(const RankSnapshot& snapshot) {
+  auto recent = nlohmann::json::array();
+  for (const auto& r : snapshot.recent) {
+    recent.push_back({{"channel", r.channel},
+                      {"number", r.number ? nlohmann::json(*r.number) : nlohmann::json()},
+                      {"what", r.what},
+                      {"signature", r.signature},
+                      {"begun_ago", r.begun_ago},
+                      {"seconds", r.seconds ? nlohmann::json(*r.seconds) : nlohmann::json()},
+                      {"failed", r.failed}});
+  }
+  return {{"collectives_begun", snapshot.collectives_begun},
+          {"phase", snapshot.phase},
+          {"phase_ago", snapshot.phase_ago},
+          {"recent", std::move(recent)}};
+}
+
+RankSnapshot snapshot_from_json(const nlohmann::json& json) {
+  try {
+    RankSnapshot snapshot;
+    const auto& all_begun = json.at("collectives_begun").get_ref<const nlohmann::json::object_t&>();
+    for (const auto& [channel, begun] : all_begun) {
+      if (snapshot.collectives_begun.size() == kMaxChannels) break;
+      snapshot.collectives_begun[shortened(channel)] = begun.get<std::uint64_t>();
+    }
+    snapshot.phase = shortened(json.at("phase").get<std::string>());
+    snapshot.phase_ago = json.at("phase_ago").get<double>();
+    for (const auto& r : json.at("recent")) {
+      if (snapshot.recent.size() == kMaxRecords) break;
+      OperationRecord record;
+      record.channel = shortened(r.at("channel").get<std::string>());
+      if (!r.at("number").is_null()) record.number = r.at("number").get<std::uint64_t>();
+      record.what = shortened(r.at("what").get<std::string>());
+      record.signature = shortened(r.at("signature").get<std::string>());
+      record.begun_ago = r.at("begun_ago").get<double>();
+      if (!r.at("seconds").is_null()) record.seconds = r.at("seconds").get<double>();
+      record.failed = r.at("failed").get<bool>();
+      snapshot.recent.push_back(std::move(record));
+    }
+    return snapshot;
+  } catch (const nlohmann::json::exception& e) {
+    throw RuntimeError(std::string("a rank's account of itself makes no sense: ") + e.what());
+  }
+}
+
+FlightRecorder::Handle FlightRecorder::begin(std::optional<std::uint64_t> number, std::string what,
+                                             std::string signature, const std::string& channel) {
+  const std::lock_guard lock(mutex_);
+  if (number) collectives_begun_[channel] = *number + 1;
+  if (entries_.size() >= kKept) {
+    // One that runs on, while another channel is busy, is the one that will be asked about.
+    const auto over = std::find_if(entries_.begin(), entries_.end(),
+                                   [](const Entry& entry) { return entry.ended.has_value(); });
+    if (over != entries_.end()) entries_.erase(over);
+  }
+  // Bounded, so that an account always fits a message.
+  entries_.push_back({next_, shortened(channel), number, shortened(std::move(what)),
+                      shortened(std::move(signature)), Clock::now(), std::nullopt, false});
+  return next_++;
+}
+
+void FlightRecorder::end(Handle handle, bool failed) {
+  const std::lock_guard lock(mutex_);
+  const auto entry = std::find_if(entries_.rbegin(), entries_.rend(),
+                                  [&](const Entry& e) { return e.handle == handle; });
+  if (entry == entries_.rend()) return;
+  entry->ended = Clock::now();
+  entry->failed = failed;
+}
+
+void FlightRecorder::set_phase(std::string phase) {
+  const std::lock_guard lock(mutex_);
+  phase_ = shortened(std::move(phase));
+  phase_since_ = Clock::now();
+}
+
+RankSnapshot FlightRecorder::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  const auto now = Clock::now();
+  RankSnapshot snapshot;
+  snapshot.collectives_begun = collectives_begun_;
+  snapshot.phase = phase_;
+  snapshot.phase_ago = seconds_between(phase_since_, now);
+  // There are more only if more than that run at once.
+  const auto newest =
+      entries_.end() - static_cast<std::ptrdiff_t>(std::min(entries_.size(), kKept));
+  for (auto entry = newest; entry != entries_.end(); ++entry) {
+    const auto& e = *entry;
+    OperationRecord record{e.channel, e.number, e.what, e.signature, seconds_between(e.begun, now),
+                           {},        e.failed};
+    if (e.ended) record.seconds = seconds_between(e.begun, *e.ended);
+    snapshot.recent.push_back(std::move(record));
+  }
+  return snapshot;
+}
+
+}  // namespace ddp::comm

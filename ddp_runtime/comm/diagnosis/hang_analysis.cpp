@@ -1,0 +1,218 @@
+#include "ddp_runtime/comm/diagnosis/hang_analysis.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+namespace ddp::comm {
+namespace {
+
+using Witnesses = std::vector<const RankStatus*>;
+
+std::string name_of(const RankStatus& status) {
+  if (status.who.empty()) return fmt::format("rank {}", status.rank);
+  return fmt::format("rank {} ({})", status.rank, status.who);
+}
+
+// "rank 2 (node3, process 17)", "ranks 2 and 5", "ranks 0, 1, 2, 3 and 60 more".
+std::string names_of(const Witnesses& statuses) {
+  constexpr std::size_t kMax = 8;
+  if (statuses.size() == 1) return name_of(*statuses.front());
+  std::string text = "ranks ";
+  const std::size_t shown = std::min(statuses.size(), kMax);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const bool last = i + 1 == statuses.size();
+    text += fmt::format("{}{}", i == 0 ? "" : last ? " and " : ", ", statuses[i]->rank);
+  }
+  if (shown < statuses.size()) text += fmt::format(" and {} more", statuses.size() - shown);
+  return text;
+}
+
+std::string state_of(const RankSnapshot& snapshot, std::string_view subject) {
+  std::string text;
+  if (const auto* last = snapshot.last_completed()) {
+    text = fmt::format("{} last completed {} {:.0f} s ago", subject, last->what,
+                       last->begun_ago - last->seconds.value_or(0));
+  } else {
+    text = fmt::format("{} has completed no collective yet", subject);
+  }
+  if (!snapshot.phase.empty()) {
+    text += fmt::format(" and has been at '{}' for {:.0f} s", snapshot.phase, snapshot.phase_ago);
+  }
+  return text;
+}
+
+Failure blame(const RankStatus& culprit, FailureKind kind, std::string text) {
+  // It does not know, or cannot say: somebody else speaks for it.
+  return {.rank = culprit.rank, .text = std::move(text), .lost = true, .kind = kind};
+}
+
+std::optional<Failure> find_silent(std::span<const RankStatus> statuses, const Failure& report) {
+  Witnesses silent;
+  for (const auto& w : statuses) {
+    if (!w.snapshot) silent.push_back(&w);
+  }
+  if (silent.empty()) return std::nullopt;
+  return blame(*silent.front(), FailureKind::silent,
+               fmt::format("{} {} not answer: stopped, or the machine hangs or is cut off; {}",
+                           names_of(silent), silent.size() == 1 ? "does" : "do", report.text));
+}
+
+// The ranks that have begun the fewest collectives of a channel and wait in none of it.
+Witnesses behind_in(const std::string& channel, std::span<const RankStatus> statuses) {
+  std::uint64_t most = 0;
+  std::uint64_t fewest = ~std::uint64_t{0};
+  for (const auto& w : statuses) {
+    most = std::max(most, w.snapshot->begun_in(channel));
+    fewest = std::min(fewest, w.snapshot->begun_in(channel));
+  }
+  Witnesses behind;
+  for (const auto& w : statuses) {
+    const bool fewer = w.snapshot->begun_in(channel) == fewest && fewest < most;
+    if (fewer && w.snapshot->stuck_in(channel) == nullptr) behind.push_back(&w);
+  }
+  return behind;
+}
+
+std::set<std::string> channels_of(std::span<const RankStatus> statuses) {
+  std::set<std::string> channels;
+  for (const auto& w : statuses) {
+    for (const auto& [channel, begun] : w.snapshot->collectives_begun) channels.insert(channel);
+  }
+  return channels;
+}
+
+// The ranks that are behind in some channel and wait in none at all.
+std::optional<Failure> find_absent(std::span<const RankStatus> statuses, const Failure& report) {
+  Witnesses absent;
+  for (const auto& channel : channels_of(statuses)) {
+    absent = behind_in(channel, statuses);
+    std::erase_if(absent, [](const RankStatus* w) { return !w->snapshot->stuck_in().empty(); });
+    if (!absent.empty()) break;
+  }
+  if (absent.empty()) return std::nullopt;
+  const RankStatus& first = *absent.front();
+  const std::string subject = absent.size() == 1 ? "it" : fmt::format("rank {}", first.rank);
+  return blame(first, FailureKind::absent,
+               fmt::format("{} did not come: {}; {}", names_of(absent),
+                           state_of(*first.snapshot, subject), report.text));
+}
+
+// The few are more likely to be wrong; among equals, those without rank 0.
+bool more_suspicious(const Witnesses& a, const Witnesses& b) {
+  if (a.size() != b.size()) return a.size() < b.size();
+  return a.front()->rank > b.front()->rank;
+}
+
+// Ranks that wait for each other in different channels: one has left out a collective of one of
+// them, and waits where it came to next.
+std::optional<Failure> find_elsewhere(std::span<const RankStatus> statuses, const Failure& report) {
+  std::map<std::string, Witnesses> behind;
+  for (const auto& channel : channels_of(statuses)) {
+    auto ranks = behind_in(channel, statuses);
+    if (!ranks.empty()) behind[channel] = std::move(ranks);
+  }
+  const auto worst = std::min_element(
+      behind.begin(), behind.end(),
+      [](const auto& a, const auto& b) { return more_suspicious(a.second, b.second); });
+  if (worst == behind.end()) return std::nullopt;
+  const RankStatus& first = *worst->second.front();
+  return blame(first, FailureKind::absent,
+               fmt::format("{} left out a collective that the others wait in, and rank {} "
+                           "waits in {}; all must run the same layers in the same order; {}",
+                           names_of(worst->second), first.rank,
+                           first.snapshot->stuck_in().front()->what, report.text));
+}
+
+}  // namespace
+
+std::optional<Failure> find_disagreement(std::span<const RankStatus> statuses) {
+  // By channel and number of the collective: what was called, and by whom.
+  struct Call {
+    const RankStatus* by;
+    const OperationRecord* what;
+  };
+  using Place = std::pair<std::string, std::uint64_t>;
+  std::map<Place, std::map<std::string, std::vector<Call>>> calls;
+  for (const auto& w : statuses) {
+    if (!w.snapshot) continue;
+    // Also what is over: a rank whose message was too short for another need not notice.
+    for (const auto& call : w.snapshot->recent) {
+      if (call.number) calls[{call.channel, *call.number}][call.signature].push_back({&w, &call});
+    }
+  }
+  for (const auto& [place, by_signature] : calls) {
+    if (by_signature.size() < 2) continue;
+    std::vector<std::pair<Witnesses, const OperationRecord*>> groups;
+    for (const auto& [signature, of_ranks] : by_signature) {
+      groups.push_back({{}, of_ranks.front().what});
+      for (const Call& call : of_ranks) groups.back().first.push_back(call.by);
+    }
+    std::sort(groups.begin(), groups.end(),
+              [](const auto& a, const auto& b) { return more_suspicious(a.first, b.first); });
+    const auto& [few, few_called] = groups.front();
+    const auto& [many, many_called] = groups.back();
+    return blame(
+        *few.front(), FailureKind::disagreement,
+        fmt::format("the ranks do not call the same collectives: {} called {} [{}]; {} called "
+                    "{} [{}]; all must run the same steps in the same order",
+                    names_of(few), few_called->what, few_called->signature, names_of(many),
+                    many_called->what, many_called->signature));
+  }
+  return std::nullopt;
+}
+
+Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) {
+  if (auto failure = find_disagreement(statuses)) return *failure;
+  // Nobody is waited for: who is late or silent has nothing to do with it.
+  if (report.symptom == Symptom::wrong_length) {
+    return {
+        .rank = report.rank, .text = report.text, .lost = true, .kind = FailureKind::disagreement};
+  }
+  if (auto failure = find_silent(statuses, report)) return *failure;
+  if (auto failure = find_absent(statuses, report)) return *failure;
+  if (auto failure = find_elsewhere(statuses, report)) return *failure;
+  return {.rank = report.rank,
+          .text = report.text +
+                  "; all ranks came, so the network between them does not deliver: check "
+                  "it with ddp-check net",
+          .lost = true,
+          .kind = FailureKind::network};
+}
+
+nlohmann::json failure_record(std::span<const RankStatus> statuses, const Failure& failure,
+                              std::span<const Loss> losses) {
+  auto ranks = nlohmann::json::array();
+  std::string node;
+  for (const auto& w : statuses) {
+    if (w.rank == failure.rank) node = node_of(w.who);
+    ranks.push_back({{"rank", w.rank},
+                     {"who", w.who},
+                     {"answered", w.snapshot.has_value()},
+                     {"activity", w.snapshot ? to_json(*w.snapshot) : nlohmann::json()}});
+  }
+  auto lost = nlohmann::json::array();
+  for (const auto& loss : losses) {
+    lost.push_back({{"rank", loss.rank},
+                    {"node", node_of(loss.who)},
+                    {"who", loss.who},
+                    {"kind", to_string(loss.kind)}});
+  }
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto kind = failure.is_usage_error ? FailureKind::usage : failure.kind;
+  return {{"schema", "slurm-ddp/failure/1"},
+          {"unix_time", std::chrono::duration<double>(now).count()},
+          {"rank", failure.rank},
+          {"node", node},
+          {"kind", to_string(kind)},
+          {"text", failure.text},
+          {"lost", std::move(lost)},
+          {"ranks", std::move(ranks)}};
+}
+
+}  // namespace ddp::comm

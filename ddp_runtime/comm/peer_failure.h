@@ -1,0 +1,45 @@
+// Failures that concern more than one rank: a collective that cannot complete, and the failure of
+// another rank.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/errors.h"
+
+namespace ddp {
+
+// What a rank sees when another one is wrong.
+enum class Symptom : std::uint8_t { none, long_wait, wrong_length };
+
+// A collective cannot go on, and who is to blame is for all ranks to find out.
+class BrokenCollective : public RuntimeError {
+ public:
+  BrokenCollective(Symptom symptom, const std::string& text)
+      : RuntimeError(text), symptom_(symptom) {}
+
+  Symptom symptom() const noexcept { return symptom_; }
+
+ private:
+  Symptom symptom_;
+};
+
+// Another rank failed; what() carries that rank's own text. The rank that failed prints it, so the
+// others end without repeating it, unless it was lost and could not.
+class PeerFailure : public RuntimeError {
+ public:
+  PeerFailure(int rank, const std::string& text, bool lost, bool is_usage_error = false)
+      : RuntimeError(text), rank_(rank), lost_(lost), users_mistake_(is_usage_error) {}
+
+  int rank() const noexcept { return rank_; }
+  bool lost() const noexcept { return lost_; }
+  // It was a UsageError there.
+  bool is_usage_error() const noexcept { return users_mistake_; }
+
+ private:
+  int rank_;
+  bool lost_;
+  bool users_mistake_;
+};
+
+}  // namespace ddp

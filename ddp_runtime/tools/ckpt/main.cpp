@@ -1,0 +1,227 @@
+// ddp-ckpt: looks into checkpoints without the program that made them.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "ddp_runtime/tools/ckpt/commands.h"
+#include "slurm_ddp/version.h"
+
+namespace {
+
+namespace tool = ddp::ckpt::tool;
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+constexpr const char* kDescription =
+    "Lists, verifies, compares and converts checkpoints of slurm-ddp.\n\n"
+    "A checkpoint is a directory step-00012345 with HDF5 files, which h5py reads as named arrays,\n"
+    "and a manifest.json with the checksums of all of them. It exists completely or not at all;\n"
+    "later damage is found by the checksums.";
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  ddp-ckpt ls ckpt/                        list the checkpoints\n"
+    "  ddp-ckpt verify ckpt/                    read and check every byte\n"
+    "  ddp-ckpt show ckpt/step-00001000         names, shapes and state of a checkpoint\n"
+    "  ddp-ckpt show ckpt/                      those of the newest one\n"
+    "  ddp-ckpt diff ckpt/step-00001000 other/  are two runs bitwise the same?\n"
+    "  ddp-ckpt view ckpt/step-00001000         one file for h5py, although stored in parts\n"
+    "  ddp-ckpt convert ckpt/ m.safetensors --prefix model/   weights for other programs\n"
+    "  ddp-ckpt rollback ckpt/step-00001000     resume from here; set later ones aside\n"
+    "  ddp-ckpt clean ckpt/ --older-than 1d     remove leftovers of interrupted saves\n\n"
+    "Exit status: 0 fine, 1 something is damaged, different or missing, 2 usage error.";
+
+// What the command line asks of one command. Each has its own: a file for --config sets options of
+// all commands, whichever is run.
+struct Request {
+  tool::Output output;
+  std::string path;
+  std::string other;
+  std::string prefix;
+  bool verify = false;
+  tool::Cleaning cleaning;
+};
+
+using Work = std::function<int()>;  // of the chosen command
+
+// A command whose options go to `request` and that does `run(*request)`.
+template <class Run>
+CLI::App& add_command(CLI::App& app, Work& work, const char* name, const char* description,
+                      const std::shared_ptr<Request>& request, Run run) {
+  CLI::App* command = app.add_subcommand(name, description);
+  command->callback([&work, request, run] {
+    work = [request, run] {
+      try {
+        return run(*request);
+      } catch (const std::exception& error) {
+        // Who reads JSON finds it also when there is nothing else to say.
+        if (request->output.json)
+          fmt::print("{}\n", nlohmann::json{{"error", error.what()}}.dump(
+                                 1, ' ', true, nlohmann::json::error_handler_t::replace));
+        throw;
+      }
+    };
+  });
+  return *command;
+}
+
+void add_json(CLI::App& command, Request& request) {
+  command.add_flag("--json", request.output.json, "Print JSON");
+}
+
+void add_threads(CLI::App& command, Request& request) {
+  command.add_option("--threads", request.output.threads, "Number of reading threads")
+      ->check(CLI::Range(1U, 64U))
+      ->capture_default_str();
+}
+
+void add_ls(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& ls = add_command(app, work, "ls", "List the checkpoints of a directory", request,
+                             [](Request& r) { return tool::run_ls(r.path, r.verify, r.output); });
+  add_json(ls, *request);
+  ls.add_option("ROOT", request->path, "Checkpoint directory")->required();
+  ls.add_flag("--verify", request->verify,
+              "Read every byte of each checkpoint before calling it complete");
+  add_threads(ls, *request);
+}
+
+void add_show(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& show = add_command(app, work, "show", "Show what a checkpoint holds", request,
+                               [](Request& r) { return tool::run_show(r.path, r.output); });
+  add_json(show, *request);
+  show.add_option("PATH", request->path, "Checkpoint, or a directory for its newest one")
+      ->required();
+}
+
+void add_verify(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& verify =
+      add_command(app, work, "verify", "Read every byte and report what is damaged", request,
+                  [](Request& r) { return tool::run_verify(r.path, r.output); });
+  add_json(verify, *request);
+  verify.add_option("PATH", request->path, "Checkpoint, or a directory for all of them")
+      ->required();
+  add_threads(verify, *request);
+}
+
+void add_view(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& view = add_command(
+      app, work, "view", "Write view.h5, which shows arrays stored in parts as whole ones to h5py",
+      request, [](Request& r) { return tool::run_view(r.path); });
+  view.add_option("PATH", request->path, "Checkpoint, or a directory for its newest one")
+      ->required();
+}
+
+void add_convert(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& convert = add_command(
+      app, work, "convert",
+      "Convert to and from .safetensors and .pt (torch.save) files, and from HDF5", request,
+      [](Request& r) { return tool::run_convert(r.path, r.other, r.prefix, r.output); });
+  convert.add_option("FROM", request->path, "Checkpoint (or directory, for its newest), or a file")
+      ->required();
+  convert.add_option("TO", request->other, "File or checkpoint directory to write")->required();
+  convert.add_option("--prefix", request->prefix,
+                     "From a checkpoint: convert only arrays with this prefix, and remove it; to a "
+                     "checkpoint: add it");
+  add_threads(convert, *request);
+}
+
+void add_diff(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& diff =
+      add_command(app, work, "diff", "Compare two checkpoints array by array", request,
+                  [](Request& r) { return tool::run_diff(r.path, r.other, r.output); });
+  add_json(diff, *request);
+  diff.add_option("A", request->path, "Checkpoint, or a directory for its newest one")->required();
+  diff.add_option("B", request->other,
+                  "The checkpoint to compare with, or a directory for its newest one")
+      ->required();
+  add_threads(diff, *request);
+}
+
+// "90", "15m", "36h" or "7d"; seconds without a unit.
+std::chrono::seconds duration_of(const std::string& text) {
+  const std::map<char, long long> units = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+  constexpr long long kMax = 1'000'000'000;
+  long long number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(end, text.data() + text.size());
+  const bool known = unit.empty() || (unit.size() == 1 && units.contains(unit[0]));
+  if (error != std::errc() || !known || number < 0 || number > kMax)
+    throw CLI::ValidationError("--older-than",
+                               fmt::format("takes 90, 15m, 36h or 7d, not '{}'", text));
+  return std::chrono::seconds(number * (unit.empty() ? 1 : units.at(unit[0])));
+}
+
+void add_clean(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& clean =
+      add_command(app, work, "clean", "Remove leftovers of interrupted saves", request,
+                  [](Request& r) { return tool::run_clean(r.path, r.cleaning); });
+  clean.add_option("ROOT", request->path, "Checkpoint directory; no run may be saving there")
+      ->required();
+  clean.add_flag("--set-aside", request->cleaning.set_aside,
+                 "Also remove checkpoints set aside by a rollback, and damaged ones that were "
+                 "replaced");
+  clean
+      .add_option_function<std::string>(
+          "--older-than",
+          [request](const std::string& text) { request->cleaning.older_than = duration_of(text); },
+          "Only what has not been written to for this long: 90 (seconds), 15m, 36h or 7d")
+      ->default_str("0");
+  clean.add_flag("--dry-run", request->cleaning.dry_run,
+                 "Print what would be removed, and remove nothing");
+}
+
+void add_rollback(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& rollback = add_command(app, work, "rollback", "Make an older checkpoint the newest one",
+                                   request, [](Request& r) { return tool::run_rollback(r.path); });
+  rollback
+      .add_option("STEP", request->path,
+                  "Checkpoint; later ones of its directory are set aside, not deleted")
+      ->required();
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(kDescription, "ddp-ckpt");
+  Work work;
+  app.footer(kExamples);
+  app.set_version_flag("--version", std::string("ddp-ckpt ") + ddp::kVersion);
+  app.set_config("--config", "", "Read options from a file");
+  app.require_subcommand(1);
+  for (const auto add :
+       {add_ls, add_show, add_verify, add_view, add_convert, add_diff, add_clean, add_rollback})
+    add(app, work);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  return work();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "ddp-ckpt: {}\n", error.what());
+    return kFailed;
+  }
+}

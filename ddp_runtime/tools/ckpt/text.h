@@ -1,0 +1,34 @@
+#pragma once
+// How ddp-ckpt writes sizes, times and tables, and which directory a path means.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hdf5_ckpt/checkpoint.h"
+
+namespace ddp::ckpt::tool {
+
+// "1.4 GiB"
+std::string size_text(std::uint64_t bytes);
+
+// "2024-05-17 08:30:00" UTC
+std::string time_text(std::int64_t unix_seconds);
+
+// Columns as wide as their widest cell, up to a bound that very long names exceed, two spaces
+// apart; the last is not padded.
+std::string table_text(const std::vector<std::vector<std::string>>& rows);
+
+// `path` if it is a checkpoint; the newest one if it is a directory of checkpoints.
+std::filesystem::path checkpoint_at(const std::filesystem::path& path);
+
+// "step-00000200: 45 %, 1.2 GiB of 2.7 GiB, 512.0 MiB/s, 3 s left"; without rate and time left
+// while `seconds`, the time taken so far, are too few to tell.
+std::string progress_text(const std::string& what, std::uint64_t done, std::uint64_t total,
+                          double seconds);
+
+// Shows progress on standard error if that is a terminal; nothing otherwise.
+Progress terminal_progress(const std::string& what);
+
+}  // namespace ddp::ckpt::tool

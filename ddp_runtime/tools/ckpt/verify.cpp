@@ -1,0 +1,72 @@
+// ddp-ckpt verify: reads every byte and compares checksums.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <vector>
+
+#include "ddp_runtime/tools/ckpt/commands.h"
+#include "ddp_runtime/tools/ckpt/text.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/error.h"
+
+namespace ddp::ckpt::tool {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::vector<fs::path> checkpoints_at(const fs::path& path) {
+  if (fs::exists(path / kManifestName)) return {path};
+  std::vector<fs::path> paths;
+  for (const fs::path& root : {path, path / "best"})
+    for (const Candidate& candidate : CheckpointDirectory(root).candidates())
+      paths.push_back(candidate.path);
+  // Neither a checkpoint nor a directory of them: opening it says what is wrong.
+  return paths.empty() ? std::vector<fs::path>{path} : paths;
+}
+
+json verify_one(const fs::path& path, const Output& output) {
+  json result = {{"path", path.string()}, {"whole", true}};
+  try {
+    const Checkpoint checkpoint = Checkpoint::open(path);
+    checkpoint.verify({output.threads, terminal_progress(path.filename().string())});
+    result["arrays"] = checkpoint.arrays().size();
+    result["bytes"] = checkpoint.total_bytes();
+  } catch (const DamagedError& error) {
+    result["whole"] = false;
+    result["problem"] = error.what();
+  } catch (const Error& error) {
+    // Nothing is known of its bytes: it is of a newer version, or cannot be read just now.
+    result["whole"] = nullptr;
+    result["problem"] = error.what();
+  }
+  return result;
+}
+
+void print_verified(const json& result) {
+  if (result["whole"].is_null())
+    fmt::print("NOT VERIFIED: {}\n", result["problem"].get<std::string>());
+  else if (result["whole"].get<bool>())
+    fmt::print("whole: '{}', {} arrays, {}\n", result["path"].get<std::string>(),
+               result["arrays"].get<std::size_t>(),
+               size_text(result["bytes"].get<std::uint64_t>()));
+  else
+    fmt::print("DAMAGED: {}\n", result["problem"].get<std::string>());
+}
+
+}  // namespace
+
+int run_verify(const fs::path& path, const Output& output) {
+  json results = json::array();
+  bool all_whole = true;
+  for (const fs::path& checkpoint : checkpoints_at(path)) {
+    results.push_back(verify_one(checkpoint, output));
+    all_whole = all_whole && results.back()["whole"] == true;
+    if (!output.json) print_verified(results.back());
+  }
+  if (output.json) fmt::print("{}\n", json{{"whole", all_whole}, {"checkpoints", results}}.dump(1));
+  return all_whole ? 0 : 1;
+}
+
+}  // namespace ddp::ckpt::tool

@@ -1,0 +1,20 @@
+// ddp-ckpt view: one HDF5 file through which h5py sees every array whole.
+
+#include "hdf5_ckpt/view.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "ddp_runtime/tools/ckpt/commands.h"
+#include "ddp_runtime/tools/ckpt/text.h"
+
+namespace ddp::ckpt::tool {
+
+int run_view(const std::filesystem::path& path) {
+  const std::filesystem::path view = make_view(Checkpoint::open(checkpoint_at(path)));
+  fmt::print("{}\n", view.string());
+  return 0;
+}
+
+}  // namespace ddp::ckpt::tool

@@ -1,0 +1,189 @@
+// ddp-launch: the plan of `srun --ddp` without the plugin. Reads the facts from its environment,
+// sets the planned variables in it, and becomes the command.
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "ddp_runtime/tools/launch/command_line.h"
+#include "spank_plugin/fabric/text_file.h"
+#include "spank_plugin/launch/environment.h"
+#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/host/cpu_mask.h"
+#include "spank_plugin/launch/host/fabric_facts.h"
+#include "spank_plugin/launch/host/gpu_devices.h"
+#include "spank_plugin/launch/host/node_facts.h"
+#include "spank_plugin/launch/hostfile.h"
+#include "spank_plugin/launch/plan.h"
+#include "spank_plugin/launch/render.h"
+#include "spank_plugin/launch/step_command.h"
+
+namespace ddp::launch {
+namespace {
+
+constexpr int kWorkFailed = 1;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  return name.data();
+}
+
+std::optional<std::string> from_process(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+// The process's environment; and what the plugin would have told the tasks of a hostfile, if the
+// file's name is there and the file can be read here.
+std::optional<std::string> look_up(const std::string& name) {
+  constexpr std::size_t kMaxHostfile = 1U << 20U;
+  if (name != variable::kRankZeroHost) return from_process(name);
+  if (auto told = from_process(name)) return told;
+  const auto path = from_process("SLURM_HOSTFILE");
+  const auto text = path ? fabric::read_text(*path, kMaxHostfile) : std::nullopt;
+  return text ? first_host_of_hostfile(*text) : std::nullopt;
+}
+
+Facts read_facts() {
+  switch (detect_launcher(look_up)) {
+    case Launcher::slurm: {
+      Facts facts;
+      facts.step = read_slurm_step(look_up);
+      facts.task = read_slurm_task(look_up, facts.step);
+      return facts;
+    }
+    case Launcher::open_mpi:
+      return read_open_mpi(look_up, host_name());
+    case Launcher::none:
+      break;
+  }
+  return single_process(look_up, host_name(), static_cast<std::uint32_t>(getpid()));
+}
+
+Settings read_settings(const std::string& spec) {
+  Settings settings;
+  // Inside `srun --ddp` what was asked for there holds here, too.
+  const auto around = from_process(variable::kSettings);
+  if (around && detect_launcher(look_up) == Launcher::slurm) settings = decode_settings(*around);
+  settings.explain.reset();
+  // Whoever starts ddp-launch wants a plan.
+  if (!settings.is_on()) settings.mode = {Mode::automatic, Origin::command_line};
+  if (const auto user = from_process(variable::kUserSpec)) {
+    apply(settings, parse_spec(*user, variable::kUserSpec), Origin::environment);
+  }
+  if (!spec.empty()) apply(settings, parse_spec(spec, "--ddp"), Origin::command_line);
+  return settings;
+}
+
+struct Planned {
+  Facts facts;
+  Plan plan;
+};
+
+Planned plan_this_task(const Settings& settings, const std::vector<std::string>& command) {
+  Planned planned{read_facts(), {}};
+  Facts& facts = planned.facts;
+  const std::vector<std::string_view> words(command.begin(), command.end());
+  facts.step.command = read_step_command(words);
+  facts.task.cpus = read_cpu_mask();
+  if (settings.gpus.value == GpuPolicy::shared) facts.task.hides_gpu_devices = hides_gpu_devices();
+  const Inherited inherited(look_up, facts.step.id);
+  // Other tasks make their own plans at this very moment: only one alone may choose a port.
+  const bool alone = facts.step.task_count == 1;
+  facts.node = gather_node_facts(facts.step, settings, inherited, alone);
+  facts.fabric = find_fabric_part(facts, settings, look_up, inherited);
+  planned.plan = make_plan(facts, settings, inherited);
+  check_planned_ports(planned.plan, facts, settings, inherited);
+  if (facts.step.launcher == Launcher::none && from_process("SLURM_JOB_ID")) {
+    planned.plan.notes.emplace_back(
+        "this is no task of a SLURM step, so it is a world of one; srun starts one rank per task");
+  }
+  return planned;
+}
+
+std::string explanation(const Planned& planned, const Settings& settings,
+                        CommandLine::Format format) {
+  const Plan& plan = planned.plan;
+  switch (format) {
+    case CommandLine::Format::json:
+      return render_json(plan) + "\n";
+    case CommandLine::Format::exports:
+      return render_exports(plan);
+    case CommandLine::Format::table:
+      break;
+  }
+  if (settings.verbose) return render_table(plan) + render_facts(planned.facts, settings);
+  return plan.rank == 0 ? render_table(plan) : render_task_line(plan) + "\n";
+}
+
+void print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) == EOF || std::fflush(stdout) != 0) {
+    throw LaunchError("cannot write to standard output: " + std::string(std::strerror(errno)));
+  }
+}
+
+void set_variables(const Plan& plan, bool verbose) {
+  for (const auto& entry : plan.entries) {
+    if (entry.kept) continue;
+    const int result = entry.removed ? unsetenv(entry.name.c_str())
+                                     : setenv(entry.name.c_str(), entry.value.c_str(), 1);
+    if (result != 0) throw LaunchError("cannot set " + entry.name + ": " + std::strerror(errno));
+  }
+  if (plan.rank == 0) std::fprintf(stderr, "ddp: %s\n", render_summary(plan).c_str());
+  for (const auto& note : plan.own_notes()) std::fprintf(stderr, "ddp: note: %s\n", note.c_str());
+  if (verbose) std::fprintf(stderr, "ddp: %s\n", render_task_line(plan).c_str());
+}
+
+// Becomes the command; returns the exit code that shells use if that fails.
+int become(std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
+  for (auto& word : command) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execvp(arguments.front(), arguments.data());
+  const int error = errno;
+  std::fprintf(stderr, "ddp-launch: cannot run '%s': %s\n", arguments.front(),
+               std::strerror(error));
+  return error == ENOENT ? 127 : 126;
+}
+
+int run(CommandLine& line) {
+  Settings settings;
+  try {
+    settings = read_settings(line.spec);
+  } catch (const LaunchError& error) {
+    std::fprintf(stderr, "ddp-launch: %s\n", error.what());
+    return kUsageError;
+  }
+  const bool explain = line.action == CommandLine::Action::explain || settings.explain;
+  if (!settings.is_on() && !explain) return become(line.command);
+  if (line.verbose) settings.verbose = true;
+  if (settings.explain == ExplainFormat::json) line.format = CommandLine::Format::json;
+  const Planned planned = plan_this_task(settings, line.command);
+  if (explain) {
+    print(explanation(planned, settings, line.format));
+    return 0;
+  }
+  set_variables(planned.plan, settings.verbose);
+  return become(line.command);
+}
+
+}  // namespace
+}  // namespace ddp::launch
+
+int main(int argc, char** argv) {
+  try {
+    auto parsed = ddp::launch::parse_command_line(argc, argv);
+    if (parsed.ends) return parsed.exit_code;
+    return ddp::launch::run(parsed.command_line);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ddp-launch: %s\n", error.what());
+    return ddp::launch::kWorkFailed;
+  }
+}

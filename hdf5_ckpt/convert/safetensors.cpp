@@ -1,0 +1,161 @@
+// The format: eight bytes of header length, a JSON header, then all bytes without holes.
+// https://github.com/huggingface/safetensors#format
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "hdf5_ckpt/convert/external.h"
+#include "hdf5_ckpt/detail/json_fields.h"
+#include "hdf5_ckpt/detail/names.h"
+#include "hdf5_ckpt/detail/target_file.h"
+#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/manifest.h"
+
+namespace ddp::ckpt {
+namespace {
+
+struct DTypeName {
+  std::string_view name;
+  DType dtype;
+};
+constexpr std::array<DTypeName, 16> kNames = {{{"F64", DType::float64},
+                                               {"F32", DType::float32},
+                                               {"F16", DType::float16},
+                                               {"BF16", DType::bfloat16},
+                                               {"I64", DType::int64},
+                                               {"I32", DType::int32},
+                                               {"I16", DType::int16},
+                                               {"I8", DType::int8},
+                                               {"U8", DType::uint8},
+                                               {"BOOL", DType::boolean},
+                                               {"F8_E4M3", DType::float8_e4m3fn},
+                                               {"F8_E5M2", DType::float8_e5m2},
+                                               {"U16", DType::uint16},
+                                               {"U32", DType::uint32},
+                                               {"U64", DType::uint64},
+                                               {"C64", DType::complex64}}};
+
+std::string_view name_of(const ArrayHeader& array) {
+  for (const DTypeName& known : kNames)
+    if (known.dtype == array.dtype) return known.name;
+  throw Error(fmt::format("array '{}' is {}, for which safetensors has no name; write .pt",
+                          array.name, dtype_name(array.dtype)));
+}
+
+DType dtype_of(const JsonFields& fields) {
+  const std::string& name = fields.text("dtype");
+  const auto found = std::find_if(kNames.begin(), kNames.end(),
+                                  [&](const DTypeName& known) { return known.name == name; });
+  if (found == kNames.end()) fields.fail("dtype", "is none that a checkpoint can hold");
+  return found->dtype;
+}
+
+std::uint64_t unsigned_of(const nlohmann::json& value, const std::string& where) {
+  if (!value.is_number_unsigned())
+    throw DamagedError(fmt::format("{} is not a number from 0 up", where));
+  return value.get<std::uint64_t>();
+}
+
+std::vector<std::uint64_t> dense_strides(const Shape& shape) {
+  std::vector<std::uint64_t> strides(shape.size(), 1);
+  for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+  return strides;
+}
+
+struct Placed {
+  ExternalArray array;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+Placed parse_entry(const std::string& name, const nlohmann::json& entry) {
+  if (const std::string problem = array_name_problem(name); !problem.empty())
+    throw DamagedError(fmt::format("a tensor's name {}", problem));
+  const JsonFields fields(entry, fmt::format("tensor '{}'", name));
+  Placed placed{{name, dtype_of(fields), {}, {}, 0}, 0, 0};
+  for (const auto& extent : fields.list("shape", kMaxRank))
+    placed.array.shape.push_back(unsigned_of(extent, fields.where() + ".shape"));
+  const auto& offsets = fields.list("data_offsets", 2);
+  if (offsets.size() != 2) fields.fail("data_offsets", "has not two numbers");
+  placed.begin = unsigned_of(offsets[0], fields.where() + ".data_offsets");
+  placed.end = unsigned_of(offsets[1], fields.where() + ".data_offsets");
+  const auto bytes = byte_count(placed.array.dtype, placed.array.shape);
+  if (!bytes || placed.end < placed.begin || placed.end - placed.begin != *bytes)
+    fields.fail("data_offsets", "do not fit the shape");
+  placed.array.strides = dense_strides(placed.array.shape);
+  return placed;
+}
+
+// No holes, no overlap, nothing left over.
+void check_cover(std::vector<Placed>& placed, std::uint64_t data_bytes) {
+  std::sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  std::uint64_t at = 0;
+  for (const Placed& one : placed) {
+    if (one.begin != at)
+      throw DamagedError(fmt::format("tensor '{}' begins at {} of the data and not at {}",
+                                     one.array.name, one.begin, at));
+    at = one.end;
+  }
+  if (at != data_bytes)
+    throw DamagedError(fmt::format("the tensors have {} bytes, the file has {}", at, data_bytes));
+}
+
+}  // namespace
+
+std::vector<ExternalArray> parse_safetensors(std::span<const std::byte> head, std::uint64_t size) {
+  std::uint64_t length = 0;
+  if (head.size() < sizeof length) throw DamagedError("the file is too short for a header");
+  std::memcpy(&length, head.data(), sizeof length);
+  if (length > kMaxExternalHeader || length > size - sizeof length ||
+      length > head.size() - sizeof length)
+    throw DamagedError(fmt::format("the header claims {} bytes", length));
+  const auto* text = reinterpret_cast<const char*>(head.data() + sizeof length);
+  const nlohmann::json header = parse_bounded_json({text, length});
+  if (!header.is_object()) throw DamagedError("the header is not a JSON object");
+  std::vector<Placed> placed;
+  for (const auto& [name, entry] : header.items())
+    if (name != "__metadata__") placed.push_back(parse_entry(name, entry));
+  check_cover(placed, size - sizeof length - length);
+  std::vector<ExternalArray> arrays;
+  for (Placed& one : placed) {
+    one.array.offset = sizeof length + length + one.begin;
+    arrays.push_back(std::move(one.array));
+  }
+  std::sort(arrays.begin(), arrays.end(),
+            [](const ExternalArray& a, const ExternalArray& b) { return a.name < b.name; });
+  return arrays;
+}
+
+void write_safetensors(const std::filesystem::path& path, std::span<const ArrayHeader> arrays,
+                       const GiveBytes& give) {
+  nlohmann::json header = nlohmann::json::object();
+  std::uint64_t offset = 0;
+  for (const ArrayHeader& array : arrays) {
+    const std::uint64_t end = offset + byte_count(array.dtype, array.shape).value();
+    header[array.name] = {
+        {"dtype", name_of(array)}, {"shape", array.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  const std::uint64_t length = text.size();
+  TargetFile file(system_file_ops(), path, false);
+  file.reserve(sizeof length + length + offset);
+  std::uint64_t at = 0;
+  const auto append = [&](std::span<const std::byte> bytes) {
+    file.write(bytes, at);
+    at += bytes.size();
+  };
+  append(std::as_bytes(std::span(&length, 1)));
+  append(std::as_bytes(std::span(text)));
+  for (std::size_t i = 0; i < arrays.size(); ++i) give(i, append);
+  file.sync();
+  file.close();
+}
+
+}  // namespace ddp::ckpt

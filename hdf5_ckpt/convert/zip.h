@@ -1,0 +1,35 @@
+#pragma once
+// The part of the zip format that torch.save uses: entries that are stored, not compressed.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+
+#include "hdf5_ckpt/convert/external.h"
+#include "hdf5_ckpt/detail/target_file.h"
+
+namespace ddp::ckpt {
+
+struct ZipEntry {
+  std::uint64_t offset = 0;  // of its bytes in the file
+  std::uint64_t size = 0;
+};
+
+// The entries by name, all inside the file, together no larger than it, and with the right CRC-32.
+// Throws DamagedError.
+std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file);
+
+// What is to be written under a name.
+struct ZipSource {
+  std::string name;
+  std::uint64_t size = 0;  // bytes
+};
+
+// Writes a zip file of the sources into a new, empty file; the bytes of each start at a multiple of
+// 64. Throws Error, before anything is written, if it would exceed 4 GiB or 65534 entries, which
+// need another format.
+void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveBytes& give);
+
+}  // namespace ddp::ckpt

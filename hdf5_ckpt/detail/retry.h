@@ -1,0 +1,38 @@
+#pragma once
+// Trying again what a file server or a person may fix within seconds.
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "hdf5_ckpt/error.h"
+
+namespace ddp::ckpt {
+
+// What reading waits for: 0.5, 1, 2, 4 and 8 times this, and then it is an error.
+struct RetryPolicy {
+  std::chrono::milliseconds unit{1000};
+};
+
+// Calls `work` again, later and later, while it throws UnreadableError; then throws that one with
+// what to do.
+template <typename Work>
+auto with_retries(const RetryPolicy& retry, const Work& work) {
+  constexpr int kTries = 6;
+  auto wait = retry.unit / 2;
+  for (int tried = 1;; ++tried) {
+    try {
+      return work();
+    } catch (const UnreadableError& error) {
+      if (tried == kTries)
+        throw UnreadableError(
+            std::string(error.what()) +
+            "; it may be whole, so nothing was changed and nothing older is taken: "
+            "make it readable, or move it away, and start again");
+    }
+    std::this_thread::sleep_for(wait);
+    wait *= 2;
+  }
+}
+
+}  // namespace ddp::ckpt

@@ -1,0 +1,197 @@
+#include "spank_plugin/fabric/user_overrides.h"
+
+#include <algorithm>
+#include <array>
+
+#include "spank_plugin/fabric/nccl_choice.h"
+#include "spank_plugin/fabric/roce_gid.h"
+#include "spank_plugin/fabric/text.h"
+
+namespace ddp::fabric {
+namespace {
+
+enum class When : std::uint8_t { always, not_zero, one_of };
+
+// A variable of a debugging session or of another cluster's recipe.
+struct Suspect {
+  const char* name;
+  When when;
+  std::string_view values;  // for one_of: separated by |
+  const char* effect;
+};
+
+// NVIDIA's list of debugging variables, and what public job scripts keep copying.
+constexpr std::array<Suspect, 21> kSuspects{{
+    {"NCCL_DEBUG", When::one_of, "TRACE|trace",
+     "it writes a line per call and slows training down"},
+    {"NCCL_IB_DISABLE", When::not_zero, "", "all traffic between nodes goes over TCP"},
+    {"NCCL_P2P_DISABLE", When::not_zero, "", "GPUs of a node talk through the host's memory"},
+    {"NCCL_SHM_DISABLE", When::not_zero, "", "processes of a node talk over the network"},
+    {"NCCL_NVLS_ENABLE", When::one_of, "0", "NVLink's reductions in the switch are off"},
+    {"NCCL_MNNVL_ENABLE", When::one_of, "0", "NVLink to GPUs of other nodes is off"},
+    {"NCCL_CUMEM_ENABLE", When::one_of, "0",
+     "NVLink to GPUs of other nodes (GB200) and NVLink's reductions in the switch are off"},
+    {"NCCL_ALGO", When::always, "", "NCCL no longer chooses by size; an unknown word is an error"},
+    {"NCCL_PROTO", When::always, "", "LL128 where the platform lacks it corrupts data"},
+    {"NCCL_NTHREADS", When::always, "", "NCCL's own choice is tuned for the GPU"},
+    {"NCCL_BUFFSIZE", When::always, "", "it belongs to one measurement on one fabric"},
+    {"NCCL_MIN_NCHANNELS", When::always, "", "channels take GPU cores from training"},
+    {"NCCL_MAX_NCHANNELS", When::always, "", "it limits the bandwidth"},
+    {"NCCL_NSOCKS_PERTHREAD", When::always, "", "it belongs to one measurement on one network"},
+    {"NCCL_SOCKET_NTHREADS", When::always, "", "its threads take cores from data loading"},
+    {"NCCL_NET_GDR_LEVEL", When::one_of, "SYS|sys|5",
+     "GPU memory is read across CPUs, which is slower than through the host on many machines"},
+    {"NCCL_IB_TIMEOUT", When::one_of, "21|22|23|24",
+     "a node that died is noticed minutes later than by default"},
+    {"NCCL_CHECKS_DISABLE", When::not_zero, "", "errors of the caller are no longer found"},
+    {"NCCL_LAUNCH_MODE", When::always, "", "it is a debugging variable of old releases"},
+    {"CUDA_LAUNCH_BLOCKING", When::not_zero, "",
+     "communication no longer overlaps with computation"},
+    {"TORCH_DISTRIBUTED_DEBUG", When::one_of, "DETAIL|detail",
+     "each collective is checked on all ranks first"},
+}};
+
+bool is_suspicious(const Suspect& suspect, const std::string& value) {
+  if (suspect.when == When::always) return true;
+  if (suspect.when == When::not_zero) return value != "0";
+  const auto values = split(suspect.values, '|', 8);
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+std::string shown(const std::string& name, const UserOverride& given) {
+  return name + "=" + in_quotes(given.value) + " (" + given.source + ")";
+}
+
+void warn_of_suspects(PlanBuilder& builder) {
+  for (const Suspect& suspect : kSuspects) {
+    const auto given = builder.given(suspect.name);
+    if (!given || !is_suspicious(suspect, given->value)) continue;
+    builder.warn(shown(suspect.name, *given) + ": " + suspect.effect +
+                 (given->source == "environment" ? "; left over in your shell?" : ""));
+  }
+}
+
+void check_nccl_sockets(const Node& node, PlanBuilder& builder) {
+  const std::string name = "NCCL_SOCKET_IFNAME";
+  const auto given = builder.given(name);
+  if (!given || given->value.size() < 2) return;
+  const auto found = nccl_interfaces(node, given->value);
+  if (found.empty()) {
+    builder.warn(shown(name, *given) +
+                 ": no running interface of this node fits, and NCCL will fail rather than choose "
+                 "another");
+  }
+  const bool loopback = std::any_of(found.begin(), found.end(), [&node](const auto& interface) {
+    return node.interface(interface)->kind == InterfaceKind::loopback;
+  });
+  if (loopback) {
+    builder.warn(shown(name, *given) +
+                 ": the loopback fits, too, and ranks of other nodes do not "
+                 "answer there; exclude lo as well");
+  }
+}
+
+// Gloo and TensorPipe take names, no patterns.
+void check_exact_names(const Node& node, PlanBuilder& builder) {
+  for (const auto* const name : {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}) {
+    const auto given = builder.given(name);
+    if (!given) continue;
+    const auto names = split(given->value, ',', 16);
+    const bool known = std::any_of(names.begin(), names.end(), [&node](auto entry) {
+      return node.interface(entry) != nullptr;
+    });
+    if (!known) {
+      builder.warn(shown(name, *given) +
+                   ": this node has no interface of that name; it takes exact "
+                   "names, no ^, = or beginning of a name");
+    }
+  }
+}
+
+// NCCL_IB_HCA=mlx5_1 takes mlx5_10, too.
+void check_hca_prefixes(const Node& node, const UserOverride& given, PlanBuilder& builder) {
+  if (given.value.find('=') != std::string::npos) return;
+  for (const auto entry : list_entries(given.value)) {
+    const auto name = entry.substr(0, entry.find(':'));
+    const auto is_other = [name](const InfinibandPort& port) {
+      return port.device != name && port.device.starts_with(name);
+    };
+    const bool is_device = std::any_of(node.ports.begin(), node.ports.end(),
+                                       [name](const auto& port) { return port.device == name; });
+    const auto other = std::find_if(node.ports.begin(), node.ports.end(), is_other);
+    if (!is_device || other == node.ports.end()) continue;
+    builder.warn(shown("NCCL_IB_HCA", given) + ": " + std::string(name) + " fits " + other->device +
+                 " as well; begin the list with = for exact names");
+    return;
+  }
+}
+
+void check_hcas(const Node& node, PlanBuilder& builder) {
+  const auto given = builder.given("NCCL_IB_HCA");
+  if (!given || nccl_ports(node, "").empty()) return;
+  if (nccl_ports(node, given->value).empty()) {
+    builder.warn(shown("NCCL_IB_HCA", *given) +
+                 ": no active port of this node fits, so that NCCL will use TCP or fail");
+  }
+  check_hca_prefixes(node, *given, builder);
+}
+
+void check_gid_index(const Node& node, PlanBuilder& builder) {
+  const std::string name = "NCCL_IB_GID_INDEX";
+  const auto given = builder.given(name);
+  const auto index = given ? parse_decimal(given->value) : std::nullopt;
+  if (!index) return;
+  for (const InfinibandPort* port : nccl_ports(node, builder.value_of("NCCL_IB_HCA"))) {
+    if (port->link_layer == "InfiniBand") {
+      builder.warn(shown(name, *given) + ": " + name_of(*port) +
+                   " is InfiniBand, where the index means something else; unset it");
+      return;
+    }
+    if (!shows_gid_types(*port) || is_roce_v2_gid(*port, *index)) continue;
+    builder.warn(shown(name, *given) + ": entry " + std::to_string(*index) + " of " +
+                 name_of(*port) +
+                 " is no RoCE v2 address; NCCL 2.21 and later choose it by "
+                 "themselves");
+    return;
+  }
+}
+
+// NCCL reaches Slingshot by a plugin over libfabric only, and falls back to TCP without a word.
+void check_slingshot(const Node& node, PlanBuilder& builder) {
+  if (node.slingshot.empty() || !builder.value_of("NCCL_NET").empty() ||
+      !builder.value_of("NCCL_NET_PLUGIN").empty()) {
+    return;
+  }
+  builder.warn("this node has " + std::to_string(node.slingshot.size()) +
+               " Slingshot ports, which NCCL uses by its libfabric plugin only, else TCP: use "
+               "--ddp=fabric=slingshot, or preset = slingshot in /etc/slurm-ddp/fabric.conf");
+}
+
+void check_ucx(const Node& node, PlanBuilder& builder) {
+  const auto given = builder.given("UCX_TLS");
+  if (!given || given->value.find("tcp") == std::string::npos) return;
+  const auto has_rdma = [](std::string_view transport) {
+    return transport == "all" || transport.starts_with("rc") || transport.starts_with("dc") ||
+           transport.starts_with("ud") || transport.starts_with("ib");
+  };
+  const auto transports = split(given->value, ',', 32);
+  if (std::any_of(transports.begin(), transports.end(), has_rdma) || given->value.front() == '^' ||
+      nccl_ports(node, "").empty()) {
+    return;
+  }
+  builder.warn(shown("UCX_TLS", *given) + ": MPI over UCX will use TCP although there is RDMA");
+}
+
+}  // namespace
+
+void warn_of_user_overrides(const Node& node, PlanBuilder& builder) {
+  warn_of_suspects(builder);
+  check_nccl_sockets(node, builder);
+  check_exact_names(node, builder);
+  check_hcas(node, builder);
+  check_gid_index(node, builder);
+  check_ucx(node, builder);
+  check_slingshot(node, builder);
+}
+
+}  // namespace ddp::fabric
