@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -29,7 +29,7 @@ struct Part {
 };
 
 [[noreturn]] void fail(std::string_view list, const std::string& what) {
-  throw LaunchError("cannot read the node list " + in_quotes(list) + ": " + what);
+  throw LaunchError("cannot read the node list " + quote_for_display(list) + ": " + what);
 }
 
 NumberRange parse_range(std::string_view list, std::string_view text) {
@@ -39,9 +39,9 @@ NumberRange parse_range(std::string_view list, std::string_view text) {
   const auto first = parse_decimal(first_text, kMaxNumber);
   const auto last = parse_decimal(last_text, kMaxNumber);
   if (!first || !last || first_text.size() > kMaxDigits || last_text.size() > kMaxDigits) {
-    fail(list, in_quotes(text) + " is not a number or a range of numbers");
+    fail(list, quote_for_display(text) + " is not a number or a range of numbers");
   }
-  if (*first > *last) fail(list, "the range " + in_quotes(text) + " runs backwards");
+  if (*first > *last) fail(list, "the range " + quote_for_display(text) + " runs backwards");
   return {*first, *last, first_text.size()};
 }
 
@@ -80,7 +80,7 @@ std::vector<Part> parse_element(std::string_view list, std::string_view element)
     const auto open = element.find('[');
     Part part{std::string(element.substr(0, open)), {}};
     if (!part.literal.empty() && !is_host_or_address(part.literal)) {
-      fail(list, in_quotes(part.literal) + " is no part of a host name");
+      fail(list, quote_for_display(part.literal) + " is no part of a host name");
     }
     element.remove_prefix(std::min(open, element.size()));
     if (!element.empty()) {

@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "base/text.h"
 #include "spank_plugin/launch/hostlist.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {

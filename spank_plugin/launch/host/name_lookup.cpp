@@ -16,7 +16,7 @@
 #include <memory>
 #include <string_view>
 
-#include "spank_plugin/launch/text.h"
+#include "base/text.h"
 
 namespace ddp::launch {
 namespace {

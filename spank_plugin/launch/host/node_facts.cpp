@@ -1,12 +1,12 @@
 #include "spank_plugin/launch/host/node_facts.h"
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
 #include "spank_plugin/launch/rank_order.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <random>
 
+#include "base/text.h"
 #include "spank_plugin/launch/ephemeral_ports.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/hostfile.h"
@@ -19,7 +20,6 @@
 #include "spank_plugin/launch/socket_table.h"
 #include "spank_plugin/launch/switch_map.h"
 #include "spank_plugin/launch/tasks_per_node.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "ddp_runtime/check/bounded_child.h"
-#include "ddp_runtime/check/printable.h"
 
 namespace ddp::check {
 namespace {
@@ -37,9 +37,10 @@ std::string last_nccl_words(const std::string& output) {
   std::string last;
   for (const auto line : lines_of_log(output)) {
     const auto at = line.find(kWarning);
-    if (at != line.npos) warning = printable(line.substr(at + kWarning.size()), kMaxNcclWords);
+    if (at != line.npos)
+      warning = sanitize_first_line(line.substr(at + kWarning.size()), kMaxNcclWords);
     const bool log = line.find("NCCL INFO") != line.npos || line.find("NCCL version") != line.npos;
-    if (!log && at == line.npos && !line.empty()) last = printable(line, kMaxNcclWords);
+    if (!log && at == line.npos && !line.empty()) last = sanitize_first_line(line, kMaxNcclWords);
   }
   if (last.empty()) return warning.empty() ? "it said nothing" : warning;
   return warning.empty() ? last : fmt::format("{} ({})", last, warning);
@@ -71,7 +72,7 @@ std::string nccl_transport(std::string_view output) {
     const auto at = line.find(kVia);
     if (at == line.npos || line.find("NCCL INFO Channel ") == line.npos) continue;
     const auto words = line.substr(at + kVia.size());
-    return printable(words.substr(0, words.find(' ')), kMaxNcclWords);
+    return sanitize_first_line(words.substr(0, words.find(' ')), kMaxNcclWords);
   }
   return {};
 }
@@ -97,8 +98,8 @@ NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit) {
     return tool;
   }
   tool.gpus = found->value("gpus", 0);
-  tool.version = printable(found->value("version", ""), kMaxNcclWords);
-  tool.problem = printable(found->value("problem", ""), kMaxNcclWords);
+  tool.version = sanitize_first_line(found->value("version", ""), kMaxNcclWords);
+  tool.problem = sanitize_first_line(found->value("problem", ""), kMaxNcclWords);
   return tool;
 }
 

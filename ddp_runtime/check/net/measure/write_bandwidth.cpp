@@ -9,8 +9,8 @@
 #include <sstream>
 #include <thread>
 
+#include "base/text.h"
 #include "ddp_runtime/check/bounded_child.h"
-#include "ddp_runtime/check/printable.h"
 #include "spank_plugin/fabric/infiniband_port.h"
 #include "spank_plugin/fabric/roce_gid.h"
 
@@ -41,7 +41,7 @@ std::string last_line(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" -\t\r") != std::string::npos) last = line;
   }
-  return printable(last, kMaxWords);
+  return sanitize_first_line(last, kMaxWords);
 }
 
 // `earlier`: what it said the time before, for an attempt that was killed before it could speak.
