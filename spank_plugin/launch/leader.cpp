@@ -4,9 +4,9 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "base/hostlist.h"
 #include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/rank_order.h"
 
 namespace ddp::launch {

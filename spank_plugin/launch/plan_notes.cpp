@@ -2,10 +2,10 @@
 
 #include <numeric>
 
+#include "base/errors.h"
+#include "base/hostlist.h"
 #include "base/text.h"
-#include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/gpu_view.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/switch_map.h"
 
@@ -119,7 +119,7 @@ void note_lightning(PlanBuilder& builder, const Plan& plan, const Facts& facts,
     builder.note("rank 0 is on " + own + ", not on the job's first node, " + nodes.front() +
                  ", where Lightning looks for it: for Lightning set SLURM_NODELIST=" + own +
                  " in the tasks, or start the step there (-w " + nodes.front() + ")");
-  } catch (const LaunchError&) {  // no node list: Lightning's business
+  } catch (const UsageError&) {  // no node list: Lightning's business
   }
 }
 

@@ -3,9 +3,9 @@
 #include <set>
 #include <string>
 
+#include "base/hostlist.h"
 #include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/hostlist.h"
 
 namespace ddp::launch {
 

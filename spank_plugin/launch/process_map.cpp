@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "base/hostlist.h"
 #include "base/text.h"
-#include "spank_plugin/launch/hostlist.h"
 
 namespace ddp::launch {
 namespace {

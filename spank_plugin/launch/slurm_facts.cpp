@@ -1,10 +1,10 @@
 // StepFacts and TaskFacts from SLURM's environment variables.
 #include <limits>
 
+#include "base/hostlist.h"
 #include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/facts.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/port_ranges.h"
 #include "spank_plugin/launch/process_map.h"

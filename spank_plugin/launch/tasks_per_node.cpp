@@ -5,9 +5,9 @@
 #include <numeric>
 #include <string>
 
+#include "base/hostlist.h"
 #include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/hostlist.h"
 
 namespace ddp::launch {
 namespace {
