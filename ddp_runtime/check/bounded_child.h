@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/file_descriptor.h"
-#include "ddp_runtime/check/clock.h"
 
 namespace ddp::check {
 

@@ -85,7 +85,7 @@ std::optional<Deadline> job_deadline() {
   const auto left =
       parse_time_left_of(id, output_of("squeue -h -j " + id + " -o '%A %L' 2>/dev/null"));
   if (!left) return std::nullopt;
-  return std::chrono::steady_clock::now() + *left;
+  return Clock::now() + *left;
 }
 
 }  // namespace ddp::train

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string_view>
 
-namespace ddp::train {
+#include "base/deadline.h"
 
-using Deadline = std::chrono::steady_clock::time_point;
+namespace ddp::train {
 
 // What `squeue -o %L` prints: "59", "12:30", "1:00:00", "2-03:00:00". Nothing for anything else
 // ("UNLIMITED", "NOT_SET", "INVALID").

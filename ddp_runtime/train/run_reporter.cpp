@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/errors.h"
 #include "ddp_runtime/comm/output_file.h"
 #include "ddp_runtime/profile/chrome_trace.h"
@@ -31,10 +32,6 @@ using profile::Clock;
 constexpr std::size_t kWarmupSteps = 5;
 constexpr const char* kRowsHead = "step,epoch,loss,learning_rate,seconds\n";
 constexpr std::uintmax_t kMaxRunJson = std::uintmax_t{64} << 20;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();

@@ -102,7 +102,7 @@ void require_readable_if_there(const std::filesystem::path& dir) {
 }
 
 // What the driver's library says, or why it does not.
-NvmlFacts gather(BoundedChild& asked, std::chrono::steady_clock::time_point deadline) {
+NvmlFacts gather(BoundedChild& asked, Deadline deadline) {
   const ChildOutput output = asked.wait(deadline);
   NvmlFacts facts;
   facts.trouble = output.timed_out ? "the driver did not answer in time" : "its library crashed";
@@ -166,7 +166,7 @@ NodeOutcome run_node_checks(const NodeOptions& options, const Environment& envir
   NodeOutcome outcome;
   std::vector<Finding> findings;
   // First, while this process has no other threads.
-  const auto gpu_deadline = std::chrono::steady_clock::now() + options.gpu_timeout;
+  const auto gpu_deadline = Clock::now() + options.gpu_timeout;
   BoundedChild gpus =
       BoundedChild::calling([&options] { return to_text(read_nvml(options.nvml_library)); });
   const auto append = [&findings](std::vector<Finding> more) {

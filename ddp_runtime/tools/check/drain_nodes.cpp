@@ -7,9 +7,9 @@
 #include <fstream>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/errors.h"
 #include "ddp_runtime/check/bounded_child.h"
-#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/tools/output_file.h"
 
 namespace ddp::tools {
@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kTimeout{10};
 constexpr int kNotFound = 127;  // of BoundedChild
 
 check::ChildOutput run(const std::vector<std::string>& command) {
-  auto answer = check::BoundedChild::running(command).wait(check::Clock::now() + kTimeout);
+  auto answer = check::BoundedChild::running(command).wait(Clock::now() + kTimeout);
   if (answer.timed_out) {
     throw RuntimeError(fmt::format("{} did not answer; nothing more was drained", command[0]));
   }
