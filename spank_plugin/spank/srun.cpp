@@ -3,10 +3,10 @@
 #include <cstdlib>
 
 #include "base/errors.h"
+#include "base/subprocess.h"
 #include "spank_plugin/fabric/text_file.h"
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/host/command_output.h"
 #include "spank_plugin/launch/hostfile.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/switch_map.h"
@@ -55,7 +55,7 @@ void tell_rank_zero_host() {
 void tell_switches() {
   constexpr std::chrono::seconds kLimit{10};
   constexpr std::size_t kMaxOutput = 4U << 20U;
-  const auto topology = launch::output_of({"scontrol", "show", "topology"}, kLimit, kMaxOutput);
+  const auto topology = output_of({"scontrol", "show", "topology"}, kLimit, kMaxOutput);
   if (!topology) return;
   const std::string map = launch::make_switch_map(*topology);
   if (!map.empty()) tell_nodes(variable::kSwitchMap, map);

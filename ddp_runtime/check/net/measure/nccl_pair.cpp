@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "base/subprocess.h"
 #include "base/text.h"
-#include "ddp_runtime/check/bounded_child.h"
 
 namespace ddp::check {
 namespace {
@@ -46,7 +46,7 @@ std::string last_nccl_words(const std::string& output) {
   return warning.empty() ? last : fmt::format("{} ({})", last, warning);
 }
 
-std::string nccl_failure(const ChildOutput& output) {
+std::string nccl_failure(const SubprocessOutput& output) {
   return fmt::format("{}: {}", output.timed_out ? "NCCL did not finish in time" : "NCCL failed",
                      last_nccl_words(output.text));
 }
@@ -90,8 +90,8 @@ json survey_nccl(const std::string& nccl_library, const std::string& cuda_librar
 
 NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit) {
   if (tool.cuda_library == kCudaLibrary && access(kDriver, F_OK) != 0) return tool;
-  const ChildOutput output =
-      BoundedChild::running(nccl_survey_command(tool)).wait(Clock::now() + limit);
+  const SubprocessOutput output =
+      Subprocess::running(nccl_survey_command(tool)).wait(Clock::now() + limit);
   const auto found = parse_nccl_result(output.text);
   if (output.exit_code != 0 || !found) {
     tool.problem = nccl_failure(output);
@@ -129,9 +129,10 @@ std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeCo
 
 ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeCommand& command,
                                 const Faults& faults, Deadline deadline) {
-  const ChildOutput output = BoundedChild::running(nccl_end_command(tool, command, faults),
-                                                   {{kPairTokenVariable, command.token}})
-                                 .wait(deadline);
+  const SubprocessOutput output =
+      Subprocess::running(nccl_end_command(tool, command, faults),
+                          {.variables = {{kPairTokenVariable, command.token}}})
+          .wait(deadline);
   const auto message = parse_nccl_result(output.text);
   if (output.exit_code != 0 || !message) throw NetError(nccl_failure(output));
   ExchangeResult result;
