@@ -103,7 +103,9 @@ std::string sanitize_lines(std::string_view text, std::size_t limit) {
 
 std::string quote_for_display(std::string_view text) {
   constexpr std::size_t kShown = 60;
-  return "'" + sanitize_beginning(text, kShown) + "'";
+  std::string shown = "'";
+  shown.append(sanitize_beginning(text, kShown)).append("'");
+  return shown;
 }
 
 std::string shell_word(std::string_view text) {
