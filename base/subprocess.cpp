@@ -62,15 +62,6 @@ void settle(pid_t parent, int output, bool output_too, bool errors_too) noexcept
   fcntl(kOutput, F_SETFD, FD_CLOEXEC);
 }
 
-void write_output(const std::string& text) {
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = write(kOutput, text.data() + done, text.size() - done);
-    if (n < 0 && errno != EINTR) return;
-    done += n > 0 ? static_cast<std::size_t>(n) : 0;
-  }
-}
-
 // As execvpe(3) wants them.
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -182,7 +173,7 @@ Subprocess Subprocess::calling(const std::function<std::string()>& work) {
   }
   settle(parent, pipe.to.get(), false, false);
   try {
-    write_output(work());
+    write_all(kOutput, work());
   } catch (...) {
     _exit(1);
   }

@@ -14,9 +14,9 @@
 #include <system_error>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/comm/output_file.h"
 #include "ddp_runtime/profile/chrome_trace.h"
 #include "ddp_runtime/train/processors.h"
 #include "ddp_runtime/train/run_history.h"
@@ -230,9 +230,9 @@ void write_run_files(const std::filesystem::path& directory, const json& report,
   make_directory(directory);
   std::string rows = kRowsHead;
   for (const auto& loss : losses) rows += row_of(loss);
-  comm::replace_file(directory / "steps.csv", rows);
-  comm::replace_file(directory / "trace.json", trace);
-  comm::replace_file(directory / "run.json", text_of(report));
+  replace_file(directory / "steps.csv", rows);
+  replace_file(directory / "trace.json", trace);
+  replace_file(directory / "run.json", text_of(report));
 }
 
 RunReporter::WallSpan::~WallSpan() {
@@ -350,7 +350,7 @@ void RunReporter::complete(json& report, const char* outcome, const std::string&
 }
 
 void RunReporter::write_report(const json& report) {
-  comm::replace_file(target_.directory / "run.json", text_of(report));
+  replace_file(target_.directory / "run.json", text_of(report));
   file_ = target_.directory / "run.json";
 }
 
@@ -384,8 +384,8 @@ json RunReporter::finish(const RunOutcome& outcome, Ending ending, const std::st
   if (more.is_object()) report.update(more);
   const auto there = target_.directory / "run.json";
   if (!writes() || (steps_ == 0 && std::filesystem::exists(there))) return report;
-  comm::replace_file(target_.directory / "trace.json",
-                     profile::chrome_trace(recorder_.recent_events(), group_.rank()));
+  replace_file(target_.directory / "trace.json",
+               profile::chrome_trace(recorder_.recent_events(), group_.rank()));
   write_report(report);
   return report;
 }

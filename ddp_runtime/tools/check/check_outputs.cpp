@@ -12,12 +12,12 @@
 #include <optional>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/hostlist.h"
 #include "ddp_runtime/check/operations.h"
 #include "ddp_runtime/report/check_page.h"
 #include "ddp_runtime/tools/check/drain_nodes.h"
-#include "ddp_runtime/tools/output_file.h"
 #include "slurm_ddp/version.h"
 
 namespace ddp::tools {

@@ -7,10 +7,10 @@
 #include <fstream>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/deadline.h"
 #include "base/errors.h"
 #include "base/subprocess.h"
-#include "ddp_runtime/tools/output_file.h"
 
 namespace ddp::tools {
 namespace {
