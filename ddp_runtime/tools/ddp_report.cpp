@@ -13,12 +13,12 @@
 #include <system_error>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/error.h"
 #include "ddp_runtime/report/escape.h"
 #include "ddp_runtime/report/render.h"
-#include "ddp_runtime/tools/output_file.h"
 #include "slurm_ddp/version.h"
 
 namespace {
@@ -87,13 +87,13 @@ void add_commands(CLI::App& app, Arguments& arguments) {
 }
 
 void write_outputs(const report::Document& document, const Outputs& outputs) {
-  if (!outputs.html.empty()) tools::write_file(outputs.html, report::to_html(document));
+  if (!outputs.html.empty()) write_file(outputs.html, report::to_html(document));
   if (!outputs.json.empty()) {
     const auto replace = nlohmann::json::error_handler_t::replace;
-    tools::write_file(outputs.json, report::to_json(document).dump(2, ' ', false, replace) + "\n");
+    write_file(outputs.json, report::to_json(document).dump(2, ' ', false, replace) + "\n");
   }
   if (!outputs.markdown.empty()) {
-    tools::write_file(outputs.markdown, report::to_markdown(document));
+    write_file(outputs.markdown, report::to_markdown(document));
   }
 }
 

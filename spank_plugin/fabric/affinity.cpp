@@ -4,7 +4,7 @@
 #include <limits>
 #include <tuple>
 
-#include "spank_plugin/fabric/text.h"
+#include "base/text.h"
 
 namespace ddp::fabric {
 namespace {

@@ -2,14 +2,14 @@
 // file.
 #pragma once
 
-#include <stdexcept>
+#include "base/errors.h"
 
 namespace ddp::fabric {
 
 // One sentence: what is wrong, where, and what to do.
-class FabricError : public std::runtime_error {
+class FabricError : public UsageError {
  public:
-  using std::runtime_error::runtime_error;
+  using UsageError::UsageError;
 };
 
 }  // namespace ddp::fabric

@@ -4,8 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/attribute.h"
-#include "spank_plugin/fabric/text.h"
 #include "spank_plugin/fabric/text_file.h"
 
 namespace ddp::fabric {

@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "spank_plugin/fabric/candidate.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/attribute.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {

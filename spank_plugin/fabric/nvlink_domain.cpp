@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "spank_plugin/fabric/text.h"
+#include "base/text.h"
 
 namespace ddp::fabric {
 namespace {
@@ -34,7 +34,7 @@ void check_nvlink_domain(const Node& node, PlanBuilder& builder) {
     builder.note("NVLink to other nodes is left alone: the task may open an IMEX channel");
     return;
   }
-  const std::string model = in_quotes(gpu->model);
+  const std::string model = quote_for_display(gpu->model);
   if (node.imex_channels.empty()) {
     builder.warn("no IMEX channel in " + std::string(kChannels) + ": without one NCCL cannot use " +
                  "NVLink between nodes, which GPUs of the model " + model +

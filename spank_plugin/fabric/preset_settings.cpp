@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/roce_gid.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {
@@ -44,8 +44,8 @@ void apply_preset(const Node& node, const Request& request, PlanBuilder& builder
   if (!requested || *requested == "none") return;
   const auto preset = find_preset(node.site.presets, *requested);
   if (!preset) {
-    throw FabricError("there is no fabric preset " + in_quotes(*requested) + ": known are " +
-                      preset_names(node.site.presets));
+    throw FabricError("there is no fabric preset " + quote_for_display(*requested) +
+                      ": known are " + preset_names(node.site.presets));
   }
   for (const auto& [name, value] : preset->values) {
     if (builder.is_decided(name)) continue;

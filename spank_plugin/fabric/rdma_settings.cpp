@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/affinity.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/roce_gid.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/candidate.h"
 #include "spank_plugin/fabric/nccl_choice.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {

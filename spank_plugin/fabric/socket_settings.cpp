@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/candidate.h"
 #include "spank_plugin/fabric/leader_interface.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/socket_choice.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {

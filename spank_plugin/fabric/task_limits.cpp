@@ -6,7 +6,6 @@
 #include "spank_plugin/fabric/affinity.h"
 #include "spank_plugin/fabric/cpu_list.h"
 #include "spank_plugin/fabric/nccl_choice.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 

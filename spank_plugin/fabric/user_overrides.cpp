@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/roce_gid.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {
@@ -59,7 +59,7 @@ bool is_suspicious(const Suspect& suspect, const std::string& value) {
 }
 
 std::string shown(const std::string& name, const UserOverride& given) {
-  return name + "=" + in_quotes(given.value) + " (" + given.source + ")";
+  return name + "=" + quote_for_display(given.value) + " (" + given.source + ")";
 }
 
 void warn_of_suspects(PlanBuilder& builder) {

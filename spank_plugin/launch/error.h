@@ -1,14 +1,14 @@
 #pragma once
 // What can go wrong between a step's facts and its plan.
 
-#include <stdexcept>
+#include "base/errors.h"
 
 namespace ddp::launch {
 
 // One sentence for the person who started the step: what is wrong, where, and what to do.
-class LaunchError : public std::runtime_error {
+class LaunchError : public UsageError {
  public:
-  using std::runtime_error::runtime_error;
+  using UsageError::UsageError;
 };
 
 }  // namespace ddp::launch

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "spank_plugin/launch/text.h"
+#include "base/text.h"
 
 namespace ddp::launch {
 namespace {

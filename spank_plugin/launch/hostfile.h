@@ -9,7 +9,7 @@ namespace ddp::launch {
 
 // The node of rank 0: the first name of the first line that holds one. A line may be a node list,
 // may end in "*N" (repeat), and ends at '#'. Nothing if the text holds no name.
-// Throws LaunchError if that line is no node list.
+// Throws UsageError if that line is no node list.
 std::optional<std::string> first_host_of_hostfile(std::string_view text);
 
 }  // namespace ddp::launch

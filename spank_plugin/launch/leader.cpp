@@ -4,10 +4,10 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/rank_order.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -136,13 +136,13 @@ Leader find_leader_address(const Facts& facts, const Settings& settings) {
   if (lookup == NameLookup::not_done || lookup == NameLookup::usable) return leader;
   if (step.node_count != 1 && is_unanswered(lookup)) return leader;
   if (step.node_count == 1) {
-    leader.rule = "one node, whose name " + in_quotes(leader.host) + " " + describe(lookup);
+    leader.rule = "one node, whose name " + quote_for_display(leader.host) + " " + describe(lookup);
     leader.host = "127.0.0.1";
     return leader;
   }
   // The host itself may well see its own name as 127.0.1.1; what counts is what the others see.
   if (lookup == NameLookup::only_loopback && is_own_node) return leader;
-  throw LaunchError("the name of rank 0's host, " + in_quotes(leader.host) + ", " +
+  throw LaunchError("the name of rank 0's host, " + quote_for_display(leader.host) + ", " +
                     describe(lookup) +
                     " on this node; add it to /etc/hosts or DNS, or give an address with "
                     "--ddp=master_addr=ADDRESS" +

@@ -15,7 +15,7 @@ struct Leader {
   std::string source;  // variable
 };
 
-// From the step alone, so the same in all its tasks. Throws LaunchError, saying what to do, if
+// From the step alone, so the same in all its tasks. Throws UsageError, saying what to do, if
 // nothing tells where rank 0 is; a guess would make the job hang.
 Leader find_leader(const StepFacts& step, Order order);
 
@@ -29,7 +29,7 @@ std::string suffix_in_use(const NodeFacts& node, const Settings& settings);
 // The same with the address that is usable on this node: the host's name, with addr_suffix if there
 // is one, or 127.0.0.1 for a step
 // of one node whose name leads nowhere. A name of which nothing is known, because the name service
-// did not answer, is taken as it is. Throws LaunchError if the name cannot be used on this node, or
+// did not answer, is taken as it is. Throws UsageError if the name cannot be used on this node, or
 // if this node shows that rank 0 is elsewhere.
 Leader find_leader_address(const Facts& facts, const Settings& settings);
 

@@ -1,6 +1,7 @@
 // Who started this process, and the facts of steps that SLURM did not start.
 #include <limits>
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/text.h"
@@ -12,7 +13,7 @@ std::uint32_t open_mpi_number(const EnvLookup& environment, const std::string& n
   const auto text = environment(name).value_or("");
   const auto number = parse_decimal(text, std::numeric_limits<std::int32_t>::max());
   if (!number)
-    throw LaunchError(name + "=" + in_quotes(text) + " is no number; was it set by hand?");
+    throw LaunchError(name + "=" + quote_for_display(text) + " is no number; was it set by hand?");
   return static_cast<std::uint32_t>(*number);
 }
 

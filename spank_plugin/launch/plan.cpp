@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/launch/cpu_threads.h"
 #include "spank_plugin/launch/gpu_view.h"
 #include "spank_plugin/launch/leader.h"
@@ -11,7 +12,6 @@
 #include "spank_plugin/launch/proxy_exceptions.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/rank_variables.h"
-#include "spank_plugin/launch/text.h"
 #include "spank_plugin/launch/torchrun_variables.h"
 
 namespace ddp::launch {

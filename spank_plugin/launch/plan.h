@@ -37,7 +37,7 @@ struct Plan {
 
 // Rank variables are always set: an inherited one is never right. MASTER_ADDR and MASTER_PORT are
 // kept if the user set them and the command line does not say otherwise.
-// Throws LaunchError where no right value is known.
+// Throws UsageError where no right value is known.
 Plan make_plan(const Facts& facts, const Settings& settings, const Inherited& inherited);
 
 }  // namespace ddp::launch

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "spank_plugin/launch/giver.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/plan.h"
 #include "spank_plugin/launch/settings.h"
@@ -24,21 +25,24 @@ class PlanBuilder {
   // this step is repeated.
   void suggest(std::string name, std::string value, std::string rule, std::string source);
 
-  // The same for a variable that a SPEC or the site may set, too: command line, the user's
-  // variable, the user's SLURM_DDP, what this step was told before, plugstack.conf, in this order.
-  // False if none of them says anything, so that the value must be derived, and suggested.
+  // The same for a variable that a SPEC or the site may set, too, by the precedence of giver_of().
+  // False if nothing gives it a value, so that it must be derived, and suggested.
   template <typename T>
   bool set_as_requested(const std::string& name, const std::optional<Chosen<T>>& requested) {
-    const auto set_requested = [&] {
-      const std::string origin(origin_name(requested->origin));
-      set_marked(name, text_of(requested->value), "asked for by " + origin, origin);
-      return true;
-    };
-    if (requested && requested->origin == Origin::command_line) return set_requested();
-    if (keep_if_users(name)) return true;
-    if (requested && requested->origin == Origin::environment) return set_requested();
-    if (repeat_earlier(name)) return true;
-    return requested && set_requested();
+    switch (giver_of(name, requested, inherited_)) {
+      case Giver::setting: {
+        const std::string origin(origin_name(requested->origin));
+        set_marked(name, text_of(requested->value), "asked for by " + origin, origin);
+        return true;
+      }
+      case Giver::user:
+        return keep_if_users(name);
+      case Giver::earlier_plan:
+        return repeat_earlier(name);
+      case Giver::none:
+        break;
+    }
+    return false;
   }
 
   // A variable of the launcher's own that may be missing, or be about another step: set unless it

@@ -2,12 +2,12 @@
 
 #include <numeric>
 
-#include "spank_plugin/launch/error.h"
+#include "base/errors.h"
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/gpu_view.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/switch_map.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -48,12 +48,13 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
               ") leads every node to itself, but the step has several");
   }
   if (!is_host_or_address(address->value)) {
-    plan.note("MASTER_ADDR=" + in_quotes(address->value) + " (" + address->source +
+    plan.note("MASTER_ADDR=" + quote_for_display(address->value) + " (" + address->source +
               ") is no host name or address");
   }
   const PlanEntry* port = result.find("MASTER_PORT");
   if (!parse_decimal(port->value, 65'535)) {
-    plan.note("MASTER_PORT=" + in_quotes(port->value) + " (" + port->source + ") is no port");
+    plan.note("MASTER_PORT=" + quote_for_display(port->value) + " (" + port->source +
+              ") is no port");
   }
 }
 
@@ -74,8 +75,8 @@ void note_switch(PlanBuilder& plan, const Facts& facts, Order order) {
   const std::vector<std::string> own{task.node_name};
   const std::string address = switch_paths(step.switch_map, own).front() + "." + task.node_name;
   if (address == task.switch_address || address == "." + task.switch_address) return;
-  plan.note("scontrol says that this node is at " + in_quotes(address) +
-            ", but SLURM_TOPOLOGY_ADDR says " + in_quotes(task.switch_address));
+  plan.note("scontrol says that this node is at " + quote_for_display(address) +
+            ", but SLURM_TOPOLOGY_ADDR says " + quote_for_display(task.switch_address));
 }
 
 // One task on the node, and several GPUs that it sees.
@@ -118,7 +119,7 @@ void note_lightning(PlanBuilder& builder, const Plan& plan, const Facts& facts,
     builder.note("rank 0 is on " + own + ", not on the job's first node, " + nodes.front() +
                  ", where Lightning looks for it: for Lightning set SLURM_NODELIST=" + own +
                  " in the tasks, or start the step there (-w " + nodes.front() + ")");
-  } catch (const LaunchError&) {  // no node list: Lightning's business
+  } catch (const UsageError&) {  // no node list: Lightning's business
   }
 }
 

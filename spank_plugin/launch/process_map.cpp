@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "spank_plugin/launch/hostlist.h"
-#include "spank_plugin/launch/text.h"
+#include "base/hostlist.h"
+#include "base/text.h"
 
 namespace ddp::launch {
 namespace {

@@ -13,7 +13,7 @@ namespace ddp::launch {
 
 // The nodes of the step as indices into StepFacts::nodes, in the order in which `order` numbers
 // them. For Order::slurm that is the list itself: which node's tasks come first is then SLURM's
-// affair. Throws LaunchError where the order cannot be had, saying why.
+// affair. Throws UsageError where the order cannot be had, saying why.
 std::vector<std::uint32_t> node_order(const StepFacts& step, Order order);
 
 // The order that was asked for. One that only plugstack.conf asks for is no reason to end a step:
@@ -27,7 +27,7 @@ struct RankNumbers {
   std::string source;
 };
 
-// The numbers of one task. Throws LaunchError like node_order.
+// The numbers of one task. Throws UsageError like node_order.
 RankNumbers number_task(const StepFacts& step, const TaskFacts& task, Order order);
 
 // True if the step's ranks are known to count node by node, so that every task can tell where every

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -115,7 +115,7 @@ void apply_window(Settings& settings, const PortWindow& window) {
 }
 
 [[noreturn]] void fail_decoding(std::string_view text) {
-  throw LaunchError("SLURM_DDP_SETTINGS=" + in_quotes(text) +
+  throw LaunchError("SLURM_DDP_SETTINGS=" + quote_for_display(text) +
                     " was not written by srun's plugin; is it the same version on all machines?");
 }
 
@@ -195,7 +195,7 @@ std::vector<std::string> apply_site_arguments(Settings& settings,
                                               std::span<const std::string_view> arguments) {
   std::vector<std::string> problems;
   const auto leave_out = [&](std::string_view argument, const LaunchError& error) {
-    problems.push_back("plugstack.conf: argument " + in_quotes(argument) +
+    problems.push_back("plugstack.conf: argument " + quote_for_display(argument) +
                        " is left out: " + error.what());
   };
   PortWindow window;

@@ -1,13 +1,13 @@
 // StepFacts and TaskFacts from SLURM's environment variables.
 #include <limits>
 
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/facts.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/port_ranges.h"
 #include "spank_plugin/launch/process_map.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -24,7 +24,8 @@ std::string required(const EnvLookup& environment, const std::string& name) {
 std::uint32_t to_number(const std::string& name, std::string_view text, std::uint64_t max) {
   const auto number = parse_decimal(text, max);
   if (!number)
-    throw LaunchError(name + "=" + in_quotes(text) + " is no number up to " + std::to_string(max));
+    throw LaunchError(name + "=" + quote_for_display(text) + " is no number up to " +
+                      std::to_string(max));
   return static_cast<std::uint32_t>(*number);
 }
 

@@ -5,9 +5,9 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/hostlist.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -85,7 +85,7 @@ std::vector<std::string> switch_paths(std::string_view map, std::span<const std:
   for (const auto item : split(map, ';')) {
     const auto equals = item.find('=');
     if (equals == std::string_view::npos || !is_path(item.substr(0, equals))) {
-      throw LaunchError("cannot read the map of switches at " + in_quotes(item));
+      throw LaunchError("cannot read the map of switches at " + quote_for_display(item));
     }
     for (const auto& node : expand_hostlist(item.substr(equals + 1))) {
       const auto found = place.find(node);

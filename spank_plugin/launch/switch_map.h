@@ -17,11 +17,11 @@ inline constexpr std::size_t kMaxSwitchMap = 100'000;
 // From the output of `scontrol show topology`, one "SwitchName=... Level=... Nodes=..." a line,
 // with "Switches=..." for those above the leaves, or "BlockName=... Nodes=..." of topology/block,
 // where a block is one domain of NVLink or one switch. Empty if it names no switch with nodes.
-// Throws LaunchError if it is no such text or the map would be longer than kMaxSwitchMap.
+// Throws UsageError if it is no such text or the map would be longer than kMaxSwitchMap.
 std::string make_switch_map(std::string_view scontrol_output);
 
 // The path of each node's leaf switch, in the order of `nodes`; "" for a node on none.
-// Throws LaunchError for a text that make_switch_map does not write.
+// Throws UsageError for a text that make_switch_map does not write.
 std::vector<std::string> switch_paths(std::string_view map, std::span<const std::string> nodes);
 
 // An order of nodes, as indices, in which those under one switch follow each other, at every level

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/gpu_view.h"
 #include "spank_plugin/launch/leader.h"

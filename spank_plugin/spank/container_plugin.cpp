@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/text_file.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::spank {
 namespace {
@@ -63,7 +63,7 @@ bool wants_container() noexcept {
     }
     const auto words = fabric::read_text("/proc/self/cmdline", kMaxCommandLine);
     if (!words) return false;
-    for (const auto word : launch::split(*words, '\0')) {
+    for (const auto word : split(*words, '\0')) {
       if (word.starts_with("--container-image") || word.starts_with("--container-name"))
         return true;
       if (word == "--") return false;

@@ -1,6 +1,6 @@
 #include "spank_plugin/spank/log.h"
 
-#include "spank_plugin/launch/text.h"
+#include "base/text.h"
 #include "spank_plugin/spank/slurm_spank.h"
 
 namespace ddp::spank {
@@ -13,7 +13,7 @@ template <typename Log>
 void log_safely(Log log, const std::string& text) noexcept {
   constexpr std::size_t kMaxLength = 1000;
   try {
-    log(launch::printable(text, kMaxLength).c_str());
+    log(sanitize_beginning(text, kMaxLength).c_str());
   } catch (...) {  // no memory
     log("no memory for a message");
   }

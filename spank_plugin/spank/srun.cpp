@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/errors.h"
+#include "base/subprocess.h"
 #include "spank_plugin/fabric/text_file.h"
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/host/command_output.h"
 #include "spank_plugin/launch/hostfile.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/switch_map.h"
@@ -45,7 +46,7 @@ void tell_rank_zero_host() {
   try {
     const auto host = launch::first_host_of_hostfile(*text);
     if (host) tell_nodes(variable::kRankZeroHost, *host);
-  } catch (const launch::LaunchError&) {  // no node list: no hint either
+  } catch (const UsageError&) {  // no node list: no hint either
   }
 }
 
@@ -54,7 +55,7 @@ void tell_rank_zero_host() {
 void tell_switches() {
   constexpr std::chrono::seconds kLimit{10};
   constexpr std::size_t kMaxOutput = 4U << 20U;
-  const auto topology = launch::output_of({"scontrol", "show", "topology"}, kLimit, kMaxOutput);
+  const auto topology = output_of({"scontrol", "show", "topology"}, kLimit, kMaxOutput);
   if (!topology) return;
   const std::string map = launch::make_switch_map(*topology);
   if (!map.empty()) tell_nodes(variable::kSwitchMap, map);
@@ -65,7 +66,7 @@ void tell_switches_for(const launch::Chosen<launch::Order>& order) {
   if (order.value != launch::Order::by_switch) return;
   try {
     tell_switches();
-  } catch (const launch::LaunchError& error) {
+  } catch (const UsageError& error) {
     if (order.origin != launch::Origin::site) throw;
     log_line(error.what());
   }
@@ -107,7 +108,7 @@ void srun_after_options(PluginState& state) {
     tell_nodes(variable::kSettings, encode_settings(settings));
     draw_step_key();
     ask_for_fence_that_waits();
-  } catch (const launch::LaunchError& error) {
+  } catch (const UsageError& error) {
     // Where plugstack.conf says "optional", SLURM starts the step whatever is returned: then the
     // tasks end with this message instead of running without what the user asked for.
     tell_nodes(variable::kSettings, std::string(kErrorMark) + error.what());

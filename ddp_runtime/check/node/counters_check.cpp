@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
-#include "ddp_runtime/comm/output_file.h"
 
 namespace ddp::check {
 namespace {
@@ -60,7 +60,7 @@ std::optional<Counters> read_kept(const std::string& file) {
 
 // As root, in a directory that may be somebody else's: no link is followed.
 void keep(const std::string& file, const Counters& counters) {
-  comm::replace_file(file, nlohmann::json(counters).dump(1) + "\n");
+  replace_file(file, nlohmann::json(counters).dump(1) + "\n");
 }
 
 }  // namespace

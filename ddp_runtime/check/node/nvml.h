@@ -11,7 +11,7 @@ namespace ddp::check {
 inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
 
 // Loads `library`, a name or a path, and reads all GPUs, 64 at most. May hang with the driver: call
-// it where that does no harm, as in BoundedChild.
+// it where that does no harm, as in Subprocess.
 NvmlFacts read_nvml(const std::string& library);
 
 }  // namespace ddp::check

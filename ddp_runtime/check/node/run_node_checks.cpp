@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/check/bounded_child.h"
+#include "base/subprocess.h"
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/node/clock_check.h"
 #include "ddp_runtime/check/node/counters_check.h"
@@ -102,8 +102,8 @@ void require_readable_if_there(const std::filesystem::path& dir) {
 }
 
 // What the driver's library says, or why it does not.
-NvmlFacts gather(BoundedChild& asked, std::chrono::steady_clock::time_point deadline) {
-  const ChildOutput output = asked.wait(deadline);
+NvmlFacts gather(Subprocess& asked, Deadline deadline) {
+  const SubprocessOutput output = asked.wait(deadline);
   NvmlFacts facts;
   facts.trouble = output.timed_out ? "the driver did not answer in time" : "its library crashed";
   if (output.timed_out || output.exit_code != 0) return facts;
@@ -166,9 +166,9 @@ NodeOutcome run_node_checks(const NodeOptions& options, const Environment& envir
   NodeOutcome outcome;
   std::vector<Finding> findings;
   // First, while this process has no other threads.
-  const auto gpu_deadline = std::chrono::steady_clock::now() + options.gpu_timeout;
-  BoundedChild gpus =
-      BoundedChild::calling([&options] { return to_text(read_nvml(options.nvml_library)); });
+  const auto gpu_deadline = Clock::now() + options.gpu_timeout;
+  Subprocess gpus =
+      Subprocess::calling([&options] { return to_text(read_nvml(options.nvml_library)); });
   const auto append = [&findings](std::vector<Finding> more) {
     findings.insert(findings.end(), more.begin(), more.end());
   };

@@ -17,9 +17,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/within.h"
 
 namespace ddp::check {

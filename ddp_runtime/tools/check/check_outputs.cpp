@@ -12,11 +12,12 @@
 #include <optional>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/hostlist.h"
 #include "ddp_runtime/check/operations.h"
 #include "ddp_runtime/report/check_page.h"
 #include "ddp_runtime/tools/check/drain_nodes.h"
-#include "ddp_runtime/tools/output_file.h"
 #include "slurm_ddp/version.h"
 
 namespace ddp::tools {
@@ -58,8 +59,8 @@ void write_directory(const check::Verdict& verdict, const nlohmann::json& json, 
       check::events_of(verdict, now),
       check::markdown_of(verdict, choice),
       report::check_page(json),
-      check::compress_hostlist(choice.leave_out) + (choice.leave_out.empty() ? "" : "\n"),
-      choice.enough() ? check::compress_hostlist(choice.use) + "\n" : ""};
+      compress_hostlist(choice.leave_out) + (choice.leave_out.empty() ? "" : "\n"),
+      choice.enough() ? compress_hostlist(choice.use) + "\n" : ""};
   std::filesystem::create_directories(outputs.directory);
   FirstError error;
   for (std::size_t i = 0; i < contents.size(); ++i) {

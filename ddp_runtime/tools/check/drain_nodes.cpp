@@ -7,20 +7,20 @@
 #include <fstream>
 #include <vector>
 
+#include "base/atomic_file.h"
+#include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/check/bounded_child.h"
-#include "ddp_runtime/check/clock.h"
-#include "ddp_runtime/tools/output_file.h"
+#include "base/subprocess.h"
 
 namespace ddp::tools {
 namespace {
 
 // A controller that does not answer must not hold up a job.
 constexpr std::chrono::seconds kTimeout{10};
-constexpr int kNotFound = 127;  // of BoundedChild
+constexpr int kNotFound = 127;  // of Subprocess
 
-check::ChildOutput run(const std::vector<std::string>& command) {
-  auto answer = check::BoundedChild::running(command).wait(check::Clock::now() + kTimeout);
+SubprocessOutput run(const std::vector<std::string>& command) {
+  auto answer = Subprocess::running(command).wait(Clock::now() + kTimeout);
   if (answer.timed_out) {
     throw RuntimeError(fmt::format("{} did not answer; nothing more was drained", command[0]));
   }
@@ -30,7 +30,7 @@ check::ChildOutput run(const std::vector<std::string>& command) {
   return answer;
 }
 
-check::ChildOutput scontrol(const std::vector<std::string>& arguments) {
+SubprocessOutput scontrol(const std::vector<std::string>& arguments) {
   std::vector<std::string> command{"scontrol"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return run(command);
@@ -68,7 +68,7 @@ std::string over_the_limit(const std::string& node, const check::DrainLimit& lim
 }
 
 std::string drain_one(const check::Drain& drain, const std::optional<check::DrainLimit>& limit) {
-  const check::ChildOutput shown = scontrol({"--oneliner", "show", "node", drain.node});
+  const SubprocessOutput shown = scontrol({"--oneliner", "show", "node", drain.node});
   if (shown.exit_code != 0) {
     return fmt::format("{}: not drained: {}", drain.node, shown.text);
   }
@@ -82,7 +82,7 @@ std::string drain_one(const check::Drain& drain, const std::optional<check::Drai
       return over_the_limit(drain.node, *limit, nodes.size());
     }
   }
-  const check::ChildOutput done =
+  const SubprocessOutput done =
       scontrol({"update", "nodename=" + drain.node, "state=drain", "reason=" + drain.reason});
   if (done.exit_code != 0) return fmt::format("{}: not drained: {}", drain.node, done.text);
   const bool was_ours = reason.starts_with(check::kReasonPrefix);
@@ -120,7 +120,7 @@ std::string drain_nodes(std::span<const check::Drain> drains,
 std::string resume_node(const check::Verdict& verdict, int clean_runs,
                         const std::string& state_file) {
   const std::string& node = verdict.nodes.at(0);
-  const check::ChildOutput shown = scontrol({"--oneliner", "show", "node", node});
+  const SubprocessOutput shown = scontrol({"--oneliner", "show", "node", node});
   if (shown.exit_code != 0) return {};
   const std::string reason = without_author(reason_in(shown.text));
   if (!reason.starts_with(check::kReasonPrefix)) {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <exception>
 
-#include "ddp_runtime/check/clock.h"
+#include "base/deadline.h"
 #include "ddp_runtime/check/net/measure/nccl_pair.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
 #include "ddp_runtime/tools/check/ending.h"
@@ -37,10 +37,9 @@ int run_nccl_end(const NcclEndArguments& arguments) {
   if (const char* token = std::getenv(check::kPairTokenVariable)) end.token = token;
   try {
     const auto result =
-        arguments.survey
-            ? check::survey_nccl(end.nccl_library, end.cuda_library)
-            : check::to_message(check::measure_by_nccl(
-                  end, check::Clock::now() + std::chrono::milliseconds(arguments.limit_ms)));
+        arguments.survey ? check::survey_nccl(end.nccl_library, end.cuda_library)
+                         : check::to_message(check::measure_by_nccl(
+                               end, Clock::now() + std::chrono::milliseconds(arguments.limit_ms)));
     fmt::print("{}", check::nccl_result_line(result));
   } catch (const std::exception& error) {
     fmt::print("{}\n", error.what());

@@ -1,12 +1,13 @@
 #include "spank_plugin/launch/host/node_facts.h"
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/giver.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
 #include "spank_plugin/launch/rank_order.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -16,17 +17,22 @@ namespace {
 constexpr std::chrono::seconds kLookupLimit{12};
 
 bool derives_port(const Settings& settings, const Inherited& inherited) {
-  return !settings.master_port && !inherited.gives("MASTER_PORT");
+  return giver_of("MASTER_PORT", settings.master_port, inherited) == Giver::none;
 }
 
-// MASTER_ADDR as somebody gave it; nothing if it must be derived.
+// nullopt if MASTER_ADDR must be derived.
 std::optional<std::string> given_address(const Settings& settings, const Inherited& inherited) {
-  const auto& requested = settings.master_addr;
-  if (requested && requested->origin == Origin::command_line) return requested->value;
-  if (auto user = inherited.from_user("MASTER_ADDR")) return user;
-  if (requested && requested->origin == Origin::environment) return requested->value;
-  if (auto before = inherited.from_this_step("MASTER_ADDR")) return before;
-  if (requested) return requested->value;
+  const std::string name = "MASTER_ADDR";
+  switch (giver_of(name, settings.master_addr, inherited)) {
+    case Giver::setting:
+      return settings.master_addr->value;
+    case Giver::user:
+      return inherited.from_user(name);
+    case Giver::earlier_plan:
+      return inherited.from_this_step(name);
+    case Giver::none:
+      break;
+  }
   return std::nullopt;
 }
 

@@ -12,7 +12,7 @@ namespace ddp::launch {
 // Looks only at what will be derived: values that were given are taken as they are.
 // `may_choose_port`: the caller decides for all tasks of the node at once, before any of them has
 // started; then a step of one node may take the next port if its own is taken.
-// Throws LaunchError if the leader cannot be derived.
+// Throws UsageError if the leader cannot be derived.
 NodeFacts gather_node_facts(const StepFacts& step, const Settings& settings,
                             const Inherited& inherited, bool may_choose_port);
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "spank_plugin/fabric/text.h"
+#include "base/text.h"
 #include "tests/unit/fabric/node_values.h"
 
 namespace ddp::fabric {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/errors.h"
 #include "fake_environment.h"
 #include "spank_plugin/launch/error.h"
 
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 std::string message_of(const Variables& variables) {
   try {
     slurm_facts(variables);
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     return error.what();
   }
   return "accepted";

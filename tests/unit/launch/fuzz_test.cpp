@@ -1,5 +1,5 @@
 // Text from outside, mutated at random from good examples: whatever it becomes, a parser returns
-// something within its bounds or throws LaunchError. Meant for a build with sanitizers. The seed is
+// something within its bounds or throws UsageError. Meant for a build with sanitizers. The seed is
 // fixed; SLURM_DDP_FUZZ_ITERATIONS sets how many texts each parser gets (default 3,000), and
 // SLURM_DDP_FUZZ_SEED another seed.
 #include <gtest/gtest.h>
@@ -8,10 +8,12 @@
 #include <functional>
 #include <random>
 
+#include "base/errors.h"
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/ephemeral_ports.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/hostfile.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/port_ranges.h"
 #include "spank_plugin/launch/process_map.h"
@@ -19,7 +21,6 @@
 #include "spank_plugin/launch/socket_table.h"
 #include "spank_plugin/launch/switch_map.h"
 #include "spank_plugin/launch/tasks_per_node.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -84,7 +85,7 @@ std::uint64_t fuzz(const std::vector<std::string>& examples,
     try {
       parse(text);
       ++accepted;
-    } catch (const LaunchError& error) {
+    } catch (const UsageError& error) {
       EXPECT_LT(std::string(error.what()).size(), 2000U) << "a message is for people";
     }
   }

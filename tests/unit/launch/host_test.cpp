@@ -1,7 +1,6 @@
 // What is asked of the host: name service, ports, files. Real sockets and files, no network.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 
 #include "spank_plugin/launch/ephemeral_ports.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/host/command_output.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
@@ -316,35 +314,6 @@ TEST(FabricRequest, NamesTheGpuOfTheTaskButNoneForTorchrunsWorkers) {
   facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", "0"}};
   facts.task.gpu_numbers = "5";
   EXPECT_EQ(fabric_request(facts, with("torchrun,ucx=bind")).gpu, "5") << "of its only worker";
-}
-
-TEST(CommandOutput, OfAProgramThatEndsWell) {
-  EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two >&2"}, 5s, 1000), "one\n");
-  EXPECT_EQ(output_of({"sh", "-c", "cat"}, 5s, 1000), "") << "no input";
-}
-
-TEST(CommandOutput, IsNothingBeyondItsLimits) {
-  EXPECT_EQ(output_of({"no-such-program"}, 5s, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"sh", "-c", "echo x; exit 3"}, 5s, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"sh", "-c", "kill -9 $$"}, 5s, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"sleep", "1000"}, 50ms, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 20'000)->size(), 20'000U);
-  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 19'999), std::nullopt);
-  EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt) << "without end";
-  EXPECT_EQ(output_of({"sh", "-c", "echo x; exec >&- sleep 1000"}, 50ms, 1000), std::nullopt)
-      << "it has closed its output, and stays";
-  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
-}
-
-// A site's `scontrol` may be a script around the real one.
-TEST(CommandOutput, EndsWhatAScriptHasStarted) {
-  std::array<int, 2> alive{};
-  ASSERT_EQ(pipe(alive.data()), 0);  // open until the last process that inherits it is gone
-  EXPECT_EQ(output_of({"sh", "-c", "sleep 1000; true"}, 100ms, 1000), std::nullopt);
-  close(alive[1]);
-  pollfd ended{alive[0], POLLIN, 0};
-  EXPECT_EQ(poll(&ended, 1, 5000), 1) << "sleep goes on";
-  close(alive[0]);
 }
 
 // That others may look into.

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/errors.h"
 #include "fake_environment.h"
-#include "spank_plugin/launch/error.h"
 
 namespace ddp::launch {
 namespace {
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 std::string error_of(const Variables& variables, const NodeFacts& node = {}) {
   try {
     return "leader " + find_leader_address(slurm_facts(variables, node), {}).host;
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     return error.what();
   }
 }
@@ -174,7 +174,7 @@ TEST(AddressSuffix, ThatLeadsNowhereEndsOnlyAStepWhoseUserAskedForIt) {
   try {
     slurm_plan(two_by_two(), suffixed(Origin::command_line), node);
     FAIL();
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("'p1i'"), HasSubstr("leave out addr_suffix=i")));
   }
   node.leader_lookup = NameLookup::usable;
@@ -202,7 +202,7 @@ TEST(Leader, MpirunOverSeveralHostsSaysWhatToDo) {
   try {
     find_leader_address(facts, {});
     FAIL();
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("-x MASTER_ADDR="), HasSubstr("master_addr=HOST")));
   }
 }

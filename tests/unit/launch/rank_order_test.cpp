@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "base/errors.h"
 #include "fake_environment.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/leader.h"
@@ -142,7 +143,7 @@ TEST(SwitchMap, SurvivesALoopAndRefusesWhatIsTooLong) {
     many += "SwitchName=s" + std::to_string(i) + " Nodes=n" + std::to_string(i) + "\n";
   }
   EXPECT_THROW(make_switch_map(many), LaunchError);
-  EXPECT_THROW(make_switch_map("SwitchName=a Switches=s[1-"), LaunchError);
+  EXPECT_THROW(make_switch_map("SwitchName=a Switches=s[1-"), UsageError);
 }
 
 TEST(SwitchMap, GivesEachNodeThePathOfItsLeaf) {
@@ -150,7 +151,7 @@ TEST(SwitchMap, GivesEachNodeThePathOfItsLeaf) {
   EXPECT_THAT(switch_paths(kMap, nodes), ElementsAre("top.left.s1", "", "top.right.s2"));
   for (const std::string& text :
        std::vector<std::string>{"s1", "s1=n[1-", "s 1=n1", "s1=n1;;", std::string(200'000, 'x')}) {
-    EXPECT_THROW(switch_paths(text, nodes), LaunchError) << text.substr(0, 40);
+    EXPECT_THROW(switch_paths(text, nodes), UsageError) << text.substr(0, 40);
   }
 }
 
@@ -237,7 +238,7 @@ TEST(BySwitch, WithoutAMapIsAnErrorThatSaysWhatIsNeeded) {
   try {
     slurm_plan(variables, ordered("switch"));
     FAIL() << "there is nothing to order by";
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("scontrol show topology"));
   }
 }

@@ -1,4 +1,4 @@
-// The small grammars of SLURM's step variables, and the text work they share.
+// The small grammars of SLURM's step variables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/launcher_daemon.h"
 #include "spank_plugin/launch/port_ranges.h"
 #include "spank_plugin/launch/process_map.h"
 #include "spank_plugin/launch/tasks_per_node.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -127,34 +127,6 @@ INSTANTIATE_TEST_SUITE_P(
         Map{"(vector,(-1,1,1))", 1, 1, std::nullopt}, Map{"(vector,())", 1, 1, std::nullopt},
         Map{"(matrix,(0,1,1))", 1, 1, std::nullopt}, Map{"(vector,(0,1,1))x", 1, 1, std::nullopt},
         Map{"(vector,(0,2147483647,2147483647))", 1, 1, std::nullopt}));
-
-TEST(Decimal, IsStrictAndBounded) {
-  EXPECT_EQ(parse_decimal("0", 10), 0U);
-  EXPECT_EQ(parse_decimal("010", 10), 10U);
-  EXPECT_EQ(parse_decimal("11", 10), std::nullopt);
-  EXPECT_EQ(parse_decimal("5", 4), std::nullopt);
-  constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
-  EXPECT_EQ(parse_decimal("18446744073709551615", kMax), kMax);
-  EXPECT_EQ(parse_decimal("18446744073709551616", kMax), std::nullopt);
-  for (const auto* text : {"", " 1", "1 ", "+1", "-1", "0x1", "1e3", "1.0"}) {
-    EXPECT_EQ(parse_decimal(text, 1000), std::nullopt) << text;
-  }
-}
-
-TEST(ShellWord, QuotesWhatAShellWouldRead) {
-  EXPECT_EQ(shell_word("node1:29500"), "node1:29500");
-  EXPECT_EQ(shell_word(""), "''");
-  EXPECT_EQ(shell_word("a b"), "'a b'");
-  EXPECT_EQ(shell_word("$(reboot)"), "'$(reboot)'");
-  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
-  EXPECT_EQ(shell_word("a\nb"), "'a\nb'");
-}
-
-TEST(InQuotes, ShowsUntrustedTextSafely) {
-  EXPECT_EQ(in_quotes("abc"), "'abc'");
-  EXPECT_EQ(in_quotes("a\x1b[2Jb\n"), "'a?[2Jb?'");
-  EXPECT_EQ(in_quotes(std::string(100, 'x')).size(), 60 + 5U);
-}
 
 TEST(LauncherDaemon, IsToldByItsName) {
   for (const auto* program : {"orted", "/usr/bin/orted", "prted", "/opt/x/hydra_pmi_proxy"}) {

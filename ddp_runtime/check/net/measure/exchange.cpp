@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/locate/threshold.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
 

@@ -7,19 +7,10 @@
 #include <string_view>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace ddp::check {
 namespace {
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const std::size_t at = text.find(separator);
-    parts.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) return parts;
-    text.remove_prefix(at + 1);
-  }
-}
 
 [[noreturn]] void refuse(std::string_view text) {
   throw UsageError(fmt::format(

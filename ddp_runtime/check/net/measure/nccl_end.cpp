@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/check/clock.h"
+#include "base/deadline.h"
 #include "ddp_runtime/check/net/locate/threshold.h"
 #include "ddp_runtime/check/net/measure/gpu_transfer.h"
 #include "ddp_runtime/check/net/measure/pair_links.h"

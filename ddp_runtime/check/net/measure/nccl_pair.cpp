@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/check/bounded_child.h"
-#include "ddp_runtime/check/printable.h"
+#include "base/subprocess.h"
+#include "base/text.h"
 
 namespace ddp::check {
 namespace {
@@ -37,15 +37,16 @@ std::string last_nccl_words(const std::string& output) {
   std::string last;
   for (const auto line : lines_of_log(output)) {
     const auto at = line.find(kWarning);
-    if (at != line.npos) warning = printable(line.substr(at + kWarning.size()), kMaxNcclWords);
+    if (at != line.npos)
+      warning = sanitize_first_line(line.substr(at + kWarning.size()), kMaxNcclWords);
     const bool log = line.find("NCCL INFO") != line.npos || line.find("NCCL version") != line.npos;
-    if (!log && at == line.npos && !line.empty()) last = printable(line, kMaxNcclWords);
+    if (!log && at == line.npos && !line.empty()) last = sanitize_first_line(line, kMaxNcclWords);
   }
   if (last.empty()) return warning.empty() ? "it said nothing" : warning;
   return warning.empty() ? last : fmt::format("{} ({})", last, warning);
 }
 
-std::string nccl_failure(const ChildOutput& output) {
+std::string nccl_failure(const SubprocessOutput& output) {
   return fmt::format("{}: {}", output.timed_out ? "NCCL did not finish in time" : "NCCL failed",
                      last_nccl_words(output.text));
 }
@@ -71,7 +72,7 @@ std::string nccl_transport(std::string_view output) {
     const auto at = line.find(kVia);
     if (at == line.npos || line.find("NCCL INFO Channel ") == line.npos) continue;
     const auto words = line.substr(at + kVia.size());
-    return printable(words.substr(0, words.find(' ')), kMaxNcclWords);
+    return sanitize_first_line(words.substr(0, words.find(' ')), kMaxNcclWords);
   }
   return {};
 }
@@ -89,16 +90,16 @@ json survey_nccl(const std::string& nccl_library, const std::string& cuda_librar
 
 NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit) {
   if (tool.cuda_library == kCudaLibrary && access(kDriver, F_OK) != 0) return tool;
-  const ChildOutput output =
-      BoundedChild::running(nccl_survey_command(tool)).wait(Clock::now() + limit);
+  const SubprocessOutput output =
+      Subprocess::running(nccl_survey_command(tool)).wait(Clock::now() + limit);
   const auto found = parse_nccl_result(output.text);
   if (output.exit_code != 0 || !found) {
     tool.problem = nccl_failure(output);
     return tool;
   }
   tool.gpus = found->value("gpus", 0);
-  tool.version = printable(found->value("version", ""), kMaxNcclWords);
-  tool.problem = printable(found->value("problem", ""), kMaxNcclWords);
+  tool.version = sanitize_first_line(found->value("version", ""), kMaxNcclWords);
+  tool.problem = sanitize_first_line(found->value("problem", ""), kMaxNcclWords);
   return tool;
 }
 
@@ -128,9 +129,10 @@ std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeCo
 
 ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeCommand& command,
                                 const Faults& faults, Deadline deadline) {
-  const ChildOutput output = BoundedChild::running(nccl_end_command(tool, command, faults),
-                                                   {{kPairTokenVariable, command.token}})
-                                 .wait(deadline);
+  const SubprocessOutput output =
+      Subprocess::running(nccl_end_command(tool, command, faults),
+                          {.variables = {{kPairTokenVariable, command.token}}})
+          .wait(deadline);
   const auto message = parse_nccl_result(output.text);
   if (output.exit_code != 0 || !message) throw NetError(nccl_failure(output));
   ExchangeResult result;

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/measure/exact_sum.h"
 
 namespace ddp::check {

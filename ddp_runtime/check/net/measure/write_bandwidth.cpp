@@ -9,8 +9,8 @@
 #include <sstream>
 #include <thread>
 
-#include "ddp_runtime/check/bounded_child.h"
-#include "ddp_runtime/check/printable.h"
+#include "base/subprocess.h"
+#include "base/text.h"
 #include "spank_plugin/fabric/infiniband_port.h"
 #include "spank_plugin/fabric/roce_gid.h"
 
@@ -41,11 +41,12 @@ std::string last_line(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" -\t\r") != std::string::npos) last = line;
   }
-  return printable(last, kMaxWords);
+  return sanitize_first_line(last, kMaxWords);
 }
 
 // `earlier`: what it said the time before, for an attempt that was killed before it could speak.
-NetError failure(const RdmaTool& tool, const ChildOutput& output, const std::string& earlier = {}) {
+NetError failure(const RdmaTool& tool, const SubprocessOutput& output,
+                 const std::string& earlier = {}) {
   if (output.exit_code == kToolNotFound) return NetError(tool.program + " cannot be started");
   return NetError(
       fmt::format("{} on {} {}: {}", tool.program, tool.port,
@@ -57,7 +58,7 @@ NetError failure(const RdmaTool& tool, const ChildOutput& output, const std::str
 double write_to_peer(const RdmaTool& tool, const std::vector<std::string>& command,
                      Deadline deadline) {
   for (std::string earlier;; std::this_thread::sleep_for(kBetweenCalls)) {
-    const ChildOutput output = BoundedChild::running(command).wait(deadline);
+    const SubprocessOutput output = Subprocess::running(command).wait(deadline);
     if (output.exit_code == 0) {
       if (const auto speed = parse_write_bandwidth(output.text)) return *speed;
       throw NetError(tool.program + " printed no bandwidth: " + last_line(output.text));
@@ -71,7 +72,7 @@ double write_to_peer(const RdmaTool& tool, const std::vector<std::string>& comma
 
 void be_written_to(const RdmaTool& tool, const std::vector<std::string>& command,
                    Deadline deadline) {
-  const ChildOutput output = BoundedChild::running(command).wait(deadline);
+  const SubprocessOutput output = Subprocess::running(command).wait(deadline);
   if (output.exit_code != 0) throw failure(tool, output);
 }
 

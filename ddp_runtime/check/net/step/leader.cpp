@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "ddp_runtime/check/net/measure/answers.h"
 #include "ddp_runtime/check/node_name.h"
-#include "ddp_runtime/check/printable.h"
 
 namespace ddp::check {
 namespace {
@@ -177,7 +177,7 @@ bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
 
 // Whoever reaches the port can be refused: neither how often nor how long may cost memory.
 void Leader::refuse(Caller& caller, const std::string& why) {
-  const std::string text = printable_line(why, kMaxRefusalCharacters);
+  const std::string text = sanitize_lines(why, kMaxRefusalCharacters);
   if (++turned_away_ <= kMaxRefusals) {
     progress_("turned away: " + text);
     if (caller.believed || !secret_) refusals_.push_back(text);
