@@ -1,5 +1,5 @@
-// The rules that a manifest keeps, checked in one place: before one is written and after one is
-// read. They make it safe to use offsets and lengths from a file of unknown origin.
+// The rules for a manifest, checked in one place: before one is written and after one is read. They
+// make it safe to use offsets and lengths from a file of unknown origin.
 
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ FileTable check_files(const std::vector<FileInfo>& files) {
   return table;
 }
 
-// One span for each array: what is stored of it.
+// One span for each array: its stored entries.
 std::vector<std::span<const ArrayInfo>> by_name(const std::vector<ArrayInfo>& arrays) {
   std::vector<std::span<const ArrayInfo>> groups;
   for (auto first = arrays.begin(); first != arrays.end();) {
@@ -85,7 +85,7 @@ void check_array(const ArrayInfo& array, const FileTable& files) {
   if (array.shape.size() > kMaxRank)
     reject("array '{}' has {} dimensions, more than {}", array.name, array.shape.size(), kMaxRank);
   const auto bytes = byte_count(array.dtype, array.shape);
-  if (!bytes) reject("array '{}' claims a size that does not exist", array.name);
+  if (!bytes) reject("array '{}' claims an impossible size", array.name);
   if (*bytes != array.length)
     reject("array '{}' has {} bytes, but {} {} takes {}", array.name, array.length,
            dtype_name(array.dtype), shape_text(array.shape), *bytes);

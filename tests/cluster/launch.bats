@@ -351,7 +351,7 @@ EOF2
   srun -N2 -n4 ddp-launch record-task
   check-records "$RECORDS" 4
   in_job "-N2 -n4" "ddp-launch true" 2>err
-  grep -q 'no task of a SLURM step' err
+  grep -q 'not a task of a SLURM step' err
 }
 
 @test "mpirun in a ddp job: its daemons are no ranks" {
