@@ -31,7 +31,7 @@ class PlanBuilder {
   bool set_as_requested(const std::string& name, const std::optional<Chosen<T>>& requested) {
     const auto set_requested = [&] {
       const std::string origin(origin_name(requested->origin));
-      set_marked(name, text_of(requested->value), "asked for by " + origin, origin);
+      set_marked(name, text_of(requested->value), "requested by " + origin, origin);
       return true;
     };
     if (requested && requested->origin == Origin::command_line) return set_requested();

@@ -11,13 +11,13 @@ std::string count_of(std::uint32_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// For a line that every run prints.
+// Shortened for a line that every run prints.
 std::string shortened(const std::string& text) {
   constexpr std::size_t kShown = 200;
   return launch::printable(text, kShown);
 }
 
-// Untrusted values can hold anything; a terminal shall not obey them.
+// Untrusted values may contain anything; a terminal must not interpret them.
 std::string printable(const std::string& text) {
   return launch::printable(text, text.size());
 }

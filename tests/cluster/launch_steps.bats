@@ -187,5 +187,5 @@ JOB
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
   [ "$(all_recorded NODE_RANK)" = "0 0 1 1" ] || [ "$(all_recorded NODE_RANK)" = "0 0 0 1" ]
   [ "$(all_recorded MASTER_ADDR)" = "node1 node1 node1 node1" ]
-  grep -q 'note: on its own host node1 leads to a loopback address only' err
+  grep -q 'note: on its own host node1 resolves to a loopback address only' err
 }

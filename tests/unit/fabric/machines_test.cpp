@@ -134,7 +134,7 @@ const std::vector<Case>& cases() {
        "",
        "",
        {},
-       "fabric: no RDMA, way to the leader unknown",
+       "fabric: no RDMA, route to the leader unknown",
        "is unknown on this node"},
       {"bonded", "bonded", "10.40.0.2", "bond0", on("bond0"),
        "fabric: no RDMA, leader through bond0 (50 Gb/s)", ""},

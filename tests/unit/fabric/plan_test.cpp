@@ -103,7 +103,7 @@ TEST(Plan, WithInfiniBandOffSocketsCarryTheData) {
   const Plan plan =
       make_plan(read("single_ib"), two_nodes("10.1.0.20"), variables({{"NCCL_IB_DISABLE", "1"}}));
   EXPECT_EQ(value_set(plan, "NCCL_SOCKET_IFNAME"), "");  // =eno1 would cost 7/8 of the bandwidth
-  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("NCCL begins with ib0"), HasSubstr("over TCP")));
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("NCCL starts with ib0"), HasSubstr("over TCP")));
 }
 
 // --- where verbs cannot be used
@@ -185,7 +185,8 @@ TEST(Plan, PortsThatDifferCannotShareAGidIndex) {
   node.site.nccl_version = NcclVersion{2, 20};
   const Plan plan = make_plan(node, two_nodes("10.0.0.2"), {});
   EXPECT_EQ(value_set(plan, "NCCL_IB_GID_INDEX"), "");
-  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 has its RoCE v2 address at another")));
+  EXPECT_THAT(plan.warnings,
+              ElementsAre(HasSubstr("mlx5_1:1 has its RoCE v2 address at a different")));
   node.site.nccl_version = NcclVersion{2, 21};  // finds them by itself
   EXPECT_THAT(make_plan(node, two_nodes("10.0.0.2"), {}).warnings, IsEmpty());
 }
@@ -200,7 +201,7 @@ TEST(Plan, PortsOfBothFamiliesAreWarnedOf) {
   EXPECT_EQ(value_set(plan, "NCCL_IB_ADDR_FAMILY"), "");
   node.ports[1].gids[0].address = "fe80::1";
   plan = make_plan(node, two_nodes("10.0.0.2"), {});
-  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 has no RoCE v2 address")));
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 does not have a RoCE v2 address")));
 }
 
 TEST(Plan, WhereGidTypesAreHiddenNothingIsConcluded) {
@@ -291,7 +292,7 @@ TEST(Plan, APresetsImpossibleValuesAreLeftOut) {
   EXPECT_THAT(
       with_preset(other, "10.0.8.40", "oci-roce").warnings,
       ElementsAre(HasSubstr("NCCL_IB_GID_INDEX=3 is left out, since that entry of mlx5_5:1"),
-                  HasSubstr("mlx5_5:1 has no RoCE v2 address")));
+                  HasSubstr("mlx5_5:1 does not have a RoCE v2 address")));
 }
 
 TEST(Plan, AnUnknownPresetIsAnError) {
@@ -299,7 +300,7 @@ TEST(Plan, AnUnknownPresetIsAnError) {
     with_preset(read("cloud_vm"), "10.0.0.4", "eva");
     FAIL();
   } catch (const FabricError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("no fabric preset 'eva': known are efa, "));
+    EXPECT_THAT(error.what(), HasSubstr("unknown fabric preset 'eva': known presets are efa, "));
   }
 }
 
@@ -389,7 +390,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         // "Find or fail": AWS's recipe for another image leaves no interface here.
         Leftover{"container", "10.88.0.1", "NCCL_SOCKET_IFNAME", "^docker,lo,veth,eth",
-                 "no running interface of this node fits"},
+                 "no running interface of this node matches"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "eth0", "no running interface"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "ens", ""},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "^docker0", "exclude lo as well"},
@@ -397,20 +398,21 @@ INSTANTIATE_TEST_SUITE_P(
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "^docker0", "no ^, ="},
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "=ens32", "no ^, ="},
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "ens65,ens32", ""},
-        Leftover{"efa_p4d", "10.1.0.70", "TP_SOCKET_IFNAME", "eth9", "no interface of that name"}));
+        Leftover{"efa_p4d", "10.1.0.70", "TP_SOCKET_IFNAME", "eth9",
+                 "does not have an interface of that name"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Ports, GivenValue,
     testing::Values(
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "mlx5_1",
-                 "mlx5_1 fits mlx5_10 as well"},
+                 "mlx5_1 matches mlx5_10 as well"},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "=mlx5_1", ""},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "mlx5", ""},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "bnxt", "no active port"},
         Leftover{"cloud_vm", "10.0.0.4", "NCCL_IB_HCA", "mlx5", ""},
         Leftover{"single_ib", "10.1.0.20", "NCCL_IB_GID_INDEX", "3", "mlx5_0:1 is InfiniBand"},
         Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "3", ""},
-        Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "0", "is no RoCE v2 address"},
+        Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "0", "is not a RoCE v2 address"},
         Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "-1", ""}));
 
 TEST(Plan, WarningsSayWhichFileAValueIsFrom) {
@@ -464,7 +466,7 @@ TEST(Plan, NeverSetsAnInterfaceThatIsNotThere) {
                                    variables({{"NCCL_SOCKET_IFNAME", nccl}}));
       for (const auto& warning : again.warnings) {
         EXPECT_THAT(warning, testing::Not(HasSubstr("no running interface"))) << machine << nccl;
-        EXPECT_THAT(warning, testing::Not(HasSubstr("loopback fits"))) << machine << nccl;
+        EXPECT_THAT(warning, testing::Not(HasSubstr("loopback matches"))) << machine << nccl;
       }
     }
   }

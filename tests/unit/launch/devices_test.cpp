@@ -84,7 +84,7 @@ TEST(Gpus, NotUnmaskedWhereTheDeviceFilesAreClosed) {
   facts.task.hides_gpu_devices = true;
   const Plan plan = make_plan(facts, asked("gpus=shared"), Inherited(lookup_in({}), facts.step.id));
   EXPECT_EQ(plan.find("CUDA_VISIBLE_DEVICES"), nullptr);
-  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("device files are closed")));
+  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("may not open their device files")));
 }
 
 TEST(Gpus, LocalRankAsDeviceOnRequest) {

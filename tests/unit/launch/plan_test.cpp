@@ -151,8 +151,8 @@ TEST(Plan, ARendezvousThatIsNoneIsNotedInOneShortLine) {
       slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "a\nb\x1b[2J" + std::string(100'000, 'x')},
                                        {"MASTER_PORT", " 29500"}}));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("'a?b?[2Jx")));
-  EXPECT_THAT(plan.notes, Contains(HasSubstr("is no host name or address")));
-  EXPECT_THAT(plan.notes, Contains(HasSubstr("MASTER_PORT=' 29500' (environment) is no port")));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("is not a host name or address")));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("MASTER_PORT=' 29500' (environment) is not a port")));
   for (const auto& line : {render_summary(plan), render_task_line(plan)}) {
     EXPECT_LT(line.size(), 1'000U);
     EXPECT_EQ(line.find_first_of("\n\x1b"), std::string::npos);
@@ -271,11 +271,11 @@ TEST(Notes, SayWhatIsOftenAMistake) {
                      {"SLURMD_NODENAME", "p1"}}),
               testing::ElementsAre(HasSubstr("not numbered node by node")));
   EXPECT_THAT(notes({{"MASTER_ADDR", "localhost"}}),
-              testing::ElementsAre(HasSubstr("leads every node to itself")));
+              testing::ElementsAre(HasSubstr("points every node to itself")));
   EXPECT_THAT(slurm_plan(two_by_two(), asked("master_addr=127.0.0.1", Origin::site)).notes,
               IsEmpty())
       << "all nodes of that site are one host";
-  EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is no port")));
+  EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is not a port")));
 }
 
 TEST(Marker, TextFromElsewhereIsNoMarker) {

@@ -164,10 +164,10 @@ TEST(SiteArguments, AMistakeIsReportedAndLeftOut) {
                 {{"port_base=x"}, "1024 to 65535"},
                 {{"port_count=0"}, "1 to 64512"},
                 {{"port_base=65000", "port_count=1000"}, "beyond port 65535"},
-                {{"master_addr=a b"}, "no host name"},
-                {{"addr_suffix=;reboot"}, "no part of a host name"},
-                {{"addr_suffix=%eth0"}, "no part of a host name"},
-                {{"verbose=maybe"}, "none of yes, no"},
+                {{"master_addr=a b"}, "not a host name"},
+                {{"addr_suffix=;reboot"}, "not part of a host name"},
+                {{"addr_suffix=%eth0"}, "not part of a host name"},
+                {{"verbose=maybe"}, "not one of yes, no"},
                 {{""}, "allowed are"}};
   for (const auto& [arguments, message] : kCases) {
     Settings settings;
