@@ -160,7 +160,7 @@ void expect_sound(const Plan& plan) {
   }
 }
 
-TEST(Fuzz, TreesGiveAPlanOrASentence) {
+TEST(Fuzz, TreesGiveAPlanOrAnError) {
   Mutator mutator(seed());
   DamagedTree tree;
   for (std::uint64_t i = 0; i < cases() / 4 && !testing::Test::HasFailure(); ++i) {
@@ -174,7 +174,7 @@ TEST(Fuzz, TreesGiveAPlanOrASentence) {
   }
 }
 
-TEST(Fuzz, EnvironmentsAndRequestsGiveAPlanOrASentence) {
+TEST(Fuzz, EnvironmentsAndRequestsGiveAPlanOrAnError) {
   constexpr std::array<const char*, 9> kNames{
       "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA",      "NCCL_IB_GID_INDEX",
       "GLOO_SOCKET_IFNAME", "NCCL_DEBUG",       "UCX_TLS",
@@ -198,7 +198,7 @@ TEST(Fuzz, EnvironmentsAndRequestsGiveAPlanOrASentence) {
   }
 }
 
-TEST(Fuzz, SiteFilesAreReadOrRefusedInOneSentence) {
+TEST(Fuzz, SiteFilesAreReadOrRejectedInOneSentence) {
   constexpr std::string_view kFile =
       "# site\npreset = rack7\ninterface = bond0\nib_hca = mlx5_0:1,mlx5_1\nnccl_version = 2.18.1\n"
       "ucx = bind\n[preset rack7]\nNCCL_IB_TC = 106\nNCCL_NET = AWS Libfabric\n[preset b]\nUCX_X = "
@@ -221,7 +221,7 @@ TEST(Fuzz, SiteFilesAreReadOrRefusedInOneSentence) {
   EXPECT_GT(refused, 0U);
 }
 
-TEST(Fuzz, ListsAndTablesAreReadAsFarAsTheyGo) {
+TEST(Fuzz, ListsAndTablesAreReadWithinBounds) {
   constexpr std::string_view kV4 = "eth0\t0002A8C0\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\n";
   constexpr std::string_view kV6 =
       "20010db8000000000000000000000000 40 00000000000000000000000000000000 00 "

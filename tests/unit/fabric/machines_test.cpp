@@ -40,7 +40,7 @@ Variables on(const std::string& interface, const Variables& others = {}) {
 
 class MachineDecision : public testing::TestWithParam<Case> {};
 
-TEST_P(MachineDecision, IsTheOneOfTheTable) {
+TEST_P(MachineDecision, MatchesTheTable) {
   const Case& expected = GetParam();
   const test::Machine machine(test::machine_text(expected.machine));
   Request request;

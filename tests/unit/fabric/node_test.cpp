@@ -14,7 +14,7 @@
 namespace ddp::fabric {
 namespace {
 
-TEST(Node, OfAnEmptyFileSystemIsEmpty) {
+TEST(Node, EmptyFileSystemGivesAnEmptyNode) {
   const test::Machine machine("empty/");
   const Node node = machine.read();
   EXPECT_TRUE(node.interfaces.empty() && node.ports.empty() && node.gpus.empty());
@@ -22,7 +22,7 @@ TEST(Node, OfAnEmptyFileSystemIsEmpty) {
   EXPECT_EQ(node.site.path, "");
 }
 
-TEST(Node, HasEverythingOfADgx) {
+TEST(Node, ReadsEverythingOfADgx) {
   const test::Machine machine(test::machine_text("dgx_h100"));
   const Node node = machine.read();
   EXPECT_EQ(node.interfaces.size(), 11U);
@@ -36,13 +36,13 @@ TEST(Node, HasEverythingOfADgx) {
   EXPECT_EQ(node.gpus[4].uuid, "GPU-h100-0000-0004");
 }
 
-TEST(Node, TellsWhetherVerbsCanBeUsed) {
+TEST(Node, DetectsWhetherVerbsCanBeUsed) {
   const std::string port = "sys/class/infiniband/mlx5_0/ports/1/state = 4: ACTIVE\n";
   EXPECT_TRUE(test::Machine(port).read().can_use_verbs);
   EXPECT_FALSE(test::Machine(port + "dev/infiniband/rdma_cm = \n").read().can_use_verbs);
 }
 
-TEST(Node, TakesTheSitesFileThatWasReadBeforeTheContainer) {
+TEST(Node, UsesTheSiteFileReadBeforeTheContainer) {
   const test::Machine host(
       "etc/slurm-ddp/fabric.conf = preset = rack7\\n[preset rack7]\\nNCCL_IB_TC = 106");
   const test::Machine container("etc/hosts = ");
@@ -62,7 +62,7 @@ TEST(Node, TakesTheSitesFileThatWasReadBeforeTheContainer) {
 }
 
 // In a namespace of their own, users name interfaces as they like.
-TEST(Node, NamesThatLibrariesWouldTakeForListsAreLeftOut) {
+TEST(Node, LeavesOutNamesThatLookLikeLists) {
   const test::Machine machine(
       "sys/class/net/eth0,eth1/type = 1\nsys/class/net/\x1b[31m/type = 1\n"
       "sys/class/net/^eth/type = 1\nsys/class/net/=eth/type = 1\nsys/class/net/eth0/type = 1\n"

@@ -24,7 +24,7 @@ Plan plan_for(const Node& node, std::map<std::string, std::string> user = {}) {
   return make_plan(node, test::two_nodes("10.1.0.70"), test::variables(std::move(user)));
 }
 
-TEST(NvlinkDomain, WithAChannelOrWithoutSuchAGpuIsLeftAlone) {
+TEST(NvlinkDomain, NoWarningWithAChannelOrWithoutSuchAGpu) {
   const Plan plan = plan_for(gb200("dev/nvidia-caps-imex-channels/channel7 = "));
   EXPECT_THAT(plan.warnings, Not(Contains(HasSubstr("IMEX"))));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("may open an IMEX channel")));
@@ -33,7 +33,7 @@ TEST(NvlinkDomain, WithAChannelOrWithoutSuchAGpuIsLeftAlone) {
   EXPECT_THAT(plan_for(node).warnings, Not(Contains(HasSubstr("IMEX"))));
 }
 
-TEST(NvlinkDomain, WithoutAChannelIsWarnedOf) {
+TEST(NvlinkDomain, MissingChannelGivesAWarning) {
   EXPECT_THAT(plan_for(gb200("")).warnings,
               Contains(AllOf(HasSubstr("no IMEX channel in /dev/nvidia-caps-imex-channels"),
                              HasSubstr("'NVIDIA GB200'"))));
@@ -45,13 +45,13 @@ TEST(NvlinkDomain, WithoutAChannelIsWarnedOf) {
               Contains(HasSubstr("cannot open any of the 1 IMEX channels")));
 }
 
-TEST(NvlinkDomain, ThatIsSwitchedOffNeedsNoChannel) {
+TEST(NvlinkDomain, NeedsNoChannelIfTurnedOff) {
   for (const auto* const name : {"NCCL_MNNVL_ENABLE", "NCCL_CUMEM_ENABLE"}) {
     EXPECT_THAT(plan_for(gb200(""), {{name, "0"}}).warnings, Not(Contains(HasSubstr("IMEX"))));
   }
 }
 
-TEST(NvlinkDomain, OfOneNodeNeedsNoChannel) {
+TEST(NvlinkDomain, NeedsNoChannelOnOneNode) {
   const Plan plan = make_plan(gb200(""), Request(), {});
   EXPECT_THAT(plan.warnings, Not(Contains(HasSubstr("IMEX"))));
 }

@@ -35,7 +35,7 @@ Setting setting_of(const Plan& plan, const std::string& name) {
 
 // --- what others say is kept
 
-TEST(Plan, TheUsersVariablesAreKept) {
+TEST(Plan, UsersVariablesAreKept) {
   const Plan plan = make_plan(read("azure_nd_h100"), two_nodes("10.10.0.5"),
                               variables({{"NCCL_SOCKET_IFNAME", "ib0"},
                                          {"GLOO_SOCKET_IFNAME", "ib0"},
@@ -48,13 +48,13 @@ TEST(Plan, TheUsersVariablesAreKept) {
   EXPECT_EQ(value_set(plan, "TP_SOCKET_IFNAME"), "eth0");
 }
 
-TEST(Plan, AnEmptyVariableIsNotSet) {
+TEST(Plan, EmptyVariableCountsAsUnset) {
   const Plan plan =
       make_plan(read("cloud_vm"), two_nodes("10.0.0.4"), variables({{"GLOO_SOCKET_IFNAME", ""}}));
   EXPECT_EQ(value_set(plan, "GLOO_SOCKET_IFNAME"), "ens3");
 }
 
-TEST(Plan, NcclsFilesAreKeptAsIfTheUserHadSetThem) {
+TEST(Plan, ValuesOfNcclsFilesAreKept) {
   const Node node = read("dual_fabric",
                          "etc/nccl.conf = NCCL_IB_HCA==mlx5_0\\nNCCL_SOCKET_IFNAME=eno1\n"
                          "home/.nccl.conf = NCCL_IB_HCA==mlx5_1\n");
@@ -67,7 +67,7 @@ TEST(Plan, NcclsFilesAreKeptAsIfTheUserHadSetThem) {
   EXPECT_EQ(setting_of(other, "NCCL_IB_HCA").value, "mlx5");
 }
 
-TEST(Plan, TheFileOfNcclConfFileGoesFirst) {
+TEST(Plan, NcclConfFileTakesPrecedence) {
   const Machine machine(
       machine_text("dual_fabric") +
       "home/.nccl.conf = NCCL_IB_HCA==mlx5_1\nopt/nccl.conf = NCCL_IB_HCA==mlx5_2\n");
@@ -99,7 +99,7 @@ TEST(Plan, OpenMpiNeverGetsBothLists) {
   EXPECT_EQ(value_set(plan, "OMPI_MCA_btl_tcp_if_exclude"), "");
 }
 
-TEST(Plan, WithInfiniBandOffSocketsCarryTheData) {
+TEST(Plan, SocketsCarryTheDataIfInfiniBandIsOff) {
   const Plan plan =
       make_plan(read("single_ib"), two_nodes("10.1.0.20"), variables({{"NCCL_IB_DISABLE", "1"}}));
   EXPECT_EQ(value_set(plan, "NCCL_SOCKET_IFNAME"), "");  // =eno1 would cost 7/8 of the bandwidth
@@ -108,7 +108,7 @@ TEST(Plan, WithInfiniBandOffSocketsCarryTheData) {
 
 // --- where verbs cannot be used
 
-TEST(Plan, WithoutDeviceFilesNcclIsNotMovedToTheSlowNetworkOfTheNames) {
+TEST(Plan, MissingDeviceFilesDoNotMoveNcclToASlowNetwork) {
   const std::string closed = test::machine_text("dgx_a100") + "\ndev/infiniband/rdma_cm = \n";
   const Plan plan = make_plan(test::Machine(closed).read(), two_nodes("10.33.0.10"), {});
   EXPECT_NE(value_set(plan, "NCCL_SOCKET_IFNAME"), "=enp226s0");
@@ -119,7 +119,7 @@ TEST(Plan, WithoutDeviceFilesNcclIsNotMovedToTheSlowNetworkOfTheNames) {
       << "only to meet: the data go over InfiniBand";
 }
 
-TEST(Plan, ASlowInterfaceIsNoHelpBesideFastOnes) {
+TEST(Plan, SlowLeaderInterfaceIsNotForcedOnData) {
   Node node;
   test::add_interface(node, "eno1", "10.1.0.9/24").speed_mbps = 1000;
   test::add_interface(node, "ens1", "10.50.0.9/24").speed_mbps = 100'000;
@@ -132,7 +132,7 @@ TEST(Plan, ASlowInterfaceIsNoHelpBesideFastOnes) {
               testing::Contains(HasSubstr("eno1 (1 Gb/s), while ens1 has 100 Gb/s")));
 }
 
-TEST(Plan, SlingshotIsSeenAndWhatItNeedsIsSaid) {
+TEST(Plan, SlingshotIsDetectedWithAWarning) {
   const test::Machine machine("sys/class/cxi/cxi0/\nsys/class/cxi/cxi1/\n");
   const Plan plan = make_plan(machine.read(), two_nodes("10.1.0.7"), {});
   EXPECT_THAT(plan.summary, HasSubstr("fabric: 2 x cxi Slingshot"));
@@ -145,7 +145,7 @@ TEST(Plan, SlingshotIsSeenAndWhatItNeedsIsSaid) {
 
 // --- steps of one node
 
-TEST(Plan, OfOneNodeSetsNothing) {
+TEST(Plan, OneNodeSetsNothing) {
   for (const auto* const machine : {"dual_fabric", "workstation", "laptop", "roce_ipv6"}) {
     Request request;
     request.leader_addresses = {"127.0.0.1"};
@@ -156,7 +156,7 @@ TEST(Plan, OfOneNodeSetsNothing) {
   }
 }
 
-TEST(Plan, SaysTheNodesAddressForThoseWhoListen) {
+TEST(Plan, ReportsTheNodesAddressForListeners) {
   const Plan plan = make_plan(read("ipoib"), two_nodes("10.71.0.8"), {});
   EXPECT_EQ(plan.local_address, "10.71.0.9");
   EXPECT_EQ(make_plan(read("roce_ipv6"), two_nodes("2001:db8:0:1::50"), {}).local_address,
@@ -167,7 +167,7 @@ TEST(Plan, SaysTheNodesAddressForThoseWhoListen) {
 
 constexpr const char* kOldNccl = "etc/slurm-ddp/fabric.conf = nccl_version = 2.18\n";
 
-TEST(Plan, OldNcclIsToldTheGidIndexOfThisNode) {
+TEST(Plan, OldNcclGetsTheGidIndexOfThisNode) {
   const Plan plan = make_plan(read("roce_ipv4", kOldNccl), two_nodes("10.0.8.40"), {});
   EXPECT_EQ(value_set(plan, "NCCL_IB_GID_INDEX"), "3");
   EXPECT_EQ(setting_of(plan, "NCCL_IB_GID_INDEX").source, "/etc/slurm-ddp/fabric.conf");
@@ -177,7 +177,7 @@ TEST(Plan, OldNcclIsToldTheGidIndexOfThisNode) {
             "");
 }
 
-TEST(Plan, PortsThatDifferCannotShareAGidIndex) {
+TEST(Plan, DifferentPortsCannotShareAGidIndex) {
   Node node;
   test::add_interface(node, "eth0", "10.0.0.2/24");
   test::add_gid(test::add_port(node, "mlx5_0", "Ethernet", 100), 3, "::ffff:10.0.0.2");
@@ -191,7 +191,7 @@ TEST(Plan, PortsThatDifferCannotShareAGidIndex) {
   EXPECT_THAT(make_plan(node, two_nodes("10.0.0.2"), {}).warnings, IsEmpty());
 }
 
-TEST(Plan, PortsOfBothFamiliesAreWarnedOf) {
+TEST(Plan, PortsOfBothFamiliesGiveAWarning) {
   Node node;
   test::add_interface(node, "eth0", "10.0.0.2/24");
   test::add_gid(test::add_port(node, "mlx5_0", "Ethernet", 100), 3, "::ffff:10.0.0.2");
@@ -204,7 +204,7 @@ TEST(Plan, PortsOfBothFamiliesAreWarnedOf) {
   EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 does not have a RoCE v2 address")));
 }
 
-TEST(Plan, WhereGidTypesAreHiddenNothingIsConcluded) {
+TEST(Plan, HiddenGidTypesDecideNothing) {
   Node node;
   test::add_interface(node, "eth0", "10.0.0.2/24");
   test::add_gid(test::add_port(node, "mlx5_0", "Ethernet", 100), 3, "2001:db8::1", "");
@@ -215,7 +215,7 @@ TEST(Plan, WhereGidTypesAreHiddenNothingIsConcluded) {
 
 // --- UCX
 
-TEST(Plan, UcxIsBoundOnlyIfAskedAndOnlyWherePortsTie) {
+TEST(Plan, UcxIsBoundOnlyOnRequestAndIfPortsTie) {
   Request request = two_nodes("10.33.0.10");
   request.gpu = "1";
   EXPECT_EQ(value_set(make_plan(read("dgx_a100"), request, {}), "UCX_NET_DEVICES"), "");
@@ -233,7 +233,7 @@ TEST(Plan, UcxIsBoundOnlyIfAskedAndOnlyWherePortsTie) {
   EXPECT_TRUE(setting_of(kept, "UCX_NET_DEVICES").kept);
 }
 
-TEST(Plan, UcxIsBoundIfTheSiteSaysSo) {
+TEST(Plan, UcxIsBoundAtTheSitesRequest) {
   Request request = two_nodes("10.33.0.10");
   request.gpu = "0";
   const Node node = read("dgx_a100", "etc/slurm-ddp/fabric.conf = ucx = bind\n");
@@ -248,7 +248,7 @@ Plan with_preset(const Node& node, const std::string& leader, const std::string&
   return make_plan(node, request, {});
 }
 
-TEST(Plan, APresetGoesBeforeWhatIsDerived) {
+TEST(Plan, PresetOverridesDerivedValues) {
   const Plan plan = with_preset(read("efa_p4d"), "10.1.0.70", "efa");
   const Setting set = setting_of(plan, "NCCL_SOCKET_IFNAME");
   EXPECT_EQ(set.value, "^docker,lo,veth");
@@ -257,7 +257,7 @@ TEST(Plan, APresetGoesBeforeWhatIsDerived) {
   EXPECT_THAT(plan.warnings, IsEmpty());
 }
 
-TEST(Plan, TheUserGoesBeforeAPreset) {
+TEST(Plan, UserOverridesAPreset) {
   Request request = two_nodes("10.1.0.70");
   request.preset = "efa";
   const Plan plan =
@@ -265,14 +265,14 @@ TEST(Plan, TheUserGoesBeforeAPreset) {
   EXPECT_TRUE(setting_of(plan, "NCCL_SOCKET_IFNAME").kept);
 }
 
-TEST(Plan, APresetKeepsTheImagesOwnFile) {
+TEST(Plan, PresetKeepsTheImagesOwnFile) {
   const Plan plan = with_preset(read("azure_nd_h100"), "10.10.0.5", "azure-ndv5");
   EXPECT_EQ(setting_of(plan, "NCCL_TOPO_FILE").source, "/etc/nccl.conf");
   EXPECT_EQ(value_set(plan, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
   EXPECT_EQ(value_set(plan, "NCCL_SOCKET_IFNAME"), "=eth0");
 }
 
-TEST(Plan, APresetsImpossibleValuesAreLeftOut) {
+TEST(Plan, ImpossibleValuesOfAPresetAreLeftOut) {
   const Plan azure = with_preset(read("dgx_h100"), "100.126.0.10", "azure-ndv5");
   EXPECT_THAT(azure.warnings,
               ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME==eth0 is left out, since no running"),
@@ -295,7 +295,7 @@ TEST(Plan, APresetsImpossibleValuesAreLeftOut) {
                   HasSubstr("mlx5_5:1 does not have a RoCE v2 address")));
 }
 
-TEST(Plan, AnUnknownPresetIsAnError) {
+TEST(Plan, UnknownPresetIsAnError) {
   try {
     with_preset(read("cloud_vm"), "10.0.0.4", "eva");
     FAIL();
@@ -304,7 +304,7 @@ TEST(Plan, AnUnknownPresetIsAnError) {
   }
 }
 
-TEST(Plan, TheSitesPresetAppliesUnlessAnotherIsAskedFor) {
+TEST(Plan, SitesPresetAppliesUnlessAnotherIsRequested) {
   const Node node = read("roce_ipv4",
                          "etc/slurm-ddp/fabric.conf = preset = rack7\\n[preset rack7]\\n"
                          "NCCL_IB_TC = 106\n");
@@ -313,7 +313,7 @@ TEST(Plan, TheSitesPresetAppliesUnlessAnotherIsAskedFor) {
   EXPECT_EQ(value_set(with_preset(node, "10.0.8.40", "oci-roce"), "NCCL_IB_TC"), "41");
 }
 
-TEST(Plan, TheSitesPortListIsTakenWhereItFits) {
+TEST(Plan, SitesPortListIsUsedIfItMatches) {
   const Node node = read("roce_ipv4", "etc/slurm-ddp/fabric.conf = ib_hca = mlx5_0:1,mlx5_1:1\n");
   EXPECT_EQ(value_set(make_plan(node, two_nodes("10.0.8.40"), {}), "NCCL_IB_HCA"),
             "=mlx5_0:1,mlx5_1:1");
@@ -323,7 +323,7 @@ TEST(Plan, TheSitesPortListIsTakenWhereItFits) {
   EXPECT_EQ(value_set(plan, "NCCL_IB_HCA"), "=mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1");
 }
 
-TEST(Plan, AMistakeInTheSitesFileIsAWarningAndTheFileIsNotUsed) {
+TEST(Plan, ErrorInTheSiteFileIsAWarningAndTheFileIsNotUsed) {
   const Node node = read("cloud_vm", "etc/slurm-ddp/fabric.conf = preset = efa\\ncolour = red\n");
   const Plan plan = make_plan(node, two_nodes("10.0.0.4"), {});
   EXPECT_THAT(plan.warnings,
@@ -347,7 +347,7 @@ void PrintTo(const Leftover& leftover, std::ostream* out) {
 
 class GivenValue : public testing::TestWithParam<Leftover> {};
 
-TEST_P(GivenValue, IsWarnedOfAndKept) {
+TEST_P(GivenValue, GivesAWarningAndIsKept) {
   const auto& [machine, leader, name, value, warning] = GetParam();
   const Plan plan = make_plan(read(machine), two_nodes(leader), variables({{name, value}}));
   EXPECT_EQ(value_set(plan, name), "");
@@ -415,7 +415,7 @@ INSTANTIATE_TEST_SUITE_P(
         Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "0", "is not a RoCE v2 address"},
         Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "-1", ""}));
 
-TEST(Plan, WarningsSayWhichFileAValueIsFrom) {
+TEST(Plan, WarningsNameTheFileOfAValue) {
   const Node node = read("single_ib", "etc/nccl.conf = NCCL_P2P_DISABLE=1\n");
   const Plan plan = make_plan(node, two_nodes("10.1.0.20"), {});
   EXPECT_THAT(plan.warnings, ElementsAre(testing::AllOf(HasSubstr("(/etc/nccl.conf)"),
@@ -430,7 +430,7 @@ constexpr std::array<const char*, 17> kMachines{
     "roce_ipv6",     "single_ib", "two_nics", "vlan",      "workstation"};
 
 // Without a preset nothing but these is ever set: no tuning, no debugging, no loader's variables.
-TEST(Plan, SetsOnlyWhatNamesInterfacesPortsAndAddresses) {
+TEST(Plan, SetsOnlyInterfacesPortsAndAddresses) {
   const std::set<std::string> allowed{"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
                                       "TP_SOCKET_IFNAME",   "NCCL_IB_HCA",
                                       "NCCL_IB_GID_INDEX",  "NCCL_IB_ADDR_FAMILY",
@@ -452,7 +452,7 @@ TEST(Plan, SetsOnlyWhatNamesInterfacesPortsAndAddresses) {
 }
 
 // NCCL "finds or fails": a value that this node cannot satisfy would end the job.
-TEST(Plan, NeverSetsAnInterfaceThatIsNotThere) {
+TEST(Plan, NeverSetsAMissingInterface) {
   for (const auto* const machine : kMachines) {
     const Node node = read(machine);
     for (const auto& entry : node.addresses) {

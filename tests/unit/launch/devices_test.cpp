@@ -40,7 +40,7 @@ NodeFacts node_with(const std::string& devices) {
 const Variables kShared = {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"SLURM_GPUS_ON_NODE", "2"}};
 const Variables kMasked = {{"CUDA_VISIBLE_DEVICES", "1"}, {"SLURM_GPUS_ON_NODE", "2"}};
 
-TEST(CountDevices, OfAnyList) {
+TEST(CountDevices, CountsAnyList) {
   EXPECT_EQ(count_devices("0"), 1U);
   EXPECT_EQ(count_devices("0,1,2"), 3U);
   EXPECT_EQ(count_devices("GPU-8932f937-d72c,MIG-0a1b"), 2U);
@@ -51,7 +51,7 @@ TEST(CountDevices, OfAnyList) {
   EXPECT_EQ(count_devices(std::string(100'000, ',')), 4096U) << "bounded";
 }
 
-TEST(Gpus, AllVisibleNothingToSay) {  // --gpus-per-node=2 -n2
+TEST(Gpus, NoNotesIfAllAreVisible) {  // --gpus-per-node=2 -n2
   const Plan plan = gpu_plan(kShared);
   EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "1");
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
@@ -60,7 +60,7 @@ TEST(Gpus, AllVisibleNothingToSay) {  // --gpus-per-node=2 -n2
   EXPECT_THAT(plan.notes, IsEmpty());
 }
 
-TEST(Gpus, OfATaskWithAMask) {  // --gpus-per-task=1, --gpu-bind=single:1
+TEST(Gpus, MaskedTaskGetsANote) {  // --gpus-per-task=1, --gpu-bind=single:1
   const Plan plan = gpu_plan(kMasked);
   EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "1") << "still the number on the node";
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "0");
@@ -79,7 +79,7 @@ TEST(Gpus, UnmaskedOnRequest) {
             nullptr);
 }
 
-TEST(Gpus, NotUnmaskedWhereTheDeviceFilesAreClosed) {
+TEST(Gpus, StayMaskedIfDeviceFilesAreInaccessible) {
   Facts facts = slurm_facts(merged(second_task(), kMasked), node_with("0,1"));
   facts.task.hides_gpu_devices = true;
   const Plan plan = make_plan(facts, asked("gpus=shared"), Inherited(lookup_in({}), facts.step.id));
@@ -93,20 +93,20 @@ TEST(Gpus, LocalRankAsDeviceOnRequest) {
   EXPECT_EQ(value_in(gpu_plan({}, "local_rank=device"), "LOCAL_RANK"), "1") << "no GPUs";
 }
 
-TEST(Gpus, WithoutAListMeansAllOfTheStep) {  // --gpus-per-task=1 --gpu-bind=none
+TEST(Gpus, MissingListMeansAllOfTheStep) {  // --gpus-per-task=1 --gpu-bind=none
   const Plan plan = gpu_plan({{"SLURM_GPUS_ON_NODE", "2"}});
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
   EXPECT_THAT(plan.notes, IsEmpty());
 }
 
-TEST(Gpus, TooFewOrTooManyForTheTasks) {
+TEST(Gpus, NotesTooFewOrTooManyForTheTasks) {
   EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0"}, {"SLURM_GPUS_ON_NODE", "1"}}).notes,
               ElementsAre(HasSubstr("Duplicate GPU")));
   EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}, {"SLURM_GPUS_ON_NODE", "4"}}).notes,
               ElementsAre(HasSubstr("leave 2 of its 4 GPUs idle")));
 }
 
-TEST(Gpus, OfOtherVendors) {
+TEST(Gpus, SupportsOtherVendors) {
   EXPECT_EQ(value_in(gpu_plan({{"ROCR_VISIBLE_DEVICES", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
   EXPECT_EQ(value_in(gpu_plan({{"ZE_AFFINITY_MASK", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
   NodeFacts node;
@@ -116,7 +116,7 @@ TEST(Gpus, OfOtherVendors) {
   EXPECT_EQ(value_in(amd, "GPU_DEVICE_ORDINAL"), "0,1") << "HIP goes by it, too";
 }
 
-TEST(Gpus, OfMigDevicesATaskHasOne) {
+TEST(Gpus, TaskUsesOneMigDevice) {
   const std::string all = "MIG-a,MIG-b";
   const Variables shared = {{"CUDA_VISIBLE_DEVICES", all}, {"SLURM_GPUS_ON_NODE", "2"}};
   const Plan plan = gpu_plan(shared, "local_rank=device", node_with(all));
@@ -150,7 +150,7 @@ void PrintTo(const OwnGpu& row, std::ostream* out) {
 
 class OwnGpuOf : public testing::TestWithParam<OwnGpu> {};
 
-TEST_P(OwnGpuOf, ATaskByItsNumberOnTheNode) {
+TEST_P(OwnGpuOf, TaskIsItsNumberOnTheNode) {
   const OwnGpu& row = GetParam();
   TaskFacts task;
   task.local_rank = row.local_rank;
@@ -236,14 +236,14 @@ TEST(Threads, AreSetUnlessTheUserDid) {
       << "nobody asked the kernel";
 }
 
-TEST(Threads, CpusThatSrunDidNotPassOnAreNoted) {
+TEST(Threads, NotesCpusThatSrunDidNotPassOn) {
   EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "6"}}).notes,
               ElementsAre(HasSubstr("SLURM_CPUS_PER_TASK=6, but this task has 4 CPUs: add -c 6")));
   EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "4"}}).notes, IsEmpty());
   EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "many"}}).notes, IsEmpty());
 }
 
-TEST(Jax, MeetsAtASecondPort) {
+TEST(Jax, UsesASecondPort) {
   const Plan reserved = gpu_plan({{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
   EXPECT_EQ(value_in(reserved, "JAX_COORDINATOR_ADDRESS"), "p1:20087");
   EXPECT_EQ(value_in(reserved, "JAX_NUM_PROCESSES"), "4");

@@ -145,7 +145,7 @@ Variables task_variables(const Step& step, const Task& task) {
                                  {"SLURMD_NODENAME", task.node}});
 }
 
-TEST(GoldenVectors, GiveTheRightPlan) {
+TEST(GoldenVectors, GiveTheExpectedPlan) {
   for (const Step& recorded : recorded_steps()) {
     for (const Task& task : recorded.tasks) {
       SCOPED_TRACE(std::string(recorded.name) + ", rank " + task.proc_id);

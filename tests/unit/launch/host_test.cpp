@@ -97,7 +97,7 @@ class Listener {
   std::uint16_t port_ = 0;
 };
 
-TEST(PortProbe, SeesAListenerOfEitherFamily) {
+TEST(PortProbe, DetectsListenersOfBothFamilies) {
   std::uint16_t port = 0;
   // IPv4 last: a port that the kernel finds free for IPv6 alone may be another process's in IPv4.
   for (const int family : {AF_INET6, AF_INET}) {
@@ -108,7 +108,7 @@ TEST(PortProbe, SeesAListenerOfEitherFamily) {
   EXPECT_TRUE(is_port_free(port)) << "free again";
 }
 
-TEST(PortProbe, TakesTheNextFreeOne) {
+TEST(PortProbe, ChoosesTheNextFreePort) {
   const Listener first(AF_INET);
   const Listener second(AF_INET);
   std::uint16_t free = 0;
@@ -136,7 +136,7 @@ constexpr const char* kTcp =
     "00000000:00000000 00:00000000 00000000    33        0 5014 1 0\n"
     "   3: 0100007F:1F91 00";
 
-TEST(SocketTable, FindsWhoHoldsAPort) {
+TEST(SocketTable, FindsTheHolderOfAPort) {
   ASSERT_TRUE(find_port_holder(kTcp, 23000));
   EXPECT_EQ(find_port_holder(kTcp, 23000)->user, 1000U);
   EXPECT_TRUE(find_port_holder(kTcp, 23000)->listens);
@@ -181,21 +181,21 @@ NodeFacts node_facts(const Settings& settings) {
   return gather_node_facts(two_nodes(), settings, nothing(), false);
 }
 
-TEST(NodeFactsTest, AGivenAddressIsLookedUpForTheFabricOnly) {
+TEST(NodeFactsTest, GivenAddressIsResolvedForTheFabricOnly) {
   const NodeFacts given = node_facts(with("master_addr=192.0.2.7"));
   EXPECT_EQ(given.leader_lookup, NameLookup::not_done) << "it is taken as it is";
   EXPECT_EQ(given.leader_addresses, std::vector<std::string>{"192.0.2.7"});
   EXPECT_TRUE(node_facts(with("master_addr=192.0.2.7,fabric=off")).leader_addresses.empty());
 }
 
-TEST(NodeFactsTest, ALoopbackLeaderIsReachedLikeAnotherNodeOfTheStep) {
+TEST(NodeFactsTest, LoopbackLeaderUsesTheAddressOfAnotherNode) {
   const NodeFacts facts = node_facts(with("auto"));
   EXPECT_EQ(facts.leader_lookup, NameLookup::only_loopback);
   EXPECT_EQ(facts.peer_addresses, std::vector<std::string>{"192.0.2.8"});
 }
 
 // "127" and "192" are the names of hosts here: numbers ask no name service.
-TEST(NodeFactsTest, ASuffixOfTheSiteThatLeadsNowhereIsLeftOut) {
+TEST(NodeFactsTest, UnresolvableSiteSuffixIsLeftOut) {
   StepFacts step = two_nodes();
   step.nodes = {"127", "192"};
   Settings settings;
@@ -211,7 +211,7 @@ TEST(NodeFactsTest, ASuffixOfTheSiteThatLeadsNowhereIsLeftOut) {
   EXPECT_EQ(requested.peer_addresses, std::vector<std::string>{"192.0.0.1"});
 }
 
-TEST(NodeFactsTest, ASuffixLeadsToTheOtherNetwork) {
+TEST(NodeFactsTest, SuffixSelectsTheOtherNetwork) {
   StepFacts step = two_nodes();
   step.nodes = {"192", "127"};
   const NodeFacts facts = gather_node_facts(step, with("addr_suffix=.0.2.7"), nothing(), false);
@@ -228,7 +228,7 @@ StepFacts one_node(std::uint16_t master, std::uint16_t second) {
   return step;
 }
 
-TEST(NodeFactsTest, AStepOfOneNodeTakesTwoDifferentFreePorts) {
+TEST(NodeFactsTest, StepOfOneNodeUsesTwoDifferentFreePorts) {
   const Listener taken(AF_INET);
   std::uint16_t free = 0;
   { free = Listener(AF_INET).port(); }
@@ -272,7 +272,7 @@ struct Checked {
   }
 };
 
-TEST(PlannedPorts, AreLookedAtWhereTheyWillBeListenedOn) {
+TEST(PlannedPorts, AreCheckedWhereTheyWillBeUsed) {
   const Listener taken(AF_INET);
   const std::string is_taken = "port " + std::to_string(taken.port()) + " is taken on this host";
   const std::string port = std::to_string(taken.port());
@@ -291,7 +291,7 @@ TEST(PlannedPorts, AreLookedAtWhereTheyWillBeListenedOn) {
   EXPECT_EQ(other_rank.plan.notes.size(), notes) << "it will listen on neither";
 }
 
-TEST(FabricFacts, OffReadsNothingAndAnUnknownPresetIsAnError) {
+TEST(FabricFacts, OffReadsNothingAndUnknownPresetIsAnError) {
   const EnvLookup nothing = [](const std::string&) { return std::nullopt; };
   const Inherited inherited(nothing, "1.0");
   Facts facts;
@@ -302,7 +302,7 @@ TEST(FabricFacts, OffReadsNothingAndAnUnknownPresetIsAnError) {
   EXPECT_THROW(find_fabric_part(facts, with("fabric=no-such"), nothing, inherited), LaunchError);
 }
 
-TEST(FabricRequest, NamesTheGpuOfTheTaskButNoneForTorchrunsWorkers) {
+TEST(FabricRequest, NamesTheTasksGpuExceptForTorchrunWorkers) {
   Facts facts;
   facts.step = two_nodes();
   facts.step.tasks_per_node = TasksPerNode::parse("1(x2)");
@@ -362,7 +362,7 @@ class Directory {
   std::string path_ = directory_.path().string();
 };
 
-TEST(CpuMask, CountsCoresByTheirSiblings) {
+TEST(CpuMask, CountsCoresBySiblings) {
   const auto real = read_cpu_mask();
   ASSERT_TRUE(real);
   EXPECT_GE(real->cpus, real->cores);
@@ -388,7 +388,7 @@ bool hides_from_user(const std::string& directory) {
   return WEXITSTATUS(status) == 1;
 }
 
-TEST(GpuDevices, AreHiddenIfOneMayNotBeOpened) {
+TEST(GpuDevices, AreHiddenIfOneIsInaccessible) {
   const Directory directory;
   EXPECT_FALSE(hides_from_user(directory.path())) << "there are none";
   directory.write("nvidia0", "");
@@ -400,7 +400,7 @@ TEST(GpuDevices, AreHiddenIfOneMayNotBeOpened) {
   EXPECT_TRUE(hides_from_user(directory.path()));
 }
 
-TEST(GpuDevices, OfAmdAreTheRenderNodesOfItsDriver) {
+TEST(GpuDevices, AmdDevicesAreTheRenderNodesOfItsDriver) {
   const Directory directory;
   namespace fs = std::filesystem;
   const auto add = [&directory](const std::string& name, const std::string& driver, unsigned mode) {

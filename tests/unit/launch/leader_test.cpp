@@ -24,17 +24,17 @@ Variables arbitrary(const Variables& more) {
   return merged(merged(two_by_two(), {{"SLURM_DISTRIBUTION", "arbitrary"}}), more);
 }
 
-TEST(Leader, ArbitraryOrderWithoutAHintIsNotGuessed) {
+TEST(Leader, IsNotGuessedInArbitraryOrderWithoutAHint) {
   EXPECT_THAT(error_of(arbitrary({})),
               AllOf(HasSubstr("cannot tell which node runs rank 0"), HasSubstr("SLURM_HOSTFILE"),
                     HasSubstr("--ddp=master_addr=")));
 }
 
-TEST(Leader, AHostfileOfAnotherStepIsNotBelieved) {
+TEST(Leader, IgnoresAHostfileOfAnotherStep) {
   EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "elsewhere"}})), HasSubstr("cannot tell"));
 }
 
-TEST(Leader, OfAnArbitraryJobIsTheFirstOfItsList) {
+TEST(Leader, IsTheFirstOfTheListInAnArbitraryJob) {
   const Variables list = {
       {"SLURM_ARBITRARY_NODELIST", "p2,p1"}, {"SLURM_GTIDS", "0,2"}, {"SLURM_PROCID", "0"}};
   EXPECT_EQ(error_of(arbitrary(list)), "leader p2");
@@ -48,11 +48,11 @@ TEST(Leader, OfAnArbitraryJobIsTheFirstOfItsList) {
   EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_ARBITRARY_NODELIST", "p2,p1"}})), "leader p1");
 }
 
-TEST(Leader, AHostfileMeansNothingInBlockOrder) {
+TEST(Leader, IgnoresAHostfileInBlockOrder) {
   EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_DDP_HEAD", "p2"}})), "leader p1");
 }
 
-TEST(Leader, TheProcessMapIsBelievedBeforeTheHostfile) {
+TEST(Leader, ProcessMapTakesPrecedenceOverTheHostfile) {
   // srun -m arbitrary -w LIST takes the list, whatever SLURM_HOSTFILE says.
   EXPECT_EQ(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"},
                                 {"SLURM_MPI_TYPE", "pmix"},
@@ -60,7 +60,7 @@ TEST(Leader, TheProcessMapIsBelievedBeforeTheHostfile) {
             "leader p1");
 }
 
-TEST(Leader, ANodeThatKnowsBetterSaysSo) {
+TEST(Leader, NodeReportsAContradictionWithItsOwnTasks) {
   // Hostfile says p2, but the tasks of p2 are 2 and 3.
   EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"}})), HasSubstr("p2 does not run rank 0"));
   const Variables on_p1 = {{"SLURM_DDP_HEAD", "p2"},
@@ -71,12 +71,12 @@ TEST(Leader, ANodeThatKnowsBetterSaysSo) {
   EXPECT_THAT(error_of(arbitrary(on_p1)), HasSubstr("p1 runs rank 0"));
 }
 
-TEST(Leader, ComponentsWithoutTheirNodesAreNotGuessed) {
+TEST(Leader, IsNotGuessedForComponentsWithoutNodes) {
   EXPECT_THAT(error_of(merged(two_by_two(), {{"SLURM_DDP_COMPONENTS", "2"}})),
               AllOf(HasSubstr("components"), HasSubstr("--mpi=pmix")));
 }
 
-TEST(Leader, AStepOfOneComponentOfTheJobIsLedByItsOwnFirstNode) {
+TEST(Leader, StepOfOneComponentUsesItsOwnFirstNode) {
   EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_HET_SIZE", "2"},
                                            {"SLURM_JOB_NODELIST_HET_GROUP_0", "q[1-9]"},
                                            {"SLURM_JOB_NODELIST_HET_GROUP_1", "p[1-8]"}})),
@@ -92,7 +92,7 @@ struct Lookup {
 
 class NameOfLeader : public testing::TestWithParam<Lookup> {};
 
-TEST_P(NameOfLeader, DecidesWhatItIsGoodFor) {
+TEST_P(NameOfLeader, LookupDecidesTheAddress) {
   const NodeFacts node{GetParam().lookup, {}};
   const Variables alone = {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NODELIST", "p1"},
                            {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "2"},
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Lookup{NameLookup::no_answer, "leader 127.0.0.1", "leader p1", "leader p1"},
                     Lookup{NameLookup::timed_out, "leader 127.0.0.1", "leader p1", "leader p1"}));
 
-TEST(Leader, ANameServiceThatDoesNotAnswerIsNotedByTheFirstTaskOfTheNode) {
+TEST(Leader, FirstTaskOfTheNodeNotesAnUnresponsiveNameService) {
   for (const auto lookup : {NameLookup::no_answer, NameLookup::timed_out}) {
     const Plan first = slurm_plan(two_by_two(), {}, NodeFacts{lookup, {}});
     EXPECT_EQ(value_in(first, "MASTER_ADDR"), "p1");
@@ -140,14 +140,14 @@ Settings suffixed(Origin origin, const std::string& spec = "addr_suffix=i") {
   return settings;
 }
 
-TEST(AddressSuffix, FollowsTheFirstPartOfAName) {
+TEST(AddressSuffix, FollowsTheFirstLabelOfAName) {
   EXPECT_EQ(with_suffix("jwb0001", "i"), "jwb0001i");
   EXPECT_EQ(with_suffix("jwb0001.juwels", "i"), "jwb0001i.juwels");
   EXPECT_EQ(with_suffix("n1", ".ib.site"), "n1.ib.site");
   EXPECT_EQ(with_suffix("n1", ""), "n1");
 }
 
-TEST(AddressSuffix, NamesRankZerosHostAndWhatElseIsToldToOthers) {
+TEST(AddressSuffix, AppliesToEveryNamePublishedToOtherNodes) {
   const Plan plan = slurm_plan(merged(two_by_two(), {{"http_proxy", "x"}}),
                                suffixed(Origin::site, "addr_suffix=-ib,tf_config"));
   EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "p1-ib");
@@ -169,7 +169,7 @@ TEST(AddressSuffix, NamesRankZerosHostAndWhatElseIsToldToOthers) {
   EXPECT_EQ(value_in(agents, "PET_LOCAL_ADDR"), "p2i");
 }
 
-TEST(AddressSuffix, ThatLeadsNowhereEndsOnlyAStepWhoseUserAskedForIt) {
+TEST(AddressSuffix, UnresolvableSuffixFailsOnlyAStepWhoseUserRequestedIt) {
   NodeFacts node{NameLookup::unknown_name, {}};
   try {
     slurm_plan(two_by_two(), suffixed(Origin::command_line), node);
@@ -184,7 +184,7 @@ TEST(AddressSuffix, ThatLeadsNowhereEndsOnlyAStepWhoseUserAskedForIt) {
   EXPECT_THAT(plan.own_notes(), testing::ElementsAre(HasSubstr("where p1i does not resolve")));
 }
 
-TEST(AddressSuffix, OnItsOwnHostMayBeALoopback) {
+TEST(AddressSuffix, MayResolveToALoopbackOnItsOwnHost) {
   const Variables own = {{"SLURM_PROCID", "0"},
                          {"SLURM_NODEID", "0"},
                          {"SLURM_GTIDS", "0,1"},

@@ -31,7 +31,7 @@ FakeSlurm planned_step(const Variables& more = {}) {
   return slurm;
 }
 
-TEST(Plugin, DoesNothingInAnyContextUnlessAsked) {
+TEST(Plugin, DoesNothingInAnyContextUnlessRequested) {
   for (const auto context :
        {S_CTX_ERROR, S_CTX_LOCAL, S_CTX_REMOTE, S_CTX_ALLOCATOR, S_CTX_SLURMD, S_CTX_JOB_SCRIPT}) {
     FakeSlurm slurm;
@@ -91,7 +91,7 @@ TEST(Plugin, UserInitNeverFails) {  // that would drain the node
   }
 }
 
-TEST(Plugin, AQuotedVariableWritesNoLineOfItsOwnIntoTheLog) {
+TEST(Plugin, QuotedVariableCannotAddALineToTheLog) {
   const Transcript done = run_plugin(
       planned_step({{variable::kSettings, "error: x\n[2026-01-01] error: Node n17 drained\x1b[2J" +
                                               std::string(100'000, 'y')}}));
@@ -100,7 +100,7 @@ TEST(Plugin, AQuotedVariableWritesNoLineOfItsOwnIntoTheLog) {
   EXPECT_LT(done.text.size(), 5'000U);
 }
 
-TEST(Plugin, KeepsTheThreadsOfAUserAndNotThoseOfAContainersHook) {
+TEST(Plugin, KeepsTheUsersThreadCountButNotAContainerHooks) {
   const auto threads = [](const Variables& step, const Variables& task) {
     FakeSlurm slurm = planned_step(step);
     slurm.task_variables = task;
@@ -115,14 +115,14 @@ TEST(Plugin, KeepsTheThreadsOfAUserAndNotThoseOfAContainersHook) {
               Not(HasSubstr("set OMP_NUM_THREADS=")));
 }
 
-TEST(Plugin, AStepThatOnlyTheSiteWantedRunsUnplanned) {
+TEST(Plugin, StepRequestedOnlyByTheSiteRunsUnplannedOnError) {
   const Transcript done = run_plugin(
       planned_step({{variable::kSettings, "1/rank"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}}));
   EXPECT_THAT(done.text,
               AllOf(HasSubstr("log: ddp: no variable is set"), HasSubstr("task_init: 0\n")));
 }
 
-TEST(Plugin, AStepThatOnlyTheSiteWantedSaysNothingOfItsPlan) {
+TEST(Plugin, StepRequestedOnlyByTheSitePrintsNoPlan) {
   // Rank 0 on its node, which is the one that would speak.
   const Variables first = {{"SLURM_PROCID", "0"},  {"SLURM_NODEID", "0"},
                            {"SLURM_GTIDS", "0,1"}, {"SLURMD_NODENAME", "p1"},
@@ -137,7 +137,7 @@ TEST(Plugin, AStepThatOnlyTheSiteWantedSaysNothingOfItsPlan) {
   EXPECT_THAT(said("3/rank 1/fabric=off"), HasSubstr("ddp: 4 ranks on 2 nodes"));
 }
 
-TEST(Plugin, SurvivesWhatSlurmMayAnswer) {
+TEST(Plugin, SurvivesAnyAnswerOfSlurm) {
   for (const auto result : {ESPANK_ERROR, ESPANK_BAD_ARG, ESPANK_NOSPACE, ESPANK_NOT_AVAIL}) {
     FakeSlurm no_variables = planned_step();
     no_variables.getenv_result = result;
@@ -156,7 +156,7 @@ TEST(Plugin, SurvivesWhatSlurmMayAnswer) {
   }
 }
 
-TEST(Plugin, ARefusedOptionFailsWhereTheUserSeesItOnly) {
+TEST(Plugin, RejectedOptionFailsOnlyWhereTheUserSeesIt) {
   FakeSlurm slurm;
   slurm.refuses_option = true;
   for (const auto context : {S_CTX_LOCAL, S_CTX_ALLOCATOR}) {
@@ -168,7 +168,7 @@ TEST(Plugin, ARefusedOptionFailsWhereTheUserSeesItOnly) {
   EXPECT_THAT(run_plugin(slurm).text, Not(HasSubstr("init: -1\n"))) << "that would drain the node";
 }
 
-TEST(Plugin, AnotherReleaseIsToldApartAndLeftAlone) {
+TEST(Plugin, DetectsAnotherReleaseAndDoesNothing) {
   FakeSlurm slurm = planned_step();
   slurm.release_major = "99";
   slurm.release_minor = "11";
@@ -185,7 +185,7 @@ TEST(Plugin, AnotherReleaseIsToldApartAndLeftAlone) {
               AllOf(HasSubstr("but this is SLURM 99.11"), Not(HasSubstr("init: -1\n"))));
 }
 
-TEST(Plugin, NoExceptionLeavesItWhenMemoryRunsOut) {
+TEST(Plugin, NoExceptionEscapesWhenMemoryRunsOut) {
 #ifdef SLURM_DDP_SANITIZED
   GTEST_SKIP() << "the sanitizer brings its own malloc";
 #endif
@@ -214,7 +214,7 @@ TEST(Plugin, NoExceptionLeavesItWhenMemoryRunsOut) {
   }
 }
 
-TEST(Plugin, SrunInsideATaskForgetsTheOuterStepsTasksPerNode) {
+TEST(Plugin, SrunInsideATaskDropsTheOuterStepsTasksPerNode) {
   FakeSlurm slurm;
   slurm.context = S_CTX_LOCAL;
   const auto inside = [&slurm](const char* marker) {
@@ -265,7 +265,7 @@ TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
   unsetenv("RANK");
 }
 
-TEST(Plugin, SaysSoIfTheContainerPluginComesAfterIt) {
+TEST(Plugin, WarnsIfTheContainerPluginComesAfterIt) {
   const test::TemporaryDirectory directory;
   const auto pyxis = directory.path() / "spank_pyxis.so";  // any library will do
   std::filesystem::copy_file(SLURM_DDP_PLUGIN_FILE, pyxis);
@@ -286,7 +286,7 @@ TEST(Plugin, SaysSoIfTheContainerPluginComesAfterIt) {
   unsetenv("SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image");
 }
 
-TEST(Plugin, OptionCallbacksTakeAnything) {
+TEST(Plugin, OptionCallbacksAcceptAnyText) {
   FakeSlurm slurm;
   slurm.context = S_CTX_LOCAL;
   EXPECT_THAT(run_plugin(slurm, "").text,

@@ -57,7 +57,7 @@ TEST(Packed, CountsNodeByNode) {
   EXPECT_THAT(ranks, ElementsAre("0", "1", "2", "3", "4"));
 }
 
-TEST(Packed, NeedsNoHintWhereArbitraryOrderDoes) {
+TEST(Packed, NeedsNoHintInArbitraryOrder) {
   const auto variables =
       merged(two_by_two(),
              {{"SLURM_DISTRIBUTION", "arbitrary"}, {"SLURM_PROCID", "0"}, {"SLURM_GTIDS", "0,2"}});
@@ -67,7 +67,7 @@ TEST(Packed, NeedsNoHintWhereArbitraryOrderDoes) {
   EXPECT_EQ(value_in(plan, "RANK"), "2");
 }
 
-TEST(Packed, SaysSoWhereSlurmNumbersDifferently) {
+TEST(Packed, NotesADifferenceFromSlurmsNumbering) {
   const auto notes = [](std::uint32_t rank, const Variables& more) {
     return slurm_plan(merged(cyclic_task(rank), more), ordered("packed")).notes;
   };
@@ -78,12 +78,12 @@ TEST(Packed, SaysSoWhereSlurmNumbersDifferently) {
       << "block order is packed already";
 }
 
-TEST(Packed, IsRefusedInAStepOfSeveralComponents) {
+TEST(Packed, IsRejectedInAStepOfSeveralComponents) {
   const auto variables = merged(two_by_two(), {{"SLURM_HET_SIZE", "2"}});
   EXPECT_THROW(slurm_plan(variables, ordered("packed")), LaunchError);
 }
 
-TEST(OrderOfTheSite, FallsBackToSlurmsWhereItCannotBeHad) {
+TEST(OrderOfTheSite, FallsBackToSlurmsOrderIfImpossible) {
   const auto site = [](const std::string& order) {
     Settings settings = ordered(order);
     settings.order.origin = Origin::site;
@@ -118,7 +118,7 @@ constexpr const char* kScontrol =
     "SwitchName=top Level=2 LinkSpeed=1 Nodes=n[1-6] Switches=left,right\n";
 constexpr const char* kMap = "top.left.s1=n[1,4];top.right.s2=n[2,5];top.left.s3=n[3,6]";
 
-TEST(SwitchMap, IsMadeFromWhatScontrolPrints) {
+TEST(SwitchMap, IsMadeFromTheOutputOfScontrol) {
   EXPECT_EQ(make_switch_map(kScontrol), kMap);
   EXPECT_EQ(make_switch_map("SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n1 \n"), "s1=n1");
   EXPECT_EQ(make_switch_map(""), "");
@@ -126,14 +126,14 @@ TEST(SwitchMap, IsMadeFromWhatScontrolPrints) {
   EXPECT_EQ(make_switch_map("SwitchName=a Switches=b\nSwitchName=b Switches=a\n"), "");
 }
 
-TEST(SwitchMap, KnowsBlocks) {
+TEST(SwitchMap, SupportsBlocks) {
   EXPECT_EQ(make_switch_map("BlockName=b1 BlockIndex=0 Nodes=n[1-18] BlockSize=18\n"
                             "BlockName=b2 BlockIndex=1 Nodes=n[19-36] BlockSize=18\n"
                             "AggregatedBlock=b1,b2 BlockIndex=2 Nodes=n[1-36] BlockSize=36\n"),
             "b1=n[1-18];b2=n[19-36]");
 }
 
-TEST(SwitchMap, SurvivesALoopAndRefusesWhatIsTooLong) {
+TEST(SwitchMap, SurvivesALoopAndRejectsTooLongText) {
   const std::string loop = make_switch_map(
       "SwitchName=s1 Nodes=n1\nSwitchName=a Switches=s1,b\nSwitchName=b Switches=a");
   EXPECT_TRUE(loop.ends_with("a.s1=n1")) << loop;
@@ -163,7 +163,7 @@ int crossings(const std::vector<std::uint32_t>& order, const std::vector<std::st
   return count;
 }
 
-TEST(OrderBySwitch, KeepsThoseUnderOneSwitchTogetherAtEveryLevel) {
+TEST(OrderBySwitch, KeepsNodesOfOneSwitchTogetherAtEveryLevel) {
   const std::vector<std::string> nodes = {"n1", "n2", "n3", "n4", "n5", "n6"};
   const auto paths = switch_paths(kMap, nodes);
   const auto order = order_by_switch(paths);
@@ -172,7 +172,7 @@ TEST(OrderBySwitch, KeepsThoseUnderOneSwitchTogetherAtEveryLevel) {
   EXPECT_EQ(crossings({0, 1, 2, 3, 4, 5}, paths), 6) << "as SLURM lists them";
 }
 
-TEST(OrderBySwitch, TakesNodesThatHangOnAnInnerSwitch) {
+TEST(OrderBySwitch, AcceptsNodesOfAnInnerSwitch) {
   const std::vector<std::string> paths = {"top.s1", "top", "top.s1", "", "top"};
   EXPECT_THAT(order_by_switch(paths), ElementsAre(0, 2, 1, 4, 3));
 }
@@ -231,7 +231,7 @@ TEST(BySwitch, RanksFollowTheOrderOfTheNodes) {
   EXPECT_THAT(nodes, ElementsAre("0", "4", "2", "1", "5", "3"));
 }
 
-TEST(BySwitch, WithoutAMapIsAnErrorThatSaysWhatIsNeeded) {
+TEST(BySwitch, MissingMapIsAnErrorWithARemedy) {
   Variables variables = on_node(0);
   variables.erase("SLURM_DDP_SWITCHES");
   try {
@@ -242,7 +242,7 @@ TEST(BySwitch, WithoutAMapIsAnErrorThatSaysWhatIsNeeded) {
   }
 }
 
-TEST(BySwitch, NotesANodeThatKnowsBetter) {
+TEST(BySwitch, NotesAContradictingNode) {
   const auto notes = [](const std::string& address) {
     return slurm_plan(merged(on_node(1), {{"SLURM_TOPOLOGY_ADDR", address}}), ordered("switch"))
         .notes;

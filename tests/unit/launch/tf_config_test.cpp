@@ -50,7 +50,7 @@ TEST(TfConfig, FollowsTheOrderOfRanks) {
   EXPECT_EQ(json.at("cluster").at("worker").size(), 4U);
 }
 
-TEST(TfConfig, OneTaskPerNodeIsInOrderWhateverTheDistribution) {
+TEST(TfConfig, OneTaskPerNodeIsInOrderForAnyDistribution) {
   // What SLURM says of `srun -n2` in an allocation of two nodes.
   const Variables one_each = {{"SLURM_DISTRIBUTION", "cyclic"},
                               {"SLURM_STEP_NUM_TASKS", "2"},
@@ -63,12 +63,12 @@ TEST(TfConfig, OneTaskPerNodeIsInOrderWhateverTheDistribution) {
               HasSubstr("add order=packed"));
 }
 
-TEST(TfConfig, NeedsAPortForEachTaskOfANode) {
+TEST(TfConfig, NeedsAPortForEachTaskOnANode) {
   EXPECT_THAT(problem_of(merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20086-20087"}})),
               HasSubstr("--resv-ports=3"));
 }
 
-TEST(TfConfig, OfTooManyRanksIsRefused) {
+TEST(TfConfig, TooManyRanksAreRejected) {
   EXPECT_THAT(problem_of(merged(two_by_two(), {{"SLURM_STEP_NUM_TASKS", "8000"},
                                                {"SLURM_STEP_NUM_NODES", "4000"},
                                                {"SLURM_STEP_NODELIST", "long-name[0001-4000]"},

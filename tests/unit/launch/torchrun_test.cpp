@@ -57,7 +57,7 @@ TEST(IsTorchrun, ByProgramAndByModule) {
   }
 }
 
-TEST(StepCommand, SeesTorchrunInWhateverStartsIt) {
+TEST(StepCommand, FindsTorchrunInsideWrappers) {
   using Words = std::vector<std::string_view>;
   for (const auto& words :
        {Words{"torchrun", "train.py"},
@@ -95,7 +95,7 @@ Plan plan_of_command(std::vector<std::string_view> words, const Variables& more 
 
 const Variables kFourGpus = {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}, {"SLURM_GPUS_ON_NODE", "4"}};
 
-TEST(TorchrunBesideRanks, IsAnAgentOfTheStepBehindAnyWrapper) {
+TEST(TorchrunBesideRanks, IsAnAgentOfTheStepInsideAnyWrapper) {
   const Plan plan = plan_of_command({"./run.sh"}, kFourGpus);
   EXPECT_EQ(plan.mode, Mode::rank);
   EXPECT_EQ(value_in(plan, "RANK"), "1");
@@ -125,7 +125,7 @@ TEST(TorchrunBesideRanks, OnlyWhereItCanBeAnAgent) {
   }
 }
 
-TEST(TorchrunBesideRanks, TheOuterStepsOptionsAreTakenAway) {
+TEST(TorchrunBesideRanks, OuterStepsOptionsAreRemoved) {
   const Plan outer = plan_of_command({"./run.sh"}, kFourGpus);
   Variables inherited;
   for (const auto& entry : outer.entries) inherited[entry.name] = entry.value;
@@ -136,7 +136,7 @@ TEST(TorchrunBesideRanks, TheOuterStepsOptionsAreTakenAway) {
   EXPECT_EQ(plan.find("PET_NPROC_PER_NODE"), nullptr) << "the user has changed it";
 }
 
-TEST(OtherLaunchers, AreToldWhatToDoInstead) {
+TEST(OtherLaunchers, GetANoteWithTheAlternative) {
   EXPECT_THAT(plan_of_command({"accelerate", "launch", "t.py"}).notes,
               testing::ElementsAre(HasSubstr("accelerate launch starts processes by itself")));
 }
@@ -178,7 +178,7 @@ TEST(Torchrun, GetsItsOptionsFromVariables) {
   EXPECT_THAT(plan.notes, testing::ElementsAre(HasSubstr("one worker per node")));
 }
 
-TEST(Torchrun, TakesAwayTheRanksOfAnOuterStep) {
+TEST(Torchrun, RemovesTheRanksOfAnOuterStep) {
   const Plan plan = torchrun_plan({{"RANK", "7"}, {"WORLD_SIZE", "9"}});
   ASSERT_NE(plan.find("RANK"), nullptr);
   EXPECT_TRUE(plan.find("RANK")->removed);
@@ -188,7 +188,7 @@ TEST(Torchrun, TakesAwayTheRanksOfAnOuterStep) {
   EXPECT_THAT(render_table(plan), HasSubstr("(removed)"));
 }
 
-TEST(Torchrun, C10dOnlyWhereAgentsMayComeAndGo) {
+TEST(Torchrun, UsesC10dOnlyIfAgentsMayComeAndGo) {
   const auto backend = [](const Variables& more, const std::string& spec = "torchrun") {
     return value_in(torchrun_plan(more, spec), "PET_RDZV_BACKEND");
   };
@@ -200,7 +200,7 @@ TEST(Torchrun, C10dOnlyWhereAgentsMayComeAndGo) {
   EXPECT_EQ(backend({{"PET_RDZV_BACKEND", "etcd"}}), "etcd") << "the user's own";
 }
 
-TEST(Torchrun, C10dKnowsWhoHostsTheStore) {
+TEST(Torchrun, C10dNamesTheHostOfTheStore) {
   const Plan second = torchrun_plan({{"SLURM_RESTART_COUNT", "4"}}, "torchrun,rdzv=c10d");
   EXPECT_EQ(value_in(second, "PET_RDZV_ENDPOINT"), "p1:" + value_in(second, "MASTER_PORT"));
   EXPECT_EQ(value_in(second, "PET_RDZV_CONF"), "is_host=0");
@@ -232,7 +232,7 @@ TEST(Torchrun, OneWorkerForEachGpuAndThreadsForEachWorker) {
   EXPECT_EQ(value_in(users, "OMP_NUM_THREADS"), "8");
 }
 
-TEST(Torchrun, AgentsAreNumberedByRankSoThatTheFirstIsWhereMasterAddrIs) {
+TEST(Torchrun, AgentsAreNumberedByRankWithTheFirstAtMasterAddr) {
   // Arbitrary order: rank 0 is on p3, whose SLURM_NODEID is 2.
   const Plan plan = torchrun_plan({{"SLURM_DISTRIBUTION", "arbitrary"},
                                    {"SLURM_DDP_HEAD", "p3"},
