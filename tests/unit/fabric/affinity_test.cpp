@@ -1,4 +1,4 @@
-// Which port is whose. The DGX tables are built from public descriptions.
+// Assignment of ports to GPUs. The DGX tables are built from public descriptions.
 #include "spank_plugin/fabric/affinity.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(Affinity, NearerNumaNodeDecidesIfNoneIsTheSame) {
   test::add_port(node, "mlx5_2", "InfiniBand", 200).numa_node.reset();
   test::add_gpu(node, {}, 1);
   test::add_gpu(node, {}, 3);
-  EXPECT_EQ(table_of(node), "mlx5_0/2 mlx5_1/2 ") << "without a table all are equally far";
+  EXPECT_EQ(table_of(node), "mlx5_0/2 mlx5_1/2 ") << "without a table all have the same distance";
   for (const auto& [from, to, distance] :
        {std::array{1, 0, 12}, {1, 2, 32}, {3, 0, 32}, {3, 2, 12}}) {
     node.numa_distances.set(from, to, distance);

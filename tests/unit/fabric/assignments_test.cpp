@@ -1,4 +1,4 @@
-// nccl.conf and its like, well-formed and not.
+// nccl.conf and similar files, well-formed and malformed.
 #include "spank_plugin/fabric/assignments.h"
 
 #include <gtest/gtest.h>

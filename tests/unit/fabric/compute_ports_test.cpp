@@ -1,4 +1,4 @@
-// Which ports carry the data, on mixed nodes and on those where nothing is to be chosen.
+// Which ports carry the data, on mixed nodes and on nodes without a choice.
 #include "spank_plugin/fabric/compute_ports.h"
 
 #include <gmock/gmock.h>
@@ -118,7 +118,7 @@ TEST(ComputePorts, BondWithTheDefaultRouteIsManagement) {
   test::add_route(node, "bond0", "0.0.0.0/0");
   EXPECT_THAT(choose_compute_ports(node).left_out,
               ElementsAre("mlx5_bond_0:1 (bond with the default route)"));
-  Node alone;  // nothing else to use
+  Node alone;  // no other port to use
   add_gid(add_port(alone, "mlx5_bond_0", "Ethernet", 200), 3, "::ffff:10.0.0.1", "RoCE v2",
           "bond0");
   test::add_route(alone, "bond0", "0.0.0.0/0");
@@ -144,7 +144,7 @@ TEST(ComputePorts, FartherPortsByNumaDistanceAreLeftOut) {
   EXPECT_THAT(choose_compute_ports(node).left_out,
               ElementsAre("mlx5_1:1 (on a NUMA node farther from every GPU)"));
   node.ports[1].numa_node.reset();
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "where it is is not known";
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "its location is unknown";
   node.ports[1].numa_node = 1;
   node.numa_distances.set(0, 1, 10);
   EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "no farther";

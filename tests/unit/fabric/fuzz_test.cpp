@@ -1,5 +1,5 @@
-// Damaged files and trees: nothing crashes, nothing hangs, what comes out is bounded and is text
-// that can be shown on a line. DDP_FUZZ_CASES and DDP_FUZZ_SEED change how many cases and which.
+// Damaged files and trees: nothing crashes, nothing hangs, and the results are bounded and
+// printable on one line. DDP_FUZZ_CASES and DDP_FUZZ_SEED change the number of cases and the seed.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -38,7 +38,7 @@ bool is_one_line(const std::string& text) {
   return text.size() < 65'536 && text.find_first_of("\n\r\x1b") == std::string::npos;
 }
 
-// One of everything that the readers look at.
+// One instance of everything that the readers read.
 constexpr std::string_view kSmallNode = R"(
   sys/class/net/lo/type = 772
   sys/class/net/lo/flags = 0x9
@@ -85,7 +85,7 @@ constexpr std::string_view kSmallNode = R"(
   route eth0 2001:db8::/64
 )";
 
-// A tree on disk whose entries are damaged one after the other and restored.
+// A tree on disk whose entries are damaged one at a time and restored.
 class DamagedTree {
  public:
   DamagedTree() : machine_(kSmallNode) {
@@ -124,7 +124,7 @@ class DamagedTree {
   static void replace(Mutator& mutator, const fs::path& path, const std::string& content) {
     switch (mutator.below(24)) {
       case 0:
-        return;  // it is gone
+        return;  // removed
       case 1:
         fs::create_directory(path);
         return;

@@ -1,4 +1,4 @@
-// GPUs and their places in made-up PCI trees.
+// GPUs and their places in fake PCI trees.
 #include "spank_plugin/fabric/gpu.h"
 
 #include <gtest/gtest.h>

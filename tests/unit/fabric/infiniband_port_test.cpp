@@ -1,4 +1,4 @@
-// InfiniBand, RoCE and EFA ports of made-up nodes.
+// InfiniBand, RoCE and EFA ports of fake nodes.
 #include "spank_plugin/fabric/infiniband_port.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which interface reaches the leader: who is believed, in which order.
+// Which interface reaches the leader: the sources of information, in order of precedence.
 #include "spank_plugin/fabric/leader_interface.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ TEST(LeaderInterface, OwnNetworksTakePrecedenceOverTheDefaultRoute) {
 
 TEST(LeaderInterface, KernelsAnswerTakesPrecedenceOverTheTable) {
   Request request = two_nodes("10.0.0.1");
-  request.source_address = "10.1.0.2";  // a rule of the routing policy
+  request.source_address = "10.1.0.2";  // by a policy routing rule
   EXPECT_EQ(found_by(node_on_two_networks(), request), "ib0");
   for (const auto* const useless : {"127.0.0.1", "10.9.9.9", "node1", ""}) {
     request.source_address = useless;

@@ -1,4 +1,4 @@
-// What this machine's kernel says of itself: there is always a loopback.
+// What this machine's kernel reports about itself: there is always a loopback.
 #include "spank_plugin/fabric/host/local_addresses.h"
 
 #include <gtest/gtest.h>

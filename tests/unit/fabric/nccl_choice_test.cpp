@@ -1,4 +1,4 @@
-// NCCL's own rules, as its source has them: what it takes with a variable and without.
+// NCCL's own rules, from its source: its choice with a variable and without.
 #include "spank_plugin/fabric/nccl_choice.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ TEST_P(NcclInterfaces, AreInTheOrderOfTheirAddresses) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, NcclInterfaces,
-    testing::Values(Pick{"", "virbr0 eth0 eth10"},  // before 2.28, virbr is taken
+    testing::Values(Pick{"", "virbr0 eth0 eth10"},  // before 2.28, virbr is accepted
                     Pick{"e", "virbr0 eth0 eth10"}, Pick{"eth", "eth0 eth10"},
                     Pick{"eth1", "eth10"}, Pick{"=eth1", ""}, Pick{"=eth10,eth0", "eth0 eth10"},
                     Pick{"^docker,lo,virbr", "eth0 eth10"},

@@ -1,4 +1,4 @@
-// Interfaces of made-up nodes: each kind is told apart, and nothing is dropped.
+// Interfaces of fake nodes: each kind is recognized, and nothing is dropped.
 #include "spank_plugin/fabric/network_interface.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ std::map<std::string, NetworkInterface> by_name(const test::FakeSysfs& fake) {
   return result;
 }
 
-// A bare-metal node with everything a site may put on it.
+// A bare-metal node with everything that a site may install on it.
 constexpr std::string_view kCrowdedNode = R"(
   devices/pci/0000:17:00.0/numa_node = 1
   class/net/lo/type = 772

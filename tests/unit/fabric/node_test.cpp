@@ -1,4 +1,4 @@
-// Reading a whole node: what is missing is absent, what is odd is left out.
+// Reading a whole node: missing values are absent, odd ones are left out.
 #include "spank_plugin/fabric/node.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ TEST(Node, UsesTheSiteFileReadBeforeTheContainer) {
   const bool is_root = geteuid() == 0;
   EXPECT_EQ(read_site(host.root(), SiteOwner::anybody).file.preset, "rack7");
   const Site site = read_site(host.root(), SiteOwner::root);
-  EXPECT_EQ(site.file.preset.has_value(), is_root) << "written by the user who runs the test";
+  EXPECT_EQ(site.file.preset.has_value(), is_root) << "owned by the user who runs the test";
   std::filesystem::permissions(file, std::filesystem::perms(0666));
   EXPECT_THAT(read_site(host.root(), SiteOwner::root).problems,
               testing::ElementsAre(testing::HasSubstr("must belong to root")));
@@ -61,7 +61,7 @@ TEST(Node, UsesTheSiteFileReadBeforeTheContainer) {
   EXPECT_EQ(test::value_set(make_plan(node, {}, {}), "NCCL_IB_TC"), "106");
 }
 
-// In a namespace of their own, users name interfaces as they like.
+// In a namespace of their own, users can give interfaces any name.
 TEST(Node, LeavesOutNamesThatLookLikeLists) {
   const test::Machine machine(
       "sys/class/net/eth0,eth1/type = 1\nsys/class/net/\x1b[31m/type = 1\n"

@@ -1,4 +1,4 @@
-// The table of distances between NUMA nodes, as firmware writes it, and as it may be broken.
+// The table of distances between NUMA nodes, as firmware writes it, and damaged ones.
 #include "spank_plugin/fabric/numa.h"
 
 #include <gtest/gtest.h>

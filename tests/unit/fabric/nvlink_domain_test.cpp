@@ -1,4 +1,4 @@
-// What is said of NVLink between nodes: only where there is such a GPU and no way to use it.
+// Warnings about NVLink between nodes: only if there is such a GPU but no way to use it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// What the plan sets, keeps, leaves alone and warns of. Section by section the ways in which such
-// variables do harm: a site's file overridden, a job-wide constant, a leftover of debugging.
+// What the plan sets, keeps, leaves unchanged and warns about. Each section covers one way in which
+// such variables do harm: overriding a site's file, a job-wide constant, a leftover of debugging.
 #include "spank_plugin/fabric/plan.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ Setting setting_of(const Plan& plan, const std::string& name) {
   return found == nullptr ? Setting{"none", "", "", "", false} : *found;
 }
 
-// --- what others say is kept
+// --- given values are kept
 
 TEST(Plan, UsersVariablesAreKept) {
   const Plan plan = make_plan(read("azure_nd_h100"), two_nodes("10.10.0.5"),
@@ -106,7 +106,7 @@ TEST(Plan, SocketsCarryTheDataIfInfiniBandIsOff) {
   EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("NCCL starts with ib0"), HasSubstr("over TCP")));
 }
 
-// --- where verbs cannot be used
+// --- nodes where verbs cannot be used
 
 TEST(Plan, MissingDeviceFilesDoNotMoveNcclToASlowNetwork) {
   const std::string closed = test::machine_text("dgx_a100") + "\ndev/infiniband/rdma_cm = \n";
@@ -116,7 +116,7 @@ TEST(Plan, MissingDeviceFilesDoNotMoveNcclToASlowNetwork) {
   EXPECT_EQ(
       value_set(make_plan(read("dgx_a100"), two_nodes("10.33.0.10"), {}), "NCCL_SOCKET_IFNAME"),
       "=enp226s0")
-      << "only to meet: the data go over InfiniBand";
+      << "only for bootstrap: the data go over InfiniBand";
 }
 
 TEST(Plan, SlowLeaderInterfaceIsNotForcedOnData) {
@@ -171,7 +171,7 @@ TEST(Plan, OldNcclGetsTheGidIndexOfThisNode) {
   const Plan plan = make_plan(read("roce_ipv4", kOldNccl), two_nodes("10.0.8.40"), {});
   EXPECT_EQ(value_set(plan, "NCCL_IB_GID_INDEX"), "3");
   EXPECT_EQ(setting_of(plan, "NCCL_IB_GID_INDEX").source, "/etc/slurm-ddp/fabric.conf");
-  // InfiniBand has no such index, whatever the version.
+  // InfiniBand does not have such an index, in any version.
   EXPECT_EQ(value_set(make_plan(read("dgx_a100", kOldNccl), two_nodes("10.33.0.10"), {}),
                       "NCCL_IB_GID_INDEX"),
             "");
@@ -187,7 +187,7 @@ TEST(Plan, DifferentPortsCannotShareAGidIndex) {
   EXPECT_EQ(value_set(plan, "NCCL_IB_GID_INDEX"), "");
   EXPECT_THAT(plan.warnings,
               ElementsAre(HasSubstr("mlx5_1:1 has its RoCE v2 address at a different")));
-  node.site.nccl_version = NcclVersion{2, 21};  // finds them by itself
+  node.site.nccl_version = NcclVersion{2, 21};  // finds them itself
   EXPECT_THAT(make_plan(node, two_nodes("10.0.0.2"), {}).warnings, IsEmpty());
 }
 
@@ -278,7 +278,7 @@ TEST(Plan, ImpossibleValuesOfAPresetAreLeftOut) {
               ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME==eth0 is left out, since no running"),
                           HasSubstr("NCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml is left out")));
   EXPECT_EQ(azure.find("NCCL_SOCKET_IFNAME"), nullptr);
-  Request kept = two_nodes("100.126.0.10");  // nobody asks for what is left out then
+  Request kept = two_nodes("100.126.0.10");  // excludes the values left out above
   kept.preset = "azure-ndv5";
   EXPECT_THAT(make_plan(read("dgx_h100"), kept,
                         variables({{"NCCL_SOCKET_IFNAME", "=ibp24s0"}, {"NCCL_TOPO_FILE", "/x"}}))
@@ -335,7 +335,7 @@ TEST(Plan, ErrorInTheSiteFileIsAWarningAndTheFileIsNotUsed) {
   EXPECT_THAT(large.problems, ElementsAre(HasSubstr("larger than 64 KiB")));
 }
 
-// --- what is brought along and does harm
+// --- harmful values from the user or a file
 
 struct Leftover {
   std::string machine, leader, name, value, warning;
@@ -388,7 +388,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Interfaces, GivenValue,
     testing::Values(
-        // "Find or fail": AWS's recipe for another image leaves no interface here.
+        // "Find or fail": with AWS's recipe for another image, no interface is left here.
         Leftover{"container", "10.88.0.1", "NCCL_SOCKET_IFNAME", "^docker,lo,veth,eth",
                  "no running interface of this node matches"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "eth0", "no running interface"},
@@ -422,14 +422,14 @@ TEST(Plan, WarningsNameTheFileOfAValue) {
                                                         testing::Not(HasSubstr("shell")))));
 }
 
-// --- for all machines
+// --- all machines
 
 constexpr std::array<const char*, 17> kMachines{
     "azure_nd_h100", "bonded",    "cloud_vm", "container", "dgx_a100",    "dgx_h100",
     "dual_fabric",   "efa_p4d",   "ipoib",    "laptop",    "recorded_vm", "roce_ipv4",
     "roce_ipv6",     "single_ib", "two_nics", "vlan",      "workstation"};
 
-// Without a preset nothing but these is ever set: no tuning, no debugging, no loader's variables.
+// Without a preset only these are ever set: no tuning, debugging or loader variables.
 TEST(Plan, SetsOnlyInterfacesPortsAndAddresses) {
   const std::set<std::string> allowed{"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
                                       "TP_SOCKET_IFNAME",   "NCCL_IB_HCA",
@@ -472,7 +472,7 @@ TEST(Plan, NeverSetsAMissingInterface) {
   }
 }
 
-// A plan that finds its own variables as the user's changes nothing.
+// A plan that finds its own variables set as if by the user changes nothing.
 TEST(Plan, IsStable) {
   for (const auto* const machine : kMachines) {
     const Node node = read(machine);

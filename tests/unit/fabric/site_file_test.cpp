@@ -1,4 +1,4 @@
-// fabric.conf: what it may say, and one sentence for each way to get it wrong.
+// fabric.conf: the valid settings, and one sentence for each possible error.
 #include "spank_plugin/fabric/site_file.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ TEST(SiteFile, ReadsEveryKey) {
   EXPECT_EQ(site.presets[1].source, kPath);
 }
 
-// People copy the example of the manual page.
+// Users copy the example of the manual page.
 TEST(SiteFile, ExampleOfTheManualPageIsValid) {
   std::ifstream page(SLURM_DDP_SOURCE_DIR "/docs/fabric.md");
   std::string example;

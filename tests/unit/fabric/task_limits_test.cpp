@@ -1,4 +1,4 @@
-// What is said of a task's CPUs and limits, on nodes as values.
+// Warnings about a task's CPUs and limits, with nodes as values.
 #include "spank_plugin/fabric/task_limits.h"
 
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ TEST(CpusOfGpu, GiveAWarningIfAllAreFar) {
   EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "which GPU is unknown";
   request.gpu = "0";
   node.gpus[0].local_cpus.clear();
-  EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "sysfs does not say";
+  EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "sysfs does not report it";
 }
 
 TEST(LockedMemory, GivesAWarningIfRdmaNeedsMore) {

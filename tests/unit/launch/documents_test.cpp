@@ -1,10 +1,10 @@
-// What is written for people, held against the code: every item and argument is explained, none is
-// that does not exist, and every test that a table names is there.
+// Documents compared with the code: every item and argument is documented, no others are, and every
+// test that a table names exists.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
-// GCC 12 with a sanitizer warns of its own <regex>.
+// GCC 12 with a sanitizer gives warnings for its own <regex>.
 #pragma GCC diagnostic push
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"

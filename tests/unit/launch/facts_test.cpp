@@ -1,4 +1,4 @@
-// Facts of a step: what is refused, and where they come from under other launchers.
+// Facts of a step: which values are rejected, and their sources under other launchers.
 #include "spank_plugin/launch/facts.h"
 
 #include <gmock/gmock.h>
@@ -124,7 +124,7 @@ TEST(DetectLauncher, InnermostWins) {
   EXPECT_EQ(detect_launcher(
                 lookup_in({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})),
             Launcher::none)
-      << "a batch script is no step";
+      << "a batch script is not a step";
 }
 
 TEST(OpenMpiFacts, ReadsOneHost) {

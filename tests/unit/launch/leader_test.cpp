@@ -41,7 +41,7 @@ TEST(Leader, IsTheFirstOfTheListInAnArbitraryJob) {
   EXPECT_EQ(
       error_of(arbitrary(merged(list, {{"SLURM_ARBITRARY_NODELIST", "q9,p2"}}))).substr(0, 11),
       "cannot tell")
-      << "of another job";
+      << "from another job";
   EXPECT_THAT(error_of(arbitrary(merged(list, {{"SLURM_GTIDS", "2,3"}, {"SLURM_PROCID", "2"}}))),
               HasSubstr("p2 does not run rank 0"))
       << "srun was given another list";
@@ -53,7 +53,7 @@ TEST(Leader, IgnoresAHostfileInBlockOrder) {
 }
 
 TEST(Leader, ProcessMapTakesPrecedenceOverTheHostfile) {
-  // srun -m arbitrary -w LIST takes the list, whatever SLURM_HOSTFILE says.
+  // srun -m arbitrary -w LIST uses the list, regardless of SLURM_HOSTFILE.
   EXPECT_EQ(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"},
                                 {"SLURM_MPI_TYPE", "pmix"},
                                 {"SLURM_PMIX_MAPPING_SERV", "(vector,(0,1,2),(1,1,2))"}})),
@@ -61,7 +61,7 @@ TEST(Leader, ProcessMapTakesPrecedenceOverTheHostfile) {
 }
 
 TEST(Leader, NodeReportsAContradictionWithItsOwnTasks) {
-  // Hostfile says p2, but the tasks of p2 are 2 and 3.
+  // The hostfile says p2, but the tasks of p2 are 2 and 3.
   EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"}})), HasSubstr("p2 does not run rank 0"));
   const Variables on_p1 = {{"SLURM_DDP_HEAD", "p2"},
                            {"SLURM_PROCID", "0"},
@@ -159,7 +159,7 @@ TEST(AddressSuffix, AppliesToEveryNamePublishedToOtherNodes) {
                                 suffixed(Origin::command_line)),
                      "MASTER_ADDR"),
             "mine")
-      << "what somebody gives is taken as it is";
+      << "a given address is used as it is";
   const Plan agents =
       slurm_plan(merged(two_by_two(), {{"SLURM_STEP_NUM_TASKS", "2"},
                                        {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},

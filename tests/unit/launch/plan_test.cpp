@@ -82,7 +82,7 @@ TEST(ReservedPorts, LeaveOneToCraysPmi) {
   };
   using Ports = std::vector<std::uint16_t>;
   const Variables reserved = {{"SLURM_STEP_RESV_PORTS", "20086-20088"}};
-  // SLURM gives it the first; in the step's environment only the type may say so.
+  // SLURM gives it the first port; in the step's environment only the type may show this.
   for (const Variables& cray :
        {Variables{{"PMI_CONTROL_PORT", "20086"}}, Variables{{"SLURM_MPI_TYPE", "cray_shasta"}},
         Variables{{"SLURM_MPI_TYPE", "cray_shasta"}, {"PMI_CONTROL_PORT", "of an outer step"}}}) {
@@ -91,7 +91,7 @@ TEST(ReservedPorts, LeaveOneToCraysPmi) {
   EXPECT_EQ(ports(merged(reserved, {{"SLURM_MPI_TYPE", "pmix"}})).first.front(), 20086);
   EXPECT_EQ(ports(merged(reserved, {{"PMI_CONTROL_PORT", "none"}})).first.front(), 20086);
   EXPECT_EQ(ports({{"SLURM_STEP_RESV_PORTS", "7"}, {"PMI_CONTROL_PORT", "7"}}).first.front(), 61100)
-      << "the only one is the PMI's: computed";
+      << "the only one belongs to PMI: computed";
   EXPECT_EQ(ports({{"PMI_CONTROL_PORT", "61100"}}).first.front(), 61101);
 }
 
@@ -143,7 +143,7 @@ TEST(Plan, NotesIfLightningExpectsRankZeroElsewhere) {
   EXPECT_THAT(notes({{"SLURM_NODELIST", "p[1-4]"}}), IsEmpty());
   EXPECT_THAT(notes({{"SLURM_NODELIST", "p[1-"}}), IsEmpty());
   EXPECT_THAT(slurm_plan(merged(two_by_two(), {{"SLURM_NODELIST", "n8"}})).notes, IsEmpty())
-      << "rank 0 says it";
+      << "rank 0 reports it";
 }
 
 TEST(Plan, InvalidRendezvousIsNotedInOneShortLine) {
@@ -167,7 +167,7 @@ TEST(Plan, KeepsTheUsersRendezvous) {
   EXPECT_TRUE(plan.find("MASTER_ADDR")->kept);
   EXPECT_THAT(render_exports(plan), Not(HasSubstr("MASTER_")));
   EXPECT_EQ(value_in(slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", ""}})), "MASTER_ADDR"), "p1")
-      << "an empty value is none";
+      << "an empty value counts as unset";
 }
 
 TEST(Plan, CorrectsTheTasksPerNodeThatFrameworksRequire) {
@@ -178,7 +178,7 @@ TEST(Plan, CorrectsTheTasksPerNodeThatFrameworksRequire) {
   EXPECT_EQ(value_in(planned({{"SLURM_NTASKS_PER_NODE", "8"}}), "SLURM_NTASKS_PER_NODE"), "2")
       << "the job's, not the step's";
   EXPECT_EQ(planned({{"SLURM_NTASKS_PER_NODE", "2"}}).find("SLURM_NTASKS_PER_NODE"), nullptr)
-      << "right already";
+      << "already correct";
   EXPECT_EQ(
       planned(
           {{"SLURM_STEP_TASKS_PER_NODE", "1,3"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,2,3"}})
@@ -242,7 +242,7 @@ TEST(Plan, SecondPlanForTheSameStepChangesNothing) {
   for (const auto& entry : first.entries)
     EXPECT_EQ(value_in(second, entry.name), entry.value) << entry.name;
   const Plan told = slurm_plan(planned, asked("master_port=2222", Origin::environment));
-  EXPECT_EQ(value_in(told, "MASTER_PORT"), "2222") << "unless it is told to";
+  EXPECT_EQ(value_in(told, "MASTER_PORT"), "2222") << "unless requested";
 }
 
 TEST(Plan, UsersVariableStaysTheUsersInsideTheStep) {
@@ -263,7 +263,7 @@ TEST(Notes, WarnOfFrequentMistakes) {
   EXPECT_THAT(
       notes({{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,3"}}),
       testing::ElementsAre(AllOf(HasSubstr("not numbered node by node"), HasSubstr("cyclic"))));
-  // The first rank of a cyclic step is where it would be in block order; its neighbors are not.
+  // The first rank of a cyclic step is where it would be in block order; the others are not.
   EXPECT_THAT(notes({{"SLURM_DISTRIBUTION", "cyclic"},
                      {"SLURM_PROCID", "0"},
                      {"SLURM_NODEID", "0"},
@@ -304,7 +304,7 @@ TEST(Marker, ChangedValuesBelongToTheUser) {
   EXPECT_EQ(value_in(inner({{"SLURM_DDP_SET", "100.0:MASTER_PORT:"}, {"MASTER_PORT", "7"}}),
                      "MASTER_PORT"),
             "62109")
-      << "an older release, which knows no hashes";
+      << "an older release without hashes";
 }
 
 TEST(Plan, IncludesTheFabricPart) {

@@ -1,4 +1,4 @@
-// gRPC and the proxies of a site: what JAX and TensorFlow need to reach the other nodes directly.
+// gRPC and a site's proxies: what JAX and TensorFlow need to reach the other nodes directly.
 #include <gtest/gtest.h>
 
 #include "fake_environment.h"

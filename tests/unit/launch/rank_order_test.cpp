@@ -23,7 +23,7 @@ Settings ordered(const std::string& order) {
   return settings;
 }
 
-// The tasks of a cyclic step of 5 on p1 (ranks 0,2,3,4) and p2 (rank 1), as SLURM gives them.
+// The tasks of a cyclic step of 5 on p1 (ranks 0,2,3,4) and p2 (rank 1), with SLURM's variables.
 Variables cyclic_task(std::uint32_t rank) {
   const bool second = rank == 1;
   const std::map<std::uint32_t, std::string> local = {
@@ -73,7 +73,7 @@ TEST(Packed, NotesADifferenceFromSlurmsNumbering) {
   };
   const auto said = ElementsAre(HasSubstr("RANK differs from SLURM's numbers"));
   EXPECT_THAT(notes(1, {}), said);
-  EXPECT_THAT(notes(0, {}), said) << "rank 0 speaks for all";
+  EXPECT_THAT(notes(0, {}), said) << "rank 0 reports for all";
   EXPECT_THAT(slurm_plan(two_by_two(), ordered("packed")).notes, ElementsAre())
       << "block order is packed already";
 }
@@ -97,7 +97,7 @@ TEST(OrderOfTheSite, FallsBackToSlurmsOrderIfImpossible) {
     EXPECT_EQ(value_in(plan, "RANK"), "2");
     EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "p1");
     EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("although plugstack.conf asks for another")));
-    EXPECT_THROW(slurm_plan(components, ordered(order)), LaunchError) << "the user asked for it";
+    EXPECT_THROW(slurm_plan(components, ordered(order)), LaunchError) << "the user requested it";
   }
   const Plan no_switches = slurm_plan(two_by_two(), site("switch"));
   EXPECT_EQ(value_in(no_switches, "RANK"), "2");
@@ -106,7 +106,7 @@ TEST(OrderOfTheSite, FallsBackToSlurmsOrderIfImpossible) {
       slurm_plan(merged(two_by_two(), {{"SLURM_DDP_SWITCHES", "nonsense"}}), site("switch")).notes,
       ElementsAre(HasSubstr("cannot read the map of switches")));
   const Plan cyclic = slurm_plan(cyclic_task(1), site("packed"));
-  EXPECT_EQ(value_in(cyclic, "RANK"), "4") << "where it can be had, it is";
+  EXPECT_EQ(value_in(cyclic, "RANK"), "4") << "it is used if possible";
 }
 
 constexpr const char* kScontrol =
@@ -154,7 +154,7 @@ TEST(SwitchMap, GivesEachNodeThePathOfItsLeaf) {
   }
 }
 
-// How often a ring over nodes in this order goes from one switch to another.
+// How often a ring over nodes in this order crosses from one switch to another.
 int crossings(const std::vector<std::uint32_t>& order, const std::vector<std::string>& paths) {
   int count = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -191,7 +191,7 @@ TEST(OrderBySwitch, IsAlwaysAPermutationWithTheFirstNodeFirst) {
     EXPECT_EQ(std::set<std::uint32_t>(order.begin(), order.end()).size(), paths.size());
     ASSERT_EQ(order.size(), paths.size());
     EXPECT_EQ(order.front(), 0U);
-    std::set<std::string> left;  // each switch is one run
+    std::set<std::string> left;  // each switch is one contiguous run
     for (std::size_t i = 1; i < order.size(); ++i) {
       if (paths[order[i]] == paths[order[i - 1]]) continue;
       if (!paths[order[i - 1]].empty()) left.insert(paths[order[i - 1]]);
@@ -236,7 +236,7 @@ TEST(BySwitch, MissingMapIsAnErrorWithARemedy) {
   variables.erase("SLURM_DDP_SWITCHES");
   try {
     slurm_plan(variables, ordered("switch"));
-    FAIL() << "there is nothing to order by";
+    FAIL() << "no information to order by";
   } catch (const LaunchError& error) {
     EXPECT_THAT(error.what(), HasSubstr("scontrol show topology"));
   }

@@ -97,7 +97,7 @@ TEST(Settings, AreOffUnlessRequested) {
   Settings settings;
   EXPECT_EQ(settings.mode.value, Mode::off);
   apply(settings, parse_spec("verbose,master_port=5", "SLURM_DDP"), Origin::environment);
-  EXPECT_EQ(settings.mode.value, Mode::off) << "a detail in the environment is no request";
+  EXPECT_EQ(settings.mode.value, Mode::off) << "a detail in the environment is not a request";
   apply(settings, parse_spec("", "--ddp"), Origin::command_line);
   EXPECT_EQ(settings.mode.value, Mode::automatic) << "a bare --ddp is";
   EXPECT_TRUE(settings.verbose);
@@ -200,7 +200,7 @@ TEST(EncodedSettings, RoundTrip) {
   full.master_addr = {"fe80::1%eth0", Origin::command_line};
   full.master_port = {29500, Origin::environment};
   full.computed_ports = {{50000, 50099}, Origin::site};
-  full.addr_suffix = {"", Origin::command_line};  // takes back the site's
+  full.addr_suffix = {"", Origin::command_line};  // cancels the site's
   full.order = {Order::by_switch, Origin::command_line};
   full.threads = {{ThreadPolicy::Kind::count, 12}, Origin::site};
   full.gpus = {GpuPolicy::shared, Origin::site};

@@ -1,4 +1,4 @@
-// The small grammars of SLURM's step variables, and the text work they share.
+// The small grammars of SLURM's step variables, and shared text functions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// TF_CONFIG: every worker in the order of the ranks, or a reason why not.
+// TF_CONFIG: every worker in rank order, or the reason why that is not possible.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ TEST(TfConfig, FollowsTheOrderOfRanks) {
 }
 
 TEST(TfConfig, OneTaskPerNodeIsInOrderForAnyDistribution) {
-  // What SLURM says of `srun -n2` in an allocation of two nodes.
+  // The variables that SLURM sets for `srun -n2` in an allocation of two nodes.
   const Variables one_each = {{"SLURM_DISTRIBUTION", "cyclic"},
                               {"SLURM_STEP_NUM_TASKS", "2"},
                               {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},

@@ -1,4 +1,4 @@
-// torchrun with zero options: when the mode is chosen, and what torchrun is told.
+// torchrun without options: when the mode is chosen, and which settings torchrun gets.
 #include "spank_plugin/launch/torchrun_variables.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(StepCommand, FindsTorchrunInsideWrappers) {
     EXPECT_TRUE(read_step_command(words).mentions_torchrun) << words.front();
     EXPECT_FALSE(read_step_command(words).is_for_each_node) << words.front();
   }
-  EXPECT_FALSE(read_step_command(Words{"./run.sh"}).mentions_torchrun) << "nobody can know";
+  EXPECT_FALSE(read_step_command(Words{"./run.sh"}).mentions_torchrun) << "cannot be known";
   for (const auto& words :
        {Words{"torchrun", "--standalone", "t.py"}, Words{"torchrun", "--nnodes", "1", "t.py"},
         Words{"bash", "-c", "torchrun --nnodes=1 t.py"}}) {
@@ -105,17 +105,17 @@ TEST(TorchrunBesideRanks, IsAnAgentOfTheStepInsideAnyWrapper) {
   EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100.2");
   EXPECT_EQ(value_in(plan, "PET_MASTER_ADDR"), "p1");
   EXPECT_EQ(value_in(plan, "PET_MASTER_PORT"), value_in(plan, "MASTER_PORT"));
-  EXPECT_EQ(value_in(plan, "OMP_NUM_THREADS"), "4") << "as many as a worker may have";
+  EXPECT_EQ(value_in(plan, "OMP_NUM_THREADS"), "4") << "as many as one worker may use";
   EXPECT_THAT(plan.notes, testing::ElementsAre(testing::AllOf(HasSubstr("sees 4 GPUs"),
                                                               HasSubstr("--ntasks-per-node=4"))));
-  EXPECT_THAT(plan_of_command({"./run.sh"}).notes, testing::IsEmpty()) << "no GPUs, nothing to say";
+  EXPECT_THAT(plan_of_command({"./run.sh"}).notes, testing::IsEmpty()) << "no GPUs, no notes";
   EXPECT_EQ(value_in(plan_of_command({"./run.sh"}), "OMP_NUM_THREADS"), "16");
   EXPECT_EQ(plan_of_command({"bash", "-c", "torchrun t.py"}).find("OMP_NUM_THREADS"), nullptr)
-      << "how many workers is not known: torchrun says 1";
+      << "unknown number of workers: torchrun sets 1";
 }
 
 TEST(TorchrunBesideRanks, OnlyWhereItCanBeAnAgent) {
-  EXPECT_EQ(plan_of_command({"./run.sh"}, {}, "rank").find("PET_NNODES"), nullptr) << "asked for";
+  EXPECT_EQ(plan_of_command({"./run.sh"}, {}, "rank").find("PET_NNODES"), nullptr) << "requested";
   EXPECT_EQ(slurm_plan(two_by_two(), asked("auto")).find("PET_NNODES"), nullptr) << "two tasks";
   for (const auto* option : {"--standalone", "--nnodes=1"}) {
     const Plan alone = plan_of_command({"torchrun", option, "t.py"});
@@ -155,7 +155,7 @@ TEST(ChooseMode, AutomaticNeedsTheProgramAndOneTaskPerNode) {
   EXPECT_EQ(mode(one_per_node(), false, "torchrun"), Mode::torchrun);
   try {
     mode(two_by_two(), true, "torchrun");
-    FAIL() << "two tasks on a node are no agents";
+    FAIL() << "two tasks on a node are not agents";
   } catch (const LaunchError& error) {
     EXPECT_THAT(error.what(), HasSubstr("4 tasks run on 2 nodes; use srun --ntasks-per-node=1"));
   }
