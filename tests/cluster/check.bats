@@ -56,7 +56,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
     if f["severity"] != "OK": print(f["check"], f["subject"]["node"], f["subject"]["peer"])' | sed 's/ *$//' | sort
 }
 
-@test "healthy nodes: nothing is wrong, and the files say on which nodes to run" {
+@test "healthy nodes: no findings, and the files name the nodes to run on" {
   run check "${any_speed[@]}" --mib 8 --want 4 --out out
   [ "$status" -eq 0 ] || { echo "$output" && false; }
   [ -z "$(wrong)" ]
@@ -67,7 +67,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   grep -q '<svg class="map"' out/report.html
 }
 
-@test "a lossy link between two nodes and a node with other packet sizes, at once" {
+@test "a lossy link between two nodes and a node with another MTU, at once" {
   "$cluster" exec node3 -- ip link set eth0 mtu 1400
   sender=$("$cluster" exec node4 -- getent ahostsv4 node2 | awk '{ print $1; exit }')
   "$cluster" exec node4 -- nft "add table inet loss; add chain inet loss in { type filter hook input priority 0; };
@@ -93,7 +93,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   grep -q '4 of 5 nodes have libnccl.so.2.18.3' out/report.md
 }
 
-@test "of two rails between healthy nodes the one that is slow on one node is named" {
+@test "a rail that is slow on one node is named" {
   for number in 1 2 3 4; do
     for rail in 1 2; do
       "$cluster" exec node$number -- ip link add link eth0 name rail$rail type macvlan mode bridge
@@ -111,7 +111,7 @@ pairs = json.load(open("out/verdict.json"))["measurements"]["tcp_rail1"]
 assert {p["a_via"].split(".")[0] for p in pairs} == {"rail1 172"}, pairs'
 }
 
-@test "--act drains what is bad and leaves alone what somebody else drained" {
+@test "--act drains bad nodes and does not touch nodes drained for another reason" {
   scontrol update nodename=node5 state=drain reason='my own'
   run -2 srun --ddp --mpi=pmix --kill-on-bad-exit=0 -w 'node[1-4]' -N4 --ntasks-per-node=1 \
     ddp-check net --no-mpi --mib 1 --slow-warning 0.9 --slow-critical 0.9 --act --inject corrupt:node2

@@ -73,7 +73,7 @@ compile() { # PROGRAM [COMPILER]: prints its path
   grep -q '^4 of 4 ranks agree with RANK$' out
 }
 
-@test "a fence of PMIx waits for the ranks of all nodes" {
+@test "a PMIx fence waits for the ranks of all nodes" {
   pkg-config --exists pmix || skip "no libpmix-dev on this machine"
   local flags
   read -ra flags <<<"$(pkg-config --cflags --libs pmix)"

@@ -35,7 +35,7 @@ setup() {
   [[ $output == *"Permission denied"* ]]
 }
 
-@test "mistakes are usage errors, and run nothing" {
+@test "wrong arguments are usage errors, and nothing runs" {
   local arguments
   for arguments in "" "--bogus touch ran" "--ddp bogus touch ran" "--ddp order=x touch ran" "--ddp=master_port=0 touch ran" \
     "explain extra" "explain --format xml" "--config missing.ini touch ran" "--ddp"; do
@@ -50,7 +50,7 @@ setup() {
   [ ! -e ran ]
 }
 
-@test "help teaches, version tells" {
+@test "help shows examples, version shows the version" {
   run ddp-launch --help
   [ "$status" -eq 0 ]
   [[ $output == *"srun -N2 --ntasks-per-node=4 ddp-launch python train.py"*"Exit codes"* ]]
@@ -63,7 +63,7 @@ setup() {
   [ "$(ddp-launch --config options.ini --ddp master_port=4712 printenv MASTER_PORT 2>/dev/null)" = 4712 ]
 }
 
-@test "explain: table, JSON, and exports that a shell takes" {
+@test "explain: table, JSON, and exports for a shell" {
   [[ $(ddp-launch explain) == *"VARIABLE "*"WORLD_SIZE "*"MASTER_PORT "* ]]
   [ "$(ddp-launch explain --format json | jq -r '.variables[] | select(.name == "WORLD_SIZE") | .value')" = 1 ]
   (
@@ -107,7 +107,7 @@ with_fake_dns() {
   return "$rc"
 }
 
-@test "a name server that loses the first packet of every question delays the step, and no more" {
+@test "a name server that loses the first packet of every query only delays the step" {
   both() {
     on_node lost.test 0 ddp-launch rendezvous & local first=$!
     on_node lost.test 1 ddp-launch rendezvous
@@ -121,7 +121,7 @@ with_fake_dns() {
   run ! grep -q 'name service' err
 }
 
-@test "a name server that fails is noted, a name that it denies is an error" {
+@test "a failing name server gives a note, an unknown name is an error" {
   export SLURMD_NODENAME=other.test
   ask() { on_node "$1" 1 ddp-launch --ddp fabric=off printenv MASTER_ADDR; }
   export -f ask on_node

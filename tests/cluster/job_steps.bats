@@ -34,14 +34,14 @@ submit() { # script
   RUN_DIR=$work/$1 REPEATS=1 RANKS=1 run_job -N1 --ntasks-per-node=1 -c2 -o log "$scripts/$1.sbatch" || { cat log; false; }
 }
 
-@test "sbatch -c 2: each rank has two processors, and meets the others by PMIx" {
+@test "sbatch -c 2: each rank has two CPUs and is started by PMIx" {
   local script
   for script in train resume preemptible scaling_sweep checked_train; do submit $script; done
   cat given
   [ "$(sort given)" = "$(printf '%s 2 pmix\n' checked_train preemptible resume scaling_sweep train)" ]
 }
 
-@test "a kind of MPI that the user or the site chose is not changed" {
+@test "the user's or the site's choice of MPI is kept" {
   SLURM_MPI_TYPE=pmi2 submit train
   "$cluster" up 2 --mpi-default pmi2 --cpus-per-node 2 --slurm-conf-extra "$BATS_FILE_TMPDIR/extra" 2>&1 </dev/null
   submit resume
@@ -49,7 +49,7 @@ submit() { # script
   [ "$(sort given)" = "$(printf '%s\n' 'resume 2 pmi2' 'train 2 pmi2')" ]
 }
 
-@test "checked_train.sbatch does not train on a single node that is bad, or where two must be" {
+@test "checked_train.sbatch does not train on a bad single node, or on one node if two are required" {
   stand_in ddp-check '[ "$1" = node ] && echo node1 > "${@: -1}"; exit 2'
   RUN_DIR=$work/bad run ! run_job -N1 -w node1 -o log "$scripts/checked_train.sbatch"
   grep -F 'too few good nodes (bad: node1); not training' log
@@ -59,7 +59,7 @@ submit() { # script
   [ ! -e given ]
 }
 
-@test "all job scripts have the same lines for that, so that each can be copied by itself" {
+@test "all job scripts contain the same lines for srun, so that each can be copied alone" {
   local script
   for script in "$scripts"/*.sbatch; do
     sed -n '/^# What srun does not do/,/^fi$/p' "$script" | sha256sum

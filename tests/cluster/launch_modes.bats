@@ -60,7 +60,7 @@ without_the_bug() {
   export PET_REDIRECTS=9:1 PET_TEE=9:1
 }
 
-@test "torchrun with no options: one task per node, recognized by itself" {
+@test "torchrun with no options: one task per node, recognized automatically" {
   need_torch
   without_the_bug
   # shellcheck disable=SC2046
@@ -86,7 +86,7 @@ without_the_bug() {
   four_ranks_reduced
 }
 
-@test "torchrun: a worker for each GPU, no ranks, none inherited" {
+@test "torchrun: one worker per GPU, no ranks, none inherited" {
   RANK=7 WORLD_SIZE=9 srun --ddp=torchrun -N2 --ntasks-per-node=1 --gpus-per-node=2 record-task
   [ "$(all_recorded PET_NPROC_PER_NODE)" = "2 2" ]
   [ "$(all_recorded PET_NODE_RANK)" = "0 1" ]
@@ -95,7 +95,7 @@ without_the_bug() {
   [ -z "$(all_recorded RANK)$(all_recorded WORLD_SIZE)" ]
 }
 
-@test "torchrun with two tasks on a node is refused" {
+@test "torchrun with two tasks on a node is rejected" {
   run srun --ddp=torchrun -N2 -n4 record-task
   [ "$status" -ne 0 ]
   [[ $output == *"it needs one task per node, but 4 tasks run on 2 nodes; use srun --ntasks-per-node=1"* ]]
@@ -112,7 +112,7 @@ without_the_bug() {
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
 
-@test "order=packed needs no hint where arbitrary order does" {
+@test "order=packed needs no hint in arbitrary order" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
   salloc -Q -n4 -w node1,node2 bash -c "srun --mpi=none --ddp=order=packed -n2 -m arbitrary -w node2,node1 record-task"
   check-records "$RECORDS" 2
@@ -131,7 +131,7 @@ without_the_bug() {
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
 
-@test "order=switch by a map that is out of date: the nodes say so" {
+@test "order=switch with an outdated map: the nodes report it" {
   mkdir bin
   printf '#!/bin/sh\necho "SwitchName=s9 Level=0 LinkSpeed=1 Nodes=node[1-4]"\n' >bin/scontrol
   chmod +x bin/scontrol
@@ -140,7 +140,7 @@ without_the_bug() {
   grep -q "note: scontrol says that this node is at 's9.node1', but SLURM_TOPOLOGY_ADDR says 'top.s1.node1'" err
 }
 
-@test "order=switch where scontrol hangs or prints nonsense: an error, soon, and no program runs" {
+@test "order=switch if scontrol hangs or prints garbage: an early error, and no program runs" {
   mkdir bin
   local program
   for program in 'yes SwitchName=s Nodes=n' 'sleep 600' 'exec >&-; sleep 600'; do
@@ -163,7 +163,7 @@ without_the_bug() {
   run ! grep GPU err
 }
 
-@test "GPUs: one for each task is noted, and device numbers are right" {
+@test "GPUs: one per task is noted, and device numbers are right" {
   srun --ddp -N1 -n2 --gpus-per-task=1 record-task 2>err
   [ "$(all_recorded CUDA_VISIBLE_DEVICES)" = "0 1" ]
   [ "$(all_recorded LOCAL_RANK)" = "0 1" ]
@@ -187,7 +187,7 @@ without_the_bug() {
   grep -q 'note: 2 tasks on this node share 1 GPU.*Duplicate GPU' err
 }
 
-@test "threads: the cores of the task, unless the user says otherwise" {
+@test "threads: the cores of the task, unless the user sets them" {
   srun --ddp -N1 -n2 record-task # bound to one CPU each
   [ "$(all_recorded own_cpus)" = "1 1" ]
   [ "$(all_recorded OMP_NUM_THREADS)" = "1 1" ]
@@ -202,12 +202,12 @@ without_the_bug() {
   [ -z "$(all_recorded OMP_NUM_THREADS)" ]
 }
 
-@test "threads: two tasks that are not bound share the cores" {
+@test "threads: two unbound tasks share the cores" {
   srun --ddp --cpu-bind=none -N1 -n2 record-task
   [ "$(all_recorded OMP_NUM_THREADS)" = "1 1" ]
 }
 
-@test "JAX: one coordinator for all, at a port of its own" {
+@test "JAX: one coordinator for all, at a separate port" {
   srun --ddp -N2 -n4 record-task
   [ "$(all_recorded JAX_PROCESS_ID)" = "0 1 2 3" ]
   [ "$(all_recorded JAX_NUM_PROCESSES)" = "4 4 4 4" ]
@@ -235,7 +235,7 @@ PY
   [[ $output == *"add order=packed"* ]]
 }
 
-@test "explain as JSON: the plan of rank 0, or of every task in a file each; nothing runs" {
+@test "explain as JSON: the plan of rank 0, or of every task in one file per task; nothing runs" {
   srun --ddp=explain=json -N2 -n4 record-task >out
   [ "$(jq -r '"\(.schema) \(.rank)"' out)" = "slurm-ddp/plan/1 0" ]
   srun --ddp=explain=json,verbose -N2 -n4 --output=plan.%t record-task
@@ -245,7 +245,7 @@ PY
   [ "$(cat plan.* | jq -r '.variables[] | select(.source == "" or .rule == "") | .name')" = "" ]
 }
 
-@test "explain,verbose: the whole plan of every task, and what it was made from" {
+@test "explain,verbose: the whole plan of every task, and its inputs" {
   srun --ddp=explain,verbose -N2 -n2 --gpus-per-node=2 record-task >out
   [ -z "$(ls "$RECORDS")" ]
   [ "$(grep -c '^VARIABLE ' out)" -eq 2 ]
@@ -259,7 +259,7 @@ plugstack_first() { # [LINE]
   [[ $# -eq 0 ]] || echo "$1" >"$state/plugstack.conf.d/pyxis.conf"
 }
 
-@test "after a container plugin: no scontrol, ranks and rendezvous are ours, what the image defines stays" {
+@test "after a container plugin: no scontrol, ranks and rendezvous are the plan's, the image's variables stay" {
   gcc -shared -fPIC -Wall -o spank_pyxis.so "$project_root/tests/cluster/programs/pyxis_stand_in.c"
   plugstack_first "required $work/spank_pyxis.so $(command -v scontrol)"
   # The site's file is the host's: in the "container" there is none.
@@ -280,7 +280,7 @@ plugstack_first() { # [LINE]
   [ "$(all_recorded NCCL_IB_TC)" = "106 106 106 106" ]
 }
 
-@test "a plugin built for another release: SLURM says so and runs without it" {
+@test "a plugin built for another release: SLURM reports it and runs without it" {
   with-other-release "$build_dir/lib/slurm/ddp.so" other.so
   local line=$state/plugstack.conf.d/zz-ddp.conf
   cp "$line" saved

@@ -54,7 +54,7 @@ at_terminal() {
 
 prompted() { grep -q '# $' terminal; } # root's, of a bash without start-up files
 
-@test "salloc --ddp with an interactive step: the shell is no rank, its srun starts them" {
+@test "salloc --ddp with an interactive step: the shell is not a rank, its srun starts them" {
   at_terminal "salloc -Q --ddp -N2 -n4 --ntasks-per-node=2" <<'TYPED'
 echo "step=$SLURM_STEP_ID rank=[$RANK$MASTER_ADDR$SLURM_DDP_SET]" >shell
 srun record-task </dev/null
@@ -80,7 +80,7 @@ TYPED
   check-records "$RECORDS" 5
 }
 
-@test "a hostfile in which a node comes once, and one twice" {
+@test "a hostfile with one node once and another twice" {
   printf 'node4\nnode2\nnode4\n' >hosts
   SLURM_HOSTFILE=hosts srun --ddp -n3 record-task
   check-records "$RECORDS" 3
@@ -118,7 +118,7 @@ JOB
   [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
 }
 
-@test "steps one after the other: ports of their own, and nothing left of the first" {
+@test "consecutive steps: different ports, and nothing left over from the first" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH -N2 -n4 -o job.out
@@ -146,7 +146,7 @@ JOB
   [ "$(cat first/* "$RECORDS"/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 2 ]
 }
 
-@test "a requeued element of an array gets another port than before, and than its neighbor" {
+@test "a requeued array element gets a different port from before and from its neighbor" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH --ddp -N1 -n1 --requeue --array=1-2 -o job.%a.out
@@ -161,7 +161,7 @@ JOB
   [ "$(cat "$RECORDS"/*/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 4 ]
 }
 
-@test "SLURM_NTASKS_PER_NODE is the step's, as Lightning insists; for srun inside it is no option" {
+@test "SLURM_NTASKS_PER_NODE is the step's, as Lightning requires, and not an option of srun inside" {
   salloc -Q -N2 -n4 bash -c 'srun --ddp -N2 -n2 record-task'
   [ "$(all_recorded SLURM_NTASKS_PER_NODE)" = "1 1" ]
   rm "$RECORDS"/*
@@ -173,7 +173,7 @@ JOB
   [ ! -s err ] # such as "can't honor --ntasks-per-node set to 2"
 }
 
-@test "nodes that lead their own names to 127.0.1.1 are told apart all the same" {
+@test "nodes that resolve their own names to 127.0.1.1 are still distinguished" {
   [ "$cluster_mode" = netns ] || skip "needs a hosts file per node"
   local node
   for node in node1 node2; do

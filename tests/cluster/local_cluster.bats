@@ -125,7 +125,7 @@ JOB
   [[ $output == *"no node 'node9'"* ]]
 }
 
-@test "up again does nothing; status says what is there" {
+@test "a second up does nothing, and status shows the cluster" {
   local before after
   before=$(cat "$state/slurmctld.pid")
   run "$cluster" up 2
@@ -138,7 +138,7 @@ JOB
   [[ $output == *"nodes:  2"*"healthy"* ]]
 }
 
-@test "a node whose daemon died is sick, and up replaces the cluster" {
+@test "a node whose daemon died is unhealthy, and up replaces the cluster" {
   kill -9 "$(cat "$state/nodes/node2/slurmd.pid")"
   scontrol update nodename=node2 state=down reason=test
   run "$cluster" status
@@ -171,7 +171,7 @@ JOB
   [ "$(sinfo -h -N -o %G | sort -u)" = "(null)" ]
 }
 
-@test "down leaves no trace, even under a running job, and other daemons alone" {
+@test "down leaves no trace, even with a running job, and does not touch other daemons" {
   # Looks like a daemon of an installed SLURM to anyone who goes by name.
   cp "$(command -v sleep)" slurmd
   ./slurmd 60 3>&- &
@@ -190,7 +190,7 @@ JOB
   "$cluster" up 2 2>&1 </dev/null
 }
 
-@test "a project that lies in /tmp is visible on the nodes" {
+@test "a project in /tmp is visible on the nodes" {
   require_own_networks
   local project=$BATS_TEST_TMPDIR/project
   [[ $project == /tmp/* ]] || skip "the tests' temporary directory is not in /tmp"
@@ -230,7 +230,7 @@ JOB
   "$cluster" up 2 2>&1 </dev/null
 }
 
-@test "mistakes on the command line are one sentence and status 2" {
+@test "usage errors give one sentence and status 2" {
   local arguments
   for arguments in "" "up" "up 0" "up x" "up 9999" "up 2 --bogus 1" "up 2 --plugin" "up 2 --plugin /nope" \
     "up 2 --cpus-per-node 0" "up 2 --mpi-default a=b" "up 2 --slurm-conf-extra /nope" "exec node1" "sideways"; do
@@ -241,7 +241,7 @@ JOB
   [[ $("$cluster" --help) == *"cluster up N"* ]]
 }
 
-@test "a machine without SLURM is told what to install, with status 75" {
+@test "a machine without SLURM gets the packages to install, and status 75" {
   mkdir -p bin
   local program
   for program in bash readlink dirname awk grep cat cut env flock id; do

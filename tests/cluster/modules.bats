@@ -54,7 +54,7 @@ assert_loaded() {
   grep -qxF "cmake=$prefix" <<<"$output"
 }
 
-@test "Environment Modules: load sets the paths, unload takes them back" {
+@test "Environment Modules: load sets the paths, unload restores them" {
   run with_environment_modules "module load slurm-ddp; $show; ddp-launch --version"
   [ "$status" -eq 0 ]
   assert_loaded
@@ -74,7 +74,7 @@ assert_loaded() {
   grep -qx "slurm-ddp/$version" <<<"$output"
 }
 
-@test "Lmod: load sets the paths, unload takes them back" {
+@test "Lmod: load sets the paths, unload restores them" {
   unpack_lmod
   run with_lmod "module load slurm-ddp; $show; ddp-launch --version"
   [ "$status" -eq 0 ]
@@ -91,7 +91,7 @@ assert_loaded() {
   [[ $output == *"distributed training job"*"srun --ddp python train.py"* ]]
 }
 
-@test "a staged installation names the real prefix, not the stage" {
+@test "a staged installation contains the real prefix, not the staging directory" {
   DESTDIR=$work/stage cmake --install "$build_dir" --prefix /opt/slurm-ddp >/dev/null
   local files=$work/stage/opt/slurm-ddp/share
   grep -q '/opt/slurm-ddp' "$files/modulefiles/slurm-ddp/$version" "$files/modulefiles/slurm-ddp/$version.lua"

@@ -68,7 +68,7 @@ PY
   grep -x 'rank 1 of 2 at node1' <<< "$output"
 }
 
-@test "without PMIx ddp-train says what to add to srun, before MPI starts" {
+@test "without PMIx ddp-train names the missing srun option, before MPI starts" {
   run as_user srun --ddp -N2 -n2 ddp-train --epochs 1
   [ "$status" -ne 0 ]
   [[ $output == *'--mpi=pmix'* && $output != *'OMPI was not built'* ]] || { echo "$output"; false; }
@@ -79,7 +79,7 @@ PY
   trained_on train/report 2
 }
 
-@test "resume.sbatch goes on" {
+@test "resume.sbatch resumes" {
   submit resume -- --epochs 1
   submit resume -- --epochs 2
   grep -F 'resumed from' resume.log
@@ -110,7 +110,7 @@ PY
   grep -q '<svg' scaling_sweep/scaling.html
 }
 
-@test "no job script was left out" {
+@test "every job script is covered" {
   [ "$(cd "$project_root/jobscripts" && echo *.sbatch)" = "$(cd "$site/usr/new/share/slurm-ddp/jobscripts" && echo *.sbatch)" ]
   local script
   for script in "$project_root"/jobscripts/*.sbatch; do
@@ -118,7 +118,7 @@ PY
   done
 }
 
-@test "the packages go as they came" {
+@test "removing the packages leaves nothing behind" {
   [ -x "$site/usr/new/bin/ddp-train" ]
   as_administrator dpkg --purge slurm-ddp slurm-ddp-plugin
   [ -z "$(find "$site" -path '*/scratch' -prune -o -iname '*ddp*' -not -type c -not -path '*/dpkg/*' -print)" ]

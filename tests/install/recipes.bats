@@ -44,7 +44,7 @@ as_slurmd() { # recipe, arguments...
   DDP_CHECK_ARGS='--dir /nonexistent' run -1 "$recipes/check_prolog"
 }
 
-@test "a node that is in order is not worth a line" {
+@test "a healthy node produces no output" {
   local status recipe
   for recipe in check_prolog check_health; do
     for status in 0 1; do
@@ -56,7 +56,7 @@ as_slurmd() { # recipe, arguments...
   done
 }
 
-@test "a check that was not made lets jobs start, and is said and logged" {
+@test "a check that could not run lets jobs start, and is reported and logged" {
   local recipe
   for recipe in check_prolog check_health; do
     run -0 as_slurmd "$recipe" --dri /typo
@@ -76,7 +76,7 @@ as_slurmd() { # recipe, arguments...
   done
 }
 
-@test "no program of the current directory is run, whatever PATH says" {
+@test "no program of the current directory is run, for any PATH" {
   local shell path recipe program
   for program in ddp-check timeout logger hostname; do
     printf '#!/bin/sh\ntouch %q\n' "$BATS_TEST_TMPDIR/ran" > $program
@@ -94,7 +94,7 @@ as_slurmd() { # recipe, arguments...
   [ ! -e ran ]
 }
 
-@test "the environment chooses no library and no options for the shell" {
+@test "the environment cannot set libraries or options for the shell" {
   printf '#!/bin/sh\nenv > %q\nprintf "%%s\\n" "$@" > %q\n' "$BATS_TEST_TMPDIR/environment" \
     "$BATS_TEST_TMPDIR/arguments" > "$prefix/bin/ddp-check"
   LD_LIBRARY_PATH=$PWD LD_PRELOAD='' LD_AUDIT='' DDP_CHECK_ARGS='--dir /*' run -0 "$recipes/check_prolog" '--dir' '/a b'
