@@ -1,4 +1,4 @@
-# ddp-launch by itself: its command line, its exit codes, mpirun. Needs no cluster.
+# ddp-launch by itself: its command line, its exit codes, mpirun. Does not need a cluster.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -6,7 +6,7 @@ load common
 setup() {
   [[ -x $build_dir/bin/ddp-launch ]] || { echo "no ddp-launch in $build_dir" >&2; return 1; }
   cd "$BATS_TEST_TMPDIR"
-  # Whatever runs the tests may itself be a step or have a plan.
+  # The tests themselves may run in a step or have a plan.
   unset MASTER_ADDR MASTER_PORT SLURM_DDP "${!SLURM_@}" "${!PMIX_@}" "${!OMPI_@}"
 }
 
@@ -70,7 +70,8 @@ setup() {
     eval "$(MASTER_ADDR="it's" ddp-launch --ddp 'master_port=5' explain --format export)"
     [ "$RANK:$WORLD_SIZE:$MASTER_PORT:${MASTER_ADDR:-kept}" = 0:1:5:kept ]
   )
-  [[ $(ddp-launch explain --ddp master_port=77) == *"MASTER_PORT "*" 77 "* ]] # --ddp after it, too
+  # --ddp may also follow it.
+  [[ $(ddp-launch explain --ddp master_port=77) == *"MASTER_PORT "*" 77 "* ]]
   [ "$(ddp-launch --ddp explain touch ran | head -1 | cut -d' ' -f1-4)" = "plan of rank 0" ]
   [ ! -e ran ]
 }
@@ -92,7 +93,7 @@ setup() {
   [ "$first" != "$second" ]
 }
 
-# One of two nodes with a task each, in a step whose rank 0 is on $1.
+# Runs as one of two nodes with one task each, in a step whose rank 0 is on $1.
 on_node() { # LEADER NUMBER COMMAND...
   local leader=$1 number=$2
   shift 2

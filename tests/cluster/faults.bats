@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# What goes wrong on one of three nodes of a real SLURM ends the job step on all of them, with one
-# sentence that names the rank and the cause. The same faults as in tests/ranks/faults.bats; here
-# the ranks share neither memory nor a network namespace, and SLURM starts and ends them.
+# A fault on one of three nodes of a real SLURM ends the job step on all of them, with one sentence
+# that names the rank and the cause. The same faults as in tests/ranks/faults.bats; here the ranks
+# share neither memory nor a network namespace, and SLURM starts and terminates them.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -20,7 +20,7 @@ setup() {
 
 step=(srun --ddp -N3 --ntasks-per-node=1)
 
-# ends FAULT RANK...: with --kill-on-bad-exit=0 SLURM leaves the other tasks to themselves.
+# ends FAULT RANK...: with --kill-on-bad-exit=0 SLURM does not terminate the other tasks.
 ends() {
   local status=0
   timeout -k 5 45 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" "$1" "$work" > out 2>&1 || status=$?
@@ -104,8 +104,8 @@ PY
   wait_until 60 assert_nodes_in_service
 }
 
-# Messages of the error channel queue behind the data on the leader's link, for longer than a silence
-# would be forgiven.
+# Messages of the error channel wait behind data on the leader's link, for longer than the allowed
+# silence.
 @test "a slow link of the leader does not end the run" {
   timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 20 "$work" > out 2>&1 3>&- &
   local job=$!
@@ -118,7 +118,7 @@ PY
   "$cluster" exec node1 -- tc qdisc del dev eth0 root
   ip netns exec ddp-controller tc qdisc del dev node1 root
   cat queue
-  grep -qE '(dropped|overlimits) [1-9]' queue # it was too slow for what they had to say
+  grep -qE '(dropped|overlimits) [1-9]' queue # the link was too slow for the data
   wait "$job" || { cat out; false; }
   grep -qx 'all is well' out
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# What the job scripts ask srun for: all processors of a task, and PMIx where the site chose no kind
-# of MPI. The programs that they start are stand-ins which say what they were given.
+# The options of srun in the job scripts: all CPUs of a task, and PMIx if the site did not choose a
+# kind of MPI. The programs that they start are stand-ins that record their settings.
 
 bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ] || skip "needs two processors to tell one from two"
+  [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ] || skip "needs two CPUs to distinguish one from two"
   local extra=$BATS_FILE_TMPDIR/extra
   printf '%s\n' TaskPlugin=task/affinity TaskPluginParam=cores > "$extra"
   cluster_up 2 --mpi-default none --cpus-per-node 2 --slurm-conf-extra "$extra"
@@ -19,17 +19,17 @@ teardown_file() { cluster_down; }
 setup() {
   cd "$work"
   rm -f given
-  export PATH=$work/bin:$PATH # before the build's
+  export PATH=$work/bin:$PATH # before the build's directory
   scripts=$project_root/jobscripts
 }
 
-stand_in() { # name, what it does
+stand_in() { # name, shell code
   mkdir -p "$work/bin"
   printf '#!/bin/bash\n%s\n' "$2" > "$work/bin/$1"
   chmod 755 "$work/bin/$1"
 }
 
-# Submits one script, called like its directory in what the stand-in writes.
+# Submits one script under the name by which the stand-in records it.
 submit() { # script
   RUN_DIR=$work/$1 REPEATS=1 RANKS=1 run_job -N1 --ntasks-per-node=1 -c2 -o log "$scripts/$1.sbatch" || { cat log; false; }
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# The job scripts of jobscripts/ and ddp-check as jobs of a real SLURM: killed ranks, requeues, a bad
-# node, a cut link.
+# The job scripts of jobscripts/ and ddp-check as jobs of a real SLURM: killed ranks, requeues, a
+# bad node, a cut link.
 
 bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  cluster_up 4 --mpi-default none # the job scripts ask for what they need
+  cluster_up 4 --mpi-default none # the job scripts request what they need
   export OMP_NUM_THREADS=1
 }
 teardown_file() { cluster_down; }
@@ -37,7 +37,7 @@ checkpoint_appears_in() { compgen -G "$1/checkpoints/step-*" > /dev/null; }
 
 parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
 
-# Holds what leaves a node to a rate, on the node's own interface.
+# Limits the outgoing rate of a node on the node's own interface.
 throttle() { # node, rate
   link_of=$1
   "$cluster" exec "$1" -- tc qdisc add dev eth0 root tbf rate "$2" burst 64kb latency 50ms
@@ -96,7 +96,7 @@ PY
   [ ! -e run/report ]
 }
 
-# net_ends_with STATUS: a ddp-check whose `net` finds nobody to leave out, and ends so.
+# net_ends_with STATUS: a ddp-check whose `net` names no node to leave out, and exits with STATUS.
 net_ends_with() {
   mkdir -p fake
   # shellcheck disable=SC2016 # the program's own variables

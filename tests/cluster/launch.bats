@@ -1,4 +1,4 @@
-# `srun --ddp` on a real SLURM of four nodes: what the tasks of many kinds of steps are told.
+# `srun --ddp` on a real SLURM of four nodes: the variables of the tasks in many kinds of steps.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -17,7 +17,7 @@ setup() {
   programs=$project_root/tests/cluster/programs
 }
 
-# Whatever a test does, no node may be out of service afterwards.
+# No test may leave a node out of service.
 teardown() {
   scancel --user=root 2>/dev/null || true
   wait_until 20 no_jobs_left
@@ -31,18 +31,18 @@ recorded() { # RANK NAME
   grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
 }
 
-in_job() { # runs the rest of the words in a job of `salloc OPTIONS`, given as one word
+in_job() { # runs the second word in a job of `salloc OPTIONS`, given as one word
   # shellcheck disable=SC2086
   salloc -Q $1 bash -c "$2"
 }
 
-# srun of 22.05 sometimes waits for ever after a step of several components with PMIx has ended: its
-# two agents for aborts are stopped twice (pmixp_abort_agent_stop). Seen without the plugin too.
-# What counts here is what the tasks were told.
+# srun of 22.05 sometimes hangs after a step of several components with PMIx has ended: its two
+# abort agents are stopped twice (pmixp_abort_agent_stop). This also happens without the plugin. The
+# test checks only the variables of the tasks.
 of_components() {
   local rc=0
   timeout -k 1 20 "$@" || rc=$?
-  ((rc == 0 || rc == 124 || rc == 137)) # 124, 137: ended, killed by timeout
+  ((rc == 0 || rc == 124 || rc == 137)) # 124, 137: terminated or killed by timeout
 }
 
 @test "two nodes: seven variables, consistent in every task" {
@@ -56,7 +56,7 @@ of_components() {
   [ "$status" -eq 0 ]
   [ -z "$output" ]
   [[ $(head -1 <<<"$stderr") == "ddp: 4 ranks on 2 nodes; MASTER_ADDR="*"MASTER_PORT="*"(reserved by SLURM for this step)"* ]]
-  # In plain mode a note says, rightly, that 127.0.0.1 means another host on each of several nodes.
+  # In plain mode a note says, correctly, that 127.0.0.1 is another host on each of several nodes.
   [ "$cluster_mode" = plain ] || [ "$(wc -l <<<"$stderr")" -eq 1 ]
 }
 
@@ -195,7 +195,7 @@ of_components() {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH --ddp -N2 -n4 -o job.out
-env | grep -E '^(RANK|MASTER_ADDR|WORLD_SIZE)=' && exit 9   # the script itself is no rank
+env | grep -E '^(RANK|MASTER_ADDR|WORLD_SIZE)=' && exit 9   # the script itself is not a rank
 srun record-task || exit 8
 srun --ddp=off bash -c '[ -z "$RANK" ]' || exit 7
 srun --export=NONE -n1 /bin/bash -c '[ "$RANK" = 0 ]' || exit 6
@@ -292,7 +292,7 @@ JOB
 @test "sbatch inside a task: the script is not a rank of the submitting step" {
   srun --ddp -N1 -n1 sbatch -W -N1 -n1 -o job.out --wrap 'echo "set for $SLURM_DDP_SET"; srun --ddp record-task'
   check-records "$RECORDS" 1
-  # What it inherits, as any program would, is the note of the outer step.
+  # It inherits the note of the outer step, as any program would.
   [[ $(grep '^set for' job.out) != *"$(sed -n 's/^SLURM_JOB_ID=//p' "$RECORDS"/*)."* ]]
 }
 
@@ -323,7 +323,7 @@ JOB
 }
 
 @test "ddp-launch makes the same plan without the plugin" {
-  # In a step of the plugin, with everything that the plugin set taken away again.
+  # In a step of the plugin, after removing everything that the plugin set.
   cat >compare.sh <<'EOF2'
 variables() { env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT|JAX_[A-Z_]+|OMP_NUM_THREADS|DDP_LOCAL_DEVICE|(GLOO|NCCL|TP|UCX)_[A-Z_]+|SLURM_DDP_SET)=' | sort; }
 variables >$RECORDS/plugin.$SLURM_PROCID
@@ -380,7 +380,7 @@ JOB
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
 
-# listens on PORT of node1 until the test ends, whatever the step does
+# Listens on PORT of node1 until the test ends, regardless of the step.
 occupy() { # PORT
   rm -f occupier
   "$cluster" exec node1 -- python3 -c "
@@ -411,7 +411,7 @@ release() {
   [ "$cluster_mode" = netns ] || skip "needs a node of its own"
   use_plugin_arguments port_base=62000 port_count=2
   occupy 62000
-  # The second port of one of two steps after each other: their numbers differ by an odd one.
+  # The second port of one of two consecutive steps: their numbers differ by an odd number.
   local both=0
   in_job "-N2 -n2 -w node[1-2]" "
     srun --ddp=master_port=29600 --resv-ports=0 record-task && srun --ddp=master_port=29600 --resv-ports=0 record-task" 2>err || both=$?
@@ -425,7 +425,7 @@ release() {
   [ "$cluster_mode" = netns ] || skip "needs a node of its own"
   use_plugin_arguments port_base=62000 port_count=8
   occupy 62000
-  # Four of the eight ports are the tasks'; with each step they move on by one.
+  # Four of the eight ports belong to the tasks; with each step they advance by one.
   run in_job "-N1 -n4 -w node1" "
     for i in 1 2 3 4 5; do srun --ddp=tf_config,master_port=29600 --resv-ports=0 true || exit 1; done"
   release
@@ -438,7 +438,7 @@ release() {
   [ "$cluster_mode" = netns ] || skip "needs a node of its own"
   use_plugin_arguments port_base=62000 port_count=2
   occupy 62000
-  # Of two steps one after the other one has 62000 for its own: their numbers differ by an odd one.
+  # Of two consecutive steps, one has 62000 as its own: their numbers differ by an odd number.
   local both=0
   in_job "-N1 -n2 -w node1" "
     srun --ddp --resv-ports=0 record-task && srun --ddp --resv-ports=0 record-task" 2>err || both=$?
@@ -479,16 +479,17 @@ use_plugin_arguments() {
   [[ $output == *"ddp: no variable is set, because cannot tell which node runs rank 0"* ]]
 }
 
-# From now on node1 and node2 know node1 by a name server only, which each of them runs by itself.
+# From now on node1 and node2 resolve node1 only through a name server, which each of them runs
+# itself.
 use_name_server() { # [arguments of fake-dns]
   local namespace
   cp "$state/hosts" hosts.saved
   cp "$state/resolv.conf" resolv.saved
-  # In place: each node has these very files over its own.
+  # In place: each node has these files mounted over its own.
   grep -v ' node1$' hosts.saved >"$state/hosts"
   echo nameserver 127.0.0.77 >"$state/resolv.conf"
   mkfifo ends
-  exec 9<>ends # the servers end with their standard input, and that with this file
+  exec 9<>ends # the servers exit when their standard input ends, and that ends with this file
   for namespace in $(ip netns list | awk '$1 ~ /node[12]$/ { print $1 }'); do
     nsenter --net="/run/netns/$namespace" fake-dns "$@" <ends >"listens.$namespace" 3>&- &
     name_servers+=($!)
@@ -523,14 +524,14 @@ restore_names() {
   [ "$multi" -ne 0 ]
   [[ $said == *"node1"*"is unknown to the name service"*"--ddp=master_addr=ADDRESS"* ]]
   [ -z "$(ls "$RECORDS")" ]
-  [ "$status" -eq 0 ] # one node: 127.0.0.1 will do
+  [ "$status" -eq 0 ] # one node: 127.0.0.1 is enough
   [ "$(grep -c 'sum 1' <<<"$output")" -eq 2 ]
 }
 
 @test "an ordinary user" {
   local user=nobody
   chmod 777 "$RECORDS"
-  # The build and its directories may be readable by root only.
+  # The build and its directories may be readable only by root.
   cp "$programs/record-task" "$work/" && chmod 755 "$work/record-task"
   setpriv --reuid "$user" --regid nogroup --clear-groups env HOME="$work" srun --ddp -N2 -n4 "$work/record-task"
   check-records "$RECORDS" 4

@@ -1,12 +1,12 @@
-# The modes and orders of `srun --ddp` on a real SLURM of four nodes under two switches, with two GPUs
-# each. The GPUs are fakes: device files that SLURM hands out as if they were GPUs, which is all that is
-# needed to see what it tells the tasks.
+# The modes and orders of `srun --ddp` on a real SLURM of four nodes under two switches, with two
+# GPUs each. The GPUs are fakes: device files that SLURM assigns as if they were GPUs, which is
+# enough to check the variables of the tasks.
 
 bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # seen by all nodes
+  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # visible on all nodes
   export extra
   chmod 755 "$extra"
   mknod "$extra/fakegpu0" c 1 3 && mknod "$extra/fakegpu1" c 1 3 # like /dev/null
@@ -50,8 +50,9 @@ need_torch() {
   /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
 }
 
-# What Debian's package has instead of a program of that name. Its PyTorch 1.13 stumbles over its own
-# defaults of --redirects and --tee under Python 3.11; for ranks below 9 these values mean the same.
+# The module that Debian's package has instead of a program of that name. Its PyTorch 1.13 fails on
+# its own defaults of --redirects and --tee under Python 3.11; for ranks below 9 these values are
+# equivalent.
 torchrun() {
   echo "/usr/bin/python3 -m torch.distributed.run $(command -v torch-client)"
 }
@@ -126,7 +127,7 @@ without_the_bug() {
   for rank in 0 2 4 6; do nodes+="$(recorded $rank SLURMD_NODENAME) "; done
   [ "$nodes" = "node1 node3 node2 node4 " ]
   [ "$(recorded 5 SLURM_DDP_SWITCHES)" = "top.s1=node[1,3];top.s2=node[2,4]" ]
-  run ! grep 'SLURM_TOPOLOGY_ADDR' err # what each node says of itself agrees
+  run ! grep 'SLURM_TOPOLOGY_ADDR' err # each node's own report agrees
   srun --ddp=order=switch -N4 -n4 rendezvous >out
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
@@ -253,7 +254,7 @@ PY
   [ "$(grep -c '  GPUs of the node  *CUDA_VISIBLE_DEVICES=0,1' out)" -eq 2 ]
 }
 
-# Puts lines before the plugin's own in plugstack.conf, or takes them away again.
+# Inserts lines before the plugin's own in plugstack.conf, or removes them.
 plugstack_first() { # [LINE]
   rm -f "$state/plugstack.conf.d/pyxis.conf"
   [[ $# -eq 0 ]] || echo "$1" >"$state/plugstack.conf.d/pyxis.conf"
@@ -262,7 +263,7 @@ plugstack_first() { # [LINE]
 @test "after a container plugin: no scontrol, ranks and rendezvous are the plan's, the image's variables stay" {
   gcc -shared -fPIC -Wall -o spank_pyxis.so "$project_root/tests/cluster/programs/pyxis_stand_in.c"
   plugstack_first "required $work/spank_pyxis.so $(command -v scontrol)"
-  # The site's file is the host's: in the "container" there is none.
+  # The site's file is the host's: the "container" does not have one.
   [ -d /etc/slurm-ddp ] || { mkdir /etc/slurm-ddp && touch made; }
   [ ! -e /etc/slurm-ddp/fabric.conf ] || mv /etc/slurm-ddp/fabric.conf saved.conf
   printf '%s\n' '[preset rack7]' 'NCCL_IB_TC = 106' >/etc/slurm-ddp/fabric.conf

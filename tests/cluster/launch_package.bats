@@ -1,4 +1,4 @@
-# What is installed of the plugin: its symbols and hardening, packages, manual pages. Needs no cluster.
+# The installed plugin: its symbols and hardening, packages, manual pages. Does not need a cluster.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -58,7 +58,7 @@ check_tree() { # ROOT
   [ -s "$1/usr/share/man/man8/ddp.8" ]
   [ -s "$1/usr/share/man/man1/srun-ddp.1" ]
   grep -q 'set prefix {/usr}' "$1"/usr/share/modulefiles/slurm-ddp/[0-9]*[0-9]
-  # Nothing of the machine that built it.
+  # Nothing from the machine that built it.
   run ! grep -rlF "$BATS_TEST_TMPDIR" "$1"
 }
 

@@ -1,12 +1,12 @@
-# `srun --ddp` in the kinds of steps that are not plain `srun -N2`: by hand at a terminal, in jobs of
-# several components, one after the other, inside one another. In each, rank 0 is where MASTER_ADDR
-# says, and nothing of one step reaches another.
+# `srun --ddp` in steps other than plain `srun -N2`: interactive, in jobs of several components,
+# consecutive, nested. In each, rank 0 is at MASTER_ADDR, and no setting of one step leaks into
+# another.
 
 bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # seen by all nodes
+  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # visible on all nodes
   export extra
   chmod 755 "$extra"
   echo "LaunchParameters=use_interactive_step" >"$extra/slurm.conf"
@@ -43,8 +43,8 @@ all_recorded() { # NAME: the values of all tasks, sorted
   sed -n "s/^$1=//p" "$RECORDS"/task.* | sort | paste -sd' '
 }
 
-# at_terminal COMMAND: runs it at a terminal of its own, and types what comes from standard input
-# once the shell there has prompted: srun throws away what was typed before it took the terminal.
+# at_terminal COMMAND: runs it at a terminal of its own, and types the standard input after the
+# shell there has printed its prompt: srun discards input typed before it took over the terminal.
 at_terminal() {
   command -v script >/dev/null || skip "no script(1) on this machine"
   : >terminal
@@ -52,7 +52,7 @@ at_terminal() {
     HOME=$work SHELL=/bin/bash timeout -k 1 90 script -qefc "$1" /dev/null >terminal
 }
 
-prompted() { grep -q '# $' terminal; } # root's, of a bash without start-up files
+prompted() { grep -q '# $' terminal; } # root's prompt in a bash without startup files
 
 @test "salloc --ddp with an interactive step: the shell is not a rank, its srun starts them" {
   at_terminal "salloc -Q --ddp -N2 -n4 --ntasks-per-node=2" <<'TYPED'

@@ -1,4 +1,4 @@
-# The cluster that all other cluster tests stand on: what it promises, and that it leaves nothing.
+# The cluster that all other cluster tests use: its properties, and that it leaves no trace.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -13,7 +13,7 @@ on_each_node() { srun -N2 --ntasks-per-node=1 bash -c "$1"; }
 
 require_own_networks() { [ "$cluster_mode" = netns ] || skip "plain mode: the nodes share the host's network"; }
 
-# Everything that could be left: processes, namespaces, links, mounts, files.
+# Everything that could be left behind: processes, namespaces, links, mounts, files.
 traces() {
   ip netns list 2>/dev/null | grep '^ddp-' || true
   ip -o link 2>/dev/null | grep -w 'ddp-host' || true
@@ -172,7 +172,7 @@ JOB
 }
 
 @test "down leaves no trace, even with a running job, and does not touch other daemons" {
-  # Looks like a daemon of an installed SLURM to anyone who goes by name.
+  # Looks like a daemon of an installed SLURM by its name.
   cp "$(command -v sleep)" slurmd
   ./slurmd 60 3>&- &
   local other=$!
@@ -215,8 +215,8 @@ JOB
   if [ -f "$build_dir/lib/slurm/ddp.so" ]; then
     [ "$(srun --ddp -N2 -n4 rendezvous | grep -c 'sum 6')" -eq 4 ]
   fi
-  # A job without step daemons, a client that waits for its turn, and no controller to end either:
-  # they are known by their environment only.
+  # A job without step daemons, a queued client, and no controller to terminate them: they can be
+  # recognized only by their environment.
   srun -N2 --exclusive sleep 100 >/dev/null 2>&1 3>&- &
   wait_until 10 bash -c '[ -n "$(squeue -h -t R)" ]'
   srun -N2 --exclusive sleep 100 >/dev/null 2>&1 3>&- &

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# preemptible.sbatch on a real SLURM: whatever takes the nodes away, the job goes on from its last
-# step and ends with the bits of one that was left alone.
+# preemptible.sbatch on a real SLURM: however the nodes are taken away, the job continues from its
+# last step, and the result is bitwise equal to that of an undisturbed job.
 
 bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  cluster_up 2 --mpi-default none # the job scripts ask for what they need
+  cluster_up 2 --mpi-default none # the job scripts request what they need
   export OMP_NUM_THREADS=1
 }
 teardown_file() { cluster_down; }
@@ -21,7 +21,7 @@ training=(--model mnist-cnn --data digits --batch 32 --lr 0.05 --checkpoint-ever
 
 parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
 
-# What 8 epochs without an interruption end with.
+# The result of 8 epochs without an interruption.
 undisturbed() {
   if [ ! -e whole.log ]; then
     RUN_DIR=$work/whole run_job -o whole.log "$script" "${training[@]}" --epochs 8 --keep-last 20

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# An installed tree serves by itself: programs find their data, and a program of one's own is built
+# An installed tree is self-contained: programs find their data, and a custom program is built
 # against it with find_package(slurm_ddp).
 
 bats_require_minimum_version 1.5.0

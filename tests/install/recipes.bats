@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# check_prolog and check_health, which slurmd runs as root: which program they run, wherever they are
-# run, and what they say of a check that was not made.
+# check_prolog and check_health, which slurmd runs as root: which program they run, from any
+# directory, and how they report a check that could not run.
 
 bats_require_minimum_version 1.5.0
 
@@ -18,13 +18,13 @@ setup() {
   cp "$build/bin/ddp-check" "$prefix/bin/"
 }
 
-# A ddp-check that ends as it is told, instead of the installed one.
-fake_check() { # status, what it says
+# A ddp-check that exits as requested, instead of the installed one.
+fake_check() { # status, output
   printf '#!/bin/sh\necho "%s"\nexit %d\n' "$2" "$1" > "$prefix/bin/ddp-check"
   chmod 755 "$prefix/bin/ddp-check"
 }
 
-# Runs a recipe as slurmd does, without an environment; what goes to the system's log is in `log`.
+# Runs a recipe as slurmd does, without an environment; the output to the system log is in `log`.
 as_slurmd() { # recipe, arguments...
   local recipe=$recipes/$1
   shift
