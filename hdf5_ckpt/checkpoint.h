@@ -31,8 +31,8 @@ struct Wanted;  // detail/block_reader.h
 
 // Which arrays of the checkpoint a read must request.
 enum class Match {
-  kExact,   // all of them: for resuming
-  kSubset,  // any subset: for a warm start or inference
+  exact,   // all of them: for resuming
+  subset,  // any subset: for a warm start or inference
 };
 
 // One array of a checkpoint as a reader sees it, regardless of the number of parts it is stored in.
@@ -80,7 +80,7 @@ class Checkpoint {
   // several times). Reads only the blocks that contain requested elements. Throws MismatchError
   // listing missing and unexpected names and different shapes or dtypes, before any byte is read;
   // DamagedError if bytes are wrong, and the contents of the targets are then undefined.
-  void read_into(std::span<const MutableArrayView> targets, Match match = Match::kExact,
+  void read_into(std::span<const MutableArrayView> targets, Match match = Match::exact,
                  const ReadOptions& options = {}) const;
 
  private:

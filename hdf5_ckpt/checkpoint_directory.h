@@ -41,14 +41,14 @@ std::string step_directory_name(std::uint64_t step);
 // replaced (and kept as .broken-step-N.<owner>), because otherwise a resumed job could never get
 // past it.
 enum class IfExists {
-  kFail,      // a whole one stays, and commit() throws
-  kReplace,   // a whole one is exchanged for the new one atomically, then deleted
-  kSetAside,  // as kReplace, but kept as .superseded-step-N.<owner>
+  fail,       // a whole one stays, and commit() throws
+  replace,    // a whole one is exchanged for the new one atomically, then deleted
+  set_aside,  // as replace, but kept as .superseded-step-N.<owner>
 };
 
 struct SaveOptions {
   WriteOptions write = {};
-  IfExists if_exists = IfExists::kFail;
+  IfExists if_exists = IfExists::fail;
   bool read_back = false;  // verify every byte from the disk before the rename
   // Called just before a finished checkpoint gets its final name; an exception from it fails the
   // save.
@@ -160,7 +160,7 @@ class CheckpointDirectory {
   // all. Throws Error if it contains some and none is whole (starting from scratch must be a
   // deliberate decision), MismatchError if the newest whole one does not fit.
   std::optional<Loaded> load_newest(std::span<const MutableArrayView> targets,
-                                    Match match = Match::kExact,
+                                    Match match = Match::exact,
                                     const ReadOptions& options = {}) const;
 
   // The same search with a caller-supplied reader: `accept` throws DamagedError to skip a

@@ -12,11 +12,11 @@ namespace ddp::ckpt {
 
 struct Leftover {
   enum class Kind : std::uint8_t {
-    kUnfinished,  // left by an interrupted save or deletion
-    kSetAside,    // from an abandoned branch; whole
-    kReplaced,    // was damaged and has been replaced by a whole one
+    unfinished,  // left by an interrupted save or deletion
+    set_aside,   // from an abandoned branch; whole
+    replaced,    // was damaged and has been replaced by a whole one
   };
-  Kind kind = Kind::kUnfinished;
+  Kind kind = Kind::unfinished;
   std::filesystem::path path;
   std::uint64_t bytes = 0;
   std::chrono::seconds age{0};  // since the last write to it, by its file system's clock

@@ -12,7 +12,7 @@
 //   a count unchanged for long enough                 taken over
 // An owner that was wrongly taken over (it was only slow) is fenced: it finds another token before
 // it gives a checkpoint its name, and stops. The short time between that check and the rename is
-// covered by the rename itself, which never replaces, and by IfExists::kSetAside of the new owner.
+// covered by the rename itself, which never replaces, and by IfExists::set_aside of the new owner.
 
 #include <chrono>
 #include <condition_variable>

@@ -60,13 +60,13 @@ struct StartingPoint {
 
 struct ResumePlan {
   enum class From : std::uint8_t {
-    kNewest,  // the newest in the directory that is later than the starting point
-    kStart,   // the starting point
-    kNowhere,
+    newest,  // the newest in the directory that is later than the starting point
+    start,   // the starting point
+    nowhere,
   };
-  From from = From::kNowhere;
+  From from = From::nowhere;
   std::vector<std::uint64_t> set_aside;  // steps that the run abandons, highest first
-  std::string refusal;                   // with kNowhere: the reason, and what to do
+  std::string refusal;                   // with nowhere: the reason, and what to do
 
   bool operator==(const ResumePlan&) const = default;
 };
