@@ -258,8 +258,8 @@ void Checkpoint::verify_file(const fs::path& directory, const FileRecord& record
 }
 
 void Checkpoint::verify_metadata() const {
-  const Progress nobody;
-  Meter meter(nobody, 0);
+  const Progress no_progress;
+  Meter meter(no_progress, 0);
   named(path_, [&] { check_all_metadata(meter); });
 }
 

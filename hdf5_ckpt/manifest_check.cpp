@@ -80,7 +80,7 @@ void check_parts(const std::vector<ArrayInfo>& arrays) {
 
 void check_array(const ArrayInfo& array, const FileTable& files) {
   const auto found = files.find(array.file);
-  if (found == files.end()) reject("array '{}' lies in a file that is not listed", array.name);
+  if (found == files.end()) reject("array '{}' is in a file that is not listed", array.name);
   const FileInfo& file = *found->second;
   if (array.shape.size() > kMaxRank)
     reject("array '{}' has {} dimensions, more than {}", array.name, array.shape.size(), kMaxRank);
@@ -91,7 +91,7 @@ void check_array(const ArrayInfo& array, const FileTable& files) {
            dtype_name(array.dtype), shape_text(array.shape), *bytes);
   if (array.length == 0 ? array.offset != 0
                         : array.length > file.size || array.offset > file.size - array.length)
-    reject("array '{}' lies at {} with {} bytes, outside of '{}' with its {}", array.name,
+    reject("array '{}' is at {} with {} bytes, outside of '{}' with its {}", array.name,
            array.offset, array.length, file.name, file.size);
   if (array.block_crc32c.size() != block_count(array.length, file.block_bytes))
     reject("array '{}' has checksums of {} blocks, not {}", array.name, array.block_crc32c.size(),

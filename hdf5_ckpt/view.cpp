@@ -37,7 +37,7 @@ void check_names(const Checkpoint& checkpoint) {
   for (const FileInfo& file : checkpoint.manifest().files)
     if (file.name == kViewName)
       throw Error(
-          fmt::format("'{}' has a file '{}' of its own", checkpoint.path().string(), kViewName));
+          fmt::format("'{}' already has its own file '{}'", checkpoint.path().string(), kViewName));
   for (const StoredArray& array : checkpoint.arrays())
     if (array.name == kInternal || array.name.starts_with(fmt::format("{}/", kInternal)))
       throw Error(fmt::format("the array '{}' has a name that is reserved for views", array.name));

@@ -124,7 +124,7 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
   read_imex_channels(node, roots.root);
   node.nccl_files = read_nccl_files(roots);
   node.open_mpi_files = read_open_mpi_files(roots);
-  if (!site) site = read_site(roots.root, SiteOwner::anybody);
+  if (!site) site = read_site(roots.root, SiteOwner::any);
   node.site = std::move(site->file);
   node.problems = std::move(site->problems);
   node.topology_files = find_topology_files(node, roots.root);

@@ -16,7 +16,7 @@ struct Site {
 
 // The required owner of the file. The plugin acts for every user of the machine and trusts only
 // root.
-enum class SiteOwner { anybody, root };
+enum class SiteOwner { any, root };
 
 // Reads etc/slurm-ddp/fabric.conf below `root`: a regular file of at most 64 KiB. Inside a
 // container that is the container's file, which normally does not exist: a program that starts

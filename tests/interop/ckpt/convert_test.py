@@ -365,11 +365,11 @@ class Convert(unittest.TestCase):
                 self.refused("x.safetensors", data, sentence)
 
     def test_attacks_in_pickles(self):
-        witness = self.at / "executed"
+        marker = self.at / "executed"
 
         class Attack:
             def __reduce__(self):
-                return os.system, (f"touch {witness}",)
+                return os.system, (f"touch {marker}",)
 
         def archive(content, compression=zipfile.ZIP_STORED, storage=b"\0" * 16):
             out = io.BytesIO()
@@ -427,7 +427,7 @@ class Convert(unittest.TestCase):
                 (archive(tensor())[:-30], "not a zip file"), (b"PK", "not a zip file")):
             with self.subTest(sentence):
                 self.refused("x.pt", data, sentence)
-        self.assertFalse(witness.exists())
+        self.assertFalse(marker.exists())
 
 
 if __name__ == "__main__":

@@ -48,14 +48,14 @@ TEST(Node, UsesTheSiteFileReadBeforeTheContainer) {
   const test::Machine container("etc/hosts = ");
   const auto file = host.root() / "etc/slurm-ddp/fabric.conf";
   const bool is_root = geteuid() == 0;
-  EXPECT_EQ(read_site(host.root(), SiteOwner::anybody).file.preset, "rack7");
+  EXPECT_EQ(read_site(host.root(), SiteOwner::any).file.preset, "rack7");
   const Site site = read_site(host.root(), SiteOwner::root);
   EXPECT_EQ(site.file.preset.has_value(), is_root) << "owned by the user who runs the test";
   std::filesystem::permissions(file, std::filesystem::perms(0666));
   EXPECT_THAT(read_site(host.root(), SiteOwner::root).problems,
               testing::ElementsAre(testing::HasSubstr("must belong to root")));
   const Node node =
-      read_node({container.root(), "", ""}, {}, read_site(host.root(), SiteOwner::anybody));
+      read_node({container.root(), "", ""}, {}, read_site(host.root(), SiteOwner::any));
   EXPECT_EQ(node.site.preset, "rack7");
   EXPECT_EQ(container.read().site.preset, std::nullopt);
   EXPECT_EQ(test::value_set(make_plan(node, {}, {}), "NCCL_IB_TC"), "106");

@@ -324,7 +324,7 @@ TEST(Plan, SitesPortListIsUsedIfItMatches) {
 }
 
 TEST(Plan, ErrorInTheSiteFileIsAWarningAndTheFileIsNotUsed) {
-  const Node node = read("cloud_vm", "etc/slurm-ddp/fabric.conf = preset = efa\\ncolour = red\n");
+  const Node node = read("cloud_vm", "etc/slurm-ddp/fabric.conf = preset = efa\\ncolor = red\n");
   const Plan plan = make_plan(node, two_nodes("10.0.0.4"), {});
   EXPECT_THAT(plan.warnings,
               ElementsAre(HasSubstr("fabric.conf: line 2 has the unknown key 'color'")));

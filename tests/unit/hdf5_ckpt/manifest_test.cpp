@@ -158,7 +158,7 @@ TEST(Manifest, ErrorNamesTheChangedField) {
       {"absolute path", set("/files/0/name", "/etc/passwd.h5"), "a file name may contain only"},
       {"other file", set("/files/0/name", "manifest.json"), "a file name must end in '.h5'"},
       {"file twice", set("/files/1/name", "rank-0.h5"), "'rank-0.h5' appears twice"},
-      {"no such file", set("/arrays/2/file", "rank-9.h5"), "lies in a file that is not listed"},
+      {"no such file", set("/arrays/2/file", "rank-9.h5"), "is in a file that is not listed"},
       {"name with ..", set("/arrays/0/name", "model/../x"), "component '.' or '..'"},
       {"name absolute", set("/arrays/0/name", "/model"), "starts or ends with '/'"},
       {"name empty", set("/arrays/0/name", ""), "is empty"},

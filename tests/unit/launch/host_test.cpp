@@ -344,7 +344,7 @@ TEST(CommandOutput, EndsWhatAScriptHasStarted) {
   EXPECT_EQ(output_of({"sh", "-c", "sleep 1000; true"}, 100ms, 1000), std::nullopt);
   close(alive[1]);
   pollfd ended{alive[0], POLLIN, 0};
-  EXPECT_EQ(poll(&ended, 1, 5000), 1) << "sleep goes on";
+  EXPECT_EQ(poll(&ended, 1, 5000), 1) << "sleep still runs";
   close(alive[0]);
 }
 
