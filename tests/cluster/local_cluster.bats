@@ -143,7 +143,7 @@ JOB
   scontrol update nodename=node2 state=down reason=test
   run "$cluster" status
   [ "$status" -eq 1 ]
-  [[ $output == *sick* ]]
+  [[ $output == *unhealthy* ]]
   "$cluster" up 2 2>&1 </dev/null
   "$cluster" status
   srun -N2 true

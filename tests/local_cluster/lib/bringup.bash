@@ -71,7 +71,7 @@ print_status() {
   if is_healthy; then
     echo "healthy"
   else
-    echo "sick: see $STATE/log"
+    echo "unhealthy: see $STATE/log"
     exit "$EXIT_FAILED"
   fi
 }
