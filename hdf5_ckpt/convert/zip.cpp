@@ -66,7 +66,7 @@ Directory directory_of(Bytes file) {
   return {number_at<std::uint64_t>(file, end64 + 32), number_at<std::uint64_t>(file, end64 + 48)};
 }
 
-// Reads the 64-bit values in the extra field, in order, for the values that are all ones.
+// Replaces the 32-bit values that are all ones by the 64-bit values in the extra field, in order.
 void widen(Bytes file, std::uint64_t extra, std::uint16_t length,
            std::span<std::uint64_t* const> values) {
   const std::uint64_t end = extra + length;

@@ -1,5 +1,5 @@
-// The entry points that SLURM calls, and the one place that dispatches them. They only return
-// codes: an exception would terminate srun, slurmstepd or the node's slurmd.
+// The entry points that SLURM calls, and the one place that dispatches them. They report failures
+// only as return codes: an exception would terminate srun, slurmstepd or the node's slurmd.
 #include <exception>
 #include <string_view>
 #include <vector>
