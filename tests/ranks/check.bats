@@ -301,7 +301,7 @@ time.sleep(60)" > port.txt &
 
 @test "what a fleet of two cannot tell is said, and a known link rate tells it" {
   run -0 net 2 --no-mpi
-  [[ $(verdict) == *"who is slow can be told from 4 nodes on, or with --expect-gbps"* ]]
+  [[ $(verdict) == *"slow nodes can be found with at least 4 nodes, or with --expect-gbps"* ]]
   run -2 net 2 --no-mpi --inject slow:n2:0.01 --expect-gbps 8
   [ "$(findings tcp.link_rate)" = "n1 n2 CRITICAL" ]
   run -2 net 3 --no-mpi --inject slow:n2:0.01 --expect-gbps 8
@@ -440,7 +440,7 @@ PY
   [ "$(findings tcp.noise)" = UNKNOWN ]
   run net 4 --noise warning
   [ "$(findings tcp.noise)" = WARNING ]
-  [[ $output == *"WARNING tcp.noise: "*"% slower would have been seen, expected at most 1: "* ]]
+  [[ $output == *"WARNING tcp.noise: "*"% slower would have been detected, expected at most 1: "* ]]
   run -3 net 4 --noise ok
   [[ $output == *"--noise: ok not in {unknown,warning}"* ]]
 }

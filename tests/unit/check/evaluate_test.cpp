@@ -286,7 +286,7 @@ TEST(JudgePairs, TooFewPeersSaySo) {
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.1e9; });
   const auto findings = evaluate_pairs(measured, {});
   EXPECT_EQ(complaints(findings), "");
-  EXPECT_EQ(findings[0].rule, "not compared: 3 nodes are too few to outvote one, 4 are needed");
+  EXPECT_EQ(findings[0].rule, "not compared: 3 nodes are too few for a majority, 4 are needed");
 }
 
 // A whole fleet that is slow passes every comparison among its nodes.

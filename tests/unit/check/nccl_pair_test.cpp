@@ -197,7 +197,7 @@ TEST(NcclSurvey, AProcessThatFailsIsAProblem) {
   NcclTool tool;
   tool.program = "/bin/false";
   tool.cuda_library = "somewhere/libcuda.so";
-  EXPECT_EQ(find_nccl(tool, kEndsTimeout).problem, "NCCL failed: it said nothing");
+  EXPECT_EQ(find_nccl(tool, kEndsTimeout).problem, "NCCL failed: it printed nothing");
   tool.program = "/bin/echo";  // says something else
   EXPECT_THAT(find_nccl(tool, kEndsTimeout).problem, HasSubstr("NCCL failed: nccl-end --nccl"));
 }

@@ -273,9 +273,9 @@ TEST_F(LeaderOnTheWire, RanksAndNodesThatAreNotTheStepsAreSentAway) {
   const std::vector<Claim> claims{
       {57, "n1", "n1 reported as rank 57 of a step of 3 tasks"},
       {-1, "n1", "n1 reported as rank -1 of a step of 3 tasks"},
-      {0, "ALL", "'ALL' is not the name of a node"},
-      {0, "n[1-2]", "'n[1-2]' is not the name of a node"},
-      {0, "n1\n\x1b]0;x\a", "'n1 ?]0;x?' is not the name of a node"},
+      {0, "ALL", "'ALL' is not a node name"},
+      {0, "n[1-2]", "'n[1-2]' is not a node name"},
+      {0, "n1\n\x1b]0;x\a", "'n1 ?]0;x?' is not a node name"},
       {0, "n3", "rank 0 reported from n3, which is not a node of this step"},
       {0, "n1", ""},
       {2, "n1", "rank 2 reported from n1, whose 1 tasks have all reported"},
@@ -352,7 +352,7 @@ TEST_P(AnswersOfATask, ThatAreNoneCostTheTaskAndNotTheCheck) {
   EXPECT_TRUE(answers.empty());
   ASSERT_EQ(leader.lost().size(), 1U);
   EXPECT_EQ(leader.lost()[0].during, "the test");
-  EXPECT_EQ(leader.lost()[0].why, "it sent something that is no answer");
+  EXPECT_EQ(leader.lost()[0].why, "it sent an invalid answer");
 }
 
 nlohmann::json exchanged(const char* key, const nlohmann::json& value) {
@@ -454,7 +454,7 @@ TEST(NetRun, AFalseLeaderGivesNoVerdict) {
     Puppet(listener.port, 1, "test", "ddp-check test", "", secret);
     ADD_FAILURE() << "the task believes it";
   } catch (const NetError& error) {
-    EXPECT_STREQ(error.what(), "whoever answers does not know the key of this step");
+    EXPECT_STREQ(error.what(), "the process that answers does not know the key of this step");
   }
   NetOptions options = options_for(1, 2);
   options.step.leader_port = listener.port;
