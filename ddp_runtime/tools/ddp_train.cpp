@@ -238,7 +238,7 @@ void add_model_options(CLI::App& app, CommandLine& c) {
                "gpt: recompute the activations of a block in backward instead of storing them");
 }
 
-// Something of the kind that the model is made for.
+// Synthetic samples of the shape that the model expects.
 ddp::data::SyntheticShape synthetic_shape(const ddp::models::ModelOptions& model) {
   ddp::data::SyntheticShape shape;
   if (model.name == "mlp" && model.width > 0) shape.input = {model.width};
@@ -246,7 +246,7 @@ ddp::data::SyntheticShape synthetic_shape(const ddp::models::ModelOptions& model
   return shape;
 }
 
-// What CLI11 cannot check by itself.
+// Checks that CLI11 cannot do by itself.
 void interpret(CommandLine& c) {
   auto& t = c.train;
   t.precision = ddp::amp::parse_precision(c.precision);
@@ -256,7 +256,7 @@ void interpret(CommandLine& c) {
   if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart
   if (c.deterministic && t.staleness.value_or(0) > 0) {
     throw ddp::UsageError(
-        "--deterministic needs --staleness 0: with more, gradients are applied when they come");
+        "--deterministic needs --staleness 0: otherwise gradients are applied as they arrive");
   }
   if (t.checkpoint.keep_best && t.checkpoint.directory.empty()) {
     throw ddp::UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
@@ -295,7 +295,7 @@ void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn:
   std::fflush(stdout);
 }
 
-// The most that any rank of the run has used.
+// The largest memory use of any rank.
 double peak_memory_mib(const nlohmann::json& report) {
   std::int64_t most = 0;
   for (const auto& rank : report.at("ranks")) {
@@ -327,16 +327,17 @@ void print_end(const ddp::train::RunResult& result) {
   if (!result.report_file.empty()) fmt::print("report: {}\n", result.report_file.string());
 }
 
-// What sysexits.h calls EX_TEMPFAIL: try again. jobscripts/preemptible.sbatch does.
+// EX_TEMPFAIL of sysexits.h: try again, as jobscripts/preemptible.sbatch does.
 constexpr int kInterrupted = 75;
 
 void print_interrupted(const ddp::train::RunResult& result) {
-  fmt::print("stopped at step {} of {}, because {}; checkpoint: {}; the same command goes on\n",
-             result.step, result.planned_steps, result.interrupted,
-             result.checkpoint.empty() ? "none" : result.checkpoint.string());
+  fmt::print(
+      "stopped at step {} of {}, because {}; checkpoint: {}; run the same command to continue\n",
+      result.step, result.planned_steps, result.interrupted,
+      result.checkpoint.empty() ? "none" : result.checkpoint.string());
 }
 
-// The exit code.
+// Returns the exit code.
 int train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
   const auto data = ddp::data::open_data(c.data, c.data_options);
@@ -360,7 +361,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   if (!result.interrupted.empty()) {
     print_interrupted(result);
   } else if (result.taken == 0) {
-    return exit_code;  // the trainer has said so
+    return exit_code;  // the trainer has already reported it
   } else if (c.train.dry_run) {
     print_dry_run(result);
   } else {
@@ -369,8 +370,8 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   return exit_code;
 }
 
-// Before anything can fail, so that there is a place for failure.json. Whether it could be made is
-// for the trainer to say, to all ranks.
+// Created before anything can fail, so that failure.json can be written. If that is not possible,
+// the trainer reports it to all ranks.
 void make_report_directory(const std::filesystem::path& directory, bool is_leader) {
   std::error_code ignored;
   if (is_leader) std::filesystem::create_directories(directory, ignored);
@@ -385,7 +386,7 @@ int main(int argc, char** argv) {
   app.footer(kExamples);
   app.set_version_flag("--version", fmt::format("ddp-train {}", ddp::kVersion));
   app.set_config("--config", "", "Read options from a file (name=value lines)");
-  // So that a job script can give defaults and its user can change them.
+  // A job script can give defaults, and its user can override them.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_model_options(app, c);
   add_training_options(app, c);
@@ -393,7 +394,7 @@ int main(int argc, char** argv) {
 
   ddp::comm::WorldOptions world_options;
   const bool is_reporting_rank =
-      ddp::comm::rank_from_environment() == 0;  // all ranks have one command line
+      ddp::comm::rank_from_environment() == 0;  // all ranks have the same command line
   try {
     app.parse(argc, argv);
     interpret(c);

@@ -1,4 +1,4 @@
-// Files that a tool writes for others to read: whole or not at all.
+// Files that a tool writes for other programs: written whole or not at all.
 #pragma once
 
 #include "ddp_runtime/comm/output_file.h"

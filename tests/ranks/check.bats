@@ -266,7 +266,7 @@ time.sleep(60)" > port.txt &
   done
   run -3 "$check"
   run -3 "$check" frobnicate
-  [[ $output == "ddp-check: there is no command 'frobnicate'; the commands are node, net and simulate" ]]
+  [[ $output == "ddp-check: unknown command 'frobnicate'; use node, net or simulate" ]]
   [ ! -e net.json ]
 }
 
@@ -346,7 +346,7 @@ PY
   printf '#!/bin/sh\nexec /bin/sleep 60\n' > bin/scontrol
   chmod +x bin/scontrol
   PATH=$work/bin:$PATH run -3 timeout 30 "$check" node --name here --dir /nowhere --act
-  [[ $output == *"ddp-check: scontrol did not answer; nothing more was drained"* ]]
+  [[ $output == *"ddp-check: scontrol did not respond; no further nodes were drained"* ]]
 }
 
 @test "what was found before MPI outlives a step that is killed in it" {
@@ -428,9 +428,9 @@ PY
   [ "$(cat exclude.txt)" = n2 ]
   printf 'n2; rm -rf\n' > odd.txt
   run -3 net 2 --no-mpi --known-bad odd.txt
-  [[ $output == *"ddp-check: odd.txt does not hold node names, one a line"* ]]
+  [[ $output == *"ddp-check: odd.txt does not contain node names, one per line"* ]]
   run -3 net 2 --no-mpi --known-bad nowhere.txt
-  [[ $output == *"ddp-check: cannot read the names in nowhere.txt"* ]]
+  [[ $output == *"ddp-check: cannot read node names from nowhere.txt"* ]]
 }
 
 @test "noise alone is UNKNOWN, and a warning for who says so" {

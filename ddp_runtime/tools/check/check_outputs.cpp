@@ -22,7 +22,7 @@
 namespace ddp::tools {
 namespace {
 
-// What can be done although something before it failed, is done; then the first failure is told.
+// Performs all steps even if an earlier one fails, then reports the first failure.
 class FirstError {
  public:
   template <class Action>
@@ -68,7 +68,7 @@ void write_directory(const check::Verdict& verdict, const nlohmann::json& json, 
   error.rethrow();
 }
 
-// Says how to take the bad nodes out of service, or does it.
+// Prints the commands that drain the bad nodes, or drains them.
 void drain(const check::Verdict& verdict, const CheckOutputs& outputs) {
   const auto drains = check::drains_of(verdict);
   if (outputs.act && drains.empty() && outputs.resume_after > 0) {
@@ -174,7 +174,7 @@ void publish(const check::Verdict& verdict, const CheckOutputs& outputs) {
   error.keep([&] {
     if (!outputs.directory.empty()) write_directory(verdict, json, now, outputs);
   });
-  // A full disk is no reason to leave a bad node in service.
+  // A full disk is not a reason to leave a bad node in service.
   error.keep([&] { drain(verdict, outputs); });
   error.rethrow();
 }

@@ -47,7 +47,7 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
 
 int run_simulate(const SimulateArguments& arguments) {
   if (2 * arguments.simulation.bad >= arguments.simulation.nodes) {
-    throw UsageError("--bad must be less than half of --nodes: a majority has to be good");
+    throw UsageError("--bad must be less than half of --nodes: most nodes must be good");
   }
   check::Simulation simulation = arguments.simulation;
   check::set_model(arguments.model, simulation);
@@ -67,7 +67,7 @@ int run_simulate(const SimulateArguments& arguments) {
       "  verdict UNKNOWN {:.1f} %, OK although something measured was bad {:.1f} %; detection "
       "limit "
       "{:.0f} % slower\n"
-      "  {:.1f} rounds and retests; locator at most {:.3f} s, {} MB in all\n",
+      "  {:.1f} rounds and retests; locating took at most {:.3f} s, {} MB in total\n",
       percent(result.right), percent(result.named), percent(result.false_alarms),
       percent(result.wrong_exclude), percent(result.unknown), percent(result.silent),
       100 * result.limit, result.steps, result.slowest_seconds, usage.ru_maxrss / 1000);

@@ -77,11 +77,11 @@ TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
   other["device"] = "cuda";
   EXPECT_THAT(
       sweep({run_json(1, 64, kOneRank), other}).cautions,
-      Contains("The runs differ in device (cpu, cuda), so they do not compare like with like."));
+      Contains("The runs differ in device (cpu, cuda), so they are not directly comparable."));
   // One rank alone uses no backend.
   EXPECT_THAT(
       strong_document().cautions,
-      testing::ElementsAre("Every number of ranks was run once, so the spread is not known."));
+      testing::ElementsAre("Every number of ranks was run once, so the spread is unknown."));
   EXPECT_THAT(sweep({run_json(1, 64, kOneRank), run_json(4, 100, kFourRanks)}).cautions,
               Contains(HasSubstr("Neither the global batch nor the batch per rank")));
   auto gap = run_json(4, 64, kFourRanks);
@@ -95,7 +95,7 @@ TEST(SweepDocument, RunsOfDifferentWorkHaveNoSpeedup) {
   other["model"] = "cnn";
   const Document document = sweep({run_json(1, 64, kOneRank), other});
   EXPECT_EQ(document.title, "Runs of different work");
-  EXPECT_EQ(document.verdict, "The runs differ in model: nothing can be said about scaling.");
+  EXPECT_EQ(document.verdict, "The runs differ in model: scaling cannot be computed.");
   EXPECT_EQ(document.advice, "");
   EXPECT_THAT(document.figures, IsEmpty());
   std::vector<std::string> ids;
@@ -109,7 +109,7 @@ TEST(SweepDocument, NoisyStepsAndTimeOutsideOfThemAreTold) {
   noisy["wall_seconds"] = {{"total", 100.0},    {"startup", 20.0},   {"steps", 70.0},
                            {"evaluation", 6.0}, {"checkpoint", 3.0}, {"rest", 1.0}};
   const Document document = sweep({run_json(1, 64, kOneRank), noisy});
-  EXPECT_THAT(document.cautions, Contains(HasSubstr("With 4 ranks single steps vary much")));
+  EXPECT_THAT(document.cautions, Contains(HasSubstr("With 4 ranks single steps vary widely")));
   EXPECT_THAT(document.cautions,
               Contains("30.0 % of the wall time with 4 ranks was outside of the steps."));
   const auto& wall = section(document, "wall").table;
@@ -132,9 +132,9 @@ TEST(SweepDocument, ABarOfLossesEndsAtTheIdeal) {
 
 TEST(SweepDocument, OneWorldSizeSaysNothingAboutScaling) {
   const Document document = sweep({run_json(2, 64, kOneRank)});
-  EXPECT_EQ(document.verdict, "One world size only, 2 ranks: nothing can be said about scaling.");
+  EXPECT_EQ(document.verdict, "Only one world size, 2 ranks: scaling cannot be computed.");
   EXPECT_TRUE(section(document, "loss").table.rows.empty());
-  EXPECT_THAT(section(document, "loss").paragraphs.front(), HasSubstr("Not known"));
+  EXPECT_THAT(section(document, "loss").paragraphs.front(), HasSubstr("Unknown"));
 }
 
 TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
@@ -182,13 +182,14 @@ TEST(RunDocument, ARunThatDidNotEndOrWasResumedSaysSo) {
                    {"earlier", {nlohmann::json::object()}},
                    {"rows_missing", 0}};
   const Document document = run_document(run_of(run), "p");
-  EXPECT_THAT(document.cautions, Contains(HasSubstr("was told to stop, and saved (SIGTERM came)")));
+  EXPECT_THAT(document.cautions,
+              Contains(HasSubstr("was asked to stop, and saved (SIGTERM came)")));
   EXPECT_THAT(document.cautions, Contains(HasSubstr("steps 21 to 48")));
   EXPECT_THAT(document.facts,
               Contains(std::pair<std::string, std::string>("covers steps", "21 to 48")));
   auto few = run_json(2, 64, kFourRanks);
   few["ranks"].erase(1);
-  EXPECT_THAT(run_document(run_of(few), "p").cautions, Contains("run.json tells of 1 of 2 ranks."));
+  EXPECT_THAT(run_document(run_of(few), "p").cautions, Contains("run.json describes 1 of 2 ranks."));
 }
 
 TEST(RunDocument, LongNamesAreShortInTheTitle) {

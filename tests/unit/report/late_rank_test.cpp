@@ -64,7 +64,7 @@ TEST(LateRank, VerdictAdviceAndAllFormsAgree) {
   const Document document = run_document(run_of(eight_ranks()), "p");
   EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 comes 50.0 ms later"));
   EXPECT_THAT(document.verdict, HasSubstr("goes to waiting for other ranks: 40.1 %"));
-  EXPECT_THAT(document.advice, HasSubstr("Look at rank 7 on n7"));
+  EXPECT_THAT(document.advice, HasSubstr("Check rank 7 on n7"));
   EXPECT_THAT(document.advice, Not(HasSubstr("ddp-check net")));
   const auto cause = to_json(document)["summary"]["cause"];
   EXPECT_EQ(cause["late_ranks"]["ranks"], json({7}));
@@ -73,7 +73,7 @@ TEST(LateRank, VerdictAdviceAndAllFormsAgree) {
   EXPECT_TRUE(cause["shared_processors"].is_null());
   for (const auto& text : {to_markdown(document), to_html(document)}) {
     EXPECT_THAT(text, HasSubstr("Rank 7 on n7 comes 50.0 ms later"));
-    EXPECT_THAT(text, HasSubstr("Look at rank 7 on n7"));
+    EXPECT_THAT(text, HasSubstr("Check rank 7 on n7"));
   }
 }
 
@@ -97,7 +97,7 @@ TEST(LateRank, ASweepDoesNotBlameTheNetworkForIt) {
   const Document document = sweep_document(analyze({base, run_of(eight_ranks())}), "p");
   EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 comes"));
   EXPECT_THAT(document.verdict, HasSubstr("Biggest loss: waiting for other ranks"));
-  EXPECT_THAT(document.advice, HasSubstr("Look at rank 7 on n7"));
+  EXPECT_THAT(document.advice, HasSubstr("Check rank 7 on n7"));
   EXPECT_EQ(document.summary["biggest_loss"], "waiting");
   EXPECT_EQ(document.summary["cause"]["late_ranks"]["phase"], "backward");
 }
@@ -272,30 +272,28 @@ std::string shared_by(const json& run) {
 
 TEST(SharedProcessors, AreTheFirstCause) {
   const auto run = on_processors({"0-1", "0-1", "0-1", "0-1"});
-  EXPECT_EQ(shared_by(run), "4 ranks share 2 processors on node1.");
+  EXPECT_EQ(shared_by(run), "4 ranks share 2 CPUs on node1.");
   const Document document = run_document(run_of(run), "p");
-  EXPECT_THAT(document.verdict, HasSubstr("4 ranks share 2 processors on node1."));
-  EXPECT_THAT(document.advice, HasSubstr("Give each rank a processor of its own"));
+  EXPECT_THAT(document.verdict, HasSubstr("4 ranks share 2 CPUs on node1."));
+  EXPECT_THAT(document.advice, HasSubstr("Give each rank a CPU of its own"));
   EXPECT_EQ(document.summary["cause"]["shared_processors"]["processors"], 2);
   const auto base = run_of(run_json(1, 64, {0, 0.02, 0.03, 0, 0, 0, 0}));
   const Document sweep = sweep_document(analyze({base, run_of(run)}), "p");
-  EXPECT_THAT(sweep.verdict, HasSubstr("4 ranks share 2 processors on node1."));
+  EXPECT_THAT(sweep.verdict, HasSubstr("4 ranks share 2 CPUs on node1."));
   EXPECT_LT(sweep.verdict.find("share"), sweep.verdict.find("Biggest loss"));
-  EXPECT_THAT(sweep.advice, HasSubstr("Give each rank a processor of its own"));
+  EXPECT_THAT(sweep.advice, HasSubstr("Give each rank a CPU of its own"));
 }
 
 TEST(SharedProcessors, AreThoseWithinAMaskAndOnANode) {
   EXPECT_EQ(shared_by(on_processors({"0", "1", "2", "3"})), "");
   EXPECT_EQ(shared_by(on_processors({"0-3", "0-3", "0-3", "0-3"})), "");
-  EXPECT_EQ(shared_by(on_processors({"0", "0", "2", "3-9"})),
-            "2 ranks share 1 processor on node1.");
-  EXPECT_EQ(shared_by(on_processors({"0-1", "0", "1", "8"})),
-            "3 ranks share 2 processors on node1.");
+  EXPECT_EQ(shared_by(on_processors({"0", "0", "2", "3-9"})), "2 ranks share 1 CPU on node1.");
+  EXPECT_EQ(shared_by(on_processors({"0-1", "0", "1", "8"})), "3 ranks share 2 CPUs on node1.");
   auto elsewhere = on_processors({"0", "0"});
   elsewhere["ranks"][1]["node"] = "node2";
   EXPECT_EQ(shared_by(elsewhere), "");
   EXPECT_EQ(shared_by(on_processors({"0-1", "0-1"}, 2)),
-            "2 ranks with 4 threads together share 2 processors on node1.");
+            "2 ranks with 4 threads together share 2 CPUs on node1.");
   EXPECT_EQ(shared_by(on_processors({"0-3", "0-3"}, 2)), "");
 }
 
