@@ -45,7 +45,7 @@ json ends_of(const RecordingTransport& transport) {
   return ends;
 }
 
-// Messages from one rank to another arrive in order: the k-th end of one is that of the other.
+// Messages from one rank to another arrive in order: the k-th send matches the k-th receive.
 json joined(const std::vector<std::string>& ends_by_rank) {
   std::map<std::pair<int, int>, std::vector<json>> sends;
   std::map<std::pair<int, int>, std::vector<json>> receives;

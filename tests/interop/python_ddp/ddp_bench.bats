@@ -52,7 +52,7 @@ peers_of() {
 
 @test "without PyTorch the rest is measured and the reason is told" {
   run -0 ranks 2 step "${small[@]}" --python "$PWD/no-such-python"
-  [[ $output == *"python_ddp_gloo is not compared: cannot start $PWD/no-such-python"* ]]
+  [[ $output == *"python_ddp_gloo not compared: cannot start $PWD/no-such-python"* ]]
   [ "$(json "'python_ddp_gloo' in d['compared'], len(d['compared']) > 0")" = "False True" ]
   printf '#!/bin/sh\nread -r line\necho "{\\"error\\": \\"No module named torch\\"}"\n' > python
   chmod +x python
