@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""PyTorch's DistributedDataParallel over Gloo as one rank, started by ddp-bench for comparison with its own.
+"""One rank of PyTorch's DistributedDataParallel over Gloo, started by ddp-bench for comparison.
 
-Lines of JSON come in on standard input and are answered on standard output: first what to train,
-then where rank 0 is, then {"run": K} as often as wanted. Between lines the process sleeps. It ends
-with its input, or with the process that started it.
+Reads requests as lines of JSON from standard input and answers on standard output: first what to
+train, then the address of rank 0, then {"run": K} any number of times. Between lines the process
+sleeps. Exits at the end of its input, or with the process that started it.
 """
 
 import ctypes
