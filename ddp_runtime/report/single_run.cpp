@@ -1,4 +1,4 @@
-// The document of one run: its configuration, and where the time went on each rank.
+// The document of one run: its configuration, and how each rank spent its time.
 #include <fmt/format.h>
 
 #include <algorithm>

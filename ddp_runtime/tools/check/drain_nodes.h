@@ -1,5 +1,5 @@
 // Drains bad nodes with scontrol and resumes them when they are healthy again, without overriding
-// anyone else's decision.
+// decisions of administrators or other tools.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // The handshake of a task and the leader: who the task is, and proofs by both that they know the
-// step's secret (comm/secret/proof.h). Messages are small, because anyone may send them.
+// step's secret (comm/secret/proof.h). Messages are small, because any process may send them.
 #pragma once
 
 #include <nlohmann/json.hpp>
