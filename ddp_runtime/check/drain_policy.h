@@ -1,5 +1,6 @@
 // When a node may be drained, and when it may be resumed. The rules work on what SLURM reports, so
-// that one fault that many nodes see does not empty a cluster and nobody else's decision is undone.
+// that one fault that many nodes see does not empty a cluster and no decision of an administrator
+// is undone.
 #pragma once
 
 #include <optional>

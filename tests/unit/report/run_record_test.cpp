@@ -1,4 +1,4 @@
-// run.json as it should be, and everything that can be wrong with one.
+// A valid run.json, and everything that can be wrong with one.
 #include "ddp_runtime/report/run_record.h"
 
 #include <gmock/gmock.h>
@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"/ranks/0/step_seconds/forward", "x",
                   "'ranks[0].step_seconds.forward' is not a number"}));
 
-TEST(RunRecord, WhatIsNewerIsReadToo) {
+TEST(RunRecord, NewerKeysAreReadToo) {
   json run = good();
   run["outcome"] = "interrupted";
   run["outcome_reason"] = "SIGTERM";
@@ -202,7 +202,7 @@ TEST(RunRecord, WhatIsNewerIsReadToo) {
   EXPECT_EQ(record.ranks[1].preemptions, 3.5);
 }
 
-TEST(RunRecord, AllThatIsWrongIsToldAtOnceUpToAPoint) {
+TEST(RunRecord, AllErrorsAreReportedAtOnceUpToALimit) {
   json run = good();
   run.erase("model");
   run["world_size"] = "x";
@@ -211,7 +211,7 @@ TEST(RunRecord, AllThatIsWrongIsToldAtOnceUpToAPoint) {
   EXPECT_THAT(complaint(json{{"schema", "slurm-ddp/run/1"}}), HasSubstr("; and 8 more"));
 }
 
-TEST(RunRecord, OtherFilesAreToldApart) {
+TEST(RunRecord, OtherFilesAreRejectedWithTheReason) {
   EXPECT_THAT(complaint_about(""), HasSubstr("a/run.json is not JSON"));
   EXPECT_THAT(complaint_about("{\"world_size\": NaN}"), HasSubstr("a/run.json is not JSON"));
   EXPECT_THAT(complaint_about("{\"a\": 1e999}"), HasSubstr("a/run.json is not JSON"));
@@ -232,7 +232,7 @@ TEST(RunRecord, DeepNestingIsHarmless) {
   EXPECT_EQ(complaint_about(text), "");
 }
 
-TEST(RunRecord, PartsThatDoNotSumLeaveARest) {
+TEST(RunRecord, PartsThatDoNotSumLeaveUnaccountedTime) {
   json run = good();
   run["step_seconds"]["mean"] = 0.2;
   EXPECT_NEAR(*test::run_of(run).step.unaccounted(), 0.1, 1e-12);
@@ -255,7 +255,7 @@ TEST_F(RunFile, IsFoundInItsDirectoryOrByName) {
   EXPECT_EQ(read_run(directory_.string()).source, directory_.string());
 }
 
-TEST_F(RunFile, ThatIsNotThereIsNamed) {
+TEST_F(RunFile, MissingFileIsNamed) {
   const auto complaint_of = [](const std::string& path) -> std::string {
     try {
       read_run(path);
@@ -271,7 +271,7 @@ TEST_F(RunFile, ThatIsNotThereIsNamed) {
   EXPECT_THAT(complaint_of(directory_.string()), HasSubstr("cannot read "));
 }
 
-TEST_F(RunFile, TooLargeIsNotReadAtAll) {
+TEST_F(RunFile, TooLargeFileIsNotRead) {
   std::ofstream(directory_ / "run.json") << "{}";
   std::filesystem::resize_file(directory_ / "run.json", std::uintmax_t{65} << 20U);
   EXPECT_THROW(read_run(directory_.string()), InputError);
