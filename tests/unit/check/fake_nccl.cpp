@@ -4,7 +4,6 @@
 // of "key=value": "gpus=0", "version=N", "hang=1" (in ncclCommInitRank), "init=N" (cuInit's error),
 // "connect=N" (ncclCommInitRank's), "later=N" (found by NCCL's own threads), "wrong=1" (data
 // changes in transit), "dry=1" (no data is written after the first two long receives).
-// changes on its way), "dry=1" (after the first two long receives nothing is written any more).
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -28,7 +28,6 @@ void forget(std::vector<Pair>& pairs, int node) {
 
 // The node with the most bad partners, unless there is a tie. It has at least two, since the ends
 // of a single pair have one each.
-// ends of a single pair have one each.
 std::optional<int> most_bad_links(int nodes, std::span<const Pair> bad) {
   const auto accusers = partners(nodes, bad);
   int worst = -1;

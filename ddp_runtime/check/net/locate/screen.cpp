@@ -37,7 +37,6 @@ double deviation_of(std::span<const double> values, double middle) {
 
 // The standard deviation of the maximum of some normally distributed values, relative to that of
 // one value; an approximation within 3 % up to ten values.
-// approximation within 3 % up to ten.
 double spread_of_best(double count) {
   return 1 / std::sqrt(1 + 0.8 * std::log(std::max(1.0, count)));
 }
