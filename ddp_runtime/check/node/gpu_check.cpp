@@ -207,19 +207,18 @@ Finding cannot_ask(const std::string& why) {
 // Xids that report a fault of the GPU, its memory, its links or its firmware, whatever program
 // runs.
 const std::map<int, const char*>& failures() {
-  static const std::map<int, const char*> kFailures{
-      {48, "uncorrectable memory error"},
-      {61, "firmware halted"},
-      {62, "firmware halted"},
-      {64, "a bad row could not be remapped"},
-      {74, "NVLink error"},
-      {79, "fell off the bus"},
-      {92, "many correctable memory errors"},
-      {94, "contained memory error"},
-      {95, "uncontained memory error"},
-      {119, "firmware does not answer"},
-      {120, "firmware failed"},
-      {140, "unrecoverable memory error"}};
+  static const std::map<int, const char*> kFailures{{48, "uncorrectable memory error"},
+                                                    {61, "firmware halted"},
+                                                    {62, "firmware halted"},
+                                                    {64, "a bad row could not be remapped"},
+                                                    {74, "NVLink error"},
+                                                    {79, "fell off the bus"},
+                                                    {92, "many correctable memory errors"},
+                                                    {94, "contained memory error"},
+                                                    {95, "uncontained memory error"},
+                                                    {119, "firmware does not answer"},
+                                                    {120, "firmware failed"},
+                                                    {140, "unrecoverable memory error"}};
   return kFailures;
 }
 
