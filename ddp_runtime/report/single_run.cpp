@@ -66,8 +66,8 @@ std::vector<Cell> where_it_ran(const RankRecord& rank) {
 
 std::string how_waiting_is_known(const RunRecord& run) {
   if (!run.waiting_estimated) {
-    return "Ranks wait for each other in the all-reduce, so their steps are equally long. What a "
-           "rank's collectives take beyond the shortest on any rank is waiting; the rank with the "
+    return "Ranks wait for each other in the all-reduce, so their steps are equally long. Time "
+           "of a rank's collectives beyond the shortest on any rank is waiting; the rank with the "
            "least waiting is the one that the others wait for.";
   }
   return "Ranks wait for each other in the all-reduce, so their steps are equally long. This run "

@@ -256,7 +256,8 @@ Section loss_section(const Scaling& scaling) {
   }
   section.charts = {loss_chart(scaling)};
   section.paragraphs = {
-      "The ideal is the base's time per step for this share of the work. What a phase takes beyond "
+      "The ideal is the base's time per step for this share of the work. Time that a phase takes "
+      "beyond "
       "its share is lost to it; kept and lost add up to 100 %. A phase that takes less than its "
       "share has a negative loss: its bar starts below zero by that amount, and ends at 100 %."};
   return section;

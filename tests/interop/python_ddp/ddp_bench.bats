@@ -47,7 +47,7 @@ peers_of() {
   run ! ranks 2 step "${small[@]}" --python-ddp '{"no_such_argument": 1}'
   [[ $output == *"the Python peer failed"*no_such_argument* ]]
   run -2 ranks 2 step "${small[@]}" --python-ddp '[1]'
-  [[ $output == *"no JSON object"* ]]
+  [[ $output == *"not a JSON object"* ]]
 }
 
 @test "without PyTorch the rest is measured and the reason is told" {

@@ -131,7 +131,7 @@ TEST(NetRun, TheLeadersOwnTaskMayHangToo) {
 TEST(NetRun, OneNodeIsUnknown) {
   const NetResult run = run_with(1, "");
   EXPECT_EQ(run.exit_codes, std::vector<int>{3});
-  EXPECT_THAT(text_of(run.verdict), HasSubstr("one node only"));
+  EXPECT_THAT(text_of(run.verdict), HasSubstr("only one node"));
 }
 
 TEST(NetRun, LeaderUnreachableByItsNameIsReported) {
