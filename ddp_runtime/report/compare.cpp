@@ -95,8 +95,7 @@ Section difference_section(const Rows& rows) {
   }
   section.paragraphs = {
       "Figures are seconds, counts and fractions, as in run.json; there exposed_comm includes the "
-      "waiting"
-      ". Phases whose time changed most come first."};
+      "waiting. Phases whose time changed most come first."};
   if (!same.empty()) section.paragraphs.push_back("The same in both: " + same + ".");
   return section;
 }
@@ -165,8 +164,8 @@ Document compare_document(const RunRecord& a, const RunRecord& b, const std::str
   document.verdict = verdict(a, b);
   if (a.model != b.model || a.data != b.data || a.world_size != b.world_size) {
     document.cautions = {
-        "The runs differ in model, data or number of ranks: their speeds are of "
-        "different work and cannot be compared."};
+        "The runs differ in model, data or number of ranks: their speeds are of different work and "
+        "cannot be compared."};
   }
   document.facts = {{"A", a.source}, {"B", b.source}};
   document.sections = {difference_section(all_rows(a, b))};

@@ -219,12 +219,12 @@ std::string sentence_of(const LateRanks& late) {
 
 std::string advice_against(const SharedProcessors& shared) {
   if (shared.by_ranks) {
-    return "Give each rank a CPU of its own: fewer ranks per node, or more CPUs for "
-           "them (--ntasks-per-node, --cpus-per-task, --cpu-bind); until then the times say little "
+    return "Give each rank a CPU of its own: fewer ranks per node, or more CPUs for them "
+           "(--ntasks-per-node, --cpus-per-task, --cpu-bind); until then the times say little "
            "about the network.";
   }
-  return "Give each thread a CPU of its own: fewer threads per rank (OMP_NUM_THREADS, "
-         "--threads), or more CPUs (--cpus-per-task).";
+  return "Give each thread a CPU of its own: fewer threads per rank (OMP_NUM_THREADS, --threads), "
+         "or more CPUs (--cpus-per-task).";
 }
 
 std::string advice_against(const LateRanks& late) {
@@ -236,8 +236,8 @@ std::string advice_against(const LateRanks& late) {
     return fmt::format("Check {}: the speed of its checkpoint directory.", who);
   }
   return fmt::format(
-      "Check {}: its clock and temperature, other programs on its CPUs, its binding and "
-      "threads; ddp-check node checks the machine.",
+      "Check {}: its clock and temperature, other programs on its CPUs, its binding and threads; "
+      "ddp-check node checks the machine.",
       who);
 }
 

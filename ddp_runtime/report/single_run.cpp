@@ -66,16 +66,13 @@ std::vector<Cell> where_it_ran(const RankRecord& rank) {
 
 std::string how_waiting_is_known(const RunRecord& run) {
   if (!run.waiting_estimated) {
-    return "Ranks wait for each other in the all-reduce, so their steps are equally long. Time "
-           "of a rank's collectives beyond the shortest on any rank is waiting; the rank with the "
+    return "Ranks wait for each other in the all-reduce, so their steps are equally long. Time of "
+           "a rank's collectives beyond the shortest on any rank is waiting; the rank with the "
            "least waiting is the one that the others wait for.";
   }
   return "Ranks wait for each other in the all-reduce, so their steps are equally long. This run "
-         "did "
-         "not measure "
-         "the waiting: it is estimated as the excess of a rank's exposed communication over that "
-         "of "
-         "the rank with the least.";
+         "did not measure the waiting: it is estimated as the excess of a rank's exposed "
+         "communication over that of the rank with the least.";
 }
 
 Section ranks_section(const RunRecord& run) {
@@ -165,8 +162,8 @@ std::vector<std::string> cautions(const RunRecord& run) {
   }
   if (steps_vary(run)) {
     texts.push_back(fmt::format(
-        "Steps vary widely: 5 of 100 took more than {} ms, half of them at "
-        "most {}; means hide that.",
+        "Steps vary widely: 5 of 100 took more than {} ms, half of them at most {}; means hide "
+        "that.",
         number(run.step.p95, Show::milliseconds), number(run.step.p50, Show::milliseconds)));
   }
   return texts;

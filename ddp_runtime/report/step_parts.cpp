@@ -22,13 +22,11 @@ constexpr Advice kAdvice[] = {
      "threads (OMP_NUM_THREADS), and that memory bandwidth is not the limit."},
     {"waiting",
      "Ranks wait for each other, and none is consistently late: they are slow in turns, as when "
-     "other "
-     "programs or the system take their CPUs, or samples differ in size. A larger batch per "
+     "other programs or the system take their CPUs, or samples differ in size. A larger batch per "
      "rank evens it out."},
     {"exposed_comm",
      "Backward does not hide the communication: try a larger batch per rank, another bucket size, "
-     "or "
-     "gradient accumulation, and check the network with ddp-check net."},
+     "or gradient accumulation, and check the network with ddp-check net."},
     {"optimizer",
      "The optimizer's work does not shrink with more ranks: try a larger batch per rank, or "
      "accumulate gradients so that it runs less often."},

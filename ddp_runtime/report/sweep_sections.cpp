@@ -146,8 +146,7 @@ BarChart loss_chart(const Scaling& scaling) {
   BarChart chart;
   chart.title = "Fractions of the ideal throughput";
   chart.description =
-      "One bar per number of ranks: the fraction of the ideal throughput that was reached, and "
-      "the "
+      "One bar per number of ranks: the fraction of the ideal throughput that was reached, and the "
       "fractions that were lost to each phase.";
   chart.unit = "% of the ideal";
   chart.axis_factor = 100;
@@ -257,9 +256,9 @@ Section loss_section(const Scaling& scaling) {
   section.charts = {loss_chart(scaling)};
   section.paragraphs = {
       "The ideal is the base's time per step for this share of the work. Time that a phase takes "
-      "beyond "
-      "its share is lost to it; kept and lost add up to 100 %. A phase that takes less than its "
-      "share has a negative loss: its bar starts below zero by that amount, and ends at 100 %."};
+      "beyond its share is lost to it; kept and lost add up to 100 %. A phase that takes less than "
+      "its share has a negative loss: its bar starts below zero by that amount, and ends at 100 "
+      "%."};
   return section;
 }
 
@@ -285,8 +284,7 @@ Section overlap_section(const Scaling& scaling) {
   }
   if (!chart.points.empty()) section.charts = {chart};
   section.paragraphs = {
-      "A single rank does not communicate. Bus bandwidth is what each rank sends and receives in "
-      "a "
+      "A single rank does not communicate. Bus bandwidth is what each rank sends and receives in a "
       "ring, 2(n-1)/n times the bytes, per second of communication."};
   return section;
 }

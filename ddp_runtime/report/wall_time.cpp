@@ -44,8 +44,7 @@ std::optional<Section> wall_section(const std::vector<const RunRecord*>& runs) {
   Section section{"wall", "Wall time of the job", {}, {}, {}};
   section.paragraphs = {
       "Counted from the start of the process; checkpoints that delay a step are part of the steps. "
-      "Speedup "
-      "and efficiency are those of the steps."};
+      "Speedup and efficiency are those of the steps."};
   section.table.columns = {{"world_size", "ranks", Show::count},
                            {"source", "run", Show::text},
                            {"total", "total, s", Show::significant}};

@@ -175,8 +175,8 @@ report::Scaling analyse_sweep(const Arguments& arguments) {
   const std::string differs = fmt::format("the runs differ in {}", fmt::join(what, ", "));
   if (!arguments.mixed) {
     throw UsageError(differs +
-                     ", so scaling cannot be computed; give runs of the same work, or "
-                     "--mixed to list them side by side");
+                     ", so scaling cannot be computed; give runs of the same work, or --mixed to "
+                     "list them side by side");
   }
   if (arguments.min_efficiency) {
     throw UsageError(differs + ", so there is no efficiency for --min-efficiency");

@@ -103,16 +103,15 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_flag(
       "--deterministic", c.deterministic,
-      "Add gradients in rank order, so that results do not depend on network, placement or "
-      "bucket size, and equal those of one rank with --accumulate");
+      "Add gradients in rank order, so that results do not depend on network, placement or bucket "
+      "size, and equal those of one rank with --accumulate");
   app.add_option("--staleness", t.staleness,
                  "Train asynchronously: a rank may be this many steps ahead of the slowest one "
                  "(sgd only) [synchronous]")
       ->check(not_negative());
   app.add_option("--network", c.network,
                  "Network model for choosing collective schedules: LATENCY:BANDWIDTH "
-                 "(microseconds:Gbit/s), "
-                 "measure, or assume (bitwise the same result in every run)")
+                 "(microseconds:Gbit/s), measure, or assume (bitwise the same result in every run)")
       ->capture_default_str();
   app.add_flag("--allow-unused", t.parallel.allow_unused,
                "Allow parameters that do not contribute to some losses");
@@ -122,8 +121,8 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--failure-dump", c.failure_dump,
-                 "File for the state of all ranks at a failure, written by rank 0 "
-                 "[failure.json in --report-dir]");
+                 "File for the state of all ranks at a failure, written by rank 0 [failure.json in "
+                 "--report-dir]");
   app.add_option(
          "--timeout", c.timeout_seconds,
          "Seconds that a collective may take before the run stops and names the rank it waits for")
@@ -134,8 +133,7 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_option("--silence", c.silence_seconds,
                  "Seconds without a sign of life before a rank that others wait for is declared "
-                 "lost; a debugger "
-                 "that stops a rank needs more, and as much --timeout")
+                 "lost; a debugger that stops a rank needs more, and as much --timeout")
       ->check(at_least_one())
       ->capture_default_str();
   app.add_option("--threads", c.threads, "Compute threads per rank; 0 means OMP_NUM_THREADS")
@@ -150,8 +148,7 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_option("--checkpoint-copy-mb", c.checkpoint_copy_mb,
                  "Limit in MiB per rank for the copy that is saved in the background; a larger "
-                 "state is saved "
-                 "before the next step")
+                 "state is saved before the next step")
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--checkpoint-share-mb", c.checkpoint_share_mb,

@@ -108,7 +108,7 @@ std::vector<Finding> evaluate_counters(const Counters& before, const Counters& n
     if (grown == 0) continue;
     finding.device = name;
     finding.value = static_cast<double>(grown);
-    finding.evidence = fmt::format("more {}, {} in all", when, value);
+    finding.evidence = fmt::format("more {}, {} in total", when, value);
     findings.push_back(finding);
   }
   if (!findings.empty()) return findings;

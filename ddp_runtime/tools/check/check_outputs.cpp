@@ -112,8 +112,7 @@ void add_outputs_of_nodes(CLI::App& command, CheckOutputs& outputs) {
   command
       .add_option("--want", outputs.wanted,
                   "Number of nodes the job needs. Extra good nodes become spares; if there are too "
-                  "few, the "
-                  "result is CRITICAL and good_hostlist.txt is empty")
+                  "few, the result is CRITICAL and good_hostlist.txt is empty")
       ->check(CLI::Range(1, 100'000));
 }
 
@@ -124,8 +123,8 @@ void add_act(CLI::App& command, CheckOutputs& outputs) {
   command
       .add_option(
           "--max-drain", outputs.max_drain,
-          "With --act: limit of drained nodes in the whole cluster, for any reason; a number or "
-          "a percentage")
+          "With --act: limit of drained nodes in the whole cluster, for any reason; a number or a "
+          "percentage")
       ->type_name("N|P%")
       ->check([](const std::string& text) {
         try {

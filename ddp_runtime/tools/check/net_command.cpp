@@ -83,8 +83,7 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
       ->check(CLI::Range(0.001, 0.999));
   net.add_option("--noise", arguments.noise,
                  "Severity if speeds vary too much to find a CRITICAL node and nothing else is "
-                 "wrong: unknown, "
-                 "or warning for a job that should run anyway")
+                 "wrong: unknown, or warning for a job that should run anyway")
       ->type_name("LEVEL")
       ->capture_default_str()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
@@ -152,8 +151,7 @@ void require_key_to_act(const check::NetOptions& options, const CheckOutputs& ou
   if (outputs.act) {
     throw UsageError(
         "without a key the tasks of this step cannot be authenticated, so any process that reaches "
-        "rank "
-        "0's port could have nodes drained by --act: start with srun --ddp, or provide a key "
+        "rank 0's port could have nodes drained by --act: start with srun --ddp, or provide a key "
         "with --key");
   }
   if (options.step.rank == 0) {

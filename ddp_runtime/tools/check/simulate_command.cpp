@@ -27,9 +27,8 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
   option(
       "--model", arguments.model,
       "Noise of each direction: gauss, onesided (only slows), lognormal, tail (a fraction --noise "
-      "is "
-      "much slower), leaf:SIZE:RATIO (switches of SIZE nodes with uplinks RATIO times too small), "
-      "hetero (one node in seven has a link of half the rate)");
+      "is much slower), leaf:SIZE:RATIO (switches of SIZE nodes with uplinks RATIO times too "
+      "small), hetero (one node in seven has a link of half the rate)");
   option("--noise", simulation.noise, "Standard deviation of a measurement; see --model")
       ->check(CLI::Range(0.0, 0.5));
   option(

@@ -273,8 +273,8 @@ TEST(NcclPlan, GpusAreMeasuredWherePresentAndReportedWhereMissing) {
              {3, task_with_gpus("n4", 4, "", "no NCCL")},
              {4, task_with_gpus("n5", 0, "", "the driver hangs")}};
   EXPECT_EQ(plan_text(plan_nccl(present)),
-            "2, nccl.gpu n3 =CRITICAL , nccl.library n4 4 GPUs=UNKNOWN no NCCL, "
-            "nccl.library n5 0 GPUs=UNKNOWN the driver hangs");
+            "2, nccl.gpu n3 =CRITICAL , nccl.library n4 4 GPUs=UNKNOWN no NCCL, nccl.library n5 0 "
+            "GPUs=UNKNOWN the driver hangs");
 }
 
 }  // namespace

@@ -137,8 +137,8 @@ void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pai
   if (bandwidth.best_seconds <= times * *predicted) return;
   finding.severity = Severity::warning;
   finding.action =
-      "the pairs are faster: check placement, shared uplinks and the MPI library's choice "
-      "of algorithm and transport";
+      "the pairs are faster: check placement, shared uplinks and the MPI library's choice of "
+      "algorithm and transport";
 }
 
 }  // namespace

@@ -205,8 +205,7 @@ std::string percent(double part) {
 std::string evidence_of(const Retest& retest, const Estimate& found) {
   return fmt::format(
       "reaches {} of the speed of good pairs at the same time, {:.3g} to {} within two standard "
-      "errors; "
-      "median of {} measurements",
+      "errors; median of {} measurements",
       percent(found.ratio), 100 * found.lowest(), percent(found.highest()), retest.tries.size());
 }
 
@@ -404,8 +403,8 @@ std::vector<Finding> evaluate_noise(const PairsMeasured& measured, const PairRul
   if (*limit > rule.coarsest()) {
     finding.severity = rules.noise;
     finding.action =
-        "rerun when the network and the nodes are less busy, with more --rounds, or with a "
-        "larger --slow-critical";
+        "rerun when the network and the nodes are less busy, with more --rounds, or with a larger "
+        "--slow-critical";
   }
   return {finding};
 }
