@@ -112,7 +112,7 @@ void put(std::vector<std::byte>& to, const std::string& text) {
 }
 
 // Where a source's header lies, and how much is put behind its name so that its bytes are aligned.
-struct Placed {
+struct ZippedFile {
   const ZipSource* source = nullptr;
   std::uint64_t header = 0;  // bytes from the start of the file
   std::uint64_t padding = 0;
@@ -123,14 +123,14 @@ struct Placed {
   }
 };
 
-std::vector<Placed> place(std::span<const ZipSource> sources) {
+std::vector<ZippedFile> place(std::span<const ZipSource> sources) {
   if (sources.size() > kMaxWritten)
     throw Error(
         fmt::format("a plain zip file has room for {} arrays; write safetensors", kMaxWritten));
-  std::vector<Placed> all;
+  std::vector<ZippedFile> all;
   std::uint64_t at = 0;
   for (const ZipSource& source : sources) {
-    Placed placed{&source, at, 0, 0};
+    ZippedFile placed{&source, at, 0, 0};
     placed.padding = (kDataAlignment - placed.data() % kDataAlignment) % kDataAlignment;
     if (source.size >= kAll32 || placed.data() + source.size >= kAll32)
       throw Error("the file would exceed 4 GiB, which a plain zip file cannot; write safetensors");
@@ -141,7 +141,7 @@ std::vector<Placed> place(std::span<const ZipSource> sources) {
 }
 
 // The part that local and central headers have in common.
-void put_common(std::vector<std::byte>& to, const Placed& placed, std::uint64_t extra) {
+void put_common(std::vector<std::byte>& to, const ZippedFile& placed, std::uint64_t extra) {
   put(to, 0, 2);       // flags
   put(to, 0, 2);       // stored
   put(to, 0, 2);       // time
@@ -153,7 +153,7 @@ void put_common(std::vector<std::byte>& to, const Placed& placed, std::uint64_t 
   put(to, extra, 2);
 }
 
-std::vector<std::byte> local_header(const Placed& placed) {
+std::vector<std::byte> local_header(const ZippedFile& placed) {
   std::vector<std::byte> header;
   put(header, kLocal, 4);
   put(header, 20, 2);
@@ -165,9 +165,9 @@ std::vector<std::byte> local_header(const Placed& placed) {
   return header;
 }
 
-std::vector<std::byte> central_directory(const std::vector<Placed>& all, std::uint64_t at) {
+std::vector<std::byte> central_directory(const std::vector<ZippedFile>& all, std::uint64_t at) {
   std::vector<std::byte> central;
-  for (const Placed& placed : all) {
+  for (const ZippedFile& placed : all) {
     put(central, kCentral, 4);
     put(central, 20, 2);
     put(central, 20, 2);
@@ -228,9 +228,9 @@ std::map<std::string, ZipEntry> parse_zip(Bytes file) {
 }
 
 void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveBytes& give) {
-  std::vector<Placed> all = place(sources);
+  std::vector<ZippedFile> all = place(sources);
   std::uint64_t end = 0;
-  for (Placed& placed : all) {
+  for (ZippedFile& placed : all) {
     end = placed.data();
     uLong crc = 0;
     give(static_cast<std::size_t>(placed.source - sources.data()), [&](Bytes bytes) {

@@ -58,7 +58,7 @@ bool is_suspicious(const Suspect& suspect, const std::string& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-std::string shown(const std::string& name, const Given& given) {
+std::string shown(const std::string& name, const UserOverride& given) {
   return name + "=" + in_quotes(given.value) + " (" + given.source + ")";
 }
 
@@ -109,7 +109,7 @@ void check_exact_names(const Node& node, PlanBuilder& builder) {
 }
 
 // NCCL_IB_HCA=mlx5_1 takes mlx5_10, too.
-void check_hca_prefixes(const Node& node, const Given& given, PlanBuilder& builder) {
+void check_hca_prefixes(const Node& node, const UserOverride& given, PlanBuilder& builder) {
   if (given.value.find('=') != std::string::npos) return;
   for (const auto entry : list_entries(given.value)) {
     const auto name = entry.substr(0, entry.find(':'));

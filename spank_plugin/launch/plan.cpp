@@ -69,7 +69,7 @@ void add_threads(PlanBuilder& plan, const Facts& facts, const Settings& settings
   const ThreadPolicy& policy = settings.threads.value;
   if (policy.kind == ThreadPolicy::Kind::off) return;
   if (policy.kind == ThreadPolicy::Kind::count) {
-    const std::optional<Chosen<std::string>> asked{
+    const std::optional<Chosen<std::string>> requested{
         {std::to_string(policy.count), settings.threads.origin}};
     plan.set_as_requested("OMP_NUM_THREADS", requested);
     return;
@@ -117,7 +117,7 @@ std::vector<std::string> Plan::own_notes() const {
 
 Plan make_plan(const Facts& given, const Settings& requested, const Inherited& inherited) {
   Facts facts = given;
-  Settings settings = asked;
+  Settings settings = requested;
   std::string no_order;  // why the site's cannot be had
   settings.order.value = possible_order(facts.step, requested.order, no_order);
   const RankNumbers numbers = number_task(facts.step, facts.task, settings.order.value);

@@ -109,10 +109,10 @@ std::vector<std::string> nccl_survey_command(const NcclTool& tool) {
 
 std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeCommand& command,
                                           const Faults& faults) {
-  std::vector<std::string> command{tool.program, "nccl-end"};
-  const auto add = [&command](const char* option, const std::string& value) {
-    command.emplace_back(option);
-    command.push_back(value);
+  std::vector<std::string> arguments{tool.program, "nccl-end"};
+  const auto add = [&arguments](const char* option, const std::string& value) {
+    arguments.emplace_back(option);
+    arguments.push_back(value);
   };
   add("--nccl", tool.nccl_library);
   add("--cuda", tool.cuda_library);
@@ -122,8 +122,8 @@ std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeCo
   add("--limit-ms", std::to_string(command.limit_ms));
   if (command.first) add("--host", command.host);
   if (faults.speed < 1.0) add("--slow", fmt::format("{}", faults.speed));
-  if (faults.corrupt) command.emplace_back("--corrupt");
-  return command;
+  if (faults.corrupt) arguments.emplace_back("--corrupt");
+  return arguments;
 }
 
 ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeCommand& command,
