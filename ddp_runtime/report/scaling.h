@@ -4,9 +4,8 @@
 // smallest N as the base 0:
 //
 //   speedup     S = X / X0
-//   efficiency  E = S * N0 / N          one definition for strong scaling (B fixed) and weak
-//   scaling
-//                                       (B proportional to N)
+//   efficiency  E = S * N0 / N, both for strong scaling (B fixed) and weak scaling
+//               (B proportional to N)
 //   ideal step  w T0, w = (B / N) / (B0 / N0): the base's time, with this run's share of the work
 //   loss        1 - E = sum over phases of (t_p - w t_p0) / T  + what happened outside of the steps
 //
