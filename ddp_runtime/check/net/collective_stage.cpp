@@ -84,8 +84,7 @@ CollectiveMeasured CollectiveStage::measure(Collective collective, std::size_t e
   measured.collective = collective;
   measured.ranks = options_.ranks;
   const auto ranks = static_cast<std::size_t>(options_.ranks);
-  const bool shared =
-      collective != Collective::all_reduce;  // every rank contributes an equal share
+  const bool shared = collective != Collective::all_reduce;  // ranks contribute equal shares
   measured.elements = shared ? (elements + ranks - 1) / ranks * ranks : elements;
   const CollectiveCommand command{collective, options_.seed, measured.elements, iterations};
   const std::string title = title_of(collective);

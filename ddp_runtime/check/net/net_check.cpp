@@ -93,10 +93,9 @@ class NetCheck {
   const NetOptions& options_;
   std::vector<NodeEntry> nodes_;
   Verdict verdict_;
-  std::string summary_;  // the summary, in words
-  std::uint64_t first_of_way_ =
-      0;  // first exchange number of the next path, so that exchanges of different paths differ
-  PairBasis mpi_pairs_;                                // basis for judging the collectives
+  std::string summary_;             // in words
+  std::uint64_t first_of_way_ = 0;  // next path's first exchange: numbers are unique
+  PairBasis mpi_pairs_;             // basis for judging the collectives
   std::map<std::string, std::set<std::string>> used_;  // devices that carried data, by node
 };
 

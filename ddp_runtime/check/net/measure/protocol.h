@@ -79,8 +79,7 @@ ExchangeResult exchange_result_from(const nlohmann::json& message);
 struct CollectiveCommand {
   Collective collective = Collective::all_reduce;
   std::uint64_t seed = 0;
-  std::size_t elements =
-      0;  // float32 values, all ranks together; a multiple of the number of ranks
+  std::size_t elements = 0;  // float32 values of all ranks; a multiple of their number
   int iterations = 0;
 };
 nlohmann::json to_message(const CollectiveCommand& command);

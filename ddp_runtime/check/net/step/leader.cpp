@@ -15,8 +15,7 @@ namespace {
 
 // Any process may connect to any port; this is the limit of connections that have not sent a hello.
 constexpr std::size_t kMaxPendingConnections = 64;
-constexpr std::size_t kMaxAtOnce =
-    64;  // accepted in a row, before the connected ones are served again
+constexpr std::size_t kMaxAtOnce = 64;  // accepted in a row, before the others are served again
 constexpr std::size_t kMaxRefusals = 16;
 // Size limit of a hello where no proof is required.
 constexpr std::size_t kMaxUnprovenBytes = std::size_t{1} << 18;
