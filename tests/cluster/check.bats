@@ -122,7 +122,7 @@ assert {p["a_via"].split(".")[0] for p in pairs} == {"rail1 172"}, pairs'
   scontrol update nodename=node2 state=drain reason='a person'
   run "$cluster" exec node2 -- env SLURM_CONF="$SLURM_CONF" PATH="$PATH" "$build_dir/bin/ddp-check" \
     node --name node2 --dir /nowhere --act
-  [[ $output == *'node2: left alone, somebody gave it a reason: a person'* ]]
+  [[ $output == *'node2: not touched, already drained for another reason: a person'* ]]
   [ "$(sinfo -h -n node2 -o %E)" = 'a person' ]
   scontrol update nodename=node2 state=resume
   scontrol update nodename=node5 state=resume

@@ -50,13 +50,13 @@ checked() { run -0 timeout 120 srun "$@"; [[ $output == *"ddp-check net OK - 2 n
   export SLURM_DDP_MUNGE_SOCKET=$state/munge/munge.socket
   checked -N2 -n2 ddp-check net --no-mpi --mib 1 --key munge
   checked -N2 -n2 ddp-check net --no-mpi --mib 1 # by default, too
-  [[ $output != *"no key of this step"* ]]
+  [[ $output != *"no key for this step"* ]]
 }
 
 @test "without either, the check warns and does not drain" {
   export SLURM_DDP_MUNGE_SOCKET=/nowhere
   checked -N2 -n2 ddp-check net --no-mpi --mib 1
-  [ "$(grep -c 'no key of this step' <<< "$output")" -eq 1 ]
+  [ "$(grep -c 'no key for this step' <<< "$output")" -eq 1 ]
   run -3 timeout 60 srun -N2 -n2 ddp-check net --no-mpi --act
-  [[ $output == *"nothing proves here which tasks are those of this step"* ]]
+  [[ $output == *"without a key the tasks of this step cannot be authenticated"* ]]
 }
