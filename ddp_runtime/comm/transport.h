@@ -21,7 +21,7 @@ using Ticket = std::uint32_t;
       Symptom::wrong_length,
       "rank " + std::to_string(rank) + " expected a message of " + std::to_string(bytes) +
           " bytes from rank " + std::to_string(peer) +
-          ", which sent another length; all ranks must call the same collectives with the same "
+          ", which sent a different length; all ranks must call the same collectives with the same "
           "sizes");
 }
 

@@ -104,7 +104,7 @@ disturbed() {
   disturbed KILL
   cat out
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]
-  grep -E '^ddp-train: rank 1 \(.*\) ended without a word' out
+  grep -E '^ddp-train: rank 1 \(.*\) exited unexpectedly' out
 }
 
 @test "a rank that stops is named after the timeout" {

@@ -6,7 +6,7 @@
 fault_text() {
   local process='\(.*, process [0-9]+\)'
   case $1 in
-    kill-*) echo "rank 1 $process ended without a word: it was killed or crashed;.*" ;;
+    kill-*) echo "rank 1 $process exited unexpectedly: it was killed or crashed;.*" ;;
     stop-*) echo "rank 1 $process does not answer: stopped.*; rank [02] waited 4 s in .*" ;;
     throw-in-forward) echo 'rank 1 on .*: bad sample 17' ;;
     wrong-shape) echo 'rank 1 on .*: mat1 and mat2 shapes cannot be multiplied \(4x5 and 6x8\)' ;;
@@ -16,9 +16,9 @@ fault_text() {
     nan) echo 'rank . on .*: the loss is not finite on rank 1 in step 3: .*' ;;
     # Found as soon as two differ, whether or not the third has come.
     uneven-data) echo "the ranks do not call the same collectives: (rank 1 $process called barrier .*; (ranks 0 and 2|rank [02] $process) called broadcast|rank 2 $process called broadcast .*; rank 1 $process called barrier) .*" ;;
-    leave-out-norm) echo "rank 1 $process left out a collective that the others wait in, and rank 1 waits in all_reduce #[0-9]+ \((step agreement|bucket .*)\); all must run the same layers in the same order; rank . waited 4 s in .*" ;;
-    short-message) echo 'rank 0 expected a message of 64 bytes from rank 1, which sent another length; .*' ;;
-    long-message) echo 'rank 0 expected a message of 32 bytes from rank 1, which sent another length; .*' ;;
+    leave-out-norm) echo "rank 1 $process skipped a collective in which the others wait, and rank 1 waits in all_reduce #[0-9]+ \((step agreement|bucket .*)\); all must run the same layers in the same order; rank . waited 4 s in .*" ;;
+    short-message) echo 'rank 0 expected a message of 64 bytes from rank 1, which sent a different length; .*' ;;
+    long-message) echo 'rank 0 expected a message of 32 bytes from rank 1, which sent a different length; .*' ;;
     *) return 1 ;;
   esac
 }

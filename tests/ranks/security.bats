@@ -67,7 +67,7 @@ peak() { sed -n 's/^peak MiB //p' "$1/said.0"; }
   run -3 timeout 60 "$check" net --key none --act
   [[ $output == *"nothing proves here which tasks are those of this step"* ]]
   run -3 timeout 60 "$check" net --key "file:$attack"
-  [[ $output == *"must be yours and nobody else's: chmod 600"* ]]
+  [[ $output == *"must be owned by you and accessible only to you: chmod 600"* ]]
 }
 
 @test "strangers at all ports of a training" {

@@ -72,7 +72,7 @@ PY
   until compgen -G 'ck/step-*' > /dev/null; do sleep 0.02; done
   kill -KILL "$(rank_pids "$job" | tail -n 1)"
   wait_for_failure "$job"
-  grep -E '^ddp-train: rank 1 \(.*process [0-9]+\) ended without a word' killed.log
+  grep -E '^ddp-train: rank 1 \(.*process [0-9]+\) exited unexpectedly' killed.log
   run -0 ranks 2 --model mnist-cnn --epochs 6 --batch 32 --checkpoint-dir ck --checkpoint-every 7
   [[ $output == *"resumed from "*"/ck/step-"* ]]
   [ "$whole" = "$(parameters)" ]

@@ -47,7 +47,7 @@ Reached reach_hub(const HubAddress& hub, const Searcher& rank, const SearchLimit
 
 // One sentence explaining why there is no connection.
 std::string why_unreachable(const HubAddress& hub, const Reached& reached);
-// "what answers at 10.0.0.1, port 4711, is not rank 0 of this job: ..."
+// "the program at 10.0.0.1, port 4711, is not rank 0 of this job: ..."
 std::string describe_stranger(const Connection::Endpoint& at);
 
 }  // namespace ddp::comm

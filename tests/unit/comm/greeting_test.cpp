@@ -241,10 +241,9 @@ TEST(HubSearch, PassesOverStrangersAndTellsOfThem) {
   const Reached reached = reach_hub(there, rank_1(), once, failures);
   web_server.join();
   EXPECT_FALSE(reached.connection);
-  EXPECT_THAT(why_unreachable(there, reached),
-              AllOf(HasSubstr("rank 0 (node0, process 8, port "),
-                    HasSubstr(": what answers at 127.0.0.1, port "),
-                    HasSubstr("is not rank 0 of this job")));
+  EXPECT_THAT(why_unreachable(there, reached), AllOf(HasSubstr("rank 0 (node0, process 8, port "),
+                                                     HasSubstr(": the program at 127.0.0.1, port "),
+                                                     HasSubstr("is not rank 0 of this job")));
 }
 
 TEST(HubSearch, TellsOfAPortThatNobodyAnswersAt) {
@@ -254,10 +253,10 @@ TEST(HubSearch, TellsOfAPortThatNobodyAnswersAt) {
   const SearchLimits short_ones{.each = std::chrono::milliseconds(20),
                                 .in_all = std::chrono::milliseconds(0)};
   EXPECT_THAT(why_unreachable(there, reach_hub(there, rank_1(), short_ones, failures)),
-              HasSubstr("at 127.0.0.1 a connection is accepted, but nobody answers"));
+              HasSubstr("at 127.0.0.1 a connection is accepted, but there is no answer"));
   silent.listener.socket.close();
   EXPECT_THAT(why_unreachable(there, reach_hub(there, rank_1(), short_ones, failures)),
-              HasSubstr("by any of: 127.0.0.1; a firewall"));
+              HasSubstr("at any of: 127.0.0.1; a firewall"));
 }
 
 // What strangers say, who come faster than the ranks.

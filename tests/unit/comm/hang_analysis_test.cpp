@@ -63,10 +63,9 @@ TEST(Diagnosis, TheRankThatIsInNoCollectiveIsToBlameNotTheOneThatIsWaitedFor) {
   const Failure failure = find_cause(ranks, kComplaint);
   EXPECT_EQ(failure.rank, 2);
   EXPECT_TRUE(failure.lost);
-  EXPECT_EQ(
-      failure.text,
-      "rank 2 (node2) did not come: it last completed all_reduce #16 30 s ago and has been at "
-      "'forward' for 29 s; rank 0 waited 30 s in all_reduce #17 for rank 1");
+  EXPECT_EQ(failure.text,
+            "rank 2 (node2) did not join the collective: it last completed all_reduce #16 30 s ago "
+            "and has been at 'forward' for 29 s; rank 0 waited 30 s in all_reduce #17 for rank 1");
 }
 
 TEST(Diagnosis, ARankStillInAnEarlierCollectiveIsAVictimToo) {
@@ -77,12 +76,14 @@ TEST(Diagnosis, ARankStillInAnEarlierCollectiveIsAVictimToo) {
 TEST(Diagnosis, SeveralAreAllNamed) {
   const std::vector<RankStatus> ranks{waiting(0, 17), idle_after(1, 16), waiting(2, 17),
                                       idle_after(3, 16)};
-  EXPECT_THAT(find_cause(ranks, kComplaint).text,
-              StartsWith("ranks 1 and 3 did not come: rank 1 last completed all_reduce #16"));
+  EXPECT_THAT(
+      find_cause(ranks, kComplaint).text,
+      StartsWith(
+          "ranks 1 and 3 did not join the collective: rank 1 last completed all_reduce #16"));
   std::vector<RankStatus> many{waiting(0, 17)};
   for (int rank = 1; rank < 70; ++rank) many.push_back(idle_after(rank, 16));
   EXPECT_THAT(find_cause(many, kComplaint).text,
-              StartsWith("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 61 more did not come"));
+              StartsWith("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 61 more did not join the collective"));
 }
 
 TEST(Diagnosis, ASilentRankIsStopped) {
@@ -197,8 +198,8 @@ TEST(Diagnosis, ARankThatLeftOutACollectiveOfAChannelWaitsElsewhere) {
   EXPECT_FALSE(find_disagreement(ranks));
   const auto failure = find_cause(ranks, kComplaint);
   EXPECT_EQ(failure.rank, 2);
-  EXPECT_THAT(failure.text, StartsWith("rank 2 (node2) left out a collective that the others wait "
-                                       "in, and rank 2 waits in all_reduce #17"));
+  EXPECT_THAT(failure.text, StartsWith("rank 2 (node2) skipped a collective in which the others "
+                                       "wait, and rank 2 waits in all_reduce #17"));
 }
 
 TEST(RankSnapshot, SurvivesTheWay) {
@@ -303,8 +304,8 @@ TEST(ErrorChannel, AfterATimeOutTheRankThatDidNotComeIsNamedEverywhere) {
     ASSERT_TRUE(verdict);
     EXPECT_EQ(verdict->rank, 2);
     EXPECT_THAT(verdict->text,
-                AllOf(StartsWith("rank 2 ("), HasSubstr("did not come"), HasSubstr("(start)"),
-                      HasSubstr("'step 5: forward'"), HasSubstr("(end)")));
+                AllOf(StartsWith("rank 2 ("), HasSubstr("did not join the collective"),
+                      HasSubstr("(start)"), HasSubstr("'step 5: forward'"), HasSubstr("(end)")));
   });
   const auto record = nlohmann::json::parse(std::ifstream(dump));
   EXPECT_EQ(record.at("schema"), "slurm-ddp/failure/1");

@@ -108,7 +108,7 @@ TEST(Hub, RanksThatDieTogetherAreToldTogether) {
   const auto told = next_of(three);
   ASSERT_TRUE(told);
   EXPECT_EQ(told->kind, MessageKind::loss);
-  EXPECT_THAT(told->text, StartsWith("ranks 1 and 2 on node1 ended without a word: they were"));
+  EXPECT_THAT(told->text, StartsWith("ranks 1 and 2 on node1 exited unexpectedly: they were"));
 }
 
 TEST(Hub, ARankMayConnectAgainWithTheTokenAndIsToldWhatItMissed) {
@@ -254,7 +254,7 @@ TEST(Spoke, SaysWhoHasTakenThePortOfASilentRankZero) {
   ASSERT_TRUE(eventually([&] { return failures.failed(); }));
   EXPECT_EQ(failures.failure()->rank, 0);
   EXPECT_THAT(failures.failure()->text, AllOf(HasSubstr("node1, process 9) has been silent"),
-                                              HasSubstr("; what answers at 127.0.0.1, port "),
+                                              HasSubstr("; the program at 127.0.0.1, port "),
                                               HasSubstr(" is not rank 0 of this job")));
 }
 

@@ -92,13 +92,13 @@ TEST(Liveness, TheOtherLimitsFitIntoTheSilence) {
 TEST(Liveness, TheLostAreToldByNodeAndKind) {
   const std::vector<Loss> one{{1, "node2, process 7", LossKind::killed}};
   EXPECT_THAT(describe(one, 8s),
-              testing::StartsWith("rank 1 (node2, process 7) ended without a word: it was killed"));
+              testing::StartsWith("rank 1 (node2, process 7) exited unexpectedly: it was killed"));
 
   std::vector<Loss> node;
   for (int rank = 13; rank > 3; --rank) node.push_back({rank, "n3, process 1", LossKind::killed});
   EXPECT_THAT(describe(node, 8s),
-              testing::StartsWith("ranks 4, 5, 6, 7, 8, 9, 10, 11 and 2 more on n3 ended without a "
-                                  "word: they were killed or crashed; see their"));
+              testing::StartsWith("ranks 4, 5, 6, 7, 8, 9, 10, 11 and 2 more on n3 exited "
+                                  "unexpectedly: they were killed or crashed; see their"));
 
   const std::vector<Loss> two{{4, "b, process 4", LossKind::stopped},
                               {2, "a, process 3", LossKind::unreachable},

@@ -206,8 +206,9 @@ TEST(P2pGroup, RanksThatDisagreeOnLengthFailTogether) {
               },
               {.limits = {.timeout = 5s}});
   });
-  EXPECT_THAT(text, ContainsRegex("rank (0 expected a message of 40 bytes from rank 1|1 expected a "
-                                  "message of 48 bytes from rank 0), which sent another length"));
+  EXPECT_THAT(text,
+              ContainsRegex("rank (0 expected a message of 40 bytes from rank 1|1 expected a "
+                            "message of 48 bytes from rank 0), which sent a different length"));
 }
 
 TEST(P2pGroup, WrongArgumentsAreRefusedAtTheCall) {
