@@ -154,7 +154,7 @@ PY
   refused 2 "empty holds 0 bytes" --model gpt --data text:empty
   refused 2 "use --model gpt" --data "text:$text"
   refused 2 "use --data text:FILE" --model gpt
-  refused 1 "is not a sound HDF5 file" --data "hdf5:$text"
+  refused 1 "is not a valid HDF5 file" --data "hdf5:$text"
   /usr/bin/python3 -c "
 import h5py
 with h5py.File('link.h5', 'w') as f:
@@ -164,7 +164,7 @@ with h5py.File('link.h5', 'w') as f:
 }
 
 @test "options that do not go together are refused" {
-  refused 2 "fp16 arithmetic does not exist on this device" --precision fp16
+  refused 2 "fp16 arithmetic is not supported on this device" --precision fp16
   refused 2 "unknown schedule 'linear'" --schedule linear
   refused 2 "--on-nan takes stop or skip" --on-nan ignore
   refused 2 "use none, crop, flip or crop+flip" --augment rotate

@@ -120,7 +120,7 @@ TEST(Mnist, EveryDamageIsNamed) {
   EXPECT_THAT(damage(image_file, images(30).substr(0, 100)),
               AllOf(HasSubstr("train-images"), HasSubstr("cut off"), HasSubstr("180 elements")));
   EXPECT_THAT(damage(image_file, images(30) + "x"), HasSubstr("too long"));
-  EXPECT_THAT(damage(image_file, images(30).substr(0, 9)), HasSubstr("less than its header"));
+  EXPECT_THAT(damage(image_file, images(30).substr(0, 9)), HasSubstr("less than a header"));
   EXPECT_THAT(damage(image_file, labels(30)), HasSubstr("magic number is 00000801"));
   EXPECT_THAT(damage(image_file, "GIF89a" + images(30)), HasSubstr("not an IDX file"));
   EXPECT_THAT(damage(image_file, images(29)),

@@ -325,14 +325,14 @@ TEST(Hdf5, AFileThatIsNoneOrCutOffIsNamed) {
   write(file, "x,y\n1,2\n");
   EXPECT_THAT(
       error_of([&] { read_hdf5(file); }),
-      AllOf(HasSubstr(file.string() + " is not a sound HDF5 file"), HasSubstr("write it again")));
+      AllOf(HasSubstr(file.string() + " is not a valid HDF5 file"), HasSubstr("write it again")));
   {
     const Hdf5Writer writer(file);
     writer.add_inputs();
     writer.add_classes();
   }
   fs::resize_file(file, fs::file_size(file) - 200);
-  EXPECT_THAT(error_of([&] { read_hdf5(file); }), HasSubstr("is not a sound HDF5 file"));
+  EXPECT_THAT(error_of([&] { read_hdf5(file); }), HasSubstr("is not a valid HDF5 file"));
 }
 
 }  // namespace
