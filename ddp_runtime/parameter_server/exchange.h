@@ -22,8 +22,8 @@ struct Exchange {
 
 class RequestSlot {
  public:
-  // Called by the computing thread: submits an exchange and waits. Rethrows an error of the server's
-  // thread. Returns the number of steps that every rank had completed.
+  // Called by the computing thread: submits an exchange and waits. Rethrows an error of the
+  // server's thread. Returns the number of steps that every rank had completed.
   std::int64_t request(const Exchange& exchange);
 
   // Called by the server's thread: takes the submitted exchange. If `patient`, waits for one, or

@@ -127,7 +127,7 @@ PY
 @test "a checkpoint of another model is refused and stays as it is" {
   run -0 ranks 2 --epochs 1 --checkpoint-dir ck
   before=$(find ck -type f -exec md5sum {} + | sort)
-  refused 2 "resume with the model it was made with" --model mnist-cnn --checkpoint-dir ck
+  refused 2 "resume with the model it was saved from" --model mnist-cnn --checkpoint-dir ck
   refused 2 "already holds checkpoints" --checkpoint-dir ck --resume never
   [ "$before" = "$(find ck -type f -exec md5sum {} + | sort)" ]
 }

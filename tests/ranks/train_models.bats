@@ -166,7 +166,7 @@ with h5py.File('link.h5', 'w') as f:
 @test "options that do not go together are refused" {
   refused 2 "fp16 arithmetic is not supported on this device" --precision fp16
   refused 2 "unknown schedule 'linear'" --schedule linear
-  refused 2 "--on-nan takes stop or skip" --on-nan ignore
+  refused 2 "--on-nan must be stop or skip" --on-nan ignore
   refused 2 "use none, crop, flip or crop+flip" --augment rotate
   refused 2 "leave out --heads" --heads 4
   refused 2 "--keep-best needs a --checkpoint-dir" --keep-best

@@ -95,12 +95,15 @@ TEST_F(Asynchronous, WhatNeedsAllGradientsAtOnceIsRefused) {
     void (*ask)(TrainOptions&);
   };
   for (const auto& [text, ask] : std::vector<Case>{
-           {"--optimizer adam do not go together", [](auto& o) { o.optimizer.name = "adam"; }},
-           {"--clip do not go together", [](auto& o) { o.clip_norm = 1; }},
-           {"loss scaling do not go together", [](auto& o) { o.loss_scale = 8; }},
-           {"loss scaling do not", [](auto& o) { o.precision = amp::Precision::fp16; }},
-           {"static_graph do not go together", [](auto& o) { o.parallel.static_graph = true; }},
-           {"--comm-hook do not go together",
+           {"cannot be combined with --optimizer adam:",
+            [](auto& o) { o.optimizer.name = "adam"; }},
+           {"cannot be combined with --clip:", [](auto& o) { o.clip_norm = 1; }},
+           {"cannot be combined with loss scaling:", [](auto& o) { o.loss_scale = 8; }},
+           {"cannot be combined with loss scaling:",
+            [](auto& o) { o.precision = amp::Precision::fp16; }},
+           {"cannot be combined with static_graph:",
+            [](auto& o) { o.parallel.static_graph = true; }},
+           {"cannot be combined with --comm-hook:",
             [](auto& o) { o.parallel.hook = [](GradientBucket&) -> HookTask { co_return; }; }}}) {
     auto saved = options_;
     options_.staleness = 1;

@@ -142,7 +142,7 @@ TEST(Evaluate, SaysThatThereIsNothingToEvaluate) {
                       group, *net, [&](const torch::Tensor& x) { return net->forward(x); }, data, 0,
                       2, amp::Precision::fp32);
                 }),
-                HasSubstr("the evaluation data holds no targets"));
+                HasSubstr("the evaluation data has no targets"));
   });
 }
 

@@ -162,7 +162,7 @@ TEST_F(Policies, OrIsLeftOutAndDoesNoHarm) {
   o.report_directory = dir_;
   const auto result = run(2, o);
   EXPECT_THAT(said_, testing::ContainsRegex(
-                         "step [0-9]+ updated nothing: the loss is not finite on rank [01]\n"));
+                         "step [0-9]+: update skipped: the loss is not finite on rank [01]\n"));
   EXPECT_EQ(result.step, 12);
   EXPECT_TRUE(std::isfinite(result.train_loss));
   EXPECT_TRUE(std::isfinite(result.evaluation.loss));
@@ -182,7 +182,7 @@ TEST_F(Policies, AGradientThatIsNotFiniteIsLeftOutToo) {
     if (calls++ > 0) return scores;
     return scores + (scores - scores.detach()).abs().sqrt();
   });
-  EXPECT_THAT(said_, HasSubstr("step 1 updated nothing: a gradient is not finite\n"));
+  EXPECT_THAT(said_, HasSubstr("step 1: update skipped: a gradient is not finite\n"));
   EXPECT_TRUE(all_ranks_agree());
   EXPECT_TRUE(parameters_[0][2].isfinite().all().item<bool>());
 }
@@ -194,8 +194,10 @@ TEST_F(Policies, ARunThatCanNeverUpdateEnds) {
   o.on_nan = OnNan::skip;
   const auto text =
       error_of([&] { run(2, o, [](const torch::Tensor& scores) { return scores / 0.0; }); });
-  EXPECT_THAT(text, HasSubstr("no update was possible in 50 steps, the last time because the loss "
-                              "is not finite on ranks 0, 1"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("the updates of 50 steps in a row were skipped, most recently because the loss "
+                "is not finite on ranks 0, 1"));
 }
 
 double saved_loss_scale(const fs::path& checkpoint) {
@@ -217,7 +219,7 @@ TEST_F(Policies, LossScalingChangesNoBitAndGoesOnAfterAResume) {
     if (calls++ == 0) scores.register_hook([](const torch::Tensor& g) { return g * 1e38; });
     return scores;
   });
-  EXPECT_THAT(said_, HasSubstr("step 1 updated nothing: the gradients overflowed with a loss scale "
+  EXPECT_THAT(said_, HasSubstr("step 1: update skipped: the gradients overflowed with a loss scale "
                                "of 1024, which is now 512\n"));
   EXPECT_TRUE(all_ranks_agree());
   EXPECT_EQ(saved_loss_scale(overflowed.checkpoint), 512);

@@ -222,7 +222,7 @@ TEST_F(Training, AnotherModelsCheckpointIsRefusedAndNotTouched) {
   };
   const auto before = contents();
   const auto text = error_of([&] { run(2, o, "mnist-cnn"); });
-  EXPECT_THAT(text, HasSubstr("resume with the model it was made with"));
+  EXPECT_THAT(text, HasSubstr("resume with the model it was saved from"));
   EXPECT_EQ(contents(), before);
 }
 
@@ -323,8 +323,8 @@ TEST_F(Training, AFinishedRunThatIsStartedAgainSaysSoAndKeepsItsReport) {
   testing::internal::CaptureStdout();
   const auto again = run(2, o);
   EXPECT_THAT(testing::internal::GetCapturedStdout(),
-              HasSubstr("nothing to do: the run has come to its end at step 50, and more epochs or "
-                        "steps go on from there: eval loss 0."));
+              HasSubstr("nothing to do: the run already finished at step 50; more epochs or steps "
+                        "would continue it: eval loss 0."));
   EXPECT_EQ(again.taken, 0);
   EXPECT_EQ(again.step, 50);
   EXPECT_EQ(again.parameters_crc32c, first.parameters_crc32c);

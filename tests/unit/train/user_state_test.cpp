@@ -138,7 +138,7 @@ TEST_F(UserStateTraining, WhatDoesNotFitIsNamed) {
                     "moves", [] { return nlohmann::json(1); },
                     [](const nlohmann::json& value) { value.get<std::string>(); });
               }),
-              HasSubstr("the value 'moves' of the checkpoint cannot be taken: "));
+              HasSubstr("the value 'moves' of the checkpoint cannot be restored: "));
   EXPECT_EQ(train(4, add_all).moves, 4) << "none of the attempts has harmed it";
 }
 
