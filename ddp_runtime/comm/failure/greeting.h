@@ -6,8 +6,7 @@
 //   rank -> hub   hello     the rank's nonce and description
 //   hub  -> rank  welcome   the hub's nonce and proof
 //   rank -> hub   hello     the rank's proof
-//   hub  -> rank  welcome   if the rank is accepted; this and everything after it is sealed
-// (wire.h)
+//   hub  -> rank  welcome   if accepted; this and all later messages are sealed (wire.h)
 //
 // Neither class blocks: the owner of the connection passes in the messages as they arrive.
 #pragma once

@@ -2,7 +2,7 @@
 // a job. Each rank writes its process id to DIRECTORY/pid.R when it is running.
 //
 // Usage: comm_ranks barriers SECONDS DIRECTORY     barriers for this long, one after another
-//        comm_ranks all-to-all BYTES DIRECTORY     every rank sends to all others first, then receives
+//        comm_ranks all-to-all BYTES DIRECTORY     every rank sends to all, then receives
 //        comm_ranks throw-42 0 DIRECTORY           rank 1 throws an int
 // COMM_RANKS_TIMEOUT=SECONDS: the timeout of a wait.
 #include <fmt/format.h>

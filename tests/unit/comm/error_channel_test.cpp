@@ -82,7 +82,7 @@ TEST(ErrorChannel, AFailureReachesAllRanksWithItsText) {
   }
 }
 
-TEST(ErrorChannel, AUsersMistakeIsOneEverywhere) {
+TEST(ErrorChannel, UsageErrorIsUsageErrorOnAllRanks) {
   for (const int culprit : {0, 1}) {
     with_channels(3, [&](Rank rank) {
       if (rank.group.rank() == culprit) {
@@ -99,7 +99,7 @@ TEST(ErrorChannel, AUsersMistakeIsOneEverywhere) {
   }
 }
 
-TEST(ErrorChannel, WhenAllFailAtOnceOneIsTheFirstForEverybody) {
+TEST(ErrorChannel, SimultaneousFailuresGiveOneFirstFailure) {
   std::vector<int> verdicts(5, -1);
   with_channels(5, [&](Rank rank) {
     const int me = rank.group.rank();
@@ -113,7 +113,7 @@ TEST(ErrorChannel, WhenAllFailAtOnceOneIsTheFirstForEverybody) {
   EXPECT_GE(verdicts[0], 0);
 }
 
-TEST(ErrorChannel, ARankMayFailWhileRankZeroStillOpensItsOwn) {
+TEST(ErrorChannel, RankMayFailBeforeRankZeroIsReady) {
   auto transports = make_in_process_transports(4);
   transports[0] = std::make_unique<Sluggish>(std::move(transports[0]));
   with_channels(std::move(transports), {}, {}, [&](Rank rank) {
@@ -126,7 +126,7 @@ TEST(ErrorChannel, ARankMayFailWhileRankZeroStillOpensItsOwn) {
 }
 
 // Whoever wraps the program may take the step's key out of one rank's environment.
-TEST(ErrorChannel, OpensWhetherAllRanksHaveTheStepsKeyOrSomeOrDifferentOnes) {
+TEST(ErrorChannel, OpensWithSameMissingOrDifferentStepKeys) {
   const std::optional<Key> one = channel_key("one");
   const std::optional<Key> other = channel_key("other");
   for (const auto& keys : std::vector<std::vector<std::optional<Key>>>{{one, one, one},
@@ -149,7 +149,7 @@ TEST(ErrorChannel, OpensWhetherAllRanksHaveTheStepsKeyOrSomeOrDifferentOnes) {
   }
 }
 
-TEST(ErrorChannel, AnOrderlyEndIsNoFailure) {
+TEST(ErrorChannel, OrderlyShutdownIsNotAFailure) {
   with_channels(3, [](Rank rank) {
     rank.group.barrier().wait();
     EXPECT_FALSE(rank.failures.failed());
@@ -157,7 +157,7 @@ TEST(ErrorChannel, AnOrderlyEndIsNoFailure) {
 }
 
 // A real process that is really killed: nobody says goodbye for it but the kernel's FIN.
-TEST(ErrorChannel, AKilledProcessIsNamed) {
+TEST(ErrorChannel, KilledProcessIsNamed) {
   Listener listener = listen_anywhere();
   const std::uint16_t port = listener.port;
   int ready[2];
@@ -189,7 +189,7 @@ TEST(ErrorChannel, AKilledProcessIsNamed) {
   close(ready[1]);
 }
 
-TEST(ErrorChannel, TheLossOfRankZeroIsNoticedByTheOthers) {
+TEST(ErrorChannel, LossOfRankZeroIsNoticedByOthers) {
   Listener listener = listen_anywhere();
   auto outgoing = Connection::open({"127.0.0.1"}, listener.port, 3s);
   ASSERT_TRUE(outgoing);
@@ -204,7 +204,7 @@ TEST(ErrorChannel, TheLossOfRankZeroIsNoticedByTheOthers) {
   EXPECT_THAT(failures.failure()->text, HasSubstr("node1, process 9"));
 }
 
-TEST(ErrorChannel, StrangersAreDroppedAndDisturbNobody) {
+TEST(ErrorChannel, UnauthenticatedConnectionsAreDropped) {
   Listener listener = listen_anywhere();
   const std::uint16_t port = listener.port;
   FailureState failures;

@@ -39,7 +39,7 @@ RankGreeting rank_3(const std::string& secret = "secret") {
   return {channel_key(secret), 3, "node2, process 4711"};
 }
 
-TEST(Greeting, ARankAndAHubThatKnowTheKeyMeet) {
+TEST(Greeting, SucceedsIfBothKnowTheKey) {
   Wire wire = connected();
   HubGreeting greeting;
   std::thread hub([&] {
@@ -55,7 +55,7 @@ TEST(Greeting, ARankAndAHubThatKnowTheKeyMeet) {
   EXPECT_EQ(told->text, "the disk is full");
 }
 
-TEST(Greeting, WhoDoesNotKnowTheKeyIsNeither) {
+TEST(Greeting, FailsWithoutTheKeyOnEitherSide) {
   Wire wire = connected();
   std::thread hub([&] {
     HubGreeting greeting;
@@ -67,7 +67,7 @@ TEST(Greeting, WhoDoesNotKnowTheKeyIsNeither) {
   hub.join();
 }
 
-TEST(Greeting, AHubThatOnlySaysWelcomeIsNone) {
+TEST(Greeting, HubMustProveItself) {
   for (const std::string text : {"", "0", "x y", "0123456789abcdef0123456789abcdef 00"}) {
     Wire wire = connected();
     for (int i = 0; i < 2; ++i) wire.one.send({MessageKind::welcome, 0, text});
@@ -75,14 +75,14 @@ TEST(Greeting, AHubThatOnlySaysWelcomeIsNone) {
   }
 }
 
-TEST(Greeting, WhoSaysNothingIsSilent) {
+TEST(Greeting, SilenceIsReportedAsSilent) {
   Wire wire = connected();
   EXPECT_EQ(greet(wire.other, rank_3(), std::chrono::milliseconds(20)), Greeted::silent);
   wire.one.close();
   EXPECT_EQ(greet(wire.other, rank_3(), kLong), Greeted::silent);
 }
 
-TEST(Greeting, TheHubsOwnProofSentBackIsNone) {
+TEST(Greeting, ReflectedProofIsRejected) {
   HubGreeting greeting;
   const auto challenge =
       greeting.challenge({MessageKind::hello, 3, random_nonce() + " node2"}, channel_key());
@@ -91,7 +91,7 @@ TEST(Greeting, TheHubsOwnProofSentBackIsNone) {
   EXPECT_FALSE(greeting.accepts({MessageKind::hello, 3, proof}, channel_key()));
 }
 
-TEST(Greeting, OtherFirstMessagesAreNotAnswered) {
+TEST(Greeting, InvalidFirstMessagesAreNotAnswered) {
   for (const Message& message :
        {Message{MessageKind::failure, 3, random_nonce() + " x"},
         Message{MessageKind::hello, 3, "short node2"},
@@ -162,7 +162,7 @@ Outcome greet_through(int which, std::size_t at, char change) {
   return outcome;
 }
 
-TEST(Greeting, AByteThatIsChangedOnTheWayIsNoticed) {
+TEST(Greeting, ChangedByteIsDetected) {
   const Outcome untouched = greet_through(-1, 0, 0);
   EXPECT_TRUE(untouched.hub);
   EXPECT_EQ(untouched.rank, Greeted::welcome);
@@ -177,7 +177,7 @@ TEST(Greeting, AByteThatIsChangedOnTheWayIsNoticed) {
   }
 }
 
-TEST(Greeting, NothingThatIsSecretCrossesTheConnection) {
+TEST(Greeting, SecretsAreNeverSent) {
   for (const auto& bytes : greet_through(-1, 0, 0).said) {
     EXPECT_EQ(bytes.find(hex_of(channel_key())), std::string::npos);
     EXPECT_EQ(bytes.find(reinterpret_cast<const char*>(channel_key().data()), 0, kKeyBytes),
@@ -185,7 +185,7 @@ TEST(Greeting, NothingThatIsSecretCrossesTheConnection) {
   }
 }
 
-TEST(Greeting, ARecordedOneIsWorthNothing) {
+TEST(Greeting, ReplayIsRejected) {
   const auto recorded = greet_through(-1, 0, 0).said;
   ASSERT_EQ(recorded.size(), 5U);
   test::Leader leader(4);
@@ -201,7 +201,7 @@ TEST(Greeting, ARecordedOneIsWorthNothing) {
 }
 
 // Somebody between the two may pass on a greeting, but say nothing of his own afterwards.
-TEST(Greeting, WhoPassesOnAGreetingCannotSpeakForTheRank) {
+TEST(Greeting, RelayCannotInjectMessages) {
   test::Leader leader(2);
   Connection to_hub = leader.knock();
   Wire to_rank = connected();
@@ -227,7 +227,7 @@ Searcher rank_1() {
   return {channel_key(), 1, "node1, process 9"};
 }
 
-TEST(HubSearch, PassesOverStrangersAndTellsOfThem) {
+TEST(HubSearch, SkipsAndReportsImpostors) {
   test::ListeningLeader impostor;
   std::thread web_server([&] {
     Connection caller = impostor.accept();
@@ -246,7 +246,7 @@ TEST(HubSearch, PassesOverStrangersAndTellsOfThem) {
                                                      HasSubstr("is not rank 0 of this job")));
 }
 
-TEST(HubSearch, TellsOfAPortThatNobodyAnswersAt) {
+TEST(HubSearch, ReportsASilentPort) {
   test::ListeningLeader silent;
   FailureState failures;
   const HubAddress there{{"127.0.0.1"}, silent.listener.port, "node0, process 8"};
@@ -260,7 +260,7 @@ TEST(HubSearch, TellsOfAPortThatNobodyAnswersAt) {
 }
 
 // What strangers say, who come faster than the ranks.
-TEST(HubSearch, FindsRankZeroAmidAFloodOfStrangers) {
+TEST(HubSearch, FindsRankZeroAmongManyImpostors) {
   const std::vector<std::string> opening{
       "",                                                                     // nothing
       "GET / HTTP/1.1\r\n\r\n",                                               // another protocol

@@ -39,7 +39,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-TEST(Hub, AStoppedRankIsNamedAndNobodyWaitsForItsGoodbye) {
+TEST(Hub, StoppedRankIsNamedAndItsGoodbyeIsNotAwaited) {
   auto options = quick();
   options.liveness.silence = 2s;  // of which the other must not be
   options.liveness.reconnect = 1s;
@@ -67,7 +67,7 @@ TEST(Hub, AStoppedRankIsNamedAndNobodyWaitsForItsGoodbye) {
   EXPECT_FALSE(leader.hub->wait_for_peer_exit(1h)) << "rank 1 is still there, perhaps";
 }
 
-TEST(Hub, AMachineThatVanishedIsNamedWithAllItsRanks) {
+TEST(Hub, VanishedMachineIsNamedWithAllItsRanks) {
   const auto dump = std::filesystem::path(testing::TempDir()) / "hub-dump.json";
   std::filesystem::remove(dump);
   auto options = quick();
@@ -96,7 +96,7 @@ TEST(Hub, AMachineThatVanishedIsNamedWithAllItsRanks) {
   EXPECT_EQ(record.at("lost")[1].at("kind"), "unreachable");
 }
 
-TEST(Hub, RanksThatDieTogetherAreToldTogether) {
+TEST(Hub, RanksThatDieTogetherAreReportedTogether) {
   auto options = quick();
   options.liveness.silence = 1h;
   Leader leader(4, options);
@@ -111,7 +111,7 @@ TEST(Hub, RanksThatDieTogetherAreToldTogether) {
   EXPECT_THAT(told->text, StartsWith("ranks 1 and 2 on node1 exited unexpectedly: they were"));
 }
 
-TEST(Hub, ARankMayConnectAgainWithTheTokenAndIsToldWhatItMissed) {
+TEST(Hub, RankMayReconnectAndGetsMissedFailures) {
   auto options = quick();
   options.liveness.silence = 1h;
   Leader leader(3, options);
@@ -132,7 +132,7 @@ TEST(Hub, ARankMayConnectAgainWithTheTokenAndIsToldWhatItMissed) {
   EXPECT_EQ(told->text, "the disk is full");
 }
 
-TEST(Hub, OnlyTheProcessItselfMayConnectAgain) {
+TEST(Hub, OnlyTheSameProcessMayReconnect) {
   Leader leader(3);
   Connection one = leader.join(1, "node1");
   // It may be welcomed before the hub has heard the first one again, but it is not taken in.
@@ -144,7 +144,7 @@ TEST(Hub, OnlyTheProcessItselfMayConnectAgain) {
   EXPECT_FALSE(leader.failures.failed());
 }
 
-TEST(Hub, SilentStrangersTakeNobodysPlace) {
+TEST(Hub, SilentConnectionsDoNotBlockRanks) {
   Leader leader(2);
   std::vector<Connection> strangers;
   for (int i = 0; i < 200; ++i) strangers.push_back(leader.knock());
@@ -158,7 +158,7 @@ TEST(Hub, SilentStrangersTakeNobodysPlace) {
   EXPECT_FALSE(leader.failures.failed());
 }
 
-TEST(Hub, ATextThatIsNoUtf8ReachesEverybodyAndTheRecord) {
+TEST(Hub, InvalidUtf8ReachesAllRanksAndTheRecord) {
   const auto dump = std::filesystem::path(testing::TempDir()) / "hub-utf8.json";
   std::filesystem::remove(dump);
   auto options = quick();
@@ -176,7 +176,7 @@ TEST(Hub, ATextThatIsNoUtf8ReachesEverybodyAndTheRecord) {
               HasSubstr("cannot open /tmp/text"));
 }
 
-TEST(Hub, AProcessThatDoesNotEndAfterAFailureIsEnded) {
+TEST(Hub, ProcessThatDoesNotExitAfterAFailureIsTerminated) {
   auto options = quick();
   options.liveness.exit = 50ms;
   std::atomic<bool> ended = false;
@@ -186,7 +186,7 @@ TEST(Hub, AProcessThatDoesNotEndAfterAFailureIsEnded) {
   EXPECT_TRUE(eventually([&] { return ended.load(); }));
 }
 
-TEST(Spoke, ConnectsAgainWhenItsConnectionIsSilentAndTellsItsFailureThen) {
+TEST(Spoke, ReconnectsAndThenReportsItsFailure) {
   ListeningLeader leader;
   auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
   ASSERT_TRUE(outgoing);
@@ -211,7 +211,7 @@ TEST(Spoke, ConnectsAgainWhenItsConnectionIsSilentAndTellsItsFailureThen) {
 }
 
 // Rank 0's old address does not answer any more, as when the network it belongs to is down.
-TEST(Spoke, FindsRankZeroAgainByAnotherOfItsAddresses) {
+TEST(Spoke, FindsRankZeroAgainAtAnotherAddress) {
   Listener elsewhere = listen_anywhere();
   FailureState failures;
   FlightRecorder recorder;
@@ -234,7 +234,7 @@ TEST(Spoke, FindsRankZeroAgainByAnotherOfItsAddresses) {
   EXPECT_FALSE(failures.failed());
 }
 
-TEST(Spoke, SaysWhoHasTakenThePortOfASilentRankZero) {
+TEST(Spoke, ReportsTheProgramOnRankZerosPort) {
   ListeningLeader leader;
   auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
   ASSERT_TRUE(outgoing);
@@ -260,7 +260,7 @@ TEST(Spoke, SaysWhoHasTakenThePortOfASilentRankZero) {
 
 // A goodbye in place of the failure would leave the others waiting for a rank that is gone. Again
 // and again, for the moment between the thread's last look and its end.
-TEST(Spoke, ARankThatFailsAndLeavesAtOnceSaysWhy) {
+TEST(Spoke, RankThatFailsAndExitsAtOnceReportsWhy) {
   ListeningLeader leader;
   for (int i = 0; i < 300; ++i) {
     auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
@@ -281,7 +281,7 @@ TEST(Spoke, ARankThatFailsAndLeavesAtOnceSaysWhy) {
 }
 
 // Likewise for rank 0, whose end without a word would be told instead.
-TEST(Hub, ALeaderThatFailsAndLeavesAtOnceSaysWhy) {
+TEST(Hub, LeaderThatFailsAndExitsAtOnceReportsWhy) {
   for (int i = 0; i < 100; ++i) {
     std::optional<Connection> one;
     {
@@ -312,7 +312,7 @@ TEST(Spoke, NamesRankZeroWhenItIsSilentAndTheDataPathStalls) {
   EXPECT_THAT(failures.failure()->text, HasSubstr("node1, process 9) has been silent"));
 }
 
-TEST(Connection, OnlyWhatThePeersMachineSaidProvesItsDeath) {
+TEST(Connection, OnlyFinOrResetProvesDeath) {
   for (const int error : {ECONNRESET, EPIPE}) EXPECT_EQ(state_after(error), StreamState::ended);
   for (const int error : {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENETDOWN, EHOSTDOWN}) {
     EXPECT_EQ(state_after(error), StreamState::broken) << error;
@@ -360,7 +360,7 @@ int play_ranks(int ranks, std::uint16_t port) {
 }
 
 // SLURM_DDP_HUB_RANKS=4000 makes it a benchmark: it reports what rank 0's part costs.
-TEST(Hub, WelcomesManyRanksAndTellsThemAll) {
+TEST(Hub, AcceptsAndNotifiesManyRanks) {
   raise_descriptor_limit();
   const char* wanted = std::getenv("SLURM_DDP_HUB_RANKS");
   const int ranks = wanted != nullptr ? std::atoi(wanted) : 300;

@@ -25,7 +25,7 @@ struct LivenessCase {
   std::string lost;  // "1 stopped, 2 unreachable"
 };
 
-TEST(Liveness, WhoIsLost) {
+TEST(Liveness, FindsLostRanks) {
   const std::vector<LivenessCase> cases{
       {"all is well", {rank_on(1, "a", 900ms, true), rank_on(2, "b", 200ms, true)}, false, ""},
       {"a long wait alone", {rank_on(1, "a", 900ms, true), rank_on(2, "b", 200ms, true)}, true, ""},
@@ -68,7 +68,7 @@ TEST(Liveness, WhoIsLost) {
   }
 }
 
-TEST(Liveness, HeartbeatsAreRarerInALargeWorldButNeverTooRare) {
+TEST(Liveness, HeartbeatsSlowDownInALargeWorldWithinLimits) {
   EXPECT_EQ(scaled({}, 2).heartbeat, 1s);
   EXPECT_EQ(scaled({}, 2000).heartbeat, 1s);
   EXPECT_EQ(scaled({}, 3000).heartbeat, 1500ms);
@@ -76,7 +76,7 @@ TEST(Liveness, HeartbeatsAreRarerInALargeWorldButNeverTooRare) {
   EXPECT_EQ(scaled({}, 1'000'000).silence, 8s);
 }
 
-TEST(Liveness, TheOtherLimitsFitIntoTheSilence) {
+TEST(Liveness, OtherLimitsFitIntoSilence) {
   for (const auto silence : {1000ms, 2000ms, 7000ms, 8000ms, 3'600'000ms}) {
     const LivenessLimits limits = limits_for(silence);
     EXPECT_EQ(limits.silence, silence);
@@ -89,7 +89,7 @@ TEST(Liveness, TheOtherLimitsFitIntoTheSilence) {
   EXPECT_EQ(limits_for(8s).reconnect, LivenessLimits{}.reconnect);
 }
 
-TEST(Liveness, TheLostAreToldByNodeAndKind) {
+TEST(Liveness, DescribesLossesByNodeAndKind) {
   const std::vector<Loss> one{{1, "node2, process 7", LossKind::killed}};
   EXPECT_THAT(describe(one, 8s),
               testing::StartsWith("rank 1 (node2, process 7) exited unexpectedly: it was killed"));
@@ -109,7 +109,7 @@ TEST(Liveness, TheLostAreToldByNodeAndKind) {
   EXPECT_THAT(text, HasSubstr("; rank 4 (b, process 4) has been silent for 8 s, but the machine"));
 }
 
-TEST(Liveness, TheNodeIsTheFirstWordOfAnIntroduction) {
+TEST(Liveness, NodeIsTheFirstWordOfAProcessName) {
   EXPECT_EQ(node_of("node2, process 4711"), "node2");
   EXPECT_EQ(node_of("node2"), "node2");
   EXPECT_EQ(node_of(""), "");

@@ -18,13 +18,13 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-TEST(P2pGroup, SegmentsThatHoldNothingAreRefused) {
+TEST(P2pGroup, EmptySegmentsAreRefused) {
   for (const LinkLimits& limits : {LinkLimits{.segment_bytes = 0}, LinkLimits{.window = 0}}) {
     EXPECT_THROW(run_ranks(2, [](Group&) {}, {.limits = limits}), std::invalid_argument);
   }
 }
 
-TEST(P2pGroup, RunsCollectivesInTheOrderTheyWereAskedFor) {
+TEST(P2pGroup, RunsCollectivesInTheOrderOfTheCalls) {
   run_ranks(3, [](Group& group) {
     std::vector<std::int64_t> values(50, 1);
     std::vector<Work> works;
@@ -35,7 +35,7 @@ TEST(P2pGroup, RunsCollectivesInTheOrderTheyWereAskedFor) {
   });
 }
 
-TEST(P2pGroup, AThousandCollectivesOfAllSizesAreOverWhenTheBarrierBehindThemIs) {
+TEST(P2pGroup, BarrierCompletesAfterAThousandQueuedCollectives) {
   run_ranks(4, [](Group& group) {
     std::vector<std::vector<std::int64_t>> data;
     for (std::size_t i = 0; i < 1000; ++i) data.emplace_back(i % 97, static_cast<std::int64_t>(i));
@@ -52,7 +52,7 @@ TEST(P2pGroup, AThousandCollectivesOfAllSizesAreOverWhenTheBarrierBehindThemIs) 
 }
 
 // Measured or not, all ranks must choose the same schedules, and rank 0 tells it once.
-TEST(P2pGroup, LooksAtTheNetworkOnce) {
+TEST(P2pGroup, SurveysTheNetworkOnce) {
   for (const char* network : {"assume", "measure", "1:1", "1000:1000"}) {
     std::atomic<int> told{0};
     GroupOptions options;
@@ -109,7 +109,7 @@ TEST(P2pGroup, PointToPointDoesNotDisturbCollectives) {
 
 // Large messages cannot be complete before they are received: a rank whose sends held up its
 // receives would wait for ever.
-TEST(P2pGroup, AllRanksMaySendToEachOtherFirstAndReceiveThen) {
+TEST(P2pGroup, AllRanksMaySendFirstAndThenReceive) {
   run_ranks(
       4,
       [](Group& group) {
@@ -143,7 +143,7 @@ TEST(P2pGroup, AllRanksMaySendToEachOtherFirstAndReceiveThen) {
       {.limits = {.segment_bytes = 256, .timeout = 30s}});
 }
 
-TEST(P2pGroup, AMessageThatIsNeverReceivedIsNamedAfterTheTimeout) {
+TEST(P2pGroup, MissingMessageIsNamedAfterTheTimeout) {
   const auto text = error_of([] {
     run_ranks(2,
               [](Group& group) {
@@ -160,7 +160,7 @@ TEST(P2pGroup, AMessageThatIsNeverReceivedIsNamedAfterTheTimeout) {
   EXPECT_THAT(text, HasSubstr("in receive (activations) for rank 1"));
 }
 
-TEST(P2pGroup, AnExceptionOnOneRankEndsTheWaitOfAll) {
+TEST(P2pGroup, ExceptionOnOneRankEndsTheWaitsOfAll) {
   std::atomic<int> told{0};
   const auto text = error_of([&] {
     run_ranks(4, [&](Group& group) {
@@ -179,7 +179,7 @@ TEST(P2pGroup, AnExceptionOnOneRankEndsTheWaitOfAll) {
   EXPECT_EQ(told, 3);
 }
 
-TEST(P2pGroup, ARankThatDoesNotComeIsNamedAfterTheTimeout) {
+TEST(P2pGroup, MissingRankIsNamedAfterTheTimeout) {
   const auto text = error_of([] {
     run_ranks(2,
               [](Group& group) {
@@ -226,7 +226,7 @@ TEST(P2pGroup, WrongArgumentsAreRefusedAtTheCall) {
 }
 
 // What would deadlock on one channel: ranks that ask for two collectives in different orders.
-TEST(P2pGroup, AChannelHasAnOrderOfItsOwn) {
+TEST(P2pGroup, ChannelHasItsOwnOrder) {
   for (const int ranks : {1, 2, 4}) {
     run_ranks(ranks, [&](Group& group) {
       Group& channel = group.channel("norm");
@@ -248,7 +248,7 @@ TEST(P2pGroup, AChannelHasAnOrderOfItsOwn) {
   }
 }
 
-TEST(P2pGroup, AChannelReducesInSharedMemoryOfItsOwn) {
+TEST(P2pGroup, ChannelHasItsOwnSharedMemory) {
   run_ranks(3, [](Group& group) {
     std::vector<std::shared_ptr<std::byte>> memory;
     for (Group* g : {&group, &group.channel("norm")}) {
@@ -261,7 +261,7 @@ TEST(P2pGroup, AChannelReducesInSharedMemoryOfItsOwn) {
   });
 }
 
-TEST(P2pGroup, AFailureEndsTheWaitsInAChannelToo) {
+TEST(P2pGroup, FailureEndsWaitsInAChannelToo) {
   const auto text = error_of([] {
     run_ranks(3, [](Group& group) {
       Group& channel = group.channel("norm");
@@ -272,7 +272,7 @@ TEST(P2pGroup, AFailureEndsTheWaitsInAChannelToo) {
   EXPECT_EQ(text, "no more tea");
 }
 
-TEST(P2pGroup, AChannelIsNamedInWhatItsWaitsSay) {
+TEST(P2pGroup, WaitReportNamesTheChannel) {
   const auto text = error_of([] {
     run_ranks(2,
               [](Group& group) {
@@ -288,7 +288,7 @@ TEST(P2pGroup, AChannelIsNamedInWhatItsWaitsSay) {
   EXPECT_THAT(text, HasSubstr("in norm barrier #0 (statistics) for rank 1"));
 }
 
-TEST(P2pGroup, TimesTellWhenACollectiveRan) {
+TEST(P2pGroup, TimesShowWhenACollectiveRan) {
   run_ranks(2, [](Group& group) {
     float value = 1;
     const Work work = group.all_reduce(buffer_of(value), ReduceOp::sum);

@@ -255,7 +255,7 @@ TEST(ScheduleChoice, BroadcastIsNeverFarFromTheBest) {
 }
 
 // Without a word about the network the choice is the same everywhere, and nowhere far off.
-TEST(ScheduleChoice, KnowingNothingCostsLittle) {
+TEST(ScheduleChoice, DefaultsAreNeverFarFromTheBest) {
   for (const NetworkModel& network : kNetworks) {
     const CostModel truth{network};
     for (const int n : rank_counts()) {
@@ -271,7 +271,7 @@ TEST(ScheduleChoice, KnowingNothingCostsLittle) {
 
 // What a wrong constant cost: a fixed border between doubling and the ring, whatever the number of
 // ranks, is 20 times too slow on 512 of them.
-TEST(ScheduleChoice, ManyRanksDoNotGoRound) {
+TEST(ScheduleChoice, DoesNotUseTheRingOnManyRanks) {
   const CostModel model{{30e-6, 0.08e-9, 0.1e-9}};
   const std::size_t bytes = 4 << 20;
   EXPECT_EQ(choose_all_reduce(512, bytes, model), AllReduce::halving);
@@ -286,7 +286,7 @@ TEST(ScheduleChoice, ManyRanksDoNotGoRound) {
   EXPECT_EQ(choose_in_order(4096, 1 << 20, model), InOrder::chain);
 }
 
-TEST(ScheduleChoice, IsToldInOneLine) {
+TEST(ScheduleChoice, IsDescribedInOneLine) {
   EXPECT_EQ(
       describe(4, {{30e-6, 0.08e-9, 0.1e-9}}),
       "latency 30 us, 100 Gbit/s per rank: all-reduce by doubling up to 304 KiB, then halving "
@@ -306,7 +306,7 @@ TEST(NetworkModelText, IsLatencyAndBandwidth) {
   }
 }
 
-TEST(Rounds, BringEveryPartialSumHome) {
+TEST(Rounds, MoveEveryPartialSumToItsOwner) {
   for (int n = 1; n <= 130; ++n) {
     for (const Rounds& rounds : {ring_rounds(n), halving_rounds(n)}) {
       // What block i of a rank holds parts of, as the distances of the ranks they come from.

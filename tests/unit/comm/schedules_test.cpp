@@ -178,7 +178,7 @@ TEST_P(Schedules, BroadcastByNodeFromEveryRoot) {
   }
 }
 
-TEST_P(Schedules, NobodyPassesTheBarrierBeforeAllHaveEntered) {
+TEST_P(Schedules, NoRankPassesTheBarrierBeforeAllHaveEntered) {
   std::atomic<int> entered{0};
   on_all_ranks([&](Link& link) {
     std::this_thread::sleep_for(std::chrono::milliseconds(link.rank()));
@@ -197,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Schedules,
 
 // A schedule may run on some of the ranks, in any order of them, while the others do something
 // else.
-TEST(Teams, RunSchedulesByThemselves) {
+TEST(Subgroups, RunSchedulesIndependently) {
   FailureState failures;
   auto transports = make_in_process_transports(5);
   std::vector<std::thread> threads;
@@ -265,7 +265,7 @@ TEST(AllReduceBits, AreTheSameOnAllRanks) {
 }
 
 // In the order of the ranks there is one right result, bitwise, whichever way it is formed.
-TEST(AllReduceBits, InOrderAreThoseOfOneProcess) {
+TEST(AllReduceBits, InRankOrderEqualThoseOfOneProcess) {
   constexpr int kRanks = 5;
   constexpr std::size_t kCount = 257;
   const auto part = [](int rank, std::size_t i) {

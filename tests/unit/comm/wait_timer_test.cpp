@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(RunningClock, OfALongGapOnlyTheLongestThatIsUsualCounts) {
+TEST(RunningClock, LongGapCountsAsTheLongestAllowed) {
   const RunningClock::TimePoint start{};
   RunningClock clock(1s, start);
   EXPECT_EQ(clock.look(start + 500ms) - start, 500ms);
@@ -47,7 +47,7 @@ class Wait {
   WaitTimer::TimePoint now = std::chrono::steady_clock::now();
 };
 
-TEST(WaitTimer, SuspectsAgainAndAgainAndGivesUp) {
+TEST(WaitTimer, ReportsRepeatedlyAndGivesUp) {
   Wait rank;
   EXPECT_TRUE(rank.wait(5s));
   EXPECT_FALSE(rank.failures.stalled());
@@ -57,7 +57,7 @@ TEST(WaitTimer, SuspectsAgainAndAgainAndGivesUp) {
   EXPECT_FALSE(rank.wait(2s));
 }
 
-TEST(WaitTimer, ASuspendedJobGoesOnWhenItIsResumed) {
+TEST(WaitTimer, SuspendedJobContinuesWhenItIsResumed) {
   Wait rank;
   EXPECT_TRUE(rank.wait(2s));
   rank.stand_still(2h);
@@ -66,7 +66,7 @@ TEST(WaitTimer, ASuspendedJobGoesOnWhenItIsResumed) {
   EXPECT_TRUE(rank.wait(15s));
 }
 
-TEST(WaitTimer, WhatMovesIsNoStallAndWorkIsNoWait) {
+TEST(WaitTimer, ProgressIsNotAStallAndWorkIsNotAWait) {
   Wait rank;
   for (int step = 0; step < 10; ++step) {
     EXPECT_TRUE(rank.wait(1s));
@@ -81,7 +81,7 @@ TEST(WaitTimer, WhatMovesIsNoStallAndWorkIsNoWait) {
   EXPECT_FALSE(rank.wait(6s)) << "all waits of an operation together have a limit";
 }
 
-TEST(WaitTimer, AStallEndsWithTheOperation) {
+TEST(WaitTimer, StallEndsWithTheOperation) {
   Wait rank;
   EXPECT_TRUE(rank.wait(6s));
   EXPECT_TRUE(rank.failures.stalled());
@@ -90,7 +90,7 @@ TEST(WaitTimer, AStallEndsWithTheOperation) {
   EXPECT_TRUE(rank.wait(19s)) << "each operation has the whole time";
 }
 
-TEST(WaitTimer, AFailureOfAnyRankEndsTheWait) {
+TEST(WaitTimer, FailureOfAnyRankEndsTheWait) {
   Wait rank;
   rank.failures.fail({.rank = 3, .text = "no more coffee"});
   EXPECT_THROW(rank.wait(1s), PeerFailure);

@@ -51,14 +51,14 @@ TEST(AugmentedImages, ArePaddedCroppedAndFlipped) {
   }
 }
 
-TEST(AugmentedImages, AreAsTheyWereForEvaluation) {
+TEST(AugmentedImages, AreUnchangedForEvaluation) {
   const auto images = numbered_images(3, 8, 8);
   const AugmentedImages augmented(images, {4, true}, 3);
   const std::vector<std::int64_t> all{0, 1, 2};
   EXPECT_TRUE(torch::equal(augmented.get(all).inputs, images->get(all).inputs));
 }
 
-TEST(AugmentedImages, DependOnSeedEpochAndSampleOnly) {
+TEST(AugmentedImages, DependOnlyOnSeedEpochAndSample) {
   const AugmentedImages augmented(numbered_images(20, 8, 8), {4, true}, 3);
   const auto together = augmented.draw(std::vector<std::int64_t>{4, 9, 17}, 1).inputs;
   const auto alone = augmented.draw(std::vector<std::int64_t>{9}, 1).inputs;
@@ -87,7 +87,7 @@ TEST(Placement, IsUniform) {
   }
 }
 
-TEST(Augmentation, RefusesWhatItCannotMean) {
+TEST(Augmentation, RefusesInvalidRequests) {
   EXPECT_EQ(parse_augmentation("crop+flip").padding, 4);
   EXPECT_TRUE(parse_augmentation("flip").any());
   EXPECT_FALSE(parse_augmentation("none").any());

@@ -54,7 +54,7 @@ void write_mnist(const fs::path& directory) {
   write_gzipped(directory / "t10k-labels-idx1-ubyte.gz", labels(10));
 }
 
-TEST(Digits, AreAllThereWithATenthHeldOut) {
+TEST(Digits, AreCompleteWithATenthHeldOut) {
   const auto data = read_digits(kDigits);
   EXPECT_EQ(data.train->size(), 1618);
   EXPECT_EQ(data.evaluation->size(), 179);
@@ -107,7 +107,7 @@ TEST(Mnist, ReadsPlainAndGzippedFilesUnderBothSpellings) {
   EXPECT_FLOAT_EQ(batch.inputs[1][0][1][2].item<float>(), 17.0F / 255);
 }
 
-TEST(Mnist, EveryDamageIsNamed) {
+TEST(Mnist, DamageIsNamed) {
   const TemporaryDirectory directory;
   const auto image_file = directory.path() / "train-images-idx3-ubyte";
   const auto label_file = directory.path() / "train-labels-idx1-ubyte";
@@ -141,7 +141,7 @@ TEST(Mnist, EveryDamageIsNamed) {
   EXPECT_THAT(error_of([] { read_mnist("/nonexistent"); }), HasSubstr("is not a directory"));
 }
 
-TEST(Synthetic, IsTheSameEveryTimeAndDoesNotMoveTheModelsGenerator) {
+TEST(Synthetic, IsReproducibleAndDoesNotAdvanceTheModelsGenerator) {
   torch::manual_seed(1);
   const auto untouched = torch::rand({3});
   torch::manual_seed(1);
@@ -153,7 +153,7 @@ TEST(Synthetic, IsTheSameEveryTimeAndDoesNotMoveTheModelsGenerator) {
   EXPECT_TRUE(torch::equal(a.train->get(some).targets, b.train->get(some).targets));
 }
 
-TEST(OpenData, NamesWhatThereIs) {
+TEST(OpenData, ListsValidChoices) {
   const auto error = [](const char* specification) {
     return error_of([&] { open_data(specification); });
   };

@@ -62,7 +62,7 @@ TEST(Cifar10, ReadsTheFiveFilesAsOne) {
   }
 }
 
-TEST(Cifar10, EveryDamageIsNamed) {
+TEST(Cifar10, DamageIsNamed) {
   const TemporaryDirectory directory;
   const auto error = [&] { return error_of([&] { read_cifar10(directory.path()); }); };
   const auto damage = [&](const char* name, const std::string& bytes) {
@@ -87,7 +87,7 @@ TEST(Cifar10, EveryDamageIsNamed) {
   EXPECT_THAT(error_of([] { read_cifar10("/nonexistent"); }), HasSubstr("is not a directory"));
 }
 
-TEST(Cifar10, AFileThatIsCutOffWhileInUseIsAnErrorNotACrash) {
+TEST(Cifar10, FileTruncatedWhileInUseIsAnErrorNotACrash) {
   const TemporaryDirectory directory;
   write_cifar(directory.path());
   const auto data = read_cifar10(directory.path());
@@ -104,7 +104,7 @@ std::string letters(std::size_t n) {
   return text;
 }
 
-TEST(Text, EachByteButTheFirstIsATargetOnceAndTheLastTenthIsHeldOut) {
+TEST(Text, EachByteExceptTheFirstIsATargetOnceAndTheLastTenthIsHeldOut) {
   const TemporaryDirectory directory;
   const auto file = directory.path() / "text";
   const auto text = letters(1001);
@@ -128,7 +128,7 @@ TEST(Text, EachByteButTheFirstIsATargetOnceAndTheLastTenthIsHeldOut) {
   }
 }
 
-TEST(Text, WhatIsTooShortIsRefusedWithTheLengthThatIsNeeded) {
+TEST(Text, TooShortTextIsRefusedWithTheRequiredLength) {
   const TemporaryDirectory directory;
   const auto file = directory.path() / "text";
   const auto error = [&] { return error_of([&] { read_text(file, 16); }); };
@@ -207,7 +207,7 @@ TEST(Hdf5, HoldsOutEveryTenthRowAndReadsTheOthersInAnyOrder) {
   EXPECT_EQ(rows.size(), 30U);
 }
 
-TEST(Hdf5, BytesAreImagesAndCompressedChunksAreRead) {
+TEST(Hdf5, ReadsByteImagesAndCompressedChunks) {
   const TemporaryDirectory directory;
   const auto file = directory.path() / "data.h5";
   {
@@ -318,7 +318,7 @@ TEST(Hdf5, DataOutsideTheFileIsNotRead) {
   H5Pclose(external);
 }
 
-TEST(Hdf5, AFileThatIsNoneOrCutOffIsNamed) {
+TEST(Hdf5, InvalidOrTruncatedFileIsNamed) {
   const TemporaryDirectory directory;
   const auto file = directory.path() / "data.h5";
   EXPECT_THAT(error_of([&] { read_hdf5(file); }), HasSubstr("cannot open " + file.string()));

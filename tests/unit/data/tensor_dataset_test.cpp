@@ -18,7 +18,7 @@ std::string refused(const torch::Tensor& inputs, const torch::Tensor& targets,
 }
 
 // When it is built, not hours later in a thread that loads data.
-TEST(TensorDataset, SaysWhatIsWrongWithItsTensors) {
+TEST(TensorDataset, ReportsInvalidTensors) {
   const auto inputs = torch::zeros({4, 2});
   const auto targets = torch::arange(4) % 3;
   EXPECT_EQ(refused(inputs, targets), "");

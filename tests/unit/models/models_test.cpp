@@ -63,7 +63,7 @@ std::vector<torch::Tensor> gradients(Model& model, const torch::Tensor& loss) {
 }
 
 // torchvision.models.resnet18() and resnet50() have these; so do its published weights.
-TEST(ResNet, HasTorchvisionsParameters) {
+TEST(ResNet, HasTorchvisionParameterNames) {
   const auto r18 = make_model(images("resnet18", 224, 1000));
   EXPECT_EQ(parameter_count(*r18), 11689512);
   EXPECT_EQ(parameter_count(*make_model(images("resnet50", 224, 1000))), 25557032);
@@ -100,7 +100,7 @@ TEST(ResNet, ScoresImagesOfAnySize) {
 }
 
 // Variance 2 / (channels out x kernel area).
-TEST(ResNet, StartsAsHeSays) {
+TEST(ResNet, UsesHeInitialization) {
   torch::manual_seed(1);
   const auto model = make_model(images("resnet18", 32, 10));
   const auto parameters = model->named_parameters();
@@ -124,7 +124,7 @@ TEST(ResNet, EachStageHalvesTheImageOnce) {
 }
 
 // w = width, per layer 12 w^2 + 13 w; embeddings 256 w + context w; the last norm 2 w.
-TEST(Gpt, HasGpt2sParametersAndTheOutputIsTheEmbedding) {
+TEST(Gpt, HasGpt2ParametersAndATiedOutput) {
   const std::int64_t w = 48;
   const auto model = make_model(text(32, w, 3, 4));
   EXPECT_EQ(parameter_count(*model), 3 * (12 * w * w + 13 * w) + 256 * w + 32 * w + 2 * w);
@@ -145,7 +145,7 @@ TEST(Gpt, StartsWithAUniformGuess) {
   EXPECT_TRUE(parameters["blocks.0.qkv.bias"].eq(0).all().item<bool>());
 }
 
-TEST(Gpt, ScoresDependOnThePastOnly) {
+TEST(Gpt, ScoresDependOnlyOnThePast) {
   torch::manual_seed(1);
   const auto model = make_model(text(16, 32, 2, 2));
   auto tokens = some_tokens(1, 16);
@@ -156,14 +156,14 @@ TEST(Gpt, ScoresDependOnThePastOnly) {
   for (int t = 9; t < 16; ++t) EXPECT_FALSE(torch::equal(before[0][t], after[0][t])) << t;
 }
 
-TEST(Gpt, TakesShorterTextsThanItsContext) {
+TEST(Gpt, AcceptsTextsShorterThanItsContext) {
   const auto model = make_model(text(16, 32, 1, 2));
   EXPECT_EQ(model->forward(some_tokens(3, 5)).sizes(), (std::vector<int64_t>{3, 5, 256}));
 }
 
 // Twice, with an update between. What bf16 does to layers that gpt does not have is tested with
 // ddp::checkpointed().
-TEST(Gpt, RecomputingActivationsChangesNoBit) {
+TEST(Gpt, RecomputingActivationsIsBitwiseTheSame) {
   for (const auto precision : {amp::Precision::fp32, amp::Precision::bf16}) {
     std::vector<std::vector<torch::Tensor>> results;
     for (const bool recompute : {false, true}) {
@@ -194,7 +194,7 @@ TEST(Gpt, RecomputingActivationsChangesNoBit) {
   }
 }
 
-TEST(MakeModel, RefusesWhatItCannotBuildWithTheRemedy) {
+TEST(MakeModel, RefusesInvalidOptionsWithARemedy) {
   EXPECT_THAT(error_of(images("vgg", 32, 10)),
               HasSubstr("use mlp, mnist-cnn, cifar-cnn, resnet18, resnet50 or gpt"));
   EXPECT_THAT(error_of(images("gpt", 32, 10)), HasSubstr("use --data text:FILE"));

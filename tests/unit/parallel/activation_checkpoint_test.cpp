@@ -46,7 +46,7 @@ struct DeepImpl : torch::nn::Module {
 };
 TORCH_MODULE(Deep);
 
-TEST(ActivationCheckpoint, GradientsAreTheSameToTheBitWithDropoutToo) {
+TEST(ActivationCheckpoint, GradientsAreBitwiseTheSameWithDropoutToo) {
   for (const int times : {1, 2}) {
     std::vector<std::map<std::string, torch::Tensor>> results;
     for (const bool save_memory : {false, true}) {
@@ -90,7 +90,7 @@ struct SegmentCase {
 
 class CheckpointedSegments : public testing::TestWithParam<SegmentCase> {};
 
-TEST_P(CheckpointedSegments, GiveTheGradientsOfOneProcessWithoutThem) {
+TEST_P(CheckpointedSegments, GiveTheGradientsOfOneProcessWithoutCheckpointing) {
   const auto& c = GetParam();
   const auto make = [&c] {
     auto net = seeded([] { return Deep(); });
@@ -287,7 +287,7 @@ torch::Tensor nested_loss(Deep& net, const torch::Tensor& x, int times = 2) {
   return loss_of(net->three(y));
 }
 
-TEST(NestedBackward, AParameterWithSeveralGradientsNeedsAStaticGraph) {
+TEST(NestedBackward, ParameterWithSeveralGradientsNeedsAStaticGraph) {
   auto alone = seeded([] { return Deep(); });
   for (int rank = 0; rank < 2; ++rank) {
     const auto loss = nested_loss(alone, input_of(rank));

@@ -83,7 +83,7 @@ void expect_same_bits(const std::vector<torch::Tensor>& of_ranks) {
 
 constexpr std::size_t kFullBytes = 4 * (kIn * kOut + kOut);
 
-TEST(CommHook, OfTheUserDecidesWhatAllUse) {
+TEST(CommHook, UserHookDeterminesTheGradients) {
   const CommHook doubled = [](GradientBucket& bucket) -> HookTask {
     co_await bucket.all_reduce(bucket.tensor());
     bucket.tensor().mul_(2);
@@ -117,7 +117,7 @@ TEST(CommHook, SeesTheBucketsMembersAndPass) {
 }
 
 // Buckets of different hooks wait in turns: with a bucket for each parameter, two collectives each.
-TEST(CommHook, MayCommunicateSeveralTimesForEachOfSeveralBuckets) {
+TEST(CommHook, MayCommunicateSeveralTimesPerBucket) {
   const CommHook twice = [](GradientBucket& bucket) -> HookTask {
     const auto copy = bucket.tensor().clone();
     const auto first = bucket.all_reduce(copy);
@@ -130,7 +130,7 @@ TEST(CommHook, MayCommunicateSeveralTimesForEachOfSeveralBuckets) {
   EXPECT_EQ(result.bytes, 2 * kFullBytes);
 }
 
-TEST(CommHook, ErrorsEndAllRanksWithTheirText) {
+TEST(CommHook, ErrorsReachAllRanksWithTheirText) {
   for (const int awaits : {0, 1}) {
     const CommHook fails = [awaits](GradientBucket& bucket) -> HookTask {
       if (awaits > 0) co_await bucket.all_reduce(bucket.tensor());
@@ -146,7 +146,7 @@ TEST(CommHook, ErrorsEndAllRanksWithTheirText) {
   }
 }
 
-TEST(CommHook, SixteenBitsAreHalfTheBytesAndNearlyTheAverage) {
+TEST(CommHook, SixteenBitsHalveTheBytesAndNearlyGiveTheAverage) {
   struct Example {
     HookTask (*hook)(GradientBucket&);
     double bound;
@@ -161,7 +161,7 @@ TEST(CommHook, SixteenBitsAreHalfTheBytesAndNearlyTheAverage) {
   }
 }
 
-TEST(CommHook, NoneLeavesEachRankItsShare) {
+TEST(CommHook, NoopLeavesEachRankItsShare) {
   const auto result = run(1, hooks::none, full_rank);
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_LT(relative_error(result.gradients[0][static_cast<std::size_t>(rank)],
@@ -199,7 +199,7 @@ torch::Tensor rank_one(int pass, int rank) {
   return column.mm(seeded(50 + rank, [] { return torch::randn({1, kIn}); }));
 }
 
-TEST(PowerSgd, KeepsAnAverageOfLowRankWhole) {
+TEST(PowerSgd, IsExactForALowRankAverage) {
   const auto result = run(3, power_sgd({.rank = 1, .full_passes = 0}), rank_one);
   for (const int pass : {0, 1, 2}) {
     const auto& of_ranks = result.gradients[static_cast<std::size_t>(pass)];
@@ -209,7 +209,7 @@ TEST(PowerSgd, KeepsAnAverageOfLowRankWhole) {
   EXPECT_EQ(result.bytes, 4 * (kIn + kOut + kOut + 1));  // P, Q, the bias, and who used the weight
 }
 
-TEST(PowerSgd, SendsVectorsAsTheyAre) {
+TEST(PowerSgd, SendsVectorsUncompressed) {
   const auto result = run(2, power_sgd({.rank = 1, .full_passes = 0}), full_rank);
   for (const auto& bias : result.biases) EXPECT_TRUE(torch::allclose(bias, torch::ones({kOut})));
 }
@@ -222,7 +222,7 @@ TEST(PowerSgd, BeginsWithFullPasses) {
 
 // Nothing is lost, only late: over many passes of one gradient the sum of what was used differs
 // from the sum of the gradients by what is still held back.
-TEST(PowerSgd, HoldsBackWhatItDoesNotSend) {
+TEST(PowerSgd, KeepsTheUnsentPartAsError) {
   constexpr int kPasses = 60;
   const Wanted constant = [](int, int rank) { return full_rank(0, rank); };
   const auto result = run(kPasses, power_sgd({.rank = 1, .full_passes = 0}), constant);
@@ -232,7 +232,7 @@ TEST(PowerSgd, HoldsBackWhatItDoesNotSend) {
   EXPECT_LT(relative_error(used / kPasses, mean_of(constant, 0)), 0.15);
 }
 
-TEST(PowerSgd, KeepsWhatHardlyBecomesSmaller) {
+TEST(PowerSgd, DoesNotCompressWithoutGain) {
   const auto result = run(1, power_sgd({.rank = 4, .full_passes = 0}), full_rank);
   EXPECT_LT(relative_error(result.gradients[0][0], mean_of(full_rank, 0)), 1e-6);
   EXPECT_EQ(result.bytes, kFullBytes);
@@ -276,7 +276,7 @@ std::vector<torch::Tensor> remembered(const std::vector<Pass>& passes) {
   return gradients;
 }
 
-TEST(PowerSgd, ForgetsAStepWhoseGradientsAreNotFinite) {
+TEST(PowerSgd, IgnoresAStepWhoseGradientsAreNotFinite) {
   const auto without = remembered({{0}, {1}, {2}});
   const auto with = remembered({{0}, {7, 1, true}, {1}, {2}});
   EXPECT_TRUE(torch::equal(with[0], without[0]));
@@ -284,7 +284,7 @@ TEST(PowerSgd, ForgetsAStepWhoseGradientsAreNotFinite) {
   EXPECT_TRUE(torch::equal(with[3], without[2]));
 }
 
-TEST(PowerSgd, KeepsItsErrorForTheNextStepInWhichSomebodyUsesTheParameter) {
+TEST(PowerSgd, KeepsItsErrorUntilTheParameterIsUsedAgain) {
   const auto without = remembered({{0}, {1}, {2}});
   const auto with = remembered({{0}, {0, 1, false, false}, {1}, {0, 1, false, false}, {2}});
   EXPECT_TRUE(torch::equal(with[2], without[1]));

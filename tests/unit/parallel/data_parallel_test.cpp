@@ -96,17 +96,17 @@ class DataParallel : public testing::Test {
   const BucketLimits limits_{64, 200};
 };
 
-TEST_F(DataParallel, TwoRanksAreTwoAccumulatedMicroBatchesToTheBit) {
+TEST_F(DataParallel, TwoRanksEqualTwoAccumulatedMicroBatchesBitwise) {
   expect_equal(train(2, 1, 10, data_, limits_), train(1, 2, 10, data_, limits_));
 }
 
-TEST_F(DataParallel, AnyNumberOfRanksLearnsWhatOneProcessLearns) {
+TEST_F(DataParallel, AnyNumberOfRanksLearnsTheSameAsOneProcess) {
   const auto alone = train(1, 1, 10, data_, limits_);
   for (const int ranks : {2, 3, 4}) expect_close(train(ranks, 1, 10, data_, limits_), alone);
   expect_close(train(2, 3, 10, data_, limits_), alone);
 }
 
-TEST_F(DataParallel, TheBucketSizeDoesNotChangeTheResult) {
+TEST_F(DataParallel, BucketSizeDoesNotChangeTheResult) {
   expect_equal(train(2, 1, 5, data_, {1, 1}), train(2, 1, 5, data_, {1 << 20, 1 << 20}));
 }
 
@@ -143,7 +143,7 @@ std::string error_of_step(
   return text;
 }
 
-TEST_F(DataParallel, AParameterWithoutGradientIsNamed) {
+TEST_F(DataParallel, ParameterWithoutGradientIsNamed) {
   const auto text =
       error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
         auto step = replica.begin_step();
@@ -154,7 +154,7 @@ TEST_F(DataParallel, AParameterWithoutGradientIsNamed) {
   EXPECT_THAT(text, HasSubstr("no gradient for 2 of 6 parameters (4.weight, 4.bias)"));
 }
 
-TEST_F(DataParallel, AnOptimiserStepOnUnreducedGradientsIsRefused) {
+TEST_F(DataParallel, OptimizerStepOnUnreducedGradientsIsRefused) {
   const auto text =
       error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
         auto optimizer = make_optimizer(net);
@@ -191,7 +191,7 @@ TEST_F(DataParallel, FrozenParametersTakeNoPart) {
   });
 }
 
-TEST_F(DataParallel, AnExceptionInForwardOfOneRankEndsAll) {
+TEST_F(DataParallel, ExceptionInForwardOnOneRankStopsAll) {
   const auto text =
       error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
         for (int s = 0; s < 3; ++s) {

@@ -59,7 +59,7 @@ class DriftingReplicas : public testing::TestWithParam<Drift> {
   }
 };
 
-TEST_P(DriftingReplicas, AreFoundByTheStepsAgreement) {
+TEST_P(DriftingReplicas, AreFoundByTheStepAgreement) {
   const auto error = error_of_three_ranks([](auto& group) { train(group, 6, 3, false); });
   EXPECT_THAT(error, AllOf(HasSubstr("no longer the same on all ranks in step 3: "),
                            HasSubstr(GetParam().told)));
@@ -71,7 +71,7 @@ TEST_P(DriftingReplicas, AreFoundBeforeACheckpoint) {
                            HasSubstr(GetParam().told)));
 }
 
-TEST_P(DriftingReplicas, AreLeftAloneIfTheyAreTo) {
+TEST_P(DriftingReplicas, AreAcceptedIfTheCheckIsOff) {
   EXPECT_THAT(error_of_three_ranks([](auto& group) { train(group, 6, 0, true); }), IsEmpty());
 }
 
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
                           "rank 0 (first in 'b.bias') differs from rank 1 and 1 other;"}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
-TEST(SameParameters, ManyThatDifferAreCounted) {
+TEST(SameParameters, ManyDifferingRanksAreCounted) {
   const auto error = error_of([] {
     comm::run_ranks(24, [](comm::Group& group) {
       const NamedTensor own{"w", torch::full({3}, group.rank() < 12 ? 0 : group.rank())};
@@ -160,7 +160,7 @@ TEST_P(ChangedAfterWrapping, IsAnErrorThatNamesTheParameter) {
   EXPECT_THAT(error(false), AllOf(HasSubstr(change.told), HasSubstr("change the model first")));
 }
 
-TEST_P(ChangedAfterWrapping, IsOneIfParametersMayBeUnusedToo) {
+TEST_P(ChangedAfterWrapping, IsAnErrorIfParametersMayBeUnusedToo) {
   const auto& change = std::get<0>(GetParam());
   if (change.fine_if_unused_is_allowed) {
     EXPECT_THAT(error(true), IsEmpty());
@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<1>(param_info.param));
     });
 
-TEST(ParameterAddedLater, IsFoundWithALaterComparisonToo) {
+TEST(ParameterAddedLater, IsFoundByALaterComparisonToo) {
   EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
                 auto net = make_branches();
                 auto options = small_buckets();
@@ -214,7 +214,7 @@ TEST(ParameterAddedLater, IsFoundWithALaterComparisonToo) {
               HasSubstr("parameter 'scale' was added after"));
 }
 
-TEST(WhatCannotBeAveraged, ASparseGradientNamesItsParameter) {
+TEST(UnsupportedTraining, SparseGradientNamesItsParameter) {
   EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
                 torch::nn::Embedding layer(torch::nn::EmbeddingOptions(5, 2).sparse(true));
                 DistributedDataParallel replica(*layer, group);
@@ -225,7 +225,7 @@ TEST(WhatCannotBeAveraged, ASparseGradientNamesItsParameter) {
                     HasSubstr("EmbeddingOptions::sparse")));
 }
 
-TEST(WhatCannotBeAveraged, LbfgsIsRefused) {
+TEST(UnsupportedTraining, LbfgsIsRefused) {
   EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
                 auto net = make_branches();
                 DistributedDataParallel replica(*net, group);
@@ -238,7 +238,7 @@ TEST(WhatCannotBeAveraged, LbfgsIsRefused) {
 }
 
 // One rank alone does what several refuse; it says so, once.
-TEST(AloneInTheWorld, ALossThatLeavesParametersOutIsWarnedOf) {
+TEST(WorldOfOne, WarnsAboutUnusedParameters) {
   const auto warned = [](bool allow_unused, const char* used) {
     testing::internal::CaptureStderr();
     comm::run_ranks(1, [&](comm::Group& group) {

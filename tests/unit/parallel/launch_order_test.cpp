@@ -19,7 +19,7 @@ BucketPlan three_buckets() {
   return plan;
 }
 
-TEST(LaunchOrder, ACompleteBucketWaitsForThoseBeforeIt) {
+TEST(LaunchOrder, CompleteBucketWaitsForThoseBeforeIt) {
   LaunchOrder order(three_buckets());
   const auto launched = [&](std::size_t index) {
     const auto [first, last] = order.mark_ready(index);

@@ -110,7 +110,7 @@ TEST(BroadcastFromLeader, GivesEveryRankTheValuesOfRankZero) {
   });
 }
 
-TEST(NamedParameters, TiedOnesAppearOnce) {
+TEST(NamedParameters, TiedParametersAppearOnce) {
   torch::nn::Sequential net{torch::nn::Linear(2, 2)};
   net->register_parameter("alias", net->ptr<torch::nn::LinearImpl>(0)->weight);
   const auto parameters = named_parameters(*net);

@@ -53,13 +53,13 @@ struct UnusedCase {
 
 class UnusedParameters : public testing::TestWithParam<UnusedCase> {};
 
-TEST_P(UnusedParameters, GradientsAreThoseOfOneProcess) {
+TEST_P(UnusedParameters, GradientsEqualThoseOfOneProcess) {
   auto options = small_buckets();
   options.allow_unused = true;
   check_unused(GetParam().use, options);
 }
 
-TEST_P(UnusedParameters, AlsoInOneBucketAndLearnedOnce) {
+TEST_P(UnusedParameters, WorkInOneBucketAndWithAStaticGraph) {
   DataParallelOptions options;
   options.static_graph = true;
   check_unused(GetParam().use, options);
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                     UnusedCase{"nothing_in_common", {{"a", "b"}, {"b", "c"}}}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
-TEST(UnusedParameters, AreAnErrorThatNamesThemUnlessAllowed) {
+TEST(UnusedParameters, AreNamedInAnErrorUnlessAllowed) {
   std::string text;
   try {
     comm::run_ranks(2, [&](comm::Group& group) {
@@ -92,7 +92,7 @@ TEST(UnusedParameters, AreAnErrorThatNamesThemUnlessAllowed) {
                           HasSubstr("allow_unused")));
 }
 
-TEST(UnusedParameters, AGraphThatChangesIsNotStatic) {
+TEST(UnusedParameters, ChangingGraphIsNotStatic) {
   std::string text;
   try {
     comm::run_ranks(2, [&](comm::Group& group) {
@@ -111,7 +111,7 @@ TEST(UnusedParameters, AGraphThatChangesIsNotStatic) {
   EXPECT_THAT(text, AllOf(HasSubstr("c.weight"), HasSubstr("static_graph")));
 }
 
-TEST(UnusedParameters, AnOutputThatIsIgnoredLeavesNoTrace) {
+TEST(UnusedParameters, IgnoredOutputHasNoEffect) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();
     DistributedDataParallel replica(*net, group);
@@ -170,7 +170,7 @@ struct MixedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mixed);
 
-TEST(DataParallelSemantics, GradientsOfDifferentTypesHaveBucketsOfTheirOwn) {
+TEST(DataParallelSemantics, GradientsOfDifferentTypesHaveSeparateBuckets) {
   auto alone = seeded([] { return Mixed(); });
   for (int rank = 0; rank < 3; ++rank) {
     const auto loss = loss_of(alone->forward(input_of(rank)));
@@ -202,7 +202,7 @@ TEST(DataParallelSemantics, FrozenParametersAreNotSent) {
   });
 }
 
-TEST(DataParallelSemantics, BucketsFollowTheOrderThatBackwardReallyHas) {
+TEST(DataParallelSemantics, BucketsFollowTheActualBackwardOrder) {
   // Registered in the order of use, backwards: the first plan is exactly wrong.
   struct BackwardsImpl : torch::nn::Module {
     BackwardsImpl() {
@@ -241,7 +241,7 @@ TEST(DataParallelSemantics, BucketsFollowTheOrderThatBackwardReallyHas) {
   expect_close(results[0], results[1]);
 }
 
-TEST(DataParallelSemantics, ClippingByTheGlobalNormIsThatOfOneProcess) {
+TEST(DataParallelSemantics, ClippingByGlobalNormEqualsThatOfOneProcess) {
   auto alone = make_branches();
   for (int rank = 0; rank < 2; ++rank) {
     const auto loss = loss_of(alone->forward(input_of(rank), "abc"));
@@ -398,7 +398,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, UnevenFromTheStart,
                          [](const auto& param_info) { return std::string(param_info.param.name); });
 
 // A step in which no rank has data teaches nothing: the one after it must.
-TEST(UnevenData, AFirstStepWithoutAnyDataIsNotTheOneToLearnFrom) {
+TEST(UnevenData, DoesNotLearnTheGraphFromAStepWithoutData) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();
     DistributedDataParallel replica(*net, group, small_buckets());

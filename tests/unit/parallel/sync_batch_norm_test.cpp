@@ -146,7 +146,7 @@ INSTANTIATE_TEST_SUITE_P(Parts, SyncBatchNormSplit,
 
 // dL/dx by differences, where L sums a function of all ranks' outputs, so that every sample of
 // every rank is in every rank's loss.
-TEST(SyncBatchNorm, GradientsAreTheDifferencesOfTheLossOfAllRanks) {
+TEST(SyncBatchNorm, GradientsMatchFiniteDifferencesOfTheTotalLoss) {
   comm::run_ranks(2, [](comm::Group& group) {
     SyncBatchNorm norm(torch::nn::BatchNormOptions(2).track_running_stats(false), group);
     norm->to(torch::kFloat64);
@@ -174,7 +174,7 @@ TEST(SyncBatchNorm, GradientsAreTheDifferencesOfTheLossOfAllRanks) {
   });
 }
 
-TEST(BatchStatistics, KeepTheirDigitsWhenTheMeanIsLargeBesideTheSpread) {
+TEST(BatchStatistics, StayAccurateIfTheMeanIsLargeComparedWithTheSpread) {
   const auto batch = 1e4 + 0.1 * values({64, kChannels, 5}, 0.7);
   std::vector<torch::Tensor> packed;
   for (const auto& part : batch.to(torch::kFloat32).split(24)) {
@@ -217,7 +217,7 @@ TEST(SyncBatchNorm, WithoutParametersItOnlyNormalizes) {
   });
 }
 
-TEST(SyncBatchNorm, InEvaluationNobodyWaitsForAnybody) {
+TEST(SyncBatchNorm, DoesNotCommunicateInEvaluation) {
   comm::run_ranks(2,
                   [](comm::Group& group) {
                     SyncBatchNorm norm(torch::nn::BatchNormOptions(kChannels), group);
@@ -233,7 +233,7 @@ TEST(SyncBatchNorm, InEvaluationNobodyWaitsForAnybody) {
                   {.limits = {.timeout = 5s}});
 }
 
-TEST(SyncBatchNorm, UnconnectedItIsBatchNormToTheBit) {
+TEST(SyncBatchNorm, UnconnectedEqualsBatchNormBitwise) {
   SyncBatchNorm norm(kChannels);
   torch::nn::BatchNorm1d reference(kChannels);
   const auto x = values({5, kChannels}, 0.7, torch::kFloat32);
@@ -303,7 +303,7 @@ std::vector<torch::Tensor> trained(int ranks, int micro_batches, DataParallelOpt
   return result;
 }
 
-TEST(SyncBatchNorm, InAModelRanksLearnWhatOneProcessLearns) {
+TEST(SyncBatchNorm, RanksLearnTheSameAsOneProcess) {
   torch::set_num_threads(1);
   for (const int micro_batches : {1, 2}) {
     const auto alone = trained(1, micro_batches, {});
@@ -390,14 +390,14 @@ TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
   EXPECT_EQ(refused, 3);
 }
 
-TEST(SyncBatchNorm, AnotherShapeIsRefused) {
+TEST(SyncBatchNorm, WrongShapeIsRefused) {
   SyncBatchNorm norm(4);
   for (const auto& input : {torch::ones({4}), torch::ones({2, 5}), torch::ones({4, 2, 4})}) {
     EXPECT_THROW(norm->forward(input), UsageError) << input.sizes();
   }
 }
 
-TEST(SyncBatchNorm, ALayerThatCannotBeConnectedIsNamed) {
+TEST(SyncBatchNorm, LayerThatCannotBeConnectedIsNamed) {
   const auto text = error_of_ranks(2, [](comm::Group& group) {
     torch::nn::Sequential net(SyncBatchNorm(4), torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4));
     connect_sync_batch_norm(*net, group);
@@ -406,7 +406,7 @@ TEST(SyncBatchNorm, ALayerThatCannotBeConnectedIsNamed) {
                           HasSubstr("declare it as ddp::SyncBatchNorm")));
 }
 
-TEST(SyncBatchNorm, ARankWithoutDataIsRefusedInsteadOfAwaited) {
+TEST(SyncBatchNorm, RankWithoutDataIsAnErrorInsteadOfAHang) {
   const auto text = error_of_ranks(3, [](comm::Group& group) {
     auto net = make_normalized();
     connect_sync_batch_norm(*net, group);
@@ -416,7 +416,7 @@ TEST(SyncBatchNorm, ARankWithoutDataIsRefusedInsteadOfAwaited) {
   EXPECT_THAT(text, HasSubstr("1 of 3 ranks have no data left, and the model has SyncBatchNorm"));
 }
 
-TEST(SyncBatchNorm, AnExceptionOfOneRankEndsTheWaitOfTheOthers) {
+TEST(SyncBatchNorm, ExceptionOnOneRankEndsTheWaitsOfOthers) {
   for (const bool in_backward : {false, true}) {
     const auto text = error_of_ranks(3, [&](comm::Group& group) {
       auto net = make_normalized();

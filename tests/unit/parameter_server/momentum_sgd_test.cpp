@@ -10,7 +10,7 @@ using testing::ElementsAre;
 using Floats = std::vector<float>;
 
 // Powers of two, so that every sum is exact: v = 1/2 v + 1/4 p + g_1 + g_2, p = p - 1/8 v.
-TEST(MomentumSgd, ATickAndItsGradientsAreOneStepOfTheirSum) {
+TEST(MomentumSgd, TickAndItsGradientsEqualOneStepOfTheirSum) {
   MomentumSgd sgd({8, 16}, {4, 4}, 0.5, 0.25, 1);
   sgd.tick(0.125);
   sgd.add(Floats{1, 2}, 0.125);
@@ -20,7 +20,7 @@ TEST(MomentumSgd, ATickAndItsGradientsAreOneStepOfTheirSum) {
   EXPECT_THAT(sgd.values(), ElementsAre(7, 16.5));
 }
 
-TEST(MomentumSgd, GradientsMayComeInAnyOrder) {
+TEST(MomentumSgd, GradientsMayArriveInAnyOrder) {
   MomentumSgd one({0}, {1}, 0.5, 0, 0);
   MomentumSgd other({0}, {1}, 0.5, 0, 0);
   one.tick(0.5);
@@ -33,7 +33,7 @@ TEST(MomentumSgd, GradientsMayComeInAnyOrder) {
   EXPECT_EQ(one.velocity()[0], 3.5F);
 }
 
-TEST(MomentumSgd, WithoutMomentumNothingOfTheLastStepRemains) {
+TEST(MomentumSgd, WithoutMomentumTheLastStepIsForgotten) {
   MomentumSgd sgd({0}, {0}, 0, 0, 0);
   sgd.add(Floats{4}, 1);
   sgd.tick(1);

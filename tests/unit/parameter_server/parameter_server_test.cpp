@@ -93,7 +93,7 @@ void expect_near(const Floats& got, const Floats& wanted) {
 }
 
 // Sizes that shards do not divide, and fewer parameters than ranks.
-TEST(ParameterServer, WithoutStalenessItIsSynchronousTraining) {
+TEST(ParameterServer, WithoutStalenessEqualsSynchronousTraining) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::size_t size : {1, 2, 10, 33}) {
       const auto model = fresh(size);
@@ -102,7 +102,7 @@ TEST(ParameterServer, WithoutStalenessItIsSynchronousTraining) {
   }
 }
 
-TEST(ParameterServer, WithoutStalenessTheBitsDoNotDependOnWhoIsFirst) {
+TEST(ParameterServer, WithoutStalenessResultDoesNotDependOnArrivalOrder) {
   const auto delayed = [](int slow) {
     return train(3, 0, 8, fresh(10), [slow](comm::Group& group, std::int64_t) {
       if (group.rank() == slow) std::this_thread::sleep_for(2ms);
@@ -113,7 +113,7 @@ TEST(ParameterServer, WithoutStalenessTheBitsDoNotDependOnWhoIsFirst) {
 }
 
 // The path of stale runs, but with all ranks reading after all have pushed: nothing is stale.
-TEST(ParameterServer, WithStalenessButSettledAfterEachStepItIsSynchronousTrainingToo) {
+TEST(ParameterServer, SettledAfterEachStepEqualsSynchronousTraining) {
   const auto model = fresh(10);
   comm::run_ranks(3, [&](comm::Group& group) {
     Model mine = model;
@@ -131,7 +131,7 @@ TEST(ParameterServer, WithStalenessButSettledAfterEachStepItIsSynchronousTrainin
 // Rank 1 is held in its third step until the others have got as far as they may, with `staleness`
 // more steps done. If they could not get there the run would hang; if they got further, the largest
 // lead would tell.
-TEST(ParameterServer, OthersGetAheadOfAStragglerByTheStalenessAndNoFurther) {
+TEST(ParameterServer, OthersGetAheadOfAStragglerByAtMostTheStaleness) {
   constexpr int kRanks = 4;
   constexpr std::int64_t kDoneByStraggler = 2;
   for (const std::int64_t staleness : {0, 1, 5}) {
@@ -169,7 +169,7 @@ TEST(ParameterServer, OthersGetAheadOfAStragglerByTheStalenessAndNoFurther) {
   }
 }
 
-TEST(ParameterServer, GoesOnFromWhatWasSettledToTheBit) {
+TEST(ParameterServer, ContinuesBitwiseFromSettledState) {
   const auto model = fresh(10);
   const auto whole = train(2, 0, 10, model);
   const auto half = train(2, 0, 4, model);
@@ -180,7 +180,7 @@ TEST(ParameterServer, GoesOnFromWhatWasSettledToTheBit) {
 }
 
 // Settled twice with steps in between: what was settled is not changed by who goes on first.
-TEST(ParameterServer, SettlesAsOftenAsWanted) {
+TEST(ParameterServer, MaySettleRepeatedly) {
   comm::run_ranks(3, [](comm::Group& group) {
     Floats values(5);
     Floats velocity(5);
@@ -210,7 +210,7 @@ TEST(ParameterServer, AStepWithoutAGradientCounts) {
   });
 }
 
-TEST(ParameterServer, WeightDecayIsForThoseInFront) {
+TEST(ParameterServer, WeightDecayAppliesToTheFirstParameters) {
   comm::run_ranks(2, [](comm::Group& group) {
     Floats values(6, 1);
     Floats velocity(6);
@@ -223,7 +223,7 @@ TEST(ParameterServer, WeightDecayIsForThoseInFront) {
   });
 }
 
-TEST(ParameterServer, AFailureReachesThoseWhoWait) {
+TEST(ParameterServer, FailureReachesWaitingRanks) {
   std::mutex mutex;
   std::vector<std::string> told;
   try {
@@ -249,7 +249,7 @@ TEST(ParameterServer, AFailureReachesThoseWhoWait) {
               testing::UnorderedElementsAre("bad sample 17", "bad sample 17", "bad sample 17"));
 }
 
-TEST(ParameterServer, ARankThatDoesNotComeIsNamedInTheEnd) {
+TEST(ParameterServer, MissingRankIsNamedAfterTheTimeout) {
   comm::GroupOptions impatient;
   impatient.limits.timeout = 200ms;
   std::string told;

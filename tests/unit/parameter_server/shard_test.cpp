@@ -19,7 +19,7 @@ std::vector<int> answerable(Shard& shard) {
   return ranks;
 }
 
-TEST(Shard, AReadWaitsForTheSlowest) {
+TEST(Shard, ReadWaitsForTheSlowest) {
   auto s = shard(3, 1);
   s.push(1, Floats{1}, 1);
   s.ask(1, 0);
@@ -36,7 +36,7 @@ TEST(Shard, AReadWaitsForTheSlowest) {
   EXPECT_THAT(answerable(s), ElementsAre()) << "each read is answered once";
 }
 
-TEST(Shard, WithStalenessAGradientIsAppliedWhenItComes) {
+TEST(Shard, WithStalenessGradientIsAppliedOnArrival) {
   auto s = shard(2, 3);
   s.push(1, Floats{1}, 1);
   s.push(1, Floats{2}, 1);
@@ -44,7 +44,7 @@ TEST(Shard, WithStalenessAGradientIsAppliedWhenItComes) {
 }
 
 // Beside 2^24 a 1 is lost, but not twice a 1: the order of additions shows.
-TEST(Shard, WithoutStalenessGradientsAreAppliedTogetherInTheOrderOfTheRanks) {
+TEST(Shard, WithoutStalenessGradientsAreAppliedTogetherInRankOrder) {
   const Floats gradients[] = {{-1}, {-1}, {-16777216}};
   for (const auto& order : {std::vector{0, 1, 2}, std::vector{2, 1, 0}, std::vector{1, 2, 0}}) {
     auto s = shard(3, 0);
@@ -69,7 +69,7 @@ TEST(Shard, MomentumFadesOncePerStepOfAllRanks) {
   EXPECT_EQ(s.values()[0], -4 - 1.5F);
 }
 
-TEST(Shard, AStepWithoutAnyGradientLeavesAllAsItIs) {
+TEST(Shard, StepWithoutGradientsChangesNothing) {
   const Floats one{1};  // outlives the step, as the contract of push() asks
   auto s = shard(2, 0, 0.5);
   s.push(0, one, 1);

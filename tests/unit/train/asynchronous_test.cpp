@@ -66,7 +66,7 @@ class Asynchronous : public testing::Test {
 };
 
 // Momentum, weight decay of matrices only, accumulation, a rate that changes, running means.
-TEST_F(Asynchronous, WithoutStalenessTheModelIsThatOfSynchronousTrainingButForRounding) {
+TEST_F(Asynchronous, WithoutStalenessEqualsSynchronousTrainingExceptForRounding) {
   options_.micro_batches = 2;
   for (const int ranks : {1, 3}) {
     options_.staleness.reset();
@@ -80,7 +80,7 @@ TEST_F(Asynchronous, WithoutStalenessTheModelIsThatOfSynchronousTrainingButForRo
   }
 }
 
-TEST_F(Asynchronous, WithStalenessAllRanksEndWithOneModelThatHasLearnt) {
+TEST_F(Asynchronous, WithStalenessAllRanksEndWithOneTrainedModel) {
   options_.epochs = 10;
   options_.staleness = 4;
   const auto ends = train(4);
@@ -89,7 +89,7 @@ TEST_F(Asynchronous, WithStalenessAllRanksEndWithOneModelThatHasLearnt) {
   EXPECT_LE(result_.report.at("asynchronous").at("largest_lead"), 4);
 }
 
-TEST_F(Asynchronous, WhatNeedsAllGradientsAtOnceIsRefused) {
+TEST_F(Asynchronous, RefusesOptionsThatNeedAllGradientsAtOnce) {
   struct Case {
     const char* text;
     void (*ask)(TrainOptions&);
@@ -113,7 +113,7 @@ TEST_F(Asynchronous, WhatNeedsAllGradientsAtOnceIsRefused) {
   }
 }
 
-TEST(StaleSynchronous, RefusesModelsThatItCannotTrain) {
+TEST(StaleSynchronous, RefusesUnsupportedModels) {
   comm::run_ranks(2, [](comm::Group& group) {
     torch::nn::Sequential norm(torch::nn::Linear(4, 4), SyncBatchNorm(4));
     connect_sync_batch_norm(*norm, group);
@@ -126,7 +126,7 @@ TEST(StaleSynchronous, RefusesModelsThatItCannotTrain) {
   });
 }
 
-TEST(StaleSynchronous, AParameterWithoutGradientIsNamedUnlessThatIsAllowed) {
+TEST(StaleSynchronous, ParameterWithoutGradientIsNamedUnlessAllowed) {
   comm::run_ranks(1, [](comm::Group& group) {
     torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
     const auto unused = net[1]->as<torch::nn::Linear>()->weight.detach().clone();

@@ -62,7 +62,7 @@ TEST(GradScaler, ContinuesItsCountAfterARestore) {
   EXPECT_EQ(other.scale(), 16);
 }
 
-TEST(UnscaleGradients, DividesAndFindsWhatIsNotFinite) {
+TEST(UnscaleGradients, DividesAndDetectsNonFiniteValues) {
   const auto with_gradient = [](float value) {
     auto p = torch::zeros({2}, torch::requires_grad());
     p.mutable_grad() = torch::tensor({4.0F, value});
@@ -81,7 +81,7 @@ TEST(UnscaleGradients, DividesAndFindsWhatIsNotFinite) {
 }
 
 // One rank's gradient overflows in step 1 of 3: all ranks find it, halve the scale and go on.
-TEST(GradScaler, AnOverflowOnOneRankBacksOffOnAll) {
+TEST(GradScaler, OverflowOnOneRankBacksOffOnAll) {
   std::mutex mutex;
   std::set<std::pair<int, float>> scales_of_ranks;  // by step
   comm::run_ranks(3, [&](comm::Group& group) {

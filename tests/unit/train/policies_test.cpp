@@ -144,7 +144,7 @@ Points with_a_bad_sample(std::int64_t n) {
   return p;
 }
 
-TEST_F(Policies, ALossThatIsNotANumberStopsTheRunNamingStepAndRank) {
+TEST_F(Policies, NanLossStopsTheRunNamingStepAndRank) {
   use(with_a_bad_sample(64));
   TrainOptions o;
   o.batch = 8;
@@ -152,7 +152,7 @@ TEST_F(Policies, ALossThatIsNotANumberStopsTheRunNamingStepAndRank) {
               testing::MatchesRegex("the loss is not finite on rank [01] in step [1-4]: .*"));
 }
 
-TEST_F(Policies, OrIsLeftOutAndDoesNoHarm) {
+TEST_F(Policies, StepWithNanLossIsSkippedOnRequest) {
   use(with_a_bad_sample(64));
   TrainOptions o;
   o.batch = 8;
@@ -173,7 +173,7 @@ TEST_F(Policies, OrIsLeftOutAndDoesNoHarm) {
 }
 
 // The derivative of the root at 0 is infinite, its value is not.
-TEST_F(Policies, AGradientThatIsNotFiniteIsLeftOutToo) {
+TEST_F(Policies, NonFiniteGradientIsSkippedToo) {
   TrainOptions o;
   o.batch = 16;
   o.on_nan = OnNan::skip;
@@ -187,7 +187,7 @@ TEST_F(Policies, AGradientThatIsNotFiniteIsLeftOutToo) {
   EXPECT_TRUE(parameters_[0][2].isfinite().all().item<bool>());
 }
 
-TEST_F(Policies, ARunThatCanNeverUpdateEnds) {
+TEST_F(Policies, RunThatNeverUpdatesStops) {
   TrainOptions o;
   o.batch = 2;
   o.epochs = 4;
@@ -205,7 +205,7 @@ double saved_loss_scale(const fs::path& checkpoint) {
   return nlohmann::json::parse(file).at("state").at("position").at("loss_scale").get<double>();
 }
 
-TEST_F(Policies, LossScalingChangesNoBitAndGoesOnAfterAResume) {
+TEST_F(Policies, LossScalingIsBitwiseNeutralAndContinuesAfterAResume) {
   TrainOptions o;
   o.batch = 16;
   const auto plain = run(2, o);
@@ -258,7 +258,7 @@ TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
   EXPECT_EQ(again.parameters_crc32c, first.parameters_crc32c);
 }
 
-TEST_F(Policies, ADryRunTakesOneStepAndWritesNothing) {
+TEST_F(Policies, DryRunDoesOneStepAndWritesNothing) {
   TrainOptions o;
   o.batch = 4;
   o.epochs = 3;
@@ -273,7 +273,7 @@ TEST_F(Policies, ADryRunTakesOneStepAndWritesNothing) {
 }
 
 // 4 ranks for 3 steps, 3 for 2, 2 to the end of the epoch, with loader threads that read ahead.
-TEST_F(Policies, WhenTheWorldSizeChangesInAnEpochEverySampleIsUsedOnce) {
+TEST_F(Policies, EverySampleIsUsedOnceIfTheWorldSizeChangesInAnEpoch) {
   TrainOptions o;
   o.batch = 2;
   o.loader_threads = 3;
@@ -291,7 +291,7 @@ TEST_F(Policies, WhenTheWorldSizeChangesInAnEpochEverySampleIsUsedOnce) {
   EXPECT_EQ(train_->drawn(), std::vector<int>(64, 1));
 }
 
-TEST(BestEvaluation, CountsWhatIsNotBetter) {
+TEST(BestEvaluation, CountsEvaluationsSinceTheBest) {
   BestEvaluation best;
   EXPECT_FALSE(best.record(std::numeric_limits<double>::quiet_NaN()));
   EXPECT_FALSE(best.loss.has_value());
@@ -306,7 +306,7 @@ TEST(BestEvaluation, CountsWhatIsNotBetter) {
   EXPECT_FALSE(best.exhausted(2));
 }
 
-TEST(RunTable, TellsWhatWasAskedFor) {
+TEST(RunTable, ShowsTheOptions) {
   TrainOptions o;
   o.batch = 8;
   o.micro_batches = 2;

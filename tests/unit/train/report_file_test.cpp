@@ -46,14 +46,14 @@ class ReportFile : public testing::Test {
 const auto kNone = [](std::string_view) { return false; };
 const auto kAll = [](std::string_view) { return true; };
 
-TEST_F(ReportFile, IsReplacedAsAWhole) {
+TEST_F(ReportFile, IsReplacedAtomically) {
   put(file_, "old");
   comm::replace_file(file_, "new");
   EXPECT_EQ(contents(file_), "new");
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(ReportFile, APlantedLinkIsReplacedAndNotFollowed) {
+TEST_F(ReportFile, PlantedLinkIsReplacedNotFollowed) {
   const fs::path treasure = directory_ / "treasure";
   put(treasure, "precious");
   fs::create_symlink(treasure, file_);
@@ -70,7 +70,7 @@ TEST_F(ReportFile, APlantedLinkIsReplacedAndNotFollowed) {
   EXPECT_EQ(contents(file_), "head\n1\n");
 }
 
-TEST_F(ReportFile, WhatCannotBeWrittenIsNamedAndLeavesNothing) {
+TEST_F(ReportFile, WriteErrorNamesTheFileAndLeavesNothing) {
   try {
     comm::replace_file(directory_ / "none" / "run.json", "x");
     FAIL();
@@ -83,7 +83,7 @@ TEST_F(ReportFile, WhatCannotBeWrittenIsNamedAndLeavesNothing) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(ReportFile, IsReadOnlyIfItIsAFileOfThatSize) {
+TEST_F(ReportFile, IsReadOnlyUpToAMaximumSize) {
   put(file_, "0123456789");
   EXPECT_EQ(read_if_there(file_, 10), "0123456789");
   EXPECT_EQ(read_if_there(file_, 9), "");
@@ -91,7 +91,7 @@ TEST_F(ReportFile, IsReadOnlyIfItIsAFileOfThatSize) {
   EXPECT_EQ(read_if_there(directory_ / "none", 10), "");
 }
 
-TEST_F(ReportFile, LinesThatStayComeFirst) {
+TEST_F(ReportFile, KeptLinesComeFirst) {
   put(file_, "head\na\nb\ntorn");
   LineFile lines(file_, "new head\n", [](std::string_view line) { return line != "head"; });
   EXPECT_EQ(contents(file_), "new head\na\nb\n") << "without the line that has no end";
@@ -101,7 +101,7 @@ TEST_F(ReportFile, LinesThatStayComeFirst) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(ReportFile, LongFilesAndAbsurdLinesAreRead) {
+TEST_F(ReportFile, LongFilesAndLongLinesAreRead) {
   std::string text;
   for (int i = 0; i < 50000; ++i) text += "line " + std::to_string(i) + "\n";
   put(file_, std::string(300000, 'x') + "\n" + text);
@@ -110,7 +110,7 @@ TEST_F(ReportFile, LongFilesAndAbsurdLinesAreRead) {
 }
 
 // A full device, or a limit: half a line is taken back.
-TEST_F(ReportFile, LinesAreWrittenWholeOrNotAtAll) {
+TEST_F(ReportFile, LinesAreWrittenCompletelyOrNotAtAll) {
   LineFile lines(file_, "head\n", kNone);
   lines.append("first\n");
   const struct rlimit few { 20, RLIM_INFINITY };
@@ -126,7 +126,7 @@ TEST_F(ReportFile, LinesAreWrittenWholeOrNotAtAll) {
   EXPECT_EQ(contents(file_), "head\nfirst\nthird\n");
 }
 
-TEST(KeptRows, AreThoseThatAreNotDoneAgain) {
+TEST(KeptRows, AreThoseOfStepsThatAreNotRepeated) {
   KeptRows keep(3);
   EXPECT_FALSE(keep("step,epoch,loss,learning_rate,seconds"));
   EXPECT_TRUE(keep("1,0,2.3,0.05,0.1"));
@@ -141,7 +141,7 @@ TEST(KeptRows, AreThoseThatAreNotDoneAgain) {
   EXPECT_EQ(keep.count(), 3);
 }
 
-TEST(EarlierProcesses, AreListedInTheirOrder) {
+TEST(EarlierProcesses, AreListedInOrder) {
   EXPECT_TRUE(earlier_processes("").empty());
   EXPECT_TRUE(earlier_processes("[1]").empty());
   EXPECT_TRUE(earlier_processes("{\"covers\"").empty());

@@ -63,7 +63,7 @@ TEST(RunReport, PartsSumToTheMeanAndRanksAreListed) {
   });
 }
 
-TEST(RunReport, ARunThatHadNothingToDoHasNoRates) {
+TEST(RunReport, RunWithoutStepsHasNoRates) {
   comm::run_ranks(1, [](comm::Group& group) {
     const auto report =
         make_run_report(group, {"p", "c", "m", "d", 1, 8, 1, 0}, {0, 0, std::nullopt, 0, {}}, {});
@@ -73,7 +73,7 @@ TEST(RunReport, ARunThatHadNothingToDoHasNoRates) {
   });
 }
 
-TEST(RunReport, FilesAreWrittenIntoADirectoryThatIsNotThereYet) {
+TEST(RunReport, FilesAreWrittenIntoANewDirectory) {
   const ddp::test::TemporaryDirectory temporary;
   const auto directory = temporary.path() / "a" / "b";
   write_run_files(directory, {{"steps", 1}}, {{1, 0, 0.5, 0.1, 0.01}}, "{}");
@@ -159,7 +159,7 @@ class KeptReport : public testing::Test {
   fs::path directory_ = temporary_.path() / "report";
 };
 
-TEST_F(KeptReport, WaitingIsToldFromTheWireAndTheLateRankIsSeen) {
+TEST_F(KeptReport, SeparatesWaitingFromTheWireAndShowsTheLateRank) {
   run({.steps = 25, .end = finish});
   const auto written = report();
   const auto& ranks = written.at("ranks");
@@ -183,7 +183,7 @@ TEST_F(KeptReport, WaitingIsToldFromTheWireAndTheLateRankIsSeen) {
   EXPECT_EQ(written.at("outcome"), "finished");
 }
 
-TEST_F(KeptReport, ThePartsOfTheWallTimeSumToIt) {
+TEST_F(KeptReport, PartsOfTheWallTimeSumToIt) {
   run({.steps = 12, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          { const auto span = reporter.measure(RunReporter::WallPart::evaluation); }
          finish(reporter, outcome);
@@ -199,7 +199,7 @@ TEST_F(KeptReport, ThePartsOfTheWallTimeSumToIt) {
 }
 
 // Nothing is called after the last step, as after SIGKILL.
-TEST_F(KeptReport, ARunThatIsKilledHasWhatItToldLast) {
+TEST_F(KeptReport, KilledRunKeepsItsLastUpdate) {
   run({.steps = 40, .interval = 1e-9});
   const auto written = report();
   EXPECT_EQ(written.at("outcome"), "running");
@@ -209,7 +209,7 @@ TEST_F(KeptReport, ARunThatIsKilledHasWhatItToldLast) {
   EXPECT_EQ(rows(), numbers(40));
 }
 
-TEST_F(KeptReport, ARunThatFailsSaysWhyWithoutTheOtherRanks) {
+TEST_F(KeptReport, FailedRunReportsTheReasonWithoutOtherRanks) {
   run({.steps = 7, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          reporter.failed(outcome, "rank 1 was lost");
        }});
@@ -222,7 +222,7 @@ TEST_F(KeptReport, ARunThatFailsSaysWhyWithoutTheOtherRanks) {
   EXPECT_EQ(rows(), numbers(7));
 }
 
-TEST_F(KeptReport, AResumedRunKeepsTheRowsBeforeItAndSaysWhatItCovers) {
+TEST_F(KeptReport, ResumedRunKeepsEarlierRowsAndReportsItsSteps) {
   run({.steps = 20, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          reporter.finish(outcome, RunReporter::Ending::interrupted, "SIGTERM");
        }});
@@ -243,20 +243,20 @@ TEST_F(KeptReport, AResumedRunKeepsTheRowsBeforeItAndSaysWhatItCovers) {
   EXPECT_EQ(covers.at("earlier")[0].at("outcome"), "interrupted");
 }
 
-TEST_F(KeptReport, RowsThatNobodyHasAreCountedAsMissing) {
+TEST_F(KeptReport, LostRowsAreCountedAsMissing) {
   run({.first_step = 10, .steps = 2, .end = finish});
   EXPECT_EQ(rows(), (std::vector<std::string>{"step", "11", "12"}));
   EXPECT_EQ(report().at("covers").at("rows_missing"), 10);
 }
 
-TEST_F(KeptReport, ARunFromTheStartReplacesWhatWasThere) {
+TEST_F(KeptReport, NewRunReplacesOldFiles) {
   run({.steps = 9, .end = finish});
   run({.steps = 3, .end = finish});
   EXPECT_EQ(rows(), numbers(3));
   EXPECT_TRUE(report().at("covers").at("earlier").empty());
 }
 
-TEST_F(KeptReport, AFinishedRunThatIsStartedAgainKeepsItsReport) {
+TEST_F(KeptReport, FinishedRunStartedAgainKeepsItsReport) {
   const auto text = [this](const char* file) {
     std::ostringstream contents;
     contents << std::ifstream(directory_ / file).rdbuf();
@@ -271,7 +271,7 @@ TEST_F(KeptReport, AFinishedRunThatIsStartedAgainKeepsItsReport) {
   EXPECT_EQ(text("run.json") + text("steps.csv") + text("trace.json"), before);
 }
 
-TEST_F(KeptReport, ADiskThatCannotBeWrittenIsToldAtTheEndAndDoesNotStopTheRun) {
+TEST_F(KeptReport, DiskErrorDoesNotStopTheRunAndIsReportedAtTheEnd) {
   fs::create_directories(directory_ / "steps.csv");
   run({.steps = 20, .interval = 1e-9, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          try {

@@ -15,7 +15,7 @@ TEST(LeadTime, CoversAStepThatHasJustBegunAndASlowSave) {
   EXPECT_GT(lead_seconds(0, 0), 0);
 }
 
-TEST(StepBoundary, AllLearnWhatAnyRankSays) {
+TEST(StepBoundary, AllRanksLearnTheStateOfAny) {
   comm::run_ranks(3, [](comm::Group& group) {
     StepBoundary boundary(group);
     const auto agree = [&](bool writing) {

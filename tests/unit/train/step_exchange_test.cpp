@@ -30,7 +30,7 @@ StepCollectives step_of(double clock, double late, double latest) {
   return {{span(begin, end), span(end, end + 0.1)}, span(begin, end + 0.1)};
 }
 
-TEST(StepExchange, TheLateRankWaitsForNobodyAndTheOthersForIt) {
+TEST(StepExchange, OthersWaitForTheLateRankButNotItForThem) {
   comm::run_ranks(3, [](comm::Group& group) {
     StepExchange exchange(group, 5);
     const double late = group.rank() == 1 ? 0.7 : 0.2;
@@ -75,7 +75,7 @@ TEST(StepExchange, RanksThatDisagreeOnTheirCollectivesAreNotCompared) {
   });
 }
 
-TEST(StepExchange, MoreCollectivesThanFitAreLeftOut) {
+TEST(StepExchange, ExcessCollectivesAreLeftOut) {
   comm::run_ranks(2, [](comm::Group& group) {
     StepExchange exchange(group, 0);
     StepCollectives many;
@@ -91,7 +91,7 @@ TEST(StepExchange, MoreCollectivesThanFitAreLeftOut) {
   });
 }
 
-TEST(StepExchange, NothingToCompareIsNothing) {
+TEST(StepExchange, NoComparisonWithoutCollectives) {
   comm::run_ranks(2, [](comm::Group& group) {
     StepExchange exchange(group, 5);
     exchange.finish();

@@ -70,14 +70,14 @@ TEST_F(Training, LearnsDigits) {
   EXPECT_GT(run(2, o, "mnist-cnn").evaluation.accuracy, 0.97);
 }
 
-TEST_F(Training, TwoRanksAreTwoAccumulatedMicroBatchesToTheBit) {
+TEST_F(Training, TwoRanksEqualTwoAccumulatedMicroBatchesBitwise) {
   auto alone = options(1);
   alone.batch = 32;
   alone.micro_batches = 2;
   EXPECT_EQ(run(2, options(2)).parameters_crc32c, run(1, alone).parameters_crc32c);
 }
 
-TEST_F(Training, TheLossCurveDoesNotDependOnTheNumberOfRanks) {
+TEST_F(Training, LossCurveDoesNotDependOnTheNumberOfRanks) {
   const auto curve = [&](int ranks) {
     auto o = options(ranks);
     o.report_directory = dir_ / std::to_string(ranks);
@@ -100,7 +100,7 @@ TEST_F(Training, TheLossCurveDoesNotDependOnTheNumberOfRanks) {
   }
 }
 
-TEST_F(Training, AnInterruptedRunEndsWithTheSameBits) {
+TEST_F(Training, InterruptedRunEndsBitwiseTheSame) {
   for (const char* optimizer : {"sgd", "adamw"}) {
     auto o = options(2);
     o.optimizer.name = optimizer;
@@ -136,7 +136,7 @@ struct BackwardsImpl : torch::nn::Module {
   torch::nn::Linear last{200, 10};
 };
 
-TEST_F(Training, AnInterruptedRunOfThreeRanksEndsWithTheSameBitsThoughBucketsWereRebuilt) {
+TEST_F(Training, InterruptedRunOfThreeRanksEndsBitwiseTheSameDespiteRebuiltBuckets) {
   std::mutex seeding;
   const auto train = [&](const TrainOptions& o) {
     std::uint32_t bits = 0;
@@ -170,7 +170,7 @@ TEST_F(Training, AnInterruptedRunOfThreeRanksEndsWithTheSameBitsThoughBucketsWer
   }
 }
 
-TEST_F(Training, ADamagedCheckpointIsPassedOver) {
+TEST_F(Training, DamagedCheckpointIsSkipped) {
   auto o = options(1);
   o.checkpoint.directory = dir_ / "ckpt";
   o.epochs = 3;
@@ -183,7 +183,7 @@ TEST_F(Training, ADamagedCheckpointIsPassedOver) {
       << "resumed from the epoch before and trained the last one again";
 }
 
-TEST_F(Training, ACheckpointMovesToAnotherNumberOfRanks) {
+TEST_F(Training, CheckpointLoadsOnAnotherNumberOfRanks) {
   auto o = options(4);
   const auto whole = run(4, o);
   o.checkpoint.directory = dir_ / "ckpt";
@@ -196,7 +196,7 @@ TEST_F(Training, ACheckpointMovesToAnotherNumberOfRanks) {
   EXPECT_NEAR(resumed.evaluation.loss, whole.evaluation.loss, 1e-4);
 }
 
-TEST_F(Training, KeepsTheLastCheckpointsOnly) {
+TEST_F(Training, KeepsOnlyTheLastCheckpoints) {
   auto o = options(1);
   o.epochs = 4;
   o.checkpoint.directory = dir_ / "ckpt";
@@ -209,7 +209,7 @@ TEST_F(Training, KeepsTheLastCheckpointsOnly) {
   EXPECT_THAT(names, testing::UnorderedElementsAre("step-00000075", "step-00000100"));
 }
 
-TEST_F(Training, AnotherModelsCheckpointIsRefusedAndNotTouched) {
+TEST_F(Training, CheckpointOfAnotherModelIsRefusedAndUnchanged) {
   auto o = options(1);
   o.checkpoint.directory = dir_ / "ckpt";
   run(1, o);
@@ -226,7 +226,7 @@ TEST_F(Training, AnotherModelsCheckpointIsRefusedAndNotTouched) {
   EXPECT_EQ(contents(), before);
 }
 
-TEST_F(Training, AFreshRunDoesNotMixWithAnOldOne) {
+TEST_F(Training, NewRunDoesNotMixWithAnOldOne) {
   auto o = options(1);
   o.checkpoint.directory = dir_ / "ckpt";
   run(1, o);
@@ -245,7 +245,7 @@ TEST_F(Training, UnwritableDirectoriesAreFoundBeforeTraining) {
               HasSubstr("cannot create the report directory /proc/nowhere"));
 }
 
-TEST_F(Training, ABatchLargerThanTheDataIsRefused) {
+TEST_F(Training, BatchLargerThanTheDataIsRefused) {
   auto o = options(2);
   o.batch = 1000;
   EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("larger than the 1618 training samples"));
@@ -261,7 +261,7 @@ TEST_F(Training, Bfloat16LearnsAlmostTheSame) {
   EXPECT_NEAR(half.evaluation.loss, full.evaluation.loss, 0.1);
 }
 
-TEST_F(Training, StepsAloneRunOverAsManyEpochsAsTheyTake) {
+TEST_F(Training, StepsAloneRunOverAsManyEpochsAsNeeded) {
   auto o = options(2);
   o.epochs = 0;
   o.steps = 60;  // of 25 in an epoch
@@ -311,7 +311,7 @@ std::string contents_of(const fs::path& file) {
 }
 
 // The report of the run that trained is worth more than that of a process that did nothing.
-TEST_F(Training, AFinishedRunThatIsStartedAgainSaysSoAndKeepsItsReport) {
+TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   auto o = options(2);
   o.checkpoint.directory = dir_ / "checkpoints";
   o.report_directory = dir_ / "report";
@@ -336,7 +336,7 @@ TEST_F(Training, AFinishedRunThatIsStartedAgainSaysSoAndKeepsItsReport) {
 }
 
 // An autoencoder: what comes out is compared with what went in, and classes play no part.
-TEST_F(Training, MinimizesALossOfTheUsersOwn) {
+TEST_F(Training, MinimizesACustomLoss) {
   const auto inputs = torch::arange(64 * 6, torch::kFloat32).view({64, 6}).sin();
   const auto samples = std::make_shared<data::TensorDataset>(inputs, torch::arange(64), 0);
   const auto train = [&](int ranks, int steps, const LossFunction& loss) {

@@ -96,7 +96,7 @@ class UserStateTraining : public testing::Test {
   TrainOptions options_;
 };
 
-TEST_F(UserStateTraining, IsBackOnEveryRankWhenTheRunGoesOn) {
+TEST_F(UserStateTraining, IsRestoredOnEveryRankWhenTheRunResumes) {
   options_.checkpoint.directory.clear();
   const auto whole = train(12, add_all);
   options_.checkpoint.directory = dir_;
@@ -112,7 +112,7 @@ TEST_F(UserStateTraining, IsBackOnEveryRankWhenTheRunGoesOn) {
   EXPECT_EQ(checkpoint.find("user/teacher/weights")->shape, (ckpt::Shape{10, 64}));
 }
 
-TEST_F(UserStateTraining, WhatDoesNotFitIsNamed) {
+TEST_F(UserStateTraining, MismatchIsNamed) {
   train(2, add_all);
   const auto resume = [&](const auto& add) { return error_of([&] { train(4, add); }); };
   EXPECT_THAT(resume([](UserState&, Teacher&) {}), HasSubstr("not expected here: 'user/teacher/w"));
@@ -142,7 +142,7 @@ TEST_F(UserStateTraining, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(train(4, add_all).moves, 4) << "none of the attempts has harmed it";
 }
 
-TEST_F(UserStateTraining, ANumberThatJsonHasNotFailsTheSave) {
+TEST_F(UserStateTraining, NonFiniteNumberFailsTheSave) {
   const auto error = ddp::error_of([&] {
     train(2, [](UserState& state, Teacher&) {
       state.add(
@@ -153,7 +153,7 @@ TEST_F(UserStateTraining, ANumberThatJsonHasNotFailsTheSave) {
   EXPECT_THAT(error, HasSubstr("/user/loss is not a finite"));
 }
 
-TEST(UserState, NamesAreGivenOnce) {
+TEST(UserState, NamesMustBeUnique) {
   UserState state;
   state.add("a", torch::zeros({1}));
   const auto error = [&](const std::string& name, const torch::Tensor& tensor) {
@@ -172,7 +172,7 @@ TEST(UserState, NamesAreGivenOnce) {
                UsageError);
 }
 
-TEST_F(UserStateTraining, ATypeThatNoCheckpointHoldsIsFoundBeforeTraining) {
+TEST_F(UserStateTraining, UnsupportedTypeIsFoundBeforeTraining) {
   bool trained = false;
   const auto add = [&](UserState& state, Teacher& teacher) {
     state.add("quantized", torch::empty({2}, torch::kComplexHalf));

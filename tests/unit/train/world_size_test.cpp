@@ -80,7 +80,7 @@ TEST_F(Language, EndsAlikeAtAnyNumberOfRanks) {
   }
 }
 
-TEST_F(Language, LearnsAsMuchInBfloat16) {
+TEST_F(Language, LearnsEquallyWellInBfloat16) {
   const auto full = train(2);
   options_.precision = amp::Precision::bf16;
   const auto half = train(2);
