@@ -34,7 +34,7 @@ using test::channel_key;
 using test::with_channels;
 using Rank = test::ChannelRank;
 
-// Sees that a message has come some milliseconds after it has.
+// Notices a message some milliseconds after it has arrived.
 class Sluggish final : public Transport {
  public:
   explicit Sluggish(std::unique_ptr<Transport> real) : real_(std::move(real)) {}
@@ -125,7 +125,7 @@ TEST(ErrorChannel, RankMayFailBeforeRankZeroIsReady) {
   });
 }
 
-// Whoever wraps the program may take the step's key out of one rank's environment.
+// A wrapper around the program may remove the step's key from one rank's environment.
 TEST(ErrorChannel, OpensWithSameMissingOrDifferentStepKeys) {
   const std::optional<Key> one = channel_key("one");
   const std::optional<Key> other = channel_key("other");
@@ -156,7 +156,7 @@ TEST(ErrorChannel, OrderlyShutdownIsNotAFailure) {
   });
 }
 
-// A real process that is really killed: nobody says goodbye for it but the kernel's FIN.
+// A real process that is really killed: its only goodbye is the kernel's FIN.
 TEST(ErrorChannel, KilledProcessIsNamed) {
   Listener listener = listen_anywhere();
   const std::uint16_t port = listener.port;
@@ -196,7 +196,7 @@ TEST(ErrorChannel, LossOfRankZeroIsNoticedByOthers) {
   FailureState failures;
   FlightRecorder recorder;
   Spoke spoke(failures, recorder, std::move(*outgoing), {1, channel_key(), "node1, process 9"});
-  listener.socket.close();  // its backlog goes with it: the connection is reset
+  listener.socket.close();  // its backlog is closed with it: the connection is reset
   const auto deadline = Clock::now() + 5s;
   while (!failures.failed() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
   ASSERT_TRUE(failures.failed());

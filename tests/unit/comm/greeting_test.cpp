@@ -1,5 +1,5 @@
-// The first messages of the error channel: who is taken for a rank and who for rank 0, with
-// strangers at either end and between them.
+// The handshake of the error channel: who is accepted as a rank and who as rank 0, with impostors
+// at either end and in between.
 #include "ddp_runtime/comm/failure/greeting.h"
 
 #include <gmock/gmock.h>
@@ -100,7 +100,7 @@ TEST(Greeting, InvalidFirstMessagesAreNotAnswered) {
   }
 }
 
-// What goes from one end to the other, passed on by the test.
+// Forwards data from one end to the other, under the control of the test.
 struct Relay {
   // The next bytes; empty when the sender has closed its end.
   static std::string read(Connection& from) {
@@ -135,7 +135,7 @@ Outcome greet_through(int which, std::size_t at, char change) {
     HubGreeting greeting;
     try {
       outcome.hub = test::welcome(relay.to_hub.one, greeting) &&
-                    relay.to_hub.one.await(kLong).has_value();  // what the rank says next
+                    relay.to_hub.one.await(kLong).has_value();  // the rank's next message
     } catch (const std::exception&) {
       outcome.hub = false;
     }
@@ -170,7 +170,8 @@ TEST(Greeting, ChangedByteIsDetected) {
   for (int which = 0; which < 5; ++which) {
     const std::size_t bytes = untouched.said[static_cast<std::size_t>(which)].size();
     for (std::size_t at = 0; at < bytes; ++at) {
-      // The lengths, made larger, are those of a message that does not come: a matter of time.
+      // Increased length fields announce a message that never arrives, which only a timeout can
+      // detect.
       if (at >= 5 && at < 9) continue;
       EXPECT_FALSE(greet_through(which, at, 1).hub) << "byte " << at << " of message " << which;
     }
@@ -191,7 +192,7 @@ TEST(Greeting, ReplayIsRejected) {
   test::Leader leader(4);
   Connection thief = leader.knock();
   for (const int i : {0, 2, 4}) Relay::write(thief, recorded[static_cast<std::size_t>(i)]);
-  while (thief.await(kLong)) {  // the hub's challenge, which it cannot meet
+  while (thief.await(kLong)) {  // the hub's challenge, which the thief cannot answer
   }
   EXPECT_EQ(thief.state(), StreamState::ended);
   Wire wire = connected();
@@ -200,7 +201,7 @@ TEST(Greeting, ReplayIsRejected) {
   EXPECT_FALSE(leader.failures.failed());
 }
 
-// Somebody between the two may pass on a greeting, but say nothing of his own afterwards.
+// A relay may forward a greeting, but cannot send messages of its own afterwards.
 TEST(Greeting, RelayCannotInjectMessages) {
   test::Leader leader(2);
   Connection to_hub = leader.knock();
@@ -259,16 +260,17 @@ TEST(HubSearch, ReportsASilentPort) {
               HasSubstr("at any of: 127.0.0.1; a firewall"));
 }
 
-// What strangers say, who come faster than the ranks.
+// Messages of impostors, which arrive before those of the ranks.
 TEST(HubSearch, FindsRankZeroAmongManyImpostors) {
   const std::vector<std::string> opening{
       "",                                                                     // nothing
       "GET / HTTP/1.1\r\n\r\n",                                               // another protocol
       encode({MessageKind::hello, 1, "x"}).substr(0, 5),                      // half a header
       encode({MessageKind::hello, 1, std::string(400, 'x')}).substr(0, 100),  // half a message
-      encode({MessageKind::hello, 1, random_nonce() + " node1, process 9"}),  // no proof to come
+      encode({MessageKind::hello, 1,
+              random_nonce() + " node1, process 9"}),  // without the proof that must follow
       encode({MessageKind::hello, 1, random_nonce() + " node1, process 9"}) +
-          encode({MessageKind::hello, 1, std::string(2 * kKeyBytes, '0')}),  // a wrong one
+          encode({MessageKind::hello, 1, std::string(2 * kKeyBytes, '0')}),  // a wrong proof
       std::string(9, '\xff'),
   };
   test::Leader leader(9);
@@ -278,7 +280,7 @@ TEST(HubSearch, FindsRankZeroAmongManyImpostors) {
     std::deque<Connection> held;
     for (std::size_t i = 0; !over; ++i) {
       auto stranger = Connection::open({"127.0.0.1"}, leader.port, std::chrono::seconds(1));
-      if (!stranger) continue;  // the port is closed: all are in
+      if (!stranger) continue;  // the port is closed: all ranks have joined
       Relay::write(*stranger, opening[i % opening.size()]);
       held.push_back(*std::move(stranger));
       if (held.size() > 600) held.pop_front();

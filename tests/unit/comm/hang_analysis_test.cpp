@@ -1,4 +1,4 @@
-// Who is to blame, by tables of what ranks say of themselves; and the questions asked over TCP.
+// The cause of a hang, from tables of rank statuses; and status requests over TCP.
 #include "ddp_runtime/comm/diagnosis/hang_analysis.h"
 
 #include <gmock/gmock.h>
@@ -102,7 +102,7 @@ TEST(HangAnalysis, NamesAllSilentRanksAndBlamesTheFirst) {
 
 TEST(HangAnalysis, BlamesTheNetworkIfAllRanksJoined) {
   const std::vector<RankStatus> in_one{waiting(0, 17), waiting(1, 17)};
-  // Rank 1's share of #16 is still under way, rank 0's has arrived.
+  // Rank 1's share of #16 is still in flight, rank 0's has arrived.
   const std::vector<RankStatus> one_apart{waiting(0, 17), waiting(1, 16)};
   const std::vector<RankStatus> over_for_one{waiting(0, 17), idle_after(1, 17, "forward")};
   for (const auto& ranks : {in_one, one_apart, over_for_one}) {
@@ -127,7 +127,7 @@ TEST(HangAnalysis, OfTwoThatDifferBlamesTheOneThatIsNotRankZero) {
 }
 
 TEST(HangAnalysis, ComparesFinishedCallsToo) {
-  // Rank 1's shorter message was sent and forgotten; rank 0 found it too short.
+  // Rank 1's shorter message was sent and completed; rank 0 found it too short.
   auto sender = idle_after(1, 17);
   sender.snapshot->recent.back().signature = "all_reduce: sum of 8 float32";
   const auto failure = find_disagreement(std::vector<RankStatus>{waiting(0, 17), sender});
@@ -145,7 +145,7 @@ TEST(HangAnalysis, WrongLengthIsNotBlamedOnLateOrSilentRanks) {
 }
 
 TEST(HangAnalysis, DifferentNumbersDoNotDisagree) {
-  // A broadcast's root may be ahead of those that have not received yet.
+  // A broadcast's root may be ahead of ranks that have not received yet.
   const std::vector<RankStatus> ranks{waiting(0, 18, "barrier: nothing"), waiting(1, 17), silent(2),
                                       idle_after(3, 16)};
   EXPECT_FALSE(find_disagreement(ranks));
@@ -183,7 +183,7 @@ TEST(HangAnalysis, ComparesCollectivesOfAChannelToo) {
 }
 
 TEST(HangAnalysis, DoesNotBlameARankThatWaitsInAChannel) {
-  // 0 waits for the others' bucket 17; 1 has not got there, because it waits for 2's statistics.
+  // 0 waits for the others' bucket 17; 1 has not reached it, because it waits for 2's statistics.
   const std::vector<RankStatus> ranks{has_done(waiting(0, 17), 4),
                                       also_waiting(idle_after(1, 16), 5),
                                       has_done(idle_after(2, 16, "backward"), 4)};
@@ -191,7 +191,7 @@ TEST(HangAnalysis, DoesNotBlameARankThatWaitsInAChannel) {
 }
 
 TEST(HangAnalysis, NamesARankThatSkippedAChannelCollective) {
-  // 2 has no such layer: it is in the bucket that comes after it, where nobody else is.
+  // 2 does not have this layer: it is in the bucket that comes after it, alone.
   const std::vector<RankStatus> ranks{also_waiting(idle_after(0, 16), 5),
                                       also_waiting(idle_after(1, 16), 5),
                                       has_done(waiting(2, 17), 4)};
@@ -362,7 +362,7 @@ TEST(ErrorChannel, UnresponsiveRankIsNamed) {
           {.liveness = {.heartbeat = 20ms}});
   auto mute = test::call(port, 1, "nodeX, process 7");
   ASSERT_TRUE(mute);
-  ASSERT_TRUE(mute->await(30s)) << "a heartbeat: it has been taken in";
+  ASSERT_TRUE(mute->await(30s)) << "a heartbeat: it has been accepted";
   failures.fail(kComplaint);
   const auto verdict = hub.verdict(10s);
   ASSERT_TRUE(verdict);

@@ -1,5 +1,5 @@
-// Rank 0's end with peers that the test plays itself, over TCP on this machine. Limits are short
-// where something must happen; nothing here must happen within a time.
+// Rank 0's end with peers played by the test itself, over TCP on this machine. Limits are short
+// where something must happen; nothing here must happen within a time limit.
 #include "ddp_runtime/comm/failure/hub.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ using testing::StartsWith;
 
 TEST(Hub, StoppedRankIsNamedAndItsGoodbyeIsNotAwaited) {
   auto options = quick();
-  options.liveness.silence = 2s;  // of which the other must not be
+  options.liveness.silence = 2s;  // too long for the other rank to reach
   options.liveness.reconnect = 1s;
   Leader leader(3, options);
   Connection stopped = leader.join(1, "node1");
@@ -64,7 +64,7 @@ TEST(Hub, StoppedRankIsNamedAndItsGoodbyeIsNotAwaited) {
                        "answers: it is stopped"),
             HasSubstr("; rank 0 waited 5 s in barrier #3 for rank 1"), Not(HasSubstr("node2"))));
   well.send({MessageKind::goodbye, 2, {}});
-  EXPECT_FALSE(leader.hub->wait_for_peer_exit(1h)) << "rank 1 is still there, perhaps";
+  EXPECT_FALSE(leader.hub->wait_for_peer_exit(1h)) << "rank 1 may still be there";
 }
 
 TEST(Hub, VanishedMachineIsNamedWithAllItsRanks) {
@@ -77,7 +77,7 @@ TEST(Hub, VanishedMachineIsNamedWithAllItsRanks) {
     std::vector<Connection> ranks;
     for (const int rank : {1, 2}) ranks.push_back(leader.join(rank, "node1"));
     for (const auto& rank : ranks) cut(rank.fd());
-    std::this_thread::sleep_for(300ms);  // for heartbeats that nobody acknowledges
+    std::this_thread::sleep_for(300ms);  // for heartbeats that are not acknowledged
     leader.failures.begin_stall();
     const auto verdict = leader.hub->verdict(30s);
     ASSERT_TRUE(verdict);
@@ -118,7 +118,7 @@ TEST(Hub, RankMayReconnectAndGetsMissedFailures) {
   Connection first = leader.join(1, "node1");
   Connection other = leader.join(2, "node2");
   cut(first.fd());
-  // The port is closed while all ranks are well, and open again when one of them is silent.
+  // The port is closed while all ranks are fine, and opened again when one of them is silent.
   std::optional<Connection> again;
   ASSERT_TRUE(eventually([&] {
     again = test::call(leader.port, 1, "node1, process 1");
@@ -135,7 +135,7 @@ TEST(Hub, RankMayReconnectAndGetsMissedFailures) {
 TEST(Hub, OnlyTheSameProcessMayReconnect) {
   Leader leader(3);
   Connection one = leader.join(1, "node1");
-  // It may be welcomed before the hub has heard the first one again, but it is not taken in.
+  // It may pass the handshake before the hub hears the first process again, but it does not join.
   auto twin = test::call(leader.port, 1, "node2, process 77");
   EXPECT_FALSE(twin && twin->await(30s));
   for (const int rank : {0, -1, 3, 1000000}) {
@@ -154,7 +154,7 @@ TEST(Hub, SilentConnectionsDoNotBlockRanks) {
     EXPECT_EQ(stranger.state(), StreamState::ended);
   }
   EXPECT_TRUE(eventually([&] { return !Connection::open({"127.0.0.1"}, leader.port, 10s); }))
-      << "all ranks are in: nobody else has business here";
+      << "all ranks have joined: the port is closed";
   EXPECT_FALSE(leader.failures.failed());
 }
 
@@ -198,7 +198,7 @@ TEST(Spoke, ReconnectsAndThenReportsItsFailure) {
   options.liveness.silence = 1h;
   Spoke spoke(failures, recorder, std::move(*outgoing),
               {1, test::channel_key(), "node1, process 9"}, options);
-  failures.fail({.rank = 1, .text = "the disk is full"});  // told in vain
+  failures.fail({.rank = 1, .text = "the disk is full"});  // sent on the silent connection
 
   Connection fresh = leader.accept();
   HubGreeting greeting;
@@ -210,7 +210,7 @@ TEST(Spoke, ReconnectsAndThenReportsItsFailure) {
   EXPECT_EQ(told->text, "the disk is full");
 }
 
-// Rank 0's old address does not answer any more, as when the network it belongs to is down.
+// Rank 0's old address no longer answers, as when its network is down.
 TEST(Spoke, FindsRankZeroAgainAtAnotherAddress) {
   Listener elsewhere = listen_anywhere();
   FailureState failures;
@@ -258,8 +258,8 @@ TEST(Spoke, ReportsTheProgramOnRankZerosPort) {
                                               HasSubstr(" is not rank 0 of this job")));
 }
 
-// A goodbye in place of the failure would leave the others waiting for a rank that is gone. Again
-// and again, for the moment between the thread's last look and its end.
+// A goodbye instead of the failure would leave the others waiting for a rank that is gone.
+// Repeated, to hit the moment between the thread's last check and its end.
 TEST(Spoke, RankThatFailsAndExitsAtOnceReportsWhy) {
   ListeningLeader leader;
   for (int i = 0; i < 300; ++i) {
@@ -280,14 +280,14 @@ TEST(Spoke, RankThatFailsAndExitsAtOnceReportsWhy) {
   }
 }
 
-// Likewise for rank 0, whose end without a word would be told instead.
+// The same for rank 0, whose unexpected exit would be reported instead.
 TEST(Hub, LeaderThatFailsAndExitsAtOnceReportsWhy) {
   for (int i = 0; i < 100; ++i) {
     std::optional<Connection> one;
     {
       Leader leader(2);
       one = leader.join(1);
-      ASSERT_TRUE(one->await(30s)) << "a heartbeat: it has been taken in";
+      ASSERT_TRUE(one->await(30s)) << "a heartbeat: it has been accepted";
     }
     const auto told = next_of(*one);
     ASSERT_TRUE(told) << "round " << i;
@@ -305,7 +305,7 @@ TEST(Spoke, NamesRankZeroWhenItIsSilentAndTheDataPathStalls) {
   Spoke spoke(failures, recorder, std::move(*outgoing),
               {1, test::channel_key(), "node1, process 9"}, quick());
   std::this_thread::sleep_for(600ms);
-  EXPECT_FALSE(failures.failed()) << "nobody waits";
+  EXPECT_FALSE(failures.failed()) << "no rank waits";
   failures.begin_stall();
   ASSERT_TRUE(eventually([&] { return failures.failed(); }));
   EXPECT_EQ(failures.failure()->rank, 0);
@@ -328,8 +328,8 @@ double processor_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-// All other ranks of a large job, as a process of their own: all say hello at once, are welcomed,
-// then wait for a failure. Returns how many heard of it.
+// All other ranks of a large job, in a separate process: all say hello at once, are accepted, then
+// wait for a failure. Returns how many were notified of it.
 int play_ranks(int ranks, std::uint16_t port) {
   struct Player {
     Connection connection;
@@ -359,7 +359,7 @@ int play_ranks(int ranks, std::uint16_t port) {
   return told;
 }
 
-// SLURM_DDP_HUB_RANKS=4000 makes it a benchmark: it reports what rank 0's part costs.
+// SLURM_DDP_HUB_RANKS=4000 turns it into a benchmark: it reports the cost of rank 0's part.
 TEST(Hub, AcceptsAndNotifiesManyRanks) {
   raise_descriptor_limit();
   const char* wanted = std::getenv("SLURM_DDP_HUB_RANKS");
@@ -377,7 +377,7 @@ TEST(Hub, AcceptsAndNotifiesManyRanks) {
     [[maybe_unused]] const auto n = write(answer[1], &told, sizeof told);
     _exit(0);
   }
-  close(answer[1]);  // so that the end of the child is the end of its answer
+  close(answer[1]);  // so that the child's exit ends its answer
   FailureState failures;
   FlightRecorder recorder;
   auto options = ChannelOptions{};

@@ -1,4 +1,4 @@
-// Who is lost, by tables of what is known of the ranks. Limits as by default: silent after 8 s.
+// Which ranks are lost, from tables of what is known about them. Default limits: silent after 8 s.
 #include "ddp_runtime/comm/failure/liveness.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ TEST(Liveness, FindsLostRanks) {
        {rank_on(1, "a", 8s, true), rank_on(2, "b", 1s, true)},
        true,
        "1 stopped"},
-      {"a stopped process that nobody waits for", {rank_on(1, "a", 1h, true)}, false, ""},
+      {"a stopped process that no rank waits for", {rank_on(1, "a", 1h, true)}, false, ""},
       {"a machine that vanished",
        {rank_on(1, "a", 1s, true), rank_on(2, "b", 8s), rank_on(3, "b", 7s),
         rank_on(4, "c", 300ms, true)},
@@ -57,7 +57,7 @@ TEST(Liveness, FindsLostRanks) {
        {rank_on(1, "a", 9s), rank_on(2, "b", 5s)},
        true,
        "1 unreachable"},
-      {"nobody else", {}, true, ""},
+      {"no other ranks", {}, true, ""},
   };
   for (const auto& c : cases) {
     std::string lost;

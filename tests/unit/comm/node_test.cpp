@@ -83,7 +83,7 @@ TEST(NodeBarrier, NoRankPassesBeforeAllHaveArrived) {
     threads.emplace_back([&, me] {
       NodeBarrier barrier(pointers, me);
       for (std::size_t round = 1; round <= 200; ++round) {
-        // Now and then one rank is so late that the others go to sleep.
+        // From time to time one rank is so late that the others go to sleep.
         if (round % 50 == me) std::this_thread::sleep_for(2ms);
         ++arrived;
         barrier.wait([](std::size_t) {});
@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Placement{"ThreeNodes", {0, 0, 1, 1, 2, 2}}),
     [](const auto& shape) { return shape.param.name; });
 
-// Memory that is not from allocate(), or only partly, takes the other path and the same result.
+// Memory that is not from allocate(), or only partly, takes the other path to the same result.
 TEST(NodeAllReduceMemory, AnyBufferWorks) {
   run_ranks(2, [](Group& group) {
     const auto memory = group.allocate(64);

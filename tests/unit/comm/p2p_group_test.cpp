@@ -51,7 +51,7 @@ TEST(P2pGroup, BarrierCompletesAfterAThousandQueuedCollectives) {
   });
 }
 
-// Measured or not, all ranks must choose the same schedules, and rank 0 tells it once.
+// Measured or not, all ranks must choose the same schedules, and rank 0 reports the choice once.
 TEST(P2pGroup, SurveysTheNetworkOnce) {
   for (const char* network : {"assume", "measure", "1:1", "1000:1000"}) {
     std::atomic<int> told{0};
@@ -92,7 +92,7 @@ TEST(P2pGroup, TextsOfDifferentLengthsAreGathered) {
   });
 }
 
-// Two ranks talk to each other between collectives of all three: the third must not be confused.
+// Two ranks exchange messages between collectives of all three: the third must not be confused.
 TEST(P2pGroup, PointToPointDoesNotDisturbCollectives) {
   run_ranks(3, [](Group& group) {
     for (int round = 0; round < 5; ++round) {
@@ -107,8 +107,8 @@ TEST(P2pGroup, PointToPointDoesNotDisturbCollectives) {
   });
 }
 
-// Large messages cannot be complete before they are received: a rank whose sends held up its
-// receives would wait for ever.
+// Large messages cannot complete before they are received: a rank whose sends blocked its receives
+// would wait forever.
 TEST(P2pGroup, AllRanksMaySendFirstAndThenReceive) {
   run_ranks(
       4,
@@ -225,7 +225,7 @@ TEST(P2pGroup, WrongArgumentsAreRefusedAtTheCall) {
   });
 }
 
-// What would deadlock on one channel: ranks that ask for two collectives in different orders.
+// Ranks that call two collectives in different orders, which would deadlock on one channel.
 TEST(P2pGroup, ChannelHasItsOwnOrder) {
   for (const int ranks : {1, 2, 4}) {
     run_ranks(ranks, [&](Group& group) {

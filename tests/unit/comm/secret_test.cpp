@@ -1,4 +1,4 @@
-// Keys, proofs, and where the key of a step comes from.
+// Keys, proofs, and the sources of a step's key.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -100,7 +100,7 @@ std::optional<Munge> no_munge(const std::string& /*socket*/) {
   return std::nullopt;
 }
 
-// What munged does, as far as processes of one user see it.
+// The behavior of munged, as seen by processes of one user.
 std::optional<Munge> fake_munge(const std::string& /*socket*/) {
   const std::string mark = "MUNGE:";
   return Munge{[mark](const std::string& payload) { return mark + payload; },
@@ -144,7 +144,7 @@ TEST(StepSecret, KeyOfAnotherStepIsIgnored) {
   EXPECT_EQ(source_of({{"SLURM_DDP_STEP_KEY", "4711.0:" + kDigits + "a"}}), KeySource::none);
 }
 
-// Ranks without mpirun give themselves a number made of the job's.
+// Ranks without mpirun give themselves a number derived from the job id.
 TEST(StepSecret, PredictableNumberIsNotAKey) {
   const char* name = "OMPI_MCA_orte_precondition_transports";
   for (const char* text : {"0000000000001267-0000000000000001", "ca7ff0bbc7bee925", "",

@@ -1,4 +1,4 @@
-// How a program in a world of one ends.
+// How a program in a world of one rank exits.
 #include "ddp_runtime/comm/world.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The readers on the real digits and on IDX files, whole and damaged in every way we know.
+// The readers on the real digits and on IDX files, intact and damaged in every way we know.
 #include "ddp_runtime/data/readers.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// The readers that read when needed: CIFAR-10, text and HDF5, whole and damaged in every way we
+// The readers that read on demand: CIFAR-10, text and HDF5, intact and damaged in every way we
 // know.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // Image `number`: label number % 10, red, green and blue filled with number, number + 1 and + 2,
-// but for the last blue pixel, which is 255.
+// except for the last blue pixel, which is 255.
 std::string cifar_images(int first, int count) {
   std::string bytes;
   for (int number = first; number < first + count; ++number) {
@@ -288,7 +288,7 @@ TEST(Hdf5, OtherTypesAndShapesAreRefused) {
               HasSubstr("open the dataset 'x'"));
 }
 
-// A file from elsewhere could otherwise have this process read any other one.
+// A file from elsewhere could otherwise make this process read any other file.
 TEST(Hdf5, DataOutsideTheFileIsNotRead) {
   const TemporaryDirectory directory;
   const auto other = directory.path() / "other.h5";

@@ -1,4 +1,4 @@
-// The models against the published figures of theirs, and what each one promises.
+// The models against their published figures, and the promises of each one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ std::vector<torch::Tensor> gradients(Model& model, const torch::Tensor& loss) {
   return result;
 }
 
-// torchvision.models.resnet18() and resnet50() have these; so do its published weights.
+// torchvision.models.resnet18() and resnet50() have these; so do the published weights.
 TEST(ResNet, HasTorchvisionParameterNames) {
   const auto r18 = make_model(images("resnet18", 224, 1000));
   EXPECT_EQ(parameter_count(*r18), 11689512);
@@ -110,7 +110,7 @@ TEST(ResNet, UsesHeInitialization) {
   EXPECT_TRUE(parameters["layer4.0.bn1.weight"].eq(1).all().item<bool>());
 }
 
-// The second convolution's stride would shrink the image by 4 per stage instead of 2.
+// A stride in the second convolution would shrink the image by 4 per stage instead of 2.
 TEST(ResNet, EachStageHalvesTheImageOnce) {
   const auto model = make_model(images("resnet50", 32, 10, 4));
   const auto blocks = model->named_modules();
@@ -161,8 +161,8 @@ TEST(Gpt, AcceptsTextsShorterThanItsContext) {
   EXPECT_EQ(model->forward(some_tokens(3, 5)).sizes(), (std::vector<int64_t>{3, 5, 256}));
 }
 
-// Twice, with an update between. What bf16 does to layers that gpt does not have is tested with
-// ddp::checkpointed().
+// Twice, with an update in between. The effect of bf16 on layers that gpt does not have is tested
+// with ddp::checkpointed().
 TEST(Gpt, RecomputingActivationsIsBitwiseTheSame) {
   for (const auto precision : {amp::Precision::fp32, amp::Precision::bf16}) {
     std::vector<std::vector<torch::Tensor>> results;

@@ -1,4 +1,4 @@
-// Other ways for gradients to travel, among ranks that are threads.
+// Communication hooks, with ranks as threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -24,7 +24,7 @@ constexpr int kRanks = 3;
 constexpr std::int64_t kIn = 12;
 constexpr std::int64_t kOut = 10;
 
-// What ranks did, side by side: gradients[pass][rank] is that of the weight.
+// The results of all ranks, side by side: gradients[pass][rank] is that of the weight.
 struct Run {
   std::vector<std::vector<torch::Tensor>> gradients;
   std::vector<torch::Tensor> biases;  // of the last pass, by rank
@@ -116,7 +116,7 @@ TEST(CommHook, SeesTheBucketsMembersAndPass) {
   EXPECT_EQ(passes, (std::vector<std::int64_t>{0, 1, 2}));
 }
 
-// Buckets of different hooks wait in turns: with a bucket for each parameter, two collectives each.
+// Hooks of several buckets wait in turns: here one bucket per parameter, two collectives each.
 TEST(CommHook, MayCommunicateSeveralTimesPerBucket) {
   const CommHook twice = [](GradientBucket& bucket) -> HookTask {
     const auto copy = bucket.tensor().clone();
@@ -171,8 +171,8 @@ TEST(CommHook, NoopLeavesEachRankItsShare) {
   EXPECT_EQ(result.bytes, 0U);
 }
 
-// Divided by 16 before it is rounded, this gradient would be ten and a half of the smallest steps
-// that 16 bits can make.
+// Divided by 16 before rounding, this gradient would be ten and a half of the smallest steps that
+// 16 bits can represent.
 TEST(Fp16, KeepsSmallGradientsOnManyRanks) {
   constexpr int kMany = 16;
   comm::run_ranks(kMany, [](comm::Group& group) {
@@ -193,7 +193,7 @@ CommHook power_sgd(const hooks::PowerSgdOptions& options, int ranks = kRanks) {
   };
 }
 
-// One column times one row, the same column on all ranks: so is their average.
+// A column times a row, with the same column on all ranks: so their average has rank one, too.
 torch::Tensor rank_one(int pass, int rank) {
   const auto column = seeded(pass, [] { return torch::randn({kOut, 1}); });
   return column.mm(seeded(50 + rank, [] { return torch::randn({1, kIn}); }));
@@ -206,7 +206,8 @@ TEST(PowerSgd, IsExactForALowRankAverage) {
     expect_same_bits(of_ranks);
     EXPECT_LT(relative_error(of_ranks[0], mean_of(rank_one, pass)), 1e-4);
   }
-  EXPECT_EQ(result.bytes, 4 * (kIn + kOut + kOut + 1));  // P, Q, the bias, and who used the weight
+  EXPECT_EQ(result.bytes,
+            4 * (kIn + kOut + kOut + 1));  // P, Q, the bias, and the use count of the weight
 }
 
 TEST(PowerSgd, SendsVectorsUncompressed) {
@@ -220,8 +221,8 @@ TEST(PowerSgd, BeginsWithFullPasses) {
   EXPECT_GT(relative_error(result.gradients[2][0], mean_of(full_rank, 2)), 0.1);
 }
 
-// Nothing is lost, only late: over many passes of one gradient the sum of what was used differs
-// from the sum of the gradients by what is still held back.
+// Nothing is lost, only late: over many passes of one gradient the sum of the applied gradients
+// differs from the sum of the true ones by what is still held back.
 TEST(PowerSgd, KeepsTheUnsentPartAsError) {
   constexpr int kPasses = 60;
   const Wanted constant = [](int, int rank) { return full_rank(0, rank); };
@@ -238,15 +239,15 @@ TEST(PowerSgd, DoesNotCompressWithoutGain) {
   EXPECT_EQ(result.bytes, kFullBytes);
 }
 
-// What a pass is like for whom it matters.
+// One pass, with what matters to PowerSGD.
 struct Pass {
-  int gradient = 0;  // which full_rank()
+  int gradient = 0;  // argument of full_rank()
   double loss_scale = 1;
   bool poisoned = false;  // one value of rank 0's gradient is infinite
-  bool used = true;       // by anybody
+  bool used = true;       // by any rank
 };
 
-// The gradients of the weight on rank 0, divided by the loss scale; zeros where there is none.
+// The gradients of the weight on rank 0, divided by the loss scale; zeros if there is none.
 std::vector<torch::Tensor> remembered(const std::vector<Pass>& passes) {
   std::vector<torch::Tensor> gradients(passes.size());
   const auto hook = power_sgd({.rank = 1, .full_passes = 0});
@@ -268,7 +269,7 @@ std::vector<torch::Tensor> remembered(const std::vector<Pass>& passes) {
       const auto& gradient = layer->weight.grad();
       EXPECT_EQ(gradient.defined(), pass.used);
       EXPECT_EQ(!gradient.defined() || gradient.isfinite().all().item<bool>(), !pass.poisoned)
-          << "on every rank, so that all leave the step out";
+          << "on every rank, so that all skip the step";
       if (group.rank() != 0) continue;
       gradients[i] = gradient.defined() ? gradient / pass.loss_scale : torch::zeros({kOut, kIn});
     }

@@ -1,4 +1,4 @@
-// Replicas that are no longer the same model: found, and the rank or the parameter named.
+// Replicas whose models have diverged are detected, and the rank or the parameter is named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -16,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// What one rank does that the others do not.
+// Something that one rank does and the others do not.
 struct Drift {
   const char* name;
   int rank;
@@ -102,7 +102,7 @@ TEST(Checksum, DependsOnEveryBitAndTheOrder) {
     const NamedTensor named{"t", tensor};
     return checksum_of({&named, 1});
   };
-  const auto values = torch::arange(37, torch::kFloat32);  // more than one round, and a rest
+  const auto values = torch::arange(37, torch::kFloat32);  // more than one round, and a remainder
   const auto whole = of(values);
   EXPECT_EQ(of(values.clone()), whole);
   EXPECT_GE(whole, 0);
@@ -237,7 +237,7 @@ TEST(UnsupportedTraining, LbfgsIsRefused) {
               AllOf(HasSubstr("LBFGS"), HasSubstr("use SGD, Adam")));
 }
 
-// One rank alone does what several refuse; it says so, once.
+// A single rank does what several would refuse; it warns, once.
 TEST(WorldOfOne, WarnsAboutUnusedParameters) {
   const auto warned = [](bool allow_unused, const char* used) {
     testing::internal::CaptureStderr();

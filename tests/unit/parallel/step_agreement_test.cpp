@@ -1,5 +1,4 @@
-// Ranks that lose step with each other are told so, instead of adding what does not belong
-// together.
+// Ranks that get out of step are reported, instead of adding data that does not belong together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +81,7 @@ TEST(StepAgreement, DifferentCollectiveOfTheSameLengthIsNamed) {
                            HasSubstr("maximum of 1 float32"), HasSubstr("sum of 1 float32")));
 }
 
-// The recorders hold the last collectives only.
+// The flight recorders hold only the last collectives.
 TEST(StepAgreement, DifferentCollectiveOfLongAgoIsFound) {
   const auto error = error_of_trainees([](Trainee& self) {
     reduce_in_another_way_on_rank_1(self.group);

@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kChannels = 3;
 
-// Values that are all different, the same in every call. One generator serves all threads.
+// Values that are all different, and the same in every call. All threads share one generator.
 torch::Tensor values(const std::vector<std::int64_t>& shape, double frequency,
                      torch::ScalarType type = torch::kFloat64) {
   auto count = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -39,7 +39,7 @@ void initialize(torch::nn::Module& norm) {
   for (auto& p : norm.parameters()) p.copy_(values(p.sizes().vec(), 1.7) + 1.5);
 }
 
-// What one forward and backward give.
+// The result of one forward and backward.
 struct Result {
   torch::Tensor output;
   torch::Tensor of_input;
@@ -99,7 +99,7 @@ class SyncBatchNormSplit : public testing::TestWithParam<SplitCase> {
     comm::run_ranks(ranks, [&](comm::Group& group) {
       torch::nn::BatchNorm2d reference(options);
       SyncBatchNorm norm(options, group);
-      // BatchNorm2d insists on four dimensions; the computation is the same for all.
+      // BatchNorm2d requires four dimensions; the computation is the same for all.
       const auto as_image = [](const torch::Tensor& t) {
         return t.reshape({t.size(0), t.size(1), -1, 1});
       };
@@ -144,8 +144,8 @@ INSTANTIATE_TEST_SUITE_P(Parts, SyncBatchNormSplit,
                                          SplitCase{"FourRanksVolumes", {2, 2, 2, 2}, {2, 2, 2}}),
                          [](const auto& param_info) { return std::string(param_info.param.name); });
 
-// dL/dx by differences, where L sums a function of all ranks' outputs, so that every sample of
-// every rank is in every rank's loss.
+// dL/dx by finite differences, where L sums a function of all ranks' outputs, so that every sample
+// of every rank affects every rank's loss.
 TEST(SyncBatchNorm, GradientsMatchFiniteDifferencesOfTheTotalLoss) {
   comm::run_ranks(2, [](comm::Group& group) {
     SyncBatchNorm norm(torch::nn::BatchNormOptions(2).track_running_stats(false), group);
@@ -323,9 +323,9 @@ TEST(SyncBatchNorm, RanksLearnTheSameAsOneProcess) {
   }
 }
 
-// A layer before the normalization that some ranks leave out. It is registered last, so that its
-// buckets are the first: a rank that leaves it out sends them before backward, and thus before the
-// sums of the normalization, the others after.
+// A layer before the normalization that some ranks skip. It is registered last, so that its buckets
+// are the first: a rank that skips it sends them before backward, and thus before the sums of the
+// normalization, the others after.
 struct OptionalStartImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x, bool with_start) {
     if (with_start) x = start(x);
@@ -380,7 +380,7 @@ TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
       net->norm_b->forward(torch::ones({group.rank() == 1 ? 1 : 0, 3}));
     } catch (const UsageError&) {
       ++refused;
-      group.barrier().wait();  // so that all say what they think of it
+      group.barrier().wait();  // so that every rank reports its error
       throw;
     }
   });

@@ -15,7 +15,7 @@ TEST(MomentumSgd, TickAndItsGradientsEqualOneStepOfTheirSum) {
   sgd.tick(0.125);
   sgd.add(Floats{1, 2}, 0.125);
   sgd.add(Floats{3, -8}, 0.125);
-  // Decay is for the first element only: v = 2 + 2 + 4 and 2 - 6.
+  // Decay applies only to the first element: v = 2 + 2 + 4 and 2 - 6.
   EXPECT_THAT(sgd.velocity(), ElementsAre(8, -4));
   EXPECT_THAT(sgd.values(), ElementsAre(7, 16.5));
 }

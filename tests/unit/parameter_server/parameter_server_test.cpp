@@ -1,4 +1,4 @@
-// Workers and servers as threads of one process, held up where a test wants them to be.
+// Workers and servers as threads of one process, delayed where a test wants them to be.
 #include "ddp_runtime/parameter_server/parameter_server.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ Floats gradient_of(const Floats& values, int rank, int ranks, std::int64_t step)
   return gradient;
 }
 
-// What synchronous training ends with.
+// The result of synchronous training.
 Floats synchronous(Floats values, int ranks, std::int64_t steps) {
   Floats velocity(values.size());
   for (std::int64_t step = 1; step <= steps; ++step) {
@@ -75,7 +75,7 @@ Model train(
     ends[static_cast<std::size_t>(group.rank())] = mine;
   });
   for (const auto& end : ends) {
-    EXPECT_EQ(end.values, ends[0].values) << "settled: the same bits on all ranks";
+    EXPECT_EQ(end.values, ends[0].values) << "settled: bitwise the same on all ranks";
     EXPECT_EQ(end.velocity, ends[0].velocity);
   }
   return ends[0];
@@ -92,7 +92,7 @@ void expect_near(const Floats& got, const Floats& wanted) {
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 2e-6) << i;
 }
 
-// Sizes that shards do not divide, and fewer parameters than ranks.
+// Sizes that are not divisible by the number of shards, and fewer parameters than ranks.
 TEST(ParameterServer, WithoutStalenessEqualsSynchronousTraining) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::size_t size : {1, 2, 10, 33}) {
@@ -112,7 +112,7 @@ TEST(ParameterServer, WithoutStalenessResultDoesNotDependOnArrivalOrder) {
   for (const int slow : {1, 2}) EXPECT_EQ(delayed(slow).values, one.values) << slow;
 }
 
-// The path of stale runs, but with all ranks reading after all have pushed: nothing is stale.
+// The code path of stale runs, but all ranks read after all have pushed: nothing is stale.
 TEST(ParameterServer, SettledAfterEachStepEqualsSynchronousTraining) {
   const auto model = fresh(10);
   comm::run_ranks(3, [&](comm::Group& group) {
@@ -128,9 +128,9 @@ TEST(ParameterServer, SettledAfterEachStepEqualsSynchronousTraining) {
   });
 }
 
-// Rank 1 is held in its third step until the others have got as far as they may, with `staleness`
-// more steps done. If they could not get there the run would hang; if they got further, the largest
-// lead would tell.
+// Rank 1 is held in its third step until the others are as far ahead as they may be, `staleness`
+// more steps. If they could not get there the run would hang; if they got further, the largest lead
+// would show it.
 TEST(ParameterServer, OthersGetAheadOfAStragglerByAtMostTheStaleness) {
   constexpr int kRanks = 4;
   constexpr std::int64_t kDoneByStraggler = 2;
@@ -142,7 +142,7 @@ TEST(ParameterServer, OthersGetAheadOfAStragglerByAtMostTheStaleness) {
       for (int other = 0; other < kRanks; ++other) {
         while (other != 1 && done[other] < kDoneByStraggler + staleness) std::this_thread::yield();
       }
-      std::this_thread::sleep_for(20ms);  // for them to go too far in
+      std::this_thread::sleep_for(20ms);  // time for them to get too far
     };
     comm::run_ranks(kRanks, [&](comm::Group& group) {
       const auto rank = static_cast<std::size_t>(group.rank());
@@ -161,11 +161,11 @@ TEST(ParameterServer, OthersGetAheadOfAStragglerByAtMostTheStaleness) {
       server.settle(values, velocity);
       told[rank] = server.lead().largest;
       server.close();
-      // Whatever came when: all gradients, exactly once.
+      // All gradients exactly once, whatever the order of arrival.
       EXPECT_THAT(values, testing::Each(-20 * kRanks));
     });
     EXPECT_EQ(largest_lead, staleness);
-    EXPECT_EQ(told[0], staleness) << "what the server says of it";
+    EXPECT_EQ(told[0], staleness) << "as reported by the server";
   }
 }
 
@@ -179,7 +179,7 @@ TEST(ParameterServer, ContinuesBitwiseFromSettledState) {
   EXPECT_EQ(rest.velocity, whole.velocity);
 }
 
-// Settled twice with steps in between: what was settled is not changed by who goes on first.
+// Settled twice with steps in between: a rank that continues first does not change settled values.
 TEST(ParameterServer, MaySettleRepeatedly) {
   comm::run_ranks(3, [](comm::Group& group) {
     Floats values(5);

@@ -43,13 +43,13 @@ TEST(Shard, WithStalenessGradientIsAppliedOnArrival) {
   EXPECT_EQ(s.values()[0], -3);
 }
 
-// Beside 2^24 a 1 is lost, but not twice a 1: the order of additions shows.
+// Next to 2^24 a single 1 is lost, but 1 + 1 is not: the order of additions shows.
 TEST(Shard, WithoutStalenessGradientsAreAppliedTogetherInRankOrder) {
   const Floats gradients[] = {{-1}, {-1}, {-16777216}};
   for (const auto& order : {std::vector{0, 1, 2}, std::vector{2, 1, 0}, std::vector{1, 2, 0}}) {
     auto s = shard(3, 0);
     for (const int rank : order) {
-      EXPECT_EQ(s.values()[0], 0) << "nobody sees a part of a step";
+      EXPECT_EQ(s.values()[0], 0) << "no rank sees a partial step";
       s.push(rank, gradients[rank], 1);
     }
     EXPECT_EQ(s.values()[0], 16777218);
@@ -70,7 +70,7 @@ TEST(Shard, MomentumFadesOncePerStepOfAllRanks) {
 }
 
 TEST(Shard, StepWithoutGradientsChangesNothing) {
-  const Floats one{1};  // outlives the step, as the contract of push() asks
+  const Floats one{1};  // outlives the step, as push() requires
   auto s = shard(2, 0, 0.5);
   s.push(0, one, 1);
   s.push(1, one, 1);

@@ -1,5 +1,5 @@
-// Training on the parameter server, ranks as threads: beside synchronous training, and what it
-// refuses.
+// Training on the parameter server with ranks as threads: compared with synchronous training, and
+// the options and models it refuses.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ class Asynchronous : public testing::Test {
   RunResult result_;
 };
 
-// Momentum, weight decay of matrices only, accumulation, a rate that changes, running means.
+// Momentum, weight decay of matrices only, accumulation, a changing rate, running means.
 TEST_F(Asynchronous, WithoutStalenessEqualsSynchronousTrainingExceptForRounding) {
   options_.micro_batches = 2;
   for (const int ranks : {1, 3}) {
@@ -145,7 +145,7 @@ TEST(StaleSynchronous, ParameterWithoutGradientIsNamedUnlessAllowed) {
   });
 }
 
-// Each rank sees other data, so that running means part; settled they are rank 0's.
+// Each rank sees different data, so that running means diverge; after settling they are rank 0's.
 TEST(StaleSynchronous, SettlesBuffersToo) {
   comm::run_ranks(3, [](comm::Group& group) {
     torch::nn::BatchNorm1d norm(2);
@@ -162,7 +162,7 @@ TEST(StaleSynchronous, SettlesBuffersToo) {
     double of_leader = group.rank() == 0 ? before : 0;
     of_leader = group.all_reduce_value(of_leader, comm::ReduceOp::sum);
     EXPECT_EQ(mine, of_leader);
-    EXPECT_EQ(group.rank() == 0, before == of_leader) << "they had parted";
+    EXPECT_EQ(group.rank() == 0, before == of_leader) << "they had diverged";
   });
 }
 

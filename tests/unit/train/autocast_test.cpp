@@ -49,7 +49,7 @@ TEST(AutocastGuard, ParametersAndGradientsStayFloat32) {
   EXPECT_EQ(layer->weight.grad().scalar_type(), torch::kFloat32);
 }
 
-// A cached cast of a parameter that has changed since would train on old values.
+// A cached cast of a parameter that has changed since would train with old values.
 TEST(AutocastGuard, DropsCachedCastsAtItsEnd) {
   torch::nn::Linear layer(1, 1);
   const auto forward = [&] {

@@ -42,7 +42,7 @@ TEST(Evaluate, IsTheMeanOverAllSamplesForAnyNumberOfRanks) {
   }
 }
 
-// A head behind batch normalization, whose statistics each rank moves by itself while it trains.
+// A head after batch normalization, whose statistics each rank changes by itself during training.
 struct NormalizedImpl : torch::nn::Module {
   NormalizedImpl() {
     register_module("norm", norm);
@@ -68,7 +68,7 @@ Evaluation evaluate_all(comm::Group& group, Normalized& net, const data::Dataset
 }
 
 // A checkpoint holds rank 0's statistics. Evaluated with others, the loss would be that of a model
-// which nobody ever sees again.
+// that is not saved anywhere.
 TEST(Evaluate, UsesTheModelThatACheckpointHolds) {
   const auto data = seven_samples();
   const auto net_of_rank = [](int rank) {

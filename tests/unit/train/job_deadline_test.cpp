@@ -1,5 +1,5 @@
-// When SLURM will end the job, as squeue tells it. squeue is a stand-in here, a script on PATH;
-// what the real one prints is seen in tests/cluster/preemption.bats.
+// When SLURM will end the job, according to squeue. Here squeue is a fake, a script on PATH; the
+// output of the real one is checked in tests/cluster/preemption.bats.
 #include "ddp_runtime/train/job_deadline.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(TimeLeft, IsThatOfTheJobNotOfItsArray) {
   }
 }
 
-// The variable has another value, or none, until this ends.
+// Sets the variable to another value, or unsets it, for the lifetime of the object.
 class Environment {
  public:
   Environment(const char* name, const char* value) : name_(name) {
@@ -71,7 +71,7 @@ class FakeSqueue : public testing::Test {
   }
   ~FakeSqueue() override { std::filesystem::remove_all(directory_); }
 
-  // How long the job has, if squeue is this script.
+  // The time left for the job, if squeue is this script.
   std::optional<Deadline::duration> left_by(const std::string& script, const char* job = "17") {
     const auto file = directory_ / "squeue";
     std::ofstream(file) << "#!/bin/sh\n" << script << "\n";

@@ -17,7 +17,7 @@ void step(torch::nn::Linear& layer, torch::optim::Optimizer& optimizer) {
   optimizer.step();
 }
 
-// AMSGrad, which make_optimizer() does not offer, but a program of one's own may.
+// AMSGrad, which make_optimizer() does not offer, but a user's own program may.
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
                                                       const std::string& name) {
   using namespace torch::optim;
@@ -32,7 +32,7 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
 
 class OptimizerStates : public testing::TestWithParam<const char*> {};
 
-// Training on after the state went into another process's optimizer must give the same bits.
+// Training with state moved into another process's optimizer must be bitwise the same.
 TEST_P(OptimizerStates, ContinuesBitwiseInANewOptimizer) {
   torch::manual_seed(1);
   torch::nn::Linear original(3, 2);
@@ -108,7 +108,7 @@ TEST(DecayGroups, WorkForAModelOnTheStack) {
   EXPECT_EQ(groups.free.size(), 1U);
 }
 
-// Without a gradient's pull, decoupled decay alone shrinks what it applies to: by lr x decay.
+// Without a gradient, decoupled decay alone shrinks the parameters it applies to: by lr x decay.
 TEST(DecayGroups, ReachTheOptimizer) {
   for (const char* name : {"sgd", "adam", "adamw"}) {
     torch::nn::Linear layer(2, 2);

@@ -1,5 +1,5 @@
-// What a run does when things go wrong or stop getting better: overflow, losses that are not
-// finite, early stopping, dry runs, and a world size that changes in the middle of an epoch.
+// How a run behaves when things go wrong or stop improving: overflow, losses that are not finite,
+// early stopping, dry runs, and a world size that changes in the middle of an epoch.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// Two classes that a linear model can tell apart: by the sign of the first feature.
+// Two classes that a linear model can separate: by the sign of the first feature.
 struct Points {
   torch::Tensor inputs;
   torch::Tensor targets;
@@ -72,11 +72,11 @@ class Policies : public testing::Test {
     evaluation_ = std::make_shared<data::TensorDataset>(held_out.inputs, held_out.targets, 2);
   }
 
-  // What a test does to the scores in training, to make a loss or a gradient go wrong.
+  // Changes the scores in training, to make a loss or a gradient go wrong.
   using Spoil = std::function<torch::Tensor(const torch::Tensor& scores)>;
 
-  // Rank 0's result; what is printed goes to `said_`, the ranks' parameters to `parameters_`. A
-  // throw on any rank comes out.
+  // Returns rank 0's result; printed text goes to `said_`, the ranks' parameters to `parameters_`.
+  // Rethrows an exception of any rank.
   RunResult run(int ranks, const TrainOptions& o, const Spoil& spoil = {}) {
     testing::internal::CaptureStdout();
     try {
@@ -172,7 +172,7 @@ TEST_F(Policies, StepWithNanLossIsSkippedOnRequest) {
   }
 }
 
-// The derivative of the root at 0 is infinite, its value is not.
+// The derivative of the square root at 0 is infinite, its value is not.
 TEST_F(Policies, NonFiniteGradientIsSkippedToo) {
   TrainOptions o;
   o.batch = 16;
@@ -224,10 +224,10 @@ TEST_F(Policies, LossScalingIsBitwiseNeutralAndContinuesAfterAResume) {
   EXPECT_TRUE(all_ranks_agree());
   EXPECT_EQ(saved_loss_scale(overflowed.checkpoint), 512);
   o.steps = 2;
-  EXPECT_EQ(saved_loss_scale(run(2, o).checkpoint), 512) << "not where a new run starts";
+  EXPECT_EQ(saved_loss_scale(run(2, o).checkpoint), 512) << "not the initial scale of a new run";
 }
 
-// Some held-out samples have the wrong class: a model that gets too sure of itself gets worse.
+// Some held-out samples have the wrong class: a model that becomes too confident gets worse.
 TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
   auto wrong = points(32);
   wrong.targets.slice(0, 0, 6).bitwise_xor_(1);
@@ -245,14 +245,14 @@ TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
   EXPECT_LT(first.step, 50);
   EXPECT_GT(first.step, o.patience + 1) << "there was more than one best";
   EXPECT_THAT(said_, HasSubstr("stopped early: no better evaluation than"));
-  // The best is three epochs before the end, and is alone in its directory.
+  // The best is three epochs before the end, and is the only one in its directory.
   const auto best = dir_ / "best";
   EXPECT_EQ(first.best_checkpoint, best / fmt::format("step-{:08}", first.step - o.patience));
   EXPECT_TRUE(fs::exists(first.best_checkpoint / "manifest.json"));
   EXPECT_EQ(std::count_if(fs::directory_iterator(best), {},
                           [](const auto& e) { return e.is_directory(); }),
             1);
-  // Resumed, it has nothing left to do; nor has it forgotten what was best.
+  // A resumed run has nothing left to do, and still knows which evaluation was the best.
   const auto again = run(2, o);
   EXPECT_EQ(again.step, first.step);
   EXPECT_EQ(again.parameters_crc32c, first.parameters_crc32c);
@@ -297,7 +297,7 @@ TEST(BestEvaluation, CountsEvaluationsSinceTheBest) {
   EXPECT_FALSE(best.loss.has_value());
   EXPECT_TRUE(best.record(2));
   EXPECT_EQ(best.epochs_since, 0);
-  EXPECT_FALSE(best.record(2)) << "as good is not better";
+  EXPECT_FALSE(best.record(2)) << "an equal value is not better";
   EXPECT_FALSE(best.exhausted(2));
   EXPECT_FALSE(best.record(3));
   EXPECT_TRUE(best.exhausted(2));
@@ -327,7 +327,7 @@ TEST(RunTable, ShowsTheOptions) {
         "  optimizer      sgd, momentum 0.9, gradients clipped to norm 1\n"}) {
     EXPECT_THAT(table, HasSubstr(line));
   }
-  EXPECT_THAT(table, testing::Not(HasSubstr("checkpoints"))) << "what is off is left out";
+  EXPECT_THAT(table, testing::Not(HasSubstr("checkpoints"))) << "options that are off are left out";
   o.epochs = 0;
   EXPECT_THAT(run_table(header, o), HasSubstr("  length         1 epoch of 531 steps\n"));
   o.steps = 2000;

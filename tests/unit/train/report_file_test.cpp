@@ -1,4 +1,5 @@
-// Files of a report: whole, never through somebody's link, and what is kept of an earlier process.
+// Report files: written completely, never through another user's link, and what is kept of an
+// earlier process.
 #include "ddp_runtime/train/report_file.h"
 
 #include <gtest/gtest.h>
@@ -94,7 +95,7 @@ TEST_F(ReportFile, IsReadOnlyUpToAMaximumSize) {
 TEST_F(ReportFile, KeptLinesComeFirst) {
   put(file_, "head\na\nb\ntorn");
   LineFile lines(file_, "new head\n", [](std::string_view line) { return line != "head"; });
-  EXPECT_EQ(contents(file_), "new head\na\nb\n") << "without the line that has no end";
+  EXPECT_EQ(contents(file_), "new head\na\nb\n") << "without the incomplete line";
   lines.append("c\nd\n");
   lines.append("e\n");
   EXPECT_EQ(contents(file_), "new head\na\nb\nc\nd\ne\n");
@@ -109,7 +110,7 @@ TEST_F(ReportFile, LongFilesAndLongLinesAreRead) {
   EXPECT_EQ(contents(file_), text);
 }
 
-// A full device, or a limit: half a line is taken back.
+// A full device, or a limit: half a line is removed again.
 TEST_F(ReportFile, LinesAreWrittenCompletelyOrNotAtAll) {
   LineFile lines(file_, "head\n", kNone);
   lines.append("first\n");
@@ -146,7 +147,7 @@ TEST(EarlierProcesses, AreListedInOrder) {
   EXPECT_TRUE(earlier_processes("[1]").empty());
   EXPECT_TRUE(earlier_processes("{\"covers\"").empty());
   const auto old = earlier_processes(R"({"steps": 20, "world_size": 2, "ranks": [1, 2]})");
-  ASSERT_EQ(old.size(), 1U) << "of a version that did not say what it covers";
+  ASSERT_EQ(old.size(), 1U) << "from a version that did not record its steps";
   EXPECT_EQ(old[0]["steps"], 20);
   EXPECT_TRUE(old[0]["last_step"].is_null());
   nlohmann::json second = {{"outcome", "interrupted"},

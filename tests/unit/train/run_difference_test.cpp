@@ -1,4 +1,4 @@
-// What is said, and what is refused, when a run that resumes is not the one that saved.
+// The differences that are reported or refused when a resumed run is not like the one that saved.
 #include "ddp_runtime/train/run_difference.h"
 
 #include <gmock/gmock.h>
@@ -80,7 +80,7 @@ void PrintTo(const Changed& changed, std::ostream* out) {
 
 class SettingDifferences : public testing::TestWithParam<Changed> {};
 
-// Through text, as the manifest keeps them.
+// As text, as the manifest stores them.
 json settings_of(const TrainOptions& options) {
   return json::parse(run_settings(options).dump());
 }
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
         Changed{"Precision",
                 [](TrainOptions& o) { o.precision = amp::Precision::bf16; },
                 {line("precision", "fp32", "bf16")}},
-        // Neither means anything to a constant rate.
+        // Neither has any effect on a constant rate.
         Changed{"DecayOfAConstantRate",
                 [](TrainOptions& o) {
                   o.decay_epochs = 1;

@@ -49,7 +49,7 @@ TEST(RunReport, PartsSumToTheMeanAndRanksAreListed) {
     EXPECT_GT(report.at("ranks").at(1).at("peak_memory_bytes").get<std::int64_t>(), 1 << 20);
     const auto& seconds = report.at("step_seconds");
     EXPECT_NEAR(seconds.at("mean").get<double>(), 0.15, 1e-9);
-    EXPECT_NEAR(seconds.at("p50").get<double>(), 0.2, 1e-9) << "of the slowest rank";
+    EXPECT_NEAR(seconds.at("p50").get<double>(), 0.2, 1e-9) << "that of the slowest rank";
     double sum = 0;
     for (const char* part :
          {"data", "forward", "backward", "exposed_comm", "optimizer", "checkpoint", "other"}) {
@@ -82,13 +82,13 @@ TEST(RunReport, FilesAreWrittenIntoANewDirectory) {
   }
 }
 
-// ---- a report that is kept while the run goes on
+// ---- a report that is updated while the run is in progress
 
 namespace fs = std::filesystem;
 
 class KeptReport : public testing::Test {
  protected:
-  // A process of a run: its part of the steps, with what ends it.
+  // A process of a run: its range of steps, and how it ends.
   struct Process {
     std::int64_t first_step = 0;
     std::int64_t steps = 0;
@@ -167,11 +167,11 @@ TEST_F(KeptReport, SeparatesWaitingFromTheWireAndShowsTheLateRank) {
   EXPECT_NEAR(ranks[1].at("step_seconds").at("waiting").get<double>(), 0, 1e-6);
   EXPECT_NEAR(written.at("step_seconds").at("waiting").get<double>(), 0.0025, 1e-6);
   EXPECT_NEAR(written.at("step_seconds").at("exposed_comm").get<double>(), 0.0035, 1e-6)
-      << "the whole, with the waiting";
+      << "the total, including the waiting";
   EXPECT_EQ(ranks[0].at("late_share"), 0);
   EXPECT_EQ(ranks[1].at("late_share"), 1);
   EXPECT_EQ(ranks[1].at("compared_steps"), 20);
-  // 1 MB in 1 ms, factor 1: what the late rank sees.
+  // 1 MB in 1 ms, factor 1: as seen by the late rank.
   EXPECT_NEAR(written.at("comm").at("busbw_GBps").get<double>(), 1.0, 1e-3);
   for (const auto& rank : ranks) {
     EXPECT_EQ(rank.at("local_ranks"), 2);
@@ -218,7 +218,7 @@ TEST_F(KeptReport, FailedRunReportsTheReasonWithoutOtherRanks) {
   EXPECT_EQ(written.at("outcome_reason"), "rank 1 was lost");
   EXPECT_EQ(written.at("world_size"), 2);
   EXPECT_EQ(written.at("steps"), 7);
-  EXPECT_EQ(written.at("ranks").size(), 1U) << "only rank 0 was there to tell";
+  EXPECT_EQ(written.at("ranks").size(), 1U) << "only rank 0 could still report";
   EXPECT_EQ(rows(), numbers(7));
 }
 
@@ -233,7 +233,7 @@ TEST_F(KeptReport, ResumedRunKeepsEarlierRowsAndReportsItsSteps) {
   run({.first_step = 18, .steps = 7, .end = finish});
   EXPECT_EQ(rows(), numbers(25));
   const auto written = report();
-  EXPECT_EQ(written.at("steps"), 7) << "of this process, as ever";
+  EXPECT_EQ(written.at("steps"), 7) << "those of this process, as always";
   const auto& covers = written.at("covers");
   EXPECT_EQ(covers.at("first_step"), 19);
   EXPECT_EQ(covers.at("last_step"), 25);

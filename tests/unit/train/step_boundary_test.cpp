@@ -1,4 +1,4 @@
-// What ranks agree on between two steps, and when a run stops for the end of its time.
+// What ranks agree on between two steps, and when a run stops because its time is up.
 #include "ddp_runtime/train/step_boundary.h"
 
 #include <gtest/gtest.h>
@@ -31,12 +31,12 @@ TEST(StepBoundary, AllRanksLearnTheStateOfAny) {
     if (group.rank() == 0) boundary.set_deadline(now + std::chrono::seconds(50));
     EXPECT_EQ(agree(false).stop, "the job's time is nearly up");
     if (group.rank() == 1) raise(SIGUSR2);
-    // Threads share one process and with it the signal; the others see it now or a step later.
+    // Threads share one process and its signals; the others see it now or a step later.
     EXPECT_EQ((agree(false), agree(false)).stop, "SIGUSR2 was received");
   });
   EXPECT_EQ(StopSignals::received(), SIGUSR2);
   StopSignals::forget();
-  EXPECT_EQ(StopSignals::received(), 0) << "so that other tests of this process train on";
+  EXPECT_EQ(StopSignals::received(), 0) << "so that other tests of this process keep training";
 }
 
 }  // namespace

@@ -37,14 +37,14 @@ class Training : public testing::Test {
     return o;
   }
 
-  // Rank 0's result. A throw on any rank comes out.
+  // Returns rank 0's result. Rethrows an exception of any rank.
   RunResult run(int ranks, const TrainOptions& o, const std::string& model_name = "mlp") {
     RunResult result;
     std::mutex seeding;
     comm::run_ranks(ranks, [&](comm::Group& group) {
       std::shared_ptr<models::Model> model;
       {
-        // Threads share one generator: models are built one after the other, alike.
+        // Threads share one generator: models are built one after another, all the same.
         const std::lock_guard lock(seeding);
         torch::manual_seed(1);
         model = models::make_model({model_name, {1, 8, 8}, 10, 0, 0});
@@ -119,9 +119,9 @@ TEST_F(Training, InterruptedRunEndsBitwiseTheSame) {
   }
 }
 
-// Registered in another order than it is used in, so that the first step has other buckets than
-// those that come after it. More than two ranks, on nodes of their own, and buckets that are large
-// enough for a ring: then an element's place in its bucket decides in which order it is added up.
+// Registered in a different order than it is used in, so that the buckets of the first step differ
+// from later ones. More than two ranks, on separate nodes, and buckets large enough for a ring:
+// then an element's position in its bucket determines the order of its additions.
 struct BackwardsImpl : torch::nn::Module {
   BackwardsImpl() {
     register_module("last", last);
@@ -180,7 +180,7 @@ TEST_F(Training, DamagedCheckpointIsSkipped) {
   const auto resumed = run(1, o);
   EXPECT_EQ(resumed.step, whole.step);
   EXPECT_EQ(resumed.parameters_crc32c, whole.parameters_crc32c)
-      << "resumed from the epoch before and trained the last one again";
+      << "resumed from the previous epoch and repeated the last one";
 }
 
 TEST_F(Training, CheckpointLoadsOnAnotherNumberOfRanks) {
@@ -283,7 +283,7 @@ TEST_F(Training, StepsAloneRunOverAsManyEpochsAsNeeded) {
   EXPECT_EQ(run(2, o).step, 50) << "whichever comes first";
   o.epochs = 0;
   o.steps = 0;
-  EXPECT_EQ(run(2, o).step, 25) << "one epoch if nothing is asked for";
+  EXPECT_EQ(run(2, o).step, 25) << "one epoch by default";
 }
 
 TEST_F(Training, WithoutEvaluationDataThereIsNoEvaluation) {
@@ -310,7 +310,7 @@ std::string contents_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// The report of the run that trained is worth more than that of a process that did nothing.
+// The report of the run that trained is worth more than one of a process that did nothing.
 TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   auto o = options(2);
   o.checkpoint.directory = dir_ / "checkpoints";
@@ -335,7 +335,7 @@ TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   EXPECT_EQ(contents_of(o.report_directory / "steps.csv"), steps);
 }
 
-// An autoencoder: what comes out is compared with what went in, and classes play no part.
+// An autoencoder: its output is compared with its input, and there are no classes.
 TEST_F(Training, MinimizesACustomLoss) {
   const auto inputs = torch::arange(64 * 6, torch::kFloat32).view({64, 6}).sin();
   const auto samples = std::make_shared<data::TensorDataset>(inputs, torch::arange(64), 0);
@@ -382,7 +382,7 @@ TEST_F(Training, MinimizesACustomLoss) {
           "the loss must be one number, the mean over the batch, not a tensor of shape [8, 6]"));
 }
 
-// A checkpoint takes its parts from several ranks.
+// The arrays of a checkpoint come from several ranks.
 TEST(TrainingState, IsNotCollectedFromRanksThatDiffer) {
   const auto error = error_of([] {
     comm::run_ranks(2, [](comm::Group& group) {

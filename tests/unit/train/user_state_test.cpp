@@ -1,4 +1,5 @@
-// A program's own tensors and values: saved with the training, back on every rank when it goes on.
+// A program's own tensors and values: saved with the training, and restored on every rank when it
+// resumes.
 #include "ddp_runtime/train/user_state.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// What a program keeps beside its model: a slow average of the weights and how often it was moved.
+// State that a program keeps beside its model: a slow average of the weights and its number of
+// updates.
 struct Teacher {
   torch::Tensor weights = torch::zeros({64, 10}).t();  // not contiguous
   std::int64_t moves = 0;
@@ -42,8 +44,8 @@ class UserStateTraining : public testing::Test {
     options_.checkpoint.directory = dir_;
   }
 
-  // Trains on two ranks to step `steps`; `add` says what goes into the checkpoints. Returns rank
-  // 1's teacher: rank 0's is what was saved.
+  // Trains on two ranks to step `steps`; `add` registers the values to be saved. Returns rank 1's
+  // teacher, since rank 0's is the one that was saved.
   template <class Add>
   Teacher train(std::int64_t steps, const Add& add) {
     options_.steps = steps;
@@ -139,7 +141,7 @@ TEST_F(UserStateTraining, MismatchIsNamed) {
                     [](const nlohmann::json& value) { value.get<std::string>(); });
               }),
               HasSubstr("the value 'moves' of the checkpoint cannot be restored: "));
-  EXPECT_EQ(train(4, add_all).moves, 4) << "none of the attempts has harmed it";
+  EXPECT_EQ(train(4, add_all).moves, 4) << "none of the attempts changed it";
 }
 
 TEST_F(UserStateTraining, NonFiniteNumberFailsTheSave) {
