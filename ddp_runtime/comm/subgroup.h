@@ -13,8 +13,7 @@ struct Subgroup {
   int me = 0;              // this rank's place in `ranks`
 
   int size() const noexcept { return static_cast<int>(ranks.size()); }
-  // The group rank of the member at `place`, which may be too large or too small by up to one full
-  // round.
+  // The group rank of the member at `place`, which may wrap around once in either direction.
   int at(int place) const noexcept {
     return ranks[static_cast<std::size_t>((place % size() + size()) % size())];
   }

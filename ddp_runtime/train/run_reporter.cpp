@@ -211,8 +211,8 @@ void make_directory(const std::filesystem::path& directory) {
   }
 }
 
-// This text is written to files: a JSON reader in another language may not be able to handle bad
-// UTF-8.
+// The text of run.json. Invalid UTF-8 is replaced, since JSON readers in other languages may not be
+// able to handle it.
 std::string text_of(const json& report) {
   return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }

@@ -141,7 +141,7 @@ RankSnapshot FlightRecorder::snapshot() const {
   snapshot.collectives_begun = collectives_begun_;
   snapshot.phase = phase_;
   snapshot.phase_ago = seconds_between(phase_since_, now);
-  // There are more than kKept only if more than that run at once.
+  // More than kKept entries remain only if more than that are running at once.
   const auto newest =
       entries_.end() - static_cast<std::ptrdiff_t>(std::min(entries_.size(), kKept));
   for (auto entry = newest; entry != entries_.end(); ++entry) {

@@ -42,9 +42,8 @@ struct RankSnapshot {
   double phase_ago = 0;                 // seconds since the phase began
   std::vector<OperationRecord> recent;  // oldest first
 
-  // For each channel, the operation that is running, or else the first of the last run of failed
-  // ones: the operation that the rank is waiting in, or that it waited in until it failed and
-  // everything queued behind it failed too.
+  // For each channel, the oldest operation since the last one that succeeded: the one that the rank
+  // is waiting in, or that it waited in until it failed and everything queued behind it failed too.
   std::vector<const OperationRecord*> stuck_in() const;
   const OperationRecord* stuck_in(const std::string& channel) const noexcept;
   std::uint64_t begun_in(const std::string& channel) const;

@@ -44,7 +44,7 @@ std::optional<std::string> missing_process_manager(const Environment& environmen
 
 bool mpi_speaks_pmi1() {
 #if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5
-  return false;  // the directory has been moved
+  return false;  // Open MPI 5 no longer has the component
 #elif defined(OPEN_MPI)
   Dl_info library{};
   if (dladdr(reinterpret_cast<const void*>(&MPI_Init), &library) == 0) return true;

@@ -29,7 +29,7 @@ using Finished = std::function<void(std::size_t first, std::size_t count)>;
 void all_reduce_chain(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
                       Scratch& scratch);
 
-// The same for the case that each rank contributes the sum of several.
+// The same with the additions done by the caller, for a rank that stands for several.
 void chain(Link& link, const Subgroup& group, Buffer data, Scratch& scratch,
            const Contribute& contribute, const Finished& finished);
 

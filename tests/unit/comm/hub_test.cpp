@@ -393,7 +393,7 @@ TEST(Hub, AcceptsAndNotifiesManyRanks) {
   RecordProperty("processor_seconds", std::to_string(processor_seconds() - before));
   if (wanted != nullptr) {
     printf(
-        "%d ranks welcomed and told of a failure in %.2f s; rank 0's part: %.2f s of processor "
+        "%d ranks accepted and notified of a failure in %.2f s; rank 0's part: %.2f s of CPU "
         "time\n",
         ranks, wall.count(), processor_seconds() - before);
   }

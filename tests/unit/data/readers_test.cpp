@@ -90,7 +90,7 @@ TEST(Digits, DamagedFilesAreNamed) {
   write(file, bright + "1\n");
   EXPECT_THAT(error_of([&] { read_digits(file); }), HasSubstr("0 to 16"));
   write(file, "");
-  EXPECT_THAT(error_of([&] { read_digits(file); }), HasSubstr("no more than 0"));
+  EXPECT_THAT(error_of([&] { read_digits(file); }), HasSubstr("holds only 0 digits"));
 }
 
 TEST(Mnist, ReadsPlainAndGzippedFilesUnderBothSpellings) {
