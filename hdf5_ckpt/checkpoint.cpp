@@ -134,7 +134,7 @@ std::string mismatch_text(const Checkpoint& checkpoint, std::span<const MutableA
     else if (const std::string problem = misfit_of(*stored, target); !problem.empty())
       different.push_back(fmt::format("'{}' {}", target.name, problem));
   }
-  if (match == Match::kExact)
+  if (match == Match::exact)
     for (const StoredArray& array : checkpoint.arrays())
       if (!asked.contains(array.name)) unexpected.push_back(fmt::format("'{}'", array.name));
   return bounded_list("missing in the checkpoint", missing) +
@@ -283,7 +283,7 @@ OwnedArray Checkpoint::read(std::string_view name, const ReadOptions& options) c
                             stored->length));
   }
   const MutableArrayView target{stored->name, stored->dtype, stored->shape, array.bytes};
-  read_into({&target, 1}, Match::kSubset, options);
+  read_into({&target, 1}, Match::subset, options);
   return array;
 }
 
@@ -298,7 +298,7 @@ void Checkpoint::stream(std::string_view name, std::uint64_t piece_bytes,
     piece.resize(byte_count(stored->dtype, box.extent).value());
     const MutableArrayView target{stored->name, stored->dtype, box.extent, piece,
                                   PartOf{stored->shape, box.start}};
-    read_into({&target, 1}, Match::kSubset, options);
+    read_into({&target, 1}, Match::subset, options);
     take(piece);
   });
 }

@@ -30,8 +30,8 @@ struct Wanted;  // detail/block_reader.h
 
 // Which arrays of the checkpoint a read must name.
 enum class Match {
-  kExact,   // all of them: resuming
-  kSubset,  // any of them: warm start, inference
+  exact,   // all of them: resuming
+  subset,  // any of them: warm start, inference
 };
 
 // One array of a checkpoint, as a reader sees it, however many parts it is stored in.
@@ -79,7 +79,7 @@ class Checkpoint {
   // several times): reads the blocks that hold something of it, and no others. Throws MismatchError
   // listing names that are missing or unexpected and shapes or dtypes that differ, before any byte
   // is read; DamagedError if bytes are wrong, and then what the targets hold is undefined.
-  void read_into(std::span<const MutableArrayView> targets, Match match = Match::kExact,
+  void read_into(std::span<const MutableArrayView> targets, Match match = Match::exact,
                  const ReadOptions& options = {}) const;
 
  private:

@@ -198,12 +198,12 @@ void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
   fs::path replaced;
   if (!publication.try_fresh()) {
     const std::string damage = damage_in(saved.path);
-    if (damage.empty() && options_.if_exists == IfExists::kFail)
+    if (damage.empty() && options_.if_exists == IfExists::fail)
       throw Error(
           fmt::format("'{}' is there already, whole, written by another save; resume from "
                       "it, or choose another checkpoint directory",
                       saved.path.string()));
-    const bool keep = !damage.empty() || options_.if_exists == IfExists::kSetAside;
+    const bool keep = !damage.empty() || options_.if_exists == IfExists::set_aside;
     replaced = free_name(!damage.empty() ? kDamaged
                          : keep          ? kSuperseded
                                          : kDeleting,

@@ -40,14 +40,14 @@ std::string step_directory_name(std::uint64_t step);
 // What to do if step-N is already there when a save of step N commits. A damaged one is always
 // replaced (and kept beside as .broken-step-N.<owner>), or a resumed job could not pass it.
 enum class IfExists {
-  kFail,      // a whole one stays and commit() throws
-  kReplace,   // a whole one is exchanged for the new one in one step, then deleted
-  kSetAside,  // likewise, but kept beside as .superseded-step-N.<owner>
+  fail,      // a whole one stays and commit() throws
+  replace,   // a whole one is exchanged for the new one in one step, then deleted
+  set_aside,  // likewise, but kept beside as .superseded-step-N.<owner>
 };
 
 struct SaveOptions {
   WriteOptions write = {};
-  IfExists if_exists = IfExists::kFail;
+  IfExists if_exists = IfExists::fail;
   bool read_back = false;  // verify every byte from the disk before the rename
   // Called just before a finished checkpoint gets its name; what it throws makes the save fail.
   std::function<void()> before_publishing = {};
@@ -155,7 +155,7 @@ class CheckpointDirectory {
   // (starting afresh must be someone's decision), MismatchError if the newest whole one does not
   // fit.
   std::optional<Loaded> load_newest(std::span<const MutableArrayView> targets,
-                                    Match match = Match::kExact,
+                                    Match match = Match::exact,
                                     const ReadOptions& options = {}) const;
 
   // The same choice by any other way of reading: `accept` throws DamagedError to pass a checkpoint

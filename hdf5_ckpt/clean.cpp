@@ -20,9 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 
 std::optional<Leftover::Kind> kind_of(const std::string& name) {
-  if (name.starts_with(std::string(kSuperseded) + "-step-")) return Leftover::Kind::kSetAside;
-  if (name.starts_with(std::string(kDamaged) + "-step-")) return Leftover::Kind::kReplaced;
-  if (owner_of_leftover(name)) return Leftover::Kind::kUnfinished;
+  if (name.starts_with(std::string(kSuperseded) + "-step-")) return Leftover::Kind::set_aside;
+  if (name.starts_with(std::string(kDamaged) + "-step-")) return Leftover::Kind::replaced;
+  if (owner_of_leftover(name)) return Leftover::Kind::unfinished;
   return std::nullopt;
 }
 

@@ -11,11 +11,11 @@ namespace ddp::ckpt {
 
 struct Leftover {
   enum class Kind : std::uint8_t {
-    kUnfinished,  // of a save or a deletion that was interrupted
-    kSetAside,    // of an abandoned branch; whole
-    kReplaced,    // was damaged and replaced by a whole one
+    unfinished,  // of a save or a deletion that was interrupted
+    set_aside,    // of an abandoned branch; whole
+    replaced,    // was damaged and replaced by a whole one
   };
-  Kind kind = Kind::kUnfinished;
+  Kind kind = Kind::unfinished;
   std::filesystem::path path;
   std::uint64_t bytes = 0;
   std::chrono::seconds age{0};  // since anything in it was written, by the clock of its file system

@@ -12,7 +12,7 @@
 //   a count that has stood still for long enough      taken over
 // Whoever was taken over wrongly (it was only slow) is fenced: it sees another token before it
 // gives a checkpoint its name, and stops. The last instant, between that look and the rename, is
-// covered by the rename itself, which never replaces, and by IfExists::kSetAside of the new owner.
+// covered by the rename itself, which never replaces, and by IfExists::set_aside of the new owner.
 
 #include <chrono>
 #include <condition_variable>

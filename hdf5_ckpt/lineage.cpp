@@ -45,12 +45,12 @@ ResumePlan plan_resume(const StartingPoint& start, std::span<const Ancestor> the
     return ancestor.step > start.step.value_or(0) && comes_from(start, ancestor.lineage);
   });
   if (ahead) {
-    plan.from = ResumePlan::From::kNewest;
+    plan.from = ResumePlan::From::newest;
     return plan;
   }
   // Opening what is not there says so.
   if (!start.step || there.empty() || same_run(start, there)) {
-    plan.from = ResumePlan::From::kStart;
+    plan.from = ResumePlan::From::start;
     if (!start.step) return plan;
     for (const Ancestor& ancestor : there)
       if (ancestor.step > *start.step) plan.set_aside.push_back(ancestor.step);

@@ -60,11 +60,11 @@ struct StartingPoint {
 
 struct ResumePlan {
   enum class From : std::uint8_t {
-    kNewest,  // the newest of the directory that is later than the starting point
-    kStart,   // the starting point
-    kNowhere,
+    newest,  // the newest of the directory that is later than the starting point
+    start,   // the starting point
+    nowhere,
   };
-  From from = From::kNowhere;
+  From from = From::nowhere;
   std::vector<std::uint64_t> set_aside;  // steps that the run leaves behind, the highest first
   std::string refusal;                   // with kNowhere: why, and what to do
 

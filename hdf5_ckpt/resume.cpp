@@ -127,8 +127,8 @@ Resumption resume_path(const CheckpointDirectory* directory, const fs::path& nam
   const ResumePlan plan =
       plan_resume(start, there, directory != nullptr ? directory->root().string() : "");
   std::vector<std::string> notes;
-  if (plan.from == ResumePlan::From::kNowhere) throw MismatchError(plan.refusal);
-  if (plan.from == ResumePlan::From::kNewest) {
+  if (plan.from == ResumePlan::From::nowhere) throw MismatchError(plan.refusal);
+  if (plan.from == ResumePlan::From::newest) {
     auto [checkpoint, skipped] = directory->newest_accepted(accept, start.step);
     notes = std::move(skipped);
     if (checkpoint) {

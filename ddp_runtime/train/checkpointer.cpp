@@ -1,65 +1,22 @@
 #include "ddp_runtime/train/checkpointer.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <sstream>
 #include <system_error>
 #include <thread>
-#include <unordered_set>
 
 #include "base/errors.h"
+#include "ddp_runtime/train/checkpoint_agreement.h"
 #include "ddp_runtime/train/run_difference.h"
-#include "hdf5_ckpt/crc32c.h"
+#include "ddp_runtime/train/run_directory.h"
+#include "ddp_runtime/train/write_partition.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/memory_headroom.h"
 
 namespace ddp::train {
 namespace {
-
-namespace fs = std::filesystem;
-
-// SLURM's job id tells a requeued job's own leftovers from the work of others.
-ckpt::OwnerTag this_owner() {
-  const char* job = std::getenv("SLURM_JOB_ID");
-  if (job != nullptr && *job == '\0') job = nullptr;  // emptied by a script: no job, either
-  const char* restarts = std::getenv("SLURM_RESTART_COUNT");
-  return ckpt::OwnerTag::of_this_process(
-      job != nullptr ? job : "local",
-      restarts != nullptr ? static_cast<unsigned>(std::strtoul(restarts, nullptr, 10)) : 0);
-}
-
-// Finding out at the first save that it cannot be made would waste the work until then.
-std::string why_not_writable(const fs::path& directory) {
-  std::error_code error;
-  if (!fs::is_directory(directory, error)) {
-    try {
-      ckpt::make_durable_directory(directory);
-    } catch (const ckpt::IoError& e) {
-      return fmt::format("cannot create the checkpoint directory {}: {}", directory.string(),
-                         std::generic_category().message(e.code()));
-    }
-  }
-  const auto probe = directory / fmt::format(".probe-{}", getpid());
-  unlink(probe.c_str());  // of a process of the same id that died here, in a container for example
-  const int fd = open(probe.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
-  if (fd < 0) {
-    return fmt::format("cannot write to the checkpoint directory {}: {}", directory.string(),
-                       std::strerror(errno));
-  }
-  close(fd);
-  unlink(probe.c_str());
-  return {};
-}
-
-// Of the memory that is left, a part stays for what training itself will take.
-constexpr double kUsablePart = 0.9;
 
 std::vector<ckpt::ArrayView> views_of(const std::vector<NamedTensor>& arrays) {
   std::vector<ckpt::ArrayView> views;
@@ -68,71 +25,8 @@ std::vector<ckpt::ArrayView> views_of(const std::vector<NamedTensor>& arrays) {
   return views;
 }
 
-std::uint64_t bytes_of(const std::vector<NamedTensor>& arrays) {
-  std::uint64_t bytes = 0;
-  for (const auto& array : arrays) bytes += array.tensor.nbytes();
-  return bytes;
-}
-
-// The part of the arrays that one of `writers` writes: the largest first, each to who has least.
-// All ranks have the same list, so that all come to the same parts. What is not replicated is rank
-// 0's.
-std::vector<NamedTensor> part_of(const TrainingState& state, std::vector<NamedTensor> arrays,
-                                 int writer, int writers) {
-  std::stable_sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) {
-    return a.tensor.nbytes() > b.tensor.nbytes();
-  });
-  std::vector<std::uint64_t> load(static_cast<std::size_t>(writers));
-  std::vector<NamedTensor> part;
-  for (auto& array : arrays) {
-    const auto least =
-        state.is_replicated(array.name) ? std::min_element(load.begin(), load.end()) : load.begin();
-    *least += array.tensor.nbytes();
-    if (least - load.begin() == writer) part.push_back(std::move(array));
-  }
-  return part;
-}
-
-std::string shard_name(int writer, int writers) {
-  if (writers == 1) return "model.h5";
-  return fmt::format("rank-{:05}-of-{:05}.h5", writer, writers);
-}
-
-// A line for each array.
-std::string list_of(const std::vector<ckpt::ArrayView>& views) {
-  std::string list;
-  for (const auto& view : views) {
-    list += fmt::format("'{}' {} {}\n", view.name, ckpt::dtype_name(view.dtype),
-                        ckpt::shape_text(view.shape));
-  }
-  return list;
-}
-
-// The first line of `a` that is not in `b`; empty if there is none.
-std::string first_line_missing(const std::string& a, const std::string& b) {
-  std::istringstream text(b);
-  std::unordered_set<std::string> there;
-  for (std::string line; std::getline(text, line);) there.insert(line);
-  std::istringstream lines(a);
-  for (std::string line; std::getline(lines, line);) {
-    if (!there.contains(line)) return line;
-  }
-  return {};
-}
-
-// The first rank whose list_of() is not rank 0's, and an array in which it differs.
-std::string first_mismatch(const std::vector<std::string>& lists) {
-  const auto differs = std::find_if(lists.begin(), lists.end(),
-                                    [&](const auto& list) { return list != lists.front(); });
-  const auto rank = differs - lists.begin();
-  if (const auto more = first_line_missing(*differs, lists.front()); !more.empty()) {
-    return fmt::format("rank {} has {}, rank 0 has not", rank, more);
-  }
-  if (const auto less = first_line_missing(lists.front(), *differs); !less.empty()) {
-    return fmt::format("rank {} has not {}, which rank 0 has", rank, less);
-  }
-  return fmt::format("rank {} has the arrays of rank 0 in another order", rank);
-}
+// Of the memory that is left, a part stays for what training itself will take.
+constexpr double kUsablePart = 0.9;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -173,7 +67,7 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
   // A step that is there already is of a process that has been fenced off or of an abandoned
   // branch: this run is where the line of checkpoints ends.
   ckpt::SaveOptions saving;
-  saving.if_exists = ckpt::IfExists::kSetAside;
+  saving.if_exists = ckpt::IfExists::set_aside;
   saving.before_publishing = [this] { require_lease(); };
   directory_.emplace(options_.directory, std::move(saving));
   retention_.emplace(options_.directory, owner_);
@@ -347,32 +241,12 @@ std::optional<std::uint64_t> Checkpointer::headroom_per_rank() const {
   return static_cast<std::uint64_t>(static_cast<double>(*left) * kUsablePart) / local_ranks_;
 }
 
-int Checkpointer::writers_of(const std::vector<NamedTensor>& arrays) const {
-  const std::uint64_t share = std::max<std::uint64_t>(1, options_.bytes_per_writer);
-  const std::uint64_t most = std::min<std::uint64_t>(arrays.size(), bytes_of(arrays) / share);
-  return static_cast<int>(
-      std::clamp<std::uint64_t>(most, 1, static_cast<std::uint64_t>(group_.size())));
-}
-
-// Parts of different lists would make a checkpoint with holes.
-void Checkpointer::require_same_arrays(const std::vector<NamedTensor>& arrays) {
-  const std::string list = list_of(views_of(arrays));
-  const auto mine = static_cast<std::int64_t>(ckpt::crc32c(std::as_bytes(std::span(list))));
-  const auto largest = group_.all_reduce_value(mine, comm::ReduceOp::max);
-  const auto smallest = -group_.all_reduce_value(-mine, comm::ReduceOp::max);
-  if (largest == smallest) return;
-  throw RuntimeError(
-      fmt::format("ranks disagree on what a checkpoint is to hold: {}; build the same model and "
-                  "optimizer, and add the same values, on every rank",
-                  first_mismatch(group_.all_gather_text(list))));
-}
-
 void Checkpointer::save(const Position& position) {
   claim();
   drain();
   save_began_ = std::chrono::steady_clock::now();
   const auto arrays = state_.collect();
-  require_same_arrays(arrays);
+  require_same_arrays(group_, views_of(arrays));
   if (longest_save_ == 0) {
     longest_save_ = static_cast<double>(bytes_of(arrays)) / kGuessedBytesPerSecond;
   }
@@ -399,7 +273,7 @@ void Checkpointer::save(const Position& position) {
 }
 
 void Checkpointer::start_writing(const std::vector<NamedTensor>& arrays) {
-  const int writers = writers_of(arrays);
+  const int writers = count_writers(arrays, options_.bytes_per_writer, group_.size());
   if (group_.rank() >= writers) return;
   const auto part = part_of(state_, arrays, group_.rank(), writers);
   const nlohmann::json attributes = {{"epoch", job_->info.epoch},
@@ -576,7 +450,7 @@ std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
   const auto dir = options_.directory / "best";
   try {
     ckpt::SaveOptions saving;
-    saving.if_exists = ckpt::IfExists::kReplace;
+    saving.if_exists = ckpt::IfExists::replace;
     saving.before_publishing = [this] { require_lease(); };
     ckpt::CheckpointDirectory directory(dir, std::move(saving));
     const auto step = static_cast<std::uint64_t>(position.step);

@@ -90,8 +90,6 @@ class Checkpointer {
   std::optional<ckpt::Resumption> load_on_leader();
   std::string resume_on_leader();
   void leave_branch(const ckpt::Resumption& resumed);
-  int writers_of(const std::vector<NamedTensor>& arrays) const;
-  void require_same_arrays(const std::vector<NamedTensor>& arrays);
   void start_writing(const std::vector<NamedTensor>& arrays);
   void finish_shards();
   void commit_on_leader(std::vector<ckpt::FileRecord> records);

@@ -158,9 +158,9 @@ SH
   [ -z "${SLURM_DDP_LONG_TESTS:-}" ] || differences+=(less)
   for difference in "${differences[@]}"; do
     case $difference in
-      name) expected="rank 1 has 'user/extra' float32 [1], rank 0 has not" ;;
-      less) expected="rank 1 has not 'user/counts' int64 [2], which rank 0 has" ;;
-      shape) expected="rank 1 has 'user/average' float32 [4], rank 0 has not" ;;
+      name) expected="rank 1 has 'user/extra' float32 [1] but rank 0 does not" ;;
+      less) expected="rank 1 lacks 'user/counts' int64 [2], which rank 0 has" ;;
+      shape) expected="rank 1 has 'user/average' float32 [4] but rank 0 does not" ;;
     esac
     rm -rf ck
     run timeout 60 mpirun --quiet -n 2 "$bin/../tests/disagreeing_ranks" "$difference" ck

@@ -35,11 +35,11 @@ std::unique_ptr<Lease> lease_of(const fs::path& root) {
 
 const char* what_it_is(Leftover::Kind kind) {
   switch (kind) {
-    case Leftover::Kind::kUnfinished:
+    case Leftover::Kind::unfinished:
       return "unfinished";
-    case Leftover::Kind::kSetAside:
+    case Leftover::Kind::set_aside:
       return "set aside";
-    case Leftover::Kind::kReplaced:
+    case Leftover::Kind::replaced:
       return "damaged";
   }
   return "";
@@ -53,7 +53,7 @@ int run_clean(const fs::path& root, const Cleaning& cleaning) {
   std::uint64_t bytes = 0;
   std::size_t count = 0;
   for (const Leftover& leftover : leftovers_in(root)) {
-    const bool wanted = leftover.kind == Leftover::Kind::kUnfinished || cleaning.set_aside;
+    const bool wanted = leftover.kind == Leftover::Kind::unfinished || cleaning.set_aside;
     const bool chosen = wanted && leftover.age >= cleaning.older_than;
     if (chosen && !cleaning.dry_run) remove_leftover(leftover);
     fmt::print("{}{}: '{}' ({}, {})\n", cleaning.dry_run && chosen ? "would be " : "",

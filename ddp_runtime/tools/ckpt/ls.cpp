@@ -61,11 +61,11 @@ std::vector<std::string> row_of(const json& entry) {
 
 const char* meaning_of(Leftover::Kind kind) {
   switch (kind) {
-    case Leftover::Kind::kUnfinished:
+    case Leftover::Kind::unfinished:
       return "not a checkpoint, but takes space";
-    case Leftover::Kind::kSetAside:
+    case Leftover::Kind::set_aside:
       return "set aside, no run resumes from it";
-    case Leftover::Kind::kReplaced:
+    case Leftover::Kind::replaced:
       return "damaged, was replaced by a whole one";
   }
   return "";

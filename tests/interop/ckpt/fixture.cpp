@@ -139,9 +139,9 @@ void write_torn(const std::filesystem::path& dir) {
   const nlohmann::json attributes = {{"step", 1}};
   test::FaultyOps probe;
   write_hdf5_file(dir / "complete.h5", views, attributes, options, probe);
-  for (const test::Fault fault : {test::Fault::kCrashBefore, test::Fault::kCrashHalfWritten})
+  for (const test::Fault fault : {test::Fault::crash_before, test::Fault::crash_half_written})
     for (std::size_t k = 1; k < probe.calls().size(); ++k) {
-      const char* const kind = fault == test::Fault::kCrashBefore ? "before" : "half";
+      const char* const kind = fault == test::Fault::crash_before ? "before" : "half";
       const std::string name = std::string("torn-") + kind + "-" + std::to_string(k) + ".h5";
       test::FaultyOps ops(fault, k);
       try {

@@ -149,7 +149,7 @@ class FaultySave {
  private:
   void save(FileOps& ops, std::uint64_t step, std::uint64_t contents) {
     SaveOptions options = test::small_options();
-    options.if_exists = IfExists::kReplace;
+    options.if_exists = IfExists::replace;
     CheckpointDirectory(root_.path(), options, ops)
         .save(step, kOwner, small_model(contents).views(), test::test_info());
   }
@@ -162,7 +162,7 @@ class FaultySave {
 };
 
 std::size_t count_calls(const Scenario& scenario) {
-  FaultySave run(scenario, Fault::kNone, 0, 0);
+  FaultySave run(scenario, Fault::none, 0, 0);
   run.save_with_fault();
   EXPECT_TRUE(run.acknowledged()) << run.error();
   EXPECT_TRUE(run.leftovers().empty());
@@ -188,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(EveryScenario, Faults, testing::Range<std::size_t>(0, 5
 
 TEST_P(Faults, ACrashAtAnyCallLosesNothing) {
   const std::size_t calls = count_calls(scenario_);
-  for (const Fault fault : {Fault::kCrashBefore, Fault::kCrashAfter, Fault::kCrashHalfWritten})
+  for (const Fault fault : {Fault::crash_before, Fault::crash_after, Fault::crash_half_written})
     for (std::size_t k = 0; k < calls; ++k) {
       FaultySave run(scenario_, fault, k, 0);
       run.save_with_fault();
@@ -218,7 +218,7 @@ TEST_P(Faults, AnErrorAtAnyCallIsReportedAndLeavesNothing) {
   const std::size_t calls = count_calls(scenario_);
   for (const int code : {ENOSPC, EIO})
     for (std::size_t k = 0; k < calls; ++k) {
-      FaultySave run(scenario_, Fault::kError, k, code);
+      FaultySave run(scenario_, Fault::error, k, code);
       run.save_with_fault();
       SCOPED_TRACE(describe(scenario_, run, k));
       ASSERT_FALSE(run.crashed());
@@ -240,7 +240,7 @@ TEST_P(Faults, AnErrorAtAnyCallIsReportedAndLeavesNothing) {
 TEST_P(Faults, ADiskThatStaysDeadLosesNothing) {
   const std::size_t calls = count_calls(scenario_);
   for (std::size_t k = 0; k < calls; ++k) {
-    FaultySave run(scenario_, Fault::kErrorFromHereOn, k, EIO);
+    FaultySave run(scenario_, Fault::error_from_here_on, k, EIO);
     run.save_with_fault();
     SCOPED_TRACE(describe(scenario_, run, k));
     ASSERT_NE(run.acknowledged(), !run.error().empty());
@@ -259,7 +259,7 @@ TEST_P(Faults, AWriteThatLiesIsFoundWhenLoading) {
   const std::size_t calls = count_calls(scenario_);
   std::size_t lies = 0;
   for (std::size_t k = 0; k < calls; ++k) {
-    FaultySave run(scenario_, Fault::kLie, k, 0);
+    FaultySave run(scenario_, Fault::lie, k, 0);
     run.save_with_fault();
     if (run.ops().struck().what != "pwrite") continue;
     SCOPED_TRACE(describe(scenario_, run, k));
@@ -277,7 +277,7 @@ TEST_P(Faults, AWriteThatLiesIsFoundWhenLoading) {
 TEST(FaultsInThreads, WithWriterThreadsAnErrorIsReportedOnce) {
   for (std::size_t k = 0; k < 24; ++k) {
     const TempDirectory root;
-    FaultyOps ops(Fault::kErrorFromHereOn, k, ENOSPC);
+    FaultyOps ops(Fault::error_from_here_on, k, ENOSPC);
     CheckpointDirectory directory(root.path(), {.write = {.threads = 4, .block_bytes = 8192}}, ops);
     const std::string error = test::error_of(
         [&] { directory.save(1, kOwner, small_model(1).views(), test::test_info()); });

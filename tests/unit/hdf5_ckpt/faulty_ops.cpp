@@ -25,22 +25,22 @@ ssize_t FaultyOps::call(const Call& made, ssize_t success, const Real& real, con
   if (crashed_) return fail(EIO);
   const std::size_t index = calls_.size();
   calls_.push_back(made);
-  const bool later = fault_ == Fault::kErrorFromHereOn && index > index_;
+  const bool later = fault_ == Fault::error_from_here_on && index > index_;
   if (index != index_ && !later) return real();
   switch (fault_) {
-    case Fault::kNone:
+    case Fault::none:
       return real();
-    case Fault::kError:
-    case Fault::kErrorFromHereOn:
+    case Fault::error:
+    case Fault::error_from_here_on:
       return fail(code_);
-    case Fault::kLie:
+    case Fault::lie:
       return success;
-    case Fault::kCrashBefore:
+    case Fault::crash_before:
       break;
-    case Fault::kCrashAfter:
+    case Fault::crash_after:
       real();
       break;
-    case Fault::kCrashHalfWritten:
+    case Fault::crash_half_written:
       half();
       break;
   }

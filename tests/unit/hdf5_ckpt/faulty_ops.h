@@ -15,13 +15,13 @@ namespace ddp::ckpt::test {
 struct Crashed {};
 
 enum class Fault {
-  kNone,
-  kError,             // the call fails with `code`
-  kErrorFromHereOn,   // and so does every later one
-  kCrashBefore,       // the process dies before the call has any effect
-  kCrashAfter,        // ... after it had its effect
-  kCrashHalfWritten,  // ... after half of the bytes of a pwrite, before any other call
-  kLie,               // the call does nothing and reports success
+  none,
+  error,             // the call fails with `code`
+  error_from_here_on,   // and so does every later one
+  crash_before,       // the process dies before the call has any effect
+  crash_after,        // ... after it had its effect
+  crash_half_written,  // ... after half of the bytes of a pwrite, before any other call
+  lie,               // the call does nothing and reports success
 };
 
 // After a crash every call fails without effect, as nobody is there to make it: cleaning up while
@@ -76,7 +76,7 @@ class FaultyOps : public FileOps {
   int call(const char* what, const std::string& path, const Real& real);
   bool interrupted(int fd);
 
-  Fault fault_ = Fault::kNone;
+  Fault fault_ = Fault::none;
   std::size_t index_ = 0;
   int code_ = 0;
   bool has_fallocate_ = true;

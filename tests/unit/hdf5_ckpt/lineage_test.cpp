@@ -52,41 +52,41 @@ std::vector<PlanCase> plan_cases() {
   StartingPoint unknown = inside;
   unknown.lineage.reset();
   return {
-      {"empty directory", outside, {}, From::kStart, {}},
+      {"empty directory", outside, {}, From::start, {}},
       {"first rollback",
        inside,
        {{110, old}, {120, old}, {130, old}, {150, old}},
-       From::kStart,
+       From::start,
        {150, 130}},
-      {"rollback to the newest", inside, {{110, old}, {120, old}}, From::kStart, {}},
-      {"rollback to the best", best, {{130, old}, {140, old}}, From::kStart, {140, 130}},
-      {"rollback to a copy", copied, {{130, old}}, From::kStart, {130}},
-      {"rollback, again before its first save", inside, {{120, old}}, From::kStart, {}},
-      {"rollback, again after it", inside, {{120, old}, {130, rolled_back}}, From::kNewest, {}},
+      {"rollback to the newest", inside, {{110, old}, {120, old}}, From::start, {}},
+      {"rollback to the best", best, {{130, old}, {140, old}}, From::start, {140, 130}},
+      {"rollback to a copy", copied, {{130, old}}, From::start, {130}},
+      {"rollback, again before its first save", inside, {{120, old}}, From::start, {}},
+      {"rollback, again after it", inside, {{120, old}, {130, rolled_back}}, From::newest, {}},
       {"rollback, again, the start deleted",
        gone,
        {{150, rolled_back}, {160, rolled_back}},
-       From::kNewest,
+       From::newest,
        {}},
-      {"deleted, and nobody came from it", gone, {{150, old}}, From::kStart, {}},
+      {"deleted, and nobody came from it", gone, {{150, old}}, From::start, {}},
       {"another one of the same name",
        rewritten,
        {{120, rolled_back}, {130, rolled_back}},
-       From::kStart,
+       From::start,
        {130}},
       {"a branch of a branch",
        inside,
        {{160, rolled_back}, {170, Lineage{"run", 160, {kAt120, {160, 0xCC, "/d/step-00000160"}}}}},
-       From::kNewest,
+       From::newest,
        {}},
       {"started elsewhere, again",
        outside,
        {{130, Lineage{"mine", 120, {kAt120}}}},
-       From::kNewest,
+       From::newest,
        {}},
-      {"another run's directory", outside, {{130, old}}, From::kNowhere, {}},
-      {"directory of an older version", outside, {{130, {}}}, From::kNowhere, {}},
-      {"rollback by an older version's", unknown, {{120, {}}, {130, {}}}, From::kStart, {130}},
+      {"another run's directory", outside, {{130, old}}, From::nowhere, {}},
+      {"directory of an older version", outside, {{130, {}}}, From::nowhere, {}},
+      {"rollback by an older version's", unknown, {{120, {}}, {130, {}}}, From::start, {130}},
   };
 }
 
@@ -95,7 +95,7 @@ TEST(ResumePlan, FollowsTheTable) {
     const ResumePlan plan = plan_resume(c.start, c.there, "/d");
     EXPECT_EQ(plan.from, c.from) << c.what;
     EXPECT_EQ(plan.set_aside, c.set_aside) << c.what;
-    EXPECT_EQ(plan.refusal.empty(), c.from != From::kNowhere) << c.what;
+    EXPECT_EQ(plan.refusal.empty(), c.from != From::nowhere) << c.what;
   }
 }
 
@@ -287,7 +287,7 @@ TEST_F(Resuming, SettingAsideTheSameStepTwiceKeepsBoth) {
 
 TEST_F(Resuming, TwoOfOneStepAreBothKeptIfAskedFor) {
   SaveOptions options = test::small_options();
-  options.if_exists = IfExists::kSetAside;
+  options.if_exists = IfExists::set_aside;
   const Saved saved = test::save_step(root_ / "ck", 140, options);
   ASSERT_EQ(saved.notes.size(), 1U);
   EXPECT_THAT(saved.notes[0], HasSubstr("replaced another one of that step, kept as"));

@@ -119,7 +119,7 @@ TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
   EXPECT_THAT(error, HasSubstr("build the same model"));
   ArraySet many;
   for (int i = 0; i < 13; ++i) many.add(fmt::format("x{}", i), DType::int8, {1});
-  EXPECT_THAT(error_of([&] { checkpoint.read_into(many.targets(), Match::kSubset); }),
+  EXPECT_THAT(error_of([&] { checkpoint.read_into(many.targets(), Match::subset); }),
               HasSubstr("'x9' and 3 more;"));
 }
 
@@ -129,12 +129,12 @@ TEST(Checkpoint, TargetsOfTheWrongSizeAreNotWrittenTo) {
   std::vector<std::byte> memory(8);
   const MutableArrayView small{"model/conv1.bias", DType::float32, {40}, memory};
   EXPECT_THAT(error_of([&] {
-                checkpoint.read_into({&small, 1}, Match::kSubset);
+                checkpoint.read_into({&small, 1}, Match::subset);
               }),
               HasSubstr("takes 160 bytes, not 8"));
   const MutableArrayView twice[] = {{"optim/step", DType::int64, {}, memory},
                                     {"optim/step", DType::int64, {}, memory}};
-  EXPECT_THAT(error_of([&] { checkpoint.read_into(twice, Match::kSubset); }),
+  EXPECT_THAT(error_of([&] { checkpoint.read_into(twice, Match::subset); }),
               HasSubstr("'optim/step' is asked for twice"));
 }
 
@@ -154,7 +154,7 @@ TEST(Checkpoint, LargeArraysReachAnyAddress) {
       const auto place = std::span(memory).subspan((kPage - address % kPage) % kPage + misplaced,
                                                    array.bytes.size());
       const MutableArrayView target{array.name, array.dtype, array.shape, place};
-      checkpoint.read_into({&target, 1}, Match::kSubset);
+      checkpoint.read_into({&target, 1}, Match::subset);
       EXPECT_TRUE(std::ranges::equal(place, array.bytes)) << array.name << " at " << misplaced;
       EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(memory, std::byte{0})), 2 * kPage)
           << "nothing beside it";
@@ -167,7 +167,7 @@ TEST(Checkpoint, PartsCanBeRead) {
   ArraySet expected;
   expected.add("model/fc.weight", DType::bfloat16, {33, 1001}, 1);
   ArraySet loaded = expected.zeros();
-  checkpoint.read_into(loaded.targets(), Match::kSubset);
+  checkpoint.read_into(loaded.targets(), Match::subset);
   EXPECT_EQ(loaded, expected);
   EXPECT_EQ(checkpoint.read("model/empty").shape, (Shape{0, 7}));
   EXPECT_TRUE(checkpoint.read("optim/step").shape.empty());
@@ -214,7 +214,7 @@ TEST(Load, LooksAgainIfWhatWasListedIsGoneAndSomethingNewerIsThere) {
                               std::filesystem::remove_all(root / "step-00000001");
                             }};
   test::ArraySet memory = small_model(1).zeros();
-  const auto loaded = directory.load_newest(memory.targets(), Match::kExact, options);
+  const auto loaded = directory.load_newest(memory.targets(), Match::exact, options);
   ASSERT_TRUE(loaded.has_value());
   EXPECT_EQ(loaded->checkpoint.manifest().step, 2U);
   EXPECT_EQ(memory, small_model(2));

@@ -101,7 +101,7 @@ TEST_F(RetentionTest, WhatWasVerifiedIsNotReadAgain) {
   retention.apply({4}, counting);
   EXPECT_EQ(read, first);
   // Another checkpoint under the same step is another checkpoint.
-  CheckpointDirectory(root_.path(), {.if_exists = IfExists::kReplace})
+  CheckpointDirectory(root_.path(), {.if_exists = IfExists::replace})
       .save(5, kSaver, small_model(50).views(), test::test_info());
   retention.apply({4}, counting);
   EXPECT_GT(read, first);
@@ -147,7 +147,7 @@ TEST_F(AfterARestart, AnotherCheckpointOfTheStepIsRead) {
   Retention before(root_.path(), kSaver);
   before.remember_across_restarts();
   before.apply({5});
-  CheckpointDirectory(root_.path(), {.if_exists = IfExists::kReplace})
+  CheckpointDirectory(root_.path(), {.if_exists = IfExists::replace})
       .save(3, kSaver, small_model(30).views(), test::test_info());
   EXPECT_THAT(read_again(), ElementsAre(3));
 }
@@ -203,7 +203,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
   }
   ASSERT_GE(probe.calls().size(), 15U);
   for (const Fault fault :
-       {Fault::kCrashBefore, Fault::kCrashAfter, Fault::kError, Fault::kErrorFromHereOn})
+       {Fault::crash_before, Fault::crash_after, Fault::error, Fault::error_from_here_on})
     for (std::size_t k = 0; k < probe.calls().size(); ++k) {
       const TempDirectory copy(test::On::memory);
       fs::copy(root_.path(), copy.path(), fs::copy_options::recursive);
@@ -230,7 +230,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
 TEST_F(RetentionTest, ADeletionThatFailsIsNoted) {
   FaultyOps probe;
   CheckpointDirectory(root_.path(), {}, probe).candidates();
-  FaultyOps ops(Fault::kErrorFromHereOn, probe.calls().size(), EACCES);
+  FaultyOps ops(Fault::error_from_here_on, probe.calls().size(), EACCES);
   const RetentionReport report = Retention(root_.path(), kSaver, ops).apply({4});
   EXPECT_THAT(report.removed, IsEmpty());
   ASSERT_EQ(report.notes.size(), 1U);

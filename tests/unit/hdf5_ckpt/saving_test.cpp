@@ -173,7 +173,7 @@ TEST(Directory, ReadBackFindsAWriteThatLied) {
   int lies = 0;
   for (std::size_t k = 0; k < probe.calls().size(); ++k) {
     if (probe.calls()[k].what != "pwrite" || !probe.calls()[k].path.ends_with(".h5")) continue;
-    FaultyOps ops(test::Fault::kLie, k);
+    FaultyOps ops(test::Fault::lie, k);
     const std::string error = error_of([&] { save_step(root.path(), 2, options, ops); });
     EXPECT_THAT(error, HasSubstr("damaged")) << k;
     EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000001"));
@@ -223,7 +223,7 @@ TEST(Directory, AStepThatIsThereStaysUnlessToldOtherwise) {
     EXPECT_THAT(error_of([&] { save_step(root.path(), 5, options, ops); }),
                 HasSubstr("is there already"));
     EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(1)));
-    options.if_exists = IfExists::kReplace;
+    options.if_exists = IfExists::replace;
     EXPECT_TRUE(save_step(root.path(), 5, options, ops).notes.empty());
     EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(5)));
     EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000005"));

@@ -153,7 +153,7 @@ TEST_F(Sharded, AReaderReadsOnlyTheBlocksThatItNeeds) {
   const MutableArrayView one{"a/line", DType::float32, {1}, memory, PartOf{{5003}, at}};
   std::uint64_t read = 0;
   const ReadOptions options{1, [&](std::uint64_t done, std::uint64_t) { read = done; }};
-  checkpoint.read_into({&one, 1}, Match::kSubset, options);
+  checkpoint.read_into({&one, 1}, Match::subset, options);
   EXPECT_EQ(read, 4096U);
   const auto& whole = arrays_.at("a/line").bytes;
   EXPECT_EQ(std::memcmp(memory.data(), whole.data() + 4 * at[0], 4), 0);
@@ -167,10 +167,10 @@ TEST_F(Sharded, AReaderReadsOnlyTheBlocksThatItNeeds) {
     bytes[part.offset + offset] ^= std::byte{1};
     test::put_file_bytes(file, bytes);
     if (!met)
-      checkpoint.read_into({&one, 1}, Match::kSubset);
+      checkpoint.read_into({&one, 1}, Match::subset);
     else
       EXPECT_THAT(test::error_of([&] {
-                    checkpoint.read_into({&one, 1}, Match::kSubset);
+                    checkpoint.read_into({&one, 1}, Match::subset);
                   }),
                   HasSubstr("array 'a/line': bytes 4096 to 8191 (in 'rank-1.h5'"));
   }
@@ -199,7 +199,7 @@ TEST_F(Sharded, OneReadMayAskForSeveralParts) {
   const MutableArrayView targets[] = {
       {"a/line", DType::float32, {2}, first, PartOf{{5003}, {0}}},
       {"a/line", DType::float32, {2}, last, PartOf{{5003}, {5001}}}};
-  checkpoint.read_into(targets, Match::kSubset);
+  checkpoint.read_into(targets, Match::subset);
   const auto& whole = arrays_.at("a/line").bytes;
   EXPECT_EQ(std::memcmp(first.data(), whole.data(), 8), 0);
   EXPECT_EQ(std::memcmp(last.data(), whole.data() + whole.size() - 8, 8), 0);
@@ -210,7 +210,7 @@ TEST_F(Sharded, WhatDoesNotFitIsNamedBeforeAnyByteIsRead) {
   std::vector<std::byte> memory(8);
   const auto error = [&](const Shape& shape, const PartOf& part) {
     const MutableArrayView target{"a/line", DType::float32, shape, memory, part};
-    return test::error_of([&] { checkpoint.read_into({&target, 1}, Match::kSubset); });
+    return test::error_of([&] { checkpoint.read_into({&target, 1}, Match::subset); });
   };
   EXPECT_THAT(error({2}, {{5004}, {0}}), HasSubstr("is float32 [5003] there and float32 [5004]"));
   EXPECT_THAT(error({2}, {{5003}, {5002}}), HasSubstr("asked for in a part that has [2] from"));

@@ -217,7 +217,7 @@ TEST(Writer, AFullDiskIsMetBeforeAnyData) {
   const TempDirectory dir;
   const ArraySet set = test::small_model(1);
   for (const bool known : {true, false}) {
-    FaultyOps ops(known ? test::Fault::kNone : test::Fault::kError, 2, ENOSPC);
+    FaultyOps ops(known ? test::Fault::none : test::Fault::error, 2, ENOSPC);
     if (known) ops.with_free_bytes(1000);
     const std::string error = error_of([&] {
       write_hdf5_file(dir / "a.h5", set.views(), {{"a", 1}}, {}, ops);

@@ -1,0 +1,310 @@
+#include "ddp_runtime/tools/train_command_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "base/errors.h"
+#include "ddp_runtime/parallel/hooks/compression.h"
+#include "ddp_runtime/tools/validators.h"
+#include "slurm_ddp/version.h"
+
+namespace ddp::tools {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  ddp-train --model mlp --data digits --epochs 20
+      Train on one process with the handwritten digits that are included.
+  srun --ddp -N2 -n4 ddp-train --model mnist-cnn --data mnist:/data/mnist --scale-lr --warmup 100
+      Train on four ranks of two nodes; --batch is per rank.
+  srun --ddp -N2 -n4 ddp-train --checkpoint-dir ckpt --resume auto --report-dir report
+      Resume from the latest complete checkpoint in ckpt, if there is one. See also ddp-report.
+  srun --ddp -N2 -n4 ddp-train --config gpt.ini --data text:book.txt --dry-run
+      Run one step as a smoke test. share/slurm-ddp/configs has a file for each model.)";
+
+void add_training_options(CLI::App& app, TrainCommandLine& c) {
+  auto& t = c.train;
+  app.option_defaults()->group("Training");
+  app.add_option("--epochs", t.epochs,
+                 "Epochs to train [with --steps: as many as those take; else 1]")
+      ->check(positive());
+  app.add_option("--steps", t.steps, "Stop after this many optimizer steps; 0 means no limit")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--batch", t.batch, "Samples per rank and micro-batch")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_option("--accumulate", t.micro_batches,
+                 "Micro-batches per optimizer step (gradient accumulation)")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_option("--lr", t.optimizer.learning_rate, "Learning rate; see --scale-lr")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_option("--optimizer", t.optimizer.name, "sgd, adam or adamw")->capture_default_str();
+  app.add_option("--momentum", t.optimizer.momentum, "SGD momentum")
+      ->check(fraction())
+      ->capture_default_str();
+  app.add_option("--weight-decay", t.optimizer.weight_decay,
+                 "L2 penalty; with adamw, decoupled weight decay")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_flag("--scale-lr", t.scale_learning_rate,
+               "Multiply the learning rate by ranks x --accumulate (linear scaling rule)");
+  app.add_option("--warmup", t.warmup_steps, "Steps of linear learning-rate warm-up")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--schedule", c.schedule,
+                 "Learning-rate schedule after the warm-up: constant, step or cosine")
+      ->capture_default_str();
+  app.add_option("--decay-every", t.decay_epochs, "Epochs between decays (--schedule step)")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_option("--decay-factor", t.decay_factor, "Decay factor (--schedule step)")
+      ->check(fraction())
+      ->capture_default_str();
+  app.add_option("--clip", t.clip_norm, "Clip gradients to this global norm; 0 means no clipping")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--precision", c.precision, "fp32, or mixed precision with bf16 or fp16")
+      ->capture_default_str();
+  app.add_option("--loss-scale", t.loss_scale,
+                 "Initial loss scale; 0 means 65536 with fp16, no loss scaling otherwise")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--on-nan", c.on_nan,
+                 "What to do if a loss or gradient is not finite: stop, or skip that update")
+      ->capture_default_str();
+  app.add_option("--patience", t.patience,
+                 "Stop after this many epochs without a better evaluation; 0 means never")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--seed", t.seed, "Random seed for initialization, sample order and dropout")
+      ->capture_default_str();
+}
+
+void add_run_options(CLI::App& app, TrainCommandLine& c) {
+  auto& t = c.train;
+  app.option_defaults()->group("Run");
+  app.add_option("--backend", c.backend, "auto or mpi; this build trains on CPUs")
+      ->capture_default_str();
+  app.add_option("--bucket-mb", c.bucket_mb, "Size of gradient buckets in MiB")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_option("--comm-hook", c.comm_hook,
+                 "Gradient compression: off, fp16, bf16, powersgd or powersgd:RANK; noop sends "
+                 "nothing (for measuring only)")
+      ->capture_default_str();
+  app.add_flag(
+      "--deterministic", c.deterministic,
+      "Add gradients in rank order, so that results do not depend on network, placement or "
+      "bucket size, and equal those of one rank with --accumulate");
+  app.add_option("--staleness", t.staleness,
+                 "Train asynchronously: a rank may be this many steps ahead of the slowest one "
+                 "(sgd only) [synchronous]")
+      ->check(not_negative());
+  app.add_option("--network", c.network,
+                 "Network model for choosing collective schedules: LATENCY:BANDWIDTH "
+                 "(microseconds:Gbit/s), "
+                 "measure, or assume (bitwise the same result in every run)")
+      ->capture_default_str();
+  app.add_flag("--allow-unused", t.parallel.allow_unused,
+               "Allow parameters that do not contribute to some losses");
+  app.add_option("--check-parameters", t.parallel.check_parameters_every,
+                 "Compare a checksum of the parameters over all ranks every N steps and before "
+                 "checkpoints, and stop if they differ; 0 means never")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--failure-dump", c.failure_dump,
+                 "File for the state of all ranks at a failure, written by rank 0 "
+                 "[failure.json in --report-dir]");
+  app.add_option(
+         "--timeout", c.timeout_seconds,
+         "Seconds that a collective may take before the run stops and names the rank it waits for")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_option("--start-timeout", c.start_timeout_seconds, "Seconds for MPI to connect all ranks")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_option("--silence", c.silence_seconds,
+                 "Seconds without a sign of life before a rank that others wait for is declared "
+                 "lost; a debugger "
+                 "that stops a rank needs more, and as much --timeout")
+      ->check(at_least_one())
+      ->capture_default_str();
+  app.add_option("--threads", c.threads, "Compute threads per rank; 0 means OMP_NUM_THREADS")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--workers", t.loader_threads, "Data loader threads per rank")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_option("--checkpoint-dir", t.checkpoint.directory,
+                 "Directory for checkpoints [no checkpoints]");
+  app.add_option("--checkpoint-every", c.checkpoint_every, "Save every N steps, or every epoch")
+      ->capture_default_str();
+  app.add_option("--checkpoint-copy-mb", c.checkpoint_copy_mb,
+                 "Limit in MiB per rank for the copy that is saved in the background; a larger "
+                 "state is saved "
+                 "before the next step")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--checkpoint-share-mb", c.checkpoint_share_mb,
+                 "Split a checkpoint over several ranks if each writes at least this many MiB")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_option("--keep-last", t.checkpoint.keep_last, "Number of checkpoints to keep")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_flag("--keep-best", t.checkpoint.keep_best,
+               "Also keep the checkpoint with the best evaluation, in best/ of --checkpoint-dir");
+  app.add_option(
+         "--resume", t.checkpoint.resume,
+         "auto: resume from the latest complete checkpoint in --checkpoint-dir, if any; never; or "
+         "the directory of a checkpoint to start from, unless this run has saved a newer one "
+         "since")
+      ->capture_default_str();
+  app.add_flag("--resume-changed", t.checkpoint.resume_changed,
+               "Resume in the middle of an epoch even if the seed or the data changed");
+  app.add_option("--report-dir", t.report_directory,
+                 "Directory for run.json, steps.csv and trace.json");
+  app.add_flag("--dry-run", t.dry_run,
+               "Build everything and run one step and a short evaluation; write nothing");
+  app.add_option("--log-every", t.log_every_steps,
+                 "Log every N steps as well; 0 means once per epoch")
+      ->check(not_negative())
+      ->capture_default_str();
+}
+
+void add_model_options(CLI::App& app, TrainCommandLine& c) {
+  app.option_defaults()->group("Model and data");
+  app.add_option("--model", c.model.name, models::model_names())->capture_default_str();
+  app.add_option("--data", c.data,
+                 "digits, mnist:DIR, cifar10:DIR, text:FILE, hdf5:FILE (datasets x and y) or "
+                 "synthetic")
+      ->capture_default_str();
+  app.add_option("--augment", c.augment,
+                 "Augmentation of training images: none, crop, flip or crop+flip")
+      ->capture_default_str();
+  app.add_option("--width", c.model.width,
+                 "Units or channels per layer; 0 means the model's default")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--layers", c.model.layers, "Layers of mlp or gpt; 0 means the model's default")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--heads", c.model.heads, "Attention heads of gpt; 0 means the model's default")
+      ->check(not_negative())
+      ->capture_default_str();
+  app.add_option("--context", c.data_options.context, "Context length of gpt in bytes")
+      ->check(positive())
+      ->capture_default_str();
+  app.add_flag("--checkpoint-activations", c.model.checkpoint_activations,
+               "gpt: recompute the activations of a block in backward instead of storing them");
+}
+
+// Something of the kind that the model is made for.
+data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
+  data::SyntheticShape shape;
+  if (model.name == "mlp" && model.width > 0) shape.input = {model.width};
+  if (model.name == "cifar-cnn" || model.name.starts_with("resnet")) shape.input = {3, 32, 32};
+  return shape;
+}
+
+// What CLI11 cannot check by itself.
+void interpret(TrainCommandLine& c) {
+  auto& t = c.train;
+  t.precision = amp::parse_precision(c.precision);
+  t.schedule = train::parse_schedule(c.schedule);
+  t.on_nan = train::parse_on_nan(c.on_nan);
+  t.parallel.hook = hooks::by_name(c.comm_hook);
+  if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart
+  if (c.deterministic && t.staleness.value_or(0) > 0) {
+    throw UsageError(
+        "--deterministic needs --staleness 0: with more, gradients are applied when they come");
+  }
+  if (t.checkpoint.keep_best && t.checkpoint.directory.empty()) {
+    throw UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
+  }
+  c.data_options.augmentation = data::parse_augmentation(c.augment);
+  c.data_options.seed = t.seed;
+  c.data_options.synthetic = synthetic_shape(c.model);
+  t.checkpoint.copy_bytes = static_cast<std::uint64_t>(c.checkpoint_copy_mb * 1048576.0);
+  t.checkpoint.bytes_per_writer = static_cast<std::uint64_t>(c.checkpoint_share_mb * 1048576.0);
+  auto& buckets = t.parallel.buckets;
+  buckets.bytes = static_cast<std::size_t>(c.bucket_mb * 1048576.0);
+  buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
+  if (c.checkpoint_every == "epoch") return;
+  t.checkpoint.every_epoch = false;
+  const char* const end = c.checkpoint_every.data() + c.checkpoint_every.size();
+  const auto [at, error] =
+      std::from_chars(c.checkpoint_every.data(), end, t.checkpoint.every_steps);
+  if (error != std::errc() || at != end || t.checkpoint.every_steps < 1) {
+    throw UsageError(fmt::format("--checkpoint-every takes a number of steps or 'epoch', not '{}'",
+                                 c.checkpoint_every));
+  }
+}
+
+// Created before anything can fail, so that there is a place for failure.json. The trainer reports
+// to all ranks if it could not be created.
+void make_report_directory(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  std::filesystem::create_directories(directory, ignored);
+}
+
+}  // namespace
+
+comm::WorldOptions world_options_of(const TrainCommandLine& c) {
+  comm::WorldOptions options;
+  options.backend = comm::parse_backend(c.backend);
+  options.group.limits.timeout = milliseconds(c.timeout_seconds);
+  options.start_timeout = milliseconds(c.start_timeout_seconds);
+  options.liveness = comm::limits_for(milliseconds(c.silence_seconds));
+  options.group.in_rank_order = c.deterministic;
+  options.group.network = comm::parse_network(c.network);
+  options.group.announce = [](const std::string& text) {
+    fmt::print("collectives: {}\n", text);
+    std::fflush(stdout);
+  };
+  options.failure_dump = c.failure_dump;
+  if (c.failure_dump.empty() && !c.train.report_directory.empty()) {
+    options.failure_dump = c.train.report_directory / "failure.json";
+  }
+  return options;
+}
+
+std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandLine& c) {
+  c.text = fmt::format("{}", fmt::join(std::vector<std::string>(argv, argv + argc), " "));
+  CLI::App app("Trains a model with data parallelism: alone, under mpirun, or under srun --ddp.");
+  app.footer(kExamples);
+  app.set_version_flag("--version", fmt::format("ddp-train {}", kVersion));
+  app.set_config("--config", "", "Read options from a file (name=value lines)");
+  // So that a job script can give defaults and its user can change them.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  add_model_options(app, c);
+  add_training_options(app, c);
+  add_run_options(app, c);
+  const bool reports = comm::rank_from_environment() == 0;  // all ranks have one command line
+  try {
+    app.parse(argc, argv);
+    interpret(c);
+    static_cast<void>(world_options_of(c));  // throws for what it cannot use
+    if (reports && !c.train.report_directory.empty()) {
+      make_report_directory(c.train.report_directory);
+    }
+    return std::nullopt;
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);
+    if (reports) fmt::print(stderr, "ddp-train: {}; see --help\n", e.what());
+  } catch (const UsageError& e) {
+    if (reports) fmt::print(stderr, "ddp-train: {}\n", e.what());
+  }
+  return 2;
+}
+
+}  // namespace ddp::tools

@@ -1,0 +1,46 @@
+// The command line of ddp-train.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/options.h"
+
+namespace ddp::tools {
+
+struct TrainCommandLine {
+  std::string text;  // as typed, for the report
+  std::string data = "digits";
+  std::string precision = "fp32";
+  std::string backend = "auto";
+  std::string schedule = "constant";
+  std::string on_nan = "stop";
+  std::string augment = "none";
+  std::string checkpoint_every = "epoch";
+  std::string comm_hook = "off";
+  double bucket_mb = 4;
+  double checkpoint_copy_mb = 8192;
+  double checkpoint_share_mb = 64;
+  double timeout_seconds = 600;
+  double start_timeout_seconds = 600;
+  double silence_seconds = 8;
+  int threads = 0;
+  bool deterministic = false;
+  std::string network = "assume";
+  std::string failure_dump;
+  ddp::models::ModelOptions model;
+  ddp::data::DataOptions data_options;
+  ddp::train::TrainOptions train;
+};
+
+// Options of the world that the command line asks for. Throws UsageError.
+comm::WorldOptions world_options_of(const TrainCommandLine& line);
+
+// Fills `line` from the command line and checks it. Returns the exit code if there is nothing to
+// run: after --help and --version, and after an error, which rank 0 prints.
+std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandLine& line);
+
+}  // namespace ddp::tools

@@ -1,0 +1,66 @@
+#include "ddp_runtime/train/checkpoint_agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <unordered_set>
+
+#include "base/errors.h"
+#include "hdf5_ckpt/crc32c.h"
+
+namespace ddp::train {
+namespace {
+
+// One line per array.
+std::string list_of(const std::vector<ckpt::ArrayView>& views) {
+  std::string list;
+  for (const auto& view : views) {
+    list += fmt::format("'{}' {} {}\n", view.name, ckpt::dtype_name(view.dtype),
+                        ckpt::shape_text(view.shape));
+  }
+  return list;
+}
+
+// Returns the first line of `a` that is not in `b`; empty if there is none.
+std::string first_line_missing(const std::string& a, const std::string& b) {
+  std::istringstream text(b);
+  std::unordered_set<std::string> there;
+  for (std::string line; std::getline(text, line);) there.insert(line);
+  std::istringstream lines(a);
+  for (std::string line; std::getline(lines, line);) {
+    if (!there.contains(line)) return line;
+  }
+  return {};
+}
+
+// Describes the first rank whose list differs from that of rank 0, and an array in which it does.
+std::string first_mismatch(const std::vector<std::string>& lists) {
+  const auto differs = std::find_if(lists.begin(), lists.end(),
+                                    [&](const auto& list) { return list != lists.front(); });
+  const auto rank = differs - lists.begin();
+  if (const auto more = first_line_missing(*differs, lists.front()); !more.empty()) {
+    return fmt::format("rank {} has {} but rank 0 does not", rank, more);
+  }
+  if (const auto less = first_line_missing(lists.front(), *differs); !less.empty()) {
+    return fmt::format("rank {} lacks {}, which rank 0 has", rank, less);
+  }
+  return fmt::format("rank {} has the arrays of rank 0 in another order", rank);
+}
+
+}  // namespace
+
+void require_same_arrays(comm::Group& group, const std::vector<ckpt::ArrayView>& arrays) {
+  const std::string list = list_of(arrays);
+  const auto mine = static_cast<std::int64_t>(ckpt::crc32c(std::as_bytes(std::span(list))));
+  const auto largest = group.all_reduce_value(mine, comm::ReduceOp::max);
+  const auto smallest = -group.all_reduce_value(-mine, comm::ReduceOp::max);
+  if (largest == smallest) return;
+  throw RuntimeError(
+      fmt::format("ranks disagree on what a checkpoint is to hold: {}; build the same model and "
+                  "optimizer, and add the same values, on every rank",
+                  first_mismatch(group.all_gather_text(list))));
+}
+
+}  // namespace ddp::train
