@@ -33,7 +33,7 @@ setup_file() {
   run -0 "$prefix/bin/ddp-train" --epochs 1
   : > "$prefix/share/slurm-ddp/datasets/digits/digits.csv.gz"
   run -1 "$prefix/bin/ddp-train" --epochs 1
-  [[ $output == *"$prefix"*"no more than 0 digits"* ]]
+  [[ $output == *"$prefix"*"holds only 0 digits"* ]]
   cp "$here/datasets/digits/digits.csv.gz" "$prefix/share/slurm-ddp/datasets/digits/"
 }
 
