@@ -64,3 +64,19 @@ setup_file() {
   run -0 "$prefix/bin/ddp-report" run ../straight/own-loop-report
   [[ $output == *"2 ranks on 1 node"* ]]
 }
+
+@test "a project that adds this one as a subdirectory keeps its own settings" {
+  cat > "$BATS_TEST_TMPDIR/CMakeLists.txt" << CMAKE
+cmake_minimum_required(VERSION 3.23)
+project(outer C CXX)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "\${CMAKE_BINARY_DIR}/outer-bin")
+add_subdirectory("$here" slurm_ddp)
+get_target_property(directory ddp-ckpt RUNTIME_OUTPUT_DIRECTORY)
+message(STATUS "type=[\${CMAKE_BUILD_TYPE}] directory=[\${directory}]")
+CMAKE
+  run -0 env -u CMAKE_BUILD_TYPE cmake -S "$BATS_TEST_TMPDIR" -B "$BATS_TEST_TMPDIR/outer" \
+    -DSLURM_DDP_PLUGIN=OFF -DSLURM_DDP_RUNTIME=OFF
+  [[ $output == *"type=[] directory=[$BATS_TEST_TMPDIR/outer/outer-bin]"* ]]
+  [ ! -e "$BATS_TEST_TMPDIR/outer/slurm_ddp/CPackConfig.cmake" ]
+  run ! grep -q SLURM_DDP_TESTS:BOOL=ON "$BATS_TEST_TMPDIR/outer/CMakeCache.txt"
+}
