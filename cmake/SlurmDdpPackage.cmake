@@ -10,7 +10,8 @@ endif()
 # COMPONENT belongs to the kind of file that it follows.
 install(TARGETS ${exported} EXPORT slurm_ddp_targets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
-  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
+  LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
+  FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/slurm_ddp" COMPONENT development)
 install(EXPORT slurm_ddp_targets NAMESPACE slurm_ddp:: FILE slurm_ddpTargets.cmake
   DESTINATION "${package_dir}" COMPONENT development)
 install(FILES "${PROJECT_BINARY_DIR}/generated/slurm_ddp/version.h"

@@ -47,11 +47,13 @@ endif()
 
 set_property(GLOBAL PROPERTY SLURM_DDP_EXPORTED "")
 
-# slurm_ddp_library(<room> SOURCES ... [DEPS ...] [PRIVATE_DEPS ...] [INTERNAL])
+# slurm_ddp_library(<room> SOURCES ... [PUBLIC_HEADERS ...] [DEPS ...] [PRIVATE_DEPS ...] [INTERNAL])
 # Target slurm_ddp_<room>, alias slurm_ddp::<room>. Headers are included from the project's root
-# ("hdf5_ckpt/writer.h"), in the tree as in an installation. INTERNAL rooms are not installed.
+# ("hdf5_ckpt/writer.h"), in the tree as in an installation. PUBLIC_HEADERS are installed: those meant
+# for users' programs, and those that these include (tests/install/headers.bats names any that is
+# missing). INTERNAL rooms are not installed.
 function(slurm_ddp_library room)
-  cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;PUBLIC_HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target slurm_ddp_${room})
   add_library(${target} ${ARG_SOURCES})
   add_library(slurm_ddp::${room} ALIAS ${target})
@@ -65,10 +67,7 @@ function(slurm_ddp_library room)
     $<BUILD_INTERFACE:slurm_ddp_build_flags>)
   if(NOT ARG_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY SLURM_DDP_EXPORTED ${target})
-    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE folder)
-    install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/"
-      DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/slurm_ddp/${folder}"
-      COMPONENT development FILES_MATCHING PATTERN "*.h")
+    target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${ARG_PUBLIC_HEADERS})
   endif()
 endfunction()
 
