@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What is below packaging/: recipes for Spack and EasyBuild, a container.
+# What is below packaging/ and .github/: recipes for Spack and EasyBuild, a container, continuous integration.
 # Neither Spack nor a container runs here; the recipes are held to CMakeLists.txt.
 
 bats_require_minimum_version 1.5.0
@@ -46,4 +46,17 @@ PYTHON
   pattern=$(awk '$1 == "COPY" { print $2 }' "$here/packaging/container/Dockerfile")
   mapfile -t copied < <(compgen -G "$pattern")
   [ "${copied[*]}" = slurm-ddp_0.1.0-1+slurm22.05_amd64.deb ]
+}
+
+@test "continuous integration runs .ci/run on Debian 12" {
+  /usr/bin/python3 -c 'import yaml' || skip "no yaml for Python on this machine (apt-get install python3-yaml)"
+  run -0 /usr/bin/python3 - "$here/.github/workflows/ci.yml" << 'PYTHON'
+import sys, yaml
+workflow = yaml.safe_load(open(sys.argv[1]))
+assert set(workflow[True]) == {"push", "pull_request"}, workflow  # yaml reads the key `on` as true
+job = workflow["jobs"]["run-tests"]
+assert job["container"]["image"] == "debian:12", job
+assert ".ci/run" in [step.get("run") for step in job["steps"]], job
+PYTHON
+  [ -x "$here/.ci/run" ]
 }
