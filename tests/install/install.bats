@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # An installed tree serves by itself: programs find their data, and a program of one's own is built
-# against it with find_package(slurm_ddp).
+# against it with find_package(slurm_ddp). The same from a package: packages.bats.
 
 bats_require_minimum_version 1.5.0
 
@@ -35,16 +35,6 @@ setup_file() {
   run -1 "$prefix/bin/ddp-train" --epochs 1
   [[ $output == *"$prefix"*"no more than 0 digits"* ]]
   cp "$here/datasets/digits/digits.csv.gz" "$prefix/share/slurm-ddp/datasets/digits/"
-}
-
-@test "find_package(slurm_ddp) builds a model of one's own, which trains on two ranks" {
-  run -0 cmake -S "$here/examples/own_model" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
-  run -0 cmake --build "$BATS_TEST_TMPDIR/own"
-  cd "$BATS_TEST_TMPDIR"
-  run -0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    mpirun --oversubscribe -n 2 own/own-model
-  accuracy=$(sed -n 's/^accuracy //p' <<< "$output")
-  python3 -c "import sys; sys.exit(not 0.95 < float('$accuracy') <= 1)"
 }
 
 @test "a loop of one's own resumes from its checkpoint with the same bits, and ddp-report reads it" {
