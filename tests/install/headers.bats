@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The installed headers: those that users' programs need and no other.
+# The installed headers: those that users' programs need and no other; their reference.
 
 bats_require_minimum_version 1.5.0
 
@@ -30,4 +30,27 @@ entries() {
   : > changed/hdf5_ckpt/private.h
   run -1 "$here/tests/install/public_headers.py" check changed "${entries[@]}"
   [[ $output == *"ddp_runtime/comm/group.h: "*" includes it; add it"*"hdf5_ckpt/private.h: no header for users"* ]]
+}
+
+@test "the reference is built from the public headers without a warning" {
+  command -v doxygen > /dev/null || skip "no doxygen on this machine (apt-get install doxygen)"
+  mkdir reference
+  local out=$PWD
+  cd "$here"
+  run -0 env SLURM_DDP_HEADERS="$headers" SLURM_DDP_REFERENCE="$out/reference" doxygen docs/Doxyfile
+  [ -z "$output" ]
+  grep -rq 'Collective over the job' "$out/reference/html/classddp_1_1comm_1_1World.html"
+  [ ! -e "$out/reference/html/unique__fd_8h.html" ]
+}
+
+@test "the reference does not take a parameter or a name that does not exist" {
+  command -v doxygen > /dev/null || skip "no doxygen on this machine (apt-get install doxygen)"
+  local out=$PWD text
+  mkdir -p reference wrong
+  cd "$here"
+  for text in '@param nothing Not there.' 'See @ref nothing_like_this.'; do
+    printf '// A file.\n#pragma once\n\n// Doubles.\n// %s\nint twice(int value);\n' "$text" > "$out/wrong/twice.h"
+    run -1 env SLURM_DDP_HEADERS="$out/wrong" SLURM_DDP_REFERENCE="$out/reference" doxygen docs/Doxyfile
+    [[ $output == *"twice.h"*"nothing"* ]]
+  done
 }
