@@ -30,11 +30,11 @@ setup() {
   python3 -c 'import easybuild.framework' 2> /dev/null || skip "no EasyBuild on this machine (pip install easybuild-framework)"
   run -0 python3 - "$here"/packaging/easybuild/*.eb << 'PYTHON'
 import sys
-from easybuild.framework.easyconfig.easyconfig import EasyConfig
+from easybuild.framework.easyconfig.parser import EasyConfigParser
 from easybuild.tools.options import set_up_configuration
-set_up_configuration(args=["--robot-paths=" + sys.argv[1]], silent=True)
-recipe = EasyConfig(sys.argv[1], validate=False)
-assert recipe.name == "slurm-ddp" and recipe["dependencies"], recipe
+set_up_configuration(args=["--allow-use-as-root-and-accept-consequences"], silent=True)
+recipe = EasyConfigParser(sys.argv[1]).get_config_dict()
+assert recipe["name"] == "slurm-ddp" and recipe["sources"] and recipe["dependencies"], recipe
 PYTHON
 }
 
