@@ -62,7 +62,7 @@ submit() { # script
 @test "all job scripts have the same lines for that, so that each can be copied by itself" {
   local script
   for script in "$scripts"/*.sbatch; do
-    sed -n '/^# What srun does not do/,/^fi$/p' "$script" | sha256sum
+    sed -n '/^# srun does not do this/,/^fi$/p' "$script" | sha256sum
   done | sort | uniq -c > sums
   cat sums
   [ "$(awk '{ print $1 }' sums)" = 5 ]

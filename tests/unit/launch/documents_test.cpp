@@ -86,7 +86,7 @@ TEST(Documents, LaunchPageKnowsEveryItemAndNoOther) {
 
 // `file_test.cpp Suite.Case` or `file.bats "title"`.
 TEST(Documents, NamedTestsExist) {
-  const auto page = text_of("docs/launch.md");
+  const auto page = text_of("docs/evidence/launch.md");
   const auto gtests = all_matches(page, R"re(`([a-z_]+\.cpp [A-Za-z0-9]+\.[A-Za-z0-9]+)`)re");
   const auto bats = all_matches(page, R"re(`([a-z_]+\.bats "[^`]+")`)re");
   EXPECT_GT(gtests.size(), 15U);
@@ -113,7 +113,7 @@ TEST(Documents, NamedTestsExist) {
 }
 
 TEST(Documents, EveryRowOfTheComparisonNamesATest) {
-  const auto page = text_of("docs/launch.md");
+  const auto page = text_of("docs/evidence/launch.md");
   const auto tables = page.substr(page.find("Starting a step:"));
   std::istringstream lines(tables);
   int rows = 0;
