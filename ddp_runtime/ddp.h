@@ -1,4 +1,4 @@
-// Everything a program of its own needs to train with slurm-ddp. See docs/your_model.md.
+// Everything your own program needs to train with slurm-ddp. See docs/your_model.md.
 #pragma once
 
 #include "base/errors.h"

@@ -1,4 +1,4 @@
-// What differs between libtorch 1.13 and 2.x, in one place.
+// The differences between libtorch 1.13 and 2.x, in one place.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -18,7 +18,7 @@
 namespace ddp::torch_compat {
 
 // A hook that runs after a gradient has been accumulated into a parameter. From 2.1 on the class
-// wants a second function, for compiled autograd, which C++ programs do not use.
+// requires a second function, for compiled autograd, which C++ programs do not use.
 inline std::unique_ptr<torch::autograd::FunctionPostHook> after_accumulation(
     std::function<void()> hook) {
   using torch::autograd::variable_list;
@@ -33,7 +33,7 @@ inline std::unique_ptr<torch::autograd::FunctionPostHook> after_accumulation(
 #endif
 }
 
-// Autocast of one kind of device. 2.4 gave the functions new names that take the device.
+// Autocast for one kind of device. 2.4 renamed the functions and added the device as an argument.
 inline bool autocast_enabled(torch::DeviceType device) {
 #if SLURM_DDP_TORCH_2_4
   return at::autocast::is_autocast_enabled(device);
@@ -67,7 +67,7 @@ inline void set_autocast(torch::DeviceType device, bool enabled, torch::ScalarTy
 }
 
 // The key under which an optimizer keeps the state of a parameter: the address of the tensor's
-// implementation, as text in 1.13. It means nothing in another process.
+// implementation, as text in 1.13. It has no meaning in another process.
 inline auto state_key(const torch::Tensor& parameter) {
 #if SLURM_DDP_TORCH_2
   return static_cast<void*>(parameter.unsafeGetTensorImpl());

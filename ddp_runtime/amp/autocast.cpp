@@ -29,7 +29,7 @@ Precision parse_precision(const std::string& name) {
   throw UsageError(fmt::format("unknown precision '{}'; use fp32, bf16 or fp16", name));
 }
 
-// Asking the library is more reliable than a list of versions: kernels came one by one.
+// Asking the library is more reliable than a list of versions: support was added kernel by kernel.
 void require_precision(torch::DeviceType device, Precision precision) {
   if (precision == Precision::fp32) return;
   try {
@@ -38,7 +38,7 @@ void require_precision(torch::DeviceType device, Precision precision) {
     torch::mm(ones, ones);
   } catch (const c10::Error&) {
     throw UsageError(fmt::format(
-        "{} arithmetic does not exist on this device with libtorch {}; use --precision {}",
+        "{} arithmetic is not supported on this device by libtorch {}; use --precision {}",
         precision == Precision::fp16 ? "fp16" : "bf16", TORCH_VERSION,
         precision == Precision::fp16 ? "bf16" : "fp32"));
   }
@@ -54,7 +54,7 @@ AutocastGuard::AutocastGuard(torch::DeviceType device, Precision precision)
 }
 
 AutocastGuard::~AutocastGuard() {
-  // The cache of cast parameters is valid within one forward pass only.
+  // The cache of cast parameters is valid only within one forward pass.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   torch_compat::set_autocast(device_, was_enabled_, previous_type_);
 }

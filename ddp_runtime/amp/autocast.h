@@ -1,4 +1,4 @@
-// Mixed precision for a scope: what torch.autocast is in Python, libtorch leaves to its users.
+// Mixed precision within a scope: the counterpart of Python's torch.autocast, which libtorch lacks.
 #pragma once
 
 #include <torch/torch.h>
@@ -9,16 +9,16 @@ namespace ddp::amp {
 
 enum class Precision : std::uint8_t { fp32, bf16, fp16 };
 
-// Throws UsageError naming the precisions there are.
+// Throws UsageError listing the available precisions.
 Precision parse_precision(const std::string& name);
 
-// Throws UsageError if the device cannot multiply in that precision with this libtorch.
+// Throws UsageError if this libtorch cannot multiply in that precision on the device.
 void require_precision(torch::DeviceType device, Precision precision);
 
-// While it lives, operations that gain from it (matrix products, convolutions) run in `precision`,
-// the others in float32; the parameters and their gradients stay float32. Guards nest. fp32 turns
-// autocast off inside another guard. Wrap the forward pass and the loss, not backward. With fp16,
-// use a GradScaler.
+// While a guard is alive, operations that benefit (matrix products, convolutions) run in
+// `precision`, the others in float32; the parameters and their gradients stay float32. Guards nest.
+// fp32 turns autocast off inside another guard. Wrap the forward pass and the loss, not backward.
+// With fp16, use a GradScaler.
 class AutocastGuard {
  public:
   AutocastGuard(torch::DeviceType device, Precision precision);

@@ -1,12 +1,12 @@
-// Loss scaling for float16, what torch.cuda.amp.GradScaler is in Python, on any device.
+// Loss scaling for float16, the counterpart of Python's torch.cuda.amp.GradScaler, on any device.
 //
 // Note [Loss scale]
 // Gradients below 6e-8 vanish in float16. The loss, and with it every gradient, is multiplied by a
-// scale before backward and divided by it after; a scale that is too large makes gradients
-// infinite, the update is left out and the scale halved. Micikevicius et al., "Mixed Precision
-// Training" (2018). On several ranks the scale must be the same everywhere, or averaged gradients
-// mean nothing. It stays the same because it follows from the averaged gradients only: infinity on
-// one rank is infinity on all after the all-reduce. DistributedDataParallel's tag holds it to that.
+// scale before backward and divided by it afterwards. If a scale that is too large makes gradients
+// infinite, the update is skipped and the scale is halved. Micikevicius et al., "Mixed Precision
+// Training" (2018). The scale must be the same on all ranks, or averaged gradients are meaningless.
+// It stays the same because it depends only on the averaged gradients: infinity on one rank is
+// infinity on all after the all-reduce. DistributedDataParallel's tag enforces that.
 #pragma once
 
 #include <torch/torch.h>
@@ -23,8 +23,8 @@ struct GradScalerOptions {
   std::int64_t growth_interval = 2000;  // updates in a row without overflow
 };
 
-// Divides the gradients of `parameters` by `scale`, those that there are. False if one of them is
-// not finite. A scale of 1 only looks.
+// Divides those gradients of `parameters` that are defined by `scale`. Returns false if one of them
+// is not finite. A scale of 1 only checks.
 bool unscale_gradients(const std::vector<torch::Tensor>& parameters, float scale);
 
 class GradScaler {
@@ -33,12 +33,12 @@ class GradScaler {
       : options_(options), state_{options.initial_scale, 0} {}
 
   torch::Tensor scale_loss(const torch::Tensor& loss) const { return loss * state_.scale; }
-  // After the gradients were averaged over the ranks, before clipping. False: leave the update out.
+  // Call after the gradients were averaged over the ranks, before clipping. False: skip the update.
   bool unscale(const std::vector<torch::Tensor>& parameters) const {
     return unscale_gradients(parameters, state_.scale);
   }
-  // After each step, with what unscale() said. In float arithmetic, as in PyTorch, so that the
-  // sequence of scales is the same; a scale that would overflow does not grow.
+  // Call after each step, with the result of unscale(). Uses float arithmetic, as PyTorch does, so
+  // that the sequence of scales is the same; a scale that would overflow does not grow.
   void update(bool finite);
 
   struct State {

@@ -7,8 +7,8 @@
 namespace ddp::comm {
 namespace {
 
-// Enough for any job. Where the hard limit is "unlimited", programs that close all descriptors they
-// might have would take minutes for it.
+// Enough for any job. If the hard limit is "unlimited", programs that close every descriptor up to
+// the limit would take minutes to do so.
 constexpr rlim_t kEnough = rlim_t{1} << 20;
 
 }  // namespace

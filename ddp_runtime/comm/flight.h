@@ -1,5 +1,5 @@
-// One direction of one message, cut into segments: which are posted, which are complete. Whatever
-// is still under way when it goes out of scope, because something threw, is abandoned.
+// One direction of one message, cut into segments: tracks which are posted and which are complete.
+// Segments still in flight when it goes out of scope, because of an exception, are abandoned.
 #pragma once
 
 #include <algorithm>
@@ -55,7 +55,7 @@ class Flight {
   }
 
  private:
-  // Of the segment that begins at `offset`.
+  // Length of the segment that begins at `offset`.
   std::size_t length_at(std::size_t offset) const {
     return std::min(segment_, (offset < cut_ ? cut_ : total_) - offset);
   }

@@ -8,8 +8,8 @@
 namespace ddp::comm {
 namespace {
 
-// Plain loops over restrict pointers: the compiler vectorises them, and memory bandwidth, not
-// arithmetic, is their limit.
+// Plain loops over restrict pointers: the compiler vectorizes them, and they are limited by memory
+// bandwidth, not arithmetic.
 template <class T, class Op>
 void reduce_elements(T* __restrict into, const T* __restrict other, std::size_t n, Op op) {
   for (std::size_t i = 0; i < n; ++i) into[i] = op(into[i], other[i]);

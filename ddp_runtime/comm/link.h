@@ -1,4 +1,4 @@
-// What schedules are written with: blocking exchanges over a Transport that give up as soon as any
+// The building block of schedules: blocking exchanges over a Transport that fail as soon as any
 // rank has failed or the collective has taken longer than allowed.
 #pragma once
 
@@ -25,27 +25,28 @@ struct LinkLimits {
   // Messages travel in segments of this many bytes, so that work on one overlaps the next. Tests
   // set a few bytes to reach the many-segment paths with small data.
   //
-  // Just below the 64 KiB up to which Open MPI sends over TCP without asking: for a larger segment
-  // sender and receiver first exchange control messages, which queue up behind the data that
-  // already fills the wire, in both directions. See docs/collectives.md for the measurements.
+  // Just below the 64 KiB up to which Open MPI sends over TCP eagerly: for a larger segment sender
+  // and receiver first exchange control messages, which queue up behind the data that already fills
+  // the wire, in both directions. See docs/collectives.md for the measurements.
   std::size_t segment_bytes = std::size_t{60} << 10;
-  // Segments of one message that are under way at once, in each direction: enough bytes to fill the
-  // wire while a rank is busy adding up, few enough to stay in the cache until they are added.
+  // Segments of one message in flight at once, in each direction: enough bytes to fill the wire
+  // while a rank is busy adding, few enough to stay in the cache until they are added.
   std::size_t window = 16;
-  // A collective that waits longer, all its waits together, has lost a peer.
+  // A collective whose waits add up to more than this has lost a peer.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // One in which nothing moves for so long is looked into: have all ranks called the same one?
+  // A collective in which nothing moves for this long is investigated: have all ranks called the
+  // same one?
   std::chrono::milliseconds report_after = std::chrono::seconds(5);
 };
 
-// A message that lies in two places of its rank's memory: `first`, then `second`, which may be
-// empty. The sender and the receiver of one must cut it at the same byte.
+// A message in two pieces of its rank's memory: `first`, then `second`, which may be empty. Sender
+// and receiver must split it at the same byte.
 struct SplitMessage {
   std::span<std::byte> first;
   std::span<std::byte> second;
 
   std::size_t size() const noexcept { return first.size() + second.size(); }
-  // `length` bytes from `offset` on, which lie in one of the two places.
+  // The `length` bytes at `offset`, which lie within one of the two pieces.
   std::span<std::byte> part(std::size_t offset, std::size_t length) const {
     return offset < first.size() ? first.subspan(offset, length)
                                  : second.subspan(offset - first.size(), length);
@@ -67,40 +68,41 @@ class Link {
   int size() const noexcept { return transport_.size(); }
   std::size_t segment_bytes() const noexcept { return limits_.segment_bytes; }
 
-  // What the thread does while nothing moves here.
+  // Sets what the thread does while nothing moves here.
   void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
 
   // Starts an operation: `tag` (0 to 32767) marks its messages, `what` names it in errors
   // ("all_reduce #17 (bucket 3)").
   void begin(int tag, std::string what);
-  // The operation is over: nobody is waited for.
+  // The operation is over: no rank is waited for any more.
   void end() noexcept { wait_timer_.moved(); }
 
   void send(int peer, std::span<const std::byte> data);
   void receive(int peer, std::span<std::byte> data);
-  // Sends `out` to one rank while `in` arrives from another. An exchange with a peer of -1 leaves
-  // out that direction.
+  // Sends `out` to one rank while `in` arrives from another. A peer of -1 leaves out that
+  // direction.
   void exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in);
-  // The same with messages in two places each.
+  // The same with messages in two pieces each.
   void exchange(int to, const SplitMessage& out, int from, const SplitMessage& in);
-  // The same, but what arrives is given to `on_pair` piece by piece, together with the part of `in`
-  // that it belongs to. Of what arrives `scratch` holds no more than is under way at once.
+  // The same, but incoming data is passed to `on_pair` piece by piece, together with the matching
+  // slice of `in`. `scratch` holds only as much incoming data as is in flight at once.
   using OnPair = std::function<void(std::span<std::byte> mine, std::span<std::byte> piece)>;
   void exchange(int to, const SplitMessage& out, int from, const SplitMessage& in,
                 std::vector<std::byte>& scratch, const OnPair& on_pair);
-  // The two passes of a chain, overlapped; see schedules/chain.h. From `before` (-1: I am the
-  // first) partial sums arrive and combine(offset, length, incoming) makes them, with mine, into
-  // `data`, from where they go to `after` (-1: I am the last); from there the finished pieces come
-  // back into `data`, finished(offset, length) is told, and they go on to `before`.
+  // The two passes of a chain, overlapped; see schedules/chain.h. Partial sums arrive from `before`
+  // (-1: this is the first rank); combine(offset, length, incoming) adds this rank's part and
+  // stores the sum in `data`, from where it is sent to `after` (-1: this is the last rank). The
+  // finished pieces come back from `after` into `data`, finished(offset, length) is called, and
+  // they are passed on to `before`.
   using Combine =
       std::function<void(std::size_t offset, std::size_t length, std::span<std::byte> incoming)>;
   void chain(int before, int after, std::span<std::byte> data, std::vector<std::byte>& scratch,
              const Combine& combine, const OnArrival& finished);
-  // Passes a message on: pieces from one rank go to the next as they arrive.
+  // Forwards a message: pieces from one rank are passed to the next as they arrive.
   void relay(int from, int to, std::span<std::byte> data);
 
-  // Throws PeerFailure if a rank has failed, BrokenCollective naming these ranks (or -1) if they
-  // have been waited for too long.
+  // Throws PeerFailure if a rank has failed, or BrokenCollective naming these ranks (-1: none) if
+  // the wait for them has taken too long.
   void check(int to, int from);
 
  private:

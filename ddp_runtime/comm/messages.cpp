@@ -23,7 +23,7 @@ struct Messages::UnderWay {
   MessageRequest request;
   Flight flight;
   WaitTimer timer;
-  std::optional<FlightRecorder::Handle> record;  // since it is its turn
+  std::optional<FlightRecorder::Handle> record;  // set when it is the message's turn
 };
 
 Messages::Messages(Transport& transport, FailureState& failures, const LinkLimits& limits,
@@ -50,7 +50,7 @@ bool Messages::progress() noexcept {
   return moved;
 }
 
-// Only the first of a queue is under way: the segments of the next would be taken for its own.
+// Only the first message of a queue is in flight: segments of the next would be taken for its own.
 bool Messages::step(Queue& queue) noexcept {
   UnderWay& message = *queue.front();
   std::exception_ptr error;
@@ -107,7 +107,7 @@ bool Messages::move(UnderWay& message) {
 void Messages::finish(Queue& queue, const std::exception_ptr& error) {
   const auto state = queue.front()->request.state;
   if (const auto record = queue.front()->record) recorder_->end(*record, error != nullptr);
-  queue.pop_front();  // what is under way is given up before whoever waits may free the memory
+  queue.pop_front();  // abandons what is in flight before the waiting caller may free the memory
   Work::finish(*state, error);
 }
 

@@ -1,6 +1,6 @@
-// Messages between two ranks that are under way beside the collectives of a group. None waits for
-// another one, except for those in the same direction between the same two ranks, which arrive in
-// the order in which they were sent: so two ranks may first send to each other and then receive.
+// Messages between two ranks that run beside the collectives of a group. They are independent of
+// each other, except that those in the same direction between the same two ranks arrive in the
+// order in which they were sent: so two ranks may first send to each other and then receive.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +33,10 @@ struct MessageRequest {
   std::shared_ptr<Work::State> state;
 };
 
-// Of the communication thread.
+// Used only by the communication thread.
 class Messages {
  public:
-  // `channel`: of the group, for the records in `recorder`.
+  // `channel`: name of the group's channel, for the records in `recorder`.
   Messages(Transport& transport, FailureState& failures, const LinkLimits& limits,
            std::shared_ptr<FlightRecorder> recorder, std::string channel);
   Messages(const Messages&) = delete;
@@ -45,7 +45,8 @@ class Messages {
 
   bool empty() const noexcept { return queues_.empty(); }
   void post(MessageRequest request);
-  // Returns whether anything moved. Ends the work of a message that fails; never throws.
+  // Returns whether anything moved. Completes the work of a failed message with its error; never
+  // throws.
   bool progress() noexcept;
 
  private:
@@ -53,7 +54,7 @@ class Messages {
   using Queue = std::deque<std::unique_ptr<UnderWay>>;
 
   void start(UnderWay& message);
-  bool move(UnderWay& message);  // throws what ends it
+  bool move(UnderWay& message);  // throws if the message fails
   bool step(Queue& queue) noexcept;
   void finish(Queue& queue, const std::exception_ptr& error);
 
@@ -62,7 +63,7 @@ class Messages {
   LinkLimits limits_;
   std::shared_ptr<FlightRecorder> recorder_;
   std::string channel_;
-  std::map<std::pair<Direction, int>, Queue> queues_;  // by direction and peer; none is empty
+  std::map<std::pair<Direction, int>, Queue> queues_;  // by direction and peer; no queue is empty
 };
 
 }  // namespace ddp::comm

@@ -32,10 +32,11 @@ NetworkSource parse_network(const std::string& text) {
   const double gbit = has_both ? std::strtod(second, &end) : 0;
   const auto usable = [](double value) { return std::isfinite(value) && value > 0; };
   if (!has_both || end == second || *end != '\0' || !usable(microseconds) || !usable(gbit)) {
-    throw UsageError(fmt::format(
-        "a network is 'assume', 'measure' or LATENCY:BANDWIDTH in microseconds and Gbit/s, such as "
-        "30:100; not '{}'",
-        text));
+    throw UsageError(
+        fmt::format("the network must be 'assume', 'measure' or LATENCY:BANDWIDTH in microseconds "
+                    "and Gbit/s, such as "
+                    "30:100; not '{}'",
+                    text));
   }
   NetworkModel model;
   model.alpha = microseconds * 1e-6;

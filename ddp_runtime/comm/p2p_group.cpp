@@ -17,9 +17,9 @@
 namespace ddp::comm {
 namespace {
 
-// What is smaller is sent in as few steps as there are on any network: flags, counts, times.
+// Smaller messages are sent in as few steps as possible on any network: flags, counts, times.
 constexpr std::size_t kTinyMessage = 4096;
-constexpr int kCollectiveTags = 32767;  // from 0; messages between two ranks have the next one
+constexpr int kCollectiveTags = 32767;  // from 0; messages between two ranks use the next tag
 
 void require(bool condition, const char* what) {
   if (!condition) throw std::invalid_argument(what);
@@ -29,7 +29,7 @@ std::string describe(const Buffer& data) {
   return fmt::format("{} {}", data.count, to_string(data.type));
 }
 
-// FNV-1a, continued.
+// One more step of FNV-1a.
 std::uint64_t hash_on(std::uint64_t hash, std::string_view text) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
   return (hash ^ 0xffU) * 0x100000001b3U;  // ends the text
@@ -37,7 +37,7 @@ std::uint64_t hash_on(std::uint64_t hash, std::string_view text) {
 
 LinkLimits whole_elements(LinkLimits limits) {
   require(limits.segment_bytes > 0 && limits.window > 0,
-          "messages need segments of a byte at least, and one of them under way");
+          "segments must have at least one byte, and at least one must be in flight");
   // Segments are reduced one by one, so each must hold whole elements of any type.
   limits.segment_bytes = (limits.segment_bytes + 7) / 8 * 8;
   return limits;
@@ -88,8 +88,8 @@ PointToPointChannel& P2pGroup::point_to_point_channel(const std::string& name) {
 }
 
 std::unique_ptr<Transport> P2pGroup::connect_again(const std::string& what) {
-  if (!connect_) throw std::logic_error("this group was made without a way to open channels");
-  // Connecting has no time limit and does not notice failures; this has and does.
+  if (!connect_) throw std::logic_error("this group was created without a way to open channels");
+  // Connecting has no time limit and does not notice failures; this barrier has and does.
   barrier(fmt::format("opening of {}", what)).wait();
   return connect_();
 }
@@ -140,8 +140,8 @@ Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer,
   return work;
 }
 
-// Waits for something to do, unless messages are under way. Returns whether there is a collective;
-// `over`: there will never be one again, nor a message.
+// Waits for work, unless messages are in flight. Returns whether there is a collective; `over`: no
+// further collective or message will ever come.
 bool P2pGroup::take_queued(Operation& operation, bool& over) {
   std::unique_lock lock(mutex_);
   const auto something = [this] { return stopping_ || !queue_.empty() || !new_messages_.empty(); };
@@ -176,7 +176,7 @@ void P2pGroup::communicate() {
   }
 }
 
-// While a collective waits: also for messages that were asked for since it began.
+// Called while a collective waits: also drives messages requested since it began.
 void P2pGroup::progress_messages() {
   {
     const std::lock_guard lock(mutex_);
@@ -199,7 +199,7 @@ void P2pGroup::execute(Operation& operation) {
     error = std::current_exception();
     failures_.fail({.rank = rank(), .text = e.what(), .symptom = e.symptom()});
   } catch (const std::exception& e) {
-    // From here on this rank's order of messages is broken: everything later must fail too.
+    // From here on this rank's message order is broken: all later operations must fail too.
     error = std::current_exception();
     failures_.fail({rank(), e.what()});
   }

@@ -1,7 +1,7 @@
 // A Group whose collectives are our own schedules over a Transport, run one after the other by a
-// communication thread, which looks after messages between two ranks at the same time. A thread of
-// its own, because neither MPI's non-blocking collectives nor the transports make progress unless
-// somebody calls them, and the callers are busy computing.
+// communication thread, which also drives the messages between two ranks. A separate thread,
+// because neither MPI's non-blocking collectives nor the transports make progress unless they are
+// called, and the callers are busy computing.
 #pragma once
 
 #include <condition_variable>
@@ -32,27 +32,27 @@ namespace ddp::comm {
 
 struct GroupOptions {
   LinkLimits limits;
-  // Add up in the order of the ranks, always: the same bits for any transport, segment size or
-  // placement of ranks, and those of one process that accumulates.
+  // Always add in rank order: bitwise the same result for any transport, segment size or placement
+  // of ranks, and the same as one process that accumulates.
   bool in_rank_order = false;
-  // What schedules are chosen for. The same on all ranks.
+  // The network for which schedules are chosen. The same on all ranks.
   NetworkSource network = {};
-  // Told once, on rank 0 and from the communication thread, what was found out about the network
-  // and which schedules follow from it.
+  // Called once, on rank 0 and from the communication thread, with a description of the network and
+  // the schedules chosen for it.
   std::function<void(const std::string&)> announce = nullptr;
 };
 
 // Connects this rank with the others of its group. Collective, and may block for as long as a rank
-// does not come.
+// is missing.
 using Connect = std::function<std::unique_ptr<Transport>()>;
 
 class P2pGroup final : public Group {
  public:
-  // `failures` outlives the group and is shared with whatever learns of failures. `connect` makes
-  // the transports of channels, which there are none without.
+  // `failures` outlives the group and is shared with everything that reports failures. `connect`
+  // creates transports for channels; without it channel() throws.
   P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
            const GroupOptions& options = {}, Connect connect = {});
-  // Finishes what is queued, unless the world has failed.
+  // Finishes the queued operations, unless a rank has failed.
   ~P2pGroup() override;
 
   int rank() const noexcept override { return transport_->rank(); }
@@ -78,7 +78,7 @@ class P2pGroup final : public Group {
   // A channel of `parent`.
   P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport, std::string name);
 
-  // Collectives are numbered, the same on all ranks, so that a rank that skipped one cannot be
+  // Collectives are numbered, identically on all ranks, so that a rank that skipped one cannot be
   // matched with another.
   struct Operation {
     std::string name;
@@ -88,7 +88,7 @@ class P2pGroup final : public Group {
     std::shared_ptr<Work::State> state;
   };
 
-  // A buffer that lies in memory from allocate().
+  // A buffer in memory from allocate().
   struct Located {
     std::shared_ptr<SharedRegion> region;
     std::size_t offset = 0;
@@ -96,8 +96,8 @@ class P2pGroup final : public Group {
   Located locate(const Buffer& data);
   void reduce(const Located& place, Buffer data, ReduceOp op);
   void spread(Buffer data, int root);
-  // What the costs of schedules for `bytes` bytes depend on. Called by the communication thread, on
-  // all ranks for the same collective: the first large one has the network surveyed.
+  // The cost model for a collective of `bytes` bytes. Called by the communication thread, on all
+  // ranks for the same collective: the first large one triggers a survey of the network.
   const schedules::CostModel& costs(std::size_t bytes);
 
   Work enqueue(std::string name, std::string label, std::string signature,
@@ -114,13 +114,15 @@ class P2pGroup final : public Group {
   FailureState& failures_;
   GroupOptions options_;
   Connect connect_;
-  std::string channel_;                       // its name among the channels of a group
-  std::shared_ptr<FlightRecorder> recorder_;  // one for all channels: they make one rank's story
+  std::string channel_;  // its name among the channels of a group
+  std::shared_ptr<FlightRecorder>
+      recorder_;  // one for all channels: their operations belong to one timeline
   Link link_;
-  Messages messages_;  // under way
+  Messages messages_;  // in flight
   Subgroup everyone_;
-  std::unique_ptr<NodeMemory> node_;                                 // from the first allocate() on
-  std::map<const std::byte*, std::weak_ptr<SharedRegion>> regions_;  // of the calling thread
+  std::unique_ptr<NodeMemory> node_;  // from the first allocate() on
+  std::map<const std::byte*, std::weak_ptr<SharedRegion>>
+      regions_;  // used only by the calling thread
   schedules::Scratch scratch_;
   std::optional<schedules::Surroundings> surroundings_;  // from the first large collective on
   schedules::CostModel costs_;
@@ -132,9 +134,9 @@ class P2pGroup final : public Group {
   std::deque<MessageRequest> new_messages_;
   std::uint64_t call_history_ = 0;
   bool stopping_ = false;
-  std::thread thread_;  // it uses everything above
+  std::thread thread_;  // uses everything above
 
-  // Of the calling thread.
+  // Used only by the calling thread.
   std::map<std::string, std::unique_ptr<P2pGroup>> channels_;
   std::vector<std::unique_ptr<PointToPointChannel>> point_to_point_channels_;
 };

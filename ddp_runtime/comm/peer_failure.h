@@ -9,10 +9,10 @@
 
 namespace ddp {
 
-// What a rank sees when another one is wrong.
+// What a rank observes when another one has failed.
 enum class Symptom : std::uint8_t { none, long_wait, wrong_length };
 
-// A collective cannot go on, and who is to blame is for all ranks to find out.
+// A collective cannot complete; all ranks have to be asked to find the cause.
 class BrokenCollective : public RuntimeError {
  public:
   BrokenCollective(Symptom symptom, const std::string& text)
@@ -24,8 +24,8 @@ class BrokenCollective : public RuntimeError {
   Symptom symptom_;
 };
 
-// Another rank failed; what() carries that rank's own text. The rank that failed prints it, so the
-// others end without repeating it, unless it was lost and could not.
+// Another rank failed; what() returns that rank's own error message. The rank that failed prints
+// it, so the others exit without repeating it, unless it was lost and could not.
 class PeerFailure : public RuntimeError {
  public:
   PeerFailure(int rank, const std::string& text, bool lost, bool is_usage_error = false)
@@ -33,7 +33,7 @@ class PeerFailure : public RuntimeError {
 
   int rank() const noexcept { return rank_; }
   bool lost() const noexcept { return lost_; }
-  // It was a UsageError there.
+  // Whether it was a UsageError on that rank.
   bool is_usage_error() const noexcept { return users_mistake_; }
 
  private:

@@ -1,5 +1,5 @@
-// Messages between the ranks of a group that follow no common order, for a thread of the caller's
-// own: a server that answers whoever asks cannot be written with collectives.
+// Messages between the ranks of a group that follow no common order, for a thread of the caller: a
+// server that answers any rank that sends a request cannot be written with collectives.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,11 @@
 namespace ddp::comm {
 
 struct PointToPointChannel {
-  std::unique_ptr<Transport> transport;  // its messages meet nobody else's
+  std::unique_ptr<Transport> transport;  // its messages cannot match any others
   FailureState* failures = nullptr;      // the group's: every wait must look here
   LinkLimits limits;                     // how long a wait may take
-  // Memory in which a message may still arrive after the line was given up because of a failure.
+  // Memory into which a message may still arrive after the channel was abandoned because of a
+  // failure.
   std::shared_ptr<const void> keep;
 };
 

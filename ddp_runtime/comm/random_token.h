@@ -1,11 +1,11 @@
-// A name that nobody else has or can guess.
+// A unique name that cannot be guessed.
 #pragma once
 
 #include <string>
 
 namespace ddp::comm {
 
-// 128 random bits as 32 hexadecimal digits. Throws RuntimeError if the kernel gives none.
+// 128 random bits as 32 hexadecimal digits. Throws RuntimeError if the kernel provides none.
 std::string random_token();
 
 }  // namespace ddp::comm

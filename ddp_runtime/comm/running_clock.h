@@ -1,6 +1,6 @@
-// Time in which a thread really ran. A job that is suspended (scontrol suspend, SIGSTOP, a paused
-// virtual machine) stands still while the computer's clock goes on: a deadline on that clock would
-// have passed when the job is resumed, though nobody was waited for.
+// Time during which a thread actually ran. A job that is suspended (scontrol suspend, SIGSTOP, a
+// paused virtual machine) stands still while the system clock advances: a deadline on that clock
+// would have passed when the job is resumed, though no rank was late.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@ class RunningClock {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // The thread looks at the clock at least every `longest_gap`: of a longer one only so much
-  // counts.
+  // The thread looks at the clock at least every `longest_gap`: a longer gap counts as
+  // `longest_gap`.
   explicit RunningClock(std::chrono::milliseconds longest_gap = std::chrono::seconds(1),
                         TimePoint start = std::chrono::steady_clock::now())
       : longest_gap_(longest_gap), last_look_(start), now_(start) {}
 
-  // The start plus the time that counts. `real` never goes back.
+  // The start plus the time that counts. `real` never decreases.
   TimePoint look(TimePoint real = std::chrono::steady_clock::now()) {
     now_ += std::min<std::chrono::steady_clock::duration>(real - last_look_, longest_gap_);
     last_look_ = real;

@@ -1,4 +1,4 @@
-// Some ranks of a group, in an order: those that run one schedule together.
+// An ordered subset of a group's ranks that run one schedule together.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 namespace ddp::comm {
 
 struct Subgroup {
-  std::vector<int> ranks;  // of the group
+  std::vector<int> ranks;  // ranks in the group
   int me = 0;              // this rank's place in `ranks`
 
   int size() const noexcept { return static_cast<int>(ranks.size()); }
-  // The rank in the group of the member at `place`, which may be one round too large or small.
+  // The group rank of the member at `place`, which may wrap around once in either direction.
   int at(int place) const noexcept {
     return ranks[static_cast<std::size_t>((place % size() + size()) % size())];
   }

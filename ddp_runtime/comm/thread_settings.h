@@ -1,4 +1,4 @@
-// What our threads tell the kernel about themselves.
+// Per-thread kernel settings.
 #pragma once
 
 #include <pthread.h>
@@ -8,12 +8,12 @@
 
 namespace ddp::comm {
 
-// For `top -H` and debuggers, which show 15 characters of it.
+// Name for `top -H` and debuggers, which show 15 characters of it.
 inline void name_this_thread(const std::string& name) noexcept {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
 }
 
-// Sleeps of some microseconds end when they should instead of 50 microseconds later.
+// Makes sleeps of a few microseconds end on time instead of 50 microseconds late.
 inline void sleep_precisely() noexcept {
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 }

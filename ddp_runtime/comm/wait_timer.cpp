@@ -21,7 +21,7 @@ void WaitTimer::check(const WaitReport& report, TimePoint now) {
   const auto before = clock_.now();
   const auto counted = clock_.look(now);
   if (!waiting_) {
-    // What went before was work: it does not count.
+    // Time before the first check() was work: it does not count.
     waiting_ = true;
     deadline_ += counted - before;
     still_since_ = counted;

@@ -1,6 +1,6 @@
-// How long one thread waits for other ranks: after a while somebody should look into it, in the end
-// it gives up. Only time in which the thread ran and nothing moved counts, so a job that is
-// suspended for an hour goes on when it is resumed.
+// Measures how long one thread waits for other ranks: after a while it reports a slow wait, and in
+// the end it gives up. Only time in which the thread ran and nothing moved counts, so a job that is
+// suspended for an hour continues when it is resumed.
 #pragma once
 
 #include <chrono>
@@ -15,10 +15,10 @@ namespace ddp::comm {
 class WaitTimer {
  public:
   using TimePoint = RunningClock::TimePoint;
-  // Says who waits for whom, and how long it has.
+  // Describes which rank waits for which, and for how long.
   using WaitReport = std::function<std::string(std::chrono::milliseconds waited)>;
 
-  // Suspects something each time nothing has moved for `report_after`, gives up when the waits of
+  // Reports a slow wait each time nothing has moved for `report_after`; gives up when the waits of
   // one operation add up to `timeout`.
   WaitTimer(FailureState& failures, std::chrono::milliseconds timeout,
             std::chrono::milliseconds report_after)
@@ -31,8 +31,8 @@ class WaitTimer {
   void begin(TimePoint now = std::chrono::steady_clock::now());
   // Something arrived or left, or the operation is over.
   void moved() noexcept;
-  // Called again and again while nothing moves, at least every second. Throws PeerFailure if a rank
-  // has failed, BrokenCollective with the report after the timeout.
+  // Called repeatedly while nothing moves, at least every second. Throws PeerFailure if a rank has
+  // failed, BrokenCollective with the report after the timeout.
   void check(const WaitReport& report, TimePoint now = std::chrono::steady_clock::now());
 
  private:
@@ -44,7 +44,7 @@ class WaitTimer {
   TimePoint still_since_;  // since when nothing has moved
   TimePoint next_report_;
   bool waiting_ = false;  // the last call was check()
-  bool stalled_ = false;  // and has told of it
+  bool stalled_ = false;  // and has reported it
 };
 
 }  // namespace ddp::comm

@@ -10,7 +10,7 @@ namespace ddp::comm {
 
 using Clock = std::chrono::steady_clock;
 
-// When a collective was asked for, when the communication thread began it, when it ended.
+// When a collective was requested, when the communication thread began it, when it ended.
 struct WorkTimes {
   Clock::time_point queued;
   Clock::time_point started;
@@ -21,14 +21,14 @@ class Work {
  public:
   Work() = default;  // already done
 
-  // Blocks without using the processor until the collective is done on this rank. Throws what
+  // Blocks without using the CPU until the collective is done on this rank. Throws the error that
   // made it fail: PeerFailure when another rank failed, RuntimeError otherwise.
   void wait() const;
   bool done() const;
   // Valid once done.
   WorkTimes times() const;
 
-  // The side of the communication thread.
+  // The communication thread's side.
   struct State;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
   static std::shared_ptr<State> make_state();

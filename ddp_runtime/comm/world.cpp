@@ -38,14 +38,14 @@ std::optional<int> integer_from_environment(const char* name) noexcept {
   return value;
 }
 
-// How many ranks whoever started this process meant it to be one of.
+// The number of ranks according to the launcher.
 struct Announced {
   const char* by = nullptr;
   int ranks = 1;
 };
 
 Announced announced_ranks() {
-  // mpirun inside a SLURM step starts its daemons with srun, so its own variable comes first.
+  // mpirun inside a SLURM step starts its daemons with srun, so its own variable is checked first.
   for (const char* name :
        {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE", "WORLD_SIZE"}) {
     if (const auto ranks = integer_from_environment(name)) return {name, *ranks};
@@ -53,8 +53,8 @@ Announced announced_ranks() {
   return {};
 }
 
-// A step without PMIx gives every task an MPI world of its own: N trainings that overwrite each
-// other's files, each believing to be the only one. Better none at all.
+// A step without PMIx gives every task its own MPI world: N trainings that overwrite each other's
+// files, each believing it is the only one. Refusing to run is better.
 void require_agreement(const Announced& announced, int joined) {
   if (announced.by == nullptr || announced.ranks == joined) return;
   throw UsageError(fmt::format(
@@ -63,8 +63,8 @@ void require_agreement(const Announced& announced, int joined) {
       announced.by, announced.ranks, joined, joined == 1 ? "" : "s", announced.by));
 }
 
-// Drawn by the plugin or by mpirun, known to the processes of this user alone; nullopt without
-// either. MUNGE's is not asked for: it would add a daemon to what a training needs.
+// Drawn by the plugin or by mpirun, known only to the processes of this user; nullopt without
+// either. MUNGE is not used: it would make the training depend on another daemon.
 std::optional<Key> key_of_step() {
   const auto variable = [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());
@@ -73,7 +73,7 @@ std::optional<Key> key_of_step() {
   const auto no_munge = [](const std::string&) { return std::optional<Munge>(); };
   const auto job = variable("SLURM_JOB_ID");
   const auto number = variable("SLURM_STEP_ID");
-  // mpirun's ranks are in different steps, or in none.
+  // mpirun's ranks are in different steps, or not in a step.
   for (const std::string& step : {job.value_or("") + "." + number.value_or(""), std::string()}) {
     const auto secret = find_secret({.step = step}, variable, no_munge);
     if (secret && (secret.source() == KeySource::plugin || step.empty())) return secret.key();
@@ -90,19 +90,20 @@ void print_failure(const std::string& program, int rank, int size, const char* t
   std::fflush(stderr);
 }
 
-// Nothing else ends what is blocked in a call into MPI, which waits for a rank that is gone.
+// Nothing else ends a process that is blocked in an MPI call, waiting for a rank that is gone.
 [[noreturn]] void end_stuck_process(std::chrono::milliseconds limit, bool end_job) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  fmt::print(stderr,
-             "slurm-ddp: process {} on {} is still here {:.0f} s after a failure and is ended\n",
-             getpid(), host.data(), std::chrono::duration<double>(limit).count());
+  fmt::print(
+      stderr,
+      "slurm-ddp: process {} on {} is still running {:.0f} s after a failure; terminating it\n",
+      getpid(), host.data(), std::chrono::duration<double>(limit).count());
   std::fflush(stderr);
   if (end_job) MpiEnvironment::end_job(1);
   std::_Exit(1);
 }
 
-// What `throw 42` threw.
+// The type of what was thrown, for `throw 42`.
 std::string name_of_current_exception() {
   const std::type_info* type = abi::__cxa_current_exception_type();
   if (type == nullptr) return "something unknown";
@@ -148,7 +149,7 @@ World::World(const WorldOptions& options) {
   };
   try {
     group_ = std::make_unique<P2pGroup>(connect(), failures_, options.group, connect);
-    deadline.reset();  // from here on waits have limits of their own
+    deadline.reset();  // from here on every wait has its own limit
     const bool is_leader = group_->rank() == 0;
     errors_ = std::make_unique<ErrorChannel>(
         *group_, failures_,
@@ -165,9 +166,9 @@ World::World(const WorldOptions& options) {
 World::~World() {
   if (!failures_.failed()) {
     try {
-      group_->barrier("end of the job").wait();  // nobody leaves while another still needs it
+      group_->barrier("end of the job").wait();  // no rank leaves while another still needs it
     } catch (const std::exception&) {
-      // Told by whoever failed; the destructors below look at failures_.
+      // Reported by the rank that failed; the destructors below check failures_.
     }
   }
   errors_.reset();
@@ -177,7 +178,7 @@ World::~World() {
 
 Failure World::fail(const Failure& failure) {
   failures_.fail(failure);
-  // Rank 0 may first have to ask all ranks what they do.
+  // Rank 0 may first have to ask all ranks for their status.
   return errors_->verdict(std::chrono::seconds(5)).value_or(failure);
 }
 
@@ -188,8 +189,8 @@ void World::kill_remaining(int exit_code) {
 
 namespace {
 
-// Each failure is printed once: by the rank that failed, and where that cannot or does not speak
-// for itself, by one of the others.
+// Each failure is printed once: by the rank that failed, or, if that rank cannot or does not report
+// it, by one of the others.
 void print_once(const std::string& program, World& world, const Failure& failure) {
   const int speaker = world.speaker_for(failure.rank);
   if (!failure.lost && world.rank() == failure.rank) {
@@ -199,8 +200,8 @@ void print_once(const std::string& program, World& world, const Failure& failure
   }
 }
 
-// PyTorch's errors end in some twenty lines of stack frames, which help nobody who made a mistake;
-// PyTorch's own variable asks for them.
+// PyTorch's errors end in some twenty lines of stack frames, which do not help a user who made a
+// mistake; PyTorch's own variable enables them.
 std::string without_stack_frames(std::string text) {
   const char* const wanted = std::getenv("TORCH_SHOW_CPP_STACKTRACES");
   if (wanted != nullptr && std::string_view(wanted) == "1") return text;
@@ -217,7 +218,8 @@ int end_after_failure(const std::string& program, World& world, const std::strin
 }
 
 int end_after_peer(const std::string& program, World& world, const PeerFailure& failure) {
-  // It may be this rank's own: what a later collective says after an earlier one waited in vain.
+  // The failure may be this rank's own: what a later collective reports after an earlier one timed
+  // out.
   print_once(program, world,
              world.fail({.rank = failure.rank(), .text = failure.what(), .lost = failure.lost()}));
   const int exit_code = failure.is_usage_error() ? 2 : 1;

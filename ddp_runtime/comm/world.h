@@ -1,4 +1,4 @@
-// All ranks of the job: how a program joins them, and how it ends when one of them fails.
+// All ranks of the job: how a program joins them, and how it exits when one of them fails.
 #pragma once
 
 #include <chrono>
@@ -18,25 +18,26 @@ class MpiEnvironment;
 
 enum class Backend : std::uint8_t { automatic, mpi, nccl };
 
-// Throws UsageError naming the backends there are.
+// Throws UsageError listing the available backends.
 Backend parse_backend(const std::string& name);
 
 struct WorldOptions {
   Backend backend = Backend::automatic;
   GroupOptions group;
-  // Where rank 0 records what all ranks were doing when one failed (JSON); empty: nowhere.
+  // File in which rank 0 records what all ranks were doing when one failed (JSON); empty: no file.
   std::string failure_dump;
-  // How ranks are found that are stopped or whose machine is gone.
+  // Limits for detecting ranks that are stopped or whose machine is gone.
   LivenessLimits liveness;
-  // For MPI to connect all processes of the job; then this one ends with exit code 1.
+  // How long MPI may take to connect all processes of the job; after that this one exits with code
+  // 1.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
 };
 
 class World {
  public:
-  // Collective over the job. Alone, without mpirun or srun, it is a world of one. Throws
-  // UsageError if what started the processes and MPI disagree on how many there are, and
-  // PeerFailure if a rank cannot connect to rank 0 or is lost meanwhile.
+  // Collective over the job. Started alone, without mpirun or srun, it is a world of one. Throws
+  // UsageError if the launcher and MPI disagree on the number of processes, and PeerFailure if a
+  // rank cannot connect to rank 0 or is lost meanwhile.
   explicit World(const WorldOptions& options = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -44,16 +45,18 @@ class World {
 
   int rank() const noexcept { return group_->rank(); }
   int size() const noexcept { return group_->size(); }
-  // The only rank that prints what concerns all of them.
+  // Whether this is the rank that prints on behalf of all of them.
   bool is_leader() const noexcept { return rank() == 0; }
   Group& group() noexcept { return *group_; }
 
-  // This rank failed, or was told of a failure: tells the others if it is news. Returns what all
-  // are told: this failure, or the one that came before or caused it.
+  // Reports a failure of this rank, or one it was notified of, to the other ranks if they do not
+  // know it yet. Returns the failure that all ranks are notified of: this one, or the one that came
+  // before or caused it.
   Failure fail(const Failure& failure);
-  // The rank that speaks of a failure which the one that failed cannot tell.
+  // The rank that reports the failure of rank `lost`, which cannot report it itself.
   int speaker_for(int lost) const noexcept { return lost == 0 ? errors_->deputy() : 0; }
-  // Rank 0 after a failure: ends processes that are still there (stopped, or deaf) after a while.
+  // On rank 0 after a failure: terminates processes that are still running (stopped or
+  // unresponsive) after a while.
   void kill_remaining(int exit_code);
 
  private:
@@ -64,13 +67,13 @@ class World {
 };
 
 // Runs `body` in the world and turns the outcome into an exit code: 0, 1 after a failure, 2 after a
-// UsageError. An error of one rank ends all of them within seconds; its text is printed once, on
+// UsageError. An error on one rank ends all of them within seconds; its text is printed once, on
 // stderr, as "<program>: rank 3 on node2: <text>".
 int run(const std::string& program, const WorldOptions& options,
         const std::function<void(World&)>& body) noexcept;
 
-// This process's rank as its launcher tells, for what happens before the world is joined; 0 if
-// nobody tells.
+// This process's rank according to its launcher, for use before the world is joined; 0 if the
+// launcher does not set one.
 int rank_from_environment() noexcept;
 
 }  // namespace ddp::comm

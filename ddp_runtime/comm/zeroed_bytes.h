@@ -1,5 +1,5 @@
 #pragma once
-// Memory of this process alone, for buckets and what else a group hands out.
+// Process-private memory, for buckets and other buffers that a group hands out.
 
 #include <cstddef>
 #include <cstring>

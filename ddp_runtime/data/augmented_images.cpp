@@ -11,7 +11,7 @@
 namespace ddp::data {
 namespace {
 
-// Moves a plane [height, width] by the placement. Each row is copied as a whole, or in reverse.
+// Moves a plane [height, width] by the placement, one whole row at a time, possibly reversed.
 void move_plane(const float* from, float* to, std::int64_t height, std::int64_t width,
                 const Placement& place) {
   std::fill(to, to + height * width, 0.0F);
@@ -24,7 +24,7 @@ void move_plane(const float* from, float* to, std::int64_t height, std::int64_t 
     const float* const row = from + source * width;
     float* const result = to + y * width;
     if (place.flipped) {
-      // The image is flipped first: column x of it is column width - 1 - x of the original.
+      // The image is flipped first: its column x is column width - 1 - x of the original.
       std::reverse_copy(row + width - (last - shift), row + width - (first - shift),
                         result + first);
     } else {

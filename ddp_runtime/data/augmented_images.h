@@ -9,8 +9,8 @@
 namespace ddp::data {
 
 struct Augmentation {
-  std::int64_t padding = 0;  // pixels an image may be shifted by, each way; 0: no shift
-  bool flip = false;         // left to right, every other time
+  std::int64_t padding = 0;  // maximum shift in pixels, in each direction; 0: no shift
+  bool flip = false;         // left to right, in half of the cases
 
   bool any() const noexcept { return padding > 0 || flip; }
 };
@@ -19,19 +19,19 @@ struct Augmentation {
 // UsageError for anything else.
 Augmentation parse_augmentation(const std::string& name);
 
-// What happens to one sample in one epoch.
+// The transformation of one sample in one epoch.
 struct Placement {
   std::int64_t down = 0;  // from -padding to padding
   std::int64_t right = 0;
   bool flipped = false;
 };
 
-// A function of its arguments: the same for any number of ranks and loader threads, and after a
-// resume.
+// Depends only on its arguments: the same for any number of ranks and loader threads, and after
+// resuming.
 Placement placement_of(const Augmentation& augmentation, std::uint64_t seed, std::int64_t epoch,
                        std::int64_t index);
 
-// Images [channels, height, width]. What moves in from outside is 0.
+// Images [channels, height, width]. Pixels shifted in from outside are 0.
 class AugmentedImages final : public Dataset {
  public:
   // Throws UsageError if the samples are not images, or smaller than the padding.

@@ -19,13 +19,13 @@ constexpr std::int64_t kPixels = kChannels * kSide * kSide;
 constexpr std::int64_t kRecord = 1 + kPixels;
 constexpr std::int64_t kClasses = 10;
 
-// Of the training images, per channel, with values from 0 to 1.
+// Mean and deviation of the training images, per channel, with values from 0 to 1.
 constexpr std::array<float, kChannels> kMean = {0.4914F, 0.4822F, 0.4465F};
 constexpr std::array<float, kChannels> kSpread = {0.2470F, 0.2435F, 0.2616F};
 
 struct Part {
   std::unique_ptr<PositionedFile> file;
-  std::int64_t first = 0;  // the number of its first image
+  std::int64_t first = 0;  // index of its first image
   std::int64_t images = 0;
 };
 
@@ -74,7 +74,7 @@ class Cifar10 final : public Dataset {
   std::vector<Part> parts_;
 };
 
-// A label out of range would be found hours later, or crash a kernel.
+// A label out of range would otherwise be noticed hours later, or crash a kernel.
 void require_labels(const PositionedFile& file, std::int64_t images) {
   for (std::int64_t i = 0; i < images; ++i) {
     unsigned char label = 0;
@@ -82,7 +82,7 @@ void require_labels(const PositionedFile& file, std::int64_t images) {
     if (label < kClasses) continue;
     throw RuntimeError(
         fmt::format("{} holds the label {} (image {}); labels go from 0 to 9, so this is not the "
-                    "binary version of CIFAR-10, or it is damaged: fetch it again",
+                    "binary version of CIFAR-10, or it is damaged; fetch it again",
                     file.path().string(), label, i));
   }
 }
@@ -100,7 +100,7 @@ Part open_part(const fs::path& path, std::int64_t first) {
   if (bytes == 0 || bytes % kRecord != 0) {
     throw RuntimeError(
         fmt::format("{} has {} bytes, which is not a whole number of images of {} bytes; it is cut "
-                    "off or not the binary version of CIFAR-10: fetch it again",
+                    "off or not the binary version of CIFAR-10; fetch it again",
                     path.string(), bytes, kRecord));
   }
   require_labels(*part.file, part.images);

@@ -1,4 +1,4 @@
-// Samples by number.
+// Samples by index.
 #pragma once
 
 #include <torch/torch.h>
@@ -11,18 +11,18 @@
 
 namespace ddp::data {
 
-// inputs: float [n, channels, height, width] or [n, features], targets: int64 [n]; of a text, token
-// numbers, int64 [n, context], and the token after each of them, int64 [n, context].
+// inputs: float [n, channels, height, width] or [n, features]; targets: int64 [n]. For text, inputs
+// are token ids, int64 [n, context], and targets the token after each of them, int64 [n, context].
 struct Batch {
   torch::Tensor inputs;
   torch::Tensor targets;
 };
 
-// What a model needs to know of its data.
+// Properties of the data that a model needs to know.
 struct SampleShape {
   std::vector<std::int64_t> input;  // without the batch dimension
   std::int64_t classes = 0;
-  bool tokens = false;  // a text
+  bool tokens = false;  // text
 };
 
 class Dataset {
@@ -34,9 +34,9 @@ class Dataset {
 
   virtual std::int64_t size() const = 0;
   virtual SampleShape shape() const = 0;
-  // Samples `indices`, in that order. Called from several threads at once.
+  // Samples `indices`, in that order. Called from several threads concurrently.
   virtual Batch get(std::span<const std::int64_t> indices) const = 0;
-  // The same samples as training sees them in epoch `epoch`: augmented, if they are.
+  // The same samples as training sees them in epoch `epoch`: augmented, if augmentation is enabled.
   virtual Batch draw(std::span<const std::int64_t> indices, std::int64_t /*epoch*/) const {
     return get(indices);
   }
@@ -45,7 +45,7 @@ class Dataset {
 struct DataPair {
   std::string name;  // as in the specification: "digits", "mnist:/data"
   std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> evaluation;  // null: nothing is evaluated
+  std::shared_ptr<const Dataset> evaluation;  // null: no evaluation
 };
 
 }  // namespace ddp::data

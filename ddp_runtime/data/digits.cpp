@@ -54,8 +54,7 @@ DataPair read_digits(const std::filesystem::path& file) {
     throw RuntimeError(fmt::format("{}: {}", file.string(), e.what()));
   }
   if (digits.size() < 10) {
-    throw RuntimeError(
-        fmt::format("{} holds no more than {} digits", file.string(), digits.size()));
+    throw RuntimeError(fmt::format("{} holds only {} digits", file.string(), digits.size()));
   }
   const auto n = static_cast<std::int64_t>(digits.size());
   const auto inputs = torch::tensor(pixels).view({n, 1, 8, 8});

@@ -25,7 +25,7 @@ std::vector<unsigned char> read_maybe_gzipped(const std::filesystem::path& file,
     contents.resize(at + kChunk);
     const int n = gzread(stream.get(), contents.data() + at, static_cast<unsigned>(kChunk));
     contents.resize(at + static_cast<std::size_t>(n > 0 ? n : 0));
-    // gzread() reports a cut stream only at its end, as a buffer error.
+    // gzread() reports a truncated stream only at its end, as a buffer error.
     int error = Z_OK;
     const char* text = gzerror(stream.get(), &error);
     if (n < 0 || (n == 0 && error != Z_OK)) {
@@ -34,7 +34,7 @@ std::vector<unsigned char> read_maybe_gzipped(const std::filesystem::path& file,
     }
     if (n == 0) return contents;
     if (contents.size() > most_bytes) {
-      throw RuntimeError(fmt::format("{} holds more than the {} MiB that such a file may have",
+      throw RuntimeError(fmt::format("{} holds more than {} MiB, the limit for such a file",
                                      file.string(), most_bytes >> 20U));
     }
   }

@@ -1,4 +1,4 @@
-// Reads a file whole, compressed by gzip or not.
+// Reads a whole file, gzip-compressed or not.
 #pragma once
 
 #include <cstddef>

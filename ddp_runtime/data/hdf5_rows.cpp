@@ -1,5 +1,5 @@
 // Samples in an HDF5 file: the dataset x [n, ...] holds the inputs, y [n] the classes. Rows are
-// read when they are needed, so the file may be larger than memory.
+// read on demand, so the file may be larger than memory.
 #include <fmt/format.h>
 #include <hdf5.h>
 
@@ -34,7 +34,7 @@ struct Column {
   bool bytes = false;  // unsigned 8-bit numbers: pixels from 0 to 255
 };
 
-// A file from elsewhere must not make this process read other files: they could hold anything.
+// A file from elsewhere must not make this process read other files, which could hold anything.
 void require_own_data(hid_t file, const std::string& name, const std::string& path) {
   if (H5Lexists(file, name.c_str(), H5P_DEFAULT) <= 0) {
     throw UsageError(
@@ -124,7 +124,7 @@ Column open_classes(const Hdf5File& file, const Column& x, const std::string& pa
   Column y = open_column(file, "y", path);
   if (type_of(y).kind != H5T_INTEGER) {
     throw UsageError(
-        fmt::format("y in {} holds no integers; it must hold classes, 0, 1, 2, ...", path));
+        fmt::format("y in {} does not hold integers; it must hold classes, 0, 1, 2, ...", path));
   }
   if (y.dimensions.size() != 1) {
     throw UsageError(fmt::format("y in {} has {} dimensions; it must be [n], one class per sample",
@@ -159,7 +159,7 @@ void read_rows(const Column& column, hsize_t first, hsize_t count, hid_t type, v
                    action);
 }
 
-// One more than the largest class. Looks at all of them, piece by piece.
+// The largest class plus one. Reads all classes, block by block.
 std::int64_t count_classes(const Column& y, const std::string& path) {
   constexpr hsize_t kPiece = 1 << 16;
   std::vector<std::int64_t> piece(kPiece);
@@ -178,7 +178,9 @@ std::int64_t count_classes(const Column& y, const std::string& path) {
     largest = std::max(largest, *std::max_element(piece.begin(), end));
   }
   if (largest == 0) {
-    throw UsageError(fmt::format("y in {} holds no class but 0: there is nothing to learn", path));
+    throw UsageError(fmt::format(
+        "y in {} holds only class 0, so there is nothing to learn; give data with several classes",
+        path));
   }
   return largest + 1;
 }
@@ -187,7 +189,7 @@ class Hdf5Rows final : public Dataset {
  public:
   explicit Hdf5Rows(const std::string& path) : path_(path) {
     const Hdf5Session session;
-    // Reading needs no lock, which some network file systems do not have.
+    // Reading needs no lock, and some network file systems do not support locks.
     const Hdf5Properties access(H5Pcreate(H5P_FILE_ACCESS), "set up reading");
     ckpt::hdf5_check(H5Pset_file_locking(access.get(), false, true), "set up reading");
     file_ = Hdf5File(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), "open " + path);
@@ -196,7 +198,7 @@ class Hdf5Rows final : public Dataset {
     for (std::size_t i = 1; i < x_.dimensions.size(); ++i) {
       shape_.input.push_back(static_cast<std::int64_t>(x_.dimensions[i]));
     }
-    // Images without colors have one channel.
+    // Grayscale images have one channel.
     if (shape_.input.size() == 2) shape_.input.insert(shape_.input.begin(), 1);
     shape_.classes = count_classes(y_, path);
   }
@@ -258,14 +260,14 @@ class Share final : public Dataset {
 }  // namespace
 
 DataPair read_hdf5(const std::filesystem::path& path) {
-  const PositionedFile exists(path);  // whose errors are easier to read than HDF5's
+  const PositionedFile exists(path);  // its errors are easier to read than HDF5's
   try {
     auto rows = std::make_shared<const Hdf5Rows>(path.string());
     return {"hdf5:" + path.string(), std::make_shared<const Share>(rows, false),
             std::make_shared<const Share>(rows, true)};
   } catch (const ckpt::Error& e) {
     throw RuntimeError(
-        fmt::format("{} is not a sound HDF5 file: {}; write it again", path.string(), e.what()));
+        fmt::format("{} is not a valid HDF5 file: {}; write it again", path.string(), e.what()));
   }
 }
 

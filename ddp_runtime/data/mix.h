@@ -1,12 +1,12 @@
-// Pseudo-random numbers that are a function of a number, not of a state.
+// Pseudo-random numbers that depend on a number, not on a state.
 #pragma once
 
 #include <cstdint>
 
 namespace ddp::data {
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood 2014). Never change it: the order of samples in
-// people's checkpoints depends on it.
+// The finalizer of SplitMix64 (Steele, Lea, Flood 2014). Never change it: the order of samples
+// recorded in existing checkpoints depends on it.
 inline std::uint64_t mix(std::uint64_t x) noexcept {
   x += 0x9e3779b97f4a7c15U;
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;

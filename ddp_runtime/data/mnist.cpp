@@ -30,7 +30,7 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
   const auto& b = idx.bytes;
   if (b.size() < idx.data) {
     throw RuntimeError(
-        fmt::format("{} is cut off: {} bytes are less than its header", file.string(), b.size()));
+        fmt::format("{} is cut off: its {} bytes are less than a header", file.string(), b.size()));
   }
   if (b[0] != 0 || b[1] != 0 || b[2] != kUnsignedByte || b[3] != dimensions) {
     throw RuntimeError(
@@ -44,20 +44,20 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
     for (std::size_t i = 0; i < 4; ++i) size = (size << 8U) | b[4 + 4 * d + i];
     if (size == 0 || size > kMaxBytes / elements) {
       throw RuntimeError(
-          fmt::format("{} claims an impossible size in dimension {}: {}", file.string(), d, size));
+          fmt::format("{} has an impossible size in dimension {}: {}", file.string(), d, size));
     }
     elements *= size;
     idx.dimensions.push_back(size);
   }
   if (b.size() - idx.data != elements) {
     throw RuntimeError(
-        fmt::format("{} is cut off or too long: {} elements are announced, {} are there",
+        fmt::format("{} is cut off or too long: its header announces {} elements, but it holds {}",
                     file.string(), elements, b.size() - idx.data));
   }
   return idx;
 }
 
-// The file of that part and kind, whichever way it is spelt.
+// The file of this part and kind, under any of its usual spellings.
 fs::path find(const fs::path& directory, const std::string& stem, const std::string& idx) {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {

@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where the data sets that come with the project lie: said by the user, beside an installed
-// program, or in the source tree.
+// The directory of the bundled data sets: set by the user, beside an installed program, or in the
+// source tree.
 fs::path bundled(const fs::path& relative) {
   std::vector<fs::path> directories;
   if (const char* directory = std::getenv("SLURM_DDP_DATASETS"))

@@ -16,14 +16,14 @@ struct SyntheticShape {
 };
 
 struct DataOptions {
-  std::uint64_t seed = 1;      // of synthetic data and of augmentation
-  std::int64_t context = 128;  // bytes of one sample of a text
-  Augmentation augmentation;   // of training images
+  std::uint64_t seed = 1;      // for synthetic data and augmentation
+  std::int64_t context = 128;  // bytes per sample of a text
+  Augmentation augmentation;   // of the training images
   SyntheticShape synthetic;
 };
 
-// digits | mnist:DIR | cifar10:DIR | text:FILE | hdf5:FILE | synthetic. Throws UsageError naming
-// what is wrong and what there is, RuntimeError for damaged files.
+// digits | mnist:DIR | cifar10:DIR | text:FILE | hdf5:FILE | synthetic. Throws UsageError that
+// names the mistake and the valid choices, RuntimeError for damaged files.
 DataPair open_data(const std::string& specification, const DataOptions& options = {});
 
 }  // namespace ddp::data

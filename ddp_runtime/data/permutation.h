@@ -1,13 +1,13 @@
-// A pseudo-random order of n things that needs no memory and can be entered at any place.
+// A pseudo-random order of n elements that needs no memory and can be entered at any position.
 #pragma once
 
 #include <cstdint>
 
 namespace ddp::data {
 
-// A balanced Feistel network on the smallest even number of bits that holds n, walked until the
+// A balanced Feistel network on the smallest even number of bits that holds n, iterated until the
 // value falls below n (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002: cycle
-// walking). The same size and seed give the same order on every machine and for ever: checkpoints
+// walking). The same size and seed give the same order on every machine and forever: checkpoints
 // rely on it.
 class Permutation {
  public:

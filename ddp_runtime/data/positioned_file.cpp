@@ -14,7 +14,7 @@
 namespace ddp::data {
 
 PositionedFile::PositionedFile(std::filesystem::path path) : path_(std::move(path)) {
-  // Without O_NONBLOCK a named pipe would be waited for.
+  // Without O_NONBLOCK, opening a named pipe would block.
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     throw UsageError(fmt::format("cannot open {}: {}", path_.string(), std::strerror(errno)));
@@ -41,7 +41,7 @@ void PositionedFile::read(std::span<unsigned char> bytes, std::int64_t offset) c
     }
     if (n == 0) {
       throw RuntimeError(fmt::format(
-          "{} ends at byte {}, but had {} when it was opened; leave data files as they are while "
+          "{} ends at byte {}, but had {} bytes when it was opened; do not change data files while "
           "they are in use",
           path_.string(), offset, size_));
     }

@@ -1,6 +1,6 @@
-// A file from which several threads read pieces, so that data may be larger than memory. The ranks
-// of a node share what the system keeps of it. Reading instead of mapping makes a file that is cut
-// off under a running program an error with a sentence, not a signal.
+// A file from which several threads read blocks, so that data may be larger than memory. The ranks
+// of a node share the page cache. The file is read, not mapped, so that truncating it while the
+// program runs results in an error message instead of a signal.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@ namespace ddp::data {
 
 class PositionedFile {
  public:
-  // Throws UsageError if `path` is not a regular file that can be read.
+  // Throws UsageError if `path` is not a readable regular file.
   explicit PositionedFile(std::filesystem::path path);
   PositionedFile(const PositionedFile&) = delete;
   PositionedFile& operator=(const PositionedFile&) = delete;
   ~PositionedFile();
 
-  // Fills `bytes` from `offset` on. Throws RuntimeError if the file ends before, or cannot be read.
+  // Fills `bytes` from `offset` on. Throws RuntimeError if the file ends early or cannot be read.
   void read(std::span<unsigned char> bytes, std::int64_t offset) const;
 
-  std::int64_t size() const noexcept { return size_; }  // when it was opened
+  std::int64_t size() const noexcept { return size_; }  // at the time of opening
   const std::filesystem::path& path() const noexcept { return path_; }
 
  private:

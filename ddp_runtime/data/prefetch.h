@@ -1,4 +1,4 @@
-// Fetches numbered items ahead of their use, on threads of its own, and hands them out in order.
+// Fetches numbered items ahead of their use, on its own threads, and returns them in order.
 #pragma once
 
 #include <condition_variable>
@@ -16,15 +16,15 @@ namespace ddp::data {
 
 class Prefetcher {
  public:
-  // `fetch(i)` makes item i of `count`; it is called from `workers` threads, for at most `depth`
-  // items ahead of the one handed out last.
+  // `fetch(i)` creates item i of `count`; it is called from `workers` threads, for at most `depth`
+  // items ahead of the last one returned.
   Prefetcher(std::int64_t count, std::function<Batch(std::int64_t)> fetch, int workers, int depth);
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
-  // Drops what was fetched and not used.
+  // Drops items that were fetched and not used.
   ~Prefetcher();
 
-  // The next item; waits until it is there. Rethrows what fetch() threw for it.
+  // Returns the next item, waiting for it if necessary. Rethrows what fetch() threw for it.
   Batch next();
 
  private:

@@ -16,7 +16,7 @@ std::uint64_t epoch_seed(std::uint64_t seed, std::int64_t epoch) {
 DistributedSampler::DistributedSampler(std::int64_t size, std::uint64_t seed, BatchLayout layout)
     : seed_(seed), layout_(layout), order_(size, epoch_seed(seed, 0)) {
   if (layout.batch < 1 || layout.micro_batches < 1) {
-    throw UsageError("a batch holds at least one sample, and a step at least one batch");
+    throw UsageError("a batch must hold at least one sample, and a step at least one batch");
   }
   if (layout.global_batch() > size) {
     throw UsageError(fmt::format(

@@ -1,12 +1,12 @@
-// Which samples each rank works on. Pure: no communication, no state but a position.
+// Decides which samples each rank works on. Pure: no communication, no state except a position.
 //
 // Note [Order of samples]
-// An epoch is one permutation of the data, the same on all ranks. A step consumes the next
-// `global batch` positions of it, cut into blocks of one micro-batch: block (a, r) = a * ranks + r
-// belongs to micro-batch a of rank r. So W ranks, and one rank with W micro-batches, see the same
-// samples in every step; and the whole state of the order is one number, the samples consumed in
-// the epoch, which stays meaningful when the number of ranks changes. The last samples that do not
-// fill a global batch are left out; they are others in every epoch.
+// An epoch is one permutation of the data, the same on all ranks. A step consumes the next `global
+// batch` positions of it, cut into blocks of one micro-batch: block (a, r) = a * ranks + r belongs
+// to micro-batch a of rank r. So W ranks, and one rank with W micro-batches, see the same samples
+// in every step; and the whole state of the order is one number, the samples consumed in the epoch,
+// which stays valid when the number of ranks changes. Samples at the end that do not fill a global
+// batch are left out; they differ from epoch to epoch.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class DistributedSampler {
   std::int64_t steps_left() const noexcept;
   // This rank's samples of micro-batch `micro` of the `step`th step from here.
   std::vector<std::int64_t> indices(std::int64_t step, std::int64_t micro) const;
-  // What set_epoch() needs to continue after `steps` more steps.
+  // The value that set_epoch() needs to continue after `steps` more steps.
   std::int64_t consumed_after(std::int64_t steps) const noexcept;
 
   std::int64_t epoch() const noexcept { return epoch_; }
@@ -51,8 +51,8 @@ class DistributedSampler {
   Permutation order_;
 };
 
-// The samples [first, last) of `size` that rank `rank` evaluates: contiguous, all ranks together
-// cover each sample once.
+// The samples [first, last) of `size` that rank `rank` evaluates: contiguous, and each sample
+// belongs to exactly one rank.
 struct Share {
   std::int64_t first;
   std::int64_t last;

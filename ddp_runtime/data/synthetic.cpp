@@ -8,7 +8,7 @@ namespace ddp::data {
 
 DataPair make_synthetic(const std::vector<std::int64_t>& input_shape, std::int64_t classes,
                         std::int64_t samples, std::uint64_t seed) {
-  // A generator of its own: making data must not move the one that initializes the model.
+  // A separate generator: creating data must not advance the one that initializes the model.
   auto generator = torch::make_generator<torch::CPUGeneratorImpl>(seed);
   auto sizes = input_shape;
   sizes.insert(sizes.begin(), samples);

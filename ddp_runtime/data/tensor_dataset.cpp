@@ -34,7 +34,7 @@ torch::Tensor checked_targets(const torch::Tensor& targets, std::int64_t samples
     throw UsageError(
         fmt::format("a TensorDataset with classes takes targets that are class numbers (an integer "
                     "type), not {}; "
-                    "for a loss of your own give it 0 classes",
+                    "for your own loss give it 0 classes",
                     c10::toString(targets.scalar_type())));
   }
   const auto numbers = targets.to(torch::kInt64).contiguous();
@@ -52,7 +52,7 @@ std::size_t row_bytes(const torch::Tensor& tensor) {
 }
 
 // Rows are copied by hand: index_select() would start the tensor library's own threads inside the
-// loader's, which then fight with the ones that train.
+// loader threads, and they would compete with the training threads.
 torch::Tensor rows_of(const torch::Tensor& from, std::span<const std::int64_t> indices) {
   auto sizes = from.sizes().vec();
   sizes[0] = static_cast<std::int64_t>(indices.size());

@@ -7,10 +7,10 @@ namespace ddp::data {
 
 class TensorDataset final : public Dataset {
  public:
-  // inputs: float32 [n, ...], or int64 [n, ...] for token numbers. targets: integers of any width,
-  // [n] or one per position of a sample [n, ...], with values in [0, classes), or -100 where the
-  // loss is to leave a position out. With 0 classes, for a loss of one's own, targets are [n, ...]
-  // of any type. n is at least 1. Throws UsageError.
+  // inputs: float32 [n, ...], or int64 [n, ...] for token ids. targets: integers of any width, [n]
+  // or one per position of a sample [n, ...], with values in [0, classes), or -100 for positions
+  // that the loss ignores. With 0 classes, for your own loss, targets are [n, ...] of any type. n
+  // is at least 1. Throws UsageError.
   TensorDataset(const torch::Tensor& inputs, const torch::Tensor& targets, std::int64_t classes);
 
   std::int64_t size() const override { return inputs_.size(0); }

@@ -1,6 +1,6 @@
-// A text as bytes: each sample is a window of `context` bytes and, as its targets, the bytes after
-// each of them. Windows follow each other without overlap, so that an epoch has every byte as a
-// target once (but for less than a window at the end).
+// A text as bytes: each sample is a window of `context` bytes; its targets are the bytes that
+// follow each of them. Windows follow each other without overlap, so that every byte is a target
+// once per epoch (except for less than a window at the end).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace ddp::data {
 namespace {
 
-constexpr std::int64_t kBytes = 256;  // the vocabulary
+constexpr std::int64_t kBytes = 256;  // vocabulary size
 
 class TextWindows final : public Dataset {
  public:
@@ -21,7 +21,7 @@ class TextWindows final : public Dataset {
               std::int64_t context)
       : file_(std::move(file)), first_(first), last_(last), context_(context) {}
 
-  // The last byte is a target only.
+  // The last byte is only a target.
   std::int64_t size() const override {
     return std::max<std::int64_t>(last_ - first_ - 1, 0) / context_;
   }
@@ -53,7 +53,8 @@ class TextWindows final : public Dataset {
 
 DataPair read_text(const std::filesystem::path& path, std::int64_t context) {
   auto file = std::make_shared<const PositionedFile>(path);
-  // The end of the text, not windows from all over it, whose neighbors would have been learned.
+  // The evaluation part is the end of the text: windows from all over it would border on text that
+  // was trained on.
   const std::int64_t size = file->size();
   const std::int64_t border = size - size / 10;
   auto train = std::make_shared<const TextWindows>(file, 0, border, context);

@@ -1,4 +1,4 @@
-// The constructors behind make_model(). Each throws UsageError for what it cannot build.
+// The constructors behind make_model(). Each throws UsageError if it cannot build the model.
 #pragma once
 
 #include "ddp_runtime/models/model.h"
@@ -18,15 +18,15 @@ std::shared_ptr<Model> make_mnist_cnn(const ModelOptions& options);
 std::shared_ptr<Model> make_cifar_cnn(const ModelOptions& options);
 
 // He et al., "Deep Residual Learning for Image Recognition" (2016), in torchvision's form and with
-// its parameter names: 18 layers of basic blocks, 50 of bottlenecks whose 3x3 convolution strides.
-// Images of 32 x 32 or smaller get the paper's CIFAR stem, one 3x3 convolution without pooling.
-// `width` is that of the first stage (default 64).
+// its parameter names: 18 layers of basic blocks, or 50 of bottlenecks with the stride in the 3x3
+// convolution. Images of 32 x 32 or smaller get the paper's CIFAR stem, one 3x3 convolution without
+// pooling. `width` is that of the first stage (default 64).
 std::shared_ptr<Model> make_resnet18(const ModelOptions& options);
 std::shared_ptr<Model> make_resnet50(const ModelOptions& options);
 
-// A decoder-only transformer as GPT-2 (Radford et al., 2019): pre-norm, causal attention, learned
+// A decoder-only transformer like GPT-2 (Radford et al., 2019): pre-norm, causal attention, learned
 // positions, output tied to the token embedding. Default 4 layers of width 128 with 4 heads; the
-// context is that of the data.
+// context length is that of the data.
 std::shared_ptr<Model> make_gpt(const ModelOptions& options);
 
 }  // namespace ddp::models

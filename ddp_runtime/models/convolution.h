@@ -1,12 +1,12 @@
-// What the convolutional models share.
+// Common parts of the convolutional models.
 #pragma once
 
 #include "ddp_runtime/models/model.h"
 
 namespace ddp::models {
 
-// Without a bias, because batch normalization follows, and initialized for the ReLU after that: He
-// et al., "Delving Deep into Rectifiers" (2015), preserving the variance of backward.
+// No bias, because batch normalization follows; initialized for the ReLU after that: He et al.,
+// "Delving Deep into Rectifiers" (2015), preserving the variance in backward.
 torch::nn::Conv2d he_convolution(std::int64_t in_channels, std::int64_t out_channels,
                                  std::int64_t kernel, std::int64_t stride = 1);
 

@@ -37,7 +37,7 @@ class Block final : public torch::nn::Module {
         expand_(register_module("expand", linear(width, 4 * width))),
         contract_(register_module("contract", linear(4 * width, width, branch_spread))) {}
 
-  // x [n, t, w]; mask [t, t], added to the scores of attention.
+  // x [n, t, w]; mask [t, t], added to the attention scores.
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) {
     const auto y = x + attention(norm1_(x), mask);
     return y + contract_(torch::gelu(expand_(norm2_(y)), "tanh"));
@@ -93,8 +93,8 @@ class Gpt final : public Model {
     norm_ = register_module("norm", norm(sizes.width));
   }
 
-  // inputs: int64 [n, t] with t at most the context, to scores [n, t, vocabulary]. The output layer
-  // is the token embedding's own tensor: one parameter, one name, in a checkpoint, too.
+  // Maps inputs, int64 [n, t] with t at most the context, to scores [n, t, vocabulary]. The output
+  // layer is the token embedding's tensor itself: one parameter with one name, in checkpoints, too.
   torch::Tensor forward(const torch::Tensor& inputs) override {
     const auto t = inputs.size(1);
     const auto floats = tokens_->weight.options().requires_grad(false);

@@ -29,7 +29,7 @@ constexpr std::array kModels = {
 void require_fitting(const Known& model, const ModelOptions& options) {
   if (model.reads_tokens && !options.tokens) {
     throw UsageError(
-        fmt::format("{} reads text, which the data is not; use --data text:FILE", model.name));
+        fmt::format("{} reads text, but the data is not text; use --data text:FILE", model.name));
   }
   if (!model.reads_tokens && options.tokens) {
     throw UsageError(fmt::format("{} cannot read text; use --model gpt", model.name));

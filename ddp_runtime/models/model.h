@@ -1,5 +1,5 @@
-// What the trainer needs of the models that come with the project. A model of your own need not be
-// one: the trainer takes any torch::nn::Module and a function.
+// The interface between the trainer and the built-in models. Your own model does not have to
+// implement it: the trainer takes any torch::nn::Module and a function.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,8 +13,8 @@ namespace ddp::models {
 
 class Model : public torch::nn::Module {
  public:
-  // inputs [n, ...] to scores (logits) [n, classes]; of a sequence model, token numbers
-  // [n, context] to scores [n, context, classes].
+  // Maps inputs [n, ...] to scores (logits) [n, classes]; in a sequence model, token ids [n,
+  // context] to scores [n, context, classes].
   virtual torch::Tensor forward(const torch::Tensor& inputs) = 0;
 };
 
@@ -25,11 +25,11 @@ struct ModelOptions {
   std::int64_t width = 0;  // 0: the model's own default, here and below
   std::int64_t layers = 0;
   std::int64_t heads = 0;               // gpt
-  bool tokens = false;                  // a sample is a sequence of token numbers
-  bool checkpoint_activations = false;  // gpt: backward computes each block again
+  bool tokens = false;                  // a sample is a sequence of token ids
+  bool checkpoint_activations = false;  // gpt: backward recomputes each block
 };
 
-// Throws UsageError for an unknown name, options the model cannot take, or data it cannot use.
+// Throws UsageError for an unknown name, options the model does not support, or data it cannot use.
 std::shared_ptr<Model> make_model(const ModelOptions& options);
 
 // "mlp, mnist-cnn, ... or gpt".

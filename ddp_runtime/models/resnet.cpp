@@ -1,5 +1,5 @@
-// Residual networks. Parameters have torchvision's names, so that a file of weights converted from
-// Python needs no renaming.
+// Residual networks. Parameters have torchvision's names, so that weights converted from Python
+// need no renaming.
 #include <fmt/format.h>
 
 #include <array>
@@ -10,7 +10,8 @@
 namespace ddp::models {
 namespace {
 
-// The largest side of images that get the CIFAR stem: the other one would leave a pixel of them.
+// The largest side of images that get the CIFAR stem: the other stem would reduce them to one
+// pixel.
 constexpr std::int64_t kSmallImage = 32;
 
 struct Convolution {
@@ -19,8 +20,8 @@ struct Convolution {
   std::int64_t stride;
 };
 
-// Convolutions with batch normalization and ReLU, around which the input is added to the output;
-// where the shapes differ it passes a strided 1x1 convolution ("downsample").
+// Convolutions with batch normalization and ReLU; the input is added to their output. If the shapes
+// differ, the input first passes through a strided 1x1 convolution ("downsample").
 class ResidualBlock final : public torch::nn::Module {
  public:
   ResidualBlock(std::int64_t channels, const std::vector<Convolution>& convolutions) {
@@ -66,7 +67,7 @@ std::vector<Convolution> bottleneck(std::int64_t width, std::int64_t stride) {
 }
 
 struct Architecture {
-  std::array<int, 4> blocks;  // of each stage
+  std::array<int, 4> blocks;  // per stage
   std::vector<Convolution> (*block)(std::int64_t width, std::int64_t stride);
 };
 

@@ -22,7 +22,7 @@ void set_random_state(const torch::Tensor& state) {
   generator.set_state(state);
 }
 
-// What the function's result depends on besides its arguments.
+// State that the function's result depends on besides its arguments.
 struct Surroundings {
   torch::Tensor random = random_state();
   bool autocast = torch_compat::autocast_enabled(torch::kCPU);
@@ -31,13 +31,14 @@ struct Surroundings {
 
 // Note [Casts of parameters]
 // Autocast keeps the cast of a parameter until the outermost autocast scope ends, so that a
-// parameter that is used twice is cast once. Two things follow for a function that runs twice. A
-// cast made in forward, where nothing is recorded, has no way back to its parameter: whoever finds
-// it later gets no gradient for the parameter. And a cast made in backward, outside every scope,
-// would stay until the next step, which would then compute with the parameter's values of this one.
-// So forward keeps no casts, and backward starts with none and leaves none.
+// parameter that is used twice is cast only once. This has two consequences for a function that
+// runs twice. A cast made in forward, where autograd does not record, has no path back to its
+// parameter: a later use of that cast yields no gradient for the parameter. And a cast made in
+// backward, outside every scope, would stay until the next step, which would then compute with this
+// step's value of the parameter. So forward keeps no casts, and backward starts with none and
+// leaves none.
 
-// While it lives, autocast neither keeps casts nor looks for them.
+// While alive, keeps autocast from storing casts or looking them up.
 class WithoutKeptCasts {
  public:
   WithoutKeptCasts() { at::autocast::set_autocast_cache_enabled(false); }
@@ -49,7 +50,7 @@ class WithoutKeptCasts {
   bool before_ = at::autocast::is_autocast_cache_enabled();
 };
 
-// Puts the surroundings of forward back while it is repeated, as an autocast scope of its own.
+// Restores the state of forward while the function is repeated, as a separate autocast scope.
 class Restored {
  public:
   explicit Restored(const Surroundings& then) {
@@ -77,7 +78,8 @@ struct Segment {
   Surroundings surroundings;
 };
 
-// A custom Function wants its extra arguments copyable into an IValue; a shared_ptr in a holder is.
+// A custom Function requires its extra arguments to be copyable into an IValue; a shared_ptr in a
+// holder is.
 struct SegmentHolder : torch::CustomClassHolder {
   explicit SegmentHolder(Segment s) : segment(std::move(s)) {}
   Segment segment;
@@ -102,7 +104,7 @@ class Checkpoint : public torch::autograd::Function<Checkpoint> {
         context->saved_data["segment"].toCapsule());
     const Segment& segment = holder->segment;
     const auto saved = context->get_saved_variables();
-    // The inputs become leaves of a graph of their own; the parameters are leaves already.
+    // The inputs become leaves of a separate graph; the parameters are leaves already.
     torch::autograd::variable_list leaves;
     for (std::size_t i = 0; i < saved.size(); ++i) {
       leaves.push_back(i < segment.input_count

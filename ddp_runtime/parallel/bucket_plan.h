@@ -1,4 +1,5 @@
-// Which gradients travel together. Pure: sizes in, lists of indices out, the same on all ranks.
+// Decides which gradients share a bucket. Pure: sizes in, lists of indices out, the same on all
+// ranks.
 //
 // Note [Bucket order]
 // Backward produces gradients roughly in the reverse of the order in which the parameters were
@@ -13,8 +14,9 @@
 
 namespace ddp {
 
-// The last bucket is complete only when backward is over, so nothing hides its way, and it should
-// be no larger than the network needs. PyTorch takes 25 MiB; docs/benchmarks.md has both measured.
+// The last bucket is complete only when backward is over, so nothing hides its transfer, and it
+// should be no larger than the network needs. PyTorch uses 25 MiB; docs/benchmarks.md has
+// measurements of both.
 struct BucketLimits {
   std::size_t first_bytes = std::size_t{1} << 20;
   std::size_t bytes = std::size_t{4} << 20;
@@ -27,7 +29,7 @@ struct GradientSize {
 };
 
 struct BucketPlan {
-  // buckets[b] lists the parameter indices of bucket b in the order in which they lie in memory.
+  // buckets[b] lists the parameter indices of bucket b in memory order.
   std::vector<std::vector<std::size_t>> buckets;
   // bucket_of[p] is the bucket of parameter p.
   std::vector<std::size_t> bucket_of;
@@ -39,7 +41,7 @@ struct BucketPlan {
 BucketPlan plan_buckets(std::span<const GradientSize> gradients,
                         std::span<const std::size_t> ready_order, const BucketLimits& limits);
 
-// n - 1, n - 2, ..., 0: the order to expect before backward has run once.
+// n - 1, n - 2, ..., 0: the expected order before backward has run once.
 std::vector<std::size_t> reverse_order(std::size_t n);
 
 }  // namespace ddp

@@ -6,7 +6,7 @@ namespace {
 // Note [Windows that are not views]
 // A gradient made with narrow().view() is a view, and the optimizers' zero_grad() calls detach_()
 // on gradients, which throws for views. A tensor pointed at the storage with set_() shares the
-// memory just as well and is no view.
+// memory just as well and is not a view.
 torch::Tensor window(const torch::Tensor& bucket, std::int64_t offset,
                      const torch::Tensor& parameter) {
   const torch::NoGradGuard no_grad;

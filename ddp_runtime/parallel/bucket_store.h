@@ -1,4 +1,4 @@
-// The memory of the buckets: one flat tensor each, and every parameter's gradient as a window on
+// The memory of the buckets: one flat tensor each, with every parameter's gradient as a window on
 // it.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace ddp {
 
 class BucketStore {
  public:
-  // Collective: the memory is the group's, so that ranks of one machine reduce it in place.
+  // Collective: the group allocates the memory, so that ranks of one machine reduce it in place.
   BucketStore(comm::Group& group, std::span<const torch::Tensor> parameters,
               const BucketPlan& plan);
 

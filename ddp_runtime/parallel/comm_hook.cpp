@@ -8,7 +8,7 @@
 namespace ddp {
 
 Sent GradientBucket::all_reduce(const torch::Tensor& data) {
-  // The tensor is held until the collective is over, whatever becomes of the hook.
+  // The tensor is held until the collective is over, even if the hook is destroyed first.
   auto work = group_.all_reduce(buffer_of(data), comm::ReduceOp::sum, name_,
                                 std::make_shared<torch::Tensor>(data));
   bytes_ += data.nbytes();

@@ -1,5 +1,6 @@
-// How the gradients of a bucket travel, for those who want another way than the sum in full: a
-// coroutine that is started when the bucket is full, and goes on when what it waits for is there.
+// Communication hooks: replace the full-precision sum over a bucket's gradients by your own code, a
+// coroutine that is started when the bucket is full and resumes when the collective it waits for is
+// complete.
 //
 //   ddp::HookTask in_bf16(ddp::GradientBucket& bucket) {
 //     auto half = bucket.tensor().to(torch::kBFloat16);
@@ -9,10 +10,11 @@
 //
 //   ddp::DistributedDataParallel replica(*net, group, {.hook = in_bf16});
 //
-// The hook finds in the bucket this rank's gradients, already divided by the number of ranks (and
-// micro-batches), and leaves there what all ranks shall use: with a plain all_reduce the average.
-// All ranks must run the same hook and it must wait equally often on all of them for the same
-// bucket: hooks of several buckets go on in turns.
+// When the hook starts, the bucket holds this rank's gradients, already divided by the number of
+// ranks (and micro-batches); when it ends, the bucket must hold the gradients that all ranks will
+// use: with a plain all_reduce, the average. All ranks must run the same hook, and for the same
+// bucket it must wait the same number of times on all of them: the hooks of several buckets are
+// resumed in turns.
 #pragma once
 
 #include <torch/torch.h>
@@ -32,7 +34,7 @@
 
 namespace ddp {
 
-// What `co_await` waits for. The collective is under way from the beginning: several may be.
+// The awaitable of `co_await`. Its collective has been started already: several may be in flight.
 class Sent {
  public:
   explicit Sent(comm::Work work) : work_(std::move(work)) {}
@@ -47,8 +49,8 @@ class Sent {
   comm::Work work_;
 };
 
-// A gradient of a bucket: which parameter's, counted among those that require gradients, the same
-// in every step; its part of the bucket, in the parameter's shape; and whether this rank used the
+// A gradient in a bucket: the index of its parameter among those that require gradients, the same
+// in every step; its slice of the bucket, in the parameter's shape; and whether this rank used the
 // parameter in this step (see DataParallelOptions::allow_unused): if not, the gradient is zero.
 struct BucketMember {
   std::size_t parameter;
@@ -70,22 +72,22 @@ class GradientBucket {
   comm::Group& group() const noexcept { return group_; }
   // "bucket 3: fc2.weight to fc2.bias".
   const std::string& name() const noexcept { return name_; }
-  // How many times buckets were reduced before: 0 in the first step.
+  // How many times the buckets were reduced before: 0 in the first step.
   std::int64_t pass() const noexcept { return pass_; }
-  // All gradients, one after the other: [elements], contiguous.
+  // All gradients, one after another: [elements], contiguous.
   const torch::Tensor& tensor() const noexcept { return tensor_; }
   std::span<const BucketMember> members() const noexcept { return members_; }
-  // What all gradients are multiplied by because the loss was. It changes from step to step: a hook
-  // that keeps some of a gradient for a later step keeps it divided by this. See
-  // DistributedDataParallel::set_loss_scale().
+  // The factor by which the loss, and therefore every gradient, was multiplied. It changes from
+  // step to step: a hook that carries part of a gradient over to a later step must divide it by
+  // this factor. See DistributedDataParallel::set_loss_scale().
   double loss_scale() const noexcept { return loss_scale_; }
 
-  // Starts adding up `data`, contiguous and of the same size on all ranks, in place.
+  // Starts to sum `data` over the ranks, in place; contiguous and of the same size on all ranks.
   Sent all_reduce(const torch::Tensor& data);
 
-  // What was sent so far, as bytes of what was reduced.
+  // Number of bytes reduced so far.
   std::size_t bytes() const noexcept { return bytes_; }
-  // From the beginning of its first collective to the end of its last one; valid once all are done.
+  // From the start of its first collective to the end of its last one; valid once all are done.
   profile::Interval communication() const;
 
  private:
@@ -99,7 +101,7 @@ class GradientBucket {
   std::vector<comm::Work> works_;
 };
 
-// What a hook returns. Move-only; ends the coroutine with it.
+// The return type of a hook. Move-only; owns the coroutine.
 class HookTask {
  public:
   struct promise_type {
@@ -123,12 +125,12 @@ class HookTask {
   }
 
   bool done() const noexcept { return handle_.done(); }
-  // Waits for what the hook waits for and lets it go on to its next co_await or its end.
+  // Waits for the hook's collective and resumes the hook until its next co_await or its end.
   void advance() {
     handle_.promise().awaited.wait();
     handle_.resume();
   }
-  // Throws what the hook has thrown so far.
+  // Rethrows an exception that the hook has thrown so far.
   void check() const {
     if (handle_.promise().error) std::rethrow_exception(handle_.promise().error);
   }

@@ -48,7 +48,7 @@ GradientStep DistributedDataParallel::begin(int micro_batches, int ranks, std::i
   return {*this, micro_batches, ranks, tag, has_data};
 }
 
-// Whether this step's agreement holds a checksum of the parameters.
+// Whether this step's agreement includes a checksum of the parameters.
 bool DistributedDataParallel::compares_parameters() const noexcept {
   const auto every = options_.check_parameters_every;
   return every > 0 && steps_ % every == 0;

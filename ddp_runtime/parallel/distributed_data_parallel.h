@@ -1,5 +1,5 @@
-// Data parallelism for a libtorch module: every rank has a replica, works on its own part of the
-// batch, and all apply the same averaged gradients.
+// Data parallelism for a libtorch module: every rank has a replica and works on its own share of
+// the batch, and all apply the same averaged gradients.
 //
 //   Net net;
 //   ddp::DistributedDataParallel replica(*net, world.group());   // rank 0's values everywhere
@@ -31,8 +31,8 @@ namespace ddp {
 
 class DistributedDataParallel;
 
-// One optimizer step, made of one or more micro-batches whose gradients are added up. Only the last
-// one communicates.
+// One optimizer step, made of one or more micro-batches whose gradients are accumulated. Only the
+// last one communicates.
 class GradientStep {
  public:
   // Runs backward on a scalar loss that is a mean over this rank's micro-batch. After the last
@@ -42,11 +42,11 @@ class GradientStep {
   // False in an uneven step on a rank that has run out of data: call without_data() instead of
   // backward().
   bool has_data() const noexcept { return has_data_; }
-  // Takes part with zeros and gets the others' averaged gradients, so that this rank can apply the
-  // same update.
+  // Contributes zeros and receives the other ranks' averaged gradients, so that this rank can apply
+  // the same update.
   void without_data();
-  // optimizer.step(); throws RuntimeError while micro-batches are missing, because the gradients
-  // would differ from rank to rank, and UsageError for LBFGS, which needs a closure.
+  // Calls optimizer.step(). Throws RuntimeError while micro-batches are missing, because the
+  // gradients would differ from rank to rank, and UsageError for LBFGS, which needs a closure.
   void apply(torch::optim::Optimizer& optimizer);
 
  private:
@@ -61,24 +61,24 @@ class GradientStep {
 
   DistributedDataParallel* replica_;
   int micro_batches_;
-  int ranks_;  // whose gradients are averaged
+  int ranks_;  // over which gradients are averaged
   std::int64_t tag_;
   bool has_data_;
-  bool finite_ = true;  // all losses of this step so far
+  bool finite_ = true;  // whether all losses of this step so far were finite
   int done_ = 0;
 };
 
 class DistributedDataParallel {
  public:
   // Collective. Throws RuntimeError, the same on all ranks, if the models differ. Parameters and
-  // buffers take rank 0's values. `module` and `group` must outlive this.
+  // buffers take rank 0's values. `module` and `group` must outlive this object.
   DistributedDataParallel(torch::nn::Module& module, comm::Group& group,
                           const DataParallelOptions& options = {});
 
   // Collective if the module has buffers to broadcast. `tag` is any number that must be the same on
   // all ranks in this step, such as the position in the data: if it is not, backward() throws.
-  // Throws RuntimeError, naming the parameter, if one was added, frozen, unfrozen or converted
-  // since this was made.
+  // Throws RuntimeError naming the parameter if one was added, frozen, unfrozen or converted since
+  // this object was created.
   GradientStep begin_step(int micro_batches = 1, std::int64_t tag = 0);
 
   // For data that ends earlier on some ranks than on others:
@@ -92,35 +92,38 @@ class DistributedDataParallel {
   //     step->apply(optimizer);
   //   }
   //
-  // Collective. Gradients are averaged over the ranks that have data, or over all ranks. Nothing
-  // once no rank has any. Since all ranks apply every step, they end with the same model. Throws
-  // UsageError, on all ranks, if one has no data and the model must be run by all: SyncBatchNorm.
+  // Collective. Gradients are averaged over the ranks that have data, or over all ranks. Returns
+  // nullopt once no rank has data. Since all ranks apply every step, they end with the same model.
+  // Throws UsageError, on all ranks, if one rank has no data and the model must be run by all:
+  // SyncBatchNorm.
   enum class DivideBy : std::uint8_t { ranks_with_data, all_ranks };
   std::optional<GradientStep> begin_uneven_step(bool have_data, int micro_batches = 1,
                                                 DivideBy divide_by = DivideBy::ranks_with_data);
 
-  // What the losses of the next steps are multiplied by, such as GradScaler::scale(). Gradients are
-  // averaged as they come; this is for communication hooks that remember some of a gradient.
+  // The factor by which the losses of the next steps are multiplied, such as GradScaler::scale().
+  // Gradients are averaged as they are; this is for communication hooks that carry part of a
+  // gradient over.
   void set_loss_scale(double scale) noexcept { reducer_.set_loss_scale(scale); }
 
   // Collective, between two steps. Throws RuntimeError, the same on all ranks, if they no longer
-  // have the same parameters; nothing happens if options.check_parameters_every is 0. A checkpoint
-  // does it.
+  // have the same parameters; does nothing if options.check_parameters_every is 0. Called when a
+  // checkpoint is saved.
   void require_same_parameters();
 
   comm::Group& group() noexcept { return group_; }
   torch::nn::Module& module() noexcept { return module_; }
   std::size_t bucket_count() const noexcept { return reducer_.bucket_count(); }
 
-  // Which buckets there are follows from the order in which the first step's gradients became
-  // ready, and the bits of a sum over more than two ranks follow from the buckets: what a
-  // checkpoint must keep. See Reducer.
+  // The buckets depend on the order in which the first step's gradients became ready, and the exact
+  // bits of a sum over more than two ranks depend on the buckets: so a checkpoint must keep this
+  // order. See Reducer.
   std::vector<std::int64_t> gradient_order() const { return reducer_.gradient_order(); }
   void expect_gradient_order(std::span<const std::int64_t> order) {
     reducer_.expect_gradient_order(order);
   }
 
-  // What the last complete step communicated, and when its last backward ran and its wait ended.
+  // How much the last complete step communicated, and when its last backward ran and its wait
+  // ended.
   struct StepTimes {
     profile::Interval backward;
     profile::Interval exposed;  // from the end of backward until all gradients were reduced
@@ -145,7 +148,7 @@ class DistributedDataParallel {
   WrappedParameters parameters_;
   Reducer reducer_;
   StepAgreement agreement_;
-  std::int64_t steps_ = 0;  // begun
+  std::int64_t steps_ = 0;  // steps begun
   StepTimes times_;
 };
 

@@ -1,12 +1,13 @@
-// A module and all that are in it.
+// A module and all of its submodules.
 #pragma once
 
 #include <string>
 
 namespace ddp {
 
-// Calls visit(name, module) for `module`, as "the model", and for every module in it by its name. A
-// module that lives on the stack cannot be listed together with those in it, as modules() would.
+// Calls visit(name, module) for `module`, as "the model", and for each of its submodules with its
+// name. Separately, because a module on the stack cannot be listed together with its submodules by
+// modules().
 template <class Module, class Visit>
 void for_each_module(Module& module, const Visit& visit) {
   visit(std::string("the model"), module);

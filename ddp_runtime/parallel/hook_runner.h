@@ -14,18 +14,18 @@ class HookRunner {
  public:
   explicit HookRunner(CommHook hook) : hook_(std::move(hook)) {}
 
-  // The bucket is full: the hook begins with it. Throws what the hook throws.
+  // Starts the hook on a full bucket. Throws whatever the hook throws.
   void start(GradientBucket bucket);
-  // Hooks go on in turns, in the order in which their buckets were started, until all have ended,
-  // so that collectives have one order on all ranks. Returns what was sent for each bucket. Throws
-  // what a hook throws.
+  // Resumes the hooks in turns, in the order in which their buckets were started, until all have
+  // ended, so that collectives have one order on all ranks. Returns the communication of each
+  // bucket. Throws whatever a hook throws.
   std::vector<profile::CommunicationSpan> finish();
-  // Forgets what an exception has left of a step.
+  // Discards the state of a step that an exception interrupted.
   void reset() noexcept { running_.clear(); }
 
  private:
   struct Running {
-    GradientBucket bucket;  // stays where it is: the hook refers to it
+    GradientBucket bucket;  // never moved: the hook refers to it
     std::optional<HookTask> task;
   };
 

@@ -1,4 +1,4 @@
-// When a bucket may be sent. Pure bookkeeping of one backward pass.
+// Decides when a bucket may be sent. Pure bookkeeping of one backward pass.
 //
 // Note [Launch order]
 // All ranks must call the same collectives in the same order, but gradients become ready in an
@@ -17,14 +17,15 @@ class LaunchOrder {
  public:
   explicit LaunchOrder(const BucketPlan& plan);
 
-  // Forgets what was ready; before each backward that reduces.
+  // Forgets what was ready; called before each backward that reduces.
   void reset();
   // Buckets [first, last) may be launched now; usually none.
   struct Launch {
     std::size_t first;
     std::size_t last;
   };
-  // Parameter `index` has its gradient. Must not be called twice between resets: see is_ready().
+  // Parameter `index` has its gradient. Must not be called twice for it between resets: see
+  // is_ready().
   Launch mark_ready(std::size_t index);
 
   bool is_ready(std::size_t index) const { return ready_[index]; }

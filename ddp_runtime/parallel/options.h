@@ -1,4 +1,4 @@
-// What a user may choose about data parallelism.
+// Options of data parallelism.
 #pragma once
 
 #include <cstdint>
@@ -11,37 +11,36 @@ namespace ddp {
 struct DataParallelOptions {
   BucketLimits buckets = {};
 
-  // Some parameters take no part in some losses, on some or all ranks: their gradient is the mean
-  // over the ranks, with zero for those that did not use them, and stays undefined if nobody did.
-  // What counts is whether any micro-batch of the step used them. Without this, a parameter without
-  // gradient is an error that names it. Costs a walk through the graph and one small collective per
-  // step.
+  // Allows parameters that are not used in some losses, on some or all ranks: their gradient is the
+  // mean over the ranks, with zero for those that did not use them, and stays undefined if no rank
+  // did. A parameter counts as used if any micro-batch of the step used it. Without this option, a
+  // parameter without a gradient is an error that names it. Costs a walk through the graph and one
+  // small collective per step.
   bool allow_unused = false;
 
-  // Every step has the same graph: which parameters are used and how often each gets a gradient in
-  // one backward pass is learned in the first step, which communicates at its end. Allows
-  // parameters that get several gradients in one pass (nested backward(), as in hand-made
+  // Declares that every step has the same graph: which parameters are used, and how often each gets
+  // a gradient in one backward pass, is learned in the first step, which communicates at its end.
+  // Allows parameters that get several gradients in one pass (nested backward(), as in hand-made
   // activation checkpointing) and unused ones at no cost per step.
   bool static_graph = false;
 
-  // After the first step, fill the buckets in the order in which gradients really become ready.
+  // After the first step, fill the buckets in the order in which gradients actually become ready.
   bool rebuild_buckets = true;
 
   // Before each step, buffers (such as running means) take rank 0's values.
   bool broadcast_buffers = true;
 
-  // A loss that is not finite ends the run on all ranks, naming the rank. Reads the loss, which
-  // waits for a device.
+  // A loss that is not finite ends the run on all ranks with an error naming the rank. Reads the
+  // loss, which waits for a device.
   bool check_loss = true;
 
-  // Every so many steps, and before every checkpoint, the ranks compare a checksum of all
-  // parameters; if they differ, the run ends on all ranks with an error that names who differs.
-  // Costs about as much as a plain SGD update. 0: never, for a hook that lets ranks differ on
-  // purpose.
+  // Every this many steps, and before every checkpoint, the ranks compare a checksum of all
+  // parameters; if they differ, the run ends on all ranks with an error that names the ranks. Costs
+  // about as much as a plain SGD update. 0: never, for a hook that lets ranks differ on purpose.
   std::int64_t check_parameters_every = 100;
 
-  // How the gradients of a bucket travel; none: they are added up in full. See
-  // parallel/comm_hook.h, and parallel/hooks for those there are.
+  // Communication hook; by default gradients are summed in full precision. See
+  // parallel/comm_hook.h, and parallel/hooks for the available hooks.
   CommHook hook = {};
 };
 

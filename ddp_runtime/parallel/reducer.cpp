@@ -106,7 +106,7 @@ void Reducer::arm_without_data() {
 
 void Reducer::on_gradient(std::size_t index) {
   const std::lock_guard lock(mutex_);
-  // A function may return no gradient for an input: the parameter took no part.
+  // A function may return no gradient for an input: then the parameter was not used.
   if (!parameters_[index].tensor.grad().defined()) return;
   take_gradient(index);
   if (armed_ && is_last_gradient(index)) mark_ready(index);
@@ -131,7 +131,7 @@ void Reducer::take_gradient(std::size_t index) {
 // Whether this is the last gradient that the parameter gets in this pass.
 bool Reducer::is_last_gradient(std::size_t index) {
   if (options_.static_graph) {
-    if (gradients_of_.empty()) {  // still learning: all is sent at the end
+    if (gradients_of_.empty()) {  // still learning: everything is sent at the end
       if (gradients_left_.empty()) gradients_left_.resize(parameters_.size());
       ++gradients_left_[index];
       if (gradients_left_[index] == 1 && knowledge_ == Knowledge::none)
@@ -206,7 +206,7 @@ bool Reducer::may_miss_gradients() const noexcept {
   return options_.static_graph ? gradients_of_.empty() : options_.allow_unused;
 }
 
-// Whether this step asks which parameters anybody used.
+// Whether this step determines which parameters were used by any rank.
 bool Reducer::tracks_use() const noexcept {
   return options_.static_graph ? used_by_any_.empty() : options_.allow_unused;
 }
@@ -235,7 +235,7 @@ void Reducer::finish() {
   learn_order();
 }
 
-// What a rank did not use itself it must update all the same if another one did.
+// A parameter that this rank did not use must still be updated here if another rank used it.
 void Reducer::publish_gradients() {
   if (options_.static_graph) {
     if (used_by_any_.empty()) used_by_any_ = used_;
@@ -254,7 +254,7 @@ void Reducer::publish_gradients() {
 }
 
 void Reducer::learn_order() {
-  // A rank that had no data in this pass has counted nothing, and goes on learning.
+  // A rank that had no data in this pass has counted nothing and continues to learn.
   if (options_.static_graph && gradients_of_.empty()) gradients_of_ = gradients_left_;
   if (knowledge_ != Knowledge::none) return;
   if (!follows_order()) {
@@ -264,8 +264,9 @@ void Reducer::learn_order() {
   }
 }
 
-// All ranks take one rank's order: theirs may differ, and the buckets must not. It is the first
-// rank's that has one, since a rank without data has seen no gradient. False if nobody had data.
+// All ranks adopt one rank's order: theirs may differ, and the buckets must not. It is that of the
+// first rank that has one, since a rank without data has seen no gradients. Returns false if no
+// rank had data.
 bool Reducer::agree_on_order() {
   const int mine = ready_order_.empty() ? group_.size() : group_.rank();
   const int leader = -group_.all_reduce_value<std::int32_t>(-mine, comm::ReduceOp::max);
@@ -277,7 +278,7 @@ bool Reducer::agree_on_order() {
   return true;
 }
 
-// With parameters that come and go there is no one order.
+// If the set of used parameters changes from step to step, there is no single order.
 bool Reducer::follows_order() const noexcept {
   return options_.rebuild_buckets && (options_.static_graph || !options_.allow_unused);
 }
@@ -310,7 +311,7 @@ void Reducer::rebuild() {
   if (plan.buckets == plan_.buckets) return;
   plan_ = std::move(plan);
   order_ = LaunchOrder(plan_);
-  store_.reset();  // before the new one is made, so that there are never two
+  store_.reset();  // before the new one is created, so that there are never two
   store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
 }
 
@@ -327,8 +328,8 @@ std::string Reducer::describe_missing(const std::vector<std::size_t>& missing) c
       options_.static_graph ? ", although they did in the first step (static_graph)" : "");
 }
 
-// One rank alone can do without a gradient. Who tries a program out that way should hear what
-// several ranks will say.
+// A single rank can do without a gradient. A user who tries a program on one rank should still see
+// the error that several ranks would report.
 void Reducer::warn_of_missing() {
   if (warned_of_missing_ || options_.allow_unused || options_.static_graph) return;
   std::vector<std::size_t> missing;

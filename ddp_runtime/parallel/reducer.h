@@ -27,20 +27,20 @@ namespace ddp {
 // bucket's window the parameter's gradient: one pass over the data, after which the gradient that
 // the optimizer reads is the reduced one, and the fresh tensor is freed. Letting autograd add into
 // a zeroed window instead would read and write the data three times. Later micro-batches of the
-// same step find the window defined and add into it in place.
+// same step find the window defined and accumulate into it in place.
 //
 // Note [Averaging]
-// The sum over ranks and micro-batches becomes an average because backward starts from
-// 1 / (ranks x micro-batches) instead of 1. That costs nothing, it keeps half-precision sums in
-// range, and it makes N ranks and N accumulated micro-batches compute the same numbers.
+// The sum over ranks and micro-batches becomes an average because backward starts from 1 / (ranks x
+// micro-batches) instead of 1. That costs nothing, it keeps half-precision sums in range, and it
+// makes N ranks and N accumulated micro-batches compute the same numbers.
 //
 // Note [Unused parameters]
-// A parameter may take no part in a loss on this rank. Its window then counts as ready without a
+// A parameter may not be used by a loss on this rank. Its window then counts as ready without a
 // hook: before backward if the graph does not reach it, at the end of backward otherwise (a
-// function may return no gradient). The window holds what earlier micro-batches of the step left
-// there, or zeros. A map of who used what, reduced after the last bucket, tells which gradients
-// nobody touched; those stay undefined, so that an optimizer with momentum or weight decay leaves
-// their parameters alone, as it would in one process.
+// function may return no gradient). The window holds the sum of earlier micro-batches of the step,
+// or zeros. A map of the parameters used by each rank, reduced after the last bucket, shows which
+// gradients no rank touched; those stay undefined, so that an optimizer with momentum or weight
+// decay leaves their parameters alone, as it would in one process.
 class Reducer {
  public:
   // Only parameters that require gradients take part.
@@ -50,24 +50,24 @@ class Reducer {
   Reducer& operator=(const Reducer&) = delete;
   ~Reducer();
 
-  // Forgets the gradients of the step before. Collective in the step after the first one that
-  // reduced, when buckets are rebuilt.
+  // Discards the gradients of the previous step. Collective in the step after the first one that
+  // reduced, when the buckets are rebuilt.
   void begin_step();
   // See GradientBucket::loss_scale().
   void set_loss_scale(double scale) noexcept { loss_scale_ = scale; }
   // During the next backward, that of `loss`, buckets are sent as soon as they are complete.
   void arm(const torch::Tensor& loss);
-  // Instead of arm() and backward on a rank that has no data: takes part with zeros.
+  // Replaces arm() and backward on a rank that has no data: contributes zeros.
   void arm_without_data();
-  // After that backward: waits until all gradients are reduced. Throws RuntimeError naming
-  // parameters that got no gradient, unless that is allowed; in a world of one only warns.
+  // Called after that backward: waits until all gradients are reduced. Throws RuntimeError naming
+  // parameters without a gradient, unless that is allowed; with a single rank it only warns.
   void finish();
 
   // The order in which backward finishes the gradients, as indices of the parameters that require
-  // them; empty while unknown, or where there is no one order. The same on all ranks.
+  // them; empty while it is unknown, or if there is no single order. The same on all ranks.
   std::vector<std::int64_t> gradient_order() const;
-  // Takes an order that was learned earlier, so that the next step has the buckets it had then: to
-  // be called on all ranks, before the first step. Nothing happens if it does not fit the model.
+  // Adopts an order that was learned earlier, so that the next step has the same buckets as then.
+  // To be called on all ranks, before the first step. Does nothing if it does not fit the model.
   void expect_gradient_order(std::span<const std::int64_t> order);
 
   // The collectives of the last finished step.
@@ -104,7 +104,7 @@ class Reducer {
   std::vector<NamedTensor> parameters_;
   BucketPlan plan_;
   LaunchOrder order_;
-  std::unique_ptr<BucketStore> store_;  // none in a world of one: nothing is sent
+  std::unique_ptr<BucketStore> store_;  // null with a single rank: nothing is sent
 
   struct Hook {
     std::shared_ptr<torch::autograd::Node> accumulator;  // the tensor holds it weakly
@@ -112,7 +112,7 @@ class Reducer {
   };
   std::vector<Hook> hooks_;
 
-  // How far the reducer has got to know the graph.
+  // How much the reducer knows about the graph.
   enum class Knowledge : std::uint8_t { none, order_recorded, complete };
   Knowledge knowledge_ = Knowledge::none;
   std::vector<std::size_t> ready_order_;    // as recorded in the first pass that reduced
@@ -121,14 +121,14 @@ class Reducer {
 
   std::mutex mutex_;  // hooks may run on a device's backward thread
   bool armed_ = false;
-  std::vector<std::uint8_t> used_;         // in this step, by this rank; after finish(), by anyone
-  std::vector<std::uint8_t> used_by_any_;  // static graph: learned
+  std::vector<std::uint8_t> used_;  // in this step, by this rank; after finish(), by any rank
+  std::vector<std::uint8_t> used_by_any_;  // static graph: learned in the first step
   std::shared_ptr<std::vector<std::uint8_t>> use_map_;
   comm::Work use_map_work_;
   std::vector<comm::Work> works_;
   std::optional<HookRunner> hook_;  // instead of works_
   double loss_scale_ = 1;
-  std::int64_t passes_ = 0;  // that reduced, before this one
+  std::int64_t passes_ = 0;  // completed passes that reduced
   std::vector<profile::CommunicationSpan> spans_;
   bool warned_of_missing_ = false;
 };

@@ -14,7 +14,8 @@
 namespace ddp {
 namespace {
 
-// Below this, tensors travel together; from here on each by itself and in place, without a copy.
+// Smaller tensors are packed together; larger ones are sent one by one and in place, without a
+// copy.
 constexpr std::int64_t kMessageBytes = std::int64_t{1} << 20;
 
 std::string describe(const NamedTensor& t) {
@@ -42,10 +43,10 @@ std::int64_t hash_of(std::span<const std::string> lines) {
   const auto entry = [at](const std::vector<std::string>& lines) {
     return at < lines.size() ? fmt::format("'{}'", lines[at]) : std::string("nothing");
   };
-  throw RuntimeError(
-      fmt::format("the model of rank {} is not that of rank 0: tensor {} is {} on rank 0 and {} on "
-                  "rank {} ({} and {} tensors in all); all ranks must build the same model",
-                  rank, at, entry(leader), entry(other), rank, leader.size(), other.size()));
+  throw RuntimeError(fmt::format(
+      "the model of rank {} differs from that of rank 0: tensor {} is {} on rank 0 and {} on "
+      "rank {} ({} and {} tensors in all); all ranks must build the same model",
+      rank, at, entry(leader), entry(other), rank, leader.size(), other.size()));
 }
 
 std::vector<NamedTensor> defined_once(
@@ -73,7 +74,8 @@ void broadcast_together(comm::Group& group, std::span<const torch::Tensor> tenso
   }
 }
 
-// Whether the tensor's memory is used in place is this rank's own affair: the message is the same.
+// Whether a tensor's memory is used in place is a local decision of this rank: the message is the
+// same.
 void broadcast_alone(comm::Group& group, const torch::Tensor& tensor) {
   const auto whole = tensor.contiguous();
   group.broadcast(bytes_of(whole), 0, "model state").wait();

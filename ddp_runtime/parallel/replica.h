@@ -1,4 +1,4 @@
-// Making all ranks start from the same model, and refusing to start when they cannot.
+// Makes all ranks start from the same model, and refuses to start if they cannot.
 #pragma once
 
 #include <torch/torch.h>
@@ -16,7 +16,7 @@ struct NamedTensor {
   torch::Tensor tensor;
 };
 
-// Parameters in registration order; shared (tied) ones once, under their first name.
+// Parameters in registration order; shared (tied) ones are listed once, under their first name.
 std::vector<NamedTensor> named_parameters(const torch::nn::Module& module);
 std::vector<NamedTensor> named_buffers(const torch::nn::Module& module);
 

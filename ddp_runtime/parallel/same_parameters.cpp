@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::uint64_t kOddMultiplier = 0x9e3779b97f4a7c15U;
 
-// A multiplication takes several cycles, but one can begin in each: so many chains keep it busy.
+// A multiplication takes several cycles, but one can start in each: this many chains keep it busy.
 constexpr std::size_t kChains = 8;
 
-// The rotation brings high bits, of which a product's low bits know nothing, down again.
+// The rotation moves high bits down, since the low bits of a product do not depend on them.
 std::uint64_t absorb(std::uint64_t hash, std::uint64_t word) {
   return std::rotl((hash ^ word) * kOddMultiplier, 29);
 }
@@ -39,14 +39,14 @@ std::uint64_t absorb_bytes(std::uint64_t hash, std::span<const std::byte> bytes)
   return absorb(hash, bytes.size());
 }
 
-// How the values of a dense tensor lie in memory is the same on all ranks.
+// The memory layout of a dense tensor is the same on all ranks.
 std::uint64_t absorb_tensor(std::uint64_t hash, const torch::Tensor& tensor) {
   const auto values =
       tensor.is_non_overlapping_and_dense() ? tensor.detach() : tensor.detach().contiguous();
   return absorb_bytes(hash, {static_cast<const std::byte*>(values.data_ptr()), values.nbytes()});
 }
 
-// That most ranks have; among equals that of the lowest rank.
+// The checksum that most ranks have; in a tie, that of the lowest rank.
 std::int64_t most_frequent(const std::vector<std::int64_t>& checksums) {
   const auto count = [&](std::int64_t c) {
     return std::count(checksums.begin(), checksums.end(), c);
@@ -55,7 +55,7 @@ std::int64_t most_frequent(const std::vector<std::int64_t>& checksums) {
                            [&](std::int64_t a, std::int64_t b) { return count(a) < count(b); });
 }
 
-// Collective: per rank the name of the first parameter that is not as on `leader`.
+// Collective. For each rank, the name of the first parameter that differs from `leader`'s.
 std::vector<std::string> first_differences(comm::Group& group,
                                            std::span<const NamedTensor> parameters, int leader) {
   std::vector<std::int64_t> mine;
@@ -94,7 +94,7 @@ void throw_different_parameters(comm::Group& group, std::span<const NamedTensor>
     if (checksums[rank] == agreed) continue;
     differing.push_back(fmt::format("rank {} (first in '{}')", rank, names[rank]));
   }
-  const auto agreeing = checksums.size() - differing.size() - 1;  // besides the leader
+  const auto agreeing = checksums.size() - differing.size() - 1;  // in addition to the leader
   constexpr std::size_t kMaxNamed = 8;
   if (differing.size() > kMaxNamed) {
     const auto more = differing.size() - kMaxNamed;
@@ -103,9 +103,9 @@ void throw_different_parameters(comm::Group& group, std::span<const NamedTensor>
   }
   throw RuntimeError(fmt::format(
       "the parameters are no longer the same on all ranks {}: {} differ{} from rank {}{}; a rank "
-      "that leaves out step.apply(), uses another learning rate, writes to parameters by itself or "
-      "has another kind of processor does that; let every rank do the same, or set "
-      "check_parameters_every to 0 if ranks are to differ",
+      "that skips step.apply(), uses another learning rate, writes to parameters by itself or "
+      "runs on another kind of CPU causes that; let every rank do the same, or set "
+      "check_parameters_every to 0 if ranks are meant to differ",
       when, fmt::join(differing, ", "), differing.size() == 1 ? "s" : "", leader,
       agreeing == 0 ? "" : fmt::format(" and {} other{}", agreeing, agreeing == 1 ? "" : "s")));
 }

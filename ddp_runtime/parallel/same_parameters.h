@@ -2,11 +2,11 @@
 //
 // Note [Replicas that drift apart]
 // All ranks begin with the same parameters and apply the same averaged gradients, so that they stay
-// the same bitwise. Nothing makes them the same again, though, once one rank has left out an
-// update, used another learning rate or written to a parameter: from then on each averages
-// gradients of another model, and nothing fails. So every so many steps a checksum of the
-// parameters travels with the step agreement, and one is compared before a checkpoint is taken from
-// all ranks.
+// bitwise the same. Nothing restores that, though, once one rank has skipped an update, used
+// another learning rate or written to a parameter: from then on each averages gradients of a
+// different model, and no error is raised. So at regular intervals a checksum of the parameters is
+// sent along with the step agreement, and one is compared before a checkpoint is saved from all
+// ranks.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@
 
 namespace ddp {
 
-// Of the bytes of all tensors, in this order: not negative, different for different values but for
-// an accident of one in 2^63. About as fast as memory is read.
+// Checksum of the bytes of all tensors, in this order: not negative; different values have the same
+// checksum only by an accident of one in 2^63. About as fast as reading the memory.
 std::int64_t checksum_of(std::span<const NamedTensor> tensors);
 
-// Collective. Throws what throw_different_parameters() does if the ranks' checksums differ. `when`
-// ends the sentence "the parameters are no longer the same on all ranks".
+// Collective. Throws as throw_different_parameters() does if the ranks' checksums differ. `when`
+// completes the sentence "the parameters are no longer the same on all ranks".
 void require_same_parameters(comm::Group& group, std::span<const NamedTensor> parameters,
                              const std::string& when);
 
-// Collective, for when they are known to differ: the same RuntimeError on all ranks, naming those
-// that differ from most others, and the first parameter in which each does.
+// Collective, for parameters that are known to differ: throws the same RuntimeError on all ranks,
+// naming the ranks that differ from the majority, and the first differing parameter of each.
 [[noreturn]] void throw_different_parameters(comm::Group& group,
                                              std::span<const NamedTensor> parameters,
                                              const std::string& when);

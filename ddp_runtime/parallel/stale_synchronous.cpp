@@ -15,7 +15,7 @@ std::span<float> span_of(const torch::Tensor& flat) {
   return {flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())};
 }
 
-// Calls use(parameter, window) for each parameter and its part of `flat`.
+// Calls use(parameter, window) for each parameter and its slice of `flat`.
 template <class Use>
 void for_each_window(const std::vector<NamedTensor>& parameters, const torch::Tensor& flat,
                      const Use& use) {
@@ -29,8 +29,9 @@ void for_each_window(const std::vector<NamedTensor>& parameters, const torch::Te
 void require_trainable(torch::nn::Module& module, const std::vector<NamedTensor>& parameters) {
   if (communicates_in_forward(module)) {
     throw UsageError(
-        "SyncBatchNorm makes all ranks wait for each other in every forward pass, which is what "
-        "training with staleness does away with; use torch::nn::BatchNorm, or train synchronously");
+        "SyncBatchNorm makes all ranks wait for each other in every forward pass, which is exactly "
+        "what "
+        "training with staleness avoids; use torch::nn::BatchNorm, or train synchronously");
   }
   for (const auto& [name, tensor] : parameters) {
     if (tensor.scalar_type() == torch::kFloat32 && tensor.device().is_cpu()) continue;
@@ -76,7 +77,7 @@ StaleSynchronous::StaleSynchronous(torch::nn::Module& module, comm::Group& group
   });
 }
 
-// Only now, so that parameters and momentum may have come from a checkpoint.
+// Not earlier, so that parameters and momentum may have been loaded from a checkpoint.
 void StaleSynchronous::start() {
   const torch::NoGradGuard no_grad;
   for_each_window(parameters_, values_, [](const NamedTensor& p, const torch::Tensor& window) {

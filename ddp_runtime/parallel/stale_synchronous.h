@@ -1,6 +1,6 @@
 // Data parallelism in which ranks do not wait for each other, up to a bound: stale synchronous
-// parallel. Every rank keeps its own, slightly different copy of the parameters and hands its
-// gradients to servers, which every rank is one of. See docs/async.md for when that helps.
+// parallel. Every rank keeps its own, slightly different copy of the parameters and sends its
+// gradients to servers; every rank is one of them. See docs/async.md for when that helps.
 //
 //   ddp::StaleSynchronous replica(*net, world.group(), {.staleness = 4, .momentum = 0.9});
 //   for (...) {
@@ -25,46 +25,46 @@
 namespace ddp {
 
 struct StaleSynchronousOptions {
-  // How many steps a rank may be ahead of the slowest one; 0: none, as synchronous training.
+  // How many steps a rank may be ahead of the slowest one; 0: none, as in synchronous training.
   std::int64_t staleness = 4;
   double momentum = 0;
   double weight_decay = 0;  // for the parameters given as `decayed`
-  // Parameters may take no part in a loss: their gradient is zero. Otherwise that is an error.
+  // Parameters may be unused in a loss: their gradient is zero. Otherwise that is an error.
   bool allow_unused = false;
 };
 
 class StaleSynchronous {
  public:
   // Collective. Parameters and buffers take rank 0's values. Throws, on all ranks, RuntimeError if
-  // the models differ and UsageError for one that cannot be trained like this: parameters that are
-  // not float32, layers that communicate in forward. `decayed` are those of the parameters to which
-  // weight decay applies. `module` and `group` must outlive this.
+  // the models differ and UsageError if the model cannot be trained like this: parameters that are
+  // not float32, layers that communicate in forward. `decayed` are the parameters to which weight
+  // decay applies. `module` and `group` must outlive this object.
   StaleSynchronous(torch::nn::Module& module, comm::Group& group,
                    const StaleSynchronousOptions& options,
                    std::span<const torch::Tensor> decayed = {});
 
   // Adds the gradients of a loss that is a mean over one of this rank's `micro_batches`.
   void backward(const torch::Tensor& loss, int micro_batches = 1);
-  // Hands in the gradients since the last step and takes new parameters. Waits while this rank
-  // would be too far ahead. Throws RuntimeError naming a parameter without gradient.
+  // Sends the gradients since the last step and receives new parameters. Waits while this rank
+  // would be too far ahead. Throws RuntimeError naming a parameter without a gradient.
   void step(double learning_rate);
-  // The same without an update by this rank, which forgets its gradients.
+  // The same without an update by this rank, which discards its gradients.
   void step_without_update();
 
-  // Collective, after equally many steps on all ranks: parameters and momentum with all gradients
-  // in them, buffers as on rank 0; the same bits everywhere. Does nothing if nothing was done
-  // since.
+  // Collective, after the same number of steps on all ranks: brings parameters and momentum up to
+  // date with all gradients, and buffers to rank 0's values; bitwise the same on all ranks. Does
+  // nothing if there was no step since the last call.
   void settle();
-  // Collective, after the last step. Nothing but the destructor may follow.
+  // Collective, after the last step. Afterwards only the destructor may be called.
   void close();
 
-  // The optimizer's momentum by parameter, as it was settled; empty without momentum. To be saved,
-  // and to be filled before the first step.
+  // The optimizer's momentum by parameter, as of the last settle(); empty without momentum. To be
+  // saved, and to be filled before the first step.
   const std::vector<NamedTensor>& momentum() const noexcept { return momentum_; }
 
   comm::Group& group() noexcept { return group_; }
   parameter_server::ParameterServer::Lead lead() const;
-  // That this rank sends and receives in a step.
+  // Number of bytes that this rank sends and receives in a step.
   std::size_t bytes_per_step() const;
 
  private:
@@ -75,13 +75,13 @@ class StaleSynchronous {
   torch::nn::Module& module_;
   comm::Group& group_;
   StaleSynchronousOptions options_;
-  std::vector<NamedTensor> parameters_;  // that want gradients; those that decay come first
+  std::vector<NamedTensor> parameters_;  // those that require gradients; decayed ones come first
   std::vector<NamedTensor> buffers_;
   std::vector<NamedTensor> momentum_;                        // windows on velocity_
-  std::int64_t decayed_ = 0;                                 // elements
+  std::int64_t decayed_ = 0;                                 // number of elements
   torch::Tensor values_;                                     // flat, of all parameters_
   torch::Tensor gradients_;                                  // flat
-  torch::Tensor velocity_;                                   // flat, as it was settled
+  torch::Tensor velocity_;                                   // flat, as of the last settle()
   std::optional<parameter_server::ParameterServer> server_;  // from the first step on
   bool settled_ = true;
 };

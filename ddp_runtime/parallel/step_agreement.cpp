@@ -13,7 +13,7 @@
 namespace ddp {
 namespace {
 
-// Mixes well enough that two different steps do not collide by accident (splitmix64).
+// Mixes well enough that two different steps do not collide by accident (SplitMix64).
 std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
   hash += 0x9e3779b97f4a7c15U + static_cast<std::uint64_t>(value);
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -23,7 +23,7 @@ std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
 
 std::int64_t word_of(const StepFacts& facts, std::uint64_t history) {
   const std::uint64_t hash = mix(mix(mix(history, facts.step), facts.micro_batches), facts.tag);
-  return static_cast<std::int64_t>(hash >> 1);  // so that its negative exists
+  return static_cast<std::int64_t>(hash >> 1);  // so that its negative is representable
 }
 
 std::string describe(const StepFacts& facts) {
@@ -36,7 +36,8 @@ std::string describe(const StepFacts& facts) {
 void StepAgreement::ask(const StepFacts& facts) {
   facts_ = facts;
   history_ = group_.call_history();
-  // The maximum of the words and of their negatives: equal in size only if all words are equal.
+  // The maximum of the words and of their negatives: equal in magnitude only if all words are
+  // equal.
   const std::int64_t word = word_of(facts, history_);
   *words_ = {word, -word, facts.loss_is_finite ? 0 : 1, facts.parameters, -facts.parameters};
   answer_ = group_.all_reduce(comm::buffer_of(std::span<std::int64_t>(*words_)),
@@ -74,7 +75,7 @@ void StepAgreement::explain() {
   while (other < all.size() && all[other] == all[0]) ++other;
   throw RuntimeError(
       fmt::format("the ranks are not in the same step: rank 0 is in {}, rank {} in "
-                  "{}; has one of them left out a step?",
+                  "{}; check whether one of them skipped a step",
                   all[0], other, all[other]));
 }
 

@@ -13,8 +13,8 @@
 namespace ddp {
 namespace {
 
-// What backward needs of forward besides its inputs. A custom Function keeps such things as an
-// IValue, which a CustomClassHolder can be put into.
+// State of forward that backward needs besides its inputs. A custom Function keeps such state as an
+// IValue, which can hold a CustomClassHolder.
 struct Normalization : torch::CustomClassHolder {
   Normalization(comm::Group& c, std::string n, const BatchStatistics& s, double eps)
       : channel(c),
@@ -27,7 +27,7 @@ struct Normalization : torch::CustomClassHolder {
 
   comm::Group& channel;
   std::string name;
-  torch::Tensor mean;  // of all ranks' batches, like the rest: [channels], double
+  torch::Tensor mean;  // over all ranks' batches, like the rest: [channels], double
   torch::Tensor variance;
   double count;
   torch::Tensor inverse_deviation;
@@ -45,7 +45,7 @@ struct ChannelSums {
   torch::Tensor gradient_x_deviation;  // [channels]: sum of dy (x - mean)
 };
 
-// Of this rank and of all.
+// The sums of this rank and of all ranks.
 std::pair<ChannelSums, ChannelSums> sums(const Normalization& n, const torch::Tensor& gradient,
                                          const torch::Tensor& deviation) {
   const auto within = dimensions_within_channel(gradient);
@@ -58,8 +58,8 @@ std::pair<ChannelSums, ChannelSums> sums(const Normalization& n, const torch::Te
 
 class Normalize : public torch::autograd::Function<Normalize> {
  public:
-  // `inputs`: the batch, then weight and bias if there are any; a TensorList, because 1.13 takes no
-  // undefined tensors.
+  // `inputs`: the batch, then weight and bias if there are any; a TensorList, because 1.13 does not
+  // accept undefined tensors.
   static torch::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList inputs,
                                const c10::intrusive_ptr<Normalization>& n) {
     const torch::Tensor& batch = inputs[0];
@@ -69,7 +69,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     context->saved_data["normalization"] = c10::IValue::make_capsule(n);
     if (batch.numel() == 0) return batch.clone();
     const auto type = torch::dtype(summation_type(batch)).device(batch.device());
-    // The kernel for given statistics is the one that eval() uses.
+    // The kernel for given statistics is the one used in eval mode.
     return torch::batch_norm(batch, weight, bias, n->mean.to(type), n->variance.to(type),
                              /*training=*/false, /*momentum=*/0, n->epsilon,
                              /*cudnn_enabled=*/true);
@@ -145,7 +145,7 @@ torch::Tensor SyncBatchNormImpl::normalize_together(const torch::Tensor& input, 
     batch = combine_statistics(gather(*channel_, pack_statistics(input), name_ + ", forward"));
     if (batch.count < 2) {
       throw UsageError(fmt::format(
-          "SyncBatchNorm ({}) got too few values per channel, {:.0f} from all {} ranks together: a "
+          "SyncBatchNorm ({}) got too few values per channel, {:.0f} from all {} ranks together; a "
           "variance needs two; use a larger batch, or eval()",
           name_, batch.count, channel_->size()));
     }

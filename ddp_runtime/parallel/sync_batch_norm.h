@@ -1,5 +1,5 @@
 // Batch normalization over the batch of all ranks, for models whose batch per rank is too small for
-// statistics of its own.
+// its own statistics.
 //
 //   struct NetImpl : torch::nn::Module {
 //     ddp::SyncBatchNorm norm{register_module("norm", ddp::SyncBatchNorm(64))};   // 1d, 2d or 3d
@@ -7,17 +7,17 @@
 //   ddp::connect_sync_batch_norm(*net, world.group());
 //   ddp::DistributedDataParallel replica(*net, world.group());
 //
-// A layer that is not connected is a torch::nn::BatchNorm. In C++ a module's forward() is called by
-// its type, so that a torch::nn::BatchNorm2d inside a model cannot be replaced from outside, as
-// PyTorch's convert_sync_batchnorm does: the model must name this type, and then works on one rank
-// and on many. Parameters and buffers have the names they have in torch::nn::BatchNorm, so that the
-// checkpoints of one fit the other.
+// A layer that is not connected is a plain torch::nn::BatchNorm. In C++ a module's forward() is
+// called by its type, so a torch::nn::BatchNorm2d inside a model cannot be replaced from outside,
+// as PyTorch's convert_sync_batchnorm does: the model must use this type, and then works on one
+// rank and on many. Parameters and buffers have the same names as in torch::nn::BatchNorm, so that
+// checkpoints are interchangeable.
 //
 // Note [Order of collectives in backward]
-// A layer's collectives come in the order of the graph, the same on all ranks. Buckets of gradients
-// are sent meanwhile by another thread, when they happen to be full: which of the two comes first
-// differs from rank to rank. So the layers have a channel of the group to themselves, one for all
-// of them.
+// A layer's collectives come in the order of the graph, the same on all ranks. Meanwhile another
+// thread sends buckets of gradients, whenever they happen to be full: which of the two comes first
+// differs from rank to rank. So the layers have their own channel of the group, one for all of
+// them.
 #pragma once
 
 #include <torch/torch.h>
@@ -39,15 +39,15 @@ class SyncBatchNormImpl
   }
 
   // From now on, in training, statistics are those of all ranks' batches together: forward() and
-  // backward() are collective, and a rank's batch may be smaller than another's, or empty. Itself
-  // collective, in the same order on all ranks. `group` must outlive the layer; `name` is for
-  // errors.
+  // backward() are collective, and a rank's batch may be smaller than another's, or empty. This
+  // call is itself collective, in the same order on all ranks. `group` must outlive the layer;
+  // `name` is for errors.
   void connect(comm::Group& group, std::string name = "a layer");
   // Whether forward() will be collective.
   bool communicates() const noexcept;
 
-  // `input`: [samples, channels, ...], any floating type. Throws UsageError for another shape and,
-  // on all ranks, if there are less than two values per channel on all ranks together.
+  // `input`: [samples, channels, ...], any floating-point type. Throws UsageError for another shape
+  // and, on all ranks, if there are fewer than two values per channel on all ranks together.
   torch::Tensor forward(const torch::Tensor& input);
 
   void pretty_print(std::ostream& stream) const override;
@@ -56,7 +56,7 @@ class SyncBatchNormImpl
   void _check_input_dim(const torch::Tensor& input) override;
 
  private:
-  // How much of the running statistics this batch replaces, and that it has been seen.
+  // Counts the batch and returns how much of the running statistics it replaces.
   double begin_batch();
   torch::Tensor normalize_alone(const torch::Tensor& input, double momentum);
   torch::Tensor normalize_together(const torch::Tensor& input, double momentum);
@@ -67,8 +67,8 @@ class SyncBatchNormImpl
 TORCH_MODULE(SyncBatchNorm);
 
 // Connects all SyncBatchNorm layers of `module`. Collective. Throws UsageError naming a
-// torch::nn::BatchNorm layer if there is one: it would silently keep to its own rank. A model that
-// wants both kinds connects its layers one by one.
+// torch::nn::BatchNorm layer if there is one: it would silently use only its own rank's batch. For
+// a model that uses both kinds, connect its layers one by one.
 void connect_sync_batch_norm(torch::nn::Module& module, comm::Group& group);
 
 // Whether a layer of `module` communicates in forward(), so that all ranks must call it.

@@ -1,4 +1,4 @@
-// The bridge between tensors and the communication library, which knows no tensors.
+// The bridge between tensors and the communication library, which does not know about tensors.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,10 +8,10 @@
 namespace ddp {
 
 // The memory of a contiguous host tensor. Throws RuntimeError for an element type or a device that
-// the collectives cannot take.
+// the collectives do not support.
 comm::Buffer buffer_of(const torch::Tensor& tensor);
 
-// The same memory as bytes: of any element type, for what only moves.
+// The same memory as bytes: for any element type, when data is only moved.
 comm::Buffer bytes_of(const torch::Tensor& tensor);
 
 }  // namespace ddp

@@ -1,4 +1,4 @@
-// Which parameters a loss depends on, found in its graph before backward runs.
+// Determines which parameters a loss depends on, from its graph, before backward runs.
 #pragma once
 
 #include <torch/torch.h>
@@ -7,8 +7,8 @@
 
 namespace ddp {
 
-// The nodes of the graph behind `loss`, among them the gradient accumulators of all parameters that
-// backward will reach. Linear in the graph.
+// The nodes of the graph behind `loss`, including the gradient accumulators of all parameters that
+// backward will reach. Linear in the size of the graph.
 std::unordered_set<const torch::autograd::Node*> graph_of(const torch::Tensor& loss);
 
 }  // namespace ddp

@@ -13,9 +13,9 @@ namespace {
 
 [[noreturn]] void throw_changed(const std::string& name, const std::string& how) {
   throw RuntimeError(fmt::format(
-      "parameter '{}' {} after DistributedDataParallel was made, which therefore cannot "
-      "average its gradient; change the model first, then make the "
-      "DistributedDataParallel and the optimizer anew",
+      "parameter '{}' {} after DistributedDataParallel was created, which therefore cannot "
+      "average its gradient; change the model first, then create the "
+      "DistributedDataParallel and the optimizer again",
       name, how));
 }
 

@@ -1,6 +1,6 @@
-// The parameters that a replica was made for, and whether its module still has them as they were. A
-// hook on each of them averages its gradient: one that was added, unfrozen or converted afterwards
-// has none, and would be trained by every rank for itself.
+// The parameters that a replica was created for, and whether its module still has them unchanged. A
+// hook on each of them averages its gradient: a parameter that was added, unfrozen or converted
+// afterwards has no hook, and each rank would train it separately.
 #pragma once
 
 #include <torch/torch.h>
@@ -14,18 +14,18 @@ namespace ddp {
 
 class WrappedParameters {
  public:
-  // `may_freeze`: a parameter may stop wanting gradients, since it may be unused anyway. The module
-  // must outlive this.
+  // `may_freeze`: a parameter may stop requiring gradients, since it may be unused anyway. The
+  // module must outlive this object.
   WrappedParameters(const torch::nn::Module& module, std::vector<NamedTensor> parameters,
                     bool may_freeze);
 
   std::span<const NamedTensor> all() const noexcept { return parameters_; }
 
-  // Throws RuntimeError if a parameter was frozen, unfrozen, reshaped or converted. Cheap: for
-  // every step.
+  // Throws RuntimeError if a parameter was frozen, unfrozen, reshaped or converted. Cheap enough
+  // for every step.
   void require_as_wrapped() const;
-  // Throws RuntimeError if the module has a parameter more, less or exchanged. Walks through the
-  // module.
+  // Throws RuntimeError if a parameter of the module was added, removed or exchanged. Walks through
+  // the module.
   void require_same_list() const;
 
  private:
@@ -37,7 +37,7 @@ class WrappedParameters {
 
   const torch::nn::Module& module_;
   std::vector<NamedTensor> parameters_;
-  std::vector<Facts> facts_;  // at wrapping
+  std::vector<Facts> facts_;  // at the time of wrapping
   bool may_freeze_;
 };
 

@@ -1,4 +1,4 @@
-// How many steps every rank has done. Pure.
+// The number of steps that each rank has completed. Pure.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@ class Clocks {
 
   void advance(int rank) { ++done_[static_cast<std::size_t>(rank)]; }
   std::int64_t done_by(int rank) const { return done_[static_cast<std::size_t>(rank)]; }
-  // What every rank has done.
+  // Number of steps that every rank has completed.
   std::int64_t slowest() const { return *std::min_element(done_.begin(), done_.end()); }
   std::int64_t fastest() const { return *std::max_element(done_.begin(), done_.end()); }
-  // The lowest of the ranks that have done no more than that.
+  // The lowest of the ranks that have completed no more than slowest().
   int slowest_rank() const {
     return static_cast<int>(std::min_element(done_.begin(), done_.end()) - done_.begin());
   }

@@ -1,4 +1,4 @@
-// One exchange of this rank's worker with all servers: what the computing thread asks of the
+// One exchange of this rank's worker with all servers: a request of the computing thread to the
 // server's thread. Thread-safe.
 #pragma once
 
@@ -17,21 +17,22 @@ struct Exchange {
   Request request;
   std::span<const float> gradient;  // of all shards; empty if there is none
   std::span<float> values;          // of all shards: filled
-  std::span<float> velocity;        // of this rank's own shard: filled, unless empty
+  std::span<float> velocity;        // of this rank's own shard: filled, if not empty
 };
 
 class RequestSlot {
  public:
-  // The computing thread: hands one in and waits. Throws what the server's thread failed with.
-  // Returns the number of steps that every rank had done.
+  // Called by the computing thread: submits an exchange and waits. Rethrows an error of the
+  // server's thread. Returns the number of steps that every rank had completed.
   std::int64_t request(const Exchange& exchange);
 
-  // The server's thread: takes what has been handed in. If `patient`, waits for it, or for close().
+  // Called by the server's thread: takes the submitted exchange. If `patient`, waits for one, or
+  // for close().
   std::optional<Exchange> take(bool patient);
   void finish(std::int64_t slowest);
   void fail(std::exception_ptr error);
 
-  // No more will be handed in.
+  // No more exchanges will be submitted.
   void close();
   bool closed() const;
 

@@ -1,7 +1,7 @@
-// What workers and servers send each other. Between one worker and one server there is one exchange
-// at a time, so that lengths are known before a message comes:
+// Messages between workers and servers. There is only one exchange at a time between a worker and a
+// server, so that lengths are known before a message arrives:
 //
-//   worker to server   Request      then, of a push with a gradient, its part for that shard
+//   worker to server   Request      then, for a push with a gradient, its slice for that shard
 //   server to worker   Answer, and the shard's values; nothing after a shutdown
 #pragma once
 
@@ -18,13 +18,13 @@ enum class RequestType : std::int64_t { push_and_pull, push_nothing_and_pull, pu
 
 struct Request {
   RequestType type = RequestType::pull;
-  std::int64_t step = 0;   // of a push: its number, from 1
-  std::int64_t needs = 0;  // answer when every rank has done so many steps
+  std::int64_t step = 0;   // of a push: its number, starting at 1
+  std::int64_t needs = 0;  // answer when every rank has completed this many steps
   double learning_rate = 0;
 };
 
 struct Answer {
-  std::int64_t slowest = 0;  // steps that every rank has done
+  std::int64_t slowest = 0;  // steps that every rank has completed
 };
 
 }  // namespace ddp::parameter_server

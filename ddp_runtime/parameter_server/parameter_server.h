@@ -20,26 +20,27 @@ class Service;
 
 class ParameterServer {
  public:
-  // Collective. `values` and `velocity`, of any but the same length, must be the same on all ranks.
+  // Collective. `values` and `velocity` have the same length and are the same on all ranks.
   ParameterServer(comm::Group& group, std::span<const float> values,
                   std::span<const float> velocity, const ServerOptions& options);
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
-  // Unless close() was called, the other ranks lose this one's shard: for the way out of a failure.
+  // If close() was not called, the other ranks lose this one's shard: meant for cleanup after a
+  // failure.
   ~ParameterServer();
 
-  // Hands in this rank's gradient of its next step, which must be its share of the mean over ranks,
-  // and takes the parameters for the step after that. Waits only while this rank would be more than
-  // `staleness` steps ahead of the slowest. An empty gradient is a step without one. Throws
-  // PeerFailure if a rank has failed, BrokenCollective if one does not come in time.
+  // Sends this rank's gradient of its next step, which must be its share of the mean over ranks,
+  // and receives the parameters for the step after that. Waits only while this rank would be more
+  // than `staleness` steps ahead of the slowest. An empty gradient is a step without one. Throws
+  // PeerFailure if a rank has failed, BrokenCollective if one takes too long.
   void push_and_pull(std::span<const float> gradient, double learning_rate,
                      std::span<float> values);
 
-  // Collective, when all ranks have pushed equally often: the parameters and the velocity with all
-  // gradients in them, the same bits on all ranks.
+  // Collective, when all ranks have pushed the same number of times: returns the parameters and the
+  // velocity with all gradients applied, bitwise the same on all ranks.
   void settle(std::span<float> values, std::span<float> velocity);
 
-  // Collective; afterwards nothing else may be called.
+  // Collective; no other function may be called afterwards.
   void close();
 
   // How far this rank was ahead of the slowest one when it began its steps.
@@ -58,11 +59,11 @@ class ParameterServer {
   std::int64_t staleness_;
   std::size_t size_;
   std::size_t shard_length_;
-  std::vector<float> padded_gradient_;  // whole shards
+  std::vector<float> padded_gradient_;  // padded to whole shards
   std::vector<float> padded_values_;
   std::int64_t steps_ = 0;
   std::int64_t largest_lead_ = 0;
-  std::int64_t leads_ = 0;  // their sum
+  std::int64_t leads_ = 0;  // sum of all leads
   RequestSlot slot_;
   std::unique_ptr<Service> service_;
 };

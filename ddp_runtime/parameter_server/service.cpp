@@ -19,7 +19,7 @@ std::span<std::byte> bytes_of(T& value) {
 
 }  // namespace
 
-// Another rank, which is a worker to this server and a server to this worker.
+// Another rank: a worker to this server, and a server to this worker.
 struct Service::Client {
   enum class At : std::uint8_t { asking, pushing, waiting, reading, gone };
 
@@ -28,14 +28,14 @@ struct Service::Client {
   Request request;
   Answer answer;
   std::vector<float> buffer;          // its gradient, then its answer
-  std::vector<comm::Ticket> tickets;  // under way with the worker there
+  std::vector<comm::Ticket> tickets;  // in flight to or from its worker
 
   Answer theirs;                   // its server's answer to our request
-  std::vector<comm::Ticket> ours;  // under way with the server there
+  std::vector<comm::Ticket> ours;  // in flight to or from its server
 };
 
 struct Service::Memory {
-  Request request;  // of this rank, to all servers
+  Request request;  // from this rank to all servers
   std::vector<Client> clients;
 };
 
@@ -110,7 +110,7 @@ void Service::wait_for_news(int idle_calls) {
   if (!clients_.empty()) line_.transport->idle(idle_calls);
 }
 
-// As in every other wait: after a while somebody should look into it, in the end give up.
+// As in every other wait: report a slow wait after a while, and give up in the end.
 void Service::check_time() {
   wait_timer_.check([&](std::chrono::milliseconds waited) {
     return fmt::format("rank {} waited {:.0f} s after step {} for {}", rank(),
@@ -132,7 +132,7 @@ std::string Service::whom_we_wait_for() const {
                      fmt::join(silent, ", "));
 }
 
-// Retires what has arrived or left; whether nothing is under way any more.
+// Retires messages that have arrived or left; returns whether none is in flight any more.
 bool Service::arrived(std::vector<comm::Ticket>& tickets) {
   while (!tickets.empty() && line_.transport->poll(tickets.back())) tickets.pop_back();
   return tickets.empty();
@@ -144,7 +144,7 @@ void Service::listen_to(Client& client) {
       line_.transport->post_receive(bytes_of(client.request), client.rank, kRequestTag)};
 }
 
-// One step of a worker's exchange, if there is one to be taken.
+// Advances a worker's exchange by one step, if possible.
 bool Service::serve(Client& client) {
   if (client.at == Client::At::waiting || client.at == Client::At::gone) return false;
   if (!arrived(client.tickets)) return false;
@@ -167,8 +167,8 @@ void Service::understand(Client& client) {
   const bool pushes = request.type == RequestType::push_and_pull ||
                       request.type == RequestType::push_nothing_and_pull;
   if (pushes && request.step != shard_.clocks().done_by(client.rank) + 1) {
-    throw RuntimeError(fmt::format("rank {} sent its step {} after its step {}", client.rank,
-                                   request.step, shard_.clocks().done_by(client.rank)));
+    throw RuntimeError(fmt::format("rank {} sent step {} after step {}", client.rank, request.step,
+                                   shard_.clocks().done_by(client.rank)));
   }
   switch (request.type) {
     case RequestType::push_and_pull:
@@ -185,7 +185,7 @@ void Service::understand(Client& client) {
       client.at = Client::At::gone;
       return;
     default:
-      throw RuntimeError(fmt::format("rank {} sent what is no request", client.rank));
+      throw RuntimeError(fmt::format("invalid request from rank {}", client.rank));
   }
   client.at = Client::At::waiting;
   shard_.ask(client.rank, request.needs);
@@ -214,7 +214,7 @@ bool Service::answer_whose_turn_it_is() {
   return moved;
 }
 
-// A copy: the shard goes on changing while the answer travels.
+// A copy: the shard keeps changing while the answer is in flight.
 void Service::answer(Client& client) {
   std::copy(shard_.values().begin(), shard_.values().end(), client.buffer.begin());
   client.answer.slowest = shard_.clocks().slowest();
@@ -268,7 +268,7 @@ bool Service::finish_exchange() {
   if (!all) return false;
   std::int64_t slowest = shard_.clocks().slowest();
   for (const auto& server : clients_) slowest = std::min(slowest, server.theirs.slowest);
-  // Who has said shutdown may leave, so the others must have done so, too.
+  // A rank that has sent shutdown may leave, so the others must have sent it, too.
   shut_down_ = own_->request.type == RequestType::shutdown;
   if (shut_down_ && !all_gone()) return false;
   own_.reset();

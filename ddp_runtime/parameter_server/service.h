@@ -1,11 +1,11 @@
-// The thread that a rank's server runs on: answers the workers of all ranks for this rank's shard,
-// and carries this rank's own exchanges to the other servers. It alone touches the shard and the
+// The thread that runs a rank's server: answers the workers of all ranks for this rank's shard, and
+// carries this rank's own exchanges to the other servers. It alone accesses the shard and the
 // network, so neither needs a lock.
 //
 // Note [One answer at a time]
-// A worker's push and its next read are one request. So when the last gradient of a step comes, all
-// who wait for it have asked already; they are answered from the same values, before any of them
-// can push again.
+// A worker's push and its next read are one request. So when the last gradient of a step arrives,
+// all workers waiting for it have sent their requests already; they are answered from the same
+// values, before any of them can push again.
 #pragma once
 
 #include <memory>
@@ -23,11 +23,13 @@ namespace ddp::parameter_server {
 
 class Service {
  public:
-  // `length`: of every rank's shard, in elements. The slot and the line's group must outlive this.
+  // `length`: of every rank's shard, in elements. The slot and the channel's group must outlive
+  // this object.
   Service(comm::PointToPointChannel& line, Shard shard, std::size_t length, RequestSlot& slot);
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
-  // Ends at once: after farewells nobody needs this server, and without them all is lost anyway.
+  // Stops at once: after shutdown messages no rank needs this server, and without them the run has
+  // failed anyway.
   ~Service();
 
  private:
@@ -40,7 +42,7 @@ class Service {
   void check_time();
   std::string whom_we_wait_for() const;
 
-  // This rank as a server.
+  // Acting as a server.
   void listen_to(Client& client);
   bool serve(Client& client);
   void understand(Client& client);
@@ -48,7 +50,7 @@ class Service {
   bool answer_whose_turn_it_is();
   void answer(Client& client);
 
-  // This rank as a worker.
+  // Acting as a worker.
   bool take_exchange();
   void ask(Client& server);
   void push_to_own_shard();
@@ -63,13 +65,13 @@ class Service {
   Shard shard_;
   std::size_t length_;
   RequestSlot& slot_;
-  std::shared_ptr<Memory> memory_;  // all that messages are sent from and arrive in
+  std::shared_ptr<Memory> memory_;  // all messages are sent from here and arrive here
   std::vector<Client>& clients_;    // the other ranks; in `memory_`
-  std::optional<Exchange> own_;     // under way
+  std::optional<Exchange> own_;     // in flight
   bool own_answered_ = false;       // by this rank's own shard
   bool shut_down_ = false;
-  comm::WaitTimer wait_timer_;  // with our own exchange
-  std::thread thread_;          // it uses everything above
+  comm::WaitTimer wait_timer_;  // for this rank's own exchange
+  std::thread thread_;          // uses everything above
 };
 
 }  // namespace ddp::parameter_server

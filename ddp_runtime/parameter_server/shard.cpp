@@ -13,7 +13,7 @@ void Shard::push(int rank, std::span<const float> gradient, double learning_rate
 
 void Shard::apply(const Gradient& gradient, std::int64_t steps) {
   if (gradient.values.empty()) return;
-  // A step to which nobody had a gradient does not tick, as in synchronous training.
+  // A step for which no rank had a gradient does not tick, as in synchronous training.
   if (ticks_ < steps) parameters_.tick(gradient.learning_rate);
   ticks_ = steps;
   parameters_.add(gradient.values, gradient.learning_rate);

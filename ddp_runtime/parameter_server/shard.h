@@ -1,6 +1,7 @@
-// One rank's shard of the parameters, as its server keeps it: what comes from whom, and who may
-// read when. Stale synchronous parallel (Ho et al., "More Effective Distributed ML via a Stale
-// Synchronous Parallel Parameter Server", 2013). Pure: no messages, no threads.
+// One rank's shard of the parameters, as its server keeps it: applies the ranks' gradients and
+// decides which rank may read when. Stale synchronous parallel (Ho et al., "More Effective
+// Distributed ML via a Stale Synchronous Parallel Parameter Server", 2013). Pure: no messages, no
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,15 @@ class Shard {
         held_(static_cast<std::size_t>(ranks)),
         reads_(static_cast<std::size_t>(ranks)) {}
 
-  // `rank` has done another step. Its gradient, its share of the mean over ranks, is empty if there
-  // was none to hand in. Without staleness a gradient is only applied when all of the step have
-  // come, in the order of the ranks, so that the bits do not depend on who was first: it must stay
-  // where it is until the rank's next read is answered.
+  // `rank` has completed another step. Its gradient, its share of the mean over ranks, is empty if
+  // it had none. Without staleness, gradients are applied only when all ranks' gradients of the
+  // step have arrived, in rank order, so that the result does not depend on which was first: the
+  // gradient must stay valid until the rank's next read is answered.
   void push(int rank, std::span<const float> gradient, double learning_rate);
 
-  // `rank` wants to read when every rank has done `steps` steps.
+  // `rank` wants to read once every rank has completed `steps` steps.
   void ask(int rank, std::int64_t steps) { reads_[static_cast<std::size_t>(rank)] = steps; }
-  // A rank whose turn it is; its question is answered by what values() is now.
+  // Returns a rank whose read can be answered now, with the current values().
   std::optional<int> take_answerable();
 
   const Clocks& clocks() const noexcept { return clocks_; }
@@ -44,7 +45,7 @@ class Shard {
     double learning_rate = 0;
   };
 
-  // `steps`: how many ticks there must have been before it.
+  // `steps`: number of ticks that must come before it.
   void apply(const Gradient& gradient, std::int64_t steps);
 
   MomentumSgd parameters_;

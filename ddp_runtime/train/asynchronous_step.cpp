@@ -18,19 +18,21 @@ constexpr std::string_view kMomentum = "/momentum_buffer";
 void refuse(bool asked_for, const std::string& what, const char* why) {
   if (!asked_for) return;
   throw UsageError(
-      fmt::format("--staleness and {} do not go together: {}; leave out one of them", what, why));
+      fmt::format("--staleness cannot be combined with {}: {}; leave out one of them", what, why));
 }
 
-// What needs the gradients of all ranks at once does not exist where each is applied by itself.
+// Refuses options that need the gradients of all ranks at once: here each gradient is applied by
+// itself.
 const TrainOptions& require_possible(const TrainOptions& o) {
   refuse(o.optimizer.name != "sgd", fmt::format("--optimizer {}", o.optimizer.name),
          "gradients are applied one by one, and only SGD's update of their sum is the sum of their "
          "updates");
-  refuse(o.clip_norm > 0, "--clip", "there is no gradient of all ranks to take the norm of");
+  refuse(o.clip_norm > 0, "--clip",
+         "there is no combined gradient of all ranks to take the norm of");
   refuse(o.loss_scale > 0 || o.precision == amp::Precision::fp16, "loss scaling",
          "ranks in different steps have no common scale");
   refuse(static_cast<bool>(o.parallel.hook), "--comm-hook",
-         "gradients travel to servers, not through buckets that are reduced");
+         "gradients are sent to servers, not reduced in buckets");
   refuse(o.parallel.static_graph, "static_graph", "nothing is learned from the graph");
   return o;
 }
@@ -58,7 +60,7 @@ AsynchronousStep::AsynchronousStep(comm::Group& group, torch::nn::Module& module
   amp::require_precision(torch::kCPU, options_.precision);
 }
 
-// From the checkpoint, if there was one.
+// Takes the momentum from the checkpoint, if there was one.
 void AsynchronousStep::take_momentum() {
   for (const auto& saved : optimizer_state_.tensors()) {
     for (const auto& momentum : replica_.momentum()) {
@@ -102,18 +104,19 @@ std::string AsynchronousStep::why_leave_out(double loss) const {
 void AsynchronousStep::leave_out(const std::string& why, std::int64_t step) {
   if (options_.on_nan == OnNan::stop) {
     throw RuntimeError(fmt::format(
-        "{} on rank {} in its step {}: look at that rank's data, or lower the learning rate", why,
+        "{} on rank {} in its step {}; check that rank's data, or lower the learning rate", why,
         group_.rank(), step));
   }
   if (++left_out_in_a_row_ >= kMaxLeftOut) {
-    throw RuntimeError(fmt::format(
-        "rank {} had no update in {} steps, the last time because {}; look at the data, "
-        "or lower the learning rate",
-        group_.rank(), left_out_in_a_row_, why));
+    throw RuntimeError(
+        fmt::format("rank {} skipped the updates of {} steps in a row, most recently because {}; "
+                    "check the data, "
+                    "or lower the learning rate",
+                    group_.rank(), left_out_in_a_row_, why));
   }
-  // Each rank speaks for itself: nobody waits to hear of it.
-  fmt::print(stderr, "warning: rank {} had no update in its step {}: {}\n", group_.rank(), step,
-             why);
+  // Each rank warns locally: asynchronous ranks do not synchronize for it.
+  fmt::print(stderr, "warning: rank {} skipped the update of its step {}: {}\n", group_.rank(),
+             step, why);
   put_back_buffers(module_, buffers_before_);
 }
 

@@ -1,5 +1,5 @@
 // A step that a rank does without waiting for the others, as long as it is not too far ahead: its
-// gradients go to servers, which every rank is one of. See docs/async.md.
+// gradients are sent to servers; every rank is one of them. See docs/async.md.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,7 +25,7 @@ class AsynchronousStep final : public TrainingStep {
   void settle() override;
   nlohmann::json finish() override;
 
-  // It never steps: it holds the servers' momentum for checkpoints.
+  // Its step() is never called: it holds the servers' momentum for checkpoints.
   torch::optim::Optimizer& optimizer() noexcept override { return *optimizer_; }
   DistributedDataParallel* replica() noexcept override { return nullptr; }
   amp::GradScaler* scaler() noexcept override { return nullptr; }
@@ -33,7 +33,7 @@ class AsynchronousStep final : public TrainingStep {
  private:
   void take_momentum();
   double run_micro_batch(data::Prefetcher& batches);
-  // Why this rank has nothing to hand in; empty if it has.
+  // Why this rank has no gradients to send; empty if it has.
   std::string why_leave_out(double loss) const;
   void leave_out(const std::string& why, std::int64_t step);
   void hand_in(const std::string& left_out, double learning_rate);
@@ -48,7 +48,7 @@ class AsynchronousStep final : public TrainingStep {
   StaleSynchronous replica_;
 
   std::int64_t steps_ = 0;
-  std::vector<torch::Tensor> buffers_before_;  // what forward did to running means can be undone
+  std::vector<torch::Tensor> buffers_before_;  // to undo forward's changes to running means
   int left_out_in_a_row_ = 0;
 };
 

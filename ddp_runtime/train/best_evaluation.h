@@ -8,10 +8,10 @@
 namespace ddp::train {
 
 struct BestEvaluation {
-  std::optional<double> loss;     // nothing before the first one
+  std::optional<double> loss;     // nullopt before the first one
   std::int64_t epochs_since = 0;  // evaluations since, none of them better
 
-  // Takes the next evaluation in. True if it is the best so far; one that is not a number never is.
+  // Adds the next evaluation. Returns whether it is the best so far; NaN never is.
   bool record(double next) {
     const bool better = std::isfinite(next) && (!loss || next < *loss);
     if (better) loss = next;
@@ -19,7 +19,7 @@ struct BestEvaluation {
     return better;
   }
 
-  // Whether to give up; a patience of 0 never does.
+  // Whether to stop early; with a patience of 0 never.
   bool exhausted(std::int64_t patience) const noexcept {
     return patience > 0 && epochs_since >= patience;
   }

@@ -17,8 +17,8 @@ namespace {
 using torch::nn::functional::cross_entropy;
 using torch::nn::functional::CrossEntropyFuncOptions;
 
-// Puts the module and all that are in it into evaluation mode while it lives. Afterwards each is in
-// the mode it was in: frozen batch normalization stays frozen.
+// Puts the module and all of its submodules into evaluation mode for its lifetime. Afterwards each
+// is in its previous mode: frozen batch normalization stays frozen.
 class EvaluationMode {
  public:
   explicit EvaluationMode(torch::nn::Module& module) : module_(module) {
@@ -29,7 +29,7 @@ class EvaluationMode {
   }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
-  // From the outside in, since train() sets those within as well.
+  // From the outermost module inward, since train() sets the submodules as well.
   ~EvaluationMode() {
     auto was = was_training_.begin();
     for_each_module(module_, [&](const std::string&, torch::nn::Module& part) {
@@ -42,7 +42,7 @@ class EvaluationMode {
   std::vector<bool> was_training_;
 };
 
-// One row of scores per target.
+// Reshapes the scores to one row per target.
 torch::Tensor rows(const torch::Tensor& scores) {
   return scores.to(torch::kFloat32).flatten(0, -2);
 }
@@ -83,7 +83,7 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward
   }
   group.all_reduce(comm::buffer_of(std::span(sums)), comm::ReduceOp::sum, "evaluation").wait();
   if (sums[2] == 0) {
-    throw UsageError("there is nothing to evaluate: the evaluation data holds no targets");
+    throw UsageError("there is nothing to evaluate: the evaluation data has no targets");
   }
   return {sums[0] / sums[2], sums[1] / sums[2], static_cast<std::int64_t>(sums[2])};
 }

@@ -1,4 +1,4 @@
-// What evaluating a model gave.
+// The result of evaluating a model.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 namespace ddp::train {
 
 struct Evaluation {
-  double loss = 0;      // mean cross-entropy in nats per target, or the mean of the own loss
-  double accuracy = 0;  // share of targets with the highest score; NaN with a loss of one's own
-  std::int64_t targets = 0;  // with a loss of one's own: samples
+  double loss = 0;      // mean cross-entropy in nats per target, or the mean of the custom loss
+  double accuracy = 0;  // share of targets with the highest score; NaN with a custom loss
+  std::int64_t targets = 0;  // with a custom loss: samples
 };
 
 }  // namespace ddp::train

@@ -1,4 +1,4 @@
-// The forward half of a step, the same whether gradients then travel synchronously or not.
+// The forward half of a step, the same for synchronous and asynchronous steps.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,13 +17,13 @@ struct MicroBatchLoss {
   double value = 0;
 };
 
-// Takes the next micro-batch from `batches` and runs forward and loss on it; records both times.
-// Throws UsageError if the loss is not one number.
+// Takes the next micro-batch from `batches`, runs forward and the loss on it, and records the time
+// of both. Throws UsageError if the loss is not one number.
 MicroBatchLoss forward_loss(data::Prefetcher& batches, const Objective& objective,
                             amp::Precision precision, profile::StepRecorder& recorder);
 
-// Copies of the module's buffers, and back: what forward did to running means can be undone. No
-// copies put nothing back.
+// Copies the module's buffers, and copies them back: undoes forward's changes to running means.
+// With no copies, put_back_buffers does nothing.
 std::vector<torch::Tensor> copy_buffers(const torch::nn::Module& module);
 void put_back_buffers(torch::nn::Module& module, const std::vector<torch::Tensor>& copies);
 

@@ -8,28 +8,28 @@ namespace ddp::train {
 
 enum class Schedule : std::uint8_t { constant, step, cosine };
 
-// Throws UsageError naming the schedules there are.
+// Throws UsageError listing the available schedules.
 Schedule parse_schedule(const std::string& name);
 
 // The inverse of parse_schedule.
 const char* schedule_name(Schedule schedule) noexcept;
 
 // The linear scaling rule with gradual warm-up (Goyal et al., "Accurate, Large Minibatch SGD",
-// 2017): a global batch k times as large takes a rate k times as large, reached by equal increments
-// over the warm-up from the unscaled rate. Without scaling the warm-up starts from 0. After it the
-// schedule decays the rate: `step` multiplies it by decay_factor every decay_epochs epochs,
-// `cosine` takes it to 0 at the end of the run (Loshchilov and Hutter, "SGDR", 2017, without
-// restarts).
+// 2017): a global batch that is k times as large uses a rate k times as large, reached from the
+// unscaled rate by equal increments over the warm-up. Without scaling the warm-up starts from 0.
+// After the warm-up the schedule decays the rate: `step` multiplies it by decay_factor every
+// decay_epochs epochs, `cosine` takes it to 0 at the end of the run (Loshchilov and Hutter, "SGDR",
+// 2017, without restarts).
 struct LearningRate {
   double base = 0.05;  // for one rank and one micro-batch
   double scale = 1;    // k
   std::int64_t warmup_steps = 0;
   Schedule schedule = Schedule::constant;
-  std::int64_t decay_epochs = 30;  // step
+  std::int64_t decay_epochs = 30;  // for step
   double decay_factor = 0.1;
-  std::int64_t total_steps = 0;  // cosine: of the whole run
+  std::int64_t total_steps = 0;  // for cosine: steps of the whole run
 
-  // Both counted from 0.
+  // `step` and `epoch` are counted from 0.
   double at(std::int64_t step, std::int64_t epoch = 0) const noexcept;
 
  private:

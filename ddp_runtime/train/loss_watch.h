@@ -1,6 +1,6 @@
-// Tells all ranks which of them had a loss that is not finite, with one byte per rank that travels
-// while backward runs. For runs that leave such steps out; those that stop need no more than
-// DistributedDataParallel's own check.
+// Informs all ranks which of them had a loss that is not finite, with one byte per rank, sent while
+// backward runs. For runs that skip such steps; for those that stop, DistributedDataParallel's own
+// check is enough.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ class LossWatch {
 
   // Collective, before the last backward of a step.
   void ask(bool finite);
-  // Waits for the answer: the ranks with a loss that is not finite, in order. The same everywhere.
+  // Waits for the result: the ranks with a loss that is not finite, in order. The same on all
+  // ranks.
   std::vector<int> answer();
 
  private:

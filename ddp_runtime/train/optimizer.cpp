@@ -12,8 +12,8 @@
 namespace ddp::train {
 namespace {
 
-// Optimizer and its options of one kind, over both groups. An empty group is left out: the
-// optimizers of 1.13 refuse it.
+// Creates an optimizer of one kind with its options, over both groups. An empty group is left out:
+// the optimizers of 1.13 refuse it.
 template <class Optimizer, class Options>
 std::unique_ptr<torch::optim::Optimizer> over(const DecayGroups& groups, const Options& options) {
   std::vector<torch::optim::OptimizerParamGroup> parts;

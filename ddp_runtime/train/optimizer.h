@@ -10,17 +10,18 @@
 
 namespace ddp::train {
 
-// The parameters that want gradients, by whether weight decay pulls them to zero. It does for the
-// matrices and kernels that multiply inputs; it does not for biases and the parameters of norms,
-// which have one dimension and no reason to be small, nor for embeddings, of which a step sees only
-// some rows but decay would shrink all.
+// The parameters that require gradients, split by whether weight decay applies. It applies to the
+// matrices and kernels that multiply inputs. It does not apply to biases and the parameters of
+// norms, which have one dimension and no reason to be small, nor to embeddings, since a step uses
+// only some rows but decay would shrink all of them.
 struct DecayGroups {
   std::vector<torch::Tensor> decayed;
   std::vector<torch::Tensor> free;
 };
 DecayGroups decay_groups(const torch::nn::Module& module);
 
-// Over the module's parameters, in decay groups. Throws UsageError for an unknown name.
+// Creates an optimizer over the module's parameters, in decay groups. Throws UsageError for an
+// unknown name.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const torch::nn::Module& module,
                                                         const OptimizerOptions& options);
 

@@ -47,7 +47,7 @@ void append_adam(torch::optim::Optimizer& optimizer, const NamedTensor& p,
   out.push_back({p.name + "/step", torch::scalar_tensor(state->step(), torch::kInt64)});
 }
 
-// Null if the optimizer has no such field.
+// Null if the optimizer does not have this field.
 torch::Tensor allocate_sgd(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
                            const std::string& field) {
   if (field != "momentum_buffer") return {};
@@ -86,7 +86,7 @@ OptimizerState::OptimizerState(torch::optim::Optimizer& optimizer,
   } else if (dynamic_cast<torch::optim::Adam*>(&optimizer) != nullptr) {
     kind_ = Kind::adam;
   } else {
-    throw UsageError("checkpoints know the state of SGD, Adam and AdamW only");
+    throw UsageError("checkpoints support only SGD, Adam and AdamW");
   }
   for (const auto& p : parameters_) by_name_.emplace(p.name, p.tensor);
 }
@@ -117,7 +117,7 @@ const torch::Tensor& OptimizerState::parameter_of(const std::string& name,
   if (slash == std::string::npos || found == by_name_.end()) {
     throw UsageError(fmt::format(
         "the checkpoint has optimizer state '{}', but the model has no parameter '{}'; "
-        "resume with the model it was made with, or start afresh in another --checkpoint-dir",
+        "resume with the model it was saved from, or start afresh in another --checkpoint-dir",
         name, parameter));
   }
   field = name.substr(slash + 1);
@@ -146,7 +146,7 @@ std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> n
     if (!tensor.defined()) {
       throw UsageError(fmt::format(
           "the checkpoint has optimizer state '{}', which this optimizer does not have; resume "
-          "with the optimizer it was made with, or start afresh in another --checkpoint-dir",
+          "with the optimizer it was saved from, or start afresh in another --checkpoint-dir",
           name));
     }
     result.push_back({name, tensor});

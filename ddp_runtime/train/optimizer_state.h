@@ -1,4 +1,4 @@
-// An optimizer's state by parameter name, so that it can be stored, compared and given to another
+// An optimizer's state by parameter name, so that it can be stored, compared and passed to another
 // process. The optimizers themselves key it by address.
 #pragma once
 
@@ -15,17 +15,19 @@ namespace ddp::train {
 
 class OptimizerState {
  public:
-  // Knows SGD, Adam and AdamW; throws UsageError for others. Both must outlive this.
+  // Supports SGD, Adam and AdamW; throws UsageError for others. Both arguments must outlive this
+  // object.
   OptimizerState(torch::optim::Optimizer& optimizer, std::vector<NamedTensor> parameters);
 
-  // What there is: "<parameter>/momentum_buffer" for SGD; "/exp_avg", "/exp_avg_sq" and "/step"
-  // (an int64 scalar) for Adam and AdamW, with AMSGrad also "/max_exp_avg_sq". Nothing before the
-  // first step. The tensors share the optimizer's memory, except for the steps, which are copies.
+  // The existing state: "<parameter>/momentum_buffer" for SGD; "/exp_avg", "/exp_avg_sq" and
+  // "/step" (an int64 scalar) for Adam and AdamW, with AMSGrad also "/max_exp_avg_sq". Empty before
+  // the first step. The tensors share the optimizer's memory, except for the steps, which are
+  // copies.
   std::vector<NamedTensor> tensors() const;
 
-  // Makes state for exactly these names and returns tensors to be filled, in the same order. Throws
-  // UsageError if a name does not belong to this optimizer and these parameters. Call commit()
-  // after filling them.
+  // Allocates state for exactly these names and returns the tensors to be filled, in the same
+  // order. Throws UsageError if a name does not belong to this optimizer and these parameters. Call
+  // commit() after filling them.
   std::vector<NamedTensor> allocate(std::span<const std::string> names);
   void commit(std::span<const NamedTensor> filled);
 

@@ -46,7 +46,7 @@ std::int64_t involuntary_switches() {
 double process_age_seconds() {
   std::string stat;
   std::getline(std::ifstream("/proc/self/stat"), stat);
-  // The name, in brackets, may hold anything; the start is the 20th field after it.
+  // The name, in parentheses, may contain anything; the start time is the 20th field after it.
   const auto name_end = stat.rfind(')');
   if (name_end == std::string::npos) return 0;
   std::istringstream fields(stat.substr(name_end + 1));

@@ -1,4 +1,4 @@
-// On which processors a rank may run, and what it shares them with.
+// The CPUs on which a rank may run, and signs that it shares them.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace ddp::train {
 
-// The processors in this process's affinity mask, ascending; empty if the system does not say.
+// The CPUs in this process's affinity mask, ascending; empty if the system does not report it.
 std::vector<int> usable_processors();
 
-// "0-3,8": as taskset and SLURM write them.
+// "0-3,8": the notation of taskset and SLURM.
 std::string processor_list(const std::vector<int>& processors);
 
-// How often the system has taken the processor away from this process so far: what happens when
-// something else wants it.
+// How often the system has taken the CPU away from this process so far, which happens when another
+// process wants it.
 std::int64_t involuntary_switches();
 
-// Seconds since this process was started; 0 if the system does not say.
+// Seconds since this process was started; 0 if the system does not report it.
 double process_age_seconds();
 
 }  // namespace ddp::train

@@ -1,4 +1,4 @@
-// What a person sees of a run: a line that updates itself on a terminal, plain lines in a log.
+// The visible progress of a run: a line that updates itself on a terminal, plain lines in a log.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ namespace ddp::train {
 struct ProgressPoint {
   std::int64_t epoch = 0;  // from 0
   std::int64_t epochs = 0;
-  std::int64_t step = 0;   // optimizer steps done
+  std::int64_t step = 0;   // optimizer steps completed
   std::int64_t steps = 0;  // of the whole run
   double loss = 0;
   double learning_rate = 0;
@@ -25,15 +25,15 @@ std::string duration_text(double seconds);
 
 class Progress {
  public:
-  // On a terminal the line is redrawn in place on stderr, a few times a second. Elsewhere nothing
-  // is drawn: log lines tell the story there.
+  // On a terminal the line is redrawn in place on stderr, a few times per second. Elsewhere nothing
+  // is drawn; log lines show the progress there.
   Progress(bool enabled, std::int64_t steps_before);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() { clear(); }
 
   void update(const ProgressPoint& point);
-  // A line that stays, on stdout.
+  // Prints a permanent line on stdout.
   void log(const std::string& line);
   double seconds_left(const ProgressPoint& point) const;
 

@@ -25,7 +25,8 @@ bool differs(const nlohmann::json& saved, const nlohmann::json& now, const char*
   return saved.contains(name) && now.contains(name) && saved.at(name) != now.at(name);
 }
 
-// By what the data holds where both say so: the directory may have another name here.
+// Compares the contents of the data if both runs recorded them: the directory may have another name
+// here.
 bool other_data(const nlohmann::json& saved, const nlohmann::json& now) {
   const bool known = saved.contains("data_crc32c") && now.contains("data_crc32c");
   return known ? differs(saved, now, "data_crc32c") || differs(saved, now, "samples")
@@ -51,7 +52,7 @@ nlohmann::json run_settings(const TrainOptions& options) {
     settings["decay_every"] = options.decay_epochs;
     settings["decay_factor"] = options.decay_factor;
   }
-  // It reaches 0 at the end of the run: a later end is another rate from here on.
+  // The rate reaches 0 at the end of the run: a later end changes the rate from here on.
   if (options.schedule == Schedule::cosine) {
     settings["epochs"] = options.epochs;
     settings["steps"] = options.steps;
@@ -73,9 +74,8 @@ RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json
   const bool data = other_data(saved, now);
   if (!seed && !data) return found;
   found.refusal = fmt::format(
-      "the checkpoint is of the middle of an epoch, and the {} differ{} from the run that saved "
-      "it: "
-      "some samples would be seen twice and some never; give what it was made with, or "
+      "the checkpoint is from the middle of an epoch, and the {} differ{} from the run that saved "
+      "it: some samples would be seen twice and some never; use the same as in that run, or pass "
       "--resume-changed",
       seed && data ? "seed and the data"
       : seed       ? "seed"

@@ -1,4 +1,4 @@
-// What an earlier process of the same run has left in the report's directory, for the process that
+// Records that earlier processes of the same run left in the report directory, for the process that
 // resumes the run.
 #pragma once
 
@@ -8,12 +8,12 @@
 
 namespace ddp::train {
 
-// The processes that came before, oldest first, from the run.json that the last of them wrote: each
-// with the steps it covers, how it ended and how fast it was. An empty list if there is none.
+// The earlier processes, oldest first, from the run.json that the last of them wrote: for each one
+// the steps it covers, how it ended and how fast it was. An empty list if there is none.
 nlohmann::json earlier_processes(std::string_view run_json);
 
-// Chooses the lines of steps.csv that stay when a run resumes after `last_step`: whole ones, in
-// order, of the steps that are not done again.
+// Chooses the lines of steps.csv that stay when a run resumes after `last_step`: complete lines, in
+// order, of steps that are not repeated.
 class KeptRows {
  public:
   explicit KeptRows(std::int64_t last_step) : last_step_(last_step) {}

@@ -1,4 +1,5 @@
-// What a report says of a model, and the report itself: see run_reporter.h, which needs no torch.
+// The model's part of a report, and the report itself: see run_reporter.h, which does not need
+// torch.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace ddp::train {
 
-// Of the float32 values of all parameters, in name order.
+// Checksum of the float32 values of all parameters, in name order.
 std::uint32_t parameters_crc32c(std::vector<NamedTensor> parameters);
 
 }  // namespace ddp::train

@@ -50,7 +50,8 @@ std::int64_t peak_memory_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
-// An allow-list: the whole environment would carry people's secrets into a file that is mailed.
+// An allow-list: the whole environment would leak users' secrets into a file that gets mailed
+// around.
 json environment() {
   json variables = json::object();
   for (const char* name :
@@ -65,7 +66,8 @@ json mean_or_null(double sum, std::size_t count) {
   return count > 0 ? json(sum / static_cast<double>(count)) : json();
 }
 
-// `waiting` is the part of exposed_comm in which another rank was late. One rank waits for nobody.
+// `waiting` is the part of exposed_comm in which another rank was late. A single rank waits for no
+// other.
 json waiting_of(const profile::StepSummary& summary, const profile::WaitTotals& waits, int ranks) {
   if (ranks == 1) return 0.0;
   if (waits.steps == 0) return nullptr;
@@ -83,7 +85,7 @@ json seconds_of(const profile::StepSummary& summary) {
   return seconds;
 }
 
-// What each rank says of itself.
+// The report of one rank about itself.
 json rank_entry(const comm::Group& group, const RunFacts& facts,
                 const profile::StepSummary& summary, const profile::WaitTotals& waits) {
   const auto processors = usable_processors();
@@ -100,8 +102,8 @@ json rank_entry(const comm::Group& group, const RunFacts& facts,
           {"step_seconds", std::move(seconds)}};
 }
 
-// Means over ranks keep the parts summing to the mean; the percentiles are those of the slowest.
-// Null where a rank does not know.
+// With means over ranks the parts still sum to the mean; the percentiles are those of the slowest.
+// Null if a rank does not know a value.
 json over_ranks(const json& ranks) {
   json result;
   for (const auto& [key, first] : ranks.at(0).at("step_seconds").items()) {
@@ -131,9 +133,9 @@ json communication(const profile::StepSummary& summary, const profile::WaitTotal
                {"busbw_GBps", nullptr},
                {"overlap_ratio", nullptr}};
   if (summary.communication_seconds <= 0) return comm;
-  // Ring-equivalent: what each rank must send and receive for an all-reduce of that many bytes.
+  // Ring-equivalent: what each rank must send and receive for an all-reduce of this many bytes.
   const double factor = 2.0 * (world_size - 1) / world_size;
-  // A network is not slow because a rank is late: see Note [Waiting and the wire].
+  // A network is not slow just because a rank is late: see Note [Waiting and the wire].
   const double wire = waits.steps > 0 ? waits.wire / static_cast<double>(waits.steps) : 0;
   const double seconds = wire > 0 ? wire : summary.communication_seconds;
   comm["busbw_GBps"] = summary.communication_bytes * factor / seconds / 1e9;
@@ -141,7 +143,7 @@ json communication(const profile::StepSummary& summary, const profile::WaitTotal
   return comm;
 }
 
-// On each node the number of its ranks. Returns the number of nodes.
+// Sets the number of ranks on each rank's node. Returns the number of nodes.
 std::size_t count_local_ranks(json& ranks) {
   std::map<std::string, int> local;
   for (const auto& rank : ranks) ++local[rank.at("node").get<std::string>()];
@@ -206,7 +208,8 @@ void make_directory(const std::filesystem::path& directory) {
   }
 }
 
-// What people see of it: a reader of JSON in another language may not know how to fix bad UTF-8.
+// The text of run.json. Invalid UTF-8 is replaced, since JSON readers in other languages may not be
+// able to handle it.
 std::string text_of(const json& report) {
   return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
@@ -270,7 +273,7 @@ bool RunReporter::compares() const noexcept {
 bool RunReporter::after_step() {
   ++steps_;
   const auto& recorded = recorder_.steps();
-  // What belongs to a step may still come after it, so the last one is not summed up yet.
+  // Records of a step may still arrive after it, so the last one is not summed yet.
   if (steps_ > 1) totals_.add(recorded[recorded.size() - 2]);
   if (!compares()) return false;
   exchange_.after_step(last_collectives(recorder_), recorded.back().total());
@@ -286,15 +289,15 @@ void RunReporter::take_rows(std::vector<StepLoss>& rows, std::size_t& complete) 
   }
   rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(taken));
   complete -= taken;
-  // Ranks that are not in step meet nowhere, so there is no update() to wait for.
+  // Asynchronous ranks have no common point, so there is no update() to wait for.
   if (synchronous_ || seconds_since(rows_written_) < target_.interval_seconds) return;
   try {
     write_rows();
-  } catch (const RuntimeError&) {  // finish() tries again, and tells
+  } catch (const RuntimeError&) {  // finish() tries again, and reports it
   }
 }
 
-// Nothing is touched before this process has a row of its own.
+// The files stay untouched until this process has a row of its own.
 void RunReporter::write_rows() {
   rows_written_ = Clock::now();
   if (!writes() || pending_rows_.empty()) return;
@@ -401,7 +404,7 @@ void RunReporter::failed(const RunOutcome& so_far, const std::string& reason) no
     auto report = report_of(group_, facts_, so_far, summary, exchange_.waits(), std::move(ranks));
     complete(report, "failed", reason);
     write_report(report);
-  } catch (...) {  // the failure itself is what must be told
+  } catch (...) {  // the failure itself must be reported
   }
 }
 

@@ -1,10 +1,10 @@
-// run.json, schema slurm-ddp/run/1: one file per run that ddp-report and people's own tools read.
+// run.json, schema slurm-ddp/run/1: one file per run, read by ddp-report and users' own tools.
 //
 // Note [A report at any moment]
 // A run that is killed writes nothing more, so its report is kept up to date while it trains: about
-// every `interval_seconds` all ranks tell rank 0 their times, and rank 0 adds the rows of steps.csv
-// and replaces run.json. A run that fails or is told to stop does it once more at its end.
-// "outcome" in run.json says which it was.
+// every `interval_seconds` all ranks send rank 0 their times, and rank 0 adds the rows of steps.csv
+// and replaces run.json. A run that fails or is asked to stop does so once more at its end.
+// "outcome" in run.json records which it was.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct RunFacts {
   std::int64_t global_batch = 0;
   std::int64_t epochs = 0;
   double started_unix = 0;
-  int threads = 0;  // that this rank computes with; 0: not known
+  int threads = 0;  // threads that this rank computes with; 0: unknown
 };
 
 struct StepLoss {
@@ -41,45 +41,45 @@ struct StepLoss {
   std::int64_t epoch = 0;
   double loss = 0;  // mean over all ranks
   double learning_rate = 0;
-  double seconds = 0;  // of rank 0
+  double seconds = 0;  // duration on rank 0
 };
 
 struct RunOutcome {
-  std::int64_t steps = 0;  // of this process; a resumed run counts its own
+  std::int64_t steps = 0;  // by this process; a resumed run counts its own
   double train_loss = 0;   // mean over the last epoch
   std::optional<Evaluation> evaluation;
-  std::optional<std::uint32_t> parameters_crc32c;  // none while the run goes on
-  std::optional<double> best_eval_loss;            // at the end of an epoch, since the very start
+  std::optional<std::uint32_t> parameters_crc32c;  // absent while the run is in progress
+  std::optional<double> best_eval_loss;  // at the end of an epoch, since the beginning of the run
 };
 
-// Collective. Rank 0 gets the report, the others null. For a loop of one's own that keeps no report
-// while it runs; see RunReporter. `waits`: what StepExchange found, if it was asked.
+// Collective. Returns the report on rank 0, null on the others. For your own training loop that
+// keeps no report while it runs; see RunReporter. `waits`: result of StepExchange, if it was used.
 nlohmann::json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
                                const std::vector<profile::StepRecord>& steps);
 nlohmann::json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
                                const profile::StepSummary& summary,
                                const profile::WaitTotals& waits);
 
-// Rank 0: run.json, steps.csv and trace.json (the last steps, for chrome://tracing) in `directory`,
-// which is made if it is not there; each whole or not at all. Throws RuntimeError if that cannot be
-// done.
+// On rank 0: writes run.json, steps.csv and trace.json (the last steps, for chrome://tracing) to
+// `directory`, which is created if it does not exist. Each file is written completely or not at
+// all. Throws RuntimeError on failure.
 void write_run_files(const std::filesystem::path& directory, const nlohmann::json& report,
                      const std::vector<StepLoss>& losses, const std::string& trace);
 
-// Where a report goes and which part of the run this process has.
+// Where the report is written, and which part of the run this process does.
 struct ReportTarget {
-  std::filesystem::path directory;  // empty: nowhere
-  std::int64_t first_step = 0;      // steps that earlier processes have done; 0: not resumed
+  std::filesystem::path directory;  // empty: no report
+  std::int64_t first_step = 0;      // steps done by earlier processes; 0: not resumed
   double interval_seconds = 30;
 };
 
-// Keeps the report of a run. Every rank has one; rank 0 writes.
+// Keeps the report of a run up to date. Every rank has one; rank 0 writes.
 class RunReporter {
  public:
   enum class WallPart : std::uint8_t { evaluation, checkpoint };
   enum class Ending : std::uint8_t { finished, interrupted };
 
-  // Counts what happens outside of the steps until it goes out of scope.
+  // Measures time outside the steps until it goes out of scope.
   class WallSpan {
    public:
     WallSpan(RunReporter& reporter, WallPart part)
@@ -94,24 +94,25 @@ class RunReporter {
     profile::Clock::time_point begin_;
   };
 
-  // To be made when the first step is about to begin: what came before is start-up. `synchronous`:
-  // the ranks are in the same step, so their steps can be compared.
+  // To be created when the first step is about to begin: everything before counts as start-up.
+  // `synchronous`: the ranks are in the same step, so their steps can be compared.
   RunReporter(comm::Group& group, RunFacts facts, ReportTarget target,
               const profile::StepRecorder& recorder, bool synchronous);
 
-  // After each step. Collective if the ranks are synchronous and there is a report to write. True
-  // if it is time to update(), on all ranks alike.
+  // Call after each step. Collective if the ranks are synchronous and there is a report to write.
+  // Returns whether it is time for update(), the same on all ranks.
   bool after_step();
-  // Takes the rows that are means over the ranks, the first `complete` ones, out of `rows`.
+  // Takes from `rows` the first `complete` rows, which are means over the ranks.
   void take_rows(std::vector<StepLoss>& rows, std::size_t& complete);
-  // Collective: brings the report on disk up to date. A disk that cannot be written is a warning.
+  // Collective: brings the report on disk up to date. If it cannot be written, prints a warning.
   void update(const RunOutcome& so_far);
-  // Collective, once: the report on rank 0, null on the others. Throws RuntimeError if it cannot be
-  // written. A process that had no step to do leaves the report of those before it as it is.
+  // Collective, once: returns the report on rank 0, null on the others. Throws RuntimeError if it
+  // cannot be written. A process that had no steps to do leaves the earlier processes' report
+  // unchanged.
   nlohmann::json finish(const RunOutcome& outcome, Ending ending, const std::string& reason,
                         const nlohmann::json& more = {});
-  // On rank 0, when the run cannot go on: what is known without the other ranks. Says nothing if it
-  // cannot be written.
+  // On rank 0, when the run cannot continue: writes what is known without the other ranks. If that
+  // fails, it is not reported.
   void failed(const RunOutcome& so_far, const std::string& reason) noexcept;
 
   WallSpan measure(WallPart part) { return {*this, part}; }
@@ -134,8 +135,8 @@ class RunReporter {
   const profile::StepRecorder& recorder_;
   bool synchronous_;
   StepExchange exchange_;
-  profile::StepTotals totals_;  // of all steps but the last one
-  std::int64_t steps_ = 0;      // of this process
+  profile::StepTotals totals_;  // of all steps except the last one
+  std::int64_t steps_ = 0;      // steps of this process
   std::int64_t steps_at_update_ = 0;
   std::int64_t switches_before_ = 0;
 
@@ -143,7 +144,7 @@ class RunReporter {
   double startup_seconds_ = 0;
   std::array<double, 2> outside_{};  // by WallPart
 
-  nlohmann::json earlier_;  // processes of this run
+  nlohmann::json earlier_;  // earlier processes of this run
   nlohmann::json ranks_;    // as last gathered; null before
   std::optional<LineFile> csv_;
   std::int64_t rows_missing_ = 0;

@@ -29,7 +29,7 @@ std::string length(const RunHeader& header, const TrainOptions& o) {
     if (o.steps > 0) text += fmt::format(", at most {}", plural(o.steps, "step"));
   }
   if (o.patience > 0) {
-    text += fmt::format(", until {} bring no better evaluation", plural(o.patience, "epoch"));
+    text += fmt::format(", until {} pass without a better evaluation", plural(o.patience, "epoch"));
   }
   return text;
 }
@@ -70,7 +70,7 @@ std::string precision(const TrainOptions& o) {
       break;
   }
   if (o.loss_scale > 0) text += fmt::format(", loss scale from {}", o.loss_scale);
-  if (o.on_nan == OnNan::skip) text += ", steps that are not finite are left out";
+  if (o.on_nan == OnNan::skip) text += ", steps that are not finite are skipped";
   return text;
 }
 

@@ -1,4 +1,4 @@
-// What a run is about to do, as a table for people: a mistake in an option is cheapest to see here.
+// The plan of a run as a human-readable table: a mistake in an option is cheapest to find here.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ struct RunHeader {
   int threads = 1;  // per rank
 };
 
-// One line per subject, names in one column; ends with a line break. What is off is left out.
+// One line per subject, names in one column; ends with a line break. Options that are off are left
+// out.
 std::string run_table(const RunHeader& header, const TrainOptions& options);
 
 // "1,234,567".

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array kSignals = {SIGTERM, SIGUSR1, SIGUSR2};
 
-// A handler can reach nothing but what is static.
+// A signal handler can access only static data.
 std::atomic<int> noted = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
@@ -25,7 +25,7 @@ constexpr std::int64_t kGoOn = 0;
 constexpr std::int64_t kTimeIsUp = 1;
 constexpr std::int64_t kSignal = 100;  // + its number
 
-// For SLURM's clock, which ticks coarsely, and for the way from here to the save.
+// For the coarse resolution of SLURM's clock, and for the time from here to the save.
 constexpr double kMarginSeconds = 10;
 
 std::string reason_text(std::int64_t value) {
@@ -53,7 +53,8 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
-  // A second signal must not kill what is about to end by itself, with its own exit code.
+  // A second signal must not kill a process that is about to exit by itself, with its own exit
+  // code.
   if (received() != 0) return;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], &before_[i]->action, nullptr);
@@ -93,7 +94,7 @@ void StepBoundary::begin(bool writing, double lead) {
 
 StepBoundary::Agreed StepBoundary::end() {
   work_.wait();
-  // From here on this rank has been told, too.
+  // From here on this rank knows about the signal, too.
   if (values_->at(0) >= kSignal) noted = static_cast<int>(values_->at(0) - kSignal);
   return {reason_text(values_->at(0)), values_->at(1) != 0};
 }

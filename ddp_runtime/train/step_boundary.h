@@ -1,11 +1,13 @@
-// What all ranks agree on at the end of each step: whether to save and stop now, and whether a save
-// that runs beside training is still at work somewhere.
+// What all ranks agree on at the end of each step: whether to save and stop now, and whether a
+// background save is still running on any rank.
 //
 // Note [Stopping on request]
-// SLURM says by a signal that a job is to go (preemption, scancel, the end of its time), to some or
-// all ranks, in the middle of anything. The handler only notes it. Every step one small all_reduce,
-// on a channel of its own, runs beside forward and backward and tells all ranks whether any was
-// told: so that all stop after the same step, between two steps, with nothing on the network. The
+// SLURM announces with a signal that a job has to end (preemption, scancel, the end of its time
+// limit), to some or all ranks, at any moment. The handler only notes it. In every step a small
+// all_reduce on a separate channel runs beside forward and backward and informs all ranks whether
+// any rank has received a signal: so all of them stop after the same step, between two steps, with
+// nothing on the network. The end of the time limit is detected without a signal, early enough for
+// a last save.
 // end of the time limit is found without a signal, early enough for a last save.
 #pragma once
 
@@ -21,8 +23,8 @@
 
 namespace ddp::train {
 
-// Notes SIGTERM, SIGUSR1 and SIGUSR2 while it lives, instead of dying of them. One per process is
-// enough; several share what was noted.
+// While alive, notes SIGTERM, SIGUSR1 and SIGUSR2 instead of letting them kill the process. One per
+// process is enough; several share the noted signal.
 class StopSignals {
  public:
   StopSignals();
@@ -30,9 +32,9 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
 
-  // The last one that came since the first StopSignals was made; 0 if none.
+  // The last signal received since the first StopSignals was created; 0 if none.
   static int received() noexcept;
-  // For a program that goes on although it was told to stop.
+  // For a program that continues although it was asked to stop.
   static void forget() noexcept;
 
  private:
@@ -41,32 +43,33 @@ class StopSignals {
 };
 
 // Seconds before the end of the time limit at which a save must begin: the longest step may just
-// have begun, and a save may take half as long again as the longest one did.
+// have begun, and a save may take half as long again as the longest one so far.
 double lead_seconds(double longest_step, double longest_save) noexcept;
 
 class StepBoundary {
  public:
   struct Agreed {
-    std::string stop;      // why to save and stop now; empty: go on
-    bool writing = false;  // some rank still writes
+    std::string stop;      // why to save and stop now; empty: continue
+    bool writing = false;  // some rank is still writing
   };
 
   // Collective.
   explicit StepBoundary(comm::Group& group);
 
-  // When the job ends, for the rank that looks at the clock; the others pass nothing.
+  // When the job ends; set on the rank that watches the clock, nullopt on the others.
   void set_deadline(std::optional<Deadline> deadline) noexcept { deadline_ = deadline; }
 
-  // Collective, at the begin of a step: tells the others this rank's state.
+  // Collective, at the beginning of a step: sends this rank's state to the others.
   void begin(bool writing, double lead);
-  // Collective, at its end: what all ranks said at its begin.
+  // Collective, at the end of the step: the combined state that all ranks sent at its beginning.
   Agreed end();
 
  private:
   comm::Group& channel_;
   StopSignals signals_;
   std::optional<Deadline> deadline_;
-  // Reason and writing; shared with the collective, which may outlive this when a rank fails.
+  // Reason and writing; shared with the collective, which may outlive this object when a rank
+  // fails.
   std::shared_ptr<std::array<std::int64_t, 2>> values_;
   comm::Work work_;
 };

@@ -11,8 +11,8 @@ namespace {
 using profile::StepCollectives;
 using profile::WaitSplit;
 
-// Behind the durations, in the all_reduce for the smallest: how many there are, twice, so that
-// ranks that do not agree on it can be told; and how long a step took.
+// Appended to the durations in the all_reduce for the minimum: their number, twice, to detect ranks
+// that do not agree on it; and how long a step took.
 enum Tail : std::size_t { fewest, most_negated, step_negated, tail_size };
 
 std::shared_ptr<std::vector<float>> durations_of(const std::vector<StepCollectives>& steps,
@@ -75,7 +75,7 @@ void StepExchange::take_shortest() {
     left = left.subspan(step.times.size());
     (*waits)[splits.size() - 1] = static_cast<float>(splits.back().waiting);
   }
-  if (splits.empty()) return;  // on all ranks, as they agree on the numbers
+  if (splits.empty()) return;  // on all ranks, since they agree on the counts
   auto work = group_.all_reduce(comm::buffer_of(std::span(*waits)), comm::ReduceOp::sum,
                                 "waits of steps", waits);
   weighed_ = Weighed{std::move(splits), std::move(waits), std::move(work)};

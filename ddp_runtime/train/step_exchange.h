@@ -1,12 +1,12 @@
-// What the ranks tell each other of their steps, so that waiting can be told from the wire.
+// Exchanges step times between ranks, to separate waiting for other ranks from time on the wire.
 //
 // Note [Windows]
-// Steps are compared in windows. At the end of one, all ranks start an all_reduce of how long each
-// of their collectives took, for the shortest; at the end of the next one it is long done, each
-// rank splits its own times (collective_times.h), and starts another one for how long the ranks
-// waited in each of those steps on average. So nobody waits for a comparison, and memory does not
-// grow with the number of steps. Windows double from one step to at most kMaxSteps, or about
-// kSeconds: all ranks agree on that, from times that they have from the same all_reduce.
+// Steps are compared in windows. At the end of a window, all ranks start an all_reduce to find the
+// shortest duration of each of their collectives. At the end of the next window that is long done;
+// each rank then splits its own times (collective_times.h), and starts another all_reduce for how
+// long the ranks waited on average in each of those steps. So no rank waits for a comparison, and
+// memory does not grow with the number of steps. Windows double from one step to at most kMaxSteps,
+// or about kSeconds: all ranks agree on that, based on times from the same all_reduce.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@ class StepExchange {
  public:
   static constexpr std::int64_t kMaxSteps = 64;
   static constexpr double kSeconds = 10;
-  static constexpr std::size_t kMaxCollectives = 1024;  // of one window; further steps are left out
+  static constexpr std::size_t kMaxCollectives = 1024;  // per window; further steps are left out
 
-  // `skip`: steps that are not compared, because the first ones are unlike the others.
+  // `skip`: number of first steps to leave out of the comparison, because they are not typical.
   StepExchange(comm::Group& group, std::size_t skip) : group_(group), skip_(skip) {}
 
-  // After each step, on all ranks in the same steps. Collective at the end of a window.
+  // Call after each step, on all ranks in the same steps. Collective at the end of a window.
   void after_step(const profile::StepCollectives& step, double seconds);
-  // Collective: compares what is left.
+  // Collective: compares the remaining steps.
   void finish();
 
-  // Of the windows that have been compared so far, this rank's.
+  // This rank's waits in the windows compared so far.
   const profile::WaitTotals& waits() const noexcept { return waits_; }
   // How long a step takes on the slowest rank, the same on all ranks; nullopt if not known yet.
   std::optional<double> agreed_step_seconds() const noexcept { return agreed_; }
@@ -42,12 +42,12 @@ class StepExchange {
   using Values = std::shared_ptr<std::vector<float>>;
 
   struct Window {
-    std::vector<profile::StepCollectives> steps;  // those that are compared
+    std::vector<profile::StepCollectives> steps;  // the compared steps
     std::size_t collectives = 0;
     std::int64_t all_steps = 0;
     double seconds = 0;
   };
-  // A window whose shortest durations are on their way, then one whose mean waits are.
+  // A window whose shortest durations are being reduced, then one whose mean waits are.
   struct Compared {
     Window window;
     Values values;

@@ -18,7 +18,7 @@ using profile::Phase;
 
 DataParallelOptions parallel_options(const TrainOptions& options) {
   auto parallel = options.parallel;
-  if (options.on_nan == OnNan::skip) parallel.check_loss = false;  // LossWatch looks
+  if (options.on_nan == OnNan::skip) parallel.check_loss = false;  // LossWatch checks it
   return parallel;
 }
 
@@ -29,7 +29,8 @@ std::optional<amp::GradScaler> make_scaler(const TrainOptions& options) {
   return amp::GradScaler(scaling);
 }
 
-// A fact for the ranks to agree on besides the position: the loss scale. See Note [Loss scale].
+// Adds the loss scale to the facts that the ranks must agree on, besides the position. See Note
+// [Loss scale].
 std::int64_t with_scale(std::int64_t tag, const std::optional<amp::GradScaler>& scaler) {
   if (!scaler) return tag;
   return tag ^ (static_cast<std::int64_t>(std::bit_cast<std::int32_t>(scaler->scale())) << 32);
@@ -70,8 +71,8 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
   return outcome;
 }
 
-// Parameters are the same on all ranks. Statistics of BatchNorm are not: each rank's forward has
-// moved its own since the step began.
+// Parameters are the same on all ranks. The statistics of BatchNorm are not: each rank's forward
+// has changed its own since the step began.
 void SynchronousStep::settle() {
   broadcast_from_leader(group_, named_buffers(module_));
 }
@@ -86,7 +87,8 @@ double SynchronousStep::run_micro_batch(GradientStep& step, data::Prefetcher& ba
   return loss.value;
 }
 
-// The gradients were averaged, and the question was put to all ranks: each finds the same.
+// Based on averaged gradients and an answer that all ranks received: each rank gets the same
+// result.
 std::string SynchronousStep::why_leave_out() {
   const auto ranks = watch_ ? watch_->answer() : std::vector<int>{};
   bool finite = ranks.empty();
@@ -120,10 +122,10 @@ void SynchronousStep::finish(GradientStep& step, StepOutcome& outcome) {
   }
   put_back_buffers(module_, buffers_before_);
   if (++left_out_in_a_row_ < kMaxLeftOut) return;
-  throw RuntimeError(
-      fmt::format("no update was possible in {} steps, the last time because {}; look at the data, "
-                  "or lower the learning rate",
-                  left_out_in_a_row_, outcome.left_out));
+  throw RuntimeError(fmt::format(
+      "the updates of {} steps in a row were skipped, most recently because {}; check the data, "
+      "or lower the learning rate",
+      left_out_in_a_row_, outcome.left_out));
 }
 
 }  // namespace ddp::train

@@ -1,5 +1,5 @@
-// A step that all ranks do together: gradients averaged over the ranks, then the same update by
-// each.
+// A step that all ranks do together: gradients are averaged over the ranks, then each applies the
+// same update.
 #pragma once
 
 #include <torch/torch.h>
@@ -42,10 +42,10 @@ class SynchronousStep final : public TrainingStep {
   DistributedDataParallel replica_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::optional<amp::GradScaler> scaler_;
-  std::optional<LossWatch> watch_;  // if steps whose loss is not finite are left out
+  std::optional<LossWatch> watch_;  // set if steps whose loss is not finite are skipped
 
-  bool finite_ = true;                         // this rank's losses of this step
-  std::vector<torch::Tensor> buffers_before_;  // what forward did to running means can be undone
+  bool finite_ = true;                         // whether this rank's losses of this step are finite
+  std::vector<torch::Tensor> buffers_before_;  // to undo forward's changes to running means
   int left_out_in_a_row_ = 0;
 };
 

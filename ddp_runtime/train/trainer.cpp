@@ -17,13 +17,13 @@ namespace {
 using profile::Phase;
 
 constexpr int kPrefetchedBatches = 4;
-constexpr std::size_t kRecentSteps = 20;  // over which the shown rate is taken
+constexpr std::size_t kRecentSteps = 20;  // for the displayed rate
 
 data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& options) {
   return {options.batch, options.micro_batches, group.rank(), group.size()};
 }
 
-// Tells one data set from another, wherever it lies: of the first, the middle and the last sample.
+// Identifies a data set, wherever it is stored: checksum of its first, middle and last sample.
 std::string data_crc32c(const data::Dataset& data) {
   const std::vector<std::int64_t> samples = {0, data.size() / 2, data.size() - 1};
   const auto batch = data.get(samples);
@@ -35,7 +35,7 @@ std::string data_crc32c(const data::Dataset& data) {
   return fmt::format("{:08x}", crc);
 }
 
-// What a run that resumes is compared by.
+// The description by which a resumed run is compared with the saved one.
 nlohmann::json describe(const TrainTask& task, const TrainOptions& options,
                         const data::DistributedSampler& sampler) {
   auto run = run_settings(options);
@@ -62,12 +62,13 @@ LearningRate learning_rate_of(const TrainOptions& options, int ranks) {
   return rate;
 }
 
-// Ranks must not draw the same dropout masks, but each must draw its own again when repeated.
+// Ranks must not draw the same dropout masks, but each must draw the same masks again in a repeated
+// run.
 std::uint64_t generator_seed(std::uint64_t seed, int rank) {
   return seed * 1000003U + static_cast<std::uint64_t>(rank) + 1;
 }
 
-// Found out at the start, not after hours of training.
+// Checked at the start, not after hours of training.
 void require_report_directory(comm::Group& group, const std::filesystem::path& directory) {
   if (directory.empty()) return;
   std::string problem;
@@ -83,20 +84,20 @@ void require_report_directory(comm::Group& group, const std::filesystem::path& d
   if (!problem.empty()) throw UsageError(problem);
 }
 
-// A loss of the user's own has no accuracy.
+// A custom loss has no accuracy.
 std::string evaluation_text(const Evaluation& evaluation, const char* between) {
   auto text = fmt::format("eval loss {:.4f}", evaluation.loss);
   if (std::isnan(evaluation.accuracy)) return text;
   return text + fmt::format("{}accuracy {:.4f}", between, evaluation.accuracy);
 }
 
-// What is chosen by evaluations needs some.
+// Options that are based on evaluations need evaluation data.
 void require_evaluation(const TrainTask& task, const TrainOptions& options) {
   const auto* const data = task.data.evaluation.get();
   if (data != nullptr && data->size() > 0) return;
   if (data != nullptr) {
     throw UsageError(
-        "the evaluation data holds no samples; to train without evaluation, leave it out "
+        "the evaluation data has no samples; to train without evaluation, leave it out "
         "(nullptr)");
   }
   const char* const what = options.patience > 0           ? "patience"
@@ -130,7 +131,7 @@ bool Trainer::epoch_done() const {
   return position_.consumed + sampler_.layout().global_batch() > task_.data.train->size();
 }
 
-// As asked for, or as many as the steps that were asked for take from where the run stands.
+// As requested, or as many as the requested steps need from the current position.
 std::int64_t Trainer::epochs_of_run() const {
   if (options_.epochs > 0 || options_.steps == 0) return std::max<std::int64_t>(1, options_.epochs);
   const std::int64_t batch = sampler_.layout().global_batch();
@@ -142,7 +143,7 @@ std::int64_t Trainer::epochs_of_run() const {
   return position_.epoch + 1 + (beyond + in_an_epoch - 1) / in_an_epoch;
 }
 
-// Counted from where the run stands, since a resumed run may have another global batch.
+// Counted from the current position, since a resumed run may have another global batch.
 std::int64_t Trainer::planned_steps() const {
   const std::int64_t batch = sampler_.layout().global_batch();
   const std::int64_t size = task_.data.train->size();
@@ -153,7 +154,7 @@ std::int64_t Trainer::planned_steps() const {
   return options_.steps > 0 ? std::min(options_.steps, planned) : planned;
 }
 
-// A dry run takes one step of those.
+// A dry run does one of these steps.
 std::int64_t Trainer::last_step() const {
   return options_.dry_run ? std::min<std::int64_t>(planned_steps(), 1) : planned_steps();
 }
@@ -170,7 +171,7 @@ void Trainer::resume() {
   if (scaler != nullptr && position_.loss_scale.scale > 0) scaler->restore(position_.loss_scale);
 }
 
-// From here on a signal to stop means a checkpoint first.
+// From here on a stop signal first triggers a checkpoint.
 void Trainer::begin_agreement() {
   if (!boundary_ || asked_at_step_) return;
   asked_at_step_ = position_.step;
@@ -178,8 +179,9 @@ void Trainer::begin_agreement() {
                    lead_seconds(longest_step_, checkpointer_.longest_save_seconds()));
 }
 
-// Only when the slowest rank can have asked, too: one that is ahead must not wait for it. No later
-// than before a save, of whose writing the answer would not know.
+// Done only when the slowest rank can have started its part, too: a rank that is ahead must not
+// wait for it. But done no later than before a save, since the answer would not cover that save's
+// writing.
 void Trainer::end_agreement(bool last_of_epoch) {
   if (!asked_at_step_) return;
   const bool all_asked = position_.step - *asked_at_step_ > step_->max_lead();
@@ -238,7 +240,7 @@ RunOutcome Trainer::outcome_so_far() const {
           position_.best.loss};
 }
 
-// The newest row stays: progress shows it.
+// The newest row stays, since progress displays it.
 void Trainer::keep_report() {
   const bool due = reporter_->after_step();
   if (due) reduce_losses();
@@ -281,7 +283,7 @@ void Trainer::run_step(data::Prefetcher& batches, double learning_rate) {
   if (const auto* scaler = step_->scaler()) position_.loss_scale = scaler->state();
   losses_.push_back({position_.step, position_.epoch, outcome.loss, learning_rate, 0});
   if (!outcome.left_out.empty()) {
-    progress_->log(fmt::format("step {} updated nothing: {}", position_.step, outcome.left_out));
+    progress_->log(fmt::format("step {}: update skipped: {}", position_.step, outcome.left_out));
   }
 }
 
@@ -306,8 +308,8 @@ void Trainer::finish_step() {
   progress_->update(progress_point());
 }
 
-// Losses are kept per rank and averaged over the ranks only when somebody looks at them: a
-// collective in every step for a number in a log would cost more than it tells.
+// Losses are kept per rank and averaged over the ranks only when they are needed: a collective in
+// every step for a number in a log would cost more than it is worth.
 void Trainer::reduce_losses() {
   const std::size_t count = losses_.size() - reduced_losses_;
   if (count == 0) return;
@@ -317,7 +319,7 @@ void Trainer::reduce_losses() {
   for (std::size_t i = 0; i < count; ++i) {
     const double mean = values[i] / group_.size();
     losses_[reduced_losses_ + i].loss = mean;
-    if (!std::isfinite(mean)) continue;  // a step that was left out
+    if (!std::isfinite(mean)) continue;  // a skipped step
     position_.loss_sum += mean;
     ++position_.loss_steps;
   }
@@ -371,7 +373,7 @@ void Trainer::save_after_step() {
   add_checkpoint_time(begin);
 }
 
-// Status 0, or 75 if the run is to go on, promises that nothing of it is lost.
+// Exit status 0, or 75 if the run is to be continued, guarantees that nothing of it is lost.
 void Trainer::save_last() {
   const auto begin = profile::Clock::now();
   checkpointer_.save_last(position_);
@@ -392,7 +394,7 @@ void Trainer::evaluate_now() {
                          options_.precision, task_.loss);
 }
 
-// What there is to say on any way out.
+// The parts of the result that are known on any way out.
 RunResult Trainer::result_so_far() const {
   RunResult result;
   result.step = position_.step;
@@ -405,7 +407,7 @@ RunResult Trainer::result_so_far() const {
   return result;
 }
 
-// The next run evaluates and reports; of this one's time there may be little left.
+// The next run evaluates and reports; there may be little of this one's time left.
 RunResult Trainer::finish_interrupted() {
   checkpointer_.leave();
   step_->settle();
@@ -415,15 +417,15 @@ RunResult Trainer::finish_interrupted() {
   reporter_->take_rows(losses_, reduced_losses_);
   auto interrupted = result_so_far();
   interrupted.interrupted = interrupted_;
-  interrupted.evaluation = {};  // that of an earlier step, if any
+  interrupted.evaluation = {};  // the one of an earlier step, if any
   interrupted.report =
       reporter_->finish(outcome_so_far(), RunReporter::Ending::interrupted, interrupted_);
   interrupted.report_file = reporter_->file();
   return interrupted;
 }
 
-// The run that was resumed had come to its end. What it reported is worth more than what could be
-// reported of this process.
+// The resumed run was already finished. Its report is worth more than anything that could be
+// reported about this process.
 RunResult Trainer::finish_without_steps() {
   evaluate_now();
   auto ended = result_so_far();
@@ -431,11 +433,10 @@ RunResult Trainer::finish_without_steps() {
   ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));
   const auto why =
       ended.stopped_early
-          ? fmt::format("stopped early at step {}, and a longer patience goes on", position_.step)
-          : fmt::format("has come to its end at step {}, and more epochs or steps go on",
-                        position_.step);
+          ? fmt::format("stopped early at step {}; a longer patience", position_.step)
+          : fmt::format("already finished at step {}; more epochs or steps", position_.step);
   progress_->log(
-      fmt::format("nothing to do: the run {} from there: {}parameters 0x{:08x}", why,
+      fmt::format("nothing to do: the run {} would continue it: {}parameters 0x{:08x}", why,
                   evaluates() ? evaluation_text(evaluation_, ", ") + ", " : std::string(),
                   ended.parameters_crc32c));
   progress_.reset();
@@ -446,7 +447,7 @@ RunResult Trainer::finish_without_steps() {
 RunResult Trainer::finish() {
   reduce_losses();
   evaluate_now();
-  // A run that was told to stop within an epoch keeps its last steps, too.
+  // A run that was asked to stop within an epoch keeps its last steps, too.
   if (checkpointing_enabled()) save_last();
   auto ended = result_so_far();
   ended.stopped_early = position_.best.exhausted(options_.patience);

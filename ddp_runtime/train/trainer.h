@@ -28,44 +28,45 @@
 namespace ddp::train {
 
 struct TrainTask {
-  std::string program;  // who trains and how it was called, for the report
+  std::string program;  // program and command line, for the report
   std::string command;
   std::string model_name;
   torch::nn::Module& module;
   Forward forward;
   data::DataPair data;
-  UserState user_state = {};  // goes into checkpoints beside the model and the optimizer
-  // What forward's outputs and the targets make, to be minimized: one number, the mean over the
-  // batch. None: the mean cross-entropy, for scores of classes. Runs under autocast as forward
-  // does.
+  UserState user_state = {};  // saved in checkpoints beside the model and the optimizer
+  // Computes the loss to be minimized from forward's outputs and the targets: one number, the mean
+  // over the batch. Default: the mean cross-entropy, for class scores. Runs under autocast, as
+  // forward does.
   LossFunction loss = {};
 };
 
 struct RunResult {
-  std::int64_t step = 0;   // optimizer steps since the very start
-  std::int64_t taken = 0;  // of those, by this process; 0: the run had come to its end before
-  Evaluation evaluation;   // of 0 targets: there was none
+  std::int64_t step = 0;   // optimizer steps since the beginning of the run
+  std::int64_t taken = 0;  // of those, by this process; 0: the run had already finished
+  Evaluation evaluation;   // with 0 targets: there was no evaluation
   double train_loss = 0;
   std::uint32_t parameters_crc32c = 0;
-  std::int64_t planned_steps = 0;  // of the whole run, had it not stopped early or been a dry one
+  std::int64_t planned_steps = 0;  // of the whole run, had it not stopped early or been a dry run
   bool stopped_early = false;      // options.patience was exhausted
-  // Why the run saved and stopped before its end: it is to be resumed. Then there is no evaluation.
-  // Empty: it came to its end.
+  // Why the run saved and stopped before its end: it is to be resumed. There is no evaluation then.
+  // Empty: it finished.
   std::string interrupted;
   // On rank 0 only:
   std::filesystem::path checkpoint;       // the newest; empty if none
   std::filesystem::path best_checkpoint;  // with keep_best, if this process found a better one
-  std::filesystem::path report_file;      // run.json; empty if this process wrote none
+  std::filesystem::path report_file;      // run.json; empty if this process did not write one
   nlohmann::json report;                  // its contents; null if no step was taken
 };
 
 class Trainer {
  public:
-  // Collective. Throws UsageError or RuntimeError, on all ranks, before anything is trained.
+  // Collective. Throws UsageError or RuntimeError, on all ranks, before training begins.
   Trainer(comm::Group& group, TrainTask task, TrainOptions options);
 
-  // Collective. Resumes if there is something to resume, trains to the end, evaluates. Where the
-  // run that is resumed had come to its end, it says so, evaluates, and leaves the report as it is.
+  // Collective. Resumes if there is a checkpoint to resume from, trains to the end, evaluates. If
+  // the resumed run was already finished, it prints that, evaluates, and leaves the report as it
+  // is.
   RunResult fit();
 
  private:
@@ -107,9 +108,11 @@ class Trainer {
   data::DistributedSampler sampler_;
   TrainingState state_;
   Checkpointer checkpointer_;
-  std::optional<StepBoundary> boundary_;  // none: nothing is saved, and signals do what they do
-  std::optional<std::int64_t> asked_at_step_;  // that the answer of boundary_ is awaited since
-  std::string interrupted_;                    // see RunResult
+  std::optional<StepBoundary>
+      boundary_;  // nullopt: nothing is saved, and signals have their default effect
+  std::optional<std::int64_t>
+      asked_at_step_;        // step since which the answer of boundary_ is pending
+  std::string interrupted_;  // see RunResult
   double longest_step_ = 0;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RunReporter> reporter_;
@@ -119,9 +122,9 @@ class Trainer {
   std::int64_t first_step_ = 0;  // where this process began
   double epoch_loss_ = 0;        // of the current or last epoch, over all ranks
   std::vector<StepLoss> losses_;
-  std::size_t reduced_losses_ = 0;  // of losses_, how many are means over all ranks already
+  std::size_t reduced_losses_ = 0;  // how many of losses_ are already means over all ranks
   Evaluation evaluation_;
-  std::int64_t evaluated_step_ = -1;  // when evaluation_ was made
+  std::int64_t evaluated_step_ = -1;  // step of evaluation_
   double started_unix_ = 0;
 };
 

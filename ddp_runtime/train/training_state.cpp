@@ -88,7 +88,7 @@ nlohmann::json Position::to_json() const {
           {"updates_since_scale_change", loss_scale.updates_since_change}};
 }
 
-// Checkpoints of the first release lack the best evaluation and the loss scale.
+// Checkpoints of the first release do not have the best evaluation and the loss scale.
 Position Position::from_json(const nlohmann::json& json) {
   try {
     Position p;
@@ -106,7 +106,7 @@ Position Position::from_json(const nlohmann::json& json) {
     return p;
   } catch (const nlohmann::json::exception& e) {
     throw UsageError(fmt::format(
-        "the checkpoint does not say where training stood ({}): it was not made by a training run; "
+        "the checkpoint has no training position ({}): it was not saved by a training run; "
         "give another one to --resume",
         e.what()));
   }
@@ -153,7 +153,7 @@ std::vector<NamedTensor> TrainingState::model_tensors() const {
   return tensors;
 }
 
-// Those that are there before any checkpoint is read, as arrays are named.
+// The tensors that exist before any checkpoint is read, under their array names.
 std::vector<NamedTensor> TrainingState::plain_tensors() const {
   std::vector<NamedTensor> tensors;
   for (const auto& [name, tensor] : model_tensors()) tensors.push_back({"model/" + name, tensor});
@@ -172,7 +172,8 @@ void TrainingState::require_storable() const {
 }
 
 std::vector<NamedTensor> TrainingState::collect() {
-  if (replica_ != nullptr) replica_->require_same_parameters();  // any rank's may be the one saved
+  if (replica_ != nullptr)
+    replica_->require_same_parameters();  // any rank's copy may be the one saved
   const auto mine = cpu_generator_state();
   auto all = torch::empty({group_.size(), mine.numel()}, torch::kUInt8);
   group_.all_gather(buffer_of(mine), buffer_of(all), "generator states").wait();

@@ -1,10 +1,11 @@
-// All that makes a run continue as if it had not stopped, as named arrays and a small JSON text.
+// Everything a run needs to continue as if it had not stopped, as named arrays and a small JSON
+// text.
 //
 //   model/<name>              parameters and buffers, by the module's own names
 //   optim/<parameter>/<field> the optimizer's state
 //   user/<name>               tensors that the program added
 //   rng/rank-<r>/cpu          the random number generator of each rank
-//   ddp/gradient_order        which gradients share a bucket follows from it; absent while unknown
+//   ddp/gradient_order        determines which gradients share a bucket; absent while unknown
 #pragma once
 
 #include <torch/torch.h>
@@ -27,15 +28,15 @@
 
 namespace ddp::train {
 
-// Where a run stands between two steps.
+// The position of a run between two steps.
 struct Position {
   std::int64_t epoch = 0;
   std::int64_t consumed = 0;  // samples of this epoch, over all ranks
-  std::int64_t step = 0;      // optimizer steps since the start
+  std::int64_t step = 0;      // optimizer steps since the beginning of the run
   double loss_sum = 0;        // over this epoch's steps so far
   std::int64_t loss_steps = 0;
   BestEvaluation best;
-  amp::GradScaler::State loss_scale;  // a scale of 0: the run had none
+  amp::GradScaler::State loss_scale;  // a scale of 0: the run did not use one
 
   void begin_epoch(std::int64_t number);
 
@@ -43,18 +44,19 @@ struct Position {
   static Position from_json(const nlohmann::json& json);  // throws UsageError
 };
 
-// The generator that initialization, dropout and the like draw from, of this process.
+// State of this process's generator for initialization, dropout and the like.
 torch::Tensor cpu_generator_state();
 void set_cpu_generator_state(const torch::Tensor& state);
 
 class TrainingState {
  public:
-  // `replica`, which may be null, has an order of gradients to keep. All must outlive this.
+  // `replica`, which may be null, provides the gradient order. All arguments must outlive this
+  // object.
   TrainingState(comm::Group& group, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
                 DistributedDataParallel* replica, const UserState& user);
 
-  // Throws UsageError naming a tensor of the model or of the user whose type no checkpoint holds:
-  // the first save would be late to find that out.
+  // Throws UsageError naming a tensor of the model or of the user whose type cannot be stored in a
+  // checkpoint: finding that out at the first save would be late.
   void require_storable() const;
 
   // Collective. The arrays to save, the same on every rank: tensors that own or share the state;
@@ -62,15 +64,16 @@ class TrainingState {
   // parameters differ.
   std::vector<NamedTensor> collect();
 
-  // Whether every rank has the same bytes of this array between two steps, so that any may save it.
-  // Buffers (the statistics of BatchNorm) are each rank's own; rank 0's are those that count.
+  // Whether every rank has the same bytes of this array between two steps, so that any of them may
+  // save it. Buffers (the statistics of BatchNorm) differ between ranks; rank 0's are the ones that
+  // count.
   bool is_replicated(const std::string& array) const;
 
-  // Rank 0: reads a checkpoint into the model, the optimizer and the user's tensors. Throws what
-  // Checkpoint::read_into throws, and UsageError if the optimizer does not fit.
+  // On rank 0: reads a checkpoint into the model, the optimizer and the user's tensors. Throws as
+  // Checkpoint::read_into does, and UsageError if the optimizer does not fit.
   void load(const ckpt::Checkpoint& checkpoint);
-  // Collective, after rank 0 has loaded: all ranks take its model, optimizer, user's tensors and
-  // their own generators. Ranks that the checkpoint does not know get a generator seeded from
+  // Collective, after rank 0 has loaded: all ranks take its model, optimizer and user's tensors,
+  // and their own generators. Ranks that are not in the checkpoint get a generator seeded from
   // `seed`.
   void distribute(std::uint64_t seed);
 
@@ -85,8 +88,8 @@ class TrainingState {
   DistributedDataParallel* replica_;
   const UserState& user_;
   OptimizerState optimizer_state_;
-  std::unordered_set<std::string> parameters_;  // as arrays are named
-  std::vector<std::int64_t> loaded_order_;  // likewise: see DistributedDataParallel::gradient_order
+  std::unordered_set<std::string> parameters_;  // by array name
+  std::vector<std::int64_t> loaded_order_;      // see DistributedDataParallel::gradient_order
   torch::Tensor loaded_generators_;  // rank 0, between load() and distribute(): [ranks, bytes]
 };
 

@@ -11,7 +11,7 @@ namespace ddp::train {
 OnNan parse_on_nan(const std::string& name) {
   if (name == "stop") return OnNan::stop;
   if (name == "skip") return OnNan::skip;
-  throw UsageError(fmt::format("--on-nan takes stop or skip, not '{}'", name));
+  throw UsageError(fmt::format("--on-nan must be stop or skip, not '{}'", name));
 }
 
 std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,

@@ -1,5 +1,5 @@
 // One optimizer step of this rank: micro-batches forward and backward, then the update, or a reason
-// to leave it out. Synchronous or not is for the step to know; the trainer's loop is the same.
+// to skip it. The trainer's loop is the same for synchronous and asynchronous steps.
 #pragma once
 
 #include <torch/torch.h>
@@ -20,7 +20,7 @@ namespace ddp::train {
 
 struct StepOutcome {
   double loss = 0;       // this rank's, mean over its micro-batches
-  std::string left_out;  // why nothing was updated, the same on all ranks; empty if it was
+  std::string left_out;  // why the update was skipped, the same on all ranks; empty if it was not
 };
 
 class TrainingStep {
@@ -33,16 +33,17 @@ class TrainingStep {
   // Takes the step's micro-batches from `batches`. `tag` must be the same on all ranks. Throws
   // RuntimeError after kMaxLeftOut steps in a row without an update.
   virtual StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) = 0;
-  // How many steps a rank may have begun that another has not. 0: run() ends with the same model on
-  // all ranks, which may meet in any step.
+  // How many steps one rank may have begun that another has not. 0: run() ends with the same model
+  // on all ranks, which may communicate in any step.
   virtual std::int64_t max_lead() const noexcept = 0;
-  // Collective, after equally many steps on all ranks: the model, and the optimizer, are the same
-  // on all ranks from here to the next step.
+  // Collective, after the same number of steps on all ranks: makes the model and the optimizer
+  // state the same on all ranks until the next step.
   virtual void settle() = 0;
-  // Collective, after the last step and settle(): what the report says of it, if anything.
+  // Collective, after the last step and settle(): returns what the report says about the steps, if
+  // anything.
   virtual nlohmann::json finish() = 0;
 
-  // What holds the optimizer's state for checkpoints.
+  // The optimizer that holds the state for checkpoints.
   virtual torch::optim::Optimizer& optimizer() noexcept = 0;
   // Null if there is none.
   virtual DistributedDataParallel* replica() noexcept = 0;
@@ -51,8 +52,8 @@ class TrainingStep {
   static constexpr int kMaxLeftOut = 50;
 };
 
-// Collective. Throws UsageError or RuntimeError, on all ranks, if options or models do not fit. All
-// but the options must outlive the step.
+// Collective. Throws UsageError or RuntimeError, on all ranks, if the options or models do not fit.
+// All arguments except the options must outlive the step.
 std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
                                                  const Objective& objective,
                                                  const TrainOptions& options,

@@ -51,7 +51,8 @@ void UserState::require_fit(const nlohmann::json& values) const {
   }
   if (missing.empty() && unexpected.empty()) return;
   throw UsageError(fmt::format(
-      "the checkpoint does not fit the program's own values (missing there: {}; not expected here: "
+      "the checkpoint does not match the program's own values (missing there: {}; not expected "
+      "here: "
       "{}); add the same values as the run that saved it",
       missing.empty() ? "none" : fmt::format("'{}'", fmt::join(missing, "', '")),
       unexpected.empty() ? "none" : fmt::format("'{}'", fmt::join(unexpected, "', '"))));
@@ -62,7 +63,7 @@ void UserState::restore(const nlohmann::json& values) const {
     try {
       value.set(values.at(value.name));
     } catch (const std::exception& e) {
-      throw UsageError(fmt::format("the value '{}' of the checkpoint cannot be taken: {}",
+      throw UsageError(fmt::format("the value '{}' of the checkpoint cannot be restored: {}",
                                    value.name, e.what()));
     }
   }

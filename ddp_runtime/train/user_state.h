@@ -1,4 +1,4 @@
-// What a program of its own adds to the checkpoints of its training, and finds again when the
+// State that your own program adds to the checkpoints of its training, and gets back when the
 // training is resumed: an average of the weights, a curriculum's stage, counters.
 #pragma once
 
@@ -14,27 +14,28 @@
 
 namespace ddp::train {
 
-// Rank 0's values are saved, and count for all ranks when resumed. Every rank adds the same names
-// before Trainer::fit(). A checkpoint that lacks one of them, or holds others, does not fit the
-// program: resuming from it is an error that names them.
+// Rank 0's values are saved, and are restored on all ranks when the run is resumed. Every rank adds
+// the same names before Trainer::fit(). A checkpoint that lacks one of them, or holds others, does
+// not match the program: resuming from it is an error that names them.
 class UserState {
  public:
   // Saved as array "user/<name>" with the values that it has when a save begins, between two steps;
-  // overwritten, in place, on all ranks when resumed. Any dtype that a checkpoint holds; the shape
-  // stays. Throws UsageError if the name is taken or empty.
+  // overwritten, in place, on all ranks when the run is resumed. Any dtype that a checkpoint can
+  // hold; the shape must not change. Throws UsageError if the name is taken or empty.
   void add(const std::string& name, const torch::Tensor& tensor);
 
-  // A value for JSON (no NaN, no infinity). `get` is called on rank 0 when a save begins; `set` on
-  // every rank when resumed, before the first step. What `set` throws is an error of the resume.
+  // A JSON value (no NaN, no infinity). `get` is called on rank 0 when a save begins; `set` on
+  // every rank when the run is resumed, before the first step. An exception from `set` makes
+  // resuming fail.
   void add(const std::string& name, std::function<nlohmann::json()> get,
            std::function<void(const nlohmann::json&)> set);
 
-  // For the checkpoint of a training run:
+  // Used by the training run's checkpoint:
   const std::vector<NamedTensor>& tensors() const noexcept { return tensors_; }
   nlohmann::json values() const;
-  // Throws UsageError unless `values` has the names that were added, and no others.
+  // Throws UsageError unless `values` has exactly the names that were added.
   void require_fit(const nlohmann::json& values) const;
-  // After require_fit(). Throws UsageError naming the value that `set` did not take.
+  // Call after require_fit(). Throws UsageError naming the value that `set` refused.
   void restore(const nlohmann::json& values) const;
 
  private:

@@ -1,5 +1,5 @@
-// A loop of your own, with checkpoints to resume from and a report for ddp-report: an autoencoder,
-// whose loss is not the trainer's.
+// Your own training loop, with checkpoints to resume from and a report for ddp-report: an
+// autoencoder, whose loss is not the trainer's.
 //
 //   own-loop [EPOCHS]
 #include <ddp_runtime/ddp.h>
@@ -29,7 +29,7 @@ struct Autoencoder : torch::nn::Module {
 
 constexpr std::int64_t kGlobalBatch = 64;
 
-// What ddp-report reads: collective, rank 0 writes.
+// Writes the files for ddp-report: collective, rank 0 writes.
 void write_report(ddp::World& world, Autoencoder& net, const ddp::profile::StepRecorder& recorder,
                   const std::vector<ddp::train::StepLoss>& losses) {
   ddp::train::RunFacts facts;
@@ -58,7 +58,7 @@ void train(ddp::World& world, std::int64_t epochs) {
       data.train->size(), /*seed=*/1,
       {.batch = kGlobalBatch / world.size(), .rank = world.rank(), .ranks = world.size()});
 
-  // All that a resumed run must find again: model, optimizer, generators, and what you add.
+  // Everything that a resumed run needs: model, optimizer, generators, and your own values.
   ddp::UserState own;
   ddp::train::TrainingState state(world.group(), net, optimizer, &replica, own);
   ddp::train::CheckpointOptions options;
@@ -99,7 +99,7 @@ void train(ddp::World& world, std::int64_t epochs) {
         const auto span = recorder.measure(Phase::optimizer);
         step.apply(optimizer);
       }
-      // The mean over the ranks: a collective, so every rank takes part.
+      // The mean over the ranks: a collective, so every rank must call it.
       const double sum =
           world.group().all_reduce_value(loss.item<double>(), ddp::comm::ReduceOp::sum);
       recorder.end_step();

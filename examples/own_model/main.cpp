@@ -1,4 +1,4 @@
-// A model of your own, trained on any number of ranks.
+// Your own model, trained on any number of ranks.
 #include <ddp_runtime/ddp.h>
 
 #include <iostream>

@@ -1,5 +1,4 @@
-// What a person can get wrong about the fabric: a preset that does not exist, a line of the site's
-// file.
+// User errors in fabric settings: a preset that does not exist, a wrong line of the site's file.
 #pragma once
 
 #include "base/errors.h"

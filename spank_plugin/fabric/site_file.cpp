@@ -64,7 +64,7 @@ class Reader {
     number_ = preset_line_;
     if (site_.preset && *site_.preset != "none" && !find_preset(site_.presets, *site_.preset)) {
       fail("asks for preset " + quote_for_display(*site_.preset) +
-           ", which does not exist: known are " + preset_names(site_.presets));
+           ", which does not exist: known presets are " + preset_names(site_.presets));
     }
   }
 
@@ -83,7 +83,7 @@ class Reader {
     const bool again = std::any_of(site_.presets.begin(), site_.presets.end(),
                                    [name](const auto& preset) { return preset.name == name; });
     if (again) fail("begins preset " + quote_for_display(name) + " a second time");
-    if (site_.presets.size() == kMaxPresets) fail("begins one preset more than the 64 allowed");
+    if (site_.presets.size() == kMaxPresets) fail("exceeds the limit of 64 presets");
     site_.presets.push_back({std::string(name), site_.path, {}});
     in_preset_ = true;
   }
@@ -98,7 +98,7 @@ class Reader {
         std::any_of(preset.values.begin(), preset.values.end(),
                     [variable](const auto& entry) { return entry.first == variable; });
     if (again) fail("sets " + quote_for_display(variable) + " a second time");
-    if (preset.values.size() == kMaxValues) fail("is one value more than the 64 allowed");
+    if (preset.values.size() == kMaxValues) fail("exceeds the limit of 64 values");
     preset.values.emplace_back(variable, value);
   }
 
@@ -108,23 +108,24 @@ class Reader {
     }
     seen_.emplace_back(key);
     if (key == "preset") {
-      site_.preset = value;  // checked at the end: it may be defined further down
+      site_.preset = value;  // checked at the end: it may be defined below
       preset_line_ = number_;
     } else if (key == "interface") {
-      if (!is_interface_name(value)) fail_value(key, value, "the name of an interface, as eth0");
+      if (!is_interface_name(value))
+        fail_value(key, value, "the name of an interface, such as eth0");
       site_.interface = value;
     } else if (key == "ib_hca") {
-      if (!is_hca_list(value)) fail_value(key, value, "a list as mlx5_0:1,mlx5_1:1");
+      if (!is_hca_list(value)) fail_value(key, value, "a list such as mlx5_0:1,mlx5_1:1");
       site_.ib_hca = value;
     } else if (key == "nccl_version") {
       site_.nccl_version = parse_version(value);
-      if (!site_.nccl_version) fail_value(key, value, "a version as 2.18");
+      if (!site_.nccl_version) fail_value(key, value, "a version such as 2.18");
     } else if (key == "ucx") {
       if (value != "bind" && value != "leave") fail_value(key, value, "bind or leave");
       site_.bind_ucx = value == "bind";
     } else {
       fail("has the unknown key " + quote_for_display(key) +
-           ": known are preset, interface, ib_hca, nccl_version, ucx");
+           ": known keys are preset, interface, ib_hca, nccl_version, ucx");
     }
   }
 

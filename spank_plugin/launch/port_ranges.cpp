@@ -14,7 +14,7 @@ std::vector<PortRange> parse_port_ranges(std::string_view text, std::string_view
   if (text.empty()) return ranges;
   const auto fail = [&] {
     throw LaunchError(std::string(what) + "=" + quote_for_display(text) +
-                      " is no list of ports such as 20086-20088,20090");
+                      " is not a list of ports such as 20086-20088,20090");
   };
   if (text.size() > kMaxListText) fail();
   for (const auto item : split(text, ',')) {

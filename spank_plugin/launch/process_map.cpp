@@ -8,7 +8,7 @@
 namespace ddp::launch {
 namespace {
 
-// "start,nodes,ranks": `ranks` consecutive ranks on each of `nodes` nodes from `start` on.
+// "start,nodes,ranks": `ranks` consecutive ranks on each of `nodes` nodes beginning at `start`.
 struct Block {
   std::uint64_t start = 0;
   std::uint64_t nodes = 0;

@@ -11,8 +11,8 @@ std::string count_of(std::uint32_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// For a line that every run prints. Untrusted values can hold anything: a terminal shall not obey
-// them, here and below.
+// Shortened for a line that every run prints. Untrusted values may contain anything: a terminal must
+// not interpret them, here and below.
 std::string shortened(const std::string& text) {
   constexpr std::size_t kShown = 200;
   return sanitize_beginning(text, kShown);

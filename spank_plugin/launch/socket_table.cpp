@@ -3,8 +3,9 @@
 #include "base/text.h"
 
 namespace ddp::launch {
-// "  0: 0100007F:59D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000 0 12345 ..."
-// is: number, local address:port, remote address:port, state, queues, timer, retransmits, user.
+// The fields of a line "  0: 0100007F:59D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000
+// 1000 0 12345 ..." are: number, local address:port, remote address:port, state, queues, timer,
+// retransmits, user.
 std::optional<PortHolder> find_port_holder(std::string_view table, std::uint16_t port) {
   constexpr std::size_t kLocal = 1;
   constexpr std::size_t kState = 3;

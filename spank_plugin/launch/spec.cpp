@@ -25,18 +25,17 @@ constexpr std::array<SpecItem, 7> kWords = {{
 constexpr std::array<SpecItem, 13> kKeys = {{
     {"master_addr", "HOST", "MASTER_ADDR"},
     {"master_port", "PORT", "MASTER_PORT"},
-    {"addr_suffix", "SUFFIX",
-     "what makes a node's name that of its fast network, such as i or -ib"},
+    {"addr_suffix", "SUFFIX", "suffix of the node's name on its fast network, such as i or -ib"},
     {"order", "slurm|packed|switch",
      "RANK is SLURM's number; or counts node by node; or so that neighbors share a switch"},
     {"threads", "auto|off|N", "OMP_NUM_THREADS from the CPUs of the task, not at all, or N"},
-    {"gpus", "keep|shared", "what SLURM shows to each task, or all GPUs of its node"},
+    {"gpus", "keep|shared", "GPUs that SLURM shows to each task, or all GPUs of its node"},
     {"local_rank", "node|device", "LOCAL_RANK counts the tasks of a node, or is a visible GPU"},
     {"rdzv", "static|c10d", "how torchrun's agents meet"},
     {"fabric", "auto|off|NAME",
      "NCCL's and Gloo's interfaces where they would go wrong; or none; or a preset"},
     {"ucx", "keep|bind", "UCX chooses by itself, or each GPU gets its nearest RDMA port"},
-    {"explain", "table|json", "explain in this form"},
+    {"explain", "table|json", "explain in this format"},
     {"verbose", "yes|no", "a line per task"},
     {"tf_config", "yes|no", "set TF_CONFIG"},
 }};
@@ -117,7 +116,7 @@ class SpecReader {
       std::string allowed;
       for (const auto& word : words)
         allowed += (allowed.empty() ? "" : ", ") + std::string(word.text);
-      fail(std::string(key) + "=" + quote_for_display(text) + " is none of " + allowed);
+      fail(std::string(key) + "=" + quote_for_display(text) + " is not one of " + allowed);
     }
     set(field, *value, key);
   }
@@ -149,31 +148,30 @@ class SpecReader {
 
   void read_address(std::string_view value) {
     if (!is_host_or_address(value))
-      fail("master_addr=" + quote_for_display(value) + " is no host name or address");
+      fail("master_addr=" + quote_for_display(value) + " is not a host name or address");
     set(spec_.master_addr, std::string(value), "master_addr");
   }
 
-  // An empty one takes back the site's.
+  // An empty suffix cancels the site's.
   void read_suffix(std::string_view value) {
     const bool is_part_of_name =
         value.empty() || (value.size() <= 63 && is_host_or_address(value) &&
                           value.find_first_of(":%") == value.npos);
-    if (!is_part_of_name)
-      fail("addr_suffix=" + quote_for_display(value) + " is no part of a host name");
+    if (!is_part_of_name) fail("addr_suffix=" + quote_for_display(value) + " is not part of a host name");
     set(spec_.addr_suffix, std::string(value), "addr_suffix");
   }
 
   void read_port(std::string_view value) {
     const auto port = parse_decimal(value, 65'535);
     if (!port || *port == 0)
-      fail("master_port=" + quote_for_display(value) + " is no port (1 to 65535)");
+      fail("master_port=" + quote_for_display(value) + " is not a port (1 to 65535)");
     set(spec_.master_port, static_cast<std::uint16_t>(*port), "master_port");
   }
 
-  // Which presets there are is known where the site's file is: on the nodes.
+  // Which presets exist is known where the site's file is: on the nodes.
   void read_fabric(std::string_view value) {
     if (value.size() > 64 || !is_host_or_address(value))
-      fail("fabric=" + quote_for_display(value) + " is none of auto, off, or the name of a preset");
+      fail("fabric=" + quote_for_display(value) + " is not auto, off, or the name of a preset");
     set(spec_.fabric, std::string(value), "fabric");
   }
 
@@ -182,8 +180,7 @@ class SpecReader {
     if (value == "auto") return set(spec_.threads, ThreadPolicy{Kind::automatic, 0}, "threads");
     if (value == "off") return set(spec_.threads, ThreadPolicy{Kind::off, 0}, "threads");
     const auto count = parse_decimal(value, kMaxThreads);
-    if (!count || *count == 0)
-      fail("threads=" + quote_for_display(value) + " is none of auto, off, 1, 2, ...");
+    if (!count || *count == 0) fail("threads=" + quote_for_display(value) + " is not auto, off, 1, 2, ...");
     set(spec_.threads, ThreadPolicy{Kind::count, static_cast<std::uint32_t>(*count)}, "threads");
   }
 

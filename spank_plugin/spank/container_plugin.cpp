@@ -27,7 +27,7 @@ bool holds(const dl_phdr_info& library, std::uintptr_t address) {
   return false;
 }
 
-// In the order in which they were loaded.
+// Called in the order in which the libraries were loaded.
 int look_at_library(dl_phdr_info* library, std::size_t /*size*/, void* result) {
   static const char kOwn = 0;
   auto& found = *static_cast<Found*>(result);
@@ -48,7 +48,7 @@ std::string find_order_problem() noexcept {
     return "ddp.so comes before spank_pyxis.so in plugstack.conf, and must come after it: in "
            "containers the image's hooks overwrite RANK and MASTER_ADDR; rename its file in "
            "plugstack.conf.d to zz-ddp.conf";
-  } catch (...) {  // no memory
+  } catch (...) {  // out of memory
     return "";
   }
 }
@@ -68,7 +68,7 @@ bool wants_container() noexcept {
         return true;
       if (word == "--") return false;
     }
-  } catch (...) {  // no memory
+  } catch (...) {  // out of memory
   }
   return false;
 }

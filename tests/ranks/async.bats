@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# ddp-train --staleness as several processes: what it learns, that it goes on from checkpoints, what
-# is refused, and how it ends when a rank is gone.
+# ddp-train --staleness with several processes: what it learns, that it resumes from checkpoints,
+# which options it refuses, and how it exits when a rank is gone.
 
 bats_require_minimum_version 1.5.0
 
@@ -8,7 +8,7 @@ load training
 
 setup() { training_setup; }
 
-# steps.csv of both runs: the same losses but for rounding.
+# steps.csv of both runs: the same losses except for rounding.
 same_losses() {
   python3 - "$1/steps.csv" "$2/steps.csv" <<'PY'
 import csv, sys
@@ -19,13 +19,13 @@ assert worst < 1e-3, worst
 PY
 }
 
-@test "without staleness it is synchronous training but for rounding, bitwise from a checkpoint too" {
+@test "without staleness it equals synchronous training except for rounding, and resumes bitwise" {
   options=(--epochs 2 --batch 32 --weight-decay 1e-3 --warmup 10 --scale-lr --lr 0.02)
   run -0 ranks 3 "${options[@]}" --report-dir sync
   run -0 ranks 3 "${options[@]}" --report-dir stale --staleness 0
   whole=$(parameters)
   same_losses sync stale
-  # Told apart in the report, and no rank was ever ahead.
+  # The report distinguishes them, and no rank was ever ahead.
   python3 -c "
 import json
 assert 'asynchronous' not in json.load(open('sync/run.json'))
@@ -37,7 +37,7 @@ assert json.load(open('stale/run.json'))['asynchronous']['largest_lead'] == 0"
   [ "$(parameters)" = "$whole" ]
 }
 
-@test "it goes on from a checkpoint of a synchronous run, momentum included" {
+@test "it resumes from a checkpoint of a synchronous run, momentum included" {
   options=(--epochs 2 --batch 32)
   run -0 ranks 2 "${options[@]}" --report-dir sync
   run -0 ranks 2 "${options[@]}" --steps 25 --checkpoint-dir mixed
@@ -48,7 +48,7 @@ a, b = (json.load(open(f'{d}/run.json'))['final']['eval_loss'] for d in ('sync',
 assert abs(a - b) < 1e-3, (a, b)"
 }
 
-@test "with staleness it learns digits, and no rank is ahead by more" {
+@test "with staleness it learns digits, and no rank exceeds the limit" {
   run -0 ranks 4 --model mlp --epochs 25 --batch 16 --staleness 3 --report-dir report
   [[ $output == *"no rank more than 3 steps ahead of the slowest"* ]]
   python3 -c "
@@ -60,13 +60,13 @@ b = r['comm']['bytes_per_step']
 assert b == int(b) and b > r['parameters'] * 4, b"
 }
 
-@test "what needs all gradients at once is refused" {
-  refused 2 "--optimizer adamw do not go together: gradients are applied one by one" --staleness 2 --optimizer adamw
+@test "options that need all gradients at once are refused" {
+  refused 2 "cannot be combined with --optimizer adamw: gradients are applied one by one" --staleness 2 --optimizer adamw
   refused 2 "--deterministic needs --staleness 0" --staleness 2 --deterministic
   refused 2 "'-1' is not 0 or a number above" --staleness -1
 }
 
-@test "a loss that is not a number ends all ranks, or only that update is left out" {
+@test "a NaN loss stops all ranks, or only that update is skipped" {
   /usr/bin/python3 -c "
 import h5py, numpy
 x = numpy.random.default_rng(1).random((200, 4), 'float32')
@@ -75,13 +75,14 @@ with h5py.File('nan.h5', 'w') as f:
     f['x'] = x
     f['y'] = numpy.arange(200) % 2"
   run -1 ranks 2 --data hdf5:nan.h5 --batch 10 --staleness 2
-  [ "$(grep -c 'the loss is not finite on rank [01] in its step [0-9]: look at' <<< "$output")" -eq 1 ]
+  [ "$(grep -c 'the loss is not finite on rank [01] in its step [0-9]; check' <<< "$output")" -eq 1 ]
   run -0 ranks 2 --data hdf5:nan.h5 --batch 10 --staleness 2 --on-nan skip
-  [ "$(grep -c 'warning: rank [01] had no update in its step [0-9]: the loss is not finite' <<< "$output")" -eq 1 ]
+  [ "$(grep -c 'warning: rank [01] skipped the update of its step [0-9]: the loss is not finite' <<< "$output")" -eq 1 ]
   [[ $output =~ eval\ loss\ [0-9.]+, ]]
 }
 
-# disturbed SIGNAL OPTIONS...: three ranks train without end; rank 1 gets a signal. $status, $output.
+# disturbed SIGNAL OPTIONS...: three ranks train endlessly; rank 1 gets a signal. Sets $status,
+# $output.
 disturbed() {
   local signal=$1 job victim
   shift
@@ -100,14 +101,14 @@ disturbed() {
   wait "$job" || status=$?
 }
 
-@test "a rank that is killed ends all of them, and is named" {
+@test "a killed rank stops all others and is named" {
   disturbed KILL
   cat out
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]
-  grep -E '^ddp-train: rank 1 \(.*\) ended without a word' out
+  grep -E '^ddp-train: rank 1 \(.*\) exited unexpectedly' out
 }
 
-@test "a rank that stops is named after the timeout" {
+@test "a stopped rank is named after the timeout" {
   disturbed STOP --timeout 3
   cat out
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]

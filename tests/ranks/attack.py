@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Another user of the machine, with what Python brings along: attacks the ports of a check or of a
-training until it is ended. Run it in a network namespace that holds nothing else.
+"""Another user of the machine, using only Python's standard library: attacks the ports of a check or a
+training until it is terminated. Run it in a network namespace that contains nothing else.
 
-  attack.py check PORT STEP     the leader of `ddp-check net`, which says it is step STEP, and every
+  attack.py check PORT STEP     the leader of `ddp-check net` for step STEP, and every
                                 port that the check opens afterwards
   attack.py ports               every port that a process opens from now on
-  attack.py leader PORT         takes the port before the leader, and gives everybody a good verdict
+  attack.py leader PORT         takes the port before the leader, and sends every task a good verdict
 """
 import json
 import os
@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-PAUSE = 0.01  # an attacker who takes all the processors needs no network
+PAUSE = 0.01  # an attacker that takes all CPUs would not need a network
 IDLE = 100  # connections to one port
 
 
@@ -55,7 +55,7 @@ def forever(attack, *arguments):
 
 
 def keep_silent(port, held):
-    """Takes all places, and says nothing."""
+    """Opens as many connections as possible and stays silent."""
     held[:] = held[-IDLE:]
     connection = connect(port)
     if connection:
@@ -87,7 +87,7 @@ CLAIMS = [
 
 
 def claim_to_be_a_task(port, step, number):
-    """Says it is a task of the step, answers the leader with what it has, and obeys."""
+    """Claims to be a task of the step, answers the leader with what it has, and obeys."""
     rank, node, key = CLAIMS[number % len(CLAIMS)]
     connection = connect(port)
     if not connection:
@@ -104,7 +104,7 @@ def claim_to_be_a_task(port, step, number):
         if key == "none":
             connection.sendall(frame(hello))
         challenge = receive(connection)
-        connection.sendall(frame({"proof": challenge.get("proof", "")}))  # its own, sent back
+        connection.sendall(frame({"proof": challenge.get("proof", "")}))  # the leader's own proof, sent back
         connection.sendall(frame(hello))
         answer = receive(connection)
         print("ANSWERED", answer, flush=True)  # never, to a stranger
@@ -113,11 +113,11 @@ def claim_to_be_a_task(port, step, number):
 
 
 def program():
-    return os.environ["PROGRAM"]  # everybody can ask the installed one
+    return os.environ["PROGRAM"]  # any user can ask the installed one
 
 
 def listeners():
-    """Ports on which somebody listens on all addresses, those of both protocols in one socket."""
+    """Ports listened on at all addresses; only sockets that serve both protocols."""
 
     def listening(table):
         with open(table) as lines:

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Two tasks of a step with a key, in a network namespace of their own, while strangers attack them:
-# attacked_check.bash DDP_CHECK ATTACK.PY DIRECTORY [check|leader|nobody]. Leaves what each task said
-# and its exit code in DIRECTORY.
+# Two tasks of a step with a key, in a separate network namespace, while other users attack them:
+# attacked_check.bash DDP_CHECK ATTACK.PY DIRECTORY [check|leader|nobody]. Leaves the output of each
+# task and its exit code in DIRECTORY.
 set -u
 check=$1 attack=$2 directory=$3 attacker=$4
 export SLURM_JOB_ID=4242 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 \
   SLURM_STEP_NODELIST='n[1-2]' SLURM_STEP_TASKS_PER_NODE='1(x2)' SLURM_LOCALID=0 \
   MASTER_ADDR=127.0.0.1 MASTER_PORT=23500
-# As the plugin tells it to the tasks.
+# In the form in which the plugin passes it to the tasks.
 SLURM_DDP_STEP_KEY=4242.0:$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
 PROGRAM=$("$check" --version | head -n 1)
 export PROGRAM
 
 ip link set lo up
-# Somebody else, where this is root.
-python=/usr/bin/python3 # one in this user's home would not do
+# Another user, if this runs as root.
+python=/usr/bin/python3 # one in this user's home would not be readable
 [ -x "$python" ] || python=python3
 other=()
 [ "$(id -u)" -ne 0 ] || [ -n "${IN_USER_NAMESPACE:-}" ] ||
@@ -49,7 +49,7 @@ PY
 begin=$EPOCHREALTIME
 task 0 --deadline "${DEADLINE:-30}" --out "$directory/out" > "$directory/said.0" 2>&1 &
 first=$!
-sleep 1 # the strangers come first
+sleep 1 # the attackers come first
 task 1 --deadline "${DEADLINE:-30}" > "$directory/said.1" 2>&1
 wait "$first"
 echo "$begin $EPOCHREALTIME" | awk '{ printf "%.1f s\n", $2 - $1 }' > "$directory/seconds"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# ddp-check net as several processes: healthy, and with every fault it can name, put in by itself or
-# done to its processes. Ranks on this machine count as nodes (--pretend-nodes); the faults are
-# large, because two processors shared by four ranks are a noisy network.
+# ddp-check net with several processes: healthy, and with every fault it can name, injected by
+# itself or caused from outside. Ranks on this machine count as nodes (--pretend-nodes). The faults
+# are large, because two cores shared by four ranks are a noisy network.
 
 bats_require_minimum_version 1.5.0
 
@@ -15,7 +15,7 @@ setup() {
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 
-# Only a node with less than a tenth of the others' speed is slow here.
+# Here a node is slow only if it has less than a tenth of the others' speed.
 options=(--mib 8 --slow-warning 0.9 --slow-critical 0.9 --deadline 20 --pair-limit 20
   --json net.json --exclude-file exclude.txt)
 
@@ -31,16 +31,16 @@ verdict() { grep '^ddp-check net ' <<< "$output"; }
 # json EXPRESSION: a Python expression over the report, as `r`.
 json() { python3 -c "import json; r = json.load(open('net.json')); print($1)"; }
 
-# How many pairs of nodes were measured; on a busy machine one may be measured again to be sure.
+# The number of measured pairs of nodes; on a busy machine one may be measured twice to be sure.
 pairs() { json "len({(p['a'], p['b']) for p in r['measurements']['$1']})"; }
 
-# What the findings of check $1 say: node, peer and severity, one a line.
+# The findings of check $1: node, peer and severity, one per line.
 findings() {
   json "'\n'.join(' '.join(filter(None, [f['subject']['node'], f['subject']['peer'], f['severity']]))
     for f in r['findings'] if f['check'] == '$1')"
 }
 
-# pid_of_rank RANK PID: the check below process PID that has this rank.
+# pid_of_rank RANK PID: the descendant of process PID that runs this rank of the check.
 pid_of_rank() {
   local pid
   for pid in $(pgrep --parent "$2"); do
@@ -52,8 +52,8 @@ pid_of_rank() {
   done
 }
 
-# task RANK SIZE ARGS...: one task of a SLURM step as SLURM would start it, without mpirun, which
-# would end the others when one dies.
+# task RANK SIZE ARGS...: one task of a SLURM step, started the way SLURM would start it; without
+# mpirun, which would kill the others when one dies.
 task() {
   local rank=$1 size=$2
   shift 2
@@ -97,7 +97,7 @@ task() {
   [[ $(verdict) == "ddp-check net CRITICAL - "*"n3 (tcp.send)"* ]]
 }
 
-@test "corrupt data names the node in every test that it spoils" {
+@test "corrupt data names the node in every affected test" {
   run -2 net 4 --inject corrupt:n2
   [ "$(cat exclude.txt)" = n2 ]
   for check in tcp.data mpi.data mpi.all_reduce_data mpi.reduce_scatter_data mpi.all_gather_data; do
@@ -105,7 +105,7 @@ task() {
   done
 }
 
-@test "faults between two nodes accuse the link between them, and neither of them" {
+@test "faults between two nodes blame the link between them, and neither node" {
   run -2 net 4 --no-mpi --inject slow:n2+n4:0.003 --want 3
   [ "$(findings tcp.link)" = "n2 n4 CRITICAL" ]
   [[ $output == *"3 nodes wanted, 4 given, 1 left out (n4): run on these 3: n[1-3]"* ]]
@@ -118,14 +118,14 @@ task() {
   [[ $output == *"names the node 'elsewhere', which this step does not have"* ]]
 }
 
-@test "corrupt data between two nodes accuses the link, and excludes neither" {
+@test "corrupt data between two nodes blames the link, and excludes neither" {
   run -2 net 2 --inject corrupt:n2
   [ "$(findings tcp.data)" = "n1 n2 CRITICAL" ]
   [ "$(findings mpi.all_reduce_data)" = "n2 n1 CRITICAL" ]
   [ ! -s exclude.txt ]
 }
 
-@test "a node that hangs in the TCP tests is named, and the check ends" {
+@test "a node that hangs in the TCP tests is named, and the check finishes" {
   run -2 net 4 --inject hang:n2 --pair-limit 2
   [ "$(cat exclude.txt)" = n2 ]
   [ "$(findings net.answer)" = "n2 CRITICAL" ]
@@ -133,18 +133,18 @@ task() {
   [ "$(findings tcp.send)" = $'n1 OK\nn3 OK\nn4 OK' ]
 }
 
-@test "a node that hangs inside MPI is named, and the check ends" {
+@test "a node that hangs inside MPI is named, and the check finishes" {
   run -2 net 4 --inject hang:n2:mpi --pair-limit 2
   [ "$(cat exclude.txt)" = n2 ]
   [[ $output == *"n2 net.answer"*"rank 1, during MPI round 1 of 3: it stopped answering"* ]]
 }
 
-@test "the node of rank 0 is as good a suspect as any other" {
+@test "the node of rank 0 can be blamed like any other" {
   run -2 net 3 --inject hang:n1 --pair-limit 2
   [ "$(cat exclude.txt)" = n1 ]
 }
 
-@test "a node that never comes is named after the deadline; the others are measured" {
+@test "a node that never connects is named after the deadline; the others are measured" {
   run -2 net 4 --inject missing:n2 --deadline 3
   [ "$(cat exclude.txt)" = n2 ]
   [ "$(findings net.missing)" = "n2 CRITICAL" ]
@@ -156,7 +156,7 @@ task() {
   [ "$(sort exclude.txt)" = $'n2\nn4\nn5' ]
 }
 
-@test "a node that hangs beside another fault loses neither the verdict nor the files" {
+@test "with a hanging node and another fault, verdict and files are still written" {
   run -2 net 6 --inject corrupt:n3 --inject hang:n5 --pair-limit 2 --out out
   [ "$(sort exclude.txt)" = $'n3\nn5' ]
   [ "$(cat out/exclude.txt)" = 'n[3,5]' ]
@@ -175,13 +175,13 @@ task() {
   [ "$(findings net.answer)" = "n2 CRITICAL" ]
 }
 
-@test "tasks that SLURM starts without MPI meet, and all end with the verdict" {
+@test "tasks started by SLURM without MPI find each other, and all exit with the verdict" {
   task 0 3 > out0.txt &
   local leader=$!
   task 1 3 > out1.txt &
   local second=$!
   run -0 --separate-stderr task 2 3
-  [ -z "$output" ] # only the leader speaks
+  [ -z "$output" ] # only the leader prints
   wait $leader
   wait $second
   grep -q '^ddp-check net OK - 3 nodes, 3 tasks; TCP ' out0.txt
@@ -202,7 +202,7 @@ task() {
   [ "$(findings net.answer)" = "n2 CRITICAL" ]
 }
 
-@test "when the leader is killed every task says so and fails" {
+@test "when the leader is killed every task reports it and fails" {
   task 0 3 2> err0.txt &
   local leader=$!
   for _ in $(seq 100); do grep -q 'waiting for 3' err0.txt && break || sleep 0.1; done
@@ -216,8 +216,8 @@ task() {
   grep -q '^ddp-check: n2 (rank 1) has no verdict: the other end closed the connection' err1.txt
 }
 
-@test "tasks that MPI does not connect are told apart from a broken network" {
-  # Two tasks of one step, each in an MPI world of its own, as srun without PMIx starts them.
+@test "tasks that MPI does not connect are distinguished from a broken network" {
+  # Two tasks of one step, each in its own MPI world, as when srun starts them without PMIx.
   declare -f task | sed 's/--no-mpi//' > with_mpi.bash
   # shellcheck disable=SC1091
   source with_mpi.bash
@@ -232,7 +232,7 @@ task() {
   [ ! -s exclude.txt ]
 }
 
-@test "a port that somebody else holds is a verdict, not a timeout" {
+@test "a port in use by another program gives a verdict, not a timeout" {
   python3 -c "
 import socket, time
 s = socket.create_server(('', 0), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -257,7 +257,7 @@ time.sleep(60)" > port.txt &
   [ "$(findings net.pairs)" = UNKNOWN ]
 }
 
-@test "mistakes in the command line are UNKNOWN, said once, and nothing is written" {
+@test "mistakes in the command line are UNKNOWN, reported once, and nothing is written" {
   for mistake in --nonsense '--inject melt:n1' '--inject slow:n9:0.5' '--inject slow:n1:7' \
     '--pair-limit 0' '--mib 0' '--pretend-nodes n[1-' '--pretend-nodes n[1-9]' '--port 0'; do
     # shellcheck disable=SC2086
@@ -266,11 +266,11 @@ time.sleep(60)" > port.txt &
   done
   run -3 "$check"
   run -3 "$check" frobnicate
-  [[ $output == "ddp-check: there is no command 'frobnicate'; the commands are node, net and simulate" ]]
+  [[ $output == "ddp-check: unknown command 'frobnicate'; use node, net or simulate" ]]
   [ ! -e net.json ]
 }
 
-@test "help teaches, the version is the project's, options may come from a file" {
+@test "help explains, the version is the project's, options may come from a file" {
   run -0 "$check" --help
   [[ $output == *"srun --ntasks-per-node=1 ddp-check net"*"3 UNKNOWN"* ]]
   run -0 "$check" net --help
@@ -283,14 +283,14 @@ time.sleep(60)" > port.txt &
   [ "$(cat exclude.txt)" = n2 ]
 }
 
-@test "a report that cannot be written is UNKNOWN for all, and no older one is left" {
+@test "a report that cannot be written is UNKNOWN for all tasks, and no older one is left" {
   echo old > exclude.txt
   run -3 net 2 --json /nonexistent/net.json
   [[ $output == *"ddp-check: cannot write /nonexistent/net.json"* ]]
-  [ ! -s exclude.txt ] # written new, and nobody was bad
+  [ ! -s exclude.txt ] # newly written, and no node was bad
 }
 
-@test "packets that vanish, lost data and wrong clocks are told by kind" {
+@test "dropped packets, lost data and wrong clocks are reported by kind" {
   run -2 net 4 --no-mpi --inject mtu:n3:1400,skew:n2:-30,jump:n4:12,drop:n1:0.02
   [ "$(findings net.path_mtu)" = "n3 WARNING" ]
   [ "$(findings clock.offset)" = $'n1 OK\nn2 WARNING\nn3 OK\nn4 OK' ]
@@ -299,9 +299,9 @@ time.sleep(60)" > port.txt &
   [ "$(cat exclude.txt)" = n1 ]
 }
 
-@test "what a fleet of two cannot tell is said, and a known link rate tells it" {
+@test "the limits of checking two nodes are reported, and a known link rate lifts them" {
   run -0 net 2 --no-mpi
-  [[ $(verdict) == *"who is slow can be told from 4 nodes on, or with --expect-gbps"* ]]
+  [[ $(verdict) == *"slow nodes can be found with at least 4 nodes, or with --expect-gbps"* ]]
   run -2 net 2 --no-mpi --inject slow:n2:0.01 --expect-gbps 8
   [ "$(findings tcp.link_rate)" = "n1 n2 CRITICAL" ]
   run -2 net 3 --no-mpi --inject slow:n2:0.01 --expect-gbps 8
@@ -328,11 +328,11 @@ PY
   [ ! -s out/good_hostlist.txt ]
 }
 
-@test "a full file system below --out is UNKNOWN for all, and says so" {
+@test "a full file system below --out is UNKNOWN for all tasks, and is reported" {
   [ "$(id -u)" -eq 0 ] || skip "mounting needs root"
   declare -f net > net.bash
   mkdir full
-  # shellcheck disable=SC2016  # the inner shell's
+  # shellcheck disable=SC2016  # for the inner shell
   run -3 unshare --mount -- bash -c 'mount -t tmpfs -o size=4k small full; check=$0; work=$1
     options=(--mib 1 --deadline 20 --slow-warning 0.9 --slow-critical 0.9); source net.bash
     net 2 --no-mpi --out full' "$check" "$work"
@@ -346,10 +346,10 @@ PY
   printf '#!/bin/sh\nexec /bin/sleep 60\n' > bin/scontrol
   chmod +x bin/scontrol
   PATH=$work/bin:$PATH run -3 timeout 30 "$check" node --name here --dir /nowhere --act
-  [[ $output == *"ddp-check: scontrol did not answer; nothing more was drained"* ]]
+  [[ $output == *"ddp-check: scontrol did not respond; no further nodes were drained"* ]]
 }
 
-@test "what was found before MPI outlives a step that is killed in it" {
+@test "findings made before MPI survive a step that is killed in it" {
   net 4 --inject corrupt:n3,hang:n2:mpi --pair-limit 60 > out.txt 2> err.txt &
   local job=$!
   for _ in $(seq 300); do grep -q 'MPI round' err.txt && break || sleep 0.1; done
@@ -363,7 +363,7 @@ PY
   [ "$(findings net.finished)" = UNKNOWN ]
 }
 
-@test "it is said what carried the data, by the kernel's counters and by the MPI library" {
+@test "the interfaces that carried the data are reported, by the kernel's counters and by the MPI library" {
   run -0 net 3
   [[ $(verdict) == *"; TCP "*" GB/s "*" through lo; MPI "* ]]
   [ "$(json "sorted({p['a_via'] for p in r['measurements']['tcp']})")" = "['lo 127.0.0.1']" ]
@@ -421,26 +421,26 @@ PY
   run -0 net 2 --no-mpi --no-nccl --cuda "$library" --nccl libno-nccl.so
 }
 
-@test "nodes that are known to be bad are left out, whatever is measured" {
+@test "nodes that are known to be bad are left out, whatever the measurements" {
   printf 'n2\nelsewhere\n' > one.txt
   : > none.txt
   run -2 net 3 --no-mpi --known-bad none.txt one.txt
   [ "$(cat exclude.txt)" = n2 ]
   printf 'n2; rm -rf\n' > odd.txt
   run -3 net 2 --no-mpi --known-bad odd.txt
-  [[ $output == *"ddp-check: odd.txt does not hold node names, one a line"* ]]
+  [[ $output == *"ddp-check: odd.txt does not contain node names, one per line"* ]]
   run -3 net 2 --no-mpi --known-bad nowhere.txt
-  [[ $output == *"ddp-check: cannot read the names in nowhere.txt"* ]]
+  [[ $output == *"ddp-check: cannot read node names from nowhere.txt"* ]]
 }
 
-@test "noise alone is UNKNOWN, and a warning for who says so" {
-  # No machine measures the same speed twice within a percent.
+@test "noise alone is UNKNOWN, or WARNING on request" {
+  # No machine measures the same speed within a percent twice.
   options=(--mib 1 --no-mpi --slow-warning 0.01 --slow-critical 0.011 --json net.json)
   run net 4
   [ "$(findings tcp.noise)" = UNKNOWN ]
   run net 4 --noise warning
   [ "$(findings tcp.noise)" = WARNING ]
-  [[ $output == *"WARNING tcp.noise: "*"% slower would have been seen, expected at most 1: "* ]]
+  [[ $output == *"WARNING tcp.noise: "*"% slower would have been detected, expected at most 1: "* ]]
   run -3 net 4 --noise ok
   [[ $output == *"--noise: ok not in {unknown,warning}"* ]]
 }

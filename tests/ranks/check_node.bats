@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# ddp-check node on this machine, and with faults made below it: full and read-only file systems,
-# calls that fail, lie or hang.
+# ddp-check node on this machine, and with faults created underneath it: full and read-only file
+# systems, and system calls that fail, return wrong results or hang.
 
 bats_require_minimum_version 1.5.0
 
@@ -12,10 +12,11 @@ setup() {
   mkdir dir
 }
 
-# node ARGS...: what is found on this machine is not the point, only the directory below test is.
+# node ARGS...: the state of this machine does not matter here, only that of the directory under
+# test.
 node() { timeout 20 "$check" node --name here --json node.json "$@"; }
 
-# The severity of check $1, and what it says of the evidence.
+# The severity of check $1, and its evidence.
 severity() { field "$1" severity; }
 evidence() { field "$1" evidence; }
 field() {
@@ -23,7 +24,7 @@ field() {
     if f['check'] == '$1'], sep='\n')"
 }
 
-# in_own_mounts COMMAND: as root with mounts of its own, so that nothing is left behind.
+# in_own_mounts COMMAND: as root in a separate mount namespace, so that nothing is left behind.
 in_own_mounts() {
   [ "$(id -u)" -eq 0 ] || skip "mounting needs root"
   unshare --mount -- bash -euc "$1" bash "$check" "$work"
@@ -38,7 +39,7 @@ with_faults() {
     "$check" node --name here "$@"
 }
 
-@test "every check reports, findings that are not OK are told, the exit code is the gravest" {
+@test "every check reports, findings that are not OK are printed, the exit code is the most severe" {
   run --separate-stderr node --dir dir
   [ "$status" -le 3 ]
   not_ok=$(python3 -c "import json
@@ -53,7 +54,7 @@ print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings'
   [ -z "$(ls dir)" ]
 }
 
-@test "a directory that is not there" {
+@test "a directory that does not exist" {
   run -2 node --dir dir/nothing --exclude-file exclude.txt
   [ "$(cat exclude.txt)" = here ]
   [[ $output == *"here dir/nothing storage.dir: not measured"*"No such file or directory"* ]]
@@ -69,7 +70,7 @@ print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings'
 @test "a file system with little room" {
   run -2 in_own_mounts 'mount -t tmpfs -o size=32m small "$2/dir"
     "$1" node --name here --json "$2/node.json" --dir "$2/dir"'
-  [ "$(evidence storage.dir)" = "of 32 MiB in all" ]
+  [ "$(evidence storage.dir)" = "of 32 MiB in total" ]
 }
 
 @test "a read-only file system" {
@@ -78,7 +79,7 @@ print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings'
   [[ $(evidence storage.dir) == *"Read-only file system" ]]
 }
 
-@test "no /dev/shm worth the name" {
+@test "a /dev/shm that is too small" {
   run -2 in_own_mounts 'mount -t tmpfs -o size=16m small /dev/shm
     "$1" node --name here --json "$2/node.json"'
   [ "$(severity storage.shm)" = CRITICAL ]
@@ -89,8 +90,8 @@ print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings'
   [[ $output == *"/tmp storage.tmp: "*": flushing 1 MiB failed: Input/output error; "* ]]
 }
 
-# change_behind_its_back: the check, whose flush is held up; meanwhile its file, which has no name, is
-# changed. Its status is the check's.
+# change_behind_its_back: runs the check with a delayed flush, and meanwhile changes its unnamed
+# file. Returns the check's status.
 change_behind_its_back() {
   with_faults fsync:delay_enter=600ms --dir "$work/dir" > out.txt &
   local job=$! file=''
@@ -102,7 +103,7 @@ change_behind_its_back() {
   wait $job
 }
 
-@test "a device that gives back other data" {
+@test "a device that returns other data" {
   # On a busy machine the change may come too late.
   local status=0
   for _ in 1 2 3 4 5; do
@@ -110,10 +111,10 @@ change_behind_its_back() {
     [ "$status" -ne 2 ] || break
   done
   [ "$status" -eq 2 ]
-  grep -q '/dir storage.dir: .*: what was read back differs from what was written; ' out.txt
+  grep -q '/dir storage.dir: .*: the data read back differ from the data written; ' out.txt
 }
 
-@test "a file system without nameless files is written to all the same, and left clean" {
+@test "a file system without unnamed files is tested all the same, and left clean" {
   command -v strace > /dev/null || skip "strace is not installed"
   run timeout 20 strace --quiet=all --follow-forks --output trace.txt --trace-path="$work/dir" \
     --inject openat:error=EOPNOTSUPP "$check" node --name here --json node.json --dir "$work/dir"
@@ -127,7 +128,7 @@ change_behind_its_back() {
   [[ $output == *"/tmp storage.tmp: not measured"*": the file system did not answer within 1000 ms; "* ]]
 }
 
-@test "a clock that may not be read is UNKNOWN" {
+@test "a clock that cannot be read is UNKNOWN" {
   run with_faults adjtimex,clock_adjtime:error=EPERM
   [ "$status" -ge 2 ]
   [[ $output == *"UNKNOWN here clock.synchronized: not measured"* ]]
@@ -139,7 +140,7 @@ change_behind_its_back() {
   [ "$(severity limits.nofile)" = CRITICAL ]
 }
 
-@test "fewer processors than SLURM promised" {
+@test "fewer CPUs than SLURM promised" {
   SLURM_CPUS_PER_TASK=100000 run node
   [ "$(severity cpu.affinity)" = WARNING ]
 }
@@ -151,7 +152,7 @@ change_behind_its_back() {
   [ ! -e node.json ]
 }
 
-@test "GPUs that a step asked for and that are not there are CRITICAL; without a wish nothing is said" {
+@test "GPUs that a step requested and that are missing are CRITICAL; without a request nothing is reported" {
   [ ! -e /proc/driver/nvidia ] || skip "this machine has GPUs"
   SLURM_GPUS_ON_NODE=2 run -2 node
   [ "$(severity gpu.present)" = CRITICAL ]
@@ -161,7 +162,7 @@ change_behind_its_back() {
   [ -z "$(severity gpu.present)$(severity gpu.health)" ]
 }
 
-@test "of a site's file only the part for the command that runs is obeyed" {
+@test "only the section of a site's file for the running command applies" {
   mkdir bin
   printf '#!/bin/sh\ntouch drained\n' > bin/scontrol
   chmod +x bin/scontrol

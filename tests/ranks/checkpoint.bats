@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Checkpoints of ddp-train as several processes: signals at any moment, a full disk, ranks that die or
-# stand still while they save. A run that is resumed ends with the bits of one that was not disturbed.
+# Checkpoints of ddp-train with several processes: signals at any moment, a full disk, ranks that
+# die or stop while they save. A resumed run ends bitwise like one that was not disturbed.
 
 bats_require_minimum_version 1.5.0
 
@@ -13,8 +13,9 @@ teardown() {
   return 0
 }
 
-# stopped_rank_is_told RANK JOB: the other rank of the training whose output goes to `log` names it. Then ends the
-# stopped one, which mpirun would take long for, and waits for JOB, which has failed.
+# stopped_rank_is_told RANK JOB: waits until the other rank of the training, whose output goes to
+# `log`, names RANK. Then kills the stopped rank, which would take mpirun a long time, and waits for
+# JOB, which has failed.
 stopped_rank_is_told() {
   local pid
   until grep -qE "rank $1 .*does not answer: stopped|waited 2 s in .* for rank $1\$" log; do
@@ -32,7 +33,7 @@ stopped_rank_is_told() {
 model=(--model mnist-cnn --epochs 3 --batch 32)
 shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05)
 
-@test "a signal to any rank: all stop after one step, the checkpoint is whole, the end is the same" {
+@test "a signal to any rank: all stop after one step, the checkpoint is complete, the final result is the same" {
   run -0 ranks 2 "${model[@]}"
   whole=$(parameters)
   local number=0 signal stopped=0
@@ -45,7 +46,7 @@ shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05
     job=$!
     until [ "$(rank_pids "$job" | wc -l)" -eq 2 ] && compgen -G 'ck/step-*' > /dev/null; do sleep 0.01; done
     sleep "0.0$((number * 17 % 10))"
-    # To one of the ranks, in turn; a second one in the middle of the save changes nothing.
+    # Sent to one of the ranks, in turns; a second one in the middle of the save changes nothing.
     rank_pids "$job" | sed -n "$((number % 2 + 1))p" | xargs kill "-$signal"
     rank_pids "$job" | xargs -r kill "-$signal" || true
     status=0
@@ -81,11 +82,11 @@ shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05
   [[ $output == *"(step 3, made by 3 ranks)"* ]]
 }
 
-@test "a rank that is killed while it saves, in any stage: the checkpoint before is whole and loads" {
+@test "a rank killed in any stage of a save: the previous checkpoint is complete and loads" {
   strace -o /dev/null true || skip "strace may not trace here"
   run -0 ranks 2 "${shared[@]}" --steps 1 --checkpoint-dir base
   local points=0 rank call stage
-  # Rank 0 alone publishes.
+  # Only rank 0 publishes.
   local stages=(0/fsync:2 0/renameat2:1 1/pwrite64:6)
   [ -z "${SLURM_DDP_LONG_TESTS:-}" ] || stages+=(0/fallocate:1 0/pwrite64:6 0/fsync:{1,3,4} 1/fallocate:1 1/fsync:{1,2})
   for stage in "${stages[@]}"; do
@@ -111,7 +112,7 @@ SH
   echo "fault matrix: rank killed in a stage of a shared save: $points points" >&3
 }
 
-@test "a rank that stands still while others save is named, and the checkpoint before loads" {
+@test "a rank that is stopped while others save is named, and the previous checkpoint loads" {
   ranks 2 --model mnist-cnn --epochs 1000 --checkpoint-dir ck --checkpoint-every 1 --timeout 2 > log 2>&1 3>&- &
   job=$!
   until [ "$(compgen -G 'ck/step-*' | wc -l)" -ge 2 ]; do sleep 0.02; done
@@ -151,7 +152,7 @@ SH
   echo "fault matrix: rank stopped inside a shared save: $points points" >&3
 }
 
-@test "ranks that disagree on what a checkpoint holds: the rank and the array are named, nothing is left" {
+@test "ranks that disagree on the contents of a checkpoint: the rank and the array are named, nothing is left" {
   local points=0 difference expected
   local differences=(name shape)
   [ -z "${SLURM_DDP_LONG_TESTS:-}" ] || differences+=(less)
@@ -173,7 +174,7 @@ SH
   echo "fault matrix: ranks that disagree on what they save: $points points" >&3
 }
 
-@test "64 MiB of disk, a model of 40 MiB, keep-last 3: training goes on and says why, and is no success" {
+@test "64 MiB of disk, a model of 40 MiB, keep-last 3: training continues and warns, and exits with an error" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
   large=(--model mlp --width 1850 --layers 4 --batch 16 --momentum 0 --checkpoint-dir disk/ck --checkpoint-every 1)
@@ -186,13 +187,13 @@ SH
   [[ $output == *step-00000001* ]]
   size=$(stat -c %s disk/ck/step-00000001/model.h5)
   [ "$size" -gt $((38 << 20)) ] && [ "$size" -lt $((44 << 20)) ]
-  # Space comes back while the run ends: trying again is enough.
+  # Space becomes available while the run ends: trying again is enough.
   mount -o remount,size=128m disk
   run -0 ranks 1 "${large[@]}" --steps 2
   [[ $output == *"resumed from "*"/disk/ck/step-00000001"* ]]
 }
 
-@test "a signal on a full disk is not answered with 'the same command goes on'" {
+@test "a signal on a full disk is not answered with 'run the same command to continue'" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
   fallocate -l 60m disk/full
@@ -206,12 +207,12 @@ SH
   cat log
   [ "$status" -eq 1 ]
   grep -E 'the checkpoint of step [0-9]+, the last one, could not be saved: .*No space left on device.*; the newest that is safe: none' log
-  run ! grep -F 'the same command goes on' log
+  run ! grep -F 'run the same command to continue' log
 }
 
 digits=(--model mlp --data digits --batch 32 --epochs 3)
 
-@test "a rollback keeps what it saves, and the same command goes on instead of rolling back again" {
+@test "a rollback keeps its checkpoints, and the same command resumes instead of rolling back again" {
   run -0 ranks 1 "${digits[@]}" --steps 30 --checkpoint-dir ck --checkpoint-every 5
   back=(--checkpoint-dir ck --checkpoint-every 2 --resume ck/step-00000020 --lr 0.01)
   run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 24
@@ -224,13 +225,13 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   compgen -G 'ck/.superseded-step-00000025.*'
   run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 34
   [[ $output == *"resumed from "*"step-00000024 (step 24,"* ]]
-  # By now the starting point has been deleted by keep-last.
+  # By now keep-last has deleted the starting point.
   [ ! -e ck/step-00000020 ]
   run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 36
   [[ $output == *"resumed from "*"step-00000034 (step 34,"* ]]
 }
 
-@test "--resume PATH survives an interruption: the same command goes on from its own steps" {
+@test "--resume PATH survives an interruption: the same command resumes from its own steps" {
   run -0 ranks 1 "${digits[@]}" --steps 10 --checkpoint-dir start
   fine=("${digits[@]}" --checkpoint-dir ck --checkpoint-every 5 --resume start/step-00000010 --lr 0.01)
   run -0 ranks 1 "${fine[@]}"
@@ -252,7 +253,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [[ $output == *"holds checkpoints of another run"* ]]
 }
 
-@test "two jobs in one directory: the second is refused in one sentence, and nothing is lost" {
+@test "two jobs in one directory: the second is refused with one sentence, and nothing is lost" {
   ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck --checkpoint-every 5 --seed 1 > first 2>&1 3>&- &
   job=$!
   until compgen -G 'ck/step-*' > /dev/null; do kill -0 "$job" && sleep 0.02; done
@@ -269,12 +270,12 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [ ! -e ck/.owner ]
 }
 
-@test "a later restart of the job takes over; the one before stops at its next save" {
+@test "a later restart of the job takes over; the previous one stops at its next save" {
   SLURM_JOB_ID=17 SLURM_RESTART_COUNT=0 ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck \
     --checkpoint-every 5 > first 2>&1 3>&- &
   job=$!
   until compgen -G 'ck/step-*' > /dev/null; do kill -0 "$job" && sleep 0.02; done
-  # It takes the directory and stays there until the other one has noticed.
+  # It takes over the directory and keeps it until the other one has noticed.
   SLURM_JOB_ID=17 SLURM_RESTART_COUNT=1 ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck \
     --checkpoint-every 5 > second 2>&1 3>&- &
   later=$!
@@ -289,6 +290,6 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   run -0 "$bin/ddp-ckpt" verify ck
 }
 
-@test "a training that is killed often ends with the same bits" {
+@test "a training that is killed often ends bitwise the same" {
   run -0 "$BATS_TEST_DIRNAME/killed_often.sh" 1 3
 }

@@ -1,30 +1,30 @@
-# What the program fault_ranks says of each of its faults, for the tests that run it under mpirun
-# and under srun, and how to check that all ranks ended.
+# The messages of the program fault_ranks for each of its faults, for the tests that run it under
+# mpirun and under srun, and how to check that all ranks have exited.
 # shellcheck shell=bash
 
 # An extended regular expression for the one line that the job must print about fault $1.
 fault_text() {
   local process='\(.*, process [0-9]+\)'
   case $1 in
-    kill-*) echo "rank 1 $process ended without a word: it was killed or crashed;.*" ;;
+    kill-*) echo "rank 1 $process exited unexpectedly: it was killed or crashed;.*" ;;
     stop-*) echo "rank 1 $process does not answer: stopped.*; rank [02] waited 4 s in .*" ;;
     throw-in-forward) echo 'rank 1 on .*: bad sample 17' ;;
     wrong-shape) echo 'rank 1 on .*: mat1 and mat2 shapes cannot be multiplied \(4x5 and 6x8\)' ;;
     skip-step) echo 'rank . on .*: the ranks are not in the same step: rank 0 is in step 3 .*\(tag 3\), rank 1 in step 3 .*\(tag 4\);.*' ;;
-    swapped-parameters) echo "rank . on .*: the model of rank 1 is not that of rank 0: tensor 4 is 'left.weight .*' on rank 0 and 'right.weight .*' on rank 1.*" ;;
-    extra-layer) echo "rank . on .*: the model of rank 1 is not that of rank 0: .* 'extra.weight .*' on rank 1 \(11 and 13 tensors in all\).*" ;;
+    swapped-parameters) echo "rank . on .*: the model of rank 1 differs from that of rank 0: tensor 4 is 'left.weight .*' on rank 0 and 'right.weight .*' on rank 1.*" ;;
+    extra-layer) echo "rank . on .*: the model of rank 1 differs from that of rank 0: .* 'extra.weight .*' on rank 1 \(11 and 13 tensors in all\).*" ;;
     nan) echo 'rank . on .*: the loss is not finite on rank 1 in step 3: .*' ;;
-    # Found as soon as two differ, whether or not the third has come.
+    # Found as soon as two differ, whether or not the third has called anything.
     uneven-data) echo "the ranks do not call the same collectives: (rank 1 $process called barrier .*; (ranks 0 and 2|rank [02] $process) called broadcast|rank 2 $process called broadcast .*; rank 1 $process called barrier) .*" ;;
-    leave-out-norm) echo "rank 1 $process left out a collective that the others wait in, and rank 1 waits in all_reduce #[0-9]+ \((step agreement|bucket .*)\); all must run the same layers in the same order; rank . waited 4 s in .*" ;;
-    short-message) echo 'rank 0 expected a message of 64 bytes from rank 1, which sent another length; .*' ;;
-    long-message) echo 'rank 0 expected a message of 32 bytes from rank 1, which sent another length; .*' ;;
+    leave-out-norm) echo "rank 1 $process skipped a collective in which the others wait, and rank 1 waits in all_reduce #[0-9]+ \((step agreement|bucket .*)\); all must run the same layers in the same order; rank . waited 4 s in .*" ;;
+    short-message) echo 'rank 0 expected a message of 64 bytes from rank 1, which sent a different length; .*' ;;
+    long-message) echo 'rank 0 expected a message of 32 bytes from rank 1, which sent a different length; .*' ;;
     *) return 1 ;;
   esac
 }
 
-# check_fault FAULT DIRECTORY RANK...: the output in DIRECTORY/out says what it must, once; each RANK was
-# told and ended by itself with 1.
+# check_fault FAULT DIRECTORY RANK...: checks that DIRECTORY/out has the expected message, once, and
+# that each RANK was notified and exited by itself with 1.
 check_fault() {
   local fault=$1 directory=$2 rank
   shift 2
@@ -35,7 +35,7 @@ check_fault() {
     return 1
   fi
   for rank in "$@"; do
-    [ -s "$directory/told.$rank" ] || { echo "rank $rank was told nothing"; return 1; }
-    [ "$(cat "$directory/exit.$rank")" = 1 ] || { echo "rank $rank did not end with 1"; return 1; }
+    [ -s "$directory/told.$rank" ] || { echo "rank $rank was not notified"; return 1; }
+    [ "$(cat "$directory/exit.$rank")" = 1 ] || { echo "rank $rank did not exit with 1"; return 1; }
   done
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Three processes under mpirun, in one of which something goes wrong: all end within seconds, with
-# one sentence that names the rank and the cause.
+# Three processes under mpirun, with a fault in one of them: all exit within seconds, with one
+# sentence that names the rank and the cause.
 
 bats_require_minimum_version 1.5.0
 load faults
@@ -13,19 +13,20 @@ setup() {
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 
-# ranks N FAULT [mpirun's options]: within the time limit. mpirun itself would end the others as
-# soon as one fails; --enable-recovery keeps it from that, so that they have to do it themselves.
+# ranks N FAULT [mpirun's options]: runs within the time limit. mpirun itself would kill the others
+# as soon as one fails; --enable-recovery prevents that, so that the ranks have to exit by
+# themselves.
 ranks() {
   local n=$1 fault=$2
   shift 2
   timeout -k 5 40 mpirun --quiet "$@" -n "$n" "$program" "$fault" "$work" > "$work/out" 2>&1
 }
 
-# all_end FAULT RANK...: three ranks end; each RANK by itself.
+# all_end FAULT RANK...: three ranks exit; each RANK by itself.
 all_end() {
   local status=0
   ranks 3 "$1" --enable-recovery || status=$?
-  # The ends that `timeout` makes.
+  # The exit codes of `timeout`.
   if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
     cat "$work/out"
     return 1
@@ -33,7 +34,7 @@ all_end() {
   check_fault "$1" "$work" "${@:2}"
 }
 
-@test "without a fault three ranks learn what one learns, SyncBatchNorm included" {
+@test "without a fault three ranks learn the same as one, SyncBatchNorm included" {
   ranks 3 none
   mv "$work/parameters" "$work/of-three"
   ranks 1 none
@@ -51,24 +52,24 @@ PY
 @test "a rank stopped in backward is named after the timeout" { all_end stop-in-backward 2; }
 @test "a rank stopped while the others wait in SyncBatchNorm is named after the timeout" { all_end stop-in-norm 2; }
 @test "an exception in forward" { all_end throw-in-forward 0 1 2; }
-@test "an error of PyTorch's, without its stack frames" { all_end wrong-shape 0 1 2; }
+@test "a PyTorch error is reported without its stack frames" { all_end wrong-shape 0 1 2; }
 @test "a rank that skips a step" { all_end skip-step 0 1 2; }
 @test "two parameters swapped on one rank" { all_end swapped-parameters 0 1 2; }
 @test "an extra layer on one rank" { all_end extra-layer 0 1 2; }
-@test "a loss that is not a number on one rank" { all_end nan 0 1 2; }
-@test "data that ends early on one rank, without an uneven step" { all_end uneven-data 0 1 2; }
-@test "a SyncBatchNorm layer that one rank leaves out" { all_end leave-out-norm 0 1 2; }
+@test "a NaN loss on one rank" { all_end nan 0 1 2; }
+@test "data that runs out early on one rank, without an uneven step" { all_end uneven-data 0 1 2; }
+@test "a SyncBatchNorm layer that one rank skips" { all_end leave-out-norm 0 1 2; }
 @test "a message shorter than its receiver expects" { all_end short-message 0 1 2; }
 @test "a message longer than its receiver expects" { all_end long-message 0 1 2; }
 
-@test "a rank killed before MPI connects them is not waited for without end" {
+@test "a rank killed before MPI connects is not waited for forever" {
   local status=0
   ranks 3 kill-before-start --enable-recovery || status=$?
   [ "$status" -ne 124 ]
   grep -E '^slurm-ddp: process [0-9]+ on .*: MPI did not connect the processes of this job within 3 s' "$work/out"
 }
 
-@test "mpirun's own exit code tells that the job failed, and no stopped process stays behind" {
+@test "mpirun's exit code shows that the job failed, and no stopped process is left behind" {
   run ! ranks 3 throw-in-forward
   run ! ranks 3 stop-in-backward
   run ! pgrep -f "$program stop-in-backward $work"
@@ -86,7 +87,7 @@ PY
 }
 
 # comm_ranks N WHAT NUMBER [mpirun's options]: ranks that only communicate, in the background;
-# returns when all of them are under way.
+# returns when all of them are running.
 comm_ranks() {
   local n=$1 what=$2 number=$3 rank
   shift 3
@@ -104,10 +105,10 @@ comm_ranks() {
 @test "a stopped rank is named within seconds, by default" {
   comm_ranks 3 barriers 60 --enable-recovery
   kill -STOP "$(cat "$work/pid.1")"
-  wait "$job" || true # with --enable-recovery mpirun may end with 0 all the same
+  wait "$job" || true # with --enable-recovery mpirun may still exit with 0
   cat "$work/out"
   grep -qxE 'comm_ranks: rank 1 \(.*, process [0-9]+\) has been silent for 8 s, but the machine answers: it is stopped .*; rank [02] waited 5 s in .*' "$work/out"
-  for _ in {1..100}; do # mpirun may end before rank 0 has written it
+  for _ in {1..100}; do # mpirun may exit before rank 0 has written it
     [ ! -s "$work/failure.json" ] || break
     sleep 0.1
   done
@@ -117,7 +118,7 @@ assert record["kind"] == "stopped" and record["rank"] == 1, record
 assert [lost["rank"] for lost in record["lost"]] == [1], record' "$work/failure.json"
 }
 
-@test "a rank that stops for some seconds is forgiven, and a job that is suspended goes on" {
+@test "a rank that stops for a few seconds is tolerated, and a suspended job continues" {
   COMM_RANKS_TIMEOUT=4 comm_ranks 2 barriers 15
   kill -STOP "$(cat "$work/pid.1")"
   sleep 3
@@ -129,15 +130,15 @@ assert [lost["rank"] for lost in record["lost"]] == [1], record' "$work/failure.
   grep -qx 'all is well' "$work/out"
 }
 
-@test "all ranks send large messages to each other first and receive them then" {
+@test "all ranks first send large messages to each other and then receive them" {
   comm_ranks 3 all-to-all 4000000
   wait "$job" || { cat "$work/out"; false; }
   grep -qx '3 ranks have exchanged 4000000 bytes' "$work/out"
 }
 
-@test "what is thrown and is no std::exception has a text, too" {
+@test "an exception that is not a std::exception is reported, too" {
   comm_ranks 2 throw-42 0 --enable-recovery
-  wait "$job" || true # with --enable-recovery mpirun may end with 0 all the same
+  wait "$job" || true # with --enable-recovery mpirun may still exit with 0
   cat "$work/out"
   grep -qxE 'comm_ranks: rank 1 on .*: the program threw a value of type int, which is not a std::exception and has no text' "$work/out"
 }

@@ -1,11 +1,11 @@
 #!/bin/bash
-# A training that is killed again and again ends with the bits of one that was left alone.
+# A training that is killed repeatedly ends bitwise like one that was not disturbed.
 #
-#   tests/ranks/killed_often.sh [RUNS [KILLS]]      30 runs with 3 SIGKILLs each, if not said otherwise
+#   tests/ranks/killed_often.sh [RUNS [KILLS]]      default: 30 runs with 3 SIGKILLs each
 #
-# Each kill comes at a random moment, to one rank or to all; each start is the same command. Prints a
-# line for each run; status 1 if one ends differently or leaves a checkpoint that is not whole.
-# KILLED_OFTEN_SEED repeats the moments, as far as the machine does.
+# Each kill comes at a random moment and hits one rank or all; each start uses the same command.
+# Prints one line per run; exits with 1 if a run ends differently or leaves an incomplete
+# checkpoint. KILLED_OFTEN_SEED repeats the random moments, as far as the machine allows.
 set -euo pipefail
 
 runs=${1:-30}
@@ -30,7 +30,7 @@ rank_pids() {
   done
 }
 
-# One start that is killed once it has saved something new, or ends before.
+# One start that is killed once it has saved something new, or that finishes before.
 start_and_kill() {
   local job before pids
   before=$(cat ck/latest 2> /dev/null || true)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Other users of the machine who connect to every port that a check or a training opens: they cost
-# nobody his verdict, his node or his training. See docs/security.md.
+# Other users of the machine who connect to every port that a check or a training opens: they must
+# not cost any rank its verdict, node or training. See docs/security.md.
 
 bats_require_minimum_version 1.5.0
 load training
@@ -11,7 +11,7 @@ setup() {
   attack=$BATS_TEST_DIRNAME/attack.py
 }
 
-# alone COMMAND...: in a network namespace of its own, so that nobody else is attacked.
+# alone COMMAND...: in a separate network namespace, so that no other program is attacked.
 alone() {
   if [ "$(id -u)" -eq 0 ]; then
     unshare --net -- "$@"
@@ -21,7 +21,7 @@ alone() {
 }
 
 can_be_alone() {
-  alone ip link set lo up 2> /dev/null || skip "no network namespace: needs root, or user namespaces for everybody"
+  alone ip link set lo up 2> /dev/null || skip "no network namespace: needs root, or unprivileged user namespaces"
 }
 
 attacked_check() {
@@ -37,7 +37,7 @@ for f in json.load(open(sys.argv[1]))["findings"]:
 
 peak() { sed -n 's/^peak MiB //p' "$1/said.0"; }
 
-@test "strangers at all ports of a check: the same verdict, no finding, no memory" {
+@test "attackers on all ports of a check: the same verdict, no finding, no extra memory" {
   can_be_alone
   attacked_check nobody
   attacked_check check
@@ -53,11 +53,11 @@ peak() { sed -n 's/^peak MiB //p' "$1/said.0"; }
   [ "$(peak check)" -lt $(($(peak nobody) + 64)) ]
 }
 
-@test "a stranger on the leader's port gives nobody a verdict" {
+@test "an attacker on the leader's port cannot give any task a verdict" {
   can_be_alone
   DEADLINE=3 attacked_check leader
   [ "$(cat leader/exit.0 leader/exit.1 | paste -sd' ')" = "2 2" ] || { cat leader/said.*; false; }
-  grep -q 'whoever answers does not know the key of this step' leader/said.1 || { cat leader/said.1; false; }
+  grep -q 'the process that answers does not know the key of this step' leader/said.1 || { cat leader/said.1; false; }
 }
 
 @test "a step without a key does not drain anything" {
@@ -65,12 +65,12 @@ peak() { sed -n 's/^peak MiB //p' "$1/said.0"; }
     SLURM_STEP_NODELIST='n[1-2]' SLURM_STEP_TASKS_PER_NODE='1(x2)' SLURM_LOCALID=0 SLURM_PROCID=0 \
     SLURM_NODEID=0 SLURM_GTIDS=0 SLURMD_NODENAME=n1
   run -3 timeout 60 "$check" net --key none --act
-  [[ $output == *"nothing proves here which tasks are those of this step"* ]]
+  [[ $output == *"without a key the tasks of this step cannot be authenticated"* ]]
   run -3 timeout 60 "$check" net --key "file:$attack"
-  [[ $output == *"must be yours and nobody else's: chmod 600"* ]]
+  [[ $output == *"must be owned by you and accessible only to you: chmod 600"* ]]
 }
 
-@test "strangers at all ports of a training" {
+@test "attackers on all ports of a training" {
   can_be_alone
   cat > attacked_training.bash <<'BASH'
 set -u

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# ddp-train as several processes, started by mpirun: the same numbers for any number of ranks, and
-# every failure ends all ranks within seconds with one sentence.
+# ddp-train with several processes, started by mpirun: the same numbers for any number of ranks, and
+# every failure stops all ranks within seconds with one sentence.
 
 bats_require_minimum_version 1.5.0
 
@@ -15,14 +15,14 @@ wait_for_failure() {
   [ "$status" -ne 0 ]
 }
 
-@test "two ranks compute what two accumulated micro-batches compute, bitwise" {
+@test "two ranks compute bitwise the same as two accumulated micro-batches" {
   run -0 ranks 2 --epochs 3 --batch 32
   two=$(parameters)
   run -0 "$train" --epochs 3 --batch 32 --accumulate 2
   [ "$two" = "$(parameters)" ]
 }
 
-@test "1, 2 and 3 ranks at one global batch follow one loss curve" {
+@test "1, 2 and 3 ranks with the same global batch follow one loss curve" {
   for n in 1 2 3; do
     run -0 ranks $n --epochs 2 --batch $((48 / n)) --report-dir "r$n"
   done
@@ -36,8 +36,8 @@ PY
   done
 }
 
-# Sample i is the only one with input i, so training moves column i of the first layer if and only if
-# it used sample i; as many samples as there are were used, so each once.
+# Sample i is the only one with input i, so training changes column i of the first layer if and only
+# if it used sample i; as many samples were used as there are, so each was used once.
 @test "4, then 3, then 2 ranks in one epoch use every sample once" {
   /usr/bin/python3 - <<'PY'
 import h5py, numpy
@@ -63,7 +63,7 @@ assert len(trained_on) == 3 * 4 * 16 + 2 * 3 * 16 + (12 - 5) * 2 * 16
 PY
 }
 
-@test "a run that was killed in the middle ends, resumed, with the bits of one that was not" {
+@test "a run that is killed and resumed ends bitwise like one that was not" {
   run -0 ranks 2 --model mnist-cnn --epochs 6 --batch 32
   whole=$(parameters)
   ranks 2 --model mnist-cnn --epochs 6 --batch 32 --checkpoint-dir ck --checkpoint-every 7 \
@@ -72,13 +72,13 @@ PY
   until compgen -G 'ck/step-*' > /dev/null; do sleep 0.02; done
   kill -KILL "$(rank_pids "$job" | tail -n 1)"
   wait_for_failure "$job"
-  grep -E '^ddp-train: rank 1 \(.*process [0-9]+\) ended without a word' killed.log
+  grep -E '^ddp-train: rank 1 \(.*process [0-9]+\) exited unexpectedly' killed.log
   run -0 ranks 2 --model mnist-cnn --epochs 6 --batch 32 --checkpoint-dir ck --checkpoint-every 7
   [[ $output == *"resumed from "*"/ck/step-"* ]]
   [ "$whole" = "$(parameters)" ]
 }
 
-@test "a stopped rank is named after the timeout, and no process stays behind" {
+@test "a stopped rank is named after the timeout, and no process is left behind" {
   ranks 2 --epochs 100000 --timeout 2 > stopped.log 2>&1 3>&- &
   job=$!
   until grep -q '^epoch 2/' stopped.log; do sleep 0.05; done
@@ -93,7 +93,7 @@ PY
   done
 }
 
-@test "--silence says how long a stopped rank is forgiven" {
+@test "--silence sets how long a stopped rank is tolerated" {
   ranks 2 --epochs 100000 --silence 2 > stopped.log 2>&1 3>&- &
   job=$!
   until grep -q '^epoch 2/' stopped.log; do sleep 0.05; done
@@ -118,16 +118,16 @@ PY
   refused 2 "--no-such-option" --no-such-option
 }
 
-@test "directories that cannot be used are found before training" {
+@test "unusable directories are detected before training" {
   refused 2 "cannot create the checkpoint directory /proc/x" --checkpoint-dir /proc/x
   refused 2 "cannot create the report directory /proc/x" --report-dir /proc/x
   refused 1 "is not a checkpoint" --checkpoint-dir ck --resume "$work/nothing"
 }
 
-@test "a checkpoint of another model is refused and stays as it is" {
+@test "a checkpoint of another model is refused and stays unchanged" {
   run -0 ranks 2 --epochs 1 --checkpoint-dir ck
   before=$(find ck -type f -exec md5sum {} + | sort)
-  refused 2 "resume with the model it was made with" --model mnist-cnn --checkpoint-dir ck
+  refused 2 "resume with the model it was saved from" --model mnist-cnn --checkpoint-dir ck
   refused 2 "already holds checkpoints" --checkpoint-dir ck --resume never
   [ "$before" = "$(find ck -type f -exec md5sum {} + | sort)" ]
 }
@@ -140,7 +140,7 @@ for part in ("train", "t10k"):
     open(f"mnist/{part}-images-idx3-ubyte", "wb").write(struct.pack(">4I", 0x803, 8, 4, 4) + bytes(100))
     open(f"mnist/{part}-labels-idx1-ubyte", "wb").write(struct.pack(">2I", 0x801, 8) + bytes(8))
 PY
-  refused 1 "128 elements are announced, 100 are there" --data mnist:mnist
+  refused 1 "its header announces 128 elements, but it holds 100" --data mnist:mnist
 }
 
 @test "ranks that MPI did not connect are refused instead of training N times alone" {
@@ -148,7 +148,7 @@ PY
   [[ $(spoken) == *"WORLD_SIZE=4, but MPI connected 1 rank"* ]]
 }
 
-@test "--help teaches and --version tells" {
+@test "--help and --version print what they should" {
   run -0 "$train" --help
   [[ $output == *"Examples:"* && $output == *"--checkpoint-dir"* ]]
   run -0 "$train" --version

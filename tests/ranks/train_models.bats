@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# ddp-train with each of its models, readers and policies, as several processes: what a person types,
-# what is said, and every bad input refused with one sentence.
+# ddp-train with each of its models, readers and policies, with several processes: the commands a
+# user types, their output, and every invalid input refused with one sentence.
 
 bats_require_minimum_version 1.5.0
 
@@ -30,7 +30,7 @@ make_text() {
 
 eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; }
 
-@test "gpt learns a real text on two ranks, and as much in bf16" {
+@test "gpt learns a real text on two ranks, and equally well in bf16" {
   make_text
   options=(--model gpt --data "text:$text" --width 64 --layers 1 --heads 2 --context 16 --batch 32
     --epochs 20 --steps 400 --optimizer adamw --lr 0.02 --warmup 20 --schedule cosine --clip 1)
@@ -38,8 +38,8 @@ eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; 
   full=$(eval_loss)
   run -0 ranks 2 "${options[@]}" --precision bf16
   half=$(eval_loss)
-  # Counting letters gets as far as `letters` on the held-out tenth, and no further: what is below it
-  # was learned from what comes before a letter.
+  # Counting letters reaches a loss of `letters` on the held-out tenth, and no less: a lower loss
+  # means that the model learned from the letters that come before.
   run -0 python3 - "$text" "$full" "$half" <<'PY'
 import collections, math, sys
 text = open(sys.argv[1], "rb").read()
@@ -49,12 +49,12 @@ counts = collections.Counter(text[:split])
 letters = -sum(math.log((counts[b] + 1) / (split + 256)) for b in text[split:]) / (len(text) - split)
 for loss in (full, half):
     assert loss < letters - 0.2, (loss, letters)
-# So early in training a change of rounding alone moves the loss by 3 %.
+# This early in training, a change in rounding alone moves the loss by 3 %.
 assert abs(half - full) < 0.06 * full, (half, full)
 PY
 }
 
-@test "gpt's tied weights are one array in a checkpoint, and training goes on from it" {
+@test "gpt's tied weights are one array in a checkpoint, and training resumes from it" {
   make_text
   options=(--model gpt --data "text:$text" --width 32 --layers 1 --heads 2 --context 32 --batch 4
     --optimizer adamw --lr 0.001 --checkpoint-activations --checkpoint-dir ck)
@@ -73,7 +73,7 @@ assert [n for n, shape in names if n.startswith("model/") and shape == (256, 32)
 PY
 }
 
-@test "the shipped configurations build and take a step" {
+@test "the bundled configurations build and run a step" {
   make_cifar cifar
   make_text
   /usr/bin/python3 -c "
@@ -94,14 +94,14 @@ with h5py.File('images.h5', 'w') as f:
   [ "$(find "$here/configs" -name '*.ini' | wc -l)" -eq 6 ]
 }
 
-@test "a dry run writes nothing, and says how long the run would be" {
+@test "a dry run writes nothing, and prints how long the run would be" {
   mkdir ck
   run -0 ranks 2 --epochs 7 --batch 32 --checkpoint-dir ck --report-dir report --dry-run
   [[ $output == *"the run would have 175 steps"* ]]
   [ -z "$(find ck report -type f)" ]
 }
 
-@test "gradients that travel rounded or as thin matrices train as well" {
+@test "gradients that are sent rounded or as low-rank matrices train equally well" {
   local options=(--model mlp --data digits --epochs 30 --batch 32 --schedule cosine --report-dir report)
   local hook accuracy bytes full_accuracy full_bytes
   report() { python3 -c "import json; r = json.load(open('report/run.json')); print(r$1)"; }
@@ -119,9 +119,10 @@ with h5py.File('images.h5', 'w') as f:
   done
 }
 
-# They differ by rounding, 1e-7, as do 1, 2 and 4 micro-batches in one process. Rarely, and with seed 1, that
-# moves a unit over the kink of ReLU or of the maximum, and the losses differ by a percent from there on.
-@test "mnist-cnn ends alike on 1, 2 and 4 ranks at one global batch" {
+# They differ by rounding, 1e-7, as do 1, 2 and 4 micro-batches in one process. Rarely, and with
+# seed 1, that moves a unit across the kink of ReLU or of the maximum, and the losses differ by a
+# percent from there on.
+@test "mnist-cnn ends alike on 1, 2 and 4 ranks with the same global batch" {
   for n in 1 2 4; do
     run -0 ranks $n --model mnist-cnn --data digits --seed 2 --epochs 4 --batch $((64 / n)) --report-dir "r$n"
   done
@@ -145,7 +146,7 @@ PY
   grep '"best_eval_loss"' report/run.json
 }
 
-@test "damaged and unfit data are refused" {
+@test "damaged and unsuitable data are refused" {
   make_cifar cifar
   make_text
   printf x >> cifar/data_batch_4.bin
@@ -154,7 +155,7 @@ PY
   refused 2 "empty holds 0 bytes" --model gpt --data text:empty
   refused 2 "use --model gpt" --data "text:$text"
   refused 2 "use --data text:FILE" --model gpt
-  refused 1 "is not a sound HDF5 file" --data "hdf5:$text"
+  refused 1 "is not a valid HDF5 file" --data "hdf5:$text"
   /usr/bin/python3 -c "
 import h5py
 with h5py.File('link.h5', 'w') as f:
@@ -163,17 +164,17 @@ with h5py.File('link.h5', 'w') as f:
   refused 2 "'x' in link.h5 is a link to elsewhere" --data hdf5:link.h5
 }
 
-@test "options that do not go together are refused" {
-  refused 2 "fp16 arithmetic does not exist on this device" --precision fp16
+@test "incompatible options are refused" {
+  refused 2 "fp16 arithmetic is not supported on this device" --precision fp16
   refused 2 "unknown schedule 'linear'" --schedule linear
-  refused 2 "--on-nan takes stop or skip" --on-nan ignore
+  refused 2 "--on-nan must be stop or skip" --on-nan ignore
   refused 2 "use none, crop, flip or crop+flip" --augment rotate
   refused 2 "leave out --heads" --heads 4
   refused 2 "--keep-best needs a --checkpoint-dir" --keep-best
   refused 2 "--patience: '-1' is not 0 or a number above" --patience -1
 }
 
-@test "a loss that is not a number stops all ranks, or is left out" {
+@test "a NaN loss stops all ranks, or the step is skipped" {
   /usr/bin/python3 -c "
 import h5py, numpy
 x = numpy.random.default_rng(1).random((200, 4), 'float32')
@@ -183,11 +184,11 @@ with h5py.File('nan.h5', 'w') as f:
     f['y'] = numpy.arange(200) % 2"
   refused 1 "the loss is not finite on rank" --data hdf5:nan.h5 --batch 10
   run -0 ranks 2 --data hdf5:nan.h5 --batch 10 --on-nan skip
-  [[ $output =~ step\ [0-9]\ updated\ nothing:\ the\ loss\ is\ not\ finite\ on\ rank\ [01] ]]
+  [[ $output =~ step\ [0-9]:\ update\ skipped:\ the\ loss\ is\ not\ finite\ on\ rank\ [01] ]]
   [[ $(eval_loss) =~ ^[0-9.]+$ ]]
 }
 
-@test "the start is a table" {
+@test "a run starts with a table" {
   run -0 ranks 2 --epochs 1 --batch 16 --accumulate 2 --clip 1 --checkpoint-dir ck --keep-best
   [[ $output == *"  ranks          2 over mpi, 1 thread each"* ]]
   [[ $output == *"  batch          global batch 64: 16 x 2 micro-batches x 2 ranks"* ]]

@@ -1,7 +1,7 @@
-# Trainings of ddp-train as several processes, for the tests that start them.
+# Runs ddp-train with several processes, for the tests that need trainings.
 # shellcheck shell=bash
 
-# For setup(): in a directory of its own, named $work.
+# For setup(): changes to a separate directory, named $work.
 training_setup() {
   here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
   bin=${SLURM_DDP_BUILD:-$here/build}/bin
@@ -12,14 +12,14 @@ training_setup() {
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 
-# ranks N ARGS...: a training of N ranks that must end within a minute.
+# ranks N ARGS...: a training with N ranks that must finish within three minutes.
 ranks() {
   local n=$1
   shift
   timeout 180 mpirun --quiet -n "$n" "$train" "$@"
 }
 
-# The processes of the training that background job $1 runs, in the order of their start.
+# The processes of the training in background job $1, in the order in which they were started.
 rank_pids() {
   local pid
   for pid in $(pgrep -P "$1"); do
@@ -29,10 +29,10 @@ rank_pids() {
 
 parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
 
-# What the program itself said, without mpirun's own words.
+# The program's own output, without mpirun's messages.
 spoken() { grep '^ddp-train: ' <<< "$output"; }
 
-# Expected exit code, text, arguments: one sentence, on two ranks.
+# refused CODE TEXT ARGS...: two ranks must exit with CODE and one sentence that contains TEXT.
 refused() {
   local code=$1 text=$2
   shift 2

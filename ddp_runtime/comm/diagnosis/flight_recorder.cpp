@@ -98,7 +98,7 @@ RankSnapshot snapshot_from_json(const nlohmann::json& json) {
     }
     return snapshot;
   } catch (const nlohmann::json::exception& e) {
-    throw RuntimeError(std::string("a rank's account of itself makes no sense: ") + e.what());
+    throw RuntimeError(std::string("malformed status report from a rank:  ") + e.what());
   }
 }
 
@@ -107,12 +107,13 @@ FlightRecorder::Handle FlightRecorder::begin(std::optional<std::uint64_t> number
   const std::lock_guard lock(mutex_);
   if (number) collectives_begun_[channel] = *number + 1;
   if (entries_.size() >= kKept) {
-    // One that runs on, while another channel is busy, is the one that will be asked about.
+    // Keep an operation that is still running while another channel is busy: it is the one that
+    // will be asked about.
     const auto over = std::find_if(entries_.begin(), entries_.end(),
                                    [](const Entry& entry) { return entry.ended.has_value(); });
     if (over != entries_.end()) entries_.erase(over);
   }
-  // Bounded, so that an account always fits a message.
+  // Bounded, so that a snapshot always fits into one message.
   entries_.push_back({next_, shortened(channel), number, shortened(std::move(what)),
                       shortened(std::move(signature)), Clock::now(), std::nullopt, false});
   return next_++;
@@ -140,7 +141,7 @@ RankSnapshot FlightRecorder::snapshot() const {
   snapshot.collectives_begun = collectives_begun_;
   snapshot.phase = phase_;
   snapshot.phase_ago = seconds_between(phase_since_, now);
-  // There are more only if more than that run at once.
+  // More than kKept entries remain only if more than that are running at once.
   const auto newest =
       entries_.end() - static_cast<std::ptrdiff_t>(std::min(entries_.size(), kKept));
   for (auto entry = newest; entry != entries_.end(); ++entry) {

@@ -1,5 +1,6 @@
-// What a rank is doing and did last, so that others can tell why it did not come. A flight
-// recorder: always on, a few strings, read only when something takes too long or has failed.
+// A flight recorder: what this rank is doing and did last, so that the other ranks can find out why
+// it is missing from a collective. Always on, a few strings, read only when an operation takes too
+// long or has failed.
 #pragma once
 
 #include <chrono>
@@ -17,45 +18,46 @@
 
 namespace ddp::comm {
 
-// The collectives of a group itself; others belong to one of its channels, see Group::channel.
+// Channel name of a group's own collectives; the others belong to one of its channels, see
+// Group::channel.
 constexpr char kMainChannel[] = "main";
 
-// One operation as others see it.
+// One operation, as reported to other ranks.
 struct OperationRecord {
   std::string channel = kMainChannel;
   // Collectives of a channel are numbered from 0, the same on all ranks that call the same ones;
-  // nothing for messages between two ranks.
+  // nullopt for messages between two ranks.
   std::optional<std::uint64_t> number;
   std::string what;       // "all_reduce #17 (bucket 3: fc2.weight to fc2.bias)"
-  std::string signature;  // what must be the same on all ranks: "all_reduce: sum of 1024 float32"
+  std::string signature;  // must be the same on all ranks: "all_reduce: sum of 1024 float32"
   double begun_ago = 0;   // seconds before the snapshot
-  std::optional<double> seconds;  // how long it took; nothing while it runs
+  std::optional<double> seconds;  // duration; nullopt while it runs
   bool failed = false;
 };
 
 // A snapshot of one rank.
 struct RankSnapshot {
   std::map<std::string, std::uint64_t> collectives_begun;  // by channel
-  std::string phase;     // what the program says it is doing: "epoch 2, step 117: forward"
-  double phase_ago = 0;  // seconds since it said so
+  std::string phase;                    // the program's current phase: "epoch 2, step 117: forward"
+  double phase_ago = 0;                 // seconds since the phase began
   std::vector<OperationRecord> recent;  // oldest first
 
-  // Of each channel the operation that runs, or that failed first of those that failed last: what
-  // the rank waits in, or has waited in in vain before all that was queued behind it failed too.
+  // For each channel, the oldest operation since the last one that succeeded: the one that the rank
+  // is waiting in, or that it waited in until it failed and everything queued behind it failed too.
   std::vector<const OperationRecord*> stuck_in() const;
   const OperationRecord* stuck_in(const std::string& channel) const noexcept;
   std::uint64_t begun_in(const std::string& channel) const;
   const OperationRecord* last_completed() const noexcept;
 };
 
-// Throws RuntimeError for a text that no rank would write: it comes over the network.
+// Parsing throws RuntimeError if the text is malformed: it comes over the network.
 nlohmann::json to_json(const RankSnapshot& snapshot);
 RankSnapshot snapshot_from_json(const nlohmann::json& json);
 
 // Thread-safe.
 class FlightRecorder {
  public:
-  // Returns what end() is to be told. At most one operation per channel runs at a time.
+  // Passed to end(). At most one operation per channel runs at a time.
   using Handle = std::uint64_t;
   Handle begin(std::optional<std::uint64_t> number, std::string what, std::string signature,
                const std::string& channel = kMainChannel);

@@ -48,7 +48,7 @@ std::string state_of(const RankSnapshot& snapshot, std::string_view subject) {
 }
 
 Failure blame(const RankStatus& culprit, FailureKind kind, std::string text) {
-  // It does not know, or cannot say: somebody else speaks for it.
+  // The rank does not know that it is the cause, or cannot report it: another rank reports for it.
   return {.rank = culprit.rank, .text = std::move(text), .lost = true, .kind = kind};
 }
 
@@ -63,7 +63,7 @@ std::optional<Failure> find_silent(std::span<const RankStatus> statuses, const F
                            names_of(silent), silent.size() == 1 ? "does" : "do", report.text));
 }
 
-// The ranks that have begun the fewest collectives of a channel and wait in none of it.
+// The ranks that have begun the fewest collectives of a channel and are not waiting in one of them.
 Witnesses behind_in(const std::string& channel, std::span<const RankStatus> statuses) {
   std::uint64_t most = 0;
   std::uint64_t fewest = ~std::uint64_t{0};
@@ -87,7 +87,7 @@ std::set<std::string> channels_of(std::span<const RankStatus> statuses) {
   return channels;
 }
 
-// The ranks that are behind in some channel and wait in none at all.
+// The ranks that are behind in some channel and are not waiting in any collective.
 std::optional<Failure> find_absent(std::span<const RankStatus> statuses, const Failure& report) {
   Witnesses absent;
   for (const auto& channel : channels_of(statuses)) {
@@ -99,18 +99,18 @@ std::optional<Failure> find_absent(std::span<const RankStatus> statuses, const F
   const RankStatus& first = *absent.front();
   const std::string subject = absent.size() == 1 ? "it" : fmt::format("rank {}", first.rank);
   return blame(first, FailureKind::absent,
-               fmt::format("{} did not come: {}; {}", names_of(absent),
+               fmt::format("{} did not join the collective:  {}; {}", names_of(absent),
                            state_of(*first.snapshot, subject), report.text));
 }
 
-// The few are more likely to be wrong; among equals, those without rank 0.
+// The smaller group is more likely to be wrong; among equals, the one without rank 0.
 bool more_suspicious(const Witnesses& a, const Witnesses& b) {
   if (a.size() != b.size()) return a.size() < b.size();
   return a.front()->rank > b.front()->rank;
 }
 
-// Ranks that wait for each other in different channels: one has left out a collective of one of
-// them, and waits where it came to next.
+// Ranks that wait for each other in different channels: one of them skipped a collective of one
+// channel and waits in the next one it reached.
 std::optional<Failure> find_elsewhere(std::span<const RankStatus> statuses, const Failure& report) {
   std::map<std::string, Witnesses> behind;
   for (const auto& channel : channels_of(statuses)) {
@@ -123,7 +123,7 @@ std::optional<Failure> find_elsewhere(std::span<const RankStatus> statuses, cons
   if (worst == behind.end()) return std::nullopt;
   const RankStatus& first = *worst->second.front();
   return blame(first, FailureKind::absent,
-               fmt::format("{} left out a collective that the others wait in, and rank {} "
+               fmt::format("{} skipped a collective in which the others wait, and rank {} "
                            "waits in {}; all must run the same layers in the same order; {}",
                            names_of(worst->second), first.rank,
                            first.snapshot->stuck_in().front()->what, report.text));
@@ -132,7 +132,7 @@ std::optional<Failure> find_elsewhere(std::span<const RankStatus> statuses, cons
 }  // namespace
 
 std::optional<Failure> find_disagreement(std::span<const RankStatus> statuses) {
-  // By channel and number of the collective: what was called, and by whom.
+  // A collective of one channel and number: what was called, and by which ranks.
   struct Call {
     const RankStatus* by;
     const OperationRecord* what;
@@ -141,7 +141,7 @@ std::optional<Failure> find_disagreement(std::span<const RankStatus> statuses) {
   std::map<Place, std::map<std::string, std::vector<Call>>> calls;
   for (const auto& w : statuses) {
     if (!w.snapshot) continue;
-    // Also what is over: a rank whose message was too short for another need not notice.
+    // Finished operations count too: a rank whose message was too short for another may not notice.
     for (const auto& call : w.snapshot->recent) {
       if (call.number) calls[{call.channel, *call.number}][call.signature].push_back({&w, &call});
     }
@@ -169,7 +169,7 @@ std::optional<Failure> find_disagreement(std::span<const RankStatus> statuses) {
 
 Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) {
   if (auto failure = find_disagreement(statuses)) return *failure;
-  // Nobody is waited for: who is late or silent has nothing to do with it.
+  // This is not a wait: late or silent ranks have nothing to do with it.
   if (report.symptom == Symptom::wrong_length) {
     return {
         .rank = report.rank, .text = report.text, .lost = true, .kind = FailureKind::disagreement};
@@ -177,12 +177,14 @@ Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) 
   if (auto failure = find_silent(statuses, report)) return *failure;
   if (auto failure = find_absent(statuses, report)) return *failure;
   if (auto failure = find_elsewhere(statuses, report)) return *failure;
-  return {.rank = report.rank,
-          .text = report.text +
-                  "; all ranks came, so the network between them does not deliver: check "
-                  "it with ddp-check net",
-          .lost = true,
-          .kind = FailureKind::network};
+  return {
+      .rank = report.rank,
+      .text =
+          report.text +
+          "; all ranks joined the collective, so the network between them does not deliver: check "
+          "it with ddp-check net",
+      .lost = true,
+      .kind = FailureKind::network};
 }
 
 nlohmann::json failure_record(std::span<const RankStatus> statuses, const Failure& failure,

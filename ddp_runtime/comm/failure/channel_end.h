@@ -1,5 +1,5 @@
-// What the two kinds of ends of the error channel share: the ruling on which failure was the first,
-// and the end of a process that does not end by itself.
+// Common part of the two ends of the error channel: the verdict on which failure came first, and
+// terminating a process that does not exit by itself.
 #pragma once
 
 #include <chrono>
@@ -19,14 +19,14 @@
 namespace ddp::comm {
 
 struct ChannelOptions {
-  // On rank 0, a file for the record of a failure; empty for none.
+  // File in which rank 0 records a failure; empty for none.
   std::string dump = {};
   LivenessLimits liveness = {};
-  // The step's key, if this process has one: the channel's is made of it where all ranks have the
-  // same one.
+  // The step's key, if this process has one. The channel's key is derived from it if all ranks have
+  // the same one.
   std::optional<Key> step_key = {};
-  // Ends this process, from the channel's thread, when it is still there `liveness.exit` after a
-  // failure. Without it nothing does.
+  // Terminates this process, from the channel's thread, if it is still running `liveness.exit`
+  // after a failure. If empty, nothing terminates it.
   std::function<void()> end_process = {};
 };
 
@@ -54,7 +54,7 @@ class ChannelEnd {
     changed_.notify_all();
   }
 
-  // Suspicions of this rank ring the alarm; the last one is kept until it is taken.
+  // Reports of slow waits on this rank wake the thread; the last one is kept until it is taken.
   void listen_for_slow_waits() {
     failures_.on_slow_wait([this](const std::string& report) {
       {
@@ -69,11 +69,11 @@ class ChannelEnd {
     return std::exchange(slow_wait_, std::nullopt);
   }
 
-  // Of the thread of the end:
+  // Used only by the thread of the channel end:
 
-  // How long it may sleep: it looks after everything several times in a heartbeat.
+  // How long the thread may sleep: it runs its checks several times per heartbeat.
   std::chrono::milliseconds tick() const;
-  // Whether it is time to look again, or to send a heartbeat again.
+  // Whether it is time for the next round of checks, or for the next heartbeat.
   bool tick_is_due();
   bool heartbeat_is_due();
   // See ChannelOptions::end_process.
@@ -81,8 +81,8 @@ class ChannelEnd {
 
   FailureState& failures_;
   ChannelOptions options_;
-  RunningClock clock_;    // of the thread
-  WakeEvent wake_event_;  // rings when there is something to tell, or it is time to leave
+  RunningClock clock_;    // used only by the thread
+  WakeEvent wake_event_;  // notified when there is something to send, or it is time to leave
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by the mutex:
@@ -98,9 +98,9 @@ class ChannelEnd {
 };
 
 FailureKind kind_of(LossKind kind);
-// "node2, process 4711", for the messages of others about this process.
+// "node2, process 4711": how other ranks' messages identify this process.
 std::string process_name();
-// What is said in place of a process that cannot speak any more.
+// The failure reported on behalf of a process that can no longer report one.
 Failure exited_unexpectedly(int rank, const std::string& who);
 
 }  // namespace ddp::comm

@@ -19,7 +19,7 @@
 namespace ddp::comm {
 namespace {
 
-// Of 63 bits, to be compared over the ranks: it tells nothing about the key, and 0 stands for none.
+// 63 bits, compared across the ranks: it reveals nothing about the key, and 0 stands for no key.
 std::int64_t fingerprint(const std::optional<Key>& key) {
   if (!key) return 0;
   const Key digest = hmac_sha256(*key, "fingerprint");
@@ -28,9 +28,9 @@ std::int64_t fingerprint(const std::optional<Key>& key) {
   return static_cast<std::int64_t>((number >> 1) | 1);
 }
 
-// What hub and ranks prove to each other that they know. `token` is told over the data path, where
-// it can be read by who reads the network; what is made of the step's key, which was never told
-// there, can not.
+// The secret that the hub and the ranks prove to each other. `token` is sent over the data path,
+// where anyone listening on the network can read it; a key derived from the step's key, which was
+// never sent there, cannot be read.
 Key channel_key(Group& group, const std::optional<Key>& step_key, const std::string& token) {
   const std::int64_t mine = fingerprint(step_key);
   std::vector<std::int64_t> least{mine, -mine};
@@ -44,14 +44,14 @@ HubAddress hub_address(const nlohmann::json& json) {
   return {json.at("hosts"), json.at("port"), json.at("who")};
 }
 
-// Rank 0's machine may be busy with the connections of thousands.
+// Rank 0's machine may be busy with thousands of connections.
 SearchLimits search_limits(int ranks) {
   const auto for_all = ranks * std::chrono::milliseconds(10);
   return {.each = std::chrono::seconds(5) + for_all, .in_all = std::chrono::seconds(15) + for_all};
 }
 
-// What all ranks must know of each other before anyone relies on the channel: the data path still
-// works, so it is what they use.
+// What all ranks must know about each other before any of them relies on the channel. They exchange
+// it over the data path, which still works at this point.
 struct Agreement {
   int unreachable;  // the lowest rank without a connection to rank 0; size() if there is none
   int elsewhere;    // the lowest rank on another node than rank 0; size() if there is none
@@ -64,8 +64,8 @@ Agreement agree(Group& group, bool reached, bool elsewhere) {
     group.all_reduce(buffer_of(std::span(lowest)), ReduceOp::min, "error channel").wait();
   } catch (const RuntimeError&) {
     if (!reached) throw;
-    // Another rank is through here already and has failed since, or was lost on the way. This end
-    // is there to hear of it, and the next operation tells whoever asks for one.
+    // Another rank has finished this step and has failed since, or was lost on the way. This end of
+    // the channel will report that, and so will the next operation.
     return {group.size(), group.size()};
   }
   return {static_cast<int>(lowest[0]), static_cast<int>(lowest[1])};
@@ -107,7 +107,7 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, ChannelOptions 
   const auto all = agree(group, end_ != nullptr, node_of(process_name()) != node_of(hub.who));
   if (all.elsewhere < group.size()) deputy_ = all.elsewhere;
   if (all.unreachable == group.size()) return;
-  // On all ranks; the one that cannot is the one to print it, and knows best what is there.
+  // Thrown on all ranks; the unreachable rank prints it, since its own view is the most detailed.
   throw PeerFailure(all.unreachable, why_unreachable(hub, reached), /*lost=*/false);
 }
 

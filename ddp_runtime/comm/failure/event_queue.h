@@ -1,5 +1,5 @@
-// Which of many file descriptors have something to say: epoll(7). Waiting costs the same for ten
-// and for ten thousand.
+// Reports which of many file descriptors are ready: epoll(7). A wait costs the same for ten
+// descriptors as for ten thousand.
 #pragma once
 
 #include <sys/epoll.h>
@@ -19,12 +19,12 @@ class EventQueue {
     if (!fd_) throw RuntimeError("cannot create an epoll queue for the error channel");
   }
 
-  // Events of `fd` come with `key`. A descriptor that is closed is forgotten.
+  // Events of `fd` carry `key`. Closing a descriptor removes it.
   void watch(int fd, std::uint64_t key) noexcept { control(EPOLL_CTL_ADD, fd, key, EPOLLIN); }
   void change(int fd, std::uint64_t key, bool for_writing) noexcept {
     control(EPOLL_CTL_MOD, fd, key, EPOLLIN | (for_writing ? EPOLLOUT : 0U));
   }
-  // Waits for some events; what it returns is valid until the next call.
+  // Waits for events; the returned span is valid until the next call.
   std::span<const epoll_event> wait(int milliseconds) noexcept {
     const int count =
         epoll_wait(fd_.get(), events_.data(), static_cast<int>(events_.size()), milliseconds);

@@ -35,7 +35,7 @@ bool FailureState::fail(Failure failure) {
   if (failure_) return false;
   failure_ = std::move(failure);
   failed_.store(true, std::memory_order_release);
-  // Under the lock, so that whoever takes the observer away knows it is not running any more.
+  // Called under the lock, so that once the observer has been replaced it is no longer running.
   if (observer_) observer_(*failure_);
   return true;
 }

@@ -1,5 +1,5 @@
-// Whether the world is still whole. Every wait of every rank looks here, so that one rank's error
-// ends all of them within one poll instead of after a timeout.
+// Whether any rank has failed. Every wait on every rank checks it, so that one rank's error ends
+// all of them within one poll instead of after a timeout.
 #pragma once
 
 #include <atomic>
@@ -13,27 +13,27 @@
 
 namespace ddp::comm {
 
-// What ended the job, for programs that decide how to go on.
+// What ended the job, for programs that decide whether and how to continue.
 enum class FailureKind : std::uint8_t {
   error,         // an exception
-  usage,         // a mistake of the user's
-  killed,        // a process ended without a goodbye
-  stopped,       // a process is stopped, its machine is well
+  usage,         // a user error
+  killed,        // a process exited without a goodbye
+  stopped,       // a process is stopped, its machine is up
   unreachable,   // a machine is down or cut off
-  silent,        // a rank does not answer the questions of rank 0
-  absent,        // a rank does something else than what the others wait for
+  silent,        // a rank does not answer rank 0's status requests
+  absent,        // a rank is doing something other than what the others wait for
   disagreement,  // ranks called different collectives
-  network,       // all ranks came, and messages do not arrive
+  network,       // all ranks called the collective, but messages do not arrive
 };
 const char* to_string(FailureKind kind);
 
 struct Failure {
   int rank = -1;      // the rank that failed
-  std::string text;   // its own words
-  bool lost = false;  // it could not say so itself: the text is somebody else's about it
-  // Not the cause, perhaps: rank 0 asks all ranks before it says whose failure this is.
+  std::string text;   // that rank's own error message, unless it is lost
+  bool lost = false;  // the rank died; the text was written by the rank that noticed
+  // Possibly only a symptom: rank 0 asks all ranks before it names the cause.
   Symptom symptom = Symptom::none;
-  // A UsageError: all ranks end with 2.
+  // A UsageError: all ranks exit with 2.
   bool is_usage_error = false;
   FailureKind kind = FailureKind::error;
 };
@@ -43,17 +43,18 @@ class FailureState {
   // The first failure is the cause and stays; later ones are its consequences and are dropped.
   // Returns whether this one was the first.
   bool fail(Failure failure);
-  // Called once, with the first failure, on the thread that reports it. It must be short and not
-  // call back. Setting another (or none) waits for a call under way.
+  // `observer` is called once, with the first failure, on the thread that reports it. It must be
+  // short and must not call back into this object. Setting another observer (or none) waits for a
+  // call in progress.
   void on_first_failure(std::function<void(const Failure&)> observer);
 
-  // A wait is getting long: whoever listens may find out, by asking the other ranks, that it is in
-  // vain. `report` says who waits for what.
+  // Reports a slow wait, so that the observer can ask the other ranks whether it can still
+  // complete. `report` says which rank waits for which.
   void report_slow_wait(const std::string& report);
-  // Likewise for suspicions, which may come again and again.
+  // Sets the observer of slow waits, which may be reported repeatedly.
   void on_slow_wait(std::function<void(const std::string&)> observer);
-  // How many waits of this rank are long and go on: without any, the data path works or is not
-  // needed now.
+  // Counts the waits of this rank that have become long and are still going: if there are none, the
+  // data path works or is not needed at the moment.
   void begin_stall() noexcept { stalls_.fetch_add(1, std::memory_order_relaxed); }
   void end_stall() noexcept { stalls_.fetch_sub(1, std::memory_order_relaxed); }
   bool stalled() const noexcept { return stalls_.load(std::memory_order_relaxed) > 0; }

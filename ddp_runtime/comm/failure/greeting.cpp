@@ -7,7 +7,7 @@
 namespace ddp::comm {
 namespace {
 
-// Before and behind the first space; nullopt if there is none.
+// The text before and after the first space; nullopt if there is no space.
 struct TwoWords {
   std::string first;
   std::string rest;
@@ -18,7 +18,7 @@ std::optional<TwoWords> two_words(const std::string& text) {
   return TwoWords{text.substr(0, space), text.substr(space + 1)};
 }
 
-// All that the first message says goes into the proofs.
+// The proofs cover everything in the first message.
 Meeting meeting_of_channel(int rank, std::string callers_nonce, const std::string& who) {
   return {"error channel of " + who, {}, rank, std::move(callers_nonce), {}};
 }
@@ -64,7 +64,7 @@ RankGreeting::State RankGreeting::advance(Connection& connection) {
       const auto message = connection.next();
       if (!message) break;
       if (state_ == State::answered) {
-        // It is sealed: nobody but the hub can say it.
+        // The message is sealed: only the hub can have sent it.
         state_ = message->kind == MessageKind::welcome ? State::welcome : State::stranger;
       } else if (meet(*message)) {
         connection.send(

@@ -1,13 +1,14 @@
-// The first messages on a connection of the error channel. Both ends prove that they know the
-// channel's key (secret/proof.h), which never crosses the connection: a rank that is led to a
-// stranger's port gives nothing away, and a stranger who reaches rank 0's is no rank.
+// The handshake on a connection of the error channel. Both ends prove that they know the channel's
+// key (secret/proof.h), which is never sent over the connection: a rank that is directed to another
+// program's port reveals nothing, and another program that reaches rank 0's port is not accepted as
+// a rank.
 //
-//   rank -> hub   hello     the rank's nonce, and who it is in words
+//   rank -> hub   hello     the rank's nonce and description
 //   hub  -> rank  welcome   the hub's nonce and proof
 //   rank -> hub   hello     the rank's proof
-//   hub  -> rank  welcome   if it takes the rank in; this and all that follows is sealed (wire.h)
+//   hub  -> rank  welcome   if accepted; this and all later messages are sealed (wire.h)
 //
-// Neither class waits: whoever owns the connection hands it the messages that come.
+// Neither class blocks: the owner of the connection passes in the messages as they arrive.
 #pragma once
 
 #include <chrono>
@@ -23,10 +24,10 @@
 
 namespace ddp::comm {
 
-// No text before the proofs is longer.
+// Upper limit on the length of every message before the proofs.
 inline constexpr std::size_t kMaxGreeting = 512;
 
-// What the two ends seal what they send with, once both have proved themselves.
+// The keys with which the two ends seal their messages once both have proved themselves.
 struct SessionKeys {
   Key of_rank{};
   Key of_hub{};
@@ -35,13 +36,13 @@ struct SessionKeys {
 // The hub's side of one connection.
 class HubGreeting {
  public:
-  // The answer to the rank's first message; nullopt if that is none.
+  // The answer to the rank's first message; nullopt if that is not a valid hello.
   std::optional<Message> challenge(const Message& hello, const Key& key);
   // Whether this second message proves that the rank knows the key.
   bool accepts(const Message& proof, const Key& key) const;
 
   bool challenged() const noexcept { return !meeting_.listeners_nonce.empty(); }
-  // What the rank says of itself; true once it has proved itself.
+  // What the rank said about itself; only to be trusted once it has proved itself.
   int rank() const noexcept { return meeting_.rank; }
   const std::string& who() const noexcept { return who_; }
   SessionKeys session(const Key& key) const;
@@ -55,17 +56,17 @@ class HubGreeting {
 class RankGreeting {
  public:
   enum class State : std::uint8_t {
-    asked,     // the hub is to prove itself
-    answered,  // it has; the rank is to be taken in
+    asked,     // waiting for the hub's proof
+    answered,  // the hub has proved itself; waiting to be accepted
     welcome,
-    stranger,  // whoever answers does not know the key
+    stranger,  // the other end does not know the key
   };
 
   RankGreeting(const Key& key, int rank, std::string who);
 
-  // Says the first message.
+  // Sends the first message.
   void begin(Connection& connection) const;
-  // Acts on the messages that are there.
+  // Processes the messages that have arrived.
   State advance(Connection& connection);
 
  private:
@@ -79,11 +80,11 @@ class RankGreeting {
 
 enum class Greeted : std::uint8_t {
   welcome,
-  silent,    // nobody answered in time, or the connection was closed
-  stranger,  // whoever answered does not know the key
+  silent,    // no answer in time, or the connection was closed
+  stranger,  // the other end does not know the key
 };
 
-// The rank's side for a thread that may wait, at most `timeout` in all.
+// The rank's side for a thread that may block, for at most `timeout` in total.
 Greeted greet(Connection& connection, RankGreeting greeting, std::chrono::milliseconds timeout);
 
 }  // namespace ddp::comm

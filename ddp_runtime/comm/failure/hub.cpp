@@ -15,24 +15,24 @@
 namespace ddp::comm {
 namespace {
 
-// A living process answers within milliseconds, whatever its other threads do.
+// A live process answers within milliseconds, whatever its other threads do.
 constexpr auto kAnswerWithin = std::chrono::seconds(2);
-// Ranks that die together are told together: so long the others of their node may take to say that
-// they are well.
+// Ranks that die together are reported together: how long the other ranks of their node may take to
+// answer that they are alive.
 constexpr auto kMournFor = std::chrono::milliseconds(500);
-// After a failure, for the others' accounts of what they were doing.
+// After a failure, how long to wait for the other ranks' status reports.
 constexpr auto kDumpAfter = std::chrono::milliseconds(500);
 
-// Keys of events: ranks count from 1, those of the reception come behind them.
+// Event keys: ranks are numbered from 1; the keys of the reception come after them.
 constexpr std::uint64_t kAlarm = std::uint64_t{1} << 62;
 
-// An answer that makes no sense is an answer: the rank is alive.
+// A malformed answer is still an answer: the rank is alive.
 RankSnapshot account_in(const std::string& text) {
   try {
     return snapshot_from_json(nlohmann::json::parse(text, nullptr, false));
   } catch (const RuntimeError&) {
     RankSnapshot unreadable;
-    unreadable.phase = "(its account cannot be read)";
+    unreadable.phase = "(malformed status report)";
     return unreadable;
   }
 }
@@ -86,7 +86,7 @@ void Hub::serve() noexcept {
         const std::lock_guard lock(mutex_);
         over = leaving_;
       }
-      // Once more before the end, for a failure that came just before it.
+      // One more turn before the thread exits, for a failure that came just before.
       turn(over ? 0 : wait_milliseconds());
       const std::lock_guard lock(mutex_);
       if (dump_at_ && (leaving_ || awaited_ == 0 || clock_.now() >= *dump_at_)) write_dump();
@@ -136,15 +136,15 @@ void Hub::handle(std::uint64_t key) {
   }
 }
 
-// One that is missing, or the same process that has lost its connection and comes again.
+// A rank that is still missing, or the same process reconnecting after it lost its connection.
 bool Hub::may_join(int number, const std::string& who) const {
   if (number < 1 || static_cast<std::size_t>(number) >= peers_.size()) return false;
   const Peer& rank = peers_[static_cast<std::size_t>(number)];
   return !rank.gone && (!rank.joined || rank.who == who);
 }
 
-// It has heard that it is welcome. Before, it may give this connection up and try another, which
-// must not look like its death.
+// The rank knows that it was accepted. Before that, it may drop this connection and try another
+// one, which must not look like its death.
 void Hub::join(Reception::Arrival arrival) {
   if (!may_join(arrival.rank, arrival.who)) return;
   Peer& rank = peer(arrival.rank);
@@ -153,7 +153,7 @@ void Hub::join(Reception::Arrival arrival) {
   rank.heard = clock_.now();
   rank.sending = false;
   rank.asked = false;
-  rank.connection = std::move(arrival.connection);  // closes the one it had
+  rank.connection = std::move(arrival.connection);  // closes the previous one
   events_.change(rank.connection.fd(), static_cast<std::uint64_t>(arrival.rank), false);
   if (reported_) send(arrival.rank, verdict_message());
   if (!act_on(arrival.rank, arrival.first)) return leave(arrival.rank);
@@ -166,13 +166,13 @@ void Hub::no_descriptors_left() {
   getrlimit(RLIMIT_NOFILE, &limit);
   failures_.fail(
       {.rank = 0,
-       .text = "rank 0 has no file descriptor left for a connection with each other rank (" +
+       .text = "rank 0 has no file descriptor left for its connections to the other ranks (" +
                std::to_string(missing_) + " of " + std::to_string(peers_.size() - 1) +
                " are missing, the limit is " + std::to_string(limit.rlim_cur) +
                "); raise the limit of the nodes (ulimit -Hn)"});
 }
 
-// Nobody has business at the port when all ranks are in, until one has to connect again.
+// Once all ranks have joined, no connection is expected until a rank has to reconnect.
 bool Hub::expects_more() const {
   return missing_ > 0 || std::any_of(peers_.begin() + 1, peers_.end(), [this](const Peer& m) {
            return present(m) && (m.connection.state() != StreamState::open ||
@@ -197,7 +197,7 @@ void Hub::handle_messages(int number) {
     rank.connection.close();
   }
   if (!open && rank.connection.state() == StreamState::broken) {
-    rank.connection.close();  // until it comes again
+    rank.connection.close();  // until it reconnects
   } else if (!open) {
     record_loss({number, rank.who, LossKind::killed});
     leave(number);
@@ -212,7 +212,7 @@ bool Hub::act_on(int number, const Message& message) {
   switch (message.kind) {
     case MessageKind::failure:
     case MessageKind::usage_error:
-      // What other ranks say of their waits for those that are lost is not the cause.
+      // What other ranks report about their waits for the lost ones is not the cause.
       if (pending_losses_) return true;
       failures_.fail({.rank = number,
                       .text = message.text,
@@ -282,14 +282,14 @@ void Hub::stop_awaiting(Peer& rank) {
 
 void Hub::send_heartbeats() {
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
-    // A connection that is stuck gets no more of them.
+    // A connection whose data is stuck gets no more heartbeats.
     if (!peers_[rank].connection.unsent()) {
       send(static_cast<int>(rank), heartbeat(failures_.stalled()));
     }
   }
 }
 
-// Whether a rank that can be heard waits in vain.
+// Whether a rank that can be heard is stalled.
 bool Hub::stalled() const {
   const auto recently = clock_.now() - 3 * options_.liveness.heartbeat;
   return failures_.stalled() || std::any_of(peers_.begin() + 1, peers_.end(), [&](const Peer& m) {
@@ -312,10 +312,10 @@ void Hub::check_liveness() {
   for (auto& loss : find_lost(signs, stalled(), options_.liveness)) record_loss(std::move(loss));
 }
 
-// The others of its node are asked how they are: an answer or the end of their connection comes in
-// milliseconds.
+// Asks the other ranks of the lost rank's node for their status: an answer or the end of their
+// connection comes within milliseconds.
 void Hub::record_loss(Loss loss) {
-  if (is_lost(loss.rank)) return;  // silent before, and its connection has closed now
+  if (is_lost(loss.rank)) return;  // silent before, and now its connection has closed
   losses_.push_back(loss);
   if (reported_) return;
   const bool first = !pending_losses_;
@@ -366,7 +366,7 @@ void Hub::process_failures() {
 void Hub::begin_diagnosis(Failure report) {
   if (reported_ || pending_losses_) return;
   if (diagnosis_) {
-    // A failure must end in a ruling even if the questions were asked for a suspicion.
+    // A failure must lead to a verdict even if the diagnosis began because of a slow wait.
     if (diagnosis_->report.symptom == Symptom::none) diagnosis_->report = std::move(report);
     return;
   }
@@ -386,7 +386,7 @@ void Hub::diagnose_hang() {
   if (const auto failure = find_disagreement(statuses())) announce(*failure);
 }
 
-// What everybody is told; from here on nothing else is the cause.
+// The failure reported to all ranks; from here on nothing else becomes the cause.
 void Hub::announce(const Failure& failure) {
   reported_ = failure;
   diagnosis_.reset();
@@ -416,7 +416,7 @@ std::vector<RankStatus> Hub::statuses() const {
   return all;
 }
 
-// Whoever reads the dump wants it, but the failure itself is worth more than a report about it.
+// A dump that cannot be written is not reported: the failure itself is more important.
 void Hub::write_dump() {
   dump_at_.reset();
   try {

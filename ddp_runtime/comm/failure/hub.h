@@ -1,9 +1,9 @@
-// Rank 0's end of the error channel: takes in the others (reception.h), listens to all of them,
-// passes the first failure to everyone, finds out who is lost, and asks everyone when a wait takes
-// too long.
+// Rank 0's end of the error channel: accepts the other ranks (reception.h), listens to all of them,
+// passes the first failure on to them, finds lost ranks, and asks all ranks for their status when a
+// wait takes too long.
 //
-// One thread, which never waits for any one of the others: messages that a connection does not take
-// at once are kept for it. What it does for one event does not depend on the number of ranks.
+// One thread, which never waits for any single rank: messages that a connection cannot take at once
+// are queued for it. The work per event does not depend on the number of ranks.
 #pragma once
 
 #include <chrono>
@@ -24,13 +24,13 @@ namespace ddp::comm {
 
 class Hub final : public ChannelEnd {
  public:
-  // `recorder` is rank 0's own; it must outlive the object. All ranks know `key`, and nobody else.
+  // `recorder` is rank 0's own and must outlive the object. Only the ranks know `key`.
   Hub(FailureState& failures, const FlightRecorder& recorder, Listener listener, const Key& key,
       int ranks, ChannelOptions options = {});
-  // In a healthy world, waits a few seconds for the goodbyes of the others.
+  // If no rank has failed, waits a few seconds for the goodbyes of the others.
   ~Hub() override;
 
-  // Does not wait for ranks that were found to be lost.
+  // Does not wait for ranks already found to be lost.
   bool wait_for_peer_exit(std::chrono::milliseconds timeout) override;
 
  private:
@@ -40,16 +40,16 @@ class Hub final : public ChannelEnd {
   struct Peer {
     bool joined = false;
     bool gone = false;     // it said goodbye, or its connection closed
-    bool awaited = true;   // its goodbye is worth waiting for
-    bool sending = false;  // the event queue tells when it can be sent more
+    bool awaited = true;   // whether to wait for its goodbye
+    bool sending = false;  // the event queue reports when it can take more data
     Connection connection;
     std::string who;
     TimePoint heard;
-    bool stalled = false;                 // it waits and nothing moves
-    std::optional<RankSnapshot> account;  // its last
-    bool asked = false;                   // and has not answered yet
+    bool stalled = false;                 // it is waiting and nothing moves
+    std::optional<RankSnapshot> account;  // its latest status
+    bool asked = false;                   // status requested and not answered yet
   };
-  // Ranks that were lost, until all are known that went with them.
+  // Lost ranks, held back until it is known which others were lost with them.
   struct PendingLosses {
     std::vector<Loss> losses;
     TimePoint until;
@@ -63,13 +63,13 @@ class Hub final : public ChannelEnd {
   void turn(int milliseconds);
   void handle(std::uint64_t key);
 
-  // Those who come.
+  // Joining:
   bool may_join(int rank, const std::string& who) const;
   void join(Reception::Arrival arrival);
   void no_descriptors_left();
   bool expects_more() const;
 
-  // Those who are there.
+  // Ranks that have joined:
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   bool present(const Peer& peer) const { return peer.joined && !peer.gone; }
   void handle_messages(int rank);
@@ -80,7 +80,7 @@ class Hub final : public ChannelEnd {
   void stop_awaiting(Peer& peer);
   void send_heartbeats();
 
-  // Those who are lost.
+  // Lost ranks:
   void check_liveness();
   void record_loss(Loss loss);
   void announce_losses();
@@ -98,19 +98,19 @@ class Hub final : public ChannelEnd {
 
   const FlightRecorder& recorder_;
 
-  // Of the thread alone:
+  // Used only by the thread:
   EventQueue events_;
-  std::vector<Peer> peers_;  // by rank; the first is not used
+  std::vector<Peer> peers_;  // by rank; element 0 is unused
   std::size_t missing_;      // ranks that have not joined
   Reception reception_;
-  std::vector<Loss> losses_;  // all so far, for the record
+  std::vector<Loss> losses_;  // all so far, for the failure record
   std::optional<PendingLosses> pending_losses_;
   std::optional<Diagnosis> diagnosis_;
   std::string last_slow_wait_;
   std::optional<Failure> reported_;
   std::optional<TimePoint> dump_at_;
   // Guarded by the mutex:
-  std::size_t awaited_;  // ranks whose goodbye has not come and is worth waiting for
+  std::size_t awaited_;  // ranks whose goodbye has not arrived and is worth waiting for
   std::size_t gone_ = 0;
 
   std::thread thread_;

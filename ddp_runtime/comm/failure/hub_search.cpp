@@ -11,7 +11,7 @@
 namespace ddp::comm {
 namespace {
 
-// Whether it is the hub that answers there.
+// Whether the hub answers at this address.
 bool try_address(const Connection::Endpoint& at, const Searcher& rank,
                  std::chrono::milliseconds timeout, Reached& reached) {
   auto connection = Connection::open({at.host}, at.port, std::chrono::seconds(3));
@@ -53,19 +53,20 @@ std::string why_unreachable(const HubAddress& hub, const Reached& reached) {
   if (reached.stranger) return fmt::format("{}: {}", rank_0, describe_stranger(*reached.stranger));
   if (reached.silent) {
     return fmt::format(
-        "{}: at {} a connection is accepted, but nobody answers; another program has that port, or "
+        "{}: at {} a connection is accepted, but there is no answer; another program has that "
+        "port, or "
         "rank 0's machine is overloaded",
         rank_0, reached.silent->host);
   }
   return fmt::format(
-      "{} by any of: {}; a firewall between the nodes, or MASTER_ADDR names the wrong interface",
-      rank_0, fmt::join(hub.hosts, ", "));
+      "{} at any of: {}; a firewall blocks it, or MASTER_ADDR names the wrong interface", rank_0,
+      fmt::join(hub.hosts, ", "));
 }
 
 std::string describe_stranger(const Connection::Endpoint& at) {
   return fmt::format(
-      "what answers at {}, port {}, is not rank 0 of this job, since it does not know the job's "
-      "key: another program has that port, or the address is another machine's here",
+      "the program at {}, port {}, is not rank 0 of this job, since it does not know the job's "
+      "key: another program has that port, or the address belongs to another machine here",
       at.host, at.port);
 }
 

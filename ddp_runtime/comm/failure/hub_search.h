@@ -1,5 +1,5 @@
-// How a rank finds rank 0 when the job starts, among addresses of which some may be other
-// machines'.
+// How a rank finds rank 0 when the job starts, given a list of addresses some of which may belong
+// to other machines.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace ddp::comm {
 
-// Where rank 0 may be reached, and who it is.
+// The addresses at which rank 0 may be reached, and its description.
 struct HubAddress {
   std::vector<std::string> hosts;
   std::uint16_t port = 0;
@@ -23,31 +23,31 @@ struct HubAddress {
 };
 
 struct SearchLimits {
-  std::chrono::milliseconds each;  // for the greeting at one address
+  std::chrono::milliseconds each;  // for the handshake at one address
   std::chrono::milliseconds in_all;
 };
 
-// The rank that searches.
+// The searching rank.
 struct Searcher {
   Key key{};
   int rank = 0;
   std::string who;
 };
 
-// What came of it.
+// Outcome of the search.
 struct Reached {
-  std::optional<Connection> connection;          // rank 0 has welcomed this rank on it
-  std::optional<Connection::Endpoint> stranger;  // somebody else answered here
-  std::optional<Connection::Endpoint> silent;    // a connection was accepted, and nobody answered
+  std::optional<Connection> connection;          // rank 0 has accepted this rank on it
+  std::optional<Connection::Endpoint> stranger;  // another program answered here
+  std::optional<Connection::Endpoint> silent;  // a connection was accepted, but there was no answer
 };
 
-// Tries one address after the other, again and again until the time is over or a rank has failed.
+// Tries one address after the other, repeatedly, until the time is up or a rank has failed.
 Reached reach_hub(const HubAddress& hub, const Searcher& rank, const SearchLimits& limits,
                   const FailureState& failures);
 
-// One sentence on why there is no connection.
+// One sentence explaining why there is no connection.
 std::string why_unreachable(const HubAddress& hub, const Reached& reached);
-// "what answers at 10.0.0.1, port 4711, is not rank 0 of this job: ..."
+// "the program at 10.0.0.1, port 4711, is not rank 0 of this job: ..."
 std::string describe_stranger(const Connection::Endpoint& at);
 
 }  // namespace ddp::comm

@@ -29,13 +29,13 @@ std::string what_happened(LossKind kind, bool several, std::chrono::milliseconds
   switch (kind) {
     case LossKind::killed:
       return fmt::format(
-          "ended without a word: {} killed or crashed; see {} last output lines, the kernel log "
+          "exited unexpectedly: {} killed or crashed; see {} last output lines, the kernel log "
           "(out of memory?) or whether the job was canceled",
           several ? "they were" : "it was", several ? "their" : "its");
     case LossKind::stopped:
       return fmt::format(
           "{} been silent for {:.3g} s, but the machine answers: {} stopped (SIGSTOP, a debugger, "
-          "a frozen container, a core dump that is being written)",
+          "a frozen container, a core dump being written)",
           several ? "have" : "has", seconds, several ? "they are" : "it is");
     case LossKind::unreachable:
       break;

@@ -10,12 +10,12 @@
 namespace ddp::comm {
 namespace {
 
-// So many more than there are ranks to come may sit at the port.
+// This many connections more than there are missing ranks may be pending at the port.
 constexpr std::size_t kMaxPendingConnections = 256;
 constexpr auto kHelloWithin = std::chrono::seconds(2);
-// The machine of a rank may be busy, and a rank that is turned away comes again.
+// The machine of a rank may be busy, and a rank that is dropped reconnects.
 constexpr auto kProofWithin = std::chrono::seconds(10);
-// Accepted in one turn: those who are there have their turns, too.
+// Accepted per turn, so that the pending connections get their turns, too.
 constexpr int kMaxAccepted = 64;
 
 }  // namespace
@@ -38,7 +38,7 @@ bool Reception::accept(TimePoint now, std::size_t missing) {
     if (!socket) {
       const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (!full || drop_one()) return true;
-      // accept(2) would fail again at once, as long as somebody waits to be accepted.
+      // accept(2) would fail again at once, as long as a connection is waiting.
       listener_.socket.close();
       listen_at_ = now + std::chrono::seconds(1);
       return false;
@@ -49,7 +49,7 @@ bool Reception::accept(TimePoint now, std::size_t missing) {
     auto& stranger =
         strangers_.emplace(key, Stranger{Connection(std::move(socket)), now, {}}).first->second;
     stranger.connection.accept_at_most(kMaxGreeting);
-    hear(key);  // most have said hello already
+    hear(key);  // most have already sent their hello
   }
   return true;
 }
@@ -65,7 +65,7 @@ void Reception::hear(std::uint64_t key) {
     while (keep && (message = stranger.connection.next()) && !stranger.welcomed) {
       keep = greet(stranger, *message);
     }
-    if (stranger.connection.unsent()) keep = false;  // it does not even read its welcome
+    if (stranger.connection.unsent()) keep = false;  // it does not even read the answer
   } catch (const std::exception&) {
     keep = false;  // not our protocol
   }
@@ -77,7 +77,7 @@ void Reception::hear(std::uint64_t key) {
   strangers_.erase(found);
 }
 
-// Whether it may stay.
+// Returns whether the connection may stay.
 bool Reception::greet(Stranger& stranger, const Message& message) {
   HubGreeting& greeting = stranger.greeting;
   if (!greeting.challenged()) {
@@ -94,7 +94,7 @@ bool Reception::greet(Stranger& stranger, const Message& message) {
 }
 
 void Reception::look_after(TimePoint now, bool open) {
-  // Who has been welcomed may be about to rely on it.
+  // A rank that has been accepted may be about to rely on its connection.
   std::erase_if(strangers_, [&](const auto& entry) {
     const Stranger& stranger = entry.second;
     const auto timeout = stranger.greeting.challenged() ? kProofWithin : kHelloWithin;
@@ -117,8 +117,8 @@ void Reception::tell_the_welcomed(const Message& message) {
   }
 }
 
-// The oldest of those who have said the least has had the most time to say it. False: there is
-// none.
+// Drops the oldest of the connections that have sent the least: it has had the most time. Returns
+// false if there is none.
 bool Reception::drop_one() {
   const auto oldest = [this](const auto& condition) {
     return std::find_if(strangers_.begin(), strangers_.end(),

@@ -1,8 +1,9 @@
-// Rank 0's port: who connects there, until it has proved that it is a rank of this job.
+// Rank 0's port: handles each connection until the other end has proved that it is a rank of this
+// job.
 //
-// Whoever reaches the port may connect. None of these connections is waited for, each may say
-// little and must say it soon, and of too many the oldest that has said nothing goes first:
-// strangers take no rank's place.
+// Anything that reaches the port may connect. None of these connections is waited for; each may
+// send only a little and must do so soon; and if there are too many, the oldest that has sent
+// nothing is dropped first. So other programs cannot take the place of a rank.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class Reception {
  public:
   using TimePoint = RunningClock::TimePoint;
 
-  // A rank that has proved itself and has heard that it is welcome, since it goes on talking.
+  // A rank that has proved itself and knows that it was accepted, since it has sent more.
   struct Arrival {
     int rank = 0;
     std::string who;
@@ -30,22 +31,22 @@ class Reception {
     Message first;
   };
   struct Guest {
-    // Whether a rank that has proved itself may come in.
+    // Decides whether a rank that has proved itself is accepted.
     std::function<bool(int rank, const std::string& who)> may_join;
     std::function<void(Arrival)> join;
   };
 
-  // Its events have keys from kFirstKey on; all below are free.
+  // Event keys from kFirstKey on belong to this class; all keys below are free.
   static constexpr std::uint64_t kFirstKey = std::uint64_t{1} << 32;
 
   Reception(EventQueue& events, Listener listener, const Key& key, Guest guest);
 
-  // Acts on an event of this key. `missing`: ranks that are still to come. False: no file
-  // descriptor is left for somebody who waits at the port, which is closed for a second.
+  // Handles an event of this key. `missing`: ranks still to come. Returns false if no file
+  // descriptor is left for a waiting connection; the port is then closed for a second.
   bool handle(std::uint64_t key, TimePoint now, std::size_t missing);
-  // Once in a while: ends connections of those who are too slow, opens the port or closes it.
+  // To be called regularly: drops connections that are too slow, and opens or closes the port.
   void look_after(TimePoint now, bool open);
-  // The same message to those who may come in and have not yet said more.
+  // Sends the message to ranks that were accepted and have not sent anything since.
   void tell_the_welcomed(const Message& message);
 
  private:
@@ -66,7 +67,7 @@ class Reception {
   Listener listener_;
   Key key_;
   Guest guest_;
-  TimePoint listen_at_;  // not before
+  TimePoint listen_at_;  // no earlier than this
   Strangers strangers_;
   std::uint64_t next_ = kFirstKey + 1;
 };

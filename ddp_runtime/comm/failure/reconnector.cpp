@@ -7,7 +7,7 @@
 namespace ddp::comm {
 namespace {
 
-// An address that nobody answers at must leave time for the others.
+// An address that does not answer must leave time for the others.
 constexpr auto kWelcomeWithin = std::chrono::seconds(3);
 
 }  // namespace

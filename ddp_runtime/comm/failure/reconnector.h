@@ -1,7 +1,7 @@
-// How a rank finds rank 0 again when its connection has fallen silent: by each of rank 0's
-// addresses in turn, since a network that is out of order need not be the only one between the two.
+// How a rank finds rank 0 again when its connection has fallen silent: it tries each of rank 0's
+// addresses in turn, since the network that is down need not be the only one between the two.
 //
-// In steps, because the thread that takes them has more to do than to wait for a welcome.
+// Split into steps, because the calling thread cannot stop its other work to wait for an answer.
 #pragma once
 
 #include <chrono>
@@ -19,10 +19,10 @@ class Reconnector {
  public:
   Reconnector(std::vector<Connection::Endpoint> addresses, const Key& key, int rank);
 
-  // A connection that rank 0 has welcomed, as soon as there is one. Waits only for an address to
-  // accept, at most `timeout`.
+  // Returns a connection that rank 0 has accepted, as soon as there is one. Blocks only while
+  // connecting to one address, for at most `timeout`.
   std::optional<Connection> step(std::chrono::milliseconds timeout);
-  // Where last somebody answered who is not rank 0.
+  // The last address at which a program other than rank 0 answered.
   const std::optional<Connection::Endpoint>& stranger() const noexcept { return stranger_; }
 
  private:

@@ -31,7 +31,7 @@ MessageKind message_for(const Failure& failure) {
   return MessageKind::failure;
 }
 
-// The one that worked comes first.
+// The address that worked comes first.
 std::vector<Connection::Endpoint> addresses_of_hub(
     const Connection& connection, const std::vector<Connection::Endpoint>& others) {
   std::vector<Connection::Endpoint> all;
@@ -132,7 +132,7 @@ void Spoke::act_on(const Message& message) {
   const bool lost = message.kind == MessageKind::loss;
   const bool mistake = message.kind == MessageKind::usage_error;
   if (message.kind != MessageKind::failure && !lost && !mistake) return;
-  // Before this rank's own operations fail for it: what it was doing.
+  // Sent before this rank's own operations fail because of it: what it was doing.
   send_status();
   const Failure failure{
       .rank = message.rank, .text = message.text, .lost = lost, .is_usage_error = mistake};
@@ -159,7 +159,7 @@ void Spoke::handle_hub_messages() {
   }
 }
 
-// See liveness.h. The hub hears more ranks than this one does: its judgment comes first.
+// See liveness.h. The hub hears more ranks than this one does, so its verdict comes first.
 void Spoke::check_liveness() {
   const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now() - heard_);
   if (silent < options_.liveness.reconnect) return;
@@ -176,7 +176,8 @@ void Spoke::check_liveness() {
   if (auto fresh = reconnector_.step(tick())) use(*std::move(fresh));
 }
 
-// What was sent and did not arrive is sent again: a failure must not be lost with a connection.
+// Messages that were sent and not delivered are sent again: a failure must not be lost with a
+// connection.
 void Spoke::use(Connection fresh) {
   connection_ = std::move(fresh);
   clock_.look();

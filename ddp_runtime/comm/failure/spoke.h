@@ -1,4 +1,4 @@
-// The end of the error channel of every rank but 0: one connection to the hub.
+// The end of the error channel on every rank except 0: one connection to the hub.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ class Spoke final : public ChannelEnd {
  public:
   struct Who {
     int rank = 0;     // this rank
-    Key key{};        // of the channel, to connect again
-    std::string hub;  // who rank 0 is, in case it ends without a word
-    // Where rank 0 listens, beside the other end of the connection.
+    Key key{};        // the channel's key, to reconnect
+    std::string hub;  // description of rank 0, in case it exits without a goodbye
+    // Addresses of rank 0, besides the other end of the connection.
     std::vector<Connection::Endpoint> addresses = {};
   };
-  // `recorder` is this rank's, for the hub's questions; it must outlive the object. `connection`
-  // has been welcomed.
+  // `recorder` is this rank's own, used to answer the hub's status requests; it must outlive the
+  // object. `connection` has been accepted by the hub.
   Spoke(FailureState& failures, const FlightRecorder& recorder, Connection connection, Who who,
         ChannelOptions options = {});
   ~Spoke() override;
@@ -42,11 +42,11 @@ class Spoke final : public ChannelEnd {
   const FlightRecorder& recorder_;
   Who who_;
 
-  // Of the thread alone:
+  // Used only by the thread:
   Connection connection_;
   Reconnector reconnector_;
   RunningClock::TimePoint heard_;
-  bool reported_ = false;  // this rank's own failure
+  bool reported_ = false;  // this rank's own failure has been sent
   bool over_ = false;      // the hub is gone
 
   std::thread thread_;

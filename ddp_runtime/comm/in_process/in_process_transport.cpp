@@ -15,20 +15,20 @@
 namespace ddp::comm {
 namespace {
 
-// A posted send or receive that has not met its counterpart, or has and is waiting to be polled.
+// A posted send or receive that is not matched yet, or is matched and not polled yet.
 struct Parcel {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   std::size_t bytes = 0;
   int peer = 0;
   bool done = false;
-  bool length_differs = false;  // which only the receiver can know, as over a network
+  bool length_differs = false;  // known only to the receiver, as over a network
 };
 
 using Route = std::tuple<int, int, int>;  // sender, receiver, tag
 
-// What all ranks share. Rendezvous: whoever comes second does the copy, under the lock; that
-// serializes copies, which is fine for tests.
+// State shared by all ranks. Rendezvous: the second of the two to arrive does the copy, under the
+// lock; that serializes copies, which is fine for tests.
 struct Exchange {
   std::mutex mutex;
   std::condition_variable moved;

@@ -13,14 +13,14 @@
 
 namespace ddp::comm {
 
-// One transport for each of `ranks` threads, connected with each other. What they share lives as
+// One transport for each of `ranks` threads, connected with each other. Their shared state lives as
 // long as any of them. `node_of(rank)` lets tests pretend that the ranks are on several machines;
 // without it they are on one.
 std::vector<std::unique_ptr<Transport>> make_in_process_transports(
     int ranks, const std::function<int(int rank)>& node_of = {});
 
-// Connects the same threads again and again: the n-th call of each rank gives it the transport to
-// the others' n-th. Thread-safe.
+// Connects the same threads repeatedly: the n-th call on each rank returns the transport connected
+// to the n-th of the other ranks. Thread-safe.
 class InProcessNetwork {
  public:
   explicit InProcessNetwork(int ranks, std::function<int(int rank)> node_of = {})

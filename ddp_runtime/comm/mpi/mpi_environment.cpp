@@ -33,7 +33,7 @@ MpiEnvironment::~MpiEnvironment() {
 
 void MpiEnvironment::end_job(int exit_code) noexcept {
   MPI_Abort(MPI_COMM_WORLD, exit_code);
-  std::_Exit(exit_code);  // MPI_Abort is not declared as never returning
+  std::_Exit(exit_code);  // MPI_Abort is not declared [[noreturn]]
 }
 
 bool MpiEnvironment::launched_by_mpi() noexcept {

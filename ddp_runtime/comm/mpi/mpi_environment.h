@@ -1,26 +1,27 @@
-// MPI of this process: started once, ended once.
+// MPI in this process: initialized once, finalized once.
 #pragma once
 
 namespace ddp::comm {
 
 class MpiEnvironment {
  public:
-  // Starts MPI, unless the program has done so itself, with threads allowed to call it at once:
-  // each group has a communication thread. Throws RuntimeError if MPI cannot give that.
+  // Initializes MPI, unless the program has done so itself, with support for concurrent calls from
+  // several threads: each group has a communication thread. Throws RuntimeError if MPI does not
+  // provide that.
   MpiEnvironment();
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
-  // Ends MPI if the constructor started it and abandon() was not called.
+  // Finalizes MPI if the constructor initialized it and abandon() was not called.
   ~MpiEnvironment();
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   // After a failure MPI_Finalize would wait for ranks that are gone.
   void abandon() noexcept { finalize_ = false; }
-  // Ends every process of the job, the stopped ones too. Does not return.
+  // Terminates every process of the job, including stopped ones. Does not return.
   [[noreturn]] static void end_job(int exit_code) noexcept;
 
-  // Whether this process was started by something that speaks MPI to it (mpirun, srun --mpi=pmix).
+  // Whether this process was started by an MPI launcher (mpirun, srun --mpi=pmix).
   static bool launched_by_mpi() noexcept;
 
  private:

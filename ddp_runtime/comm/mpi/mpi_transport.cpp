@@ -32,8 +32,8 @@ bool is_truncated(int code) {
   return kind == MPI_ERR_TRUNCATE;
 }
 
-// The same for processes that see one /dev/shm: one boot of one machine, and the same file system
-// there, which containers on one machine need not have.
+// The same for processes that share one /dev/shm: the same boot of the same machine, and the same
+// file system mounted there, which differs between containers on one machine.
 std::string shared_memory_key() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -43,12 +43,13 @@ std::string shared_memory_key() {
 }
 
 // Note [Nobody runs ahead]
-// Open MPI takes in whatever comes over TCP, and keeps what nobody has asked for yet in memory that
-// it never gives back: up to 32 MiB while a model was distributed. So every eighth piece of bulk is
-// sent synchronously: that send is complete when the receiver has posted its receive and so, since
-// messages match in order, those of the seven before. The window of segments then bounds what can
-// be under way. Below the eager limit the data still leaves at once; only a word comes back. Small
-// messages do not wait for it, since there latency counts.
+// Open MPI accepts whatever arrives over TCP, and keeps unexpected messages in memory that it never
+// returns: up to 32 MiB while a model was distributed. So every eighth piece of bulk data is sent
+// synchronously: that send completes when the receiver has posted its receive and so, since
+// messages match in order, the receives of the previous seven. The window of segments then bounds
+// the data in flight. Below the eager limit the data still leaves at once; only a short
+// acknowledgment comes back. Small messages are not sent synchronously, since their latency
+// matters.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(const FailureState& failures) : failures_(failures) {
@@ -98,7 +99,7 @@ class MpiTransport final : public Transport {
     if (code == MPI_SUCCESS && expected != kSending) {
       MPI_Get_count(&status, MPI_BYTE, &received);
     }
-    // MPI takes a message that is too long for an error, and one that is too short for granted.
+    // MPI reports an error if a message is too long, but not if it is too short.
     if (is_truncated(code) || received != expected) {
       throw_wrong_length(rank_, peer, static_cast<std::size_t>(expected));
     }
@@ -108,7 +109,7 @@ class MpiTransport final : public Transport {
   }
 
   // Progress needs polling, and polling takes a core from the ranks that compute: soon after
-  // nothing moves, give the core away, then sleep, at most 0.1 ms so that latency stays small.
+  // nothing moves, yield the core, then sleep, for at most 0.1 ms so that latency stays small.
   void idle(int calls) override {
     if (calls < 32) return;
     if (calls < 128) return std::this_thread::yield();
@@ -116,7 +117,7 @@ class MpiTransport final : public Transport {
   }
 
   void abandon(Ticket ticket) noexcept override {
-    // The process is about to end; the request is left to MPI, which makes no progress unless
+    // The process is about to exit; the request is left to MPI, which makes no progress unless
     // called.
     requests_[ticket] = MPI_REQUEST_NULL;
     free_.push_back(ticket);
@@ -125,7 +126,7 @@ class MpiTransport final : public Transport {
  private:
   struct Expected {
     int peer;
-    int bytes;  // to receive, or kSending
+    int bytes;  // bytes to receive, or kSending
   };
 
   static int count(std::size_t bytes) {

@@ -1,5 +1,5 @@
-// Point-to-point messages over MPI, on a communicator of the transport's own so that its messages
-// never meet the program's.
+// Point-to-point messages over MPI, on the transport's own communicator, so that its messages never
+// match the program's.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 namespace ddp::comm {
 
 // Collective over MPI_COMM_WORLD. MPI must outlive the transport. `failures` decides whether the
-// communicator can be freed in an orderly way at the end.
+// communicator can be freed properly at the end.
 std::unique_ptr<Transport> make_mpi_transport(const FailureState& failures);
 
 }  // namespace ddp::comm

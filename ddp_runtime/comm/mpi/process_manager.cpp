@@ -15,8 +15,8 @@
 namespace ddp::comm {
 namespace {
 
-// Each of them is set by a process manager and by nothing else. Settings of PMIx (PMIX_MCA_...) are
-// not among them: users export those.
+// Each of these is set by a process manager and by nothing else. PMIx settings (PMIX_MCA_...) are
+// not included: users export those.
 constexpr std::array kSetByProcessManagers{"PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_FD",
                                            "OMPI_COMM_WORLD_SIZE"};
 
@@ -44,13 +44,13 @@ std::optional<std::string> missing_process_manager(const Environment& environmen
 
 bool mpi_speaks_pmi1() {
 #if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5
-  return false;  // gone from there
+  return false;  // Open MPI 5 no longer has the component
 #elif defined(OPEN_MPI)
   Dl_info library{};
   if (dladdr(reinterpret_cast<const void*>(&MPI_Init), &library) == 0) return true;
   std::error_code error;
   const auto directory = std::filesystem::path(library.dli_fname).parent_path() / "openmpi";
-  // A library with its components inside does not say which it has: MPI_Init will.
+  // A library with built-in components does not show which ones it has: MPI_Init will tell.
   if (!std::filesystem::is_directory(directory, error)) return true;
   // Components lie in openmpi/ or, in Debian, in openmpi/lib/openmpi3/.
   for (auto entry = std::filesystem::recursive_directory_iterator(

@@ -21,13 +21,14 @@ constexpr std::chrono::milliseconds kTick{500};
 [[noreturn]] void give_up(std::chrono::milliseconds limit) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
-  fmt::print(stderr,
-             "slurm-ddp: process {} on {}: MPI did not connect the processes of this job within "
-             "{:.3g} s; one that does not say so has died or never came: see its output, and "
-             "whether its node answers (ddp-check)\n",
-             getpid(), host.data(), std::chrono::duration<double>(limit).count());
+  fmt::print(
+      stderr,
+      "slurm-ddp: process {} on {}: MPI did not connect the processes of this job within "
+      "{:.3g} s; any process that does not print this message crashed or never started: check "
+      "its output and its node (ddp-check)\n",
+      getpid(), host.data(), std::chrono::duration<double>(limit).count());
   std::fflush(stderr);
-  std::_Exit(1);  // no destructor can end what hangs in MPI_Init
+  std::_Exit(1);  // no destructor can interrupt a call that hangs in MPI_Init
 }
 
 }  // namespace
@@ -37,7 +38,7 @@ StartDeadline::StartDeadline(std::chrono::milliseconds limit)
         std::mutex mutex;
         std::condition_variable_any stopped;
         std::unique_lock lock(mutex);
-        // In small waits, of which the time that a suspended job stood still is no part.
+        // Waits in small steps, so that time in which the job was suspended does not count.
         RunningClock clock(2 * kTick);
         const auto until = clock.now() + limit;
         while (!stop.stop_requested() && clock.look() < until) {

@@ -1,5 +1,5 @@
-// A limit for what cannot be interrupted: MPI waits in MPI_Init for every process of the job, and
-// where one of them died before, nothing ends the wait (SLURM does not without
+// A deadline for a call that cannot be interrupted: MPI_Init waits for every process of the job,
+// and if one of them died earlier, nothing ends the wait (nor does SLURM without
 // --kill-on-bad-exit).
 #pragma once
 
@@ -10,7 +10,7 @@ namespace ddp::comm {
 
 class StartDeadline {
  public:
-  // Ends this process with exit code 1 and one sentence on stderr, unless the object is destroyed
+  // Exits this process with code 1 and one sentence on stderr, unless the object is destroyed
   // within `limit`.
   explicit StartDeadline(std::chrono::milliseconds limit);
 

@@ -10,12 +10,13 @@
 namespace ddp::comm {
 namespace {
 
-// How long a rank that has arrived spins for the others. A wake-up through the kernel takes some
-// tens of microseconds; spinning much longer than that would only take the core from them.
+// How long a rank that has arrived spins while it waits for the others. A wake-up through the
+// kernel takes some tens of microseconds; spinning much longer than that would only take the core
+// from them.
 constexpr int kSpins = 2000;
 constexpr timespec kNap{0, 20'000'000};
 
-// Not FUTEX_PRIVATE: the word is shared by processes.
+// Not FUTEX_PRIVATE: the word is shared between processes.
 void sleep_while(std::atomic<std::uint32_t>& word, std::uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT, value, &kNap, nullptr, 0);
 }

@@ -17,17 +17,17 @@ struct alignas(64) ArrivalCounter {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "counters are shared by processes");
 
 // Each rank counts its own arrivals and waits until all others have counted as many. A waiting rank
-// spins for a few microseconds, then sleeps in the kernel (futex), because the core it would spin
-// on is wanted for computing.
+// spins for a few microseconds, then sleeps in the kernel (futex), because the core it spins on is
+// needed for computing.
 class NodeBarrier {
  public:
-  // counters[p] is the counter of the rank at place p; `me` is this rank's place. Placed in memory
-  // that starts as zeros.
+  // counters[p] is the counter of the rank at place p; `me` is this rank's place. The counters must
+  // be in memory that starts as zeros.
   NodeBarrier(std::vector<ArrivalCounter*> counters, std::size_t me)
       : counters_(std::move(counters)), me_(me) {}
 
   // Returns when all ranks of the node have called it as often as this one. `check(place)` is
-  // called now and then with the place that is waited for; it ends the wait by throwing.
+  // called from time to time with the place being waited for; it ends the wait by throwing.
   void wait(const std::function<void(std::size_t place)>& check);
 
  private:

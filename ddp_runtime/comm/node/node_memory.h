@@ -1,4 +1,4 @@
-// Buffers of which every rank of a node sees every other rank's copy.
+// Buffers whose copies on all ranks of a node are visible to each of those ranks.
 #pragma once
 
 #include <cstddef>
@@ -18,25 +18,25 @@ struct SharedRegion {
   std::vector<std::byte*> copies;  // of the ranks of this node, by place
   std::size_t bytes = 0;
   std::byte* mine = nullptr;
-  // What keeps all copies there, until the last rank is done with them.
+  // Keeps all copies mapped until the last rank is done with them.
   std::vector<SharedMemory> mappings;
   std::vector<std::shared_ptr<std::byte>> heap;
 };
 
 class NodeMemory {
  public:
-  // Collective over `group`. `key` is the same on the ranks of one node and nowhere else; ranks
-  // that are threads of one process (`one_process`) share their memory as it is.
+  // Collective over `group`. `key` is the same on all ranks of one node and different on any other
+  // node; ranks that are threads of one process (`one_process`) share their memory directly.
   NodeMemory(Group& group, const std::string& key, bool one_process);
 
-  // Collective over `group`, in the same order on all ranks. Zeroed memory. Nothing, on all ranks,
-  // if one of them cannot share (no room in /dev/shm).
+  // Collective over `group`, in the same order on all ranks. Zeroed memory. Returns nullptr, on all
+  // ranks, if one of them cannot share (no room in /dev/shm).
   std::shared_ptr<SharedRegion> allocate(Group& group, std::size_t bytes);
 
   const NodeMap& map() const noexcept { return map_; }
-  // Of the communication thread alone.
+  // Used only by the communication thread.
   NodeBarrier& barrier() noexcept { return *barrier_; }
-  // Whether ranks of this node can share at all.
+  // Whether ranks of this node can share memory at all.
   bool usable() const noexcept { return barrier_ != nullptr; }
 
  private:

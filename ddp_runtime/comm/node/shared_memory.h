@@ -1,4 +1,4 @@
-// A piece of memory that processes of one machine map together.
+// A block of memory mapped by several processes of one machine.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@ namespace ddp::comm {
 
 class SharedMemory {
  public:
-  // Makes a new piece under `name` (a file name) in /dev/shm with all of its memory reserved.
-  // Nothing if there is no /dev/shm, or not enough room in it: an access to memory that could not
-  // be reserved would kill the process much later.
+  // Creates a new block under `name` (a file name) in /dev/shm with all of its memory reserved.
+  // Returns nullopt if there is no /dev/shm or not enough room in it: an access to memory that
+  // could not be reserved would kill the process much later.
   static std::optional<SharedMemory> create(const std::string& name, std::size_t bytes);
-  // Maps what another process has created; nothing if it is not there (another machine, or another
-  // container with a /dev/shm of its own) or has another size.
+  // Maps a block created by another process; returns nullopt if it does not exist (another machine,
+  // or another container with its own /dev/shm) or has another size.
   static std::optional<SharedMemory> open(const std::string& name, std::size_t bytes);
-  // Takes the name away; the memory lives on until the last process unmaps it.
+  // Unlinks the name; the memory lives on until the last process unmaps it.
   static void remove_name(const std::string& name) noexcept;
 
   SharedMemory(SharedMemory&& other) noexcept;

@@ -1,6 +1,6 @@
-// Broadcast by binomial tree (few steps), by chain (every rank sends the data once) or by
-// scattering it and gathering it everywhere (few steps, and nobody sends it more than twice); and
-// the dissemination barrier.
+// Broadcast by binomial tree (few steps), by chain (every rank sends the data once) or by scatter
+// and all-gather (few steps, and no rank sends the data more than twice); and the dissemination
+// barrier.
 #include <algorithm>
 #include <array>
 
@@ -37,8 +37,8 @@ void broadcast_chain(Link& link, const Subgroup& group, Buffer data, int root) {
   link.relay(before, after, data.span());
 }
 
-// Chunk p is for the p-th rank, counted from the root. Whoever holds the chunks of several ranks,
-// its own first, sends the upper half of them to the first rank that they are for.
+// Chunk p is for the p-th rank, counted from the root. A rank that holds the chunks of several
+// ranks, its own first, sends the upper half of them to the first of the ranks they are for.
 void broadcast_scatter(Link& link, const Subgroup& group, Buffer data, int root) {
   const int n = group.size();
   Subgroup from_root{group.ranks, (group.me - root + n) % n};
@@ -71,7 +71,7 @@ void broadcast(Link& link, const Subgroup& group, Buffer data, int root, const C
 }
 
 // In round k every rank signals the rank 2^k ahead and waits for the one 2^k behind: after log2 n
-// rounds everybody has heard, directly or not, from everybody.
+// rounds every rank has heard, directly or indirectly, from every other rank.
 void barrier(Link& link, const Subgroup& group) {
   const int n = group.size();
   const int me = group.me;

@@ -11,7 +11,7 @@
 namespace ddp::comm::schedules {
 namespace {
 
-// Above this, gathering everybody's part would need too much memory, whatever it would save.
+// Above this size, gathering every rank's part would need too much memory, whatever time it saves.
 constexpr double kGatheredBytes = 4 << 20;
 constexpr double kRingMayCost = 1.05;
 
@@ -23,7 +23,7 @@ double wire(double bytes, const CostModel& m) {
   return m.network.alpha + bytes * m.network.beta;
 }
 
-// A message that is added up segment by segment while the rest of it arrives.
+// A message that is added segment by segment while the rest of it arrives.
 double wire_and_add(double bytes, const CostModel& m) {
   const auto [fast, slow] = std::minmax(m.network.beta, m.network.gamma);
   const double segment = std::min(bytes, static_cast<double>(m.segment_bytes));
@@ -47,7 +47,7 @@ double cost_of_rounds(const Rounds& rounds, int n, std::size_t bytes, const Cost
   return reduce_scatter_cost(rounds, chunk, m) + all_gather_cost(rounds, chunk, m);
 }
 
-// As cost_of_rounds(ring_rounds(n), ...), without a list of n - 1 equal rounds.
+// Equals cost_of_rounds(ring_rounds(n), ...), without building a list of n - 1 equal rounds.
 double ring_cost(int n, std::size_t bytes, const CostModel& m) {
   const double chunk = static_cast<double>(bytes) / n;
   return (n - 1) * (wire_and_add(chunk, m) + wire(chunk, m));
@@ -111,8 +111,8 @@ double cost(Broadcast schedule, int n, std::size_t bytes, const CostModel& m) {
     case Broadcast::chain:
       return (n - 2) * wire(segment, m) + wire(size, m);
     case Broadcast::scatter: {
-      // Both halves are the all-gather of halving: its rounds backward, from the root alone, and
-      // as they are.
+      // Both halves are the all-gather by halving: its rounds run backward, from the root alone,
+      // and then forward.
       return 2 * all_gather_cost(halving_rounds(n), size / n, m);
     }
   }
@@ -124,7 +124,8 @@ double cost(InOrder schedule, int n, std::size_t bytes, const CostModel& m) {
   const auto size = static_cast<double>(bytes);
   switch (schedule) {
     case InOrder::chain: {
-      // Sums to the last rank and results back; between two ranks the two share no direction.
+      // Sums travel to the last rank and results back; with two ranks they do not share a
+      // direction.
       const double segment = std::min(size, static_cast<double>(m.segment_bytes));
       const double hop = wire(segment, m) + segment * m.network.gamma;
       return 2 * (n - 1) * hop + (n > 2 ? 2 : 1) * (size - segment) * m.network.beta;
@@ -157,7 +158,7 @@ Rounds choose_rounds(int n, std::size_t bytes, const CostModel& m) {
 }
 
 std::string describe(int n, const CostModel& m) {
-  // In steps of a quarter of an octave: nobody needs it finer.
+  // In steps of a quarter of an octave: finer steps are not needed.
   constexpr int kStepsToAGibibyte = 80;  // from 1 KiB
   std::string text = fmt::format("latency {:.3g} us, {:.3g} Gbit/s per rank: all-reduce by ",
                                  m.network.alpha * 1e6, 8e-9 / m.network.beta);

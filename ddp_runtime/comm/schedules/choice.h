@@ -1,8 +1,9 @@
-// Which schedule is the fastest one for a size, a number of ranks and a network. Pure: all ranks
-// that agree on the three choose the same.
+// Chooses the fastest schedule for a size, a number of ranks and a network. Pure: all ranks that
+// agree on the three make the same choice.
 //
-// The costs are those of docs/collectives.md: a message of m bytes takes alpha + m beta; of adding
-// it up, all but the last segment hides behind the wire, or the wire behind it.
+// The costs are those of docs/collectives.md: a message of m bytes takes alpha + m beta. Either its
+// addition, except for the last segment, is hidden behind the transfer, or the transfer behind the
+// addition.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ enum class AllReduce : std::uint8_t { doubling, halving, ring };
 enum class Broadcast : std::uint8_t { tree, chain, scatter };
 enum class InOrder : std::uint8_t { chain, gather };
 
-// What the costs depend on besides the number of ranks and the size.
+// Parameters of the costs besides the number of ranks and the size.
 struct CostModel {
   NetworkModel network;
   std::size_t segment_bytes = std::size_t{60} << 10;
@@ -29,15 +30,15 @@ double cost(AllReduce schedule, int n, std::size_t bytes, const CostModel& model
 double cost(Broadcast schedule, int n, std::size_t bytes, const CostModel& model);
 double cost(InOrder schedule, int n, std::size_t bytes, const CostModel& model);
 
-// The ring is taken if it costs at most 5 % more than the best: it loads nothing but links between
-// neighbors, of which the model knows nothing.
+// The ring is chosen if it costs at most 5 % more than the best: it uses only links between
+// neighbors, and the model knows nothing about the topology.
 AllReduce choose_all_reduce(int n, std::size_t bytes, const CostModel& model);
 Broadcast choose_broadcast(int n, std::size_t bytes, const CostModel& model);
 InOrder choose_in_order(int n, std::size_t bytes, const CostModel& model);
-// For reduce-scatter and all-gather of `bytes` in all: ring or halving.
+// For reduce-scatter and all-gather of `bytes` in total: ring or halving.
 Rounds choose_rounds(int n, std::size_t bytes, const CostModel& model);
 
-// One line for people: the network, and up to which size each all-reduce is chosen.
+// One line of text: the network, and up to which size each all-reduce is chosen.
 std::string describe(int n, const CostModel& model);
 
 }  // namespace ddp::comm::schedules

@@ -1,6 +1,6 @@
 // Recursive doubling: after step k every rank holds the reduction over its group of 2^(k+1) ranks.
-// With n not a power of two the ranks beyond the largest power p hand their data to a partner
-// below it first and get the result back at the end.
+// If n is not a power of two, the ranks beyond the largest power p first hand their data to a
+// partner below it and get the result back at the end.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -32,8 +32,8 @@ void all_reduce_doubling(Link& link, const Subgroup& group, Buffer data, ReduceO
   for (int distance = 1; distance < power; distance *= 2) {
     const int partner = me ^ distance;
     link.exchange(group.at(partner), data.span(), group.at(partner), incoming);
-    // Both partners add in the same order, lower rank first, so that all ranks end with the same
-    // bits even where the operation rounds.
+    // Both partners add in the same order, lower rank first, so that all ranks get bitwise the same
+    // result even if the operation rounds.
     if (partner < me) {
       const Buffer theirs{incoming.data(), data.count, data.type};
       reduce_into(theirs, data.span(), op);

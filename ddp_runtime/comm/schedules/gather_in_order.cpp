@@ -1,6 +1,6 @@
-// All-reduce in the order of the ranks for what is small: every rank gets everybody's part, in as
-// few steps as there are, and adds them all up itself. The chain (schedules/chain.h) would take
-// 2 (n - 1) steps for a number that all ranks must agree on.
+// All-reduce in rank order for small data: every rank gets every other rank's part, in as few steps
+// as possible, and adds them all itself. The chain (schedules/chain.h) would take 2 (n - 1) steps
+// for a number that all ranks must agree on.
 #include <cstring>
 #include <vector>
 

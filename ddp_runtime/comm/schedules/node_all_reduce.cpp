@@ -13,7 +13,7 @@
 namespace ddp::comm::schedules {
 namespace {
 
-// Small enough that a block stays in the first-level cache between reading and writing.
+// Small enough that a block stays in the L1 cache between reading and writing.
 constexpr std::size_t kBlockBytes = 16384;
 
 // All copies of one piece of the buffer, by place.
@@ -26,8 +26,8 @@ Copies slice(const Copies& copies, std::size_t first, std::size_t count) {
   return part;
 }
 
-// What `before` holds (nothing: the neutral element) plus all copies in order of place, written to
-// each of `into`. Block by block, so that memory is read once and written once.
+// Adds all copies, in order of place, to `before` (empty: the neutral element) and writes the sum
+// to each of `into`. Block by block, so that memory is read once and written once.
 void add_up(std::span<const std::byte> before, const Copies& copies, const Copies& into,
             ReduceOp op) {
   alignas(64) std::array<std::byte, kBlockBytes> block;
@@ -101,7 +101,7 @@ void node_all_reduce(Link& link, NodeMemory& node, const SharedRegion& region, s
   for (std::byte* copy : region.copies) {
     chunk.push_back(Buffer{copy + offset, data.count, data.type}.slice(first, count));
   }
-  all_here();  // every copy holds its rank's part
+  all_here();  // now every copy holds its rank's part
   if (count > 0) {
     if (map.nodes.size() == 1) {
       add_up({}, chunk, chunk, op);
@@ -109,7 +109,7 @@ void node_all_reduce(Link& link, NodeMemory& node, const SharedRegion& region, s
       reduce_between_nodes(link, map, chunk, op, in_order, scratch, model);
     }
   }
-  all_here();  // every chunk is finished in every copy
+  all_here();  // now every chunk is finished in every copy
 }
 
 }  // namespace ddp::comm::schedules

@@ -1,11 +1,11 @@
 // All-reduce of memory that the ranks of a node share.
 //
 // The buffer is cut into one chunk per lane. The rank at place p of each node adds up chunk p over
-// the copies of its node, reading the others' copies where they lie; with more than one node the
-// ranks at place p of all nodes reduce chunk p among themselves, so that the wire carries each byte
-// once per node and all ranks of a node drive it together; then each writes its finished chunk into
-// all copies of its node. L ranks of one node read S bytes and write S bytes each, which is what
-// one memcpy costs, and nothing is sent.
+// the copies of its node, reading the other ranks' copies in place. With more than one node the
+// ranks at place p of all nodes then reduce chunk p among themselves, so that each byte crosses the
+// wire once per node and all ranks of a node drive the wire together. Finally each rank writes its
+// finished chunk into all copies of its node. With L ranks on one node, each reads S bytes and
+// writes S bytes, which is the cost of one memcpy, and nothing is sent.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Broadcast between nodes first, to one rank of each, then within each node: the wire carries the
-// data to a node once, wherever the ranks are.
+// Broadcast between nodes first, to one rank of each, then within each node: the data crosses the
+// wire once per node, wherever the ranks are.
 #pragma once
 
 #include "ddp_runtime/comm/buffer.h"

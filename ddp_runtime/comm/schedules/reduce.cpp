@@ -1,4 +1,4 @@
-// All-reduce, reduce-scatter and all-gather by rounds, and which schedule an all-reduce takes.
+// All-reduce, reduce-scatter and all-gather by rounds, and the choice of the all-reduce schedule.
 #include <cstring>
 
 #include "ddp_runtime/comm/schedules/chain.h"
@@ -16,7 +16,7 @@ void all_reduce_by(const Rounds& rounds, Link& link, const Subgroup& group, Buff
   gather_rounds(link, group, data, starts, rounds);
 }
 
-// The chunk at this rank's place of a buffer that holds one for each rank.
+// The chunk at this rank's place in a buffer that holds one chunk per rank.
 Buffer own_chunk(const Subgroup& group, Buffer all, std::size_t count) {
   return all.slice(static_cast<std::size_t>(group.me) * count, count);
 }

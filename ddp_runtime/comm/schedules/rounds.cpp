@@ -7,8 +7,9 @@
 namespace ddp::comm::schedules {
 namespace {
 
-// `count` chunks from chunk `first` mod n on, which may run past the last chunk and on from chunk
-// 0. Such a message is in two places of the buffer, the same two at its sender and its receiver.
+// `count` chunks starting at chunk `first` mod n, which may wrap around from the last chunk to
+// chunk 0. Such a message is in two pieces of the buffer, the same two at its sender and its
+// receiver.
 SplitMessage chunks(Buffer data, const std::vector<std::size_t>& starts, int first, int count) {
   const int n = static_cast<int>(starts.size()) - 1;
   const auto piece = [&](int begin, int end) {
@@ -50,7 +51,7 @@ void reduce_rounds(Link& link, const Subgroup& group, Buffer data,
                    Scratch& scratch) {
   for (const Round& round : rounds) {
     const SplitMessage outgoing = chunks(data, starts, group.me + round.first, round.count);
-    // What arrives here as block first - skip is the sender's block `first`.
+    // The sender's block `first` arrives here as block first - skip.
     const SplitMessage target =
         chunks(data, starts, group.me + round.first - round.skip, round.count);
     link.exchange(

@@ -1,21 +1,23 @@
-// Reduce-scatter and all-gather as lists of rounds: two families, one way to run them.
+// Reduce-scatter and all-gather as lists of rounds: two families of schedules, run by the same
+// code.
 //
-// The data is cut into n chunks. Rank r counts the chunks from its own: block i is chunk
-// (r + i) mod n. A reduce-scatter must bring every partial sum of block i, i > 0, i ranks further,
-// where it belongs, and add it there. In one round of it every rank sends the blocks [first,
-// first + count) to the rank `skip` ahead of it; they arrive as blocks [first - skip, ...) of that
-// rank, which adds them to its own. A list of rounds is a reduce-scatter if each sends the last
-// blocks that are left, until only block 0 is. Backward, with the blocks counted the other way
-// (chunk (r - i) mod n) and nothing added, the same list is an all-gather.
+// The data is cut into n chunks. Rank r numbers the chunks starting from its own: block i is chunk
+// (r + i) mod n. A reduce-scatter must move every partial sum of block i, i > 0, i ranks ahead, to
+// its owner, and add it there. In one round every rank sends the blocks [first, first + count) to
+// the rank `skip` ahead of it; they arrive as blocks [first - skip, ...) of that rank, which adds
+// them to its own. A list of rounds is a reduce-scatter if each round sends the last remaining
+// blocks, until only block 0 is left. Run backward, with the blocks numbered the other way (chunk
+// (r - i) mod n) and without additions, the same list is an all-gather.
 //
-//   ring:     skip 1, one block a round                     n - 1 rounds
-//   halving:  the upper half of what is left, to the rank   ceil(log2 n) rounds
-//             as far ahead as the lower half is long
+//   ring:     skip 1, one block per round                   n - 1 rounds
+//   halving:  the upper half of the remaining blocks, to    ceil(log2 n) rounds
+//             the rank as far ahead as the lower half is long
 //
 // Both send n - 1 chunks, the least possible. Halving is the reduce-scatter on a circulant graph of
-// J. L. Traeff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms" (2024): it needs
-// no power of two, where recursive halving (Rabenseifner) sends twice the bytes. The ring's only
-// virtue is that everybody talks to neighbors, which a network with thin uplinks rewards.
+// J. L. Traeff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms" (2024): it does
+// not need a power of two, where recursive halving (Rabenseifner) sends twice the bytes. The ring's
+// only advantage is that every rank talks to its neighbors only, which pays off on a network with
+// thin uplinks.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +45,8 @@ Rounds halving_rounds(int n);
 // most one element.
 std::vector<std::size_t> even_chunks(std::size_t count, int ranks);
 
-// In place on `data`, whose chunks begin at `starts`. After the first, the chunk at this rank's
-// place in the group is complete and the others hold partial sums; the second starts from there.
+// In place on `data`, whose chunks begin at `starts`. After reduce_rounds, the chunk at this rank's
+// place in the group is complete and the others hold partial sums; gather_rounds starts from there.
 void reduce_rounds(Link& link, const Subgroup& group, Buffer data,
                    const std::vector<std::size_t>& starts, const Rounds& rounds, ReduceOp op,
                    Scratch& scratch);

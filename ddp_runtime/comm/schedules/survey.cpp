@@ -50,8 +50,8 @@ double fastest_of(int tries, const Body& body) {
   return best.count();
 }
 
-// Whom this rank sends to and hears from while all others do the same: the rank at its place half
-// of the nodes further. A node with more ranks than another has some that only watch.
+// The peers of this rank while all ranks send at once: the rank at its place half of the nodes
+// ahead and behind. If a node has more ranks than another, some of them only wait.
 struct Partners {
   int to = -1;
   int from = -1;
@@ -66,7 +66,7 @@ Partners partners_of(const Subgroup& everyone, const NodeMap& nodes) {
   return nodes.place < nodes.lanes ? around(nodes.lane_subgroup()) : Partners{};
 }
 
-// Zeros from a rank that only watches.
+// Returns zeros on a rank that only waits.
 NetworkModel measure(Link& link, const Partners& partners, Scratch& scratch) {
   NetworkModel seen{0, 0, 0};
   if (partners.to < 0) return seen;
@@ -109,7 +109,7 @@ Surroundings survey(Link& link, const Subgroup& everyone, std::string_view node_
   for (const NetworkModel& model : gather_values(link, everyone, mine)) {
     if (model.alpha > 0) seen.push_back(model);
   }
-  // No clock and no network is better than these.
+  // No clock and no network is more precise than these bounds.
   found.network.alpha = std::max(median(seen, &NetworkModel::alpha), 1e-7);
   found.network.beta = std::max(median(seen, &NetworkModel::beta), 1e-12);
   found.network.gamma = std::max(median(seen, &NetworkModel::gamma), 1e-12);

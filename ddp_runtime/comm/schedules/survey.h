@@ -1,5 +1,5 @@
-// What the ranks of a group learn about their network before the first collective that is large
-// enough to need it: a few dozen messages, some milliseconds.
+// Measures what the ranks of a group need to know about their network, before the first collective
+// that is large enough to need it: a few dozen messages, some milliseconds.
 #pragma once
 
 #include <string_view>
@@ -17,11 +17,11 @@ struct Surroundings {
   NodeMap nodes;
 };
 
-// Collective over `everyone`, which has at least two ranks. `node_key` is the same on the ranks of
-// one node and nowhere else. A network is measured if `source` says so: latency and bandwidth are
-// those between nodes, if there are several, with all ranks of a node sending at once; the fastest
-// of a few tries on each rank, so that a busy processor does not count as a slow network, and the
-// median of the ranks.
+// Collective over `everyone`, which has at least two ranks. `node_key` is the same on all ranks of
+// one node and different on any other node. The network is measured if `source` says so: latency
+// and bandwidth between nodes, if there are several, with all ranks of a node sending at once. Each
+// rank takes the fastest of a few tries, so that a busy CPU does not count as a slow network, and
+// the result is the median over the ranks.
 Surroundings survey(Link& link, const Subgroup& everyone, std::string_view node_key,
                     const NetworkSource& source, Scratch& scratch);
 

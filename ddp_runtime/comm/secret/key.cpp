@@ -13,9 +13,9 @@ namespace ddp::comm {
 namespace {
 
 void fill_randomly(void* memory, std::size_t bytes) {
-  // Up to 256 bytes come whole, whatever signals arrive: see getrandom(2).
+  // Up to 256 bytes are returned whole, whatever signals arrive: see getrandom(2).
   if (getrandom(memory, bytes, 0) != static_cast<ssize_t>(bytes)) {
-    throw RuntimeError("the kernel gave no random numbers to make a key of");
+    throw RuntimeError("the kernel provided no random numbers for a key");
   }
 }
 

@@ -1,4 +1,4 @@
-// 256-bit keys, and what is made from them: by OpenSSL, with random numbers of the kernel.
+// 256-bit keys and what is derived from them, using OpenSSL and random numbers from the kernel.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@ namespace ddp::comm {
 inline constexpr std::size_t kKeyBytes = 32;
 using Key = std::array<std::byte, kKeyBytes>;
 
-// Throw RuntimeError if the kernel gives no random numbers.
+// Throws RuntimeError if the kernel provides no random numbers.
 Key random_key();
 std::uint64_t random_number();
 
 // HMAC-SHA256 (RFC 2104, FIPS 180-4). Throws RuntimeError if the library refuses.
 Key hmac_sha256(std::span<const std::byte> key, std::string_view message);
 
-// Takes the same time wherever the two differ; their lengths are no secret.
+// Takes the same time wherever the two differ; their lengths are not secret.
 bool equal_in_constant_time(std::string_view one, std::string_view other) noexcept;
 
 // 64 lower-case hexadecimal digits, and back; nullopt for anything else.

@@ -11,12 +11,12 @@
 namespace ddp::comm {
 namespace {
 
-// The part of munge.h (libmunge 2) that is needed here.
+// The subset of munge.h (libmunge 2) that is needed here.
 constexpr int kOptSocket = 8;
 constexpr int kOptUidRestriction = 9;
 constexpr int kSuccess = 0;
-// Decoded all the same. A credential is decoded by all tasks of a node, and that its payload is
-// fresh is proved by whoever knows it.
+// Accepted all the same. A credential is decoded by all tasks of a node, and a later proof shows
+// that its payload is fresh.
 constexpr int kExpired = 15;
 constexpr int kReplayed = 17;
 
@@ -57,9 +57,9 @@ using Context = std::unique_ptr<void, void (*)(void*)>;
 
 Context context_of(const MungeLibrary& munge, const std::string& socket) {
   Context context(munge.create(), munge.destroy);
-  if (!context) throw RuntimeError("MUNGE gives no context");
+  if (!context) throw RuntimeError("MUNGE cannot create a context");
   if (!socket.empty() && munge.set(context.get(), kOptSocket, socket.c_str()) != kSuccess) {
-    throw RuntimeError("MUNGE does not take " + socket + " as its socket");
+    throw RuntimeError("MUNGE does not accept " + socket + " as its socket");
   }
   return context;
 }
@@ -68,14 +68,14 @@ std::string encode(const MungeLibrary& munge, const std::string& socket,
                    const std::string& payload) {
   const Context context = context_of(munge, socket);
   if (munge.set(context.get(), kOptUidRestriction, geteuid()) != kSuccess) {
-    throw RuntimeError("MUNGE does not restrict a credential to one user");
+    throw RuntimeError("MUNGE cannot restrict a credential to one user");
   }
   char* made = nullptr;
   const int error =
       munge.encode(&made, context.get(), payload.data(), static_cast<int>(payload.size()));
   const std::unique_ptr<char, Freed> credential(made);
   if (error != kSuccess || !credential) {
-    throw RuntimeError(std::string("MUNGE makes no credential: ") + munge.strerror(error));
+    throw RuntimeError(std::string("MUNGE cannot create a credential: ") + munge.strerror(error));
   }
   return credential.get();
 }
@@ -93,7 +93,7 @@ std::string decode(const MungeLibrary& munge, const std::string& socket,
     throw RuntimeError(std::string("MUNGE does not accept the credential: ") +
                        munge.strerror(error));
   }
-  if (user != geteuid()) throw RuntimeError("the MUNGE credential is another user's");
+  if (user != geteuid()) throw RuntimeError("the MUNGE credential belongs to another user");
   return payload ? std::string(static_cast<const char*>(payload.get()),
                                static_cast<std::size_t>(length))
                  : std::string();

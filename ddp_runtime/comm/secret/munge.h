@@ -1,5 +1,6 @@
-// MUNGE, where the system has it: what one process of a user encodes, only processes of the same
-// user on machines with the same MUNGE key can decode. The library is loaded when it is needed.
+// MUNGE, on systems that have it: a credential encoded by one process of a user can be decoded only
+// by processes of the same user on machines with the same MUNGE key. The library is loaded on
+// demand.
 #pragma once
 
 #include <functional>
@@ -11,12 +12,13 @@ namespace ddp::comm {
 struct Munge {
   // A credential that only this user can decode. Throws RuntimeError.
   std::function<std::string(const std::string& payload)> encode;
-  // The payload of a credential of this user. Throws RuntimeError if somebody else made it, or if
-  // it is none. Its age is not looked at: clocks may be wrong, which is what checks are for.
+  // The payload of a credential of this user. Throws RuntimeError if another user made it or if it
+  // is not valid. Its age is not checked: clocks may be wrong, which is one of the things that
+  // checks look for.
   std::function<std::string(const std::string& credential)> decode;
 };
 
-// Nullopt without the library. `socket` is munged's; empty stands for the usual one.
+// Returns nullopt if the library is missing. `socket` is munged's; empty selects the default.
 std::optional<Munge> load_munge(const std::string& socket);
 
 }  // namespace ddp::comm

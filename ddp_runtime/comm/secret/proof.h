@@ -1,13 +1,13 @@
-// How the two ends of a connection show each other that they hold the step's key, without sending
-// it: each draws a random number, and each answers with an HMAC over both numbers and over what the
-// connection is for. The three passes of ISO/IEC 9798-4:
+// How the two ends of a connection prove to each other that they hold the step's key, without
+// sending it: each draws a random number, and each answers with an HMAC over both numbers and over
+// the purpose of the connection. The three passes of ISO/IEC 9798-4:
 //
 //   caller    -> listener   caller's nonce, rank
 //   listener  -> caller     listener's nonce, listener's proof
 //   caller    -> listener   caller's proof
 //
-// A proof is good for one connection, one role and one step: a recorded one is worth nothing, and
-// neither is one that the other end sent about itself.
+// A proof is valid for one connection, one role and one step: replaying a recorded proof is
+// useless, and so is reflecting a proof to the end that sent it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace ddp::comm {
 
 enum class Side : std::uint8_t { caller, listener };
 
-// What both ends know of one connection. Every proof covers all of it.
+// What both ends know about one connection. Every proof covers all of it.
 struct Meeting {
   std::string purpose;  // "check", "error channel"
   std::string step;     // identity of the step
@@ -37,7 +37,7 @@ inline constexpr std::size_t kNonceCharacters = 32;
 std::string proof_of(const Key& key, const Meeting& meeting, Side who);
 bool is_proof(std::string_view proof, const Key& key, const Meeting& meeting, Side who);
 
-// For the messages that `sender` sends after both ends have proved themselves.
+// Key for the messages that `sender` sends after both ends have proved themselves.
 Key session_key(const Key& key, const Meeting& meeting, Side sender);
 
 }  // namespace ddp::comm

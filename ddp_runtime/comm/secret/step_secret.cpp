@@ -25,8 +25,8 @@ Key key_for_step(std::string_view secret, std::string_view use, const std::strin
   return hmac_sha256(std::as_bytes(std::span(secret)), fmt::format("{} {}", use, step));
 }
 
-// "4711.0:0123...". The step is there because variables are inherited: by mpirun's children in a
-// task, by a step inside the step where the plugin is not.
+// "4711.0:0123...". The step is included because variables are inherited: by mpirun's children in a
+// task, and by a step started inside the step on a node without the plugin.
 std::optional<Key> plugin_key(const VariableLookup& variable, const std::string& step) {
   const auto text = variable(kStepKeyVariable);
   if (!text) return std::nullopt;
@@ -35,9 +35,9 @@ std::optional<Key> plugin_key(const VariableLookup& variable, const std::string&
   return key_from_hex(std::string_view(*text).substr(colon + 1));
 }
 
-// Of Open MPI 4: 128 random bits in the environment of every rank, as two hexadecimal numbers. A
-// rank that was not started by mpirun gives itself a number here that everybody can compute; it has
-// less than 32 bits in each half.
+// Key of Open MPI 4: 128 random bits in the environment of every rank, as two hexadecimal numbers.
+// A rank that was not started by mpirun sets a number here that anyone can compute; it has less
+// than 32 bits in each half.
 std::optional<Key> launcher_key(const VariableLookup& variable, const std::string& step) {
   constexpr std::size_t kHalf = 16;
   constexpr std::string_view kSmall = "00000000";
@@ -54,7 +54,8 @@ void require_private(const struct stat& status, const std::string& path) {
   }
   if (status.st_uid != geteuid() || (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     throw UsageError(
-        fmt::format("the key file {} must be yours and nobody else's: chmod 600 {}", path, path));
+        fmt::format("the key file {} must be owned by you and accessible only to you: chmod 600 {}",
+                    path, path));
   }
 }
 
@@ -83,7 +84,7 @@ std::optional<StepSecret> munge_secret(const SecretOptions& options, const Varia
     return std::nullopt;
   }
   try {
-    static_cast<void>(munge->encode(""));  // whether munged answers; every process asks
+    static_cast<void>(munge->encode(""));  // checks that munged answers; done in every process
     return StepSecret::by_munge(*munge, options.step, options.listens);
   } catch (const RuntimeError& error) {
     why_not = error.what();
@@ -93,7 +94,7 @@ std::optional<StepSecret> munge_secret(const SecretOptions& options, const Varia
 
 StepSecret required(const std::optional<Key>& key, KeySource source, const char* why_not) {
   if (key) return {source, *key};
-  throw UsageError(fmt::format("there is no key from the {} here: {}", name_of(source), why_not));
+  throw UsageError(fmt::format("no key from the {} is available: {}", name_of(source), why_not));
 }
 
 }  // namespace
@@ -128,7 +129,7 @@ StepSecret StepSecret::by_munge(Munge munge, const std::string& step, bool liste
 }
 
 const Key& StepSecret::key() const {
-  if (!key_) throw RuntimeError("this process has no key of the step");
+  if (!key_) throw RuntimeError("this process does not have the step's key");
   return *key_;
 }
 
@@ -139,7 +140,7 @@ Key StepSecret::key_from(const std::string& credential) const {
   const auto told = payload.starts_with(prefix)
                         ? key_from_hex(std::string_view(payload).substr(prefix.size()))
                         : std::nullopt;
-  if (!told) throw RuntimeError("the MUNGE credential is not of this step");
+  if (!told) throw RuntimeError("the MUNGE credential belongs to another step");
   return *told;
 }
 
@@ -160,8 +161,7 @@ StepSecret find_secret(const SecretOptions& options, const VariableLookup& varia
   }
   if (wanted != "auto" && wanted != "munge") {
     throw UsageError(fmt::format(
-        "the key cannot be from '{}'; use auto, plugin, launcher, munge, file:PATH or none",
-        wanted));
+        "unknown key source '{}'; use auto, plugin, launcher, munge, file:PATH or none", wanted));
   }
   if (wanted == "auto") {
     if (const auto key = plugin_key(variable, options.step)) return {KeySource::plugin, *key};
@@ -170,7 +170,7 @@ StepSecret find_secret(const SecretOptions& options, const VariableLookup& varia
   std::string why_not;
   if (auto secret = munge_secret(options, variable, load, why_not)) return *std::move(secret);
   if (wanted == "auto") return {};
-  throw UsageError("there is no key from MUNGE here: " + why_not);
+  throw UsageError("no key from MUNGE is available: " + why_not);
 }
 
 }  // namespace ddp::comm

@@ -1,5 +1,5 @@
-// What the processes of one step have in common and other users do not, so that they know each
-// other on the network. See docs/security.md.
+// A secret that the processes of one step share and other users do not have, so that they can
+// authenticate each other on the network. See docs/security.md.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace ddp::comm {
 
 enum class KeySource : std::uint8_t {
   none,
-  plugin,    // drawn by srun's side of the plugin, in SLURM_DDP_STEP_KEY
+  plugin,    // drawn by the plugin in srun, passed in SLURM_DDP_STEP_KEY
   launcher,  // mpirun's random number for its job
-  munge,     // drawn by the listener, told in a credential that only the same user can decode
+  munge,     // drawn by the listener, passed in a credential that only the same user can decode
   file,      // from a private file that the user named
 };
 const char* name_of(KeySource source) noexcept;
@@ -24,20 +24,20 @@ const char* name_of(KeySource source) noexcept;
 class StepSecret {
  public:
   StepSecret() = default;  // none
-  // Both ends have it.
+  // Both ends have the key.
   StepSecret(KeySource source, const Key& key) : source_(source), key_(key) {}
-  // A listener draws a key; its credential tells it to callers of the same user and step.
+  // The listener draws a key; its credential conveys the key to callers of the same user and step.
   static StepSecret by_munge(Munge munge, const std::string& step, bool listens);
 
   KeySource source() const noexcept { return source_; }
   explicit operator bool() const noexcept { return source_ != KeySource::none; }
 
-  // The listener's.
+  // The listener's key.
   const Key& key() const;
-  // What the listener tells each caller; empty unless the key is told by MUNGE.
+  // What the listener sends each caller; empty unless the key is conveyed by MUNGE.
   const std::string& credential() const noexcept { return credential_; }
-  // The caller's, from what the listener told. Throws RuntimeError if that is not of this user and
-  // this step.
+  // The caller's key, from the credential that the listener sent. Throws RuntimeError if that is
+  // not from this user and this step.
   Key key_from(const std::string& credential) const;
 
  private:
@@ -54,7 +54,8 @@ struct SecretOptions {
   bool listens = false;
 };
 
-// The variables: what the plugin tells tasks, "STEP:DIGITS", and where munged listens.
+// Environment variables: the key that the plugin passes to tasks, "STEP:DIGITS", and munged's
+// socket.
 inline constexpr const char* kStepKeyVariable = "SLURM_DDP_STEP_KEY";
 inline constexpr const char* kMungeSocketVariable = "SLURM_DDP_MUNGE_SOCKET";
 
@@ -62,7 +63,7 @@ using VariableLookup = std::function<std::optional<std::string>(const std::strin
 using MungeLoader = std::function<std::optional<Munge>(const std::string& socket)>;
 
 // "auto" takes the plugin's key, else the launcher's, else MUNGE, else none. Throws UsageError if
-// what is wanted is not there, or if the file is not private.
+// the requested source is not available, or if the file is not private.
 StepSecret find_secret(const SecretOptions& options, const VariableLookup& variable,
                        const MungeLoader& load = load_munge);
 

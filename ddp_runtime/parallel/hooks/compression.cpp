@@ -12,12 +12,12 @@
 namespace ddp::hooks {
 namespace {
 
-// A power of two changes no digit.
+// A power of two does not change any digit.
 double power_of_two_below_root(int ranks) {
   return std::exp2(std::floor(std::log2(static_cast<double>(ranks)) / 2));
 }
 
-// `factor`: what the gradients are multiplied by on their way.
+// `factor`: applied to the gradients before they are sent, and undone afterwards.
 HookTask in_type(GradientBucket& bucket, torch::ScalarType type, double factor) {
   const auto rounded = (factor == 1 ? bucket.tensor() : bucket.tensor().mul(factor)).to(type);
   co_await bucket.all_reduce(rounded);
@@ -28,7 +28,7 @@ HookTask in_type(GradientBucket& bucket, torch::ScalarType type, double factor) 
 
 [[noreturn]] void throw_unknown(std::string_view name) {
   throw UsageError(fmt::format(
-      "--comm-hook takes fp16, bf16, powersgd, powersgd:RANK (1 to 64), noop or off, not '{}'",
+      "--comm-hook must be fp16, bf16, powersgd, powersgd:RANK (1 to 64), noop or off, not '{}'",
       name));
 }
 

@@ -1,4 +1,4 @@
-// Communication hooks that need no memory of earlier steps.
+// Communication hooks that keep no state from earlier steps.
 #pragma once
 
 #include <string>
@@ -8,16 +8,18 @@
 
 namespace ddp::hooks {
 
-// Half of the bytes: gradients are rounded to 16 bits, added up in them, and widened again. fp16
-// has three digits and ends at 65504, bf16 two and fp32's range. What is added up is the gradient
-// divided by the number of ranks. For fp16, which loses digits below 6e-5 and everything below
-// 3e-8, it is divided only by about the square root of that: the range of a rank's part and that of
-// the sum are then cut by the same factor, and a sum overflows at 65504 / sqrt(ranks).
+// Half of the bytes: gradients are rounded to 16 bits, summed in that type, and widened again. fp16
+// has three digits and ends at 65504; bf16 has two digits and fp32's range. The ranks sum gradients
+// that are already divided by the number of ranks. For fp16, which loses digits below 6e-5 and
+// everything below 3e-8, they are divided only by about the square root of that: the range of one
+// rank's contribution and that of the sum are then reduced by the same factor, and a sum overflows
+// at 65504 / sqrt(ranks).
 HookTask fp16(GradientBucket& bucket);
 HookTask bf16(GradientBucket& bucket);
 
-// Sends nothing, so that each rank trains by itself with its part of the average: what a step would
-// cost if communication were free. For measuring only, with check_parameters_every = 0.
+// Sends nothing, so that each rank trains by itself with its own share of the average: shows what a
+// step would cost if communication were free. For measurements only, with check_parameters_every =
+// 0.
 HookTask none(GradientBucket& bucket);
 
 // "fp16", "bf16", "powersgd" or "powersgd:RANK", "noop"; empty or "off": no hook. Throws UsageError

@@ -13,7 +13,7 @@ struct Shape {
   std::int64_t columns;
 };
 
-// The first dimension against all others: a convolution's output channels against its filters.
+// The first dimension by all others: a convolution's output channels by its filters.
 Shape matrix_shape(const torch::Tensor& gradient) {
   return {gradient.size(0), gradient.numel() / gradient.size(0)};
 }
@@ -26,7 +26,7 @@ bool is_finite(const torch::Tensor& tensor) {
   return tensor.isfinite().all().item<bool>();
 }
 
-// Cuts `flat` into matrices of these many rows each, one after the other.
+// Cuts `flat` into matrices with the given numbers of rows, one after another.
 class Cutter {
  public:
   explicit Cutter(torch::Tensor flat) : flat_(std::move(flat)) {}
@@ -106,12 +106,12 @@ PowerSgd::Parcel PowerSgd::pack(const GradientBucket& bucket) {
   return parcel;
 }
 
-// P is here: makes Q of it.
+// P is complete: computes Q from it.
 void PowerSgd::multiply_back(Parcel& parcel) {
   const bool finite = is_finite(parcel.ps);
   for (Matrix& matrix : parcel.matrices) {
     matrix.finite = finite || is_finite(matrix.p);
-    if (!matrix.finite) {  // which a decomposition need not survive
+    if (!matrix.finite) {  // a decomposition may fail on such values
       matrix.q.zero_();
       continue;
     }
@@ -132,15 +132,15 @@ PowerSgd::Memory& PowerSgd::memory_of(const BucketMember& member) {
   if (memory.error.defined()) return memory;
   const auto [rows, columns] = matrix_shape(member.gradient);
   memory.error = torch::zeros({rows, columns}, member.gradient.options());
-  // The same on all ranks, without touching the generators that dropout draws from.
+  // The same on all ranks, without touching the generators that dropout uses.
   const auto generator =
       at::make_generator<at::CPUGeneratorImpl>(options_.seed * 1000003U + member.parameter);
   memory.q = torch::randn({columns, options_.rank}, generator, member.gradient.options());
   return memory;
 }
 
-// Of the approximation each rank has contributed its share: what it lacks is this rank's error. See
-// Note [What the error must not take in].
+// Each rank has contributed its share of the approximation: the missing part is this rank's error.
+// See Note [What the error must not take in].
 void PowerSgd::put_gradient(const Matrix& matrix, int ranks, double loss_scale) {
   if (!matrix.finite) {
     matrix.gradient.fill_(std::numeric_limits<float>::quiet_NaN());

@@ -1,21 +1,21 @@
 // Gradients as products of two thin matrices.
 //
 // PowerSGD (Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for
-// Distributed Optimization", 2019). A gradient of n rows and m columns, M, travels as P (n x r) and
+// Distributed Optimization", 2019). A gradient of n rows and m columns, M, is sent as P (n x r) and
 // Q (m x r), one step of subspace iteration:
 //
 //   P = sum over ranks of M Q;  P is made orthonormal;  Q = sum over ranks of M^T P;  M' = P Q^T
 //
-// What M' lacks of M stays behind as this rank's error and is added to the next gradient (error
-// feedback), and Q is where the next iteration begins (warm start). Vectors, and matrices that
-// would hardly become smaller, are sent as they are.
+// The difference between M and M' stays behind as this rank's error and is added to the next
+// gradient (error feedback), and Q is the starting point of the next iteration (warm start).
+// Vectors, and matrices that would hardly become smaller, are sent uncompressed.
 //
 // Note [What the error must not take in]
 // The error lives as long as the run, so one bad step must not get into it. P and Q are sums over
-// all ranks, so all ranks see in them whether any gradient was not finite: then M' is not a number
-// (the step is left out, or ends the run) and error and Q stay what they were. The same where
-// nobody used the parameter: its M' would be thrown away, and with it what the error gave to it.
-// And the error is kept without the loss scale, which may be another one in the next step.
+// all ranks, so all ranks see in them whether any gradient was not finite: then M' is NaN (the step
+// is skipped, or ends the run) and the error and Q stay unchanged. The same applies if no rank used
+// the parameter: its M' would be thrown away, and with it what the error contributed to it. And the
+// error is stored without the loss scale, which may be different in the next step.
 #pragma once
 
 #include <torch/torch.h>
@@ -31,24 +31,24 @@ namespace ddp::hooks {
 
 struct PowerSgdOptions {
   int rank = 4;  // r
-  // The first gradients say little of later ones and are sent in full, this many times.
+  // The first gradients say little about later ones and are sent in full, this many times.
   std::int64_t full_passes = 10;
-  // A matrix is compressed if that makes it this many times smaller.
+  // A matrix is compressed if that makes it smaller by at least this factor.
   double least_compression = 2;
   std::uint64_t seed = 1;  // the same on all ranks
 };
 
-// The memory of one model on one rank: as much again as its gradients. It is not part of a
-// checkpoint: a resumed run begins with full_passes passes and no error.
+// The state for one model on one rank: as large as its gradients. It is not part of a checkpoint: a
+// resumed run begins with full_passes passes and no error.
 class PowerSgd {
  public:
   explicit PowerSgd(const PowerSgdOptions& options) : options_(options) {}
 
-  // The hook; this must outlive what it returns.
+  // The hook; this object must outlive the task that it returns.
   HookTask reduce(GradientBucket& bucket);
 
  private:
-  // By parameter, so that buckets may be filled anew.
+  // By parameter, so that the buckets may be rebuilt.
   struct Memory {
     torch::Tensor error;  // [n, m], divided by the loss scale
     torch::Tensor q;      // [m, r]
@@ -58,16 +58,16 @@ class PowerSgd {
     torch::Tensor m;         // [n, m], the same values
     Memory* memory = nullptr;
     torch::Tensor p;     // [n, r], in the memory that is sent
-    torch::Tensor q;     // [m, r], likewise
-    torch::Tensor used;  // one element, likewise: by how many ranks
+    torch::Tensor q;     // [m, r], likewise in that memory
+    torch::Tensor used;  // one element in that memory: the number of ranks that used the parameter
     bool used_here = true;
     bool finite = true;
   };
-  // What is sent of a bucket.
+  // The data sent for one bucket.
   struct Parcel {
     std::vector<Matrix> matrices;
-    std::vector<torch::Tensor> rest;  // of the bucket, sent as they are
-    torch::Tensor ps, qs, flat_rest;  // ps with `used` of all matrices
+    std::vector<torch::Tensor> rest;  // other gradients of the bucket, sent uncompressed
+    torch::Tensor ps, qs, flat_rest;  // ps includes `used` of all matrices
   };
 
   bool compresses(const torch::Tensor& gradient) const;

@@ -15,14 +15,15 @@
 namespace ddp::tools {
 namespace {
 
-// A controller that does not answer must not hold up a job.
+// A controller that does not respond must not delay a job.
 constexpr std::chrono::seconds kTimeout{10};
-constexpr int kNotFound = 127;  // of Subprocess
+constexpr int kNotFound = 127;  // exit code of Subprocess
 
 SubprocessOutput run(const std::vector<std::string>& command) {
   auto answer = Subprocess::running(command).wait(Clock::now() + kTimeout);
   if (answer.timed_out) {
-    throw RuntimeError(fmt::format("{} did not answer; nothing more was drained", command[0]));
+    throw RuntimeError(
+        fmt::format("{} did not respond; no further nodes were drained", command[0]));
   }
   if (answer.exit_code == kNotFound) {
     throw RuntimeError(fmt::format("cannot start {}: No such file or directory", command[0]));
@@ -40,7 +41,7 @@ std::vector<check::SlurmNode> all_nodes() {
   const auto answer = run({"sinfo", "--noheader", "--Node", "--format=%N|%T|%E"});
   auto nodes = check::slurm_nodes_in(answer.text);
   if (answer.exit_code != 0 || nodes.empty()) {
-    throw RuntimeError("sinfo does not tell which nodes are drained; nothing was drained");
+    throw RuntimeError("sinfo does not report which nodes are drained; no node was drained");
   }
   return nodes;
 }
@@ -50,7 +51,7 @@ std::string resume(const std::string& node) {
   return done.exit_code == 0 ? "" : done.text;
 }
 
-// The text behind "Reason=" of `scontrol show node`; empty if there is none.
+// The text after "Reason=" in `scontrol show node`; empty if there is none.
 std::string reason_in(const std::string& description) {
   const std::string key = "Reason=";
   const std::size_t at = description.find(key);
@@ -62,8 +63,9 @@ std::string reason_in(const std::string& description) {
 std::string over_the_limit(const std::string& node, const check::DrainLimit& limit,
                            std::size_t all) {
   return fmt::format(
-      "{}: NOT drained although it is bad: --max-drain allows {} of {} nodes to be drained, and as "
-      "many are; look for a fault that all of them share\n",
+      "{}: NOT drained although it is bad: --max-drain allows {} of {} nodes to be drained, and "
+      "that "
+      "many already are; look for a fault that they share\n",
       node, check::most_drained(limit, all), all);
 }
 
@@ -74,7 +76,8 @@ std::string drain_one(const check::Drain& drain, const std::optional<check::Drai
   }
   const std::string reason = reason_in(shown.text);
   if (!reason.empty() && !reason.starts_with(check::kReasonPrefix)) {
-    return fmt::format("{}: left alone, somebody gave it a reason: {}\n", drain.node, reason);
+    return fmt::format("{}: not touched, already drained for another reason: {}\n", drain.node,
+                       reason);
   }
   if (limit) {
     const auto nodes = all_nodes();
@@ -86,7 +89,7 @@ std::string drain_one(const check::Drain& drain, const std::optional<check::Drai
       scontrol({"update", "nodename=" + drain.node, "state=drain", "reason=" + drain.reason});
   if (done.exit_code != 0) return fmt::format("{}: not drained: {}", drain.node, done.text);
   const bool was_ours = reason.starts_with(check::kReasonPrefix);
-  if (limit && !was_ours) {  // others may have been drained at the same moment
+  if (limit && !was_ours) {  // other nodes may have been drained at the same moment
     const auto nodes = all_nodes();
     if (check::must_come_back(nodes, drain.node, *limit) && resume(drain.node).empty()) {
       return over_the_limit(drain.node, *limit, nodes.size());
@@ -95,7 +98,7 @@ std::string drain_one(const check::Drain& drain, const std::optional<check::Drai
   return fmt::format("{}: drained, {}\n", drain.node, drain.reason);
 }
 
-// The reason as we gave it: SLURM adds who did and when, "[root@2026-01-31T12:00:00]".
+// The reason as we gave it: SLURM appends user and time, "[root@2026-01-31T12:00:00]".
 std::string without_author(const std::string& reason) {
   const auto author = reason.rfind(" [");
   return author == std::string::npos ? reason : reason.substr(0, author);

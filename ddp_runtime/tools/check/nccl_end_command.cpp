@@ -15,19 +15,20 @@
 namespace ddp::tools {
 
 void add_nccl_end(CLI::App& app, NcclEndArguments& arguments) {
-  CLI::App& command = *app.add_subcommand("nccl-end", "One end of a pair of GPUs");
+  CLI::App& command =
+      *app.add_subcommand("nccl-end", "Run one end of a measurement between two GPUs");
   command.group("");
   check::NcclEnd& end = arguments.end;
   command.add_option("--nccl", end.nccl_library);
   command.add_option("--cuda", end.cuda_library);
-  command.add_option("--host", end.host, "The other end; without, wait for its call");
+  command.add_option("--host", end.host, "The other end; without it, wait for a connection");
   command.add_option("--port", end.port);
-  command.add_option("--exchange", end.exchange, "A number that both ends know");
+  command.add_option("--exchange", end.exchange, "Number known to both ends");
   command.add_option("--bytes", end.bytes)->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32));
   command.add_option("--limit-ms", arguments.limit_ms)->check(CLI::Range(1, 86'400'000));
   command.add_option("--slow", end.faults.speed)->check(CLI::Range(0.0, 1.0));
   command.add_flag("--corrupt", end.faults.corrupt);
-  command.add_flag("--survey", arguments.survey, "Only tell which GPUs and which NCCL there are");
+  command.add_flag("--survey", arguments.survey, "Only report the available GPUs and NCCL");
 }
 
 int run_nccl_end(const NcclEndArguments& arguments) {

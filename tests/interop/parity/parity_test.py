@@ -36,7 +36,7 @@ def launch(ranks, program, micro_batches, directory):
 
 
 def parameters_per_step(file):
-    """For every step the list of the parameters."""
+    """The list of parameters after every step."""
     sizes = [int(np.prod(shape)) for shape in SHAPES]
     values = np.fromfile(file, dtype=np.float32).reshape(STEPS, sum(sizes))
     return [np.split(step, np.cumsum(sizes)[:-1]) for step in values]
@@ -62,7 +62,7 @@ class Parity(unittest.TestCase):
               f"of {STEPS} steps {worst:.1e}")
 
     def require_that_it_trained(self, steps):
-        """Equal parameters that nothing has changed would prove nothing."""
+        """Equal parameters that never changed would prove nothing."""
         for first, last in zip(steps[0], steps[-1]):
             self.assertGreater(np.abs(last - first).max(), 0.1 * np.abs(first).max())
 

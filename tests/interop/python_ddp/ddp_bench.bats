@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# ddp-bench with its Python peers: both are measured, they are gone when it is, and where there is
-# no PyTorch it says so and measures the rest. Needs DDP_BENCH and MPIEXEC.
+# ddp-bench with its Python peers: both are measured, the peers exit when it does, and if PyTorch is
+# missing it reports that and measures the rest. Needs DDP_BENCH and MPIEXEC.
 
 bats_require_minimum_version 1.5.0
 
@@ -42,17 +42,17 @@ peers_of() {
   done
 }
 
-@test "arguments reach Python's DistributedDataParallel, and its own words come back" {
+@test "arguments reach Python's DistributedDataParallel, and its error message is printed" {
   has_torch || skip "python3-torch with Gloo is not installed"
   run ! ranks 2 step "${small[@]}" --python-ddp '{"no_such_argument": 1}'
   [[ $output == *"the Python peer failed"*no_such_argument* ]]
   run -2 ranks 2 step "${small[@]}" --python-ddp '[1]'
-  [[ $output == *"no JSON object"* ]]
+  [[ $output == *"not a JSON object"* ]]
 }
 
-@test "without PyTorch the rest is measured and the reason is told" {
+@test "without PyTorch the rest is measured and the reason is printed" {
   run -0 ranks 2 step "${small[@]}" --python "$PWD/no-such-python"
-  [[ $output == *"python_ddp_gloo is not compared: cannot start $PWD/no-such-python"* ]]
+  [[ $output == *"python_ddp_gloo not compared: cannot start $PWD/no-such-python"* ]]
   [ "$(json "'python_ddp_gloo' in d['compared'], len(d['compared']) > 0")" = "False True" ]
   printf '#!/bin/sh\nread -r line\necho "{\\"error\\": \\"No module named torch\\"}"\n' > python
   chmod +x python
@@ -60,7 +60,8 @@ peers_of() {
   [[ $output == *"not compared: No module named torch"* ]]
 }
 
-# Waits until N peers of process $1 have started, and a while more; then kills the last one's rank.
+# Waits until N peers of process $1 have started, and a while longer; then kills the last one's
+# rank.
 kill_rank_with_peer() {
   local n=$2 waited
   for ((waited = 0; waited < 600; waited++)); do
@@ -69,7 +70,7 @@ kill_rank_with_peer() {
     sleep 0.1
   done
   [ "${#peers[@]}" -eq "$n" ]
-  sleep 3 # into the steps
+  sleep 3 # until the steps are running
   kill -9 "$(ps -o ppid= -p "${peers[n - 1]}" | tr -d ' ')"
 }
 
@@ -83,7 +84,7 @@ peers_are_gone() {
   run ! ps -p "$list"
 }
 
-@test "a peer ends with its rank, even when that is killed" {
+@test "a peer exits with its rank, even if the rank is killed" {
   has_torch || skip "python3-torch with Gloo is not installed"
   timeout 100 "$DDP_BENCH" step --width 64 --steps 100000 > out 2>&1 &
   local job=$!
@@ -92,7 +93,7 @@ peers_are_gone() {
   peers_are_gone
 }
 
-@test "when one rank of two is killed, all peers end" {
+@test "when one rank of two is killed, all peers exit" {
   has_torch || skip "python3-torch with Gloo is not installed"
   timeout 100 "$MPIEXEC" --quiet -n 2 "$DDP_BENCH" step --width 64 --steps 100000 > out 2>&1 &
   local job=$!
@@ -101,16 +102,16 @@ peers_are_gone() {
   peers_are_gone
 }
 
-@test "memory of ours beside a plain loop's" {
+@test "memory use is compared with that of a plain loop" {
   ranks 2 memory --width 256 --layers 4 --json result.json
   [ "$(json "d['bytes']['after_step_3'] >= d['parameters_gradients_optimizer_bytes'] > 0")" = True ]
   [ "$(json "d['compared']['plain_loop']['bytes']['peak'] > 0")" = True ]
   [ "$(json "0 < d['largest_bucket_bytes'] <= 4 * d['parameters']")" = True ]
 }
 
-@test "a timeline has every message of the ring, from and to whom and how many bytes" {
+@test "a timeline has every message of the ring, with sender, receiver and size" {
   ranks 3 timeline --schedule ring --kib 12 --segment-kib 2 --json result.json
-  # 2 (n - 1) steps, of a third in two segments, on each of three ranks
+  # 2 (n - 1) steps, each with a third of the data in two segments, on each of three ranks
   [ "$(json "len(d['messages'])")" = 24 ]
   [ "$(json "{(m['from'], m['to']) for m in d['messages']} == {(0, 1), (1, 2), (2, 0)}")" = True ]
   [ "$(json "sum(m['bytes'] for m in d['messages'] if m['from'] == 1)")" = 16384 ]

@@ -1,9 +1,9 @@
-// Ranks that only communicate, for tests of what ends them and what does not, with the defaults of
-// a job. Each rank leaves its process number in DIRECTORY/pid.R when it is under way.
+// Ranks that only communicate, for tests of what stops them and what does not, with the defaults of
+// a job. Each rank writes its process id to DIRECTORY/pid.R when it is running.
 //
-// Usage: comm_ranks barriers SECONDS DIRECTORY     barriers for so long, one after the other
-//        comm_ranks all-to-all BYTES DIRECTORY     every rank sends to every other one, then
-//        receives comm_ranks throw-42 0 DIRECTORY           rank 1 throws what is no std::exception
+// Usage: comm_ranks barriers SECONDS DIRECTORY     barriers for this long, one after another
+//        comm_ranks all-to-all BYTES DIRECTORY     every rank sends to all, then receives
+//        comm_ranks throw-42 0 DIRECTORY           rank 1 throws an int
 // COMM_RANKS_TIMEOUT=SECONDS: the timeout of a wait.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ void barriers(World& world, double seconds) {
   }
 }
 
-// All sends before all receives, twice, with a collective amid the messages.
+// All sends before all receives, twice, with a collective between the messages.
 void all_to_all(World& world, std::size_t bytes) {
   auto& group = world.group();
   const auto ranks = static_cast<std::size_t>(group.size());

@@ -1,5 +1,5 @@
-// Trains two steps and saves; the last rank differs from the others in what it adds to the
-// checkpoint: "nothing" (it does not differ), "name", "less" or "shape".
+// Trains two steps and saves; the last rank adds different values to the checkpoint than the
+// others: "nothing" (no difference), "name", "less" or "shape".
 //
 // Usage: disagreeing_ranks DIFFERENCE DIRECTORY
 #include <torch/torch.h>

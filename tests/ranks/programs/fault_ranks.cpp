@@ -1,7 +1,7 @@
-// A small training in which something goes wrong on rank 1, in the third step where that applies.
-// Each rank leaves in DIRECTORY what it was told (told.R) and its exit code (exit.R), so that a
-// test can see that nobody was left behind. Waits are short, so that tests are. Without a fault
-// ("none") rank 0 leaves its parameters; a rank alone then works on the data of all.
+// A small training with a fault on rank 1, in the third step where that applies. Each rank writes
+// to DIRECTORY the failure it was notified of (told.R) and its exit code (exit.R), so that a test
+// can see that no rank was left behind. Timeouts are short, so that tests are. Without a fault
+// ("none") rank 0 writes its parameters; a single rank then works on the data of all three.
 //
 // Usage: fault_ranks FAULT DIRECTORY
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ constexpr int kFaultyStep = 3;
 constexpr int kSteps = 5;
 constexpr int kRanks = 3;
 
-// What goes wrong in one forward: a signal of 0 is none.
+// The fault in one forward pass: a signal of 0 is none.
 struct Sabotage {
   bool leave_out_norm = false;
   int signal_before_first = 0;  // in backward, where the others wait in the buckets of `first`
@@ -41,7 +41,7 @@ void signal_in_backward(const torch::Tensor& output, int signal) {
   if (signal != 0) output.register_hook([signal](const torch::Tensor&) { raise(signal); });
 }
 
-// Two branches that a fault may register in another order or add to.
+// Two branches that a fault may register in another order or extend.
 struct Net : torch::nn::Module {
   Net(bool swapped, bool extra) {
     register_module("first", first);
@@ -68,7 +68,7 @@ struct Now {
   std::string_view fault;
   int step = 0;
 
-  // Whether `name` is to happen, here and now.
+  // Whether fault `name` happens on this rank and in this step.
   bool happens(std::string_view name) const {
     return fault == name && world.rank() == kCulprit && step == kFaultyStep;
   }
@@ -120,7 +120,8 @@ void train(World& world, std::string_view fault, const std::string& directory) {
   Now now{world, fault};
   for (now.step = 1; now.step <= kSteps; ++now.step) {
     if (now.happens("skip-step")) continue;
-    if (now.happens("uneven-data")) return;  // this rank has no more, and nobody asked
+    if (now.happens("uneven-data"))
+      return;  // this rank has no more data, and the others do not know
     world.group().flight_recorder().set_phase(fmt::format("step {}", now.step));
     auto step = replica.begin_step(1, now.step);
     step.backward(loss_of(net, now));
@@ -129,7 +130,7 @@ void train(World& world, std::string_view fault, const std::string& directory) {
   if (world.is_leader()) write_parameters(net, directory + "/parameters");
 }
 
-// One message of another length than what is to receive it.
+// One message whose length differs from that of its receive.
 void mismatch(World& world, std::size_t sent, std::size_t expected) {
   std::vector<float> data(64);
   auto& group = world.group();

@@ -27,7 +27,7 @@ TEST_P(HostlistExpands, InTheOrderOfTheList) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, HostlistExpands,
     testing::Values(Expansion{"", {}}, Expansion{"n1", {"n1"}}, Expansion{"n1,m5", {"n1", "m5"}},
-                    // Numeric order, which is not the order of strings.
+                    // Numeric order, which differs from string order.
                     Expansion{"n[8-11]", {"n8", "n9", "n10", "n11"}},
                     Expansion{"n[001,007-009],x2", {"n001", "n007", "n008", "n009", "x2"}},
                     Expansion{"n[098-101]", {"n098", "n099", "n100", "n101"}},
@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
                         {"r1n03", "r1n05", "r1n06", "r1n07", "r2n03", "r2n05", "r2n06", "r2n07"}},
                     Expansion{"a1,b[2-3]", {"a1", "b2", "b3"}}, Expansion{"[1-2]", {"1", "2"}},
                     Expansion{"gpu-a.site.org", {"gpu-a.site.org"}}, Expansion{"n[5]", {"n5"}},
-                    // Not sorted, not made unique: SLURM's order is the node numbering.
+                    // Neither sorted nor made unique: SLURM's order is the node numbering.
                     Expansion{"z,a,z", {"z", "a", "z"}}));
 
 struct Refusal {
@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"n\n", kNoName}, Refusal{"n[+1-2]", kNoNumber}, Refusal{"n[0x1-0x2]", kNoNumber},
         Refusal{"n[99999999999999999999-99999999999999999999]", kNoNumber}));
 
-// Each would be gigabytes of names, or hours of work, if it were tried.
+// Each would be gigabytes of names, or hours of work, if it were expanded.
 INSTANTIATE_TEST_SUITE_P(
     TooMuch, HostlistRefuses,
     testing::Values(

@@ -1,5 +1,6 @@
-// Ends of an error channel for tests: real ones over TCP on this machine, and ones that the test
-// plays itself. Limits are short where something must happen; nothing must happen within a time.
+// Ends of an error channel for tests: real ones over TCP on this machine, and ones played by the
+// test itself. Limits are short where something must happen; nothing must happen within a time
+// limit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@
 
 namespace ddp::comm::test {
 
-// More than anything takes that happens at all.
+// Longer than anything takes that happens at all.
 inline constexpr std::chrono::seconds kLong{30};
 
 inline Key channel_key(const std::string& secret = "secret") {
@@ -47,8 +48,8 @@ inline bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// What a cut link does to one connection: its kernel sees nothing any more of what the other sends,
-// so that it acknowledges nothing either.
+// Simulates a cut link on one connection: its kernel no longer sees what the other end sends, so it
+// does not acknowledge it either.
 inline void cut(int fd) {
   sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
   const sock_fprog filter{1, &nothing};
@@ -59,7 +60,7 @@ inline std::string process_on(const std::string& node, int rank) {
   return node + ", process " + std::to_string(rank);
 }
 
-// A connection of this rank that the hub has welcomed; nullopt if it has not.
+// A connection of this rank that the hub has accepted; nullopt if it has not.
 inline std::optional<Connection> call(std::uint16_t port, int rank, const std::string& who) {
   auto connection = Connection::open({"127.0.0.1"}, port, kLong);
   if (!connection || greet(*connection, {channel_key(), rank, who}, kLong) != Greeted::welcome) {
@@ -69,7 +70,7 @@ inline std::optional<Connection> call(std::uint16_t port, int rank, const std::s
   return connection;
 }
 
-// Rank 0, with a port that others may come to.
+// Rank 0, with a port to which other ranks may connect.
 struct Leader {
   explicit Leader(int ranks, ChannelOptions options = quick())
       : listener(listen_anywhere()),
@@ -77,7 +78,7 @@ struct Leader {
         hub(std::make_unique<Hub>(failures, recorder, std::move(listener), channel_key(), ranks,
                                   std::move(options))) {}
   ~Leader() {
-    // The destructor of a hub in a healthy world waits for goodbyes that the test has not said.
+    // If no rank has failed, the hub's destructor waits for goodbyes, which the test has not sent.
     failures.fail({.rank = 0, .text = "the test is over"});
   }
 
@@ -95,7 +96,7 @@ struct Leader {
   std::unique_ptr<Hub> hub;
 };
 
-// The next message that is not a heartbeat or a question.
+// The next message that is not a heartbeat or a status request.
 inline std::optional<Message> next_of(Connection& connection) {
   while (auto message = connection.await(kLong)) {
     if (message->kind != MessageKind::alive && message->kind != MessageKind::status_request) {
@@ -118,7 +119,7 @@ struct ListeningLeader {
   Listener listener = listen_anywhere();
 };
 
-// Rank 0's side of a greeting for a test that may wait. False: whoever called is no rank.
+// Rank 0's side of a greeting for a test that may block. Returns false if the caller is not a rank.
 inline bool welcome(Connection& connection, HubGreeting& greeting, const Key& key = channel_key()) {
   const auto hello = connection.await(kLong);
   const auto challenge = hello ? greeting.challenge(*hello, key) : std::nullopt;
@@ -130,14 +131,14 @@ inline bool welcome(Connection& connection, HubGreeting& greeting, const Key& ke
   return connection.send({MessageKind::welcome, 0, {}});
 }
 
-// A rank with a channel of its own.
+// A rank with its own channel.
 struct ChannelRank {
   Group& group;
   FailureState& failures;
   ErrorChannel& channel;
 };
 
-// Each rank is a thread with everything of its own, as in a real job.
+// Each rank is a thread with its own objects, as in a real job.
 inline void with_channels(std::vector<std::unique_ptr<Transport>> transports,
                           const GroupOptions& group_options, const ChannelOptions& options,
                           const std::function<void(ChannelRank)>& body) {

@@ -34,7 +34,7 @@ using test::channel_key;
 using test::with_channels;
 using Rank = test::ChannelRank;
 
-// Sees that a message has come some milliseconds after it has.
+// Notices a message some milliseconds after it has arrived.
 class Sluggish final : public Transport {
  public:
   explicit Sluggish(std::unique_ptr<Transport> real) : real_(std::move(real)) {}
@@ -82,7 +82,7 @@ TEST(ErrorChannel, AFailureReachesAllRanksWithItsText) {
   }
 }
 
-TEST(ErrorChannel, AUsersMistakeIsOneEverywhere) {
+TEST(ErrorChannel, UsageErrorIsUsageErrorOnAllRanks) {
   for (const int culprit : {0, 1}) {
     with_channels(3, [&](Rank rank) {
       if (rank.group.rank() == culprit) {
@@ -99,7 +99,7 @@ TEST(ErrorChannel, AUsersMistakeIsOneEverywhere) {
   }
 }
 
-TEST(ErrorChannel, WhenAllFailAtOnceOneIsTheFirstForEverybody) {
+TEST(ErrorChannel, SimultaneousFailuresGiveOneFirstFailure) {
   std::vector<int> verdicts(5, -1);
   with_channels(5, [&](Rank rank) {
     const int me = rank.group.rank();
@@ -113,7 +113,7 @@ TEST(ErrorChannel, WhenAllFailAtOnceOneIsTheFirstForEverybody) {
   EXPECT_GE(verdicts[0], 0);
 }
 
-TEST(ErrorChannel, ARankMayFailWhileRankZeroStillOpensItsOwn) {
+TEST(ErrorChannel, RankMayFailBeforeRankZeroIsReady) {
   auto transports = make_in_process_transports(4);
   transports[0] = std::make_unique<Sluggish>(std::move(transports[0]));
   with_channels(std::move(transports), {}, {}, [&](Rank rank) {
@@ -125,8 +125,8 @@ TEST(ErrorChannel, ARankMayFailWhileRankZeroStillOpensItsOwn) {
   });
 }
 
-// Whoever wraps the program may take the step's key out of one rank's environment.
-TEST(ErrorChannel, OpensWhetherAllRanksHaveTheStepsKeyOrSomeOrDifferentOnes) {
+// A wrapper around the program may remove the step's key from one rank's environment.
+TEST(ErrorChannel, OpensWithSameMissingOrDifferentStepKeys) {
   const std::optional<Key> one = channel_key("one");
   const std::optional<Key> other = channel_key("other");
   for (const auto& keys : std::vector<std::vector<std::optional<Key>>>{{one, one, one},
@@ -149,15 +149,15 @@ TEST(ErrorChannel, OpensWhetherAllRanksHaveTheStepsKeyOrSomeOrDifferentOnes) {
   }
 }
 
-TEST(ErrorChannel, AnOrderlyEndIsNoFailure) {
+TEST(ErrorChannel, OrderlyShutdownIsNotAFailure) {
   with_channels(3, [](Rank rank) {
     rank.group.barrier().wait();
     EXPECT_FALSE(rank.failures.failed());
   });
 }
 
-// A real process that is really killed: nobody says goodbye for it but the kernel's FIN.
-TEST(ErrorChannel, AKilledProcessIsNamed) {
+// A real process that is really killed: its only goodbye is the kernel's FIN.
+TEST(ErrorChannel, KilledProcessIsNamed) {
   Listener listener = listen_anywhere();
   const std::uint16_t port = listener.port;
   int ready[2];
@@ -189,14 +189,14 @@ TEST(ErrorChannel, AKilledProcessIsNamed) {
   close(ready[1]);
 }
 
-TEST(ErrorChannel, TheLossOfRankZeroIsNoticedByTheOthers) {
+TEST(ErrorChannel, LossOfRankZeroIsNoticedByOthers) {
   Listener listener = listen_anywhere();
   auto outgoing = Connection::open({"127.0.0.1"}, listener.port, 3s);
   ASSERT_TRUE(outgoing);
   FailureState failures;
   FlightRecorder recorder;
   Spoke spoke(failures, recorder, std::move(*outgoing), {1, channel_key(), "node1, process 9"});
-  listener.socket.close();  // its backlog goes with it: the connection is reset
+  listener.socket.close();  // its backlog is closed with it: the connection is reset
   const auto deadline = Clock::now() + 5s;
   while (!failures.failed() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
   ASSERT_TRUE(failures.failed());
@@ -204,7 +204,7 @@ TEST(ErrorChannel, TheLossOfRankZeroIsNoticedByTheOthers) {
   EXPECT_THAT(failures.failure()->text, HasSubstr("node1, process 9"));
 }
 
-TEST(ErrorChannel, StrangersAreDroppedAndDisturbNobody) {
+TEST(ErrorChannel, UnauthenticatedConnectionsAreDropped) {
   Listener listener = listen_anywhere();
   const std::uint16_t port = listener.port;
   FailureState failures;

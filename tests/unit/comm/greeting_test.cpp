@@ -1,5 +1,5 @@
-// The first messages of the error channel: who is taken for a rank and who for rank 0, with
-// strangers at either end and between them.
+// The handshake of the error channel: who is accepted as a rank and who as rank 0, with impostors
+// at either end and in between.
 #include "ddp_runtime/comm/failure/greeting.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ RankGreeting rank_3(const std::string& secret = "secret") {
   return {channel_key(secret), 3, "node2, process 4711"};
 }
 
-TEST(Greeting, ARankAndAHubThatKnowTheKeyMeet) {
+TEST(Greeting, SucceedsIfBothKnowTheKey) {
   Wire wire = connected();
   HubGreeting greeting;
   std::thread hub([&] {
@@ -55,7 +55,7 @@ TEST(Greeting, ARankAndAHubThatKnowTheKeyMeet) {
   EXPECT_EQ(told->text, "the disk is full");
 }
 
-TEST(Greeting, WhoDoesNotKnowTheKeyIsNeither) {
+TEST(Greeting, FailsWithoutTheKeyOnEitherSide) {
   Wire wire = connected();
   std::thread hub([&] {
     HubGreeting greeting;
@@ -67,7 +67,7 @@ TEST(Greeting, WhoDoesNotKnowTheKeyIsNeither) {
   hub.join();
 }
 
-TEST(Greeting, AHubThatOnlySaysWelcomeIsNone) {
+TEST(Greeting, HubMustProveItself) {
   for (const std::string text : {"", "0", "x y", "0123456789abcdef0123456789abcdef 00"}) {
     Wire wire = connected();
     for (int i = 0; i < 2; ++i) wire.one.send({MessageKind::welcome, 0, text});
@@ -75,14 +75,14 @@ TEST(Greeting, AHubThatOnlySaysWelcomeIsNone) {
   }
 }
 
-TEST(Greeting, WhoSaysNothingIsSilent) {
+TEST(Greeting, SilenceIsReportedAsSilent) {
   Wire wire = connected();
   EXPECT_EQ(greet(wire.other, rank_3(), std::chrono::milliseconds(20)), Greeted::silent);
   wire.one.close();
   EXPECT_EQ(greet(wire.other, rank_3(), kLong), Greeted::silent);
 }
 
-TEST(Greeting, TheHubsOwnProofSentBackIsNone) {
+TEST(Greeting, ReflectedProofIsRejected) {
   HubGreeting greeting;
   const auto challenge =
       greeting.challenge({MessageKind::hello, 3, random_nonce() + " node2"}, channel_key());
@@ -91,7 +91,7 @@ TEST(Greeting, TheHubsOwnProofSentBackIsNone) {
   EXPECT_FALSE(greeting.accepts({MessageKind::hello, 3, proof}, channel_key()));
 }
 
-TEST(Greeting, OtherFirstMessagesAreNotAnswered) {
+TEST(Greeting, InvalidFirstMessagesAreNotAnswered) {
   for (const Message& message :
        {Message{MessageKind::failure, 3, random_nonce() + " x"},
         Message{MessageKind::hello, 3, "short node2"},
@@ -100,7 +100,7 @@ TEST(Greeting, OtherFirstMessagesAreNotAnswered) {
   }
 }
 
-// What goes from one end to the other, passed on by the test.
+// Forwards data from one end to the other, under the control of the test.
 struct Relay {
   // The next bytes; empty when the sender has closed its end.
   static std::string read(Connection& from) {
@@ -135,7 +135,7 @@ Outcome greet_through(int which, std::size_t at, char change) {
     HubGreeting greeting;
     try {
       outcome.hub = test::welcome(relay.to_hub.one, greeting) &&
-                    relay.to_hub.one.await(kLong).has_value();  // what the rank says next
+                    relay.to_hub.one.await(kLong).has_value();  // the rank's next message
     } catch (const std::exception&) {
       outcome.hub = false;
     }
@@ -162,7 +162,7 @@ Outcome greet_through(int which, std::size_t at, char change) {
   return outcome;
 }
 
-TEST(Greeting, AByteThatIsChangedOnTheWayIsNoticed) {
+TEST(Greeting, ChangedByteIsDetected) {
   const Outcome untouched = greet_through(-1, 0, 0);
   EXPECT_TRUE(untouched.hub);
   EXPECT_EQ(untouched.rank, Greeted::welcome);
@@ -170,14 +170,15 @@ TEST(Greeting, AByteThatIsChangedOnTheWayIsNoticed) {
   for (int which = 0; which < 5; ++which) {
     const std::size_t bytes = untouched.said[static_cast<std::size_t>(which)].size();
     for (std::size_t at = 0; at < bytes; ++at) {
-      // The lengths, made larger, are those of a message that does not come: a matter of time.
+      // Increased length fields announce a message that never arrives, which only a timeout can
+      // detect.
       if (at >= 5 && at < 9) continue;
       EXPECT_FALSE(greet_through(which, at, 1).hub) << "byte " << at << " of message " << which;
     }
   }
 }
 
-TEST(Greeting, NothingThatIsSecretCrossesTheConnection) {
+TEST(Greeting, SecretsAreNeverSent) {
   for (const auto& bytes : greet_through(-1, 0, 0).said) {
     EXPECT_EQ(bytes.find(hex_of(channel_key())), std::string::npos);
     EXPECT_EQ(bytes.find(reinterpret_cast<const char*>(channel_key().data()), 0, kKeyBytes),
@@ -185,13 +186,13 @@ TEST(Greeting, NothingThatIsSecretCrossesTheConnection) {
   }
 }
 
-TEST(Greeting, ARecordedOneIsWorthNothing) {
+TEST(Greeting, ReplayIsRejected) {
   const auto recorded = greet_through(-1, 0, 0).said;
   ASSERT_EQ(recorded.size(), 5U);
   test::Leader leader(4);
   Connection thief = leader.knock();
   for (const int i : {0, 2, 4}) Relay::write(thief, recorded[static_cast<std::size_t>(i)]);
-  while (thief.await(kLong)) {  // the hub's challenge, which it cannot meet
+  while (thief.await(kLong)) {  // the hub's challenge, which the thief cannot answer
   }
   EXPECT_EQ(thief.state(), StreamState::ended);
   Wire wire = connected();
@@ -200,8 +201,8 @@ TEST(Greeting, ARecordedOneIsWorthNothing) {
   EXPECT_FALSE(leader.failures.failed());
 }
 
-// Somebody between the two may pass on a greeting, but say nothing of his own afterwards.
-TEST(Greeting, WhoPassesOnAGreetingCannotSpeakForTheRank) {
+// A relay may forward a greeting, but cannot send messages of its own afterwards.
+TEST(Greeting, RelayCannotInjectMessages) {
   test::Leader leader(2);
   Connection to_hub = leader.knock();
   Wire to_rank = connected();
@@ -227,7 +228,7 @@ Searcher rank_1() {
   return {channel_key(), 1, "node1, process 9"};
 }
 
-TEST(HubSearch, PassesOverStrangersAndTellsOfThem) {
+TEST(HubSearch, SkipsAndReportsImpostors) {
   test::ListeningLeader impostor;
   std::thread web_server([&] {
     Connection caller = impostor.accept();
@@ -241,35 +242,35 @@ TEST(HubSearch, PassesOverStrangersAndTellsOfThem) {
   const Reached reached = reach_hub(there, rank_1(), once, failures);
   web_server.join();
   EXPECT_FALSE(reached.connection);
-  EXPECT_THAT(why_unreachable(there, reached),
-              AllOf(HasSubstr("rank 0 (node0, process 8, port "),
-                    HasSubstr(": what answers at 127.0.0.1, port "),
-                    HasSubstr("is not rank 0 of this job")));
+  EXPECT_THAT(why_unreachable(there, reached), AllOf(HasSubstr("rank 0 (node0, process 8, port "),
+                                                     HasSubstr(": the program at 127.0.0.1, port "),
+                                                     HasSubstr("is not rank 0 of this job")));
 }
 
-TEST(HubSearch, TellsOfAPortThatNobodyAnswersAt) {
+TEST(HubSearch, ReportsASilentPort) {
   test::ListeningLeader silent;
   FailureState failures;
   const HubAddress there{{"127.0.0.1"}, silent.listener.port, "node0, process 8"};
   const SearchLimits short_ones{.each = std::chrono::milliseconds(20),
                                 .in_all = std::chrono::milliseconds(0)};
   EXPECT_THAT(why_unreachable(there, reach_hub(there, rank_1(), short_ones, failures)),
-              HasSubstr("at 127.0.0.1 a connection is accepted, but nobody answers"));
+              HasSubstr("at 127.0.0.1 a connection is accepted, but there is no answer"));
   silent.listener.socket.close();
   EXPECT_THAT(why_unreachable(there, reach_hub(there, rank_1(), short_ones, failures)),
-              HasSubstr("by any of: 127.0.0.1; a firewall"));
+              HasSubstr("at any of: 127.0.0.1; a firewall"));
 }
 
-// What strangers say, who come faster than the ranks.
-TEST(HubSearch, FindsRankZeroAmidAFloodOfStrangers) {
+// Messages of impostors, which arrive before those of the ranks.
+TEST(HubSearch, FindsRankZeroAmongManyImpostors) {
   const std::vector<std::string> opening{
       "",                                                                     // nothing
       "GET / HTTP/1.1\r\n\r\n",                                               // another protocol
       encode({MessageKind::hello, 1, "x"}).substr(0, 5),                      // half a header
       encode({MessageKind::hello, 1, std::string(400, 'x')}).substr(0, 100),  // half a message
-      encode({MessageKind::hello, 1, random_nonce() + " node1, process 9"}),  // no proof to come
+      encode({MessageKind::hello, 1,
+              random_nonce() + " node1, process 9"}),  // without the proof that must follow
       encode({MessageKind::hello, 1, random_nonce() + " node1, process 9"}) +
-          encode({MessageKind::hello, 1, std::string(2 * kKeyBytes, '0')}),  // a wrong one
+          encode({MessageKind::hello, 1, std::string(2 * kKeyBytes, '0')}),  // a wrong proof
       std::string(9, '\xff'),
   };
   test::Leader leader(9);
@@ -279,7 +280,7 @@ TEST(HubSearch, FindsRankZeroAmidAFloodOfStrangers) {
     std::deque<Connection> held;
     for (std::size_t i = 0; !over; ++i) {
       auto stranger = Connection::open({"127.0.0.1"}, leader.port, std::chrono::seconds(1));
-      if (!stranger) continue;  // the port is closed: all are in
+      if (!stranger) continue;  // the port is closed: all ranks have joined
       Relay::write(*stranger, opening[i % opening.size()]);
       held.push_back(*std::move(stranger));
       if (held.size() > 600) held.pop_front();

@@ -33,8 +33,8 @@ TEST(HalfPrecision, EveryBfloat16SurvivesTheRoundTrip) {
 }
 
 #ifdef __FLT16_MANT_DIG__
-// The compiler's own type is the oracle; all halfway cases between neighbors are among the
-// points, where rounding to even shows.
+// The compiler's own type is the oracle; the points include all halfway cases between neighbors,
+// where rounding to even matters.
 TEST(HalfPrecision, RoundsToFloat16AsTheCompilerDoes) {
   for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
     const float low = f16_to_float(static_cast<std::uint16_t>(bits));

@@ -1,4 +1,4 @@
-// Who is to blame, by tables of what ranks say of themselves; and the questions asked over TCP.
+// The cause of a hang, from tables of rank statuses; and status requests over TCP.
 #include "ddp_runtime/comm/diagnosis/hang_analysis.h"
 
 #include <gmock/gmock.h>
@@ -56,52 +56,53 @@ const Failure kComplaint{.rank = 0,
                          .text = "rank 0 waited 30 s in all_reduce #17 for rank 1",
                          .symptom = Symptom::long_wait};
 
-TEST(Diagnosis, TheRankThatIsInNoCollectiveIsToBlameNotTheOneThatIsWaitedFor) {
+TEST(HangAnalysis, BlamesTheRankOutsideCollectivesNotTheOneWaitedFor) {
   // In a ring of four, 0 waits for 3, 3 for 2; 2 computes.
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17), idle_after(2, 16, "forward"),
                                       waiting(3, 17)};
   const Failure failure = find_cause(ranks, kComplaint);
   EXPECT_EQ(failure.rank, 2);
   EXPECT_TRUE(failure.lost);
-  EXPECT_EQ(
-      failure.text,
-      "rank 2 (node2) did not come: it last completed all_reduce #16 30 s ago and has been at "
-      "'forward' for 29 s; rank 0 waited 30 s in all_reduce #17 for rank 1");
+  EXPECT_EQ(failure.text,
+            "rank 2 (node2) did not join the collective: it last completed all_reduce #16 30 s ago "
+            "and has been at 'forward' for 29 s; rank 0 waited 30 s in all_reduce #17 for rank 1");
 }
 
-TEST(Diagnosis, ARankStillInAnEarlierCollectiveIsAVictimToo) {
+TEST(HangAnalysis, DoesNotBlameARankInAnEarlierCollective) {
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 16), idle_after(2, 15)};
   EXPECT_EQ(find_cause(ranks, kComplaint).rank, 2);
 }
 
-TEST(Diagnosis, SeveralAreAllNamed) {
+TEST(HangAnalysis, NamesAllMissingRanks) {
   const std::vector<RankStatus> ranks{waiting(0, 17), idle_after(1, 16), waiting(2, 17),
                                       idle_after(3, 16)};
-  EXPECT_THAT(find_cause(ranks, kComplaint).text,
-              StartsWith("ranks 1 and 3 did not come: rank 1 last completed all_reduce #16"));
+  EXPECT_THAT(
+      find_cause(ranks, kComplaint).text,
+      StartsWith(
+          "ranks 1 and 3 did not join the collective: rank 1 last completed all_reduce #16"));
   std::vector<RankStatus> many{waiting(0, 17)};
   for (int rank = 1; rank < 70; ++rank) many.push_back(idle_after(rank, 16));
   EXPECT_THAT(find_cause(many, kComplaint).text,
-              StartsWith("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 61 more did not come"));
+              StartsWith("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 61 more did not join the collective"));
 }
 
-TEST(Diagnosis, ASilentRankIsStopped) {
+TEST(HangAnalysis, SilentRankIsReportedAsStopped) {
   const std::vector<RankStatus> ranks{waiting(0, 17), silent(1), idle_after(2, 16)};
   const Failure failure = find_cause(ranks, kComplaint);
   EXPECT_EQ(failure.rank, 1);
   EXPECT_THAT(failure.text, StartsWith("rank 1 (node1) does not answer: stopped"));
 }
 
-TEST(Diagnosis, OfSeveralSilentRanksAllAreNamedAndTheFirstIsToBlame) {
+TEST(HangAnalysis, NamesAllSilentRanksAndBlamesTheFirst) {
   const std::vector<RankStatus> ranks{waiting(0, 17), silent(1), waiting(2, 17), silent(3)};
   const Failure failure = find_cause(ranks, kComplaint);
   EXPECT_EQ(failure.rank, 1);
   EXPECT_THAT(failure.text, StartsWith("ranks 1 and 3 do not answer"));
 }
 
-TEST(Diagnosis, IfAllCameItIsTheNetwork) {
+TEST(HangAnalysis, BlamesTheNetworkIfAllRanksJoined) {
   const std::vector<RankStatus> in_one{waiting(0, 17), waiting(1, 17)};
-  // Rank 1's share of #16 is still under way, rank 0's has arrived.
+  // Rank 1's share of #16 is still in flight, rank 0's has arrived.
   const std::vector<RankStatus> one_apart{waiting(0, 17), waiting(1, 16)};
   const std::vector<RankStatus> over_for_one{waiting(0, 17), idle_after(1, 17, "forward")};
   for (const auto& ranks : {in_one, one_apart, over_for_one}) {
@@ -109,7 +110,7 @@ TEST(Diagnosis, IfAllCameItIsTheNetwork) {
   }
 }
 
-TEST(Diagnosis, DifferentCallsOfOneNumberAreADisagreement) {
+TEST(HangAnalysis, DifferentCallsWithOneNumberDisagree) {
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17, "broadcast: 8 uint8"),
                                       waiting(2, 17)};
   const auto failure = find_disagreement(ranks);
@@ -120,13 +121,13 @@ TEST(Diagnosis, DifferentCallsOfOneNumberAreADisagreement) {
   EXPECT_EQ(find_cause(ranks, kComplaint).text, failure->text);
 }
 
-TEST(Diagnosis, OfTwoThatDifferTheOneThatIsNotRankZeroIsToBlame) {
+TEST(HangAnalysis, OfTwoThatDifferBlamesTheOneThatIsNotRankZero) {
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17, "barrier: nothing")};
   EXPECT_EQ(find_disagreement(ranks)->rank, 1);
 }
 
-TEST(Diagnosis, ACallThatIsOverOnOneRankIsComparedToo) {
-  // Rank 1's shorter message was sent and forgotten; rank 0 found it too short.
+TEST(HangAnalysis, ComparesFinishedCallsToo) {
+  // Rank 1's shorter message was sent and completed; rank 0 found it too short.
   auto sender = idle_after(1, 17);
   sender.snapshot->recent.back().signature = "all_reduce: sum of 8 float32";
   const auto failure = find_disagreement(std::vector<RankStatus>{waiting(0, 17), sender});
@@ -135,7 +136,7 @@ TEST(Diagnosis, ACallThatIsOverOnOneRankIsComparedToo) {
   EXPECT_THAT(failure->text, HasSubstr("all_reduce #17 [all_reduce: sum of 8 float32]"));
 }
 
-TEST(Diagnosis, AWrongLengthIsNotTheFaultOfWhoIsLateOrSilent) {
+TEST(HangAnalysis, WrongLengthIsNotBlamedOnLateOrSilentRanks) {
   const Failure report{.rank = 0, .text = "length", .symptom = Symptom::wrong_length};
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17), idle_after(2, 16), silent(3)};
   const auto failure = find_cause(ranks, report);
@@ -143,8 +144,8 @@ TEST(Diagnosis, AWrongLengthIsNotTheFaultOfWhoIsLateOrSilent) {
   EXPECT_EQ(failure.text, "length");
 }
 
-TEST(Diagnosis, WaitingAtDifferentNumbersIsNoDisagreement) {
-  // A broadcast's root may be ahead of those that have not received yet.
+TEST(HangAnalysis, DifferentNumbersDoNotDisagree) {
+  // A broadcast's root may be ahead of ranks that have not received yet.
   const std::vector<RankStatus> ranks{waiting(0, 18, "barrier: nothing"), waiting(1, 17), silent(2),
                                       idle_after(3, 16)};
   EXPECT_FALSE(find_disagreement(ranks));
@@ -167,12 +168,12 @@ RankStatus has_done(RankStatus status, std::uint64_t number) {
   return status;
 }
 
-TEST(Diagnosis, TheSameNumberInAnotherChannelIsNoDisagreement) {
+TEST(HangAnalysis, SameNumberInAnotherChannelDoesNotDisagree) {
   const std::vector<RankStatus> ranks{waiting(0, 17), also_waiting(idle_after(1, 16), 17)};
   EXPECT_FALSE(find_disagreement(ranks));
 }
 
-TEST(Diagnosis, AChannelsCollectivesAreComparedToo) {
+TEST(HangAnalysis, ComparesCollectivesOfAChannelToo) {
   const std::vector<RankStatus> ranks{also_waiting(waiting(0, 17), 4),
                                       also_waiting(idle_after(1, 16), 4, "all_gather: 17 float64")};
   const auto failure = find_disagreement(ranks);
@@ -181,27 +182,27 @@ TEST(Diagnosis, AChannelsCollectivesAreComparedToo) {
   EXPECT_THAT(failure->text, HasSubstr("norm all_gather #4 [all_gather: 17 float64]"));
 }
 
-TEST(Diagnosis, ARankThatWaitsInAChannelIsNotTheOneThatComputes) {
-  // 0 waits for the others' bucket 17; 1 has not got there, because it waits for 2's statistics.
+TEST(HangAnalysis, DoesNotBlameARankThatWaitsInAChannel) {
+  // 0 waits for the others' bucket 17; 1 has not reached it, because it waits for 2's statistics.
   const std::vector<RankStatus> ranks{has_done(waiting(0, 17), 4),
                                       also_waiting(idle_after(1, 16), 5),
                                       has_done(idle_after(2, 16, "backward"), 4)};
   EXPECT_EQ(find_cause(ranks, kComplaint).rank, 2);
 }
 
-TEST(Diagnosis, ARankThatLeftOutACollectiveOfAChannelWaitsElsewhere) {
-  // 2 has no such layer: it is in the bucket that comes after it, where nobody else is.
+TEST(HangAnalysis, NamesARankThatSkippedAChannelCollective) {
+  // 2 does not have this layer: it is in the bucket that comes after it, alone.
   const std::vector<RankStatus> ranks{also_waiting(idle_after(0, 16), 5),
                                       also_waiting(idle_after(1, 16), 5),
                                       has_done(waiting(2, 17), 4)};
   EXPECT_FALSE(find_disagreement(ranks));
   const auto failure = find_cause(ranks, kComplaint);
   EXPECT_EQ(failure.rank, 2);
-  EXPECT_THAT(failure.text, StartsWith("rank 2 (node2) left out a collective that the others wait "
-                                       "in, and rank 2 waits in all_reduce #17"));
+  EXPECT_THAT(failure.text, StartsWith("rank 2 (node2) skipped a collective in which the others "
+                                       "wait, and rank 2 waits in all_reduce #17"));
 }
 
-TEST(RankSnapshot, SurvivesTheWay) {
+TEST(RankSnapshot, SurvivesSerialization) {
   FlightRecorder log;
   log.set_phase("epoch 1: forward");
   const auto send = log.begin(std::nullopt, "send", "send: 1 uint8");
@@ -219,7 +220,7 @@ TEST(RankSnapshot, SurvivesTheWay) {
   EXPECT_EQ(copy.stuck_in(kMainChannel)->number, 4U);
 }
 
-TEST(RankSnapshot, AFailedOperationIsWhereTheRankIsStuck) {
+TEST(RankSnapshot, IsStuckInTheFailedOperation) {
   FlightRecorder log;
   const auto barrier = log.begin(0, "barrier #0", "barrier: nothing");
   log.end(barrier, true);
@@ -228,7 +229,7 @@ TEST(RankSnapshot, AFailedOperationIsWhereTheRankIsStuck) {
   EXPECT_EQ(snapshot.last_completed(), nullptr);
 }
 
-TEST(RankSnapshot, WhatFailedFirstIsWhereTheRankIsStuckNotWhatWasQueuedBehind) {
+TEST(RankSnapshot, IsStuckInTheFirstFailedOperationNotInQueuedOnes) {
   FlightRecorder log;
   log.end(log.begin(0, "bucket 0", kBucket), false);
   log.end(log.begin(1, "bucket 1", kBucket), true);
@@ -236,7 +237,7 @@ TEST(RankSnapshot, WhatFailedFirstIsWhereTheRankIsStuckNotWhatWasQueuedBehind) {
   EXPECT_EQ(log.snapshot().stuck_in(kMainChannel)->what, "bucket 1");
 }
 
-TEST(RankSnapshot, TheEndOfOneChannelsOperationIsNotTheOthers) {
+TEST(RankSnapshot, EndingAnOperationDoesNotAffectOtherChannels) {
   FlightRecorder log;
   const auto bucket = log.begin(0, "bucket", kBucket);
   const auto norm = log.begin(0, "norm", kBucket, "norm");
@@ -249,7 +250,7 @@ TEST(RankSnapshot, TheEndOfOneChannelsOperationIsNotTheOthers) {
   EXPECT_TRUE(log.snapshot().stuck_in().empty());
 }
 
-TEST(RankSnapshot, WhatRunsOnIsRememberedWhileAnotherChannelIsBusy) {
+TEST(RankSnapshot, KeepsRunningOperationWhileAnotherChannelIsBusy) {
   FlightRecorder log;
   log.begin(0, "the bucket that hangs", kBucket);
   for (std::uint64_t i = 0; i < 100; ++i) log.end(log.begin(i, "norm", kBucket, "norm"), false);
@@ -259,7 +260,7 @@ TEST(RankSnapshot, WhatRunsOnIsRememberedWhileAnotherChannelIsBusy) {
   EXPECT_LE(snapshot.recent.size(), 32U);
 }
 
-TEST(RankSnapshot, AlwaysFitsAMessage) {
+TEST(RankSnapshot, AlwaysFitsIntoAMessage) {
   FlightRecorder log;
   for (std::uint64_t i = 0; i < 1000; ++i) {
     log.end(log.begin(i, std::string(100'000, 'x'), std::string(100'000, 'y')), false);
@@ -267,7 +268,7 @@ TEST(RankSnapshot, AlwaysFitsAMessage) {
   EXPECT_LT(to_json(log.snapshot()).dump().size(), kMaxText);
 }
 
-TEST(RankSnapshot, NonsenseIsRefused) {
+TEST(RankSnapshot, MalformedTextIsRefused) {
   for (const char* text :
        {"[]", "{}", "null", R"({"collectives_begun": "many"})",
         R"({"collectives_begun": 1, "phase": "", "phase_ago": 0, "recent": []})",
@@ -290,7 +291,7 @@ GroupOptions limits_of(std::chrono::milliseconds timeout, std::chrono::milliseco
   return options;
 }
 
-TEST(ErrorChannel, AfterATimeOutTheRankThatDidNotComeIsNamedEverywhere) {
+TEST(ErrorChannel, AfterATimeoutTheMissingRankIsNamedOnAllRanks) {
   const auto dump = std::filesystem::path(testing::TempDir()) / "diagnosis-dump.json";
   std::filesystem::remove(dump);
   with_channels(4, limits_of(300ms, 10s), dump, [](test::ChannelRank rank) {
@@ -303,8 +304,8 @@ TEST(ErrorChannel, AfterATimeOutTheRankThatDidNotComeIsNamedEverywhere) {
     ASSERT_TRUE(verdict);
     EXPECT_EQ(verdict->rank, 2);
     EXPECT_THAT(verdict->text,
-                AllOf(StartsWith("rank 2 ("), HasSubstr("did not come"), HasSubstr("(start)"),
-                      HasSubstr("'step 5: forward'"), HasSubstr("(end)")));
+                AllOf(StartsWith("rank 2 ("), HasSubstr("did not join the collective"),
+                      HasSubstr("(start)"), HasSubstr("'step 5: forward'"), HasSubstr("(end)")));
   });
   const auto record = nlohmann::json::parse(std::ifstream(dump));
   EXPECT_EQ(record.at("schema"), "slurm-ddp/failure/1");
@@ -318,7 +319,7 @@ TEST(ErrorChannel, AfterATimeOutTheRankThatDidNotComeIsNamedEverywhere) {
               HasSubstr("(end)"));
 }
 
-TEST(ErrorChannel, ADisagreementIsFoundLongBeforeTheTimeOut) {
+TEST(ErrorChannel, DisagreementIsFoundLongBeforeTheTimeout) {
   with_channels(3, limits_of(1h, 50ms), {}, [](test::ChannelRank rank) {
     float value = 1;
     auto work = rank.group.rank() == 1 ? rank.group.barrier("lost count")
@@ -331,7 +332,7 @@ TEST(ErrorChannel, ADisagreementIsFoundLongBeforeTheTimeOut) {
   });
 }
 
-TEST(ErrorChannel, CallsThatNeverMeetAreFoundBySuspicion) {
+TEST(ErrorChannel, SlowWaitReportFindsCallsThatNeverMatch) {
   with_channels(2, limits_of(1h, 50ms), {}, [](test::ChannelRank rank) {
     // Both wait for the other's message.
     float value = 1;
@@ -344,7 +345,7 @@ TEST(ErrorChannel, CallsThatNeverMeetAreFoundBySuspicion) {
   });
 }
 
-TEST(ErrorChannel, ALongWaitIsNoFailure) {
+TEST(ErrorChannel, LongWaitIsNotAFailure) {
   with_channels(3, limits_of(1h, 20ms), {}, [](test::ChannelRank rank) {
     if (rank.group.rank() == 1) std::this_thread::sleep_for(300ms);
     rank.group.barrier().wait();
@@ -352,7 +353,7 @@ TEST(ErrorChannel, ALongWaitIsNoFailure) {
   });
 }
 
-TEST(ErrorChannel, ARankThatDoesNotAnswerIsNamed) {
+TEST(ErrorChannel, UnresponsiveRankIsNamed) {
   Listener listener = listen_anywhere();
   const std::uint16_t port = listener.port;
   FailureState failures;
@@ -361,7 +362,7 @@ TEST(ErrorChannel, ARankThatDoesNotAnswerIsNamed) {
           {.liveness = {.heartbeat = 20ms}});
   auto mute = test::call(port, 1, "nodeX, process 7");
   ASSERT_TRUE(mute);
-  ASSERT_TRUE(mute->await(30s)) << "a heartbeat: it has been taken in";
+  ASSERT_TRUE(mute->await(30s)) << "a heartbeat: it has been accepted";
   failures.fail(kComplaint);
   const auto verdict = hub.verdict(10s);
   ASSERT_TRUE(verdict);

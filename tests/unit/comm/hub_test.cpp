@@ -1,5 +1,5 @@
-// Rank 0's end with peers that the test plays itself, over TCP on this machine. Limits are short
-// where something must happen; nothing here must happen within a time.
+// Rank 0's end with peers played by the test itself, over TCP on this machine. Limits are short
+// where something must happen; nothing here must happen within a time limit.
 #include "ddp_runtime/comm/failure/hub.h"
 
 #include <gmock/gmock.h>
@@ -39,9 +39,9 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-TEST(Hub, AStoppedRankIsNamedAndNobodyWaitsForItsGoodbye) {
+TEST(Hub, StoppedRankIsNamedAndItsGoodbyeIsNotAwaited) {
   auto options = quick();
-  options.liveness.silence = 2s;  // of which the other must not be
+  options.liveness.silence = 2s;  // too long for the other rank to reach
   options.liveness.reconnect = 1s;
   Leader leader(3, options);
   Connection stopped = leader.join(1, "node1");
@@ -64,10 +64,10 @@ TEST(Hub, AStoppedRankIsNamedAndNobodyWaitsForItsGoodbye) {
                        "answers: it is stopped"),
             HasSubstr("; rank 0 waited 5 s in barrier #3 for rank 1"), Not(HasSubstr("node2"))));
   well.send({MessageKind::goodbye, 2, {}});
-  EXPECT_FALSE(leader.hub->wait_for_peer_exit(1h)) << "rank 1 is still there, perhaps";
+  EXPECT_FALSE(leader.hub->wait_for_peer_exit(1h)) << "rank 1 may still be there";
 }
 
-TEST(Hub, AMachineThatVanishedIsNamedWithAllItsRanks) {
+TEST(Hub, VanishedMachineIsNamedWithAllItsRanks) {
   const auto dump = std::filesystem::path(testing::TempDir()) / "hub-dump.json";
   std::filesystem::remove(dump);
   auto options = quick();
@@ -77,7 +77,7 @@ TEST(Hub, AMachineThatVanishedIsNamedWithAllItsRanks) {
     std::vector<Connection> ranks;
     for (const int rank : {1, 2}) ranks.push_back(leader.join(rank, "node1"));
     for (const auto& rank : ranks) cut(rank.fd());
-    std::this_thread::sleep_for(300ms);  // for heartbeats that nobody acknowledges
+    std::this_thread::sleep_for(300ms);  // for heartbeats that are not acknowledged
     leader.failures.begin_stall();
     const auto verdict = leader.hub->verdict(30s);
     ASSERT_TRUE(verdict);
@@ -96,7 +96,7 @@ TEST(Hub, AMachineThatVanishedIsNamedWithAllItsRanks) {
   EXPECT_EQ(record.at("lost")[1].at("kind"), "unreachable");
 }
 
-TEST(Hub, RanksThatDieTogetherAreToldTogether) {
+TEST(Hub, RanksThatDieTogetherAreReportedTogether) {
   auto options = quick();
   options.liveness.silence = 1h;
   Leader leader(4, options);
@@ -108,17 +108,17 @@ TEST(Hub, RanksThatDieTogetherAreToldTogether) {
   const auto told = next_of(three);
   ASSERT_TRUE(told);
   EXPECT_EQ(told->kind, MessageKind::loss);
-  EXPECT_THAT(told->text, StartsWith("ranks 1 and 2 on node1 ended without a word: they were"));
+  EXPECT_THAT(told->text, StartsWith("ranks 1 and 2 on node1 exited unexpectedly: they were"));
 }
 
-TEST(Hub, ARankMayConnectAgainWithTheTokenAndIsToldWhatItMissed) {
+TEST(Hub, RankMayReconnectAndGetsMissedFailures) {
   auto options = quick();
   options.liveness.silence = 1h;
   Leader leader(3, options);
   Connection first = leader.join(1, "node1");
   Connection other = leader.join(2, "node2");
   cut(first.fd());
-  // The port is closed while all ranks are well, and open again when one of them is silent.
+  // The port is closed while all ranks are fine, and opened again when one of them is silent.
   std::optional<Connection> again;
   ASSERT_TRUE(eventually([&] {
     again = test::call(leader.port, 1, "node1, process 1");
@@ -132,10 +132,10 @@ TEST(Hub, ARankMayConnectAgainWithTheTokenAndIsToldWhatItMissed) {
   EXPECT_EQ(told->text, "the disk is full");
 }
 
-TEST(Hub, OnlyTheProcessItselfMayConnectAgain) {
+TEST(Hub, OnlyTheSameProcessMayReconnect) {
   Leader leader(3);
   Connection one = leader.join(1, "node1");
-  // It may be welcomed before the hub has heard the first one again, but it is not taken in.
+  // It may pass the handshake before the hub hears the first process again, but it does not join.
   auto twin = test::call(leader.port, 1, "node2, process 77");
   EXPECT_FALSE(twin && twin->await(30s));
   for (const int rank : {0, -1, 3, 1000000}) {
@@ -144,7 +144,7 @@ TEST(Hub, OnlyTheProcessItselfMayConnectAgain) {
   EXPECT_FALSE(leader.failures.failed());
 }
 
-TEST(Hub, SilentStrangersTakeNobodysPlace) {
+TEST(Hub, SilentConnectionsDoNotBlockRanks) {
   Leader leader(2);
   std::vector<Connection> strangers;
   for (int i = 0; i < 200; ++i) strangers.push_back(leader.knock());
@@ -154,11 +154,11 @@ TEST(Hub, SilentStrangersTakeNobodysPlace) {
     EXPECT_EQ(stranger.state(), StreamState::ended);
   }
   EXPECT_TRUE(eventually([&] { return !Connection::open({"127.0.0.1"}, leader.port, 10s); }))
-      << "all ranks are in: nobody else has business here";
+      << "all ranks have joined: the port is closed";
   EXPECT_FALSE(leader.failures.failed());
 }
 
-TEST(Hub, ATextThatIsNoUtf8ReachesEverybodyAndTheRecord) {
+TEST(Hub, InvalidUtf8ReachesAllRanksAndTheRecord) {
   const auto dump = std::filesystem::path(testing::TempDir()) / "hub-utf8.json";
   std::filesystem::remove(dump);
   auto options = quick();
@@ -176,7 +176,7 @@ TEST(Hub, ATextThatIsNoUtf8ReachesEverybodyAndTheRecord) {
               HasSubstr("cannot open /tmp/text"));
 }
 
-TEST(Hub, AProcessThatDoesNotEndAfterAFailureIsEnded) {
+TEST(Hub, ProcessThatDoesNotExitAfterAFailureIsTerminated) {
   auto options = quick();
   options.liveness.exit = 50ms;
   std::atomic<bool> ended = false;
@@ -186,7 +186,7 @@ TEST(Hub, AProcessThatDoesNotEndAfterAFailureIsEnded) {
   EXPECT_TRUE(eventually([&] { return ended.load(); }));
 }
 
-TEST(Spoke, ConnectsAgainWhenItsConnectionIsSilentAndTellsItsFailureThen) {
+TEST(Spoke, ReconnectsAndThenReportsItsFailure) {
   ListeningLeader leader;
   auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
   ASSERT_TRUE(outgoing);
@@ -198,7 +198,7 @@ TEST(Spoke, ConnectsAgainWhenItsConnectionIsSilentAndTellsItsFailureThen) {
   options.liveness.silence = 1h;
   Spoke spoke(failures, recorder, std::move(*outgoing),
               {1, test::channel_key(), "node1, process 9"}, options);
-  failures.fail({.rank = 1, .text = "the disk is full"});  // told in vain
+  failures.fail({.rank = 1, .text = "the disk is full"});  // sent on the silent connection
 
   Connection fresh = leader.accept();
   HubGreeting greeting;
@@ -210,8 +210,8 @@ TEST(Spoke, ConnectsAgainWhenItsConnectionIsSilentAndTellsItsFailureThen) {
   EXPECT_EQ(told->text, "the disk is full");
 }
 
-// Rank 0's old address does not answer any more, as when the network it belongs to is down.
-TEST(Spoke, FindsRankZeroAgainByAnotherOfItsAddresses) {
+// Rank 0's old address no longer answers, as when its network is down.
+TEST(Spoke, FindsRankZeroAgainAtAnotherAddress) {
   Listener elsewhere = listen_anywhere();
   FailureState failures;
   FlightRecorder recorder;
@@ -234,7 +234,7 @@ TEST(Spoke, FindsRankZeroAgainByAnotherOfItsAddresses) {
   EXPECT_FALSE(failures.failed());
 }
 
-TEST(Spoke, SaysWhoHasTakenThePortOfASilentRankZero) {
+TEST(Spoke, ReportsTheProgramOnRankZerosPort) {
   ListeningLeader leader;
   auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
   ASSERT_TRUE(outgoing);
@@ -254,13 +254,13 @@ TEST(Spoke, SaysWhoHasTakenThePortOfASilentRankZero) {
   ASSERT_TRUE(eventually([&] { return failures.failed(); }));
   EXPECT_EQ(failures.failure()->rank, 0);
   EXPECT_THAT(failures.failure()->text, AllOf(HasSubstr("node1, process 9) has been silent"),
-                                              HasSubstr("; what answers at 127.0.0.1, port "),
+                                              HasSubstr("; the program at 127.0.0.1, port "),
                                               HasSubstr(" is not rank 0 of this job")));
 }
 
-// A goodbye in place of the failure would leave the others waiting for a rank that is gone. Again
-// and again, for the moment between the thread's last look and its end.
-TEST(Spoke, ARankThatFailsAndLeavesAtOnceSaysWhy) {
+// A goodbye instead of the failure would leave the others waiting for a rank that is gone.
+// Repeated, to hit the moment between the thread's last check and its end.
+TEST(Spoke, RankThatFailsAndExitsAtOnceReportsWhy) {
   ListeningLeader leader;
   for (int i = 0; i < 300; ++i) {
     auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
@@ -280,14 +280,14 @@ TEST(Spoke, ARankThatFailsAndLeavesAtOnceSaysWhy) {
   }
 }
 
-// Likewise for rank 0, whose end without a word would be told instead.
-TEST(Hub, ALeaderThatFailsAndLeavesAtOnceSaysWhy) {
+// The same for rank 0, whose unexpected exit would be reported instead.
+TEST(Hub, LeaderThatFailsAndExitsAtOnceReportsWhy) {
   for (int i = 0; i < 100; ++i) {
     std::optional<Connection> one;
     {
       Leader leader(2);
       one = leader.join(1);
-      ASSERT_TRUE(one->await(30s)) << "a heartbeat: it has been taken in";
+      ASSERT_TRUE(one->await(30s)) << "a heartbeat: it has been accepted";
     }
     const auto told = next_of(*one);
     ASSERT_TRUE(told) << "round " << i;
@@ -305,14 +305,14 @@ TEST(Spoke, NamesRankZeroWhenItIsSilentAndTheDataPathStalls) {
   Spoke spoke(failures, recorder, std::move(*outgoing),
               {1, test::channel_key(), "node1, process 9"}, quick());
   std::this_thread::sleep_for(600ms);
-  EXPECT_FALSE(failures.failed()) << "nobody waits";
+  EXPECT_FALSE(failures.failed()) << "no rank waits";
   failures.begin_stall();
   ASSERT_TRUE(eventually([&] { return failures.failed(); }));
   EXPECT_EQ(failures.failure()->rank, 0);
   EXPECT_THAT(failures.failure()->text, HasSubstr("node1, process 9) has been silent"));
 }
 
-TEST(Connection, OnlyWhatThePeersMachineSaidProvesItsDeath) {
+TEST(Connection, OnlyFinOrResetProvesDeath) {
   for (const int error : {ECONNRESET, EPIPE}) EXPECT_EQ(state_after(error), StreamState::ended);
   for (const int error : {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENETDOWN, EHOSTDOWN}) {
     EXPECT_EQ(state_after(error), StreamState::broken) << error;
@@ -328,8 +328,8 @@ double processor_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-// All other ranks of a large job, as a process of their own: all say hello at once, are welcomed,
-// then wait for a failure. Returns how many heard of it.
+// All other ranks of a large job, in a separate process: all say hello at once, are accepted, then
+// wait for a failure. Returns how many were notified of it.
 int play_ranks(int ranks, std::uint16_t port) {
   struct Player {
     Connection connection;
@@ -359,8 +359,8 @@ int play_ranks(int ranks, std::uint16_t port) {
   return told;
 }
 
-// SLURM_DDP_HUB_RANKS=4000 makes it a benchmark: it reports what rank 0's part costs.
-TEST(Hub, WelcomesManyRanksAndTellsThemAll) {
+// SLURM_DDP_HUB_RANKS=4000 turns it into a benchmark: it reports the cost of rank 0's part.
+TEST(Hub, AcceptsAndNotifiesManyRanks) {
   raise_descriptor_limit();
   const char* wanted = std::getenv("SLURM_DDP_HUB_RANKS");
   const int ranks = wanted != nullptr ? std::atoi(wanted) : 300;
@@ -377,7 +377,7 @@ TEST(Hub, WelcomesManyRanksAndTellsThemAll) {
     [[maybe_unused]] const auto n = write(answer[1], &told, sizeof told);
     _exit(0);
   }
-  close(answer[1]);  // so that the end of the child is the end of its answer
+  close(answer[1]);  // so that the child's exit ends its answer
   FailureState failures;
   FlightRecorder recorder;
   auto options = ChannelOptions{};
@@ -393,7 +393,7 @@ TEST(Hub, WelcomesManyRanksAndTellsThemAll) {
   RecordProperty("processor_seconds", std::to_string(processor_seconds() - before));
   if (wanted != nullptr) {
     printf(
-        "%d ranks welcomed and told of a failure in %.2f s; rank 0's part: %.2f s of processor "
+        "%d ranks accepted and notified of a failure in %.2f s; rank 0's part: %.2f s of CPU "
         "time\n",
         ranks, wall.count(), processor_seconds() - before);
   }

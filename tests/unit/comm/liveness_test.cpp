@@ -1,4 +1,4 @@
-// Who is lost, by tables of what is known of the ranks. Limits as by default: silent after 8 s.
+// Which ranks are lost, from tables of what is known about them. Default limits: silent after 8 s.
 #include "ddp_runtime/comm/failure/liveness.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ struct LivenessCase {
   std::string lost;  // "1 stopped, 2 unreachable"
 };
 
-TEST(Liveness, WhoIsLost) {
+TEST(Liveness, FindsLostRanks) {
   const std::vector<LivenessCase> cases{
       {"all is well", {rank_on(1, "a", 900ms, true), rank_on(2, "b", 200ms, true)}, false, ""},
       {"a long wait alone", {rank_on(1, "a", 900ms, true), rank_on(2, "b", 200ms, true)}, true, ""},
@@ -35,7 +35,7 @@ TEST(Liveness, WhoIsLost) {
        {rank_on(1, "a", 8s, true), rank_on(2, "b", 1s, true)},
        true,
        "1 stopped"},
-      {"a stopped process that nobody waits for", {rank_on(1, "a", 1h, true)}, false, ""},
+      {"a stopped process that no rank waits for", {rank_on(1, "a", 1h, true)}, false, ""},
       {"a machine that vanished",
        {rank_on(1, "a", 1s, true), rank_on(2, "b", 8s), rank_on(3, "b", 7s),
         rank_on(4, "c", 300ms, true)},
@@ -57,7 +57,7 @@ TEST(Liveness, WhoIsLost) {
        {rank_on(1, "a", 9s), rank_on(2, "b", 5s)},
        true,
        "1 unreachable"},
-      {"nobody else", {}, true, ""},
+      {"no other ranks", {}, true, ""},
   };
   for (const auto& c : cases) {
     std::string lost;
@@ -68,7 +68,7 @@ TEST(Liveness, WhoIsLost) {
   }
 }
 
-TEST(Liveness, HeartbeatsAreRarerInALargeWorldButNeverTooRare) {
+TEST(Liveness, HeartbeatsSlowDownInALargeWorldWithinLimits) {
   EXPECT_EQ(scaled({}, 2).heartbeat, 1s);
   EXPECT_EQ(scaled({}, 2000).heartbeat, 1s);
   EXPECT_EQ(scaled({}, 3000).heartbeat, 1500ms);
@@ -76,7 +76,7 @@ TEST(Liveness, HeartbeatsAreRarerInALargeWorldButNeverTooRare) {
   EXPECT_EQ(scaled({}, 1'000'000).silence, 8s);
 }
 
-TEST(Liveness, TheOtherLimitsFitIntoTheSilence) {
+TEST(Liveness, OtherLimitsFitIntoSilence) {
   for (const auto silence : {1000ms, 2000ms, 7000ms, 8000ms, 3'600'000ms}) {
     const LivenessLimits limits = limits_for(silence);
     EXPECT_EQ(limits.silence, silence);
@@ -89,16 +89,16 @@ TEST(Liveness, TheOtherLimitsFitIntoTheSilence) {
   EXPECT_EQ(limits_for(8s).reconnect, LivenessLimits{}.reconnect);
 }
 
-TEST(Liveness, TheLostAreToldByNodeAndKind) {
+TEST(Liveness, DescribesLossesByNodeAndKind) {
   const std::vector<Loss> one{{1, "node2, process 7", LossKind::killed}};
   EXPECT_THAT(describe(one, 8s),
-              testing::StartsWith("rank 1 (node2, process 7) ended without a word: it was killed"));
+              testing::StartsWith("rank 1 (node2, process 7) exited unexpectedly: it was killed"));
 
   std::vector<Loss> node;
   for (int rank = 13; rank > 3; --rank) node.push_back({rank, "n3, process 1", LossKind::killed});
   EXPECT_THAT(describe(node, 8s),
-              testing::StartsWith("ranks 4, 5, 6, 7, 8, 9, 10, 11 and 2 more on n3 ended without a "
-                                  "word: they were killed or crashed; see their"));
+              testing::StartsWith("ranks 4, 5, 6, 7, 8, 9, 10, 11 and 2 more on n3 exited "
+                                  "unexpectedly: they were killed or crashed; see their"));
 
   const std::vector<Loss> two{{4, "b, process 4", LossKind::stopped},
                               {2, "a, process 3", LossKind::unreachable},
@@ -109,7 +109,7 @@ TEST(Liveness, TheLostAreToldByNodeAndKind) {
   EXPECT_THAT(text, HasSubstr("; rank 4 (b, process 4) has been silent for 8 s, but the machine"));
 }
 
-TEST(Liveness, TheNodeIsTheFirstWordOfAnIntroduction) {
+TEST(Liveness, NodeIsTheFirstWordOfAProcessName) {
   EXPECT_EQ(node_of("node2, process 4711"), "node2");
   EXPECT_EQ(node_of("node2"), "node2");
   EXPECT_EQ(node_of(""), "");

@@ -44,7 +44,7 @@ TEST(NodeMap, BlocksOfRanksAreInOrder) {
   EXPECT_FALSE(map_nodes(std::vector<std::string>{"a", "b"}, 0).shares_memory());
 }
 
-TEST(SharedMemory, IsOneMemoryForTwoProcesses) {
+TEST(SharedMemory, IsSharedByTwoProcesses) {
   const std::string name = fmt::format("/slurm-ddp-test-{}", getpid());
   auto mine = SharedMemory::create(name, 8192);
   ASSERT_TRUE(mine);
@@ -64,7 +64,7 @@ TEST(SharedMemory, IsOneMemoryForTwoProcesses) {
   EXPECT_FALSE(SharedMemory::open(name, 8192));
 }
 
-TEST(SharedMemory, MoreThanThereIsIsRefusedAndLeavesNoName) {
+TEST(SharedMemory, TooLargeARequestIsRefusedAndLeavesNoName) {
   const std::string name = fmt::format("/slurm-ddp-test-{}", getpid());
   EXPECT_FALSE(SharedMemory::create(name, std::size_t{1} << 50));
   EXPECT_FALSE(SharedMemory::open(name, std::size_t{1} << 50));
@@ -72,7 +72,7 @@ TEST(SharedMemory, MoreThanThereIsIsRefusedAndLeavesNoName) {
   SharedMemory::remove_name(name);
 }
 
-TEST(NodeBarrier, NobodyPassesBeforeAllHaveCome) {
+TEST(NodeBarrier, NoRankPassesBeforeAllHaveArrived) {
   constexpr std::size_t kRanks = 4;
   std::vector<ArrivalCounter> counters(kRanks);
   std::vector<ArrivalCounter*> pointers;
@@ -83,7 +83,7 @@ TEST(NodeBarrier, NobodyPassesBeforeAllHaveCome) {
     threads.emplace_back([&, me] {
       NodeBarrier barrier(pointers, me);
       for (std::size_t round = 1; round <= 200; ++round) {
-        // Now and then one rank is so late that the others go to sleep.
+        // From time to time one rank is so late that the others go to sleep.
         if (round % 50 == me) std::this_thread::sleep_for(2ms);
         ++arrived;
         barrier.wait([](std::size_t) {});
@@ -95,7 +95,7 @@ TEST(NodeBarrier, NobodyPassesBeforeAllHaveCome) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(NodeBarrier, TheCheckEndsTheWait) {
+TEST(NodeBarrier, CheckEndsTheWait) {
   std::vector<ArrivalCounter> counters(2);
   NodeBarrier barrier({&counters[0], &counters[1]}, 0);
   EXPECT_THROW(barrier.wait([](std::size_t place) {
@@ -149,7 +149,7 @@ std::vector<std::vector<float>> reduce_shared(const Placement& p, std::size_t co
   return results;
 }
 
-TEST_P(NodeAllReduce, GivesEveryRankTheSumAndTheSameBits) {
+TEST_P(NodeAllReduce, GivesEveryRankTheSameSumBitwise) {
   const Placement& p = GetParam();
   const auto ranks = static_cast<int>(p.node_of.size());
   for (const std::size_t count : {1UL, 15UL, 1000UL, 20000UL}) {
@@ -162,7 +162,7 @@ TEST_P(NodeAllReduce, GivesEveryRankTheSumAndTheSameBits) {
   }
 }
 
-TEST_P(NodeAllReduce, InRankOrderEqualsAccumulationToTheBit) {
+TEST_P(NodeAllReduce, InRankOrderEqualsAccumulationBitwise) {
   const Placement& p = GetParam();
   const auto ranks = static_cast<int>(p.node_of.size());
   for (const std::size_t count : {1UL, 1000UL, 9000UL}) {
@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Placement{"ThreeNodes", {0, 0, 1, 1, 2, 2}}),
     [](const auto& shape) { return shape.param.name; });
 
-// Memory that is not from allocate(), or only partly, takes the other path and the same result.
+// Memory that is not from allocate(), or only partly, takes the other path to the same result.
 TEST(NodeAllReduceMemory, AnyBufferWorks) {
   run_ranks(2, [](Group& group) {
     const auto memory = group.allocate(64);
@@ -207,7 +207,7 @@ TEST(NodeAllReduceMemory, IsForgottenWhenFreed) {
   });
 }
 
-TEST(NodeAllReduceFailure, ARankThatDoesNotComeIsNamed) {
+TEST(NodeAllReduceFailure, MissingRankIsNamed) {
   std::string text;
   try {
     run_ranks(3,

@@ -18,13 +18,13 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-TEST(P2pGroup, SegmentsThatHoldNothingAreRefused) {
+TEST(P2pGroup, EmptySegmentsAreRefused) {
   for (const LinkLimits& limits : {LinkLimits{.segment_bytes = 0}, LinkLimits{.window = 0}}) {
     EXPECT_THROW(run_ranks(2, [](Group&) {}, {.limits = limits}), std::invalid_argument);
   }
 }
 
-TEST(P2pGroup, RunsCollectivesInTheOrderTheyWereAskedFor) {
+TEST(P2pGroup, RunsCollectivesInTheOrderOfTheCalls) {
   run_ranks(3, [](Group& group) {
     std::vector<std::int64_t> values(50, 1);
     std::vector<Work> works;
@@ -35,7 +35,7 @@ TEST(P2pGroup, RunsCollectivesInTheOrderTheyWereAskedFor) {
   });
 }
 
-TEST(P2pGroup, AThousandCollectivesOfAllSizesAreOverWhenTheBarrierBehindThemIs) {
+TEST(P2pGroup, BarrierCompletesAfterAThousandQueuedCollectives) {
   run_ranks(4, [](Group& group) {
     std::vector<std::vector<std::int64_t>> data;
     for (std::size_t i = 0; i < 1000; ++i) data.emplace_back(i % 97, static_cast<std::int64_t>(i));
@@ -51,8 +51,8 @@ TEST(P2pGroup, AThousandCollectivesOfAllSizesAreOverWhenTheBarrierBehindThemIs) 
   });
 }
 
-// Measured or not, all ranks must choose the same schedules, and rank 0 tells it once.
-TEST(P2pGroup, LooksAtTheNetworkOnce) {
+// Measured or not, all ranks must choose the same schedules, and rank 0 reports the choice once.
+TEST(P2pGroup, SurveysTheNetworkOnce) {
   for (const char* network : {"assume", "measure", "1:1", "1000:1000"}) {
     std::atomic<int> told{0};
     GroupOptions options;
@@ -92,7 +92,7 @@ TEST(P2pGroup, TextsOfDifferentLengthsAreGathered) {
   });
 }
 
-// Two ranks talk to each other between collectives of all three: the third must not be confused.
+// Two ranks exchange messages between collectives of all three: the third must not be confused.
 TEST(P2pGroup, PointToPointDoesNotDisturbCollectives) {
   run_ranks(3, [](Group& group) {
     for (int round = 0; round < 5; ++round) {
@@ -107,9 +107,9 @@ TEST(P2pGroup, PointToPointDoesNotDisturbCollectives) {
   });
 }
 
-// Large messages cannot be complete before they are received: a rank whose sends held up its
-// receives would wait for ever.
-TEST(P2pGroup, AllRanksMaySendToEachOtherFirstAndReceiveThen) {
+// Large messages cannot complete before they are received: a rank whose sends blocked its receives
+// would wait forever.
+TEST(P2pGroup, AllRanksMaySendFirstAndThenReceive) {
   run_ranks(
       4,
       [](Group& group) {
@@ -143,7 +143,7 @@ TEST(P2pGroup, AllRanksMaySendToEachOtherFirstAndReceiveThen) {
       {.limits = {.segment_bytes = 256, .timeout = 30s}});
 }
 
-TEST(P2pGroup, AMessageThatIsNeverReceivedIsNamedAfterTheTimeout) {
+TEST(P2pGroup, MissingMessageIsNamedAfterTheTimeout) {
   const auto text = error_of([] {
     run_ranks(2,
               [](Group& group) {
@@ -160,7 +160,7 @@ TEST(P2pGroup, AMessageThatIsNeverReceivedIsNamedAfterTheTimeout) {
   EXPECT_THAT(text, HasSubstr("in receive (activations) for rank 1"));
 }
 
-TEST(P2pGroup, AnExceptionOnOneRankEndsTheWaitOfAll) {
+TEST(P2pGroup, ExceptionOnOneRankEndsTheWaitsOfAll) {
   std::atomic<int> told{0};
   const auto text = error_of([&] {
     run_ranks(4, [&](Group& group) {
@@ -179,7 +179,7 @@ TEST(P2pGroup, AnExceptionOnOneRankEndsTheWaitOfAll) {
   EXPECT_EQ(told, 3);
 }
 
-TEST(P2pGroup, ARankThatDoesNotComeIsNamedAfterTheTimeout) {
+TEST(P2pGroup, MissingRankIsNamedAfterTheTimeout) {
   const auto text = error_of([] {
     run_ranks(2,
               [](Group& group) {
@@ -206,8 +206,9 @@ TEST(P2pGroup, RanksThatDisagreeOnLengthFailTogether) {
               },
               {.limits = {.timeout = 5s}});
   });
-  EXPECT_THAT(text, ContainsRegex("rank (0 expected a message of 40 bytes from rank 1|1 expected a "
-                                  "message of 48 bytes from rank 0), which sent another length"));
+  EXPECT_THAT(text,
+              ContainsRegex("rank (0 expected a message of 40 bytes from rank 1|1 expected a "
+                            "message of 48 bytes from rank 0), which sent a different length"));
 }
 
 TEST(P2pGroup, WrongArgumentsAreRefusedAtTheCall) {
@@ -224,8 +225,8 @@ TEST(P2pGroup, WrongArgumentsAreRefusedAtTheCall) {
   });
 }
 
-// What would deadlock on one channel: ranks that ask for two collectives in different orders.
-TEST(P2pGroup, AChannelHasAnOrderOfItsOwn) {
+// Ranks that call two collectives in different orders, which would deadlock on one channel.
+TEST(P2pGroup, ChannelHasItsOwnOrder) {
   for (const int ranks : {1, 2, 4}) {
     run_ranks(ranks, [&](Group& group) {
       Group& channel = group.channel("norm");
@@ -247,7 +248,7 @@ TEST(P2pGroup, AChannelHasAnOrderOfItsOwn) {
   }
 }
 
-TEST(P2pGroup, AChannelReducesInSharedMemoryOfItsOwn) {
+TEST(P2pGroup, ChannelHasItsOwnSharedMemory) {
   run_ranks(3, [](Group& group) {
     std::vector<std::shared_ptr<std::byte>> memory;
     for (Group* g : {&group, &group.channel("norm")}) {
@@ -260,7 +261,7 @@ TEST(P2pGroup, AChannelReducesInSharedMemoryOfItsOwn) {
   });
 }
 
-TEST(P2pGroup, AFailureEndsTheWaitsInAChannelToo) {
+TEST(P2pGroup, FailureEndsWaitsInAChannelToo) {
   const auto text = error_of([] {
     run_ranks(3, [](Group& group) {
       Group& channel = group.channel("norm");
@@ -271,7 +272,7 @@ TEST(P2pGroup, AFailureEndsTheWaitsInAChannelToo) {
   EXPECT_EQ(text, "no more tea");
 }
 
-TEST(P2pGroup, AChannelIsNamedInWhatItsWaitsSay) {
+TEST(P2pGroup, WaitReportNamesTheChannel) {
   const auto text = error_of([] {
     run_ranks(2,
               [](Group& group) {
@@ -287,7 +288,7 @@ TEST(P2pGroup, AChannelIsNamedInWhatItsWaitsSay) {
   EXPECT_THAT(text, HasSubstr("in norm barrier #0 (statistics) for rank 1"));
 }
 
-TEST(P2pGroup, TimesTellWhenACollectiveRan) {
+TEST(P2pGroup, TimesShowWhenACollectiveRan) {
   run_ranks(2, [](Group& group) {
     float value = 1;
     const Work work = group.all_reduce(buffer_of(value), ReduceOp::sum);

@@ -20,7 +20,7 @@ std::optional<std::string> complaint_about(const Variables& variables, bool spea
       speaks_pmi1);
 }
 
-TEST(ProcessManager, AStepOfSeveralTasksWithoutOneIsTold) {
+TEST(ProcessManager, MissingForSeveralTasksIsReported) {
   const Variables none{{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}};
   const auto report = complaint_about(none);
   ASSERT_TRUE(report);
@@ -33,7 +33,7 @@ TEST(ProcessManager, AStepOfSeveralTasksWithoutOneIsTold) {
   EXPECT_TRUE(complaint_about(settings)) << "a user's setting is not a process manager";
 }
 
-TEST(ProcessManager, OtherStartsAreLeftAlone) {
+TEST(ProcessManager, OtherLaunchesAreNotReported) {
   const std::map<std::string, Variables> starts{
       {"a shell", {}},
       {"a batch script", {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}},

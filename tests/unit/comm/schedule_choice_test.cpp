@@ -1,6 +1,6 @@
-// The choice among schedules against a simulation of what each of them does, message by message,
-// on up to 4,096 ranks. The simulation knows the lists of rounds and the shape of the trees, but
-// nothing of the formulas that the choice is made with.
+// Compares the choice of schedules with a simulation of each of them, message by message, on up to
+// 4,096 ranks. The simulation knows the lists of rounds and the shape of the trees, but not the
+// formulas on which the choice is based.
 #include "ddp_runtime/comm/schedules/choice.h"
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@
 namespace ddp::comm::schedules {
 namespace {
 
-// Ranks with a clock each. A message takes alpha + m beta from the moment when both ends are at it;
-// what arrives is added segment by segment.
+// Ranks with one clock each. A message takes alpha + m beta from the moment when both ends are
+// ready; incoming data is added segment by segment.
 class Machine {
  public:
   Machine(int n, const CostModel& model)
@@ -27,7 +27,7 @@ class Machine {
 
   int size() const { return static_cast<int>(now_.size()); }
 
-  // All ranks at once send `bytes` to the rank `skip` ahead, and add up what they get if `add`.
+  // All ranks at once send `bytes` to the rank `skip` ahead, and add the received data if `add`.
   void shift(int skip, double bytes, bool add) {
     const std::size_t n = now_.size();
     const double arriving = transfer(bytes, add);
@@ -55,7 +55,8 @@ class Machine {
  private:
   double& at(int rank) { return now_[static_cast<std::size_t>(rank)]; }
 
-  // Segments arrive one after the other; each is added when it is there and the one before is done.
+  // Segments arrive one after another; each is added once it has arrived and the previous one is
+  // done.
   double transfer(double bytes, bool add) const {
     const auto& net = model_.network;
     if (!add) return net.alpha + bytes * net.beta;
@@ -124,7 +125,7 @@ double simulate_tree(int n, std::size_t bytes, const CostModel& model) {
   return machine.slowest();
 }
 
-// When each segment has passed each rank.
+// The times at which each segment has passed each rank.
 double simulate_chain(int n, std::size_t bytes, const CostModel& model) {
   const auto& net = model.network;
   std::vector<double> link_free(static_cast<std::size_t>(n), 0.0);
@@ -180,7 +181,7 @@ double simulate(Broadcast schedule, int n, std::size_t bytes, const CostModel& m
   return 0;
 }
 
-// From 1 Gbit/s Ethernet to 400 Gbit/s InfiniBand, and one where adding up is the slow part.
+// From 1 Gbit/s Ethernet to 400 Gbit/s InfiniBand, and one where additions are the slow part.
 const std::vector<NetworkModel> kNetworks{{50e-6, 8e-9, 0.1e-9},
                                           {15e-6, 0.32e-9, 0.1e-9},
                                           {30e-6, 0.08e-9, 0.1e-9},
@@ -200,7 +201,7 @@ std::vector<int> rank_counts() {
 const std::vector<std::size_t> kSizes{8,       512,     4096,      32768,     100000,    524288,
                                       1 << 20, 4 << 20, 25U << 20, 64U << 20, 256U << 20};
 
-// Simulating a ring of thousands of ranks takes a while; all its rounds are alike.
+// Simulating a ring of thousands of ranks takes a while; all its rounds are the same.
 double simulated(AllReduce schedule, int n, std::size_t bytes, const CostModel& model) {
   if (schedule != AllReduce::ring || n <= 256) return simulate(schedule, n, bytes, model);
   const double chunk = static_cast<double>(bytes) / n;
@@ -229,7 +230,7 @@ TEST(ScheduleChoice, AllReduceIsNeverFarFromTheBest) {
       }
     }
   }
-  EXPECT_EQ(chosen.size(), 3U);  // each is the best somewhere
+  EXPECT_EQ(chosen.size(), 3U);  // each is the best one somewhere
   RecordProperty("worst", fmt::format("{:.3f}", worst));
 }
 
@@ -254,8 +255,8 @@ TEST(ScheduleChoice, BroadcastIsNeverFarFromTheBest) {
   EXPECT_EQ(chosen.size(), 3U);
 }
 
-// Without a word about the network the choice is the same everywhere, and nowhere far off.
-TEST(ScheduleChoice, KnowingNothingCostsLittle) {
+// Without information about the network the choice is the same everywhere, and never far off.
+TEST(ScheduleChoice, DefaultsAreNeverFarFromTheBest) {
   for (const NetworkModel& network : kNetworks) {
     const CostModel truth{network};
     for (const int n : rank_counts()) {
@@ -269,9 +270,9 @@ TEST(ScheduleChoice, KnowingNothingCostsLittle) {
   }
 }
 
-// What a wrong constant cost: a fixed border between doubling and the ring, whatever the number of
-// ranks, is 20 times too slow on 512 of them.
-TEST(ScheduleChoice, ManyRanksDoNotGoRound) {
+// The cost of a wrong constant: a fixed threshold between doubling and the ring, whatever the
+// number of ranks, is 20 times too slow on 512 of them.
+TEST(ScheduleChoice, DoesNotUseTheRingOnManyRanks) {
   const CostModel model{{30e-6, 0.08e-9, 0.1e-9}};
   const std::size_t bytes = 4 << 20;
   EXPECT_EQ(choose_all_reduce(512, bytes, model), AllReduce::halving);
@@ -279,14 +280,14 @@ TEST(ScheduleChoice, ManyRanksDoNotGoRound) {
             15 * cost(AllReduce::halving, 512, bytes, model));
   EXPECT_EQ(choose_all_reduce(4, 64 << 20, model), AllReduce::ring);
   EXPECT_EQ(choose_all_reduce(512, 8, model), AllReduce::doubling);
-  // A number that all must agree on in the order of the ranks: 12 steps instead of 8,190.
+  // A number that all ranks must agree on, summed in rank order: 12 steps instead of 8,190.
   EXPECT_EQ(choose_in_order(4096, 8, model), InOrder::gather);
   EXPECT_EQ(choose_in_order(4, 64 << 20, model), InOrder::chain);
-  // Not at the price of memory for everybody's part.
+  // Not if every rank's part would need too much memory.
   EXPECT_EQ(choose_in_order(4096, 1 << 20, model), InOrder::chain);
 }
 
-TEST(ScheduleChoice, IsToldInOneLine) {
+TEST(ScheduleChoice, IsDescribedInOneLine) {
   EXPECT_EQ(
       describe(4, {{30e-6, 0.08e-9, 0.1e-9}}),
       "latency 30 us, 100 Gbit/s per rank: all-reduce by doubling up to 304 KiB, then halving "
@@ -306,16 +307,17 @@ TEST(NetworkModelText, IsLatencyAndBandwidth) {
   }
 }
 
-TEST(Rounds, BringEveryPartialSumHome) {
+TEST(Rounds, MoveEveryPartialSumToItsOwner) {
   for (int n = 1; n <= 130; ++n) {
     for (const Rounds& rounds : {ring_rounds(n), halving_rounds(n)}) {
-      // What block i of a rank holds parts of, as the distances of the ranks they come from.
+      // The contributions in block i of a rank, as distances to the ranks they come from.
       std::vector<std::multiset<int>> parts(static_cast<std::size_t>(n), {0});
       int left = n;
       int sent = 0;
       for (const Round& round : rounds) {
         ASSERT_EQ(round.first + round.count, left);
-        ASSERT_LE(round.count, round.skip);  // else a rank would send what it is adding to
+        ASSERT_LE(round.count,
+                  round.skip);  // otherwise a rank would send data to which it is adding
         for (int i = round.first; i < left; ++i) {
           auto& target = parts[static_cast<std::size_t>(i - round.skip)];
           for (const int distance : parts[static_cast<std::size_t>(i)]) {

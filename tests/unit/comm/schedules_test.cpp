@@ -35,7 +35,7 @@ Subgroup everyone(const Link& link) {
   return Subgroup::all(link.rank(), link.size());
 }
 
-// Integers as floats: any order of summation gives the same bits.
+// Integers as floats: any order of summation gives bitwise the same result.
 float element(int rank, std::size_t index) {
   return static_cast<float>(
       static_cast<int>((index * 31 + static_cast<std::size_t>(rank) * 17) % 127) - 63);
@@ -81,15 +81,15 @@ class Schedules : public testing::TestWithParam<Case> {
 
 using Variant = void (*)(Link&, const Subgroup&, Buffer, ReduceOp, Scratch&);
 
-// What the choice says for a network like these: on the first, every size is small, on the second
-// every size is large.
+// The choice for extreme networks: on the first every size is small, on the second every size is
+// large.
 const std::vector<CostModel> kExtremeNetworks{{{1, 1e-9, 1e-10}, 64}, {{1e-9, 1, 1e-10}, 64}};
 
 TEST_P(Schedules, AllReduce) {
   for (const Variant all_reduce_variant :
        {&all_reduce_doubling, &all_reduce_halving, &all_reduce_ring, &all_reduce_chain,
         &all_reduce_gather_in_order}) {
-    if (GetParam().ranks == 1 || GetParam().count == 0) continue;  // who chooses does nothing then
+    if (GetParam().ranks == 1 || GetParam().count == 0) continue;  // the choice does nothing then
     on_all_ranks([&](Link& link) {
       Scratch scratch;
       auto data = input(link.rank());
@@ -163,7 +163,8 @@ TEST_P(Schedules, BroadcastFromEveryRoot) {
   }
 }
 
-// Ranks on nodes in turn, so that no two neighbors share one, and with nodes of unlike sizes.
+// Ranks are assigned to nodes in turn, so that no two neighbors share one, and nodes differ in
+// size.
 TEST_P(Schedules, BroadcastByNodeFromEveryRoot) {
   for (const CostModel& model : kExtremeNetworks) {
     for (int root = 0; root < GetParam().ranks; ++root) {
@@ -178,7 +179,7 @@ TEST_P(Schedules, BroadcastByNodeFromEveryRoot) {
   }
 }
 
-TEST_P(Schedules, NobodyPassesTheBarrierBeforeAllHaveEntered) {
+TEST_P(Schedules, NoRankPassesTheBarrierBeforeAllHaveEntered) {
   std::atomic<int> entered{0};
   on_all_ranks([&](Link& link) {
     std::this_thread::sleep_for(std::chrono::milliseconds(link.rank()));
@@ -195,9 +196,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Schedules,
                                          Case{7, 100, 16}, Case{8, 4096, 1024}),
                          name_of);
 
-// A schedule may run on some of the ranks, in any order of them, while the others do something
+// A schedule may run on a subset of the ranks, in any order of them, while the others do something
 // else.
-TEST(Teams, RunSchedulesByThemselves) {
+TEST(Subgroups, RunSchedulesIndependently) {
   FailureState failures;
   auto transports = make_in_process_transports(5);
   std::vector<std::thread> threads;
@@ -235,7 +236,7 @@ TEST(EvenChunks, CoverEverythingAndDifferByAtMostOne) {
   EXPECT_EQ(even_chunks(0, 2), (std::vector<std::size_t>{0, 0, 0}));
 }
 
-// Rounding differs with the order of additions; all ranks must still end with the same bits, or
+// Rounding depends on the order of additions; all ranks must still get bitwise the same result, or
 // replicas drift apart.
 TEST(AllReduceBits, AreTheSameOnAllRanks) {
   for (const int ranks : {2, 3, 5, 6}) {
@@ -264,8 +265,8 @@ TEST(AllReduceBits, AreTheSameOnAllRanks) {
   }
 }
 
-// In the order of the ranks there is one right result, bitwise, whichever way it is formed.
-TEST(AllReduceBits, InOrderAreThoseOfOneProcess) {
+// In rank order there is bitwise one right result, however it is computed.
+TEST(AllReduceBits, InRankOrderEqualThoseOfOneProcess) {
   constexpr int kRanks = 5;
   constexpr std::size_t kCount = 257;
   const auto part = [](int rank, std::size_t i) {

@@ -1,4 +1,4 @@
-// Keys, proofs, and where the key of a step comes from.
+// Keys, proofs, and the sources of a step's key.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -17,13 +17,13 @@ namespace ddp::comm {
 namespace {
 
 // RFC 4231, test case 2.
-TEST(Hmac, IsTheStandards) {
+TEST(Hmac, MatchesTheStandard) {
   const std::string key = "Jefe";
   EXPECT_EQ(hex_of(hmac_sha256(std::as_bytes(std::span(key)), "what do ya want for nothing?")),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
-TEST(Key, ReadsBackTheSameAndNothingElse) {
+TEST(Key, RoundTripsThroughTextAndRefusesOthers) {
   const Key key = random_key();
   EXPECT_EQ(key_from_hex(hex_of(key)), key);
   EXPECT_NE(random_key(), key);
@@ -34,7 +34,7 @@ TEST(Key, ReadsBackTheSameAndNothingElse) {
   }
 }
 
-TEST(Key, TextsAreComparedWhole) {
+TEST(Key, ConstantTimeComparisonIsCorrect) {
   EXPECT_TRUE(equal_in_constant_time("abc", "abc"));
   EXPECT_FALSE(equal_in_constant_time("abc", "abd"));
   EXPECT_FALSE(equal_in_constant_time("abc", "ab"));
@@ -45,7 +45,7 @@ Meeting a_meeting() {
   return {"check", "4711.0", 3, std::string(32, 'a'), std::string(32, 'b')};
 }
 
-TEST(Proof, IsGoodForOneConnectionOneRoleAndOneStep) {
+TEST(Proof, IsValidForOneConnectionOneRoleAndOneStep) {
   const Key key = random_key();
   const Meeting meeting = a_meeting();
   const std::string proof = proof_of(key, meeting, Side::caller);
@@ -64,7 +64,7 @@ TEST(Proof, IsGoodForOneConnectionOneRoleAndOneStep) {
   }
 }
 
-TEST(Proof, FieldsDoNotRunIntoEachOther) {
+TEST(Proof, FieldsAreNotAmbiguous) {
   const Key key = random_key();
   Meeting one = a_meeting();
   Meeting other = a_meeting();
@@ -75,7 +75,7 @@ TEST(Proof, FieldsDoNotRunIntoEachOther) {
   EXPECT_NE(proof_of(key, one, Side::caller), proof_of(key, other, Side::caller));
 }
 
-TEST(Proof, SessionsHaveKeysOfTheirOwn) {
+TEST(Proof, EachSessionHasItsOwnKeys) {
   const Key key = random_key();
   const Meeting meeting = a_meeting();
   const std::set<std::string> all{hex_of(key), proof_of(key, meeting, Side::caller),
@@ -100,7 +100,7 @@ std::optional<Munge> no_munge(const std::string& /*socket*/) {
   return std::nullopt;
 }
 
-// What munged does, as far as processes of one user see it.
+// The behavior of munged, as seen by processes of one user.
 std::optional<Munge> fake_munge(const std::string& /*socket*/) {
   const std::string mark = "MUNGE:";
   return Munge{[mark](const std::string& payload) { return mark + payload; },
@@ -121,7 +121,7 @@ const Variables kOfLauncher{
     {"OMPI_COMM_WORLD_SIZE", "2"},
     {"OMPI_MCA_orte_precondition_transports", "ca7ff0bbc7bee925-eba55ef07a7dbe65"}};
 
-TEST(StepSecret, IsTakenFromTheFirstSourceThatHasIt) {
+TEST(StepSecret, ComesFromTheFirstAvailableSource) {
   Variables both = kOfPlugin;
   both.insert(kOfLauncher.begin(), kOfLauncher.end());
   EXPECT_EQ(source_of(both, fake_munge), KeySource::plugin);
@@ -132,20 +132,20 @@ TEST(StepSecret, IsTakenFromTheFirstSourceThatHasIt) {
   EXPECT_EQ(source_of(both, fake_munge, "none"), KeySource::none);
 }
 
-TEST(StepSecret, WhatIsWantedMustBeThere) {
+TEST(StepSecret, RequestedSourceMustBeAvailable) {
   for (const char* wanted : {"plugin", "launcher", "munge", "file:/nowhere", "x", "", "file:"}) {
     EXPECT_THROW(source_of({}, no_munge, wanted), UsageError) << wanted;
   }
 }
 
-TEST(StepSecret, OfAnotherStepIsNoKey) {
+TEST(StepSecret, KeyOfAnotherStepIsIgnored) {
   EXPECT_EQ(source_of({{"SLURM_DDP_STEP_KEY", "4711.1:" + kDigits}}), KeySource::none);
   EXPECT_EQ(source_of({{"SLURM_DDP_STEP_KEY", kDigits}}), KeySource::none);
   EXPECT_EQ(source_of({{"SLURM_DDP_STEP_KEY", "4711.0:" + kDigits + "a"}}), KeySource::none);
 }
 
-// Ranks without mpirun give themselves a number made of the job's.
-TEST(StepSecret, ANumberThatEverybodyCanComputeIsNoKey) {
+// Ranks without mpirun give themselves a number derived from the job id.
+TEST(StepSecret, PredictableNumberIsNotAKey) {
   const char* name = "OMPI_MCA_orte_precondition_transports";
   for (const char* text : {"0000000000001267-0000000000000001", "ca7ff0bbc7bee925", "",
                            "ca7ff0bbc7bee925eba55ef07a7dbe65x"}) {
@@ -154,7 +154,7 @@ TEST(StepSecret, ANumberThatEverybodyCanComputeIsNoKey) {
   EXPECT_EQ(source_of({{name, "ca7ff0bbc7bee925-eba55ef07a7dbe65"}}), KeySource::none);
 }
 
-TEST(StepSecret, MungeTellsCallersOfTheSameUserAndStep) {
+TEST(StepSecret, MungeConveysTheKeyToTheSameUserAndStep) {
   const auto find = [](const std::string& step, bool listens) {
     return find_secret({"auto", step, listens}, among({}), fake_munge);
   };
@@ -180,7 +180,7 @@ class KeyFile : public testing::Test {
   std::filesystem::path path_ = directory_.path() / "key";
 };
 
-TEST_F(KeyFile, GivesEachStepAKeyOfItsOwn) {
+TEST_F(KeyFile, GivesEachStepItsOwnKey) {
   EXPECT_EQ(key(), key());
   EXPECT_NE(key(), key("4711.1"));
   const Key before = key();
@@ -195,7 +195,7 @@ TEST_F(KeyFile, MustBePrivate) {
   }
 }
 
-TEST_F(KeyFile, MustBeAFileWithAKeyInIt) {
+TEST_F(KeyFile, MustBeARegularFileWithAKey) {
   test::write(path_, "short");
   EXPECT_THROW(key(), UsageError);
   const auto file = path_;

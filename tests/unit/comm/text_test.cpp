@@ -10,13 +10,13 @@
 namespace ddp::comm {
 namespace {
 
-TEST(Text, JsonHoldsWhatIsNoUtf8) {
+TEST(Text, JsonCanHoldInvalidUtf8) {
   const auto text = as_text({{"file", "/tmp/text\xff\xfe.txt"}, {"half", "\xe2\x82"}});
   const auto back = nlohmann::json::parse(text);
   EXPECT_EQ(back.at("file"), "/tmp/text\ufffd\ufffd.txt");
 }
 
-TEST(Token, NoTwoAreTheSame) {
+TEST(Token, AreUnique) {
   const auto token = random_token();
   EXPECT_NE(random_token(), token);
 }

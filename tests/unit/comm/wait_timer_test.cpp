@@ -1,4 +1,4 @@
-// Waits on a clock of the test's own.
+// Waits on a clock controlled by the test.
 #include "ddp_runtime/comm/wait_timer.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(RunningClock, OfALongGapOnlyTheLongestThatIsUsualCounts) {
+TEST(RunningClock, LongGapCountsAsTheLongestAllowed) {
   const RunningClock::TimePoint start{};
   RunningClock clock(1s, start);
   EXPECT_EQ(clock.look(start + 500ms) - start, 500ms);
@@ -21,14 +21,14 @@ TEST(RunningClock, OfALongGapOnlyTheLongestThatIsUsualCounts) {
   EXPECT_EQ(clock.look(start + 2h + 100ms) - start, 2600ms);
 }
 
-// A wait of a rank: what it says, and when it gives up.
+// A rank's wait: what it reports, and when it gives up.
 class Wait {
  public:
   Wait() {
     failures.on_slow_wait([this](const std::string& text) { suspicions.push_back(text); });
     timer.begin(now);
   }
-  // Checks every 100 ms for so long. False: gave up.
+  // Checks every 100 ms for this long. Returns false if it gave up.
   bool wait(std::chrono::milliseconds time) {
     for (const auto until = now + time; now < until; now += 100ms) {
       try {
@@ -47,7 +47,7 @@ class Wait {
   WaitTimer::TimePoint now = std::chrono::steady_clock::now();
 };
 
-TEST(WaitTimer, SuspectsAgainAndAgainAndGivesUp) {
+TEST(WaitTimer, ReportsRepeatedlyAndGivesUp) {
   Wait rank;
   EXPECT_TRUE(rank.wait(5s));
   EXPECT_FALSE(rank.failures.stalled());
@@ -57,7 +57,7 @@ TEST(WaitTimer, SuspectsAgainAndAgainAndGivesUp) {
   EXPECT_FALSE(rank.wait(2s));
 }
 
-TEST(WaitTimer, ASuspendedJobGoesOnWhenItIsResumed) {
+TEST(WaitTimer, SuspendedJobContinuesWhenItIsResumed) {
   Wait rank;
   EXPECT_TRUE(rank.wait(2s));
   rank.stand_still(2h);
@@ -66,31 +66,31 @@ TEST(WaitTimer, ASuspendedJobGoesOnWhenItIsResumed) {
   EXPECT_TRUE(rank.wait(15s));
 }
 
-TEST(WaitTimer, WhatMovesIsNoStallAndWorkIsNoWait) {
+TEST(WaitTimer, ProgressIsNotAStallAndWorkIsNotAWait) {
   Wait rank;
   for (int step = 0; step < 10; ++step) {
     EXPECT_TRUE(rank.wait(1s));
     rank.timer.moved();
-    rank.stand_still(900ms);  // adding up what came
+    rank.stand_still(900ms);  // adding received data
   }
   EXPECT_TRUE(rank.suspicions.empty());
   EXPECT_TRUE(rank.wait(6s));
   EXPECT_TRUE(rank.failures.stalled());
   rank.timer.moved();
   EXPECT_FALSE(rank.failures.stalled());
-  EXPECT_FALSE(rank.wait(6s)) << "all waits of an operation together have a limit";
+  EXPECT_FALSE(rank.wait(6s)) << "the waits of an operation have a common limit";
 }
 
-TEST(WaitTimer, AStallEndsWithTheOperation) {
+TEST(WaitTimer, StallEndsWithTheOperation) {
   Wait rank;
   EXPECT_TRUE(rank.wait(6s));
   EXPECT_TRUE(rank.failures.stalled());
   rank.timer.begin(rank.now);
   EXPECT_FALSE(rank.failures.stalled());
-  EXPECT_TRUE(rank.wait(19s)) << "each operation has the whole time";
+  EXPECT_TRUE(rank.wait(19s)) << "each operation has the full time";
 }
 
-TEST(WaitTimer, AFailureOfAnyRankEndsTheWait) {
+TEST(WaitTimer, FailureOfAnyRankEndsTheWait) {
   Wait rank;
   rank.failures.fail({.rank = 3, .text = "no more coffee"});
   EXPECT_THROW(rank.wait(1s), PeerFailure);

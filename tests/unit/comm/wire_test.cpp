@@ -42,7 +42,7 @@ TEST(Wire, LongTextsAreCutAndInvalidBytesRefused) {
   }
 }
 
-TEST(Wire, RandomBytesNeverCrashNorPileUp) {
+TEST(Wire, RandomBytesNeverCrashOrAccumulate) {
   std::mt19937 random(7);
   for (int round = 0; round < 20000; ++round) {
     Decoder decoder;

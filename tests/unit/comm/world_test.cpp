@@ -1,4 +1,4 @@
-// How a program in a world of one ends.
+// How a program in a world of one rank exits.
 #include "ddp_runtime/comm/world.h"
 
 #include <gmock/gmock.h>
@@ -20,14 +20,14 @@ std::string said_by(const std::function<void(World&)>& body) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(World, WhatIsThrownIsToldWhateverItIs) {
+TEST(World, AnyExceptionIsReported) {
   EXPECT_THAT(said_by([](World&) { throw 42; }), HasSubstr("program: the program threw a value of "
                                                            "type int, which is not a "));
   EXPECT_THAT(said_by([](World&) { throw std::runtime_error("no more coffee"); }),
               HasSubstr("program: no more coffee"));
 }
 
-TEST(World, TheDescriptorLimitIsRaised) {
+TEST(World, DescriptorLimitIsRaised) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit small{std::min<rlim_t>(256, limit.rlim_max), limit.rlim_max};

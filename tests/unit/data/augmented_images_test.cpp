@@ -18,7 +18,7 @@ using test::write;
 
 using testing::HasSubstr;
 
-// `n` images with two channels; every pixel of every image has another value, none is 0.
+// `n` images with two channels; every pixel of every image has a different value, none is 0.
 std::shared_ptr<const TensorDataset> numbered_images(std::int64_t n, std::int64_t height,
                                                      std::int64_t width) {
   return std::make_shared<const TensorDataset>(
@@ -26,7 +26,7 @@ std::shared_ptr<const TensorDataset> numbered_images(std::int64_t n, std::int64_
       torch::arange(n), n);
 }
 
-// What the placement means, said with the tensor library: pad, crop, flip.
+// The definition of a placement, in terms of the tensor library: pad, crop, flip.
 torch::Tensor moved(const torch::Tensor& image, const Placement& place, std::int64_t padding) {
   const auto source = place.flipped ? image.flip(2) : image;
   const auto padded = torch::constant_pad_nd(source, {padding, padding, padding, padding});
@@ -51,14 +51,14 @@ TEST(AugmentedImages, ArePaddedCroppedAndFlipped) {
   }
 }
 
-TEST(AugmentedImages, AreAsTheyWereForEvaluation) {
+TEST(AugmentedImages, AreUnchangedForEvaluation) {
   const auto images = numbered_images(3, 8, 8);
   const AugmentedImages augmented(images, {4, true}, 3);
   const std::vector<std::int64_t> all{0, 1, 2};
   EXPECT_TRUE(torch::equal(augmented.get(all).inputs, images->get(all).inputs));
 }
 
-TEST(AugmentedImages, DependOnSeedEpochAndSampleOnly) {
+TEST(AugmentedImages, DependOnlyOnSeedEpochAndSample) {
   const AugmentedImages augmented(numbered_images(20, 8, 8), {4, true}, 3);
   const auto together = augmented.draw(std::vector<std::int64_t>{4, 9, 17}, 1).inputs;
   const auto alone = augmented.draw(std::vector<std::int64_t>{9}, 1).inputs;
@@ -69,7 +69,7 @@ TEST(AugmentedImages, DependOnSeedEpochAndSampleOnly) {
   EXPECT_FALSE(torch::equal(augmented.draw(all, 1).inputs, other_seed.draw(all, 1).inputs));
 }
 
-// 81 places, flipped or not, equally likely: each about 100 times in 16,200 draws.
+// 81 positions, flipped or not, equally likely: each about 100 times in 16,200 draws.
 TEST(Placement, IsUniform) {
   std::map<std::tuple<std::int64_t, std::int64_t, bool>, int> seen;
   for (std::int64_t i = 0; i < 16200; ++i) {
@@ -87,7 +87,7 @@ TEST(Placement, IsUniform) {
   }
 }
 
-TEST(Augmentation, RefusesWhatItCannotMean) {
+TEST(Augmentation, RefusesInvalidRequests) {
   EXPECT_EQ(parse_augmentation("crop+flip").padding, 4);
   EXPECT_TRUE(parse_augmentation("flip").any());
   EXPECT_FALSE(parse_augmentation("none").any());

@@ -35,7 +35,7 @@ TEST(Permutation, StaysInRangeForHugeSizes) {
   }
 }
 
-// The order is part of the checkpoint format: a change of it breaks every resumed run.
+// The order is part of the checkpoint format: changing it breaks every resumed run.
 TEST(Permutation, NeverChanges) {
   EXPECT_EQ(all(10, 1), (std::vector<std::int64_t>{0, 2, 6, 7, 5, 4, 8, 9, 1, 3}));
   EXPECT_EQ(Permutation(1000000007, 42)(123456789), 665479815);

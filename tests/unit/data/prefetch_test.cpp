@@ -16,7 +16,7 @@ Batch numbered(std::int64_t i) {
   return {torch::full({1}, static_cast<float>(i)), {}};
 }
 
-TEST(Prefetcher, HandsOutInOrderWhateverTheThreadsDo) {
+TEST(Prefetcher, ReturnsItemsInOrderWhateverTheThreadsDo) {
   Prefetcher batches(
       200,
       [](std::int64_t i) {
@@ -30,7 +30,7 @@ TEST(Prefetcher, HandsOutInOrderWhateverTheThreadsDo) {
   EXPECT_THROW(batches.next(), std::out_of_range);
 }
 
-TEST(Prefetcher, NeverRunsFurtherAheadThanAsked) {
+TEST(Prefetcher, NeverExceedsTheDepth) {
   std::atomic<std::int64_t> furthest{-1};
   Prefetcher batches(
       100,
@@ -48,7 +48,7 @@ TEST(Prefetcher, NeverRunsFurtherAheadThanAsked) {
   }
 }
 
-TEST(Prefetcher, AnErrorComesOutAtItsPlaceAndTheRestGoesOn) {
+TEST(Prefetcher, ErrorIsThrownAtItsPlaceAndTheRestContinues) {
   Prefetcher batches(
       5,
       [](std::int64_t i) {
@@ -62,7 +62,7 @@ TEST(Prefetcher, AnErrorComesOutAtItsPlaceAndTheRestGoesOn) {
   EXPECT_EQ(batches.next().inputs.item<float>(), 3.0F);
 }
 
-TEST(Prefetcher, CanBeDroppedHalfWay) {
+TEST(Prefetcher, CanBeDestroyedEarly) {
   for (int round = 0; round < 50; ++round) {
     Prefetcher batches(1000, numbered, 3, 8);
     batches.next();

@@ -1,4 +1,4 @@
-// The readers on the real digits and on IDX files, whole and damaged in every way we know.
+// The readers on the real digits and on IDX files, intact and damaged in every way we know.
 #include "ddp_runtime/data/readers.h"
 
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ void write_mnist(const fs::path& directory) {
   write_gzipped(directory / "t10k-labels-idx1-ubyte.gz", labels(10));
 }
 
-TEST(Digits, AreAllThereWithATenthHeldOut) {
+TEST(Digits, AreCompleteWithATenthHeldOut) {
   const auto data = read_digits(kDigits);
   EXPECT_EQ(data.train->size(), 1618);
   EXPECT_EQ(data.evaluation->size(), 179);
@@ -90,7 +90,7 @@ TEST(Digits, DamagedFilesAreNamed) {
   write(file, bright + "1\n");
   EXPECT_THAT(error_of([&] { read_digits(file); }), HasSubstr("0 to 16"));
   write(file, "");
-  EXPECT_THAT(error_of([&] { read_digits(file); }), HasSubstr("no more than 0"));
+  EXPECT_THAT(error_of([&] { read_digits(file); }), HasSubstr("holds only 0 digits"));
 }
 
 TEST(Mnist, ReadsPlainAndGzippedFilesUnderBothSpellings) {
@@ -107,7 +107,7 @@ TEST(Mnist, ReadsPlainAndGzippedFilesUnderBothSpellings) {
   EXPECT_FLOAT_EQ(batch.inputs[1][0][1][2].item<float>(), 17.0F / 255);
 }
 
-TEST(Mnist, EveryDamageIsNamed) {
+TEST(Mnist, DamageIsNamed) {
   const TemporaryDirectory directory;
   const auto image_file = directory.path() / "train-images-idx3-ubyte";
   const auto label_file = directory.path() / "train-labels-idx1-ubyte";
@@ -120,7 +120,7 @@ TEST(Mnist, EveryDamageIsNamed) {
   EXPECT_THAT(damage(image_file, images(30).substr(0, 100)),
               AllOf(HasSubstr("train-images"), HasSubstr("cut off"), HasSubstr("180 elements")));
   EXPECT_THAT(damage(image_file, images(30) + "x"), HasSubstr("too long"));
-  EXPECT_THAT(damage(image_file, images(30).substr(0, 9)), HasSubstr("less than its header"));
+  EXPECT_THAT(damage(image_file, images(30).substr(0, 9)), HasSubstr("less than a header"));
   EXPECT_THAT(damage(image_file, labels(30)), HasSubstr("magic number is 00000801"));
   EXPECT_THAT(damage(image_file, "GIF89a" + images(30)), HasSubstr("not an IDX file"));
   EXPECT_THAT(damage(image_file, images(29)),
@@ -141,7 +141,7 @@ TEST(Mnist, EveryDamageIsNamed) {
   EXPECT_THAT(error_of([] { read_mnist("/nonexistent"); }), HasSubstr("is not a directory"));
 }
 
-TEST(Synthetic, IsTheSameEveryTimeAndDoesNotMoveTheModelsGenerator) {
+TEST(Synthetic, IsReproducibleAndDoesNotAdvanceTheModelsGenerator) {
   torch::manual_seed(1);
   const auto untouched = torch::rand({3});
   torch::manual_seed(1);
@@ -153,7 +153,7 @@ TEST(Synthetic, IsTheSameEveryTimeAndDoesNotMoveTheModelsGenerator) {
   EXPECT_TRUE(torch::equal(a.train->get(some).targets, b.train->get(some).targets));
 }
 
-TEST(OpenData, NamesWhatThereIs) {
+TEST(OpenData, ListsValidChoices) {
   const auto error = [](const char* specification) {
     return error_of([&] { open_data(specification); });
   };

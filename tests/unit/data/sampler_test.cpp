@@ -46,7 +46,7 @@ TEST(DistributedSampler, RanksAndMicroBatchesShareOneOrder) {
   }
 }
 
-TEST(DistributedSampler, WhenTheNumberOfRanksChangesNothingIsLostOrRepeated) {
+TEST(DistributedSampler, NoSampleIsLostOrRepeatedIfTheNumberOfRanksChanges) {
   std::map<std::int64_t, int> seen;
   use(seen, 120, {2, 1, 0, 4}, 0, 5);    // 40 samples
   use(seen, 120, {2, 1, 0, 3}, 40, 4);   // 24
@@ -72,7 +72,7 @@ TEST(DistributedSampler, CountsWholeSteps) {
   EXPECT_EQ(sampler.consumed_after(1), 96);
 }
 
-TEST(DistributedSampler, ABatchLargerThanTheDataIsRefusedWithTheRemedy) {
+TEST(DistributedSampler, BatchLargerThanTheDataIsRefusedWithARemedy) {
   try {
     DistributedSampler(100, 1, {60, 1, 0, 2});
     FAIL();

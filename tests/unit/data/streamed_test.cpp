@@ -1,4 +1,4 @@
-// The readers that read when needed: CIFAR-10, text and HDF5, whole and damaged in every way we
+// The readers that read on demand: CIFAR-10, text and HDF5, intact and damaged in every way we
 // know.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // Image `number`: label number % 10, red, green and blue filled with number, number + 1 and + 2,
-// but for the last blue pixel, which is 255.
+// except for the last blue pixel, which is 255.
 std::string cifar_images(int first, int count) {
   std::string bytes;
   for (int number = first; number < first + count; ++number) {
@@ -62,7 +62,7 @@ TEST(Cifar10, ReadsTheFiveFilesAsOne) {
   }
 }
 
-TEST(Cifar10, EveryDamageIsNamed) {
+TEST(Cifar10, DamageIsNamed) {
   const TemporaryDirectory directory;
   const auto error = [&] { return error_of([&] { read_cifar10(directory.path()); }); };
   const auto damage = [&](const char* name, const std::string& bytes) {
@@ -87,7 +87,7 @@ TEST(Cifar10, EveryDamageIsNamed) {
   EXPECT_THAT(error_of([] { read_cifar10("/nonexistent"); }), HasSubstr("is not a directory"));
 }
 
-TEST(Cifar10, AFileThatIsCutOffWhileInUseIsAnErrorNotACrash) {
+TEST(Cifar10, FileTruncatedWhileInUseIsAnErrorNotACrash) {
   const TemporaryDirectory directory;
   write_cifar(directory.path());
   const auto data = read_cifar10(directory.path());
@@ -104,7 +104,7 @@ std::string letters(std::size_t n) {
   return text;
 }
 
-TEST(Text, EachByteButTheFirstIsATargetOnceAndTheLastTenthIsHeldOut) {
+TEST(Text, EachByteExceptTheFirstIsATargetOnceAndTheLastTenthIsHeldOut) {
   const TemporaryDirectory directory;
   const auto file = directory.path() / "text";
   const auto text = letters(1001);
@@ -128,7 +128,7 @@ TEST(Text, EachByteButTheFirstIsATargetOnceAndTheLastTenthIsHeldOut) {
   }
 }
 
-TEST(Text, WhatIsTooShortIsRefusedWithTheLengthThatIsNeeded) {
+TEST(Text, TooShortTextIsRefusedWithTheRequiredLength) {
   const TemporaryDirectory directory;
   const auto file = directory.path() / "text";
   const auto error = [&] { return error_of([&] { read_text(file, 16); }); };
@@ -207,7 +207,7 @@ TEST(Hdf5, HoldsOutEveryTenthRowAndReadsTheOthersInAnyOrder) {
   EXPECT_EQ(rows.size(), 30U);
 }
 
-TEST(Hdf5, BytesAreImagesAndCompressedChunksAreRead) {
+TEST(Hdf5, ReadsByteImagesAndCompressedChunks) {
   const TemporaryDirectory directory;
   const auto file = directory.path() / "data.h5";
   {
@@ -288,7 +288,7 @@ TEST(Hdf5, OtherTypesAndShapesAreRefused) {
               HasSubstr("open the dataset 'x'"));
 }
 
-// A file from elsewhere could otherwise have this process read any other one.
+// A file from elsewhere could otherwise make this process read any other file.
 TEST(Hdf5, DataOutsideTheFileIsNotRead) {
   const TemporaryDirectory directory;
   const auto other = directory.path() / "other.h5";
@@ -318,21 +318,21 @@ TEST(Hdf5, DataOutsideTheFileIsNotRead) {
   H5Pclose(external);
 }
 
-TEST(Hdf5, AFileThatIsNoneOrCutOffIsNamed) {
+TEST(Hdf5, InvalidOrTruncatedFileIsNamed) {
   const TemporaryDirectory directory;
   const auto file = directory.path() / "data.h5";
   EXPECT_THAT(error_of([&] { read_hdf5(file); }), HasSubstr("cannot open " + file.string()));
   write(file, "x,y\n1,2\n");
   EXPECT_THAT(
       error_of([&] { read_hdf5(file); }),
-      AllOf(HasSubstr(file.string() + " is not a sound HDF5 file"), HasSubstr("write it again")));
+      AllOf(HasSubstr(file.string() + " is not a valid HDF5 file"), HasSubstr("write it again")));
   {
     const Hdf5Writer writer(file);
     writer.add_inputs();
     writer.add_classes();
   }
   fs::resize_file(file, fs::file_size(file) - 200);
-  EXPECT_THAT(error_of([&] { read_hdf5(file); }), HasSubstr("is not a sound HDF5 file"));
+  EXPECT_THAT(error_of([&] { read_hdf5(file); }), HasSubstr("is not a valid HDF5 file"));
 }
 
 }  // namespace

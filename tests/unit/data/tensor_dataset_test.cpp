@@ -17,8 +17,8 @@ std::string refused(const torch::Tensor& inputs, const torch::Tensor& targets,
   return error_of([&] { TensorDataset(inputs, targets, classes); });
 }
 
-// When it is built, not hours later in a thread that loads data.
-TEST(TensorDataset, SaysWhatIsWrongWithItsTensors) {
+// Errors are reported on construction, not hours later in a loader thread.
+TEST(TensorDataset, ReportsInvalidTensors) {
   const auto inputs = torch::zeros({4, 2});
   const auto targets = torch::arange(4) % 3;
   EXPECT_EQ(refused(inputs, targets), "");
@@ -32,9 +32,9 @@ TEST(TensorDataset, SaysWhatIsWrongWithItsTensors) {
   EXPECT_THAT(refused(inputs, torch::tensor({0, 1, -1, 0})), HasSubstr("has the target -1"));
   EXPECT_THAT(refused(torch::zeros({0, 2}), torch::zeros({0}, torch::kInt64)),
               HasSubstr("at least one sample"));
-  EXPECT_EQ(refused(inputs, torch::tensor({0, 1, -100, 0})), "") << "what a loss ignores";
+  EXPECT_EQ(refused(inputs, torch::tensor({0, 1, -100, 0})), "") << "ignored by the loss";
   EXPECT_EQ(refused(inputs, torch::tensor({7, 8, 9, -7}), 0), "") << "no classes, any number";
-  EXPECT_EQ(refused(inputs, inputs, 0), "") << "what a model is to reproduce";
+  EXPECT_EQ(refused(inputs, inputs, 0), "") << "to be reproduced by the model";
 }
 
 TEST(TensorDataset, TakesTargetsOfAnyIntegerTypeAndShape) {

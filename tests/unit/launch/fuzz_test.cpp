@@ -1,6 +1,6 @@
-// Text from outside, mutated at random from good examples: whatever it becomes, a parser returns
-// something within its bounds or throws UsageError. Meant for a build with sanitizers. The seed is
-// fixed; SLURM_DDP_FUZZ_ITERATIONS sets how many texts each parser gets (default 3,000), and
+// External text, mutated at random from valid examples: for any text, a parser returns something
+// within its limits or throws UsageError. Intended for builds with sanitizers. The seed is fixed;
+// SLURM_DDP_FUZZ_ITERATIONS sets the number of texts for each parser (default 3,000), and
 // SLURM_DDP_FUZZ_SEED another seed.
 #include <gtest/gtest.h>
 
@@ -73,7 +73,8 @@ class Mutator {
 };
 
 // Runs `parse` on mutated examples. It may throw LaunchError; anything else fails the test. Returns
-// how many texts it accepted: a fuzzer whose texts are all refused, or all accepted, tests nothing.
+// the number of accepted texts: a fuzzer whose texts are all rejected, or all accepted, tests
+// nothing.
 std::uint64_t fuzz(const std::vector<std::string>& examples,
                    const std::function<void(const std::string&)>& parse) {
   Mutator mutator(examples, number_from("SLURM_DDP_FUZZ_SEED", 1));
@@ -86,7 +87,7 @@ std::uint64_t fuzz(const std::vector<std::string>& examples,
       parse(text);
       ++accepted;
     } catch (const UsageError& error) {
-      EXPECT_LT(std::string(error.what()).size(), 2000U) << "a message is for people";
+      EXPECT_LT(std::string(error.what()).size(), 2000U) << "a message must be readable";
     }
   }
   return accepted;

@@ -1,4 +1,4 @@
-// The small grammars of SLURM's step variables.
+// The small grammars of SLURM step variables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Malformed, TasksPerNodeRefuses,
                                          "2(x99999999999999999999)", "99999999999", "1(x65537)",
                                          "1(x65536),1", "2147483647,1", "65536(x65536)"));
 
-TEST(TasksPerNode, KnowsWhetherNodesAreEqual) {
+TEST(TasksPerNode, DetectsEqualNodes) {
   EXPECT_TRUE(TasksPerNode::parse("2(x2)").uniform());
   EXPECT_TRUE(TasksPerNode::parse("2,2(x3)").uniform());
   EXPECT_FALSE(TasksPerNode::parse("4,1").uniform());
@@ -66,7 +66,7 @@ TEST(TasksPerNode, HasNoTasksBeyondTheLastNode) {
   EXPECT_EQ(TasksPerNode::parse("4,1").at(std::numeric_limits<std::uint32_t>::max() - 1), 0U);
 }
 
-TEST(PortRanges, ReadWhatSlurmAndTheKernelWrite) {
+TEST(PortRanges, ReadTheFormatOfSlurmAndTheKernel) {
   EXPECT_THAT(parse_port_ranges("20086-20088", "X"), ElementsAre(PortRange{20086, 20088}));
   EXPECT_THAT(parse_port_ranges("7,9-9", "X"), ElementsAre(PortRange{7, 7}, PortRange{9, 9}));
   EXPECT_THAT(parse_port_ranges("", "X"), ElementsAre());
@@ -99,7 +99,7 @@ struct Map {
 
 class ProcessMap : public testing::TestWithParam<Map> {};
 
-TEST_P(ProcessMap, TellsTheNodeOfRankZero) {
+TEST_P(ProcessMap, GivesTheNodeOfRankZero) {
   const auto& [text, tasks, nodes, node] = GetParam();
   EXPECT_EQ(node_of_rank_zero(text, tasks, nodes), node) << text;
 }
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
         Map{"(matrix,(0,1,1))", 1, 1, std::nullopt}, Map{"(vector,(0,1,1))x", 1, 1, std::nullopt},
         Map{"(vector,(0,2147483647,2147483647))", 1, 1, std::nullopt}));
 
-TEST(LauncherDaemon, IsToldByItsName) {
+TEST(LauncherDaemon, IsRecognizedByName) {
   for (const auto* program : {"orted", "/usr/bin/orted", "prted", "/opt/x/hydra_pmi_proxy"}) {
     EXPECT_TRUE(is_launcher_daemon(program)) << program;
   }

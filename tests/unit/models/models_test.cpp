@@ -1,4 +1,4 @@
-// The models against the published figures of theirs, and what each one promises.
+// The models against their published figures, and the promises of each one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,8 +62,8 @@ std::vector<torch::Tensor> gradients(Model& model, const torch::Tensor& loss) {
   return result;
 }
 
-// torchvision.models.resnet18() and resnet50() have these; so do its published weights.
-TEST(ResNet, HasTorchvisionsParameters) {
+// torchvision.models.resnet18() and resnet50() have these; so do the published weights.
+TEST(ResNet, HasTorchvisionParameterNames) {
   const auto r18 = make_model(images("resnet18", 224, 1000));
   EXPECT_EQ(parameter_count(*r18), 11689512);
   EXPECT_EQ(parameter_count(*make_model(images("resnet50", 224, 1000))), 25557032);
@@ -100,7 +100,7 @@ TEST(ResNet, ScoresImagesOfAnySize) {
 }
 
 // Variance 2 / (channels out x kernel area).
-TEST(ResNet, StartsAsHeSays) {
+TEST(ResNet, UsesHeInitialization) {
   torch::manual_seed(1);
   const auto model = make_model(images("resnet18", 32, 10));
   const auto parameters = model->named_parameters();
@@ -110,7 +110,7 @@ TEST(ResNet, StartsAsHeSays) {
   EXPECT_TRUE(parameters["layer4.0.bn1.weight"].eq(1).all().item<bool>());
 }
 
-// The second convolution's stride would shrink the image by 4 per stage instead of 2.
+// A stride in the second convolution would shrink the image by 4 per stage instead of 2.
 TEST(ResNet, EachStageHalvesTheImageOnce) {
   const auto model = make_model(images("resnet50", 32, 10, 4));
   const auto blocks = model->named_modules();
@@ -124,7 +124,7 @@ TEST(ResNet, EachStageHalvesTheImageOnce) {
 }
 
 // w = width, per layer 12 w^2 + 13 w; embeddings 256 w + context w; the last norm 2 w.
-TEST(Gpt, HasGpt2sParametersAndTheOutputIsTheEmbedding) {
+TEST(Gpt, HasGpt2ParametersAndATiedOutput) {
   const std::int64_t w = 48;
   const auto model = make_model(text(32, w, 3, 4));
   EXPECT_EQ(parameter_count(*model), 3 * (12 * w * w + 13 * w) + 256 * w + 32 * w + 2 * w);
@@ -145,7 +145,7 @@ TEST(Gpt, StartsWithAUniformGuess) {
   EXPECT_TRUE(parameters["blocks.0.qkv.bias"].eq(0).all().item<bool>());
 }
 
-TEST(Gpt, ScoresDependOnThePastOnly) {
+TEST(Gpt, ScoresDependOnlyOnThePast) {
   torch::manual_seed(1);
   const auto model = make_model(text(16, 32, 2, 2));
   auto tokens = some_tokens(1, 16);
@@ -156,14 +156,14 @@ TEST(Gpt, ScoresDependOnThePastOnly) {
   for (int t = 9; t < 16; ++t) EXPECT_FALSE(torch::equal(before[0][t], after[0][t])) << t;
 }
 
-TEST(Gpt, TakesShorterTextsThanItsContext) {
+TEST(Gpt, AcceptsTextsShorterThanItsContext) {
   const auto model = make_model(text(16, 32, 1, 2));
   EXPECT_EQ(model->forward(some_tokens(3, 5)).sizes(), (std::vector<int64_t>{3, 5, 256}));
 }
 
-// Twice, with an update between. What bf16 does to layers that gpt does not have is tested with
-// ddp::checkpointed().
-TEST(Gpt, RecomputingActivationsChangesNoBit) {
+// Twice, with an update in between. The effect of bf16 on layers that gpt does not have is tested
+// with ddp::checkpointed().
+TEST(Gpt, RecomputingActivationsIsBitwiseTheSame) {
   for (const auto precision : {amp::Precision::fp32, amp::Precision::bf16}) {
     std::vector<std::vector<torch::Tensor>> results;
     for (const bool recompute : {false, true}) {
@@ -194,7 +194,7 @@ TEST(Gpt, RecomputingActivationsChangesNoBit) {
   }
 }
 
-TEST(MakeModel, RefusesWhatItCannotBuildWithTheRemedy) {
+TEST(MakeModel, RefusesInvalidOptionsWithARemedy) {
   EXPECT_THAT(error_of(images("vgg", 32, 10)),
               HasSubstr("use mlp, mnist-cnn, cifar-cnn, resnet18, resnet50 or gpt"));
   EXPECT_THAT(error_of(images("gpt", 32, 10)), HasSubstr("use --data text:FILE"));

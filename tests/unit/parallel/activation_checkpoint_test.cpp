@@ -1,5 +1,5 @@
-// Layers that are computed again in backward: parameters get their gradients from a backward within
-// the backward, several times, and the reducer must not be early.
+// Layers that are recomputed in backward: parameters get their gradients from a nested backward,
+// several times, and the reducer must not send them too early.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -46,7 +46,7 @@ struct DeepImpl : torch::nn::Module {
 };
 TORCH_MODULE(Deep);
 
-TEST(ActivationCheckpoint, GradientsAreTheSameToTheBitWithDropoutToo) {
+TEST(ActivationCheckpoint, GradientsAreBitwiseTheSameWithDropoutToo) {
   for (const int times : {1, 2}) {
     std::vector<std::map<std::string, torch::Tensor>> results;
     for (const bool save_memory : {false, true}) {
@@ -78,8 +78,8 @@ TEST(ActivationCheckpoint, WorksWithBucketsWithoutAStaticGraph) {
   });
 }
 
-// Checkpointed segments as models use them (pytorch/pytorch#69060): once, twice, with a branch that
-// nobody uses, with weights that two segments share, with a number of segments that changes.
+// Checkpointed segments as models use them (pytorch/pytorch#69060): once, twice, with an unused
+// branch, with weights shared by two segments, with a changing number of segments.
 struct SegmentCase {
   const char* name;
   bool with_unused;
@@ -90,7 +90,7 @@ struct SegmentCase {
 
 class CheckpointedSegments : public testing::TestWithParam<SegmentCase> {};
 
-TEST_P(CheckpointedSegments, GiveTheGradientsOfOneProcessWithoutThem) {
+TEST_P(CheckpointedSegments, GiveTheGradientsOfOneProcessWithoutCheckpointing) {
   const auto& c = GetParam();
   const auto make = [&c] {
     auto net = seeded([] { return Deep(); });
@@ -192,8 +192,8 @@ TrainedCase nested_segments() {
           }};
 }
 
-// A layer that is used in a segment and then outside: the second must not find the first one's
-// cast, which has no way back to the weight.
+// A layer that is used in a segment and then outside: the second use must not find the first one's
+// cast, which has no path back to the weight.
 TrainedCase shared_with_a_plain_layer() {
   torch::nn::Conv2d layer(torch::nn::Conv2dOptions(2, 3, 3));
   const auto x = torch::randn({2, 2, 5, 5});
@@ -230,7 +230,7 @@ std::vector<double> losses_of(const TrainedCase& model, amp::Precision precision
 class CheckpointedTraining
     : public testing::TestWithParam<std::tuple<Trained, amp::Precision, bool>> {};
 
-// Every step's loss: one computed with the weights of the step before would differ.
+// Every step's loss: one computed with the previous step's weights would differ.
 TEST_P(CheckpointedTraining, HasTheLossesOfPlainTraining) {
   const auto& [model, precision, backward_inside] = GetParam();
   std::vector<std::vector<double>> losses;
@@ -259,8 +259,8 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(amp::Precision::fp32, amp::Precision::bf16), testing::Bool()),
     name_of);
 
-// Activation checkpointing by hand: a function whose backward runs a backward of its own, which
-// gives the layer's parameters gradients at once, one for each use.
+// Activation checkpointing by hand: a function whose backward runs a nested backward, which gives
+// the layer's parameters their gradients at once, one for each use.
 class NestedBackward : public torch::autograd::Function<NestedBackward> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
@@ -287,7 +287,7 @@ torch::Tensor nested_loss(Deep& net, const torch::Tensor& x, int times = 2) {
   return loss_of(net->three(y));
 }
 
-TEST(NestedBackward, AParameterWithSeveralGradientsNeedsAStaticGraph) {
+TEST(NestedBackward, ParameterWithSeveralGradientsNeedsAStaticGraph) {
   auto alone = seeded([] { return Deep(); });
   for (int rank = 0; rank < 2; ++rank) {
     const auto loss = nested_loss(alone, input_of(rank));

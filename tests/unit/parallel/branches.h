@@ -1,4 +1,4 @@
-// A small model of which parts can be left out, and what tests of whole steps do with it.
+// A small model whose parts can be left out, and helpers for tests of whole steps with it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace ddp::test {
 
-// Three branches; the caller says which take part.
+// Three branches; the caller decides which are used.
 struct BranchesImpl : torch::nn::Module {
   BranchesImpl() {
     register_module("a", a);
@@ -64,7 +64,7 @@ inline DataParallelOptions small_buckets() {
   return options;
 }
 
-// Gradients by name; undefined ones are left out.
+// Gradients by name, without undefined ones.
 inline std::map<std::string, torch::Tensor> gradients_of(const torch::nn::Module& module) {
   std::map<std::string, torch::Tensor> gradients;
   for (const auto& p : module.named_parameters()) {
@@ -82,7 +82,7 @@ inline void expect_close(const std::map<std::string, torch::Tensor>& a,
   }
 }
 
-// What three ranks that do this are told.
+// The error that three ranks get when they run `body`.
 inline std::string error_of_three_ranks(const std::function<void(comm::Group&)>& body) {
   return error_of(
       [&] { comm::run_ranks(3, body, {.limits = {.timeout = std::chrono::seconds(10)}}); });

@@ -1,4 +1,4 @@
-// Other ways for gradients to travel, among ranks that are threads.
+// Communication hooks, with ranks as threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -24,7 +24,7 @@ constexpr int kRanks = 3;
 constexpr std::int64_t kIn = 12;
 constexpr std::int64_t kOut = 10;
 
-// What ranks did, side by side: gradients[pass][rank] is that of the weight.
+// The results of all ranks, side by side: gradients[pass][rank] is that of the weight.
 struct Run {
   std::vector<std::vector<torch::Tensor>> gradients;
   std::vector<torch::Tensor> biases;  // of the last pass, by rank
@@ -83,7 +83,7 @@ void expect_same_bits(const std::vector<torch::Tensor>& of_ranks) {
 
 constexpr std::size_t kFullBytes = 4 * (kIn * kOut + kOut);
 
-TEST(CommHook, OfTheUserDecidesWhatAllUse) {
+TEST(CommHook, UserHookDeterminesTheGradients) {
   const CommHook doubled = [](GradientBucket& bucket) -> HookTask {
     co_await bucket.all_reduce(bucket.tensor());
     bucket.tensor().mul_(2);
@@ -116,8 +116,8 @@ TEST(CommHook, SeesTheBucketsMembersAndPass) {
   EXPECT_EQ(passes, (std::vector<std::int64_t>{0, 1, 2}));
 }
 
-// Buckets of different hooks wait in turns: with a bucket for each parameter, two collectives each.
-TEST(CommHook, MayCommunicateSeveralTimesForEachOfSeveralBuckets) {
+// Hooks of several buckets wait in turns: here one bucket per parameter, two collectives each.
+TEST(CommHook, MayCommunicateSeveralTimesPerBucket) {
   const CommHook twice = [](GradientBucket& bucket) -> HookTask {
     const auto copy = bucket.tensor().clone();
     const auto first = bucket.all_reduce(copy);
@@ -130,7 +130,7 @@ TEST(CommHook, MayCommunicateSeveralTimesForEachOfSeveralBuckets) {
   EXPECT_EQ(result.bytes, 2 * kFullBytes);
 }
 
-TEST(CommHook, ErrorsEndAllRanksWithTheirText) {
+TEST(CommHook, ErrorsReachAllRanksWithTheirText) {
   for (const int awaits : {0, 1}) {
     const CommHook fails = [awaits](GradientBucket& bucket) -> HookTask {
       if (awaits > 0) co_await bucket.all_reduce(bucket.tensor());
@@ -146,7 +146,7 @@ TEST(CommHook, ErrorsEndAllRanksWithTheirText) {
   }
 }
 
-TEST(CommHook, SixteenBitsAreHalfTheBytesAndNearlyTheAverage) {
+TEST(CommHook, SixteenBitsHalveTheBytesAndNearlyGiveTheAverage) {
   struct Example {
     HookTask (*hook)(GradientBucket&);
     double bound;
@@ -161,7 +161,7 @@ TEST(CommHook, SixteenBitsAreHalfTheBytesAndNearlyTheAverage) {
   }
 }
 
-TEST(CommHook, NoneLeavesEachRankItsShare) {
+TEST(CommHook, NoopLeavesEachRankItsShare) {
   const auto result = run(1, hooks::none, full_rank);
   for (int rank = 0; rank < kRanks; ++rank) {
     EXPECT_LT(relative_error(result.gradients[0][static_cast<std::size_t>(rank)],
@@ -171,8 +171,8 @@ TEST(CommHook, NoneLeavesEachRankItsShare) {
   EXPECT_EQ(result.bytes, 0U);
 }
 
-// Divided by 16 before it is rounded, this gradient would be ten and a half of the smallest steps
-// that 16 bits can make.
+// Divided by 16 before rounding, this gradient would be ten and a half of the smallest steps that
+// 16 bits can represent.
 TEST(Fp16, KeepsSmallGradientsOnManyRanks) {
   constexpr int kMany = 16;
   comm::run_ranks(kMany, [](comm::Group& group) {
@@ -193,23 +193,24 @@ CommHook power_sgd(const hooks::PowerSgdOptions& options, int ranks = kRanks) {
   };
 }
 
-// One column times one row, the same column on all ranks: so is their average.
+// A column times a row, with the same column on all ranks: so their average has rank one, too.
 torch::Tensor rank_one(int pass, int rank) {
   const auto column = seeded(pass, [] { return torch::randn({kOut, 1}); });
   return column.mm(seeded(50 + rank, [] { return torch::randn({1, kIn}); }));
 }
 
-TEST(PowerSgd, KeepsAnAverageOfLowRankWhole) {
+TEST(PowerSgd, IsExactForALowRankAverage) {
   const auto result = run(3, power_sgd({.rank = 1, .full_passes = 0}), rank_one);
   for (const int pass : {0, 1, 2}) {
     const auto& of_ranks = result.gradients[static_cast<std::size_t>(pass)];
     expect_same_bits(of_ranks);
     EXPECT_LT(relative_error(of_ranks[0], mean_of(rank_one, pass)), 1e-4);
   }
-  EXPECT_EQ(result.bytes, 4 * (kIn + kOut + kOut + 1));  // P, Q, the bias, and who used the weight
+  EXPECT_EQ(result.bytes,
+            4 * (kIn + kOut + kOut + 1));  // P, Q, the bias, and the use count of the weight
 }
 
-TEST(PowerSgd, SendsVectorsAsTheyAre) {
+TEST(PowerSgd, SendsVectorsUncompressed) {
   const auto result = run(2, power_sgd({.rank = 1, .full_passes = 0}), full_rank);
   for (const auto& bias : result.biases) EXPECT_TRUE(torch::allclose(bias, torch::ones({kOut})));
 }
@@ -220,9 +221,9 @@ TEST(PowerSgd, BeginsWithFullPasses) {
   EXPECT_GT(relative_error(result.gradients[2][0], mean_of(full_rank, 2)), 0.1);
 }
 
-// Nothing is lost, only late: over many passes of one gradient the sum of what was used differs
-// from the sum of the gradients by what is still held back.
-TEST(PowerSgd, HoldsBackWhatItDoesNotSend) {
+// Nothing is lost, only late: over many passes of one gradient the sum of the applied gradients
+// differs from the sum of the true ones by what is still held back.
+TEST(PowerSgd, KeepsTheUnsentPartAsError) {
   constexpr int kPasses = 60;
   const Wanted constant = [](int, int rank) { return full_rank(0, rank); };
   const auto result = run(kPasses, power_sgd({.rank = 1, .full_passes = 0}), constant);
@@ -232,21 +233,21 @@ TEST(PowerSgd, HoldsBackWhatItDoesNotSend) {
   EXPECT_LT(relative_error(used / kPasses, mean_of(constant, 0)), 0.15);
 }
 
-TEST(PowerSgd, KeepsWhatHardlyBecomesSmaller) {
+TEST(PowerSgd, DoesNotCompressWithoutGain) {
   const auto result = run(1, power_sgd({.rank = 4, .full_passes = 0}), full_rank);
   EXPECT_LT(relative_error(result.gradients[0][0], mean_of(full_rank, 0)), 1e-6);
   EXPECT_EQ(result.bytes, kFullBytes);
 }
 
-// What a pass is like for whom it matters.
+// One pass, with what matters to PowerSGD.
 struct Pass {
-  int gradient = 0;  // which full_rank()
+  int gradient = 0;  // argument of full_rank()
   double loss_scale = 1;
   bool poisoned = false;  // one value of rank 0's gradient is infinite
-  bool used = true;       // by anybody
+  bool used = true;       // by any rank
 };
 
-// The gradients of the weight on rank 0, divided by the loss scale; zeros where there is none.
+// The gradients of the weight on rank 0, divided by the loss scale; zeros if there is none.
 std::vector<torch::Tensor> remembered(const std::vector<Pass>& passes) {
   std::vector<torch::Tensor> gradients(passes.size());
   const auto hook = power_sgd({.rank = 1, .full_passes = 0});
@@ -268,7 +269,7 @@ std::vector<torch::Tensor> remembered(const std::vector<Pass>& passes) {
       const auto& gradient = layer->weight.grad();
       EXPECT_EQ(gradient.defined(), pass.used);
       EXPECT_EQ(!gradient.defined() || gradient.isfinite().all().item<bool>(), !pass.poisoned)
-          << "on every rank, so that all leave the step out";
+          << "on every rank, so that all skip the step";
       if (group.rank() != 0) continue;
       gradients[i] = gradient.defined() ? gradient / pass.loss_scale : torch::zeros({kOut, kIn});
     }
@@ -276,7 +277,7 @@ std::vector<torch::Tensor> remembered(const std::vector<Pass>& passes) {
   return gradients;
 }
 
-TEST(PowerSgd, ForgetsAStepWhoseGradientsAreNotFinite) {
+TEST(PowerSgd, IgnoresAStepWhoseGradientsAreNotFinite) {
   const auto without = remembered({{0}, {1}, {2}});
   const auto with = remembered({{0}, {7, 1, true}, {1}, {2}});
   EXPECT_TRUE(torch::equal(with[0], without[0]));
@@ -284,7 +285,7 @@ TEST(PowerSgd, ForgetsAStepWhoseGradientsAreNotFinite) {
   EXPECT_TRUE(torch::equal(with[3], without[2]));
 }
 
-TEST(PowerSgd, KeepsItsErrorForTheNextStepInWhichSomebodyUsesTheParameter) {
+TEST(PowerSgd, KeepsItsErrorUntilTheParameterIsUsedAgain) {
   const auto without = remembered({{0}, {1}, {2}});
   const auto with = remembered({{0}, {0, 1, false, false}, {1}, {0, 1, false, false}, {2}});
   EXPECT_TRUE(torch::equal(with[2], without[1]));

@@ -19,7 +19,7 @@ torch::nn::Sequential make_net() {
                                torch::nn::ReLU(), torch::nn::Linear(7, 3));
 }
 
-// The generator is shared by all threads: models are made one after the other, alike.
+// The generator is shared by all threads: models are built one after another, all the same.
 torch::nn::Sequential make_seeded_net() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -56,7 +56,7 @@ torch::optim::SGD make_optimizer(const torch::nn::Sequential& net) {
   return torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
 }
 
-// `steps` steps of `ranks` ranks with `micro_batches` each; rank 0's parameters at the end.
+// Trains `steps` steps on `ranks` ranks with `micro_batches` each; returns rank 0's parameters.
 std::vector<torch::Tensor> train(int ranks, int micro_batches, int steps, const Data& data,
                                  BucketLimits limits) {
   std::vector<torch::Tensor> result;
@@ -96,17 +96,17 @@ class DataParallel : public testing::Test {
   const BucketLimits limits_{64, 200};
 };
 
-TEST_F(DataParallel, TwoRanksAreTwoAccumulatedMicroBatchesToTheBit) {
+TEST_F(DataParallel, TwoRanksEqualTwoAccumulatedMicroBatchesBitwise) {
   expect_equal(train(2, 1, 10, data_, limits_), train(1, 2, 10, data_, limits_));
 }
 
-TEST_F(DataParallel, AnyNumberOfRanksLearnsWhatOneProcessLearns) {
+TEST_F(DataParallel, AnyNumberOfRanksLearnsTheSameAsOneProcess) {
   const auto alone = train(1, 1, 10, data_, limits_);
   for (const int ranks : {2, 3, 4}) expect_close(train(ranks, 1, 10, data_, limits_), alone);
   expect_close(train(2, 3, 10, data_, limits_), alone);
 }
 
-TEST_F(DataParallel, TheBucketSizeDoesNotChangeTheResult) {
+TEST_F(DataParallel, BucketSizeDoesNotChangeTheResult) {
   expect_equal(train(2, 1, 5, data_, {1, 1}), train(2, 1, 5, data_, {1 << 20, 1 << 20}));
 }
 
@@ -127,7 +127,7 @@ TEST_F(DataParallel, GradientsLieInTheBucketsAndSurviveZeroGrad) {
   });
 }
 
-// What runs in a hook must not be able to tear down the program: errors come out of backward().
+// An error in a hook must not tear down the program: it is thrown by backward().
 std::string error_of_step(
     const std::function<void(DistributedDataParallel&, torch::nn::Sequential&)>& use) {
   std::string text;
@@ -143,18 +143,18 @@ std::string error_of_step(
   return text;
 }
 
-TEST_F(DataParallel, AParameterWithoutGradientIsNamed) {
+TEST_F(DataParallel, ParameterWithoutGradientIsNamed) {
   const auto text =
       error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
         auto step = replica.begin_step();
-        // The last layer takes no part.
+        // The last layer is not used.
         const auto hidden = net->ptr<torch::nn::LinearImpl>(0)->forward(data_.inputs);
         step.backward(net->ptr<torch::nn::LinearImpl>(2)->forward(hidden).sum());
       });
   EXPECT_THAT(text, HasSubstr("no gradient for 2 of 6 parameters (4.weight, 4.bias)"));
 }
 
-TEST_F(DataParallel, AnOptimiserStepOnUnreducedGradientsIsRefused) {
+TEST_F(DataParallel, OptimizerStepOnUnreducedGradientsIsRefused) {
   const auto text =
       error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
         auto optimizer = make_optimizer(net);
@@ -191,7 +191,7 @@ TEST_F(DataParallel, FrozenParametersTakeNoPart) {
   });
 }
 
-TEST_F(DataParallel, AnExceptionInForwardOfOneRankEndsAll) {
+TEST_F(DataParallel, ExceptionInForwardOnOneRankStopsAll) {
   const auto text =
       error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
         for (int s = 0; s < 3; ++s) {

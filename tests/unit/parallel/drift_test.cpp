@@ -1,4 +1,4 @@
-// Replicas that are no longer the same model: found, and the rank or the parameter named.
+// Replicas whose models have diverged are detected, and the rank or the parameter is named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -16,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// What one rank does that the others do not.
+// Something that one rank does and the others do not.
 struct Drift {
   const char* name;
   int rank;
@@ -59,7 +59,7 @@ class DriftingReplicas : public testing::TestWithParam<Drift> {
   }
 };
 
-TEST_P(DriftingReplicas, AreFoundByTheStepsAgreement) {
+TEST_P(DriftingReplicas, AreFoundByTheStepAgreement) {
   const auto error = error_of_three_ranks([](auto& group) { train(group, 6, 3, false); });
   EXPECT_THAT(error, AllOf(HasSubstr("no longer the same on all ranks in step 3: "),
                            HasSubstr(GetParam().told)));
@@ -71,7 +71,7 @@ TEST_P(DriftingReplicas, AreFoundBeforeACheckpoint) {
                            HasSubstr(GetParam().told)));
 }
 
-TEST_P(DriftingReplicas, AreLeftAloneIfTheyAreTo) {
+TEST_P(DriftingReplicas, AreAcceptedIfTheCheckIsOff) {
   EXPECT_THAT(error_of_three_ranks([](auto& group) { train(group, 6, 0, true); }), IsEmpty());
 }
 
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
                           "rank 0 (first in 'b.bias') differs from rank 1 and 1 other;"}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
-TEST(SameParameters, ManyThatDifferAreCounted) {
+TEST(SameParameters, ManyDifferingRanksAreCounted) {
   const auto error = error_of([] {
     comm::run_ranks(24, [](comm::Group& group) {
       const NamedTensor own{"w", torch::full({3}, group.rank() < 12 ? 0 : group.rank())};
@@ -102,7 +102,7 @@ TEST(Checksum, DependsOnEveryBitAndTheOrder) {
     const NamedTensor named{"t", tensor};
     return checksum_of({&named, 1});
   };
-  const auto values = torch::arange(37, torch::kFloat32);  // more than one round, and a rest
+  const auto values = torch::arange(37, torch::kFloat32);  // more than one round, and a remainder
   const auto whole = of(values);
   EXPECT_EQ(of(values.clone()), whole);
   EXPECT_GE(whole, 0);
@@ -160,7 +160,7 @@ TEST_P(ChangedAfterWrapping, IsAnErrorThatNamesTheParameter) {
   EXPECT_THAT(error(false), AllOf(HasSubstr(change.told), HasSubstr("change the model first")));
 }
 
-TEST_P(ChangedAfterWrapping, IsOneIfParametersMayBeUnusedToo) {
+TEST_P(ChangedAfterWrapping, IsAnErrorIfParametersMayBeUnusedToo) {
   const auto& change = std::get<0>(GetParam());
   if (change.fine_if_unused_is_allowed) {
     EXPECT_THAT(error(true), IsEmpty());
@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<1>(param_info.param));
     });
 
-TEST(ParameterAddedLater, IsFoundWithALaterComparisonToo) {
+TEST(ParameterAddedLater, IsFoundByALaterComparisonToo) {
   EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
                 auto net = make_branches();
                 auto options = small_buckets();
@@ -214,7 +214,7 @@ TEST(ParameterAddedLater, IsFoundWithALaterComparisonToo) {
               HasSubstr("parameter 'scale' was added after"));
 }
 
-TEST(WhatCannotBeAveraged, ASparseGradientNamesItsParameter) {
+TEST(UnsupportedTraining, SparseGradientNamesItsParameter) {
   EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
                 torch::nn::Embedding layer(torch::nn::EmbeddingOptions(5, 2).sparse(true));
                 DistributedDataParallel replica(*layer, group);
@@ -225,7 +225,7 @@ TEST(WhatCannotBeAveraged, ASparseGradientNamesItsParameter) {
                     HasSubstr("EmbeddingOptions::sparse")));
 }
 
-TEST(WhatCannotBeAveraged, LbfgsIsRefused) {
+TEST(UnsupportedTraining, LbfgsIsRefused) {
   EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
                 auto net = make_branches();
                 DistributedDataParallel replica(*net, group);
@@ -237,8 +237,8 @@ TEST(WhatCannotBeAveraged, LbfgsIsRefused) {
               AllOf(HasSubstr("LBFGS"), HasSubstr("use SGD, Adam")));
 }
 
-// One rank alone does what several refuse; it says so, once.
-TEST(AloneInTheWorld, ALossThatLeavesParametersOutIsWarnedOf) {
+// A single rank does what several would refuse; it warns, once.
+TEST(WorldOfOne, WarnsAboutUnusedParameters) {
   const auto warned = [](bool allow_unused, const char* used) {
     testing::internal::CaptureStderr();
     comm::run_ranks(1, [&](comm::Group& group) {

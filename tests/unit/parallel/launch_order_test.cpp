@@ -19,7 +19,7 @@ BucketPlan three_buckets() {
   return plan;
 }
 
-TEST(LaunchOrder, ACompleteBucketWaitsForThoseBeforeIt) {
+TEST(LaunchOrder, CompleteBucketWaitsForThoseBeforeIt) {
   LaunchOrder order(three_buckets());
   const auto launched = [&](std::size_t index) {
     const auto [first, last] = order.mark_ready(index);
@@ -45,7 +45,7 @@ TEST(LaunchOrder, ResetForgetsEverything) {
   EXPECT_EQ(order.missing().size(), 5U);
 }
 
-// Whatever the order in which gradients come, buckets go out as 0, 1, 2, ...
+// Whatever the order in which gradients become ready, buckets are sent as 0, 1, 2, ...
 TEST(LaunchOrder, AnyReadyOrderLaunchesInIndexOrder) {
   std::mt19937 random(3);
   std::vector<std::size_t> ready{0, 1, 2, 3, 4};

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 struct Case {
   const char* name;
-  // What rank 2 of 3 has in place of the others' model.
+  // The model of rank 2 of 3, in place of the others' model.
   std::function<std::vector<NamedTensor>()> other;
   std::vector<const char*> expected;
 };
@@ -34,7 +34,7 @@ TEST_P(RequireSameModel, EveryRankThrowsTheSameText) {
         require_same_model(group, mine);
       } catch (const RuntimeError& e) {
         texts[static_cast<std::size_t>(group.rank())] = e.what();
-        group.barrier().wait();  // nobody leaves before all have thrown
+        group.barrier().wait();  // no rank leaves before all have thrown
         throw;
       }
     });
@@ -110,15 +110,14 @@ TEST(BroadcastFromLeader, GivesEveryRankTheValuesOfRankZero) {
   });
 }
 
-TEST(NamedParameters, TiedOnesAppearOnce) {
+TEST(NamedParameters, TiedParametersAppearOnce) {
   torch::nn::Sequential net{torch::nn::Linear(2, 2)};
   net->register_parameter("alias", net->ptr<torch::nn::LinearImpl>(0)->weight);
   const auto parameters = named_parameters(*net);
   EXPECT_EQ(parameters.size(), 2U);
 }
 
-// A broadcast moves bytes: buffers may be of any type, whether anything can be added up in it or
-// not.
+// A broadcast moves bytes: buffers may be of any type, whether or not it supports addition.
 TEST(BroadcastFromLeader, TakesEveryElementType) {
   const std::vector<torch::ScalarType> types{
       torch::kInt8,    torch::kInt16,   torch::kInt32,        torch::kInt64,
@@ -130,7 +129,7 @@ TEST(BroadcastFromLeader, TakesEveryElementType) {
       const auto options = torch::TensorOptions(type);
       const double value = group.rank() == 0 ? 1 : 0;
       tensors.push_back({"small", torch::full({3}, value, options)});
-      tensors.push_back({"large", torch::full({1 << 20}, value, options)});  // travels by itself
+      tensors.push_back({"large", torch::full({1 << 20}, value, options)});  // sent by itself
     }
     broadcast_from_leader(group, tensors);
     for (const auto& [name, tensor] : tensors) {

@@ -1,5 +1,5 @@
-// What a real model does to a reducer: parameters that take no part, that are shared, that get
-// several gradients; data that ends early; buffers.
+// What real models require of a reducer: parameters that are unused, shared, or get several
+// gradients; data that runs out early; buffers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -14,8 +14,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// What one process gets from all micro-batches of all ranks: the sum of the gradients of the parts,
-// each weighted alike.
+// The result of one process with all micro-batches of all ranks: the sum of their gradients,
+// equally weighted.
 std::map<std::string, torch::Tensor> reference(const std::vector<std::vector<std::string>>& use) {
   auto net = make_branches();
   std::size_t parts = 0;
@@ -29,7 +29,7 @@ std::map<std::string, torch::Tensor> reference(const std::vector<std::vector<std
   return gradients_of(*net);
 }
 
-// use[rank][micro_batch]: the branches. Three steps, so that what is learned in the first is used.
+// use[rank][micro_batch]: the branches. Three steps, so that what the first one learns is used.
 void check_unused(const std::vector<std::vector<std::string>>& use, DataParallelOptions options) {
   const auto expected = reference(use);
   comm::run_ranks(static_cast<int>(use.size()), [&](comm::Group& group) {
@@ -53,13 +53,13 @@ struct UnusedCase {
 
 class UnusedParameters : public testing::TestWithParam<UnusedCase> {};
 
-TEST_P(UnusedParameters, GradientsAreThoseOfOneProcess) {
+TEST_P(UnusedParameters, GradientsEqualThoseOfOneProcess) {
   auto options = small_buckets();
   options.allow_unused = true;
   check_unused(GetParam().use, options);
 }
 
-TEST_P(UnusedParameters, AlsoInOneBucketAndLearnedOnce) {
+TEST_P(UnusedParameters, WorkInOneBucketAndWithAStaticGraph) {
   DataParallelOptions options;
   options.static_graph = true;
   check_unused(GetParam().use, options);
@@ -68,7 +68,7 @@ TEST_P(UnusedParameters, AlsoInOneBucketAndLearnedOnce) {
 INSTANTIATE_TEST_SUITE_P(
     Patterns, UnusedParameters,
     testing::Values(UnusedCase{"all_used", {{"abc"}, {"abc"}}},
-                    UnusedCase{"by_nobody", {{"ab"}, {"ab"}}},
+                    UnusedCase{"by_no_rank", {{"ab"}, {"ab"}}},
                     UnusedCase{"by_one_rank", {{"abc"}, {"ac"}}},
                     UnusedCase{"each_another", {{"ab"}, {"bc"}, {"a"}}},
                     // pytorch/pytorch#69031: used early in the step, not in its last micro-batch
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                     UnusedCase{"nothing_in_common", {{"a", "b"}, {"b", "c"}}}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
-TEST(UnusedParameters, AreAnErrorThatNamesThemUnlessAllowed) {
+TEST(UnusedParameters, AreNamedInAnErrorUnlessAllowed) {
   std::string text;
   try {
     comm::run_ranks(2, [&](comm::Group& group) {
@@ -92,7 +92,7 @@ TEST(UnusedParameters, AreAnErrorThatNamesThemUnlessAllowed) {
                           HasSubstr("allow_unused")));
 }
 
-TEST(UnusedParameters, AGraphThatChangesIsNotStatic) {
+TEST(UnusedParameters, ChangingGraphIsNotStatic) {
   std::string text;
   try {
     comm::run_ranks(2, [&](comm::Group& group) {
@@ -111,11 +111,11 @@ TEST(UnusedParameters, AGraphThatChangesIsNotStatic) {
   EXPECT_THAT(text, AllOf(HasSubstr("c.weight"), HasSubstr("static_graph")));
 }
 
-TEST(UnusedParameters, AnOutputThatIsIgnoredLeavesNoTrace) {
+TEST(UnusedParameters, IgnoredOutputHasNoEffect) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();
     DistributedDataParallel replica(*net, group);
-    replica.begin_step();  // and nothing comes of it, on any rank
+    replica.begin_step();  // abandoned, on all ranks
     net->forward(input_of(0), "abc");
     auto step = replica.begin_step();
     step.backward(loss_of(net->forward(input_of(group.rank()), "abc")));
@@ -155,7 +155,7 @@ TEST(DataParallelSemantics, TiedWeightsAreReducedOnce) {
   });
 }
 
-// A layer in double precision after one in single precision: what cannot share a bucket.
+// A layer in double precision after one in single precision, which cannot share a bucket.
 struct MixedImpl : torch::nn::Module {
   MixedImpl() {
     register_module("single", single);
@@ -170,7 +170,7 @@ struct MixedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mixed);
 
-TEST(DataParallelSemantics, GradientsOfDifferentTypesHaveBucketsOfTheirOwn) {
+TEST(DataParallelSemantics, GradientsOfDifferentTypesHaveSeparateBuckets) {
   auto alone = seeded([] { return Mixed(); });
   for (int rank = 0; rank < 3; ++rank) {
     const auto loss = loss_of(alone->forward(input_of(rank)));
@@ -202,8 +202,8 @@ TEST(DataParallelSemantics, FrozenParametersAreNotSent) {
   });
 }
 
-TEST(DataParallelSemantics, BucketsFollowTheOrderThatBackwardReallyHas) {
-  // Registered in the order of use, backwards: the first plan is exactly wrong.
+TEST(DataParallelSemantics, BucketsFollowTheActualBackwardOrder) {
+  // Registered in the order of use, reversed: the first plan is exactly wrong.
   struct BackwardsImpl : torch::nn::Module {
     BackwardsImpl() {
       register_module("last", last);
@@ -237,18 +237,18 @@ TEST(DataParallelSemantics, BucketsFollowTheOrderThatBackwardReallyHas) {
       results.push_back(gradients_of(*net));
     });
   }
-  // Accumulated over a rebuild, nothing is lost (InfiniTensor/InfiniTrain#183).
+  // With accumulation across a rebuild, nothing is lost (InfiniTensor/InfiniTrain#183).
   expect_close(results[0], results[1]);
 }
 
-TEST(DataParallelSemantics, ClippingByTheGlobalNormIsThatOfOneProcess) {
+TEST(DataParallelSemantics, ClippingByGlobalNormEqualsThatOfOneProcess) {
   auto alone = make_branches();
   for (int rank = 0; rank < 2; ++rank) {
     const auto loss = loss_of(alone->forward(input_of(rank), "abc"));
     loss.backward(torch::full_like(loss, 0.5));
   }
   const double norm = torch::nn::utils::clip_grad_norm_(alone->parameters(), 0.01);
-  ASSERT_GT(norm, 0.1);  // so that it does something
+  ASSERT_GT(norm, 0.1);  // so that clipping has an effect
   const auto expected = gradients_of(*alone);
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();
@@ -336,8 +336,8 @@ TEST(UnevenData, MayBeDividedByAllRanks) {
   });
 }
 
-// Buckets are filled anew after the first step, in an order that a rank without data in that step
-// cannot know. `batches` by rank; each rank's run out one after the other, or never were there.
+// Buckets are rebuilt after the first step, in an order that a rank without data in that step
+// cannot know. `batches` by rank; the ranks run out one after another, or never had any.
 struct Uneven {
   const char* name;
   std::vector<int> batches;
@@ -392,13 +392,13 @@ INSTANTIATE_TEST_SUITE_P(Ranks, UnevenFromTheStart,
                          testing::Values(Uneven{"first_rank_empty", {0, 3, 2}},
                                          Uneven{"middle_rank_empty", {3, 0, 3}},
                                          Uneven{"only_the_last_rank_has_data", {0, 0, 3}},
-                                         Uneven{"nobody_has_data", {0, 0, 0}},
+                                         Uneven{"no_rank_has_data", {0, 0, 0}},
                                          Uneven{"first_rank_empty_static", {0, 3, 2}, true},
                                          Uneven{"last_rank_empty_static", {3, 2, 0}, true}),
                          [](const auto& param_info) { return std::string(param_info.param.name); });
 
-// A step in which no rank has data teaches nothing: the one after it must.
-TEST(UnevenData, AFirstStepWithoutAnyDataIsNotTheOneToLearnFrom) {
+// Nothing can be learned from a step in which no rank has data: the next one must do.
+TEST(UnevenData, DoesNotLearnTheGraphFromAStepWithoutData) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();
     DistributedDataParallel replica(*net, group, small_buckets());

@@ -1,5 +1,4 @@
-// Ranks that lose step with each other are told so, instead of adding what does not belong
-// together.
+// Ranks that get out of step are reported, instead of adding data that does not belong together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +37,7 @@ std::string error_of_trainees(const std::function<void(Trainee&)>& body) {
   });
 }
 
-TEST(StepAgreement, ARankThatLeftOutAStepIsNamed) {
+TEST(StepAgreement, RankThatSkippedAStepIsNamed) {
   const auto error = error_of_trainees([](Trainee& self) {
     for (int batch = 0; batch < 5; ++batch) {
       if (batch != 2 || self.group.rank() != 1) self.train_a_step(1, batch);
@@ -48,7 +47,7 @@ TEST(StepAgreement, ARankThatLeftOutAStepIsNamed) {
                                "with 1 micro-batch (tag 3)"));
 }
 
-TEST(StepAgreement, ALossThatIsNotANumberNamesItsRank) {
+TEST(StepAgreement, NanLossNamesItsRank) {
   for (const double bad :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     const auto error = error_of_trainees([bad](Trainee& self) {
@@ -59,7 +58,7 @@ TEST(StepAgreement, ALossThatIsNotANumberNamesItsRank) {
   }
 }
 
-TEST(StepAgreement, AStepThatOneRankAloneBeganInVainIsFound) {
+TEST(StepAgreement, AbandonedStepOnOneRankIsFound) {
   const auto error = error_of_trainees([](Trainee& self) {
     if (self.group.rank() == 1) self.replica.begin_step();
     self.train_a_step();
@@ -73,7 +72,7 @@ void reduce_in_another_way_on_rank_1(comm::Group& group) {
 }
 
 // Of the same length, so that no message is too short: only the values would have been wrong.
-TEST(StepAgreement, AnotherCollectiveOfTheSameLengthIsNamed) {
+TEST(StepAgreement, DifferentCollectiveOfTheSameLengthIsNamed) {
   const auto error = error_of_trainees([](Trainee& self) {
     reduce_in_another_way_on_rank_1(self.group);
     self.train_a_step();
@@ -82,8 +81,8 @@ TEST(StepAgreement, AnotherCollectiveOfTheSameLengthIsNamed) {
                            HasSubstr("maximum of 1 float32"), HasSubstr("sum of 1 float32")));
 }
 
-// The recorders hold the last collectives only.
-TEST(StepAgreement, AnotherCollectiveOfLongAgoIsFound) {
+// The flight recorders hold only the last collectives.
+TEST(StepAgreement, DifferentCollectiveOfLongAgoIsFound) {
   const auto error = error_of_trainees([](Trainee& self) {
     reduce_in_another_way_on_rank_1(self.group);
     for (int i = 0; i < 100; ++i) self.group.barrier().wait();
@@ -92,7 +91,7 @@ TEST(StepAgreement, AnotherCollectiveOfLongAgoIsFound) {
   EXPECT_THAT(error, HasSubstr("different collectives before step 1"));
 }
 
-TEST(StepAgreement, AnotherNumberOfMicroBatchesIsNamed) {
+TEST(StepAgreement, DifferentNumberOfMicroBatchesIsNamed) {
   const auto error =
       error_of_trainees([](Trainee& self) { self.train_a_step(self.group.rank() == 2 ? 2 : 1); });
   EXPECT_THAT(error, HasSubstr("rank 0 is in step 1 with 1 micro-batch (tag 0), rank 2 in step 1 "

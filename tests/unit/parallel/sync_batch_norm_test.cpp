@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kChannels = 3;
 
-// Values that are all different, the same in every call. One generator serves all threads.
+// Values that are all different, and the same in every call. All threads share one generator.
 torch::Tensor values(const std::vector<std::int64_t>& shape, double frequency,
                      torch::ScalarType type = torch::kFloat64) {
   auto count = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -39,7 +39,7 @@ void initialize(torch::nn::Module& norm) {
   for (auto& p : norm.parameters()) p.copy_(values(p.sizes().vec(), 1.7) + 1.5);
 }
 
-// What one forward and backward give.
+// The result of one forward and backward.
 struct Result {
   torch::Tensor output;
   torch::Tensor of_input;
@@ -99,7 +99,7 @@ class SyncBatchNormSplit : public testing::TestWithParam<SplitCase> {
     comm::run_ranks(ranks, [&](comm::Group& group) {
       torch::nn::BatchNorm2d reference(options);
       SyncBatchNorm norm(options, group);
-      // BatchNorm2d insists on four dimensions; the computation is the same for all.
+      // BatchNorm2d requires four dimensions; the computation is the same for all.
       const auto as_image = [](const torch::Tensor& t) {
         return t.reshape({t.size(0), t.size(1), -1, 1});
       };
@@ -144,9 +144,9 @@ INSTANTIATE_TEST_SUITE_P(Parts, SyncBatchNormSplit,
                                          SplitCase{"FourRanksVolumes", {2, 2, 2, 2}, {2, 2, 2}}),
                          [](const auto& param_info) { return std::string(param_info.param.name); });
 
-// dL/dx by differences, where L sums a function of all ranks' outputs, so that every sample of
-// every rank is in every rank's loss.
-TEST(SyncBatchNorm, GradientsAreTheDifferencesOfTheLossOfAllRanks) {
+// dL/dx by finite differences, where L sums a function of all ranks' outputs, so that every sample
+// of every rank affects every rank's loss.
+TEST(SyncBatchNorm, GradientsMatchFiniteDifferencesOfTheTotalLoss) {
   comm::run_ranks(2, [](comm::Group& group) {
     SyncBatchNorm norm(torch::nn::BatchNormOptions(2).track_running_stats(false), group);
     norm->to(torch::kFloat64);
@@ -174,7 +174,7 @@ TEST(SyncBatchNorm, GradientsAreTheDifferencesOfTheLossOfAllRanks) {
   });
 }
 
-TEST(BatchStatistics, KeepTheirDigitsWhenTheMeanIsLargeBesideTheSpread) {
+TEST(BatchStatistics, StayAccurateIfTheMeanIsLargeComparedWithTheSpread) {
   const auto batch = 1e4 + 0.1 * values({64, kChannels, 5}, 0.7);
   std::vector<torch::Tensor> packed;
   for (const auto& part : batch.to(torch::kFloat32).split(24)) {
@@ -217,7 +217,7 @@ TEST(SyncBatchNorm, WithoutParametersItOnlyNormalizes) {
   });
 }
 
-TEST(SyncBatchNorm, InEvaluationNobodyWaitsForAnybody) {
+TEST(SyncBatchNorm, DoesNotCommunicateInEvaluation) {
   comm::run_ranks(2,
                   [](comm::Group& group) {
                     SyncBatchNorm norm(torch::nn::BatchNormOptions(kChannels), group);
@@ -233,7 +233,7 @@ TEST(SyncBatchNorm, InEvaluationNobodyWaitsForAnybody) {
                   {.limits = {.timeout = 5s}});
 }
 
-TEST(SyncBatchNorm, UnconnectedItIsBatchNormToTheBit) {
+TEST(SyncBatchNorm, UnconnectedEqualsBatchNormBitwise) {
   SyncBatchNorm norm(kChannels);
   torch::nn::BatchNorm1d reference(kChannels);
   const auto x = values({5, kChannels}, 0.7, torch::kFloat32);
@@ -303,7 +303,7 @@ std::vector<torch::Tensor> trained(int ranks, int micro_batches, DataParallelOpt
   return result;
 }
 
-TEST(SyncBatchNorm, InAModelRanksLearnWhatOneProcessLearns) {
+TEST(SyncBatchNorm, RanksLearnTheSameAsOneProcess) {
   torch::set_num_threads(1);
   for (const int micro_batches : {1, 2}) {
     const auto alone = trained(1, micro_batches, {});
@@ -323,9 +323,9 @@ TEST(SyncBatchNorm, InAModelRanksLearnWhatOneProcessLearns) {
   }
 }
 
-// A layer before the normalization that some ranks leave out. It is registered last, so that its
-// buckets are the first: a rank that leaves it out sends them before backward, and thus before the
-// sums of the normalization, the others after.
+// A layer before the normalization that some ranks skip. It is registered last, so that its buckets
+// are the first: a rank that skips it sends them before backward, and thus before the sums of the
+// normalization, the others after.
 struct OptionalStartImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x, bool with_start) {
     if (with_start) x = start(x);
@@ -380,7 +380,7 @@ TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
       net->norm_b->forward(torch::ones({group.rank() == 1 ? 1 : 0, 3}));
     } catch (const UsageError&) {
       ++refused;
-      group.barrier().wait();  // so that all say what they think of it
+      group.barrier().wait();  // so that every rank reports its error
       throw;
     }
   });
@@ -390,14 +390,14 @@ TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
   EXPECT_EQ(refused, 3);
 }
 
-TEST(SyncBatchNorm, AnotherShapeIsRefused) {
+TEST(SyncBatchNorm, WrongShapeIsRefused) {
   SyncBatchNorm norm(4);
   for (const auto& input : {torch::ones({4}), torch::ones({2, 5}), torch::ones({4, 2, 4})}) {
     EXPECT_THROW(norm->forward(input), UsageError) << input.sizes();
   }
 }
 
-TEST(SyncBatchNorm, ALayerThatCannotBeConnectedIsNamed) {
+TEST(SyncBatchNorm, LayerThatCannotBeConnectedIsNamed) {
   const auto text = error_of_ranks(2, [](comm::Group& group) {
     torch::nn::Sequential net(SyncBatchNorm(4), torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4));
     connect_sync_batch_norm(*net, group);
@@ -406,7 +406,7 @@ TEST(SyncBatchNorm, ALayerThatCannotBeConnectedIsNamed) {
                           HasSubstr("declare it as ddp::SyncBatchNorm")));
 }
 
-TEST(SyncBatchNorm, ARankWithoutDataIsRefusedInsteadOfAwaited) {
+TEST(SyncBatchNorm, RankWithoutDataIsAnErrorInsteadOfAHang) {
   const auto text = error_of_ranks(3, [](comm::Group& group) {
     auto net = make_normalized();
     connect_sync_batch_norm(*net, group);
@@ -416,7 +416,7 @@ TEST(SyncBatchNorm, ARankWithoutDataIsRefusedInsteadOfAwaited) {
   EXPECT_THAT(text, HasSubstr("1 of 3 ranks have no data left, and the model has SyncBatchNorm"));
 }
 
-TEST(SyncBatchNorm, AnExceptionOfOneRankEndsTheWaitOfTheOthers) {
+TEST(SyncBatchNorm, ExceptionOnOneRankEndsTheWaitsOfOthers) {
   for (const bool in_backward : {false, true}) {
     const auto text = error_of_ranks(3, [&](comm::Group& group) {
       auto net = make_normalized();

@@ -1,6 +1,6 @@
-// Torch's random numbers come from a generator that it makes when first asked. Here that is before
-// there are ranks: to the thread sanitizer, which does not see into torch, two ranks that ask at
-// once look like a race.
+// Torch creates its random number generator on first use. Do that here, before there are ranks: to
+// the thread sanitizer, which does not see into torch, two ranks that use it first at the same time
+// look like a race.
 #include <ATen/CPUGeneratorImpl.h>
 
 namespace ddp {

@@ -10,17 +10,17 @@ using testing::ElementsAre;
 using Floats = std::vector<float>;
 
 // Powers of two, so that every sum is exact: v = 1/2 v + 1/4 p + g_1 + g_2, p = p - 1/8 v.
-TEST(MomentumSgd, ATickAndItsGradientsAreOneStepOfTheirSum) {
+TEST(MomentumSgd, TickAndItsGradientsEqualOneStepOfTheirSum) {
   MomentumSgd sgd({8, 16}, {4, 4}, 0.5, 0.25, 1);
   sgd.tick(0.125);
   sgd.add(Floats{1, 2}, 0.125);
   sgd.add(Floats{3, -8}, 0.125);
-  // Decay is for the first element only: v = 2 + 2 + 4 and 2 - 6.
+  // Decay applies only to the first element: v = 2 + 2 + 4 and 2 - 6.
   EXPECT_THAT(sgd.velocity(), ElementsAre(8, -4));
   EXPECT_THAT(sgd.values(), ElementsAre(7, 16.5));
 }
 
-TEST(MomentumSgd, GradientsMayComeInAnyOrder) {
+TEST(MomentumSgd, GradientsMayArriveInAnyOrder) {
   MomentumSgd one({0}, {1}, 0.5, 0, 0);
   MomentumSgd other({0}, {1}, 0.5, 0, 0);
   one.tick(0.5);
@@ -33,7 +33,7 @@ TEST(MomentumSgd, GradientsMayComeInAnyOrder) {
   EXPECT_EQ(one.velocity()[0], 3.5F);
 }
 
-TEST(MomentumSgd, WithoutMomentumNothingOfTheLastStepRemains) {
+TEST(MomentumSgd, WithoutMomentumTheLastStepIsForgotten) {
   MomentumSgd sgd({0}, {0}, 0, 0, 0);
   sgd.add(Floats{4}, 1);
   sgd.tick(1);

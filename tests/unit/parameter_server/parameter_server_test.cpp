@@ -1,4 +1,4 @@
-// Workers and servers as threads of one process, held up where a test wants them to be.
+// Workers and servers as threads of one process, delayed where a test wants them to be.
 #include "ddp_runtime/parameter_server/parameter_server.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ Floats gradient_of(const Floats& values, int rank, int ranks, std::int64_t step)
   return gradient;
 }
 
-// What synchronous training ends with.
+// The result of synchronous training.
 Floats synchronous(Floats values, int ranks, std::int64_t steps) {
   Floats velocity(values.size());
   for (std::int64_t step = 1; step <= steps; ++step) {
@@ -75,7 +75,7 @@ Model train(
     ends[static_cast<std::size_t>(group.rank())] = mine;
   });
   for (const auto& end : ends) {
-    EXPECT_EQ(end.values, ends[0].values) << "settled: the same bits on all ranks";
+    EXPECT_EQ(end.values, ends[0].values) << "settled: bitwise the same on all ranks";
     EXPECT_EQ(end.velocity, ends[0].velocity);
   }
   return ends[0];
@@ -92,8 +92,8 @@ void expect_near(const Floats& got, const Floats& wanted) {
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 2e-6) << i;
 }
 
-// Sizes that shards do not divide, and fewer parameters than ranks.
-TEST(ParameterServer, WithoutStalenessItIsSynchronousTraining) {
+// Sizes that are not divisible by the number of shards, and fewer parameters than ranks.
+TEST(ParameterServer, WithoutStalenessEqualsSynchronousTraining) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::size_t size : {1, 2, 10, 33}) {
       const auto model = fresh(size);
@@ -102,7 +102,7 @@ TEST(ParameterServer, WithoutStalenessItIsSynchronousTraining) {
   }
 }
 
-TEST(ParameterServer, WithoutStalenessTheBitsDoNotDependOnWhoIsFirst) {
+TEST(ParameterServer, WithoutStalenessResultDoesNotDependOnArrivalOrder) {
   const auto delayed = [](int slow) {
     return train(3, 0, 8, fresh(10), [slow](comm::Group& group, std::int64_t) {
       if (group.rank() == slow) std::this_thread::sleep_for(2ms);
@@ -112,8 +112,8 @@ TEST(ParameterServer, WithoutStalenessTheBitsDoNotDependOnWhoIsFirst) {
   for (const int slow : {1, 2}) EXPECT_EQ(delayed(slow).values, one.values) << slow;
 }
 
-// The path of stale runs, but with all ranks reading after all have pushed: nothing is stale.
-TEST(ParameterServer, WithStalenessButSettledAfterEachStepItIsSynchronousTrainingToo) {
+// The code path of stale runs, but all ranks read after all have pushed: nothing is stale.
+TEST(ParameterServer, SettledAfterEachStepEqualsSynchronousTraining) {
   const auto model = fresh(10);
   comm::run_ranks(3, [&](comm::Group& group) {
     Model mine = model;
@@ -128,10 +128,10 @@ TEST(ParameterServer, WithStalenessButSettledAfterEachStepItIsSynchronousTrainin
   });
 }
 
-// Rank 1 is held in its third step until the others have got as far as they may, with `staleness`
-// more steps done. If they could not get there the run would hang; if they got further, the largest
-// lead would tell.
-TEST(ParameterServer, OthersGetAheadOfAStragglerByTheStalenessAndNoFurther) {
+// Rank 1 is held in its third step until the others are as far ahead as they may be, `staleness`
+// more steps. If they could not get there the run would hang; if they got further, the largest lead
+// would show it.
+TEST(ParameterServer, OthersGetAheadOfAStragglerByAtMostTheStaleness) {
   constexpr int kRanks = 4;
   constexpr std::int64_t kDoneByStraggler = 2;
   for (const std::int64_t staleness : {0, 1, 5}) {
@@ -142,7 +142,7 @@ TEST(ParameterServer, OthersGetAheadOfAStragglerByTheStalenessAndNoFurther) {
       for (int other = 0; other < kRanks; ++other) {
         while (other != 1 && done[other] < kDoneByStraggler + staleness) std::this_thread::yield();
       }
-      std::this_thread::sleep_for(20ms);  // for them to go too far in
+      std::this_thread::sleep_for(20ms);  // time for them to get too far
     };
     comm::run_ranks(kRanks, [&](comm::Group& group) {
       const auto rank = static_cast<std::size_t>(group.rank());
@@ -161,15 +161,15 @@ TEST(ParameterServer, OthersGetAheadOfAStragglerByTheStalenessAndNoFurther) {
       server.settle(values, velocity);
       told[rank] = server.lead().largest;
       server.close();
-      // Whatever came when: all gradients, exactly once.
+      // All gradients exactly once, whatever the order of arrival.
       EXPECT_THAT(values, testing::Each(-20 * kRanks));
     });
     EXPECT_EQ(largest_lead, staleness);
-    EXPECT_EQ(told[0], staleness) << "what the server says of it";
+    EXPECT_EQ(told[0], staleness) << "as reported by the server";
   }
 }
 
-TEST(ParameterServer, GoesOnFromWhatWasSettledToTheBit) {
+TEST(ParameterServer, ContinuesBitwiseFromSettledState) {
   const auto model = fresh(10);
   const auto whole = train(2, 0, 10, model);
   const auto half = train(2, 0, 4, model);
@@ -179,8 +179,8 @@ TEST(ParameterServer, GoesOnFromWhatWasSettledToTheBit) {
   EXPECT_EQ(rest.velocity, whole.velocity);
 }
 
-// Settled twice with steps in between: what was settled is not changed by who goes on first.
-TEST(ParameterServer, SettlesAsOftenAsWanted) {
+// Settled twice with steps in between: a rank that continues first does not change settled values.
+TEST(ParameterServer, MaySettleRepeatedly) {
   comm::run_ranks(3, [](comm::Group& group) {
     Floats values(5);
     Floats velocity(5);
@@ -210,7 +210,7 @@ TEST(ParameterServer, AStepWithoutAGradientCounts) {
   });
 }
 
-TEST(ParameterServer, WeightDecayIsForThoseInFront) {
+TEST(ParameterServer, WeightDecayAppliesToTheFirstParameters) {
   comm::run_ranks(2, [](comm::Group& group) {
     Floats values(6, 1);
     Floats velocity(6);
@@ -223,7 +223,7 @@ TEST(ParameterServer, WeightDecayIsForThoseInFront) {
   });
 }
 
-TEST(ParameterServer, AFailureReachesThoseWhoWait) {
+TEST(ParameterServer, FailureReachesWaitingRanks) {
   std::mutex mutex;
   std::vector<std::string> told;
   try {
@@ -249,7 +249,7 @@ TEST(ParameterServer, AFailureReachesThoseWhoWait) {
               testing::UnorderedElementsAre("bad sample 17", "bad sample 17", "bad sample 17"));
 }
 
-TEST(ParameterServer, ARankThatDoesNotComeIsNamedInTheEnd) {
+TEST(ParameterServer, MissingRankIsNamedAfterTheTimeout) {
   comm::GroupOptions impatient;
   impatient.limits.timeout = 200ms;
   std::string told;

@@ -19,7 +19,7 @@ std::vector<int> answerable(Shard& shard) {
   return ranks;
 }
 
-TEST(Shard, AReadWaitsForTheSlowest) {
+TEST(Shard, ReadWaitsForTheSlowest) {
   auto s = shard(3, 1);
   s.push(1, Floats{1}, 1);
   s.ask(1, 0);
@@ -36,20 +36,20 @@ TEST(Shard, AReadWaitsForTheSlowest) {
   EXPECT_THAT(answerable(s), ElementsAre()) << "each read is answered once";
 }
 
-TEST(Shard, WithStalenessAGradientIsAppliedWhenItComes) {
+TEST(Shard, WithStalenessGradientIsAppliedOnArrival) {
   auto s = shard(2, 3);
   s.push(1, Floats{1}, 1);
   s.push(1, Floats{2}, 1);
   EXPECT_EQ(s.values()[0], -3);
 }
 
-// Beside 2^24 a 1 is lost, but not twice a 1: the order of additions shows.
-TEST(Shard, WithoutStalenessGradientsAreAppliedTogetherInTheOrderOfTheRanks) {
+// Next to 2^24 a single 1 is lost, but 1 + 1 is not: the order of additions shows.
+TEST(Shard, WithoutStalenessGradientsAreAppliedTogetherInRankOrder) {
   const Floats gradients[] = {{-1}, {-1}, {-16777216}};
   for (const auto& order : {std::vector{0, 1, 2}, std::vector{2, 1, 0}, std::vector{1, 2, 0}}) {
     auto s = shard(3, 0);
     for (const int rank : order) {
-      EXPECT_EQ(s.values()[0], 0) << "nobody sees a part of a step";
+      EXPECT_EQ(s.values()[0], 0) << "no rank sees a partial step";
       s.push(rank, gradients[rank], 1);
     }
     EXPECT_EQ(s.values()[0], 16777218);
@@ -69,8 +69,8 @@ TEST(Shard, MomentumFadesOncePerStepOfAllRanks) {
   EXPECT_EQ(s.values()[0], -4 - 1.5F);
 }
 
-TEST(Shard, AStepWithoutAnyGradientLeavesAllAsItIs) {
-  const Floats one{1};  // outlives the step, as the contract of push() asks
+TEST(Shard, StepWithoutGradientsChangesNothing) {
+  const Floats one{1};  // outlives the step, as push() requires
   auto s = shard(2, 0, 0.5);
   s.push(0, one, 1);
   s.push(1, one, 1);

@@ -1,5 +1,5 @@
-// Training on the parameter server, ranks as threads: beside synchronous training, and what it
-// refuses.
+// Training on the parameter server with ranks as threads: compared with synchronous training, and
+// the options and models it refuses.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,8 +65,8 @@ class Asynchronous : public testing::Test {
   RunResult result_;
 };
 
-// Momentum, weight decay of matrices only, accumulation, a rate that changes, running means.
-TEST_F(Asynchronous, WithoutStalenessTheModelIsThatOfSynchronousTrainingButForRounding) {
+// Momentum, weight decay of matrices only, accumulation, a changing rate, running means.
+TEST_F(Asynchronous, WithoutStalenessEqualsSynchronousTrainingExceptForRounding) {
   options_.micro_batches = 2;
   for (const int ranks : {1, 3}) {
     options_.staleness.reset();
@@ -80,7 +80,7 @@ TEST_F(Asynchronous, WithoutStalenessTheModelIsThatOfSynchronousTrainingButForRo
   }
 }
 
-TEST_F(Asynchronous, WithStalenessAllRanksEndWithOneModelThatHasLearnt) {
+TEST_F(Asynchronous, WithStalenessAllRanksEndWithOneTrainedModel) {
   options_.epochs = 10;
   options_.staleness = 4;
   const auto ends = train(4);
@@ -89,18 +89,21 @@ TEST_F(Asynchronous, WithStalenessAllRanksEndWithOneModelThatHasLearnt) {
   EXPECT_LE(result_.report.at("asynchronous").at("largest_lead"), 4);
 }
 
-TEST_F(Asynchronous, WhatNeedsAllGradientsAtOnceIsRefused) {
+TEST_F(Asynchronous, RefusesOptionsThatNeedAllGradientsAtOnce) {
   struct Case {
     const char* text;
     void (*ask)(TrainOptions&);
   };
   for (const auto& [text, ask] : std::vector<Case>{
-           {"--optimizer adam do not go together", [](auto& o) { o.optimizer.name = "adam"; }},
-           {"--clip do not go together", [](auto& o) { o.clip_norm = 1; }},
-           {"loss scaling do not go together", [](auto& o) { o.loss_scale = 8; }},
-           {"loss scaling do not", [](auto& o) { o.precision = amp::Precision::fp16; }},
-           {"static_graph do not go together", [](auto& o) { o.parallel.static_graph = true; }},
-           {"--comm-hook do not go together",
+           {"cannot be combined with --optimizer adam:",
+            [](auto& o) { o.optimizer.name = "adam"; }},
+           {"cannot be combined with --clip:", [](auto& o) { o.clip_norm = 1; }},
+           {"cannot be combined with loss scaling:", [](auto& o) { o.loss_scale = 8; }},
+           {"cannot be combined with loss scaling:",
+            [](auto& o) { o.precision = amp::Precision::fp16; }},
+           {"cannot be combined with static_graph:",
+            [](auto& o) { o.parallel.static_graph = true; }},
+           {"cannot be combined with --comm-hook:",
             [](auto& o) { o.parallel.hook = [](GradientBucket&) -> HookTask { co_return; }; }}}) {
     auto saved = options_;
     options_.staleness = 1;
@@ -110,7 +113,7 @@ TEST_F(Asynchronous, WhatNeedsAllGradientsAtOnceIsRefused) {
   }
 }
 
-TEST(StaleSynchronous, RefusesModelsThatItCannotTrain) {
+TEST(StaleSynchronous, RefusesUnsupportedModels) {
   comm::run_ranks(2, [](comm::Group& group) {
     torch::nn::Sequential norm(torch::nn::Linear(4, 4), SyncBatchNorm(4));
     connect_sync_batch_norm(*norm, group);
@@ -123,7 +126,7 @@ TEST(StaleSynchronous, RefusesModelsThatItCannotTrain) {
   });
 }
 
-TEST(StaleSynchronous, AParameterWithoutGradientIsNamedUnlessThatIsAllowed) {
+TEST(StaleSynchronous, ParameterWithoutGradientIsNamedUnlessAllowed) {
   comm::run_ranks(1, [](comm::Group& group) {
     torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
     const auto unused = net[1]->as<torch::nn::Linear>()->weight.detach().clone();
@@ -142,7 +145,7 @@ TEST(StaleSynchronous, AParameterWithoutGradientIsNamedUnlessThatIsAllowed) {
   });
 }
 
-// Each rank sees other data, so that running means part; settled they are rank 0's.
+// Each rank sees different data, so that running means diverge; after settling they are rank 0's.
 TEST(StaleSynchronous, SettlesBuffersToo) {
   comm::run_ranks(3, [](comm::Group& group) {
     torch::nn::BatchNorm1d norm(2);
@@ -159,7 +162,7 @@ TEST(StaleSynchronous, SettlesBuffersToo) {
     double of_leader = group.rank() == 0 ? before : 0;
     of_leader = group.all_reduce_value(of_leader, comm::ReduceOp::sum);
     EXPECT_EQ(mine, of_leader);
-    EXPECT_EQ(group.rank() == 0, before == of_leader) << "they had parted";
+    EXPECT_EQ(group.rank() == 0, before == of_leader) << "they had diverged";
   });
 }
 

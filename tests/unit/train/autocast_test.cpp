@@ -13,7 +13,7 @@ torch::ScalarType product_type() {
   return torch::mm(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type();
 }
 
-TEST(AutocastGuard, LowersProductsWithinItsScopeOnly) {
+TEST(AutocastGuard, LowersPrecisionOnlyWithinItsScope) {
   EXPECT_EQ(product_type(), torch::kFloat32);
   {
     const AutocastGuard guard(torch::kCPU, Precision::bf16);
@@ -49,8 +49,8 @@ TEST(AutocastGuard, ParametersAndGradientsStayFloat32) {
   EXPECT_EQ(layer->weight.grad().scalar_type(), torch::kFloat32);
 }
 
-// A cached cast of a parameter that has changed since would train on old values.
-TEST(AutocastGuard, ForgetsCastsOfParametersAtItsEnd) {
+// A cached cast of a parameter that has changed since would train with old values.
+TEST(AutocastGuard, DropsCachedCastsAtItsEnd) {
   torch::nn::Linear layer(1, 1);
   const auto forward = [&] {
     const AutocastGuard guard(torch::kCPU, Precision::bf16);
@@ -69,7 +69,7 @@ TEST(AutocastGuard, ForgetsCastsOfParametersAtItsEnd) {
   EXPECT_EQ(forward(), 3);
 }
 
-TEST(RequirePrecision, AsksTheLibrary) {
+TEST(RequirePrecision, QueriesTheLibrary) {
   require_precision(torch::kCPU, Precision::fp32);
   require_precision(torch::kCPU, Precision::bf16);
   bool multiplies = true;
@@ -85,7 +85,7 @@ TEST(RequirePrecision, AsksTheLibrary) {
   }
 }
 
-TEST(ParsePrecision, NamesWhatThereIs) {
+TEST(ParsePrecision, ListsValidChoices) {
   EXPECT_EQ(parse_precision("bf16"), Precision::bf16);
   EXPECT_EQ(parse_precision("fp16"), Precision::fp16);
   EXPECT_THROW(parse_precision("fp8"), UsageError);

@@ -42,7 +42,7 @@ TEST(Evaluate, IsTheMeanOverAllSamplesForAnyNumberOfRanks) {
   }
 }
 
-// A head behind batch normalization, whose statistics each rank moves by itself while it trains.
+// A head after batch normalization, whose statistics each rank changes by itself during training.
 struct NormalizedImpl : torch::nn::Module {
   NormalizedImpl() {
     register_module("norm", norm);
@@ -68,8 +68,8 @@ Evaluation evaluate_all(comm::Group& group, Normalized& net, const data::Dataset
 }
 
 // A checkpoint holds rank 0's statistics. Evaluated with others, the loss would be that of a model
-// which nobody ever sees again.
-TEST(Evaluate, IsOfTheModelThatACheckpointHolds) {
+// that is not saved anywhere.
+TEST(Evaluate, UsesTheModelThatACheckpointHolds) {
   const auto data = seven_samples();
   const auto net_of_rank = [](int rank) {
     Normalized net;
@@ -101,7 +101,7 @@ TEST(SynchronousStep, SettlesTheStatisticsOfBatchNorm) {
 }
 
 // Fine-tuning keeps batch normalization frozen by leaving it in evaluation mode.
-TEST(Evaluate, LeavesEveryModuleInTheModeItWasIn) {
+TEST(Evaluate, RestoresEveryModuleMode) {
   const auto data = seven_samples();
   comm::run_ranks(1, [&](comm::Group& group) {
     Normalized net;
@@ -117,7 +117,7 @@ TEST(Evaluate, LeavesEveryModuleInTheModeItWasIn) {
   });
 }
 
-TEST(Evaluate, LeavesEveryModuleInTheModeItWasInWhenForwardThrows) {
+TEST(Evaluate, RestoresEveryModuleModeIfForwardThrows) {
   const auto data = seven_samples();
   comm::run_ranks(1, [&](comm::Group& group) {
     Normalized net;
@@ -133,7 +133,7 @@ TEST(Evaluate, LeavesEveryModuleInTheModeItWasInWhenForwardThrows) {
   });
 }
 
-TEST(Evaluate, SaysThatThereIsNothingToEvaluate) {
+TEST(Evaluate, ReportsEmptyEvaluationData) {
   const auto data = seven_samples();
   comm::run_ranks(1, [&](comm::Group& group) {
     Normalized net;
@@ -142,7 +142,7 @@ TEST(Evaluate, SaysThatThereIsNothingToEvaluate) {
                       group, *net, [&](const torch::Tensor& x) { return net->forward(x); }, data, 0,
                       2, amp::Precision::fp32);
                 }),
-                HasSubstr("the evaluation data holds no targets"));
+                HasSubstr("the evaluation data has no targets"));
   });
 }
 

@@ -1,4 +1,4 @@
-// The sequence of loss scales, and that all ranks go through the same one.
+// The sequence of loss scales, and that it is the same on all ranks.
 #include "ddp_runtime/amp/grad_scaler.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ std::vector<float> scales(const std::vector<bool>& finite) {
   return result;
 }
 
-// As _amp_update_scale_ in PyTorch: an overflow halves the scale and starts the count again; the
-// count starts again after growing.
+// Like _amp_update_scale_ in PyTorch: an overflow halves the scale and restarts the count; the
+// count also restarts after growing.
 TEST(GradScaler, FollowsPyTorchsSequence) {
   const bool o = false;
   const bool g = true;
@@ -62,7 +62,7 @@ TEST(GradScaler, ContinuesItsCountAfterARestore) {
   EXPECT_EQ(other.scale(), 16);
 }
 
-TEST(UnscaleGradients, DividesAndFindsWhatIsNotFinite) {
+TEST(UnscaleGradients, DividesAndDetectsNonFiniteValues) {
   const auto with_gradient = [](float value) {
     auto p = torch::zeros({2}, torch::requires_grad());
     p.mutable_grad() = torch::tensor({4.0F, value});
@@ -80,8 +80,8 @@ TEST(UnscaleGradients, DividesAndFindsWhatIsNotFinite) {
   }
 }
 
-// One rank's gradient overflows in step 1 of 3: all ranks find it, halve the scale and go on.
-TEST(GradScaler, AnOverflowOnOneRankBacksOffOnAll) {
+// One rank's gradient overflows in step 1 of 3: all ranks detect it, halve the scale and continue.
+TEST(GradScaler, OverflowOnOneRankBacksOffOnAll) {
   std::mutex mutex;
   std::set<std::pair<int, float>> scales_of_ranks;  // by step
   comm::run_ranks(3, [&](comm::Group& group) {

@@ -1,5 +1,5 @@
-// When SLURM will end the job, as squeue tells it. squeue is a stand-in here, a script on PATH;
-// what the real one prints is seen in tests/cluster/preemption.bats.
+// When SLURM will end the job, according to squeue. Here squeue is a fake, a script on PATH; the
+// output of the real one is checked in tests/cluster/preemption.bats.
 #include "ddp_runtime/train/job_deadline.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using std::chrono::hours;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
-TEST(TimeLeft, IsReadAsSqueuePrintsIt) {
+TEST(TimeLeft, ParsesTheOutputOfSqueue) {
   const auto seconds_of = [](const char* text) {
     const auto left = parse_time_left(text);
     return left ? left->count() : -1;
@@ -34,7 +34,7 @@ TEST(TimeLeft, IsReadAsSqueuePrintsIt) {
   }
 }
 
-TEST(TimeLeft, IsThatOfTheJobAndNotOfItsArray) {
+TEST(TimeLeft, IsThatOfTheJobNotOfItsArray) {
   const auto left = [](std::string_view lines) { return parse_time_left_of("17", lines); };
   EXPECT_EQ(left("17 1:00\n"), seconds(60));
   // Tasks of one array: the first is still pending and has all of its time.
@@ -47,7 +47,7 @@ TEST(TimeLeft, IsThatOfTheJobAndNotOfItsArray) {
   }
 }
 
-// The variable has another value, or none, until this ends.
+// Sets the variable to another value, or unsets it, for the lifetime of the object.
 class Environment {
  public:
   Environment(const char* name, const char* value) : name_(name) {
@@ -63,15 +63,15 @@ class Environment {
   std::optional<std::string> before_;
 };
 
-class AStandInForSqueue : public testing::Test {
+class FakeSqueue : public testing::Test {
  protected:
-  AStandInForSqueue() {
+  FakeSqueue() {
     std::string directory = (std::filesystem::temp_directory_path() / "squeue.XXXXXX").string();
     directory_ = ::mkdtemp(directory.data());
   }
-  ~AStandInForSqueue() override { std::filesystem::remove_all(directory_); }
+  ~FakeSqueue() override { std::filesystem::remove_all(directory_); }
 
-  // How long the job has, if squeue is this script.
+  // The time left for the job, if squeue is this script.
   std::optional<Deadline::duration> left_by(const std::string& script, const char* job = "17") {
     const auto file = directory_ / "squeue";
     std::ofstream(file) << "#!/bin/sh\n" << script << "\n";
@@ -86,13 +86,13 @@ class AStandInForSqueue : public testing::Test {
   std::filesystem::path directory_;
 };
 
-TEST_F(AStandInForSqueue, IsAskedForThisJobAndBelieved) {
+TEST_F(FakeSqueue, IsQueriedForThisJob) {
   const auto left = left_by(R"([ "$*" = "-h -j 17 -o %A %L" ] && echo "17 2:00:00")");
   ASSERT_TRUE(left);
   EXPECT_GE(*left, hours(2));
 }
 
-TEST_F(AStandInForSqueue, ThatPrintsAWholeArrayIsReadToTheEnd) {
+TEST_F(FakeSqueue, IsReadToTheEndForAWholeArray) {
   const auto left = left_by(
       "i=18; while [ $i -lt 3018 ]; do echo \"$i 9-00:00:00\"; i=$((i + 1)); done; echo '17 "
       "30:00'");
@@ -101,14 +101,14 @@ TEST_F(AStandInForSqueue, ThatPrintsAWholeArrayIsReadToTheEnd) {
   EXPECT_LT(*left, hours(24));
 }
 
-TEST_F(AStandInForSqueue, ThatKnowsNothingMeansNoLimit) {
+TEST_F(FakeSqueue, MeansNoLimitWithoutAnAnswer) {
   EXPECT_FALSE(left_by("echo '17 UNLIMITED'"));
   EXPECT_FALSE(left_by("exit 1"));
   EXPECT_FALSE(left_by("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"));
   EXPECT_FALSE(left_by("kill -9 $$"));
 }
 
-TEST_F(AStandInForSqueue, IsNotAskedOutsideOfAJobOrForWhatIsNoJob) {
+TEST_F(FakeSqueue, IsNotRunOutsideAJobOrForAnInvalidJobId) {
   const std::string tell = "touch '" + (directory_ / "asked").string() + "'; echo '17 1:00'";
   EXPECT_FALSE(left_by(tell, nullptr));
   EXPECT_FALSE(left_by(tell, ""));

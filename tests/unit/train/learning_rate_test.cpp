@@ -9,7 +9,7 @@
 namespace ddp::train {
 namespace {
 
-TEST(LearningRate, WithoutWarmUpIsTheScaledRateFromTheStart) {
+TEST(LearningRate, WithoutWarmUpStartsWithTheScaledRate) {
   EXPECT_DOUBLE_EQ((LearningRate{0.1, 8, 0}.at(0)), 0.8);
   EXPECT_DOUBLE_EQ((LearningRate{0.1, 1, 0}.at(1000)), 0.1);
 }
@@ -29,7 +29,7 @@ TEST(LearningRate, WithoutScalingWarmsUpFromZero) {
   EXPECT_DOUBLE_EQ(rate.at(1), 0.2);
 }
 
-TEST(LearningRate, StepDecaysEverySoManyEpochs) {
+TEST(LearningRate, StepDecaysAtRegularIntervals) {
   LearningRate rate{1.0, 1, 0, Schedule::step, 3, 0.5};
   EXPECT_DOUBLE_EQ(rate.at(100, 0), 1);
   EXPECT_DOUBLE_EQ(rate.at(100, 2), 1);
@@ -48,7 +48,7 @@ TEST(LearningRate, CosineFallsToZeroFromTheEndOfTheWarmUp) {
   EXPECT_NEAR(rate.at(500), 0, 1e-12) << "a resumed run may be longer than planned";
 }
 
-TEST(ParseSchedule, NamesWhatThereIs) {
+TEST(ParseSchedule, ListsValidChoices) {
   EXPECT_EQ(parse_schedule("cosine"), Schedule::cosine);
   EXPECT_THROW(parse_schedule("linear"), UsageError);
 }

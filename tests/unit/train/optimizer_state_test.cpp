@@ -17,7 +17,7 @@ void step(torch::nn::Linear& layer, torch::optim::Optimizer& optimizer) {
   optimizer.step();
 }
 
-// AMSGrad, which make_optimizer() does not offer, but a program of one's own may.
+// AMSGrad, which make_optimizer() does not offer, but a user's own program may.
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
                                                       const std::string& name) {
   using namespace torch::optim;
@@ -32,8 +32,8 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
 
 class OptimizerStates : public testing::TestWithParam<const char*> {};
 
-// Training on after the state went into another process's optimizer must give the same bits.
-TEST_P(OptimizerStates, ContinuesToTheBitInANewOptimiser) {
+// Training with state moved into another process's optimizer must be bitwise the same.
+TEST_P(OptimizerStates, ContinuesBitwiseInANewOptimizer) {
   torch::manual_seed(1);
   torch::nn::Linear original(3, 2);
   auto optimizer = optimizer_of(original, GetParam());
@@ -70,7 +70,7 @@ TEST(OptimizerState, IsEmptyBeforeTheFirstStep) {
   EXPECT_TRUE(OptimizerState(*optimizer, named_parameters(*layer)).tensors().empty());
 }
 
-TEST(OptimizerState, NamesThatDoNotFitAreRefused) {
+TEST(OptimizerState, UnknownNamesAreRefused) {
   torch::nn::Linear layer(3, 2);
   const auto optimizer = make_optimizer(*layer, {});
   OptimizerState state(*optimizer, named_parameters(*layer));
@@ -88,7 +88,7 @@ TEST(OptimizerState, NamesThatDoNotFitAreRefused) {
   EXPECT_THAT(error("weight"), HasSubstr("no parameter"));
 }
 
-TEST(DecayGroups, SpareBiasesNormsAndEmbeddings) {
+TEST(DecayGroups, ExcludeBiasesNormsAndEmbeddings) {
   torch::nn::Sequential net(torch::nn::Embedding(5, 4), torch::nn::Conv2d(1, 2, 3),
                             torch::nn::BatchNorm2d(2), torch::nn::Linear(4, 3));
   net[1]->as<torch::nn::Conv2d>()->bias.requires_grad_(false);
@@ -99,7 +99,7 @@ TEST(DecayGroups, SpareBiasesNormsAndEmbeddings) {
   EXPECT_EQ(groups.free.size(), 4U) << "embedding, norm's weight and bias, linear's bias";
 }
 
-TEST(DecayGroups, OfAModelOnTheStack) {
+TEST(DecayGroups, WorkForAModelOnTheStack) {
   struct Net : torch::nn::Module {
     torch::nn::Linear layer{register_module("layer", torch::nn::Linear(2, 2))};
   } net;
@@ -108,7 +108,7 @@ TEST(DecayGroups, OfAModelOnTheStack) {
   EXPECT_EQ(groups.free.size(), 1U);
 }
 
-// Without a gradient's pull, decoupled decay alone shrinks what it applies to: by lr x decay.
+// Without a gradient, decoupled decay alone shrinks the parameters it applies to: by lr x decay.
 TEST(DecayGroups, ReachTheOptimizer) {
   for (const char* name : {"sgd", "adam", "adamw"}) {
     torch::nn::Linear layer(2, 2);

@@ -1,5 +1,5 @@
-// What a run does when things go wrong or stop getting better: overflow, losses that are not
-// finite, early stopping, dry runs, and a world size that changes in the middle of an epoch.
+// How a run behaves when things go wrong or stop improving: overflow, losses that are not finite,
+// early stopping, dry runs, and a world size that changes in the middle of an epoch.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// Two classes that a linear model can tell apart: by the sign of the first feature.
+// Two classes that a linear model can separate: by the sign of the first feature.
 struct Points {
   torch::Tensor inputs;
   torch::Tensor targets;
@@ -72,11 +72,11 @@ class Policies : public testing::Test {
     evaluation_ = std::make_shared<data::TensorDataset>(held_out.inputs, held_out.targets, 2);
   }
 
-  // What a test does to the scores in training, to make a loss or a gradient go wrong.
+  // Changes the scores in training, to make a loss or a gradient go wrong.
   using Spoil = std::function<torch::Tensor(const torch::Tensor& scores)>;
 
-  // Rank 0's result; what is printed goes to `said_`, the ranks' parameters to `parameters_`. A
-  // throw on any rank comes out.
+  // Returns rank 0's result; printed text goes to `said_`, the ranks' parameters to `parameters_`.
+  // Rethrows an exception of any rank.
   RunResult run(int ranks, const TrainOptions& o, const Spoil& spoil = {}) {
     testing::internal::CaptureStdout();
     try {
@@ -144,7 +144,7 @@ Points with_a_bad_sample(std::int64_t n) {
   return p;
 }
 
-TEST_F(Policies, ALossThatIsNotANumberStopsTheRunNamingStepAndRank) {
+TEST_F(Policies, NanLossStopsTheRunNamingStepAndRank) {
   use(with_a_bad_sample(64));
   TrainOptions o;
   o.batch = 8;
@@ -152,7 +152,7 @@ TEST_F(Policies, ALossThatIsNotANumberStopsTheRunNamingStepAndRank) {
               testing::MatchesRegex("the loss is not finite on rank [01] in step [1-4]: .*"));
 }
 
-TEST_F(Policies, OrIsLeftOutAndDoesNoHarm) {
+TEST_F(Policies, StepWithNanLossIsSkippedOnRequest) {
   use(with_a_bad_sample(64));
   TrainOptions o;
   o.batch = 8;
@@ -162,7 +162,7 @@ TEST_F(Policies, OrIsLeftOutAndDoesNoHarm) {
   o.report_directory = dir_;
   const auto result = run(2, o);
   EXPECT_THAT(said_, testing::ContainsRegex(
-                         "step [0-9]+ updated nothing: the loss is not finite on rank [01]\n"));
+                         "step [0-9]+: update skipped: the loss is not finite on rank [01]\n"));
   EXPECT_EQ(result.step, 12);
   EXPECT_TRUE(std::isfinite(result.train_loss));
   EXPECT_TRUE(std::isfinite(result.evaluation.loss));
@@ -172,8 +172,8 @@ TEST_F(Policies, OrIsLeftOutAndDoesNoHarm) {
   }
 }
 
-// The derivative of the root at 0 is infinite, its value is not.
-TEST_F(Policies, AGradientThatIsNotFiniteIsLeftOutToo) {
+// The derivative of the square root at 0 is infinite, its value is not.
+TEST_F(Policies, NonFiniteGradientIsSkippedToo) {
   TrainOptions o;
   o.batch = 16;
   o.on_nan = OnNan::skip;
@@ -182,20 +182,22 @@ TEST_F(Policies, AGradientThatIsNotFiniteIsLeftOutToo) {
     if (calls++ > 0) return scores;
     return scores + (scores - scores.detach()).abs().sqrt();
   });
-  EXPECT_THAT(said_, HasSubstr("step 1 updated nothing: a gradient is not finite\n"));
+  EXPECT_THAT(said_, HasSubstr("step 1: update skipped: a gradient is not finite\n"));
   EXPECT_TRUE(all_ranks_agree());
   EXPECT_TRUE(parameters_[0][2].isfinite().all().item<bool>());
 }
 
-TEST_F(Policies, ARunThatCanNeverUpdateEnds) {
+TEST_F(Policies, RunThatNeverUpdatesStops) {
   TrainOptions o;
   o.batch = 2;
   o.epochs = 4;
   o.on_nan = OnNan::skip;
   const auto text =
       error_of([&] { run(2, o, [](const torch::Tensor& scores) { return scores / 0.0; }); });
-  EXPECT_THAT(text, HasSubstr("no update was possible in 50 steps, the last time because the loss "
-                              "is not finite on ranks 0, 1"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("the updates of 50 steps in a row were skipped, most recently because the loss "
+                "is not finite on ranks 0, 1"));
 }
 
 double saved_loss_scale(const fs::path& checkpoint) {
@@ -203,7 +205,7 @@ double saved_loss_scale(const fs::path& checkpoint) {
   return nlohmann::json::parse(file).at("state").at("position").at("loss_scale").get<double>();
 }
 
-TEST_F(Policies, LossScalingChangesNoBitAndGoesOnAfterAResume) {
+TEST_F(Policies, LossScalingIsBitwiseNeutralAndContinuesAfterAResume) {
   TrainOptions o;
   o.batch = 16;
   const auto plain = run(2, o);
@@ -217,15 +219,15 @@ TEST_F(Policies, LossScalingChangesNoBitAndGoesOnAfterAResume) {
     if (calls++ == 0) scores.register_hook([](const torch::Tensor& g) { return g * 1e38; });
     return scores;
   });
-  EXPECT_THAT(said_, HasSubstr("step 1 updated nothing: the gradients overflowed with a loss scale "
+  EXPECT_THAT(said_, HasSubstr("step 1: update skipped: the gradients overflowed with a loss scale "
                                "of 1024, which is now 512\n"));
   EXPECT_TRUE(all_ranks_agree());
   EXPECT_EQ(saved_loss_scale(overflowed.checkpoint), 512);
   o.steps = 2;
-  EXPECT_EQ(saved_loss_scale(run(2, o).checkpoint), 512) << "not where a new run starts";
+  EXPECT_EQ(saved_loss_scale(run(2, o).checkpoint), 512) << "not the initial scale of a new run";
 }
 
-// Some held-out samples have the wrong class: a model that gets too sure of itself gets worse.
+// Some held-out samples have the wrong class: a model that becomes too confident gets worse.
 TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
   auto wrong = points(32);
   wrong.targets.slice(0, 0, 6).bitwise_xor_(1);
@@ -243,20 +245,20 @@ TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
   EXPECT_LT(first.step, 50);
   EXPECT_GT(first.step, o.patience + 1) << "there was more than one best";
   EXPECT_THAT(said_, HasSubstr("stopped early: no better evaluation than"));
-  // The best is three epochs before the end, and is alone in its directory.
+  // The best is three epochs before the end, and is the only one in its directory.
   const auto best = dir_ / "best";
   EXPECT_EQ(first.best_checkpoint, best / fmt::format("step-{:08}", first.step - o.patience));
   EXPECT_TRUE(fs::exists(first.best_checkpoint / "manifest.json"));
   EXPECT_EQ(std::count_if(fs::directory_iterator(best), {},
                           [](const auto& e) { return e.is_directory(); }),
             1);
-  // Resumed, it has nothing left to do; nor has it forgotten what was best.
+  // A resumed run has nothing left to do, and still knows which evaluation was the best.
   const auto again = run(2, o);
   EXPECT_EQ(again.step, first.step);
   EXPECT_EQ(again.parameters_crc32c, first.parameters_crc32c);
 }
 
-TEST_F(Policies, ADryRunTakesOneStepAndWritesNothing) {
+TEST_F(Policies, DryRunDoesOneStepAndWritesNothing) {
   TrainOptions o;
   o.batch = 4;
   o.epochs = 3;
@@ -271,7 +273,7 @@ TEST_F(Policies, ADryRunTakesOneStepAndWritesNothing) {
 }
 
 // 4 ranks for 3 steps, 3 for 2, 2 to the end of the epoch, with loader threads that read ahead.
-TEST_F(Policies, WhenTheWorldSizeChangesInAnEpochEverySampleIsUsedOnce) {
+TEST_F(Policies, EverySampleIsUsedOnceIfTheWorldSizeChangesInAnEpoch) {
   TrainOptions o;
   o.batch = 2;
   o.loader_threads = 3;
@@ -289,13 +291,13 @@ TEST_F(Policies, WhenTheWorldSizeChangesInAnEpochEverySampleIsUsedOnce) {
   EXPECT_EQ(train_->drawn(), std::vector<int>(64, 1));
 }
 
-TEST(BestEvaluation, CountsWhatIsNotBetter) {
+TEST(BestEvaluation, CountsEvaluationsSinceTheBest) {
   BestEvaluation best;
   EXPECT_FALSE(best.record(std::numeric_limits<double>::quiet_NaN()));
   EXPECT_FALSE(best.loss.has_value());
   EXPECT_TRUE(best.record(2));
   EXPECT_EQ(best.epochs_since, 0);
-  EXPECT_FALSE(best.record(2)) << "as good is not better";
+  EXPECT_FALSE(best.record(2)) << "an equal value is not better";
   EXPECT_FALSE(best.exhausted(2));
   EXPECT_FALSE(best.record(3));
   EXPECT_TRUE(best.exhausted(2));
@@ -304,7 +306,7 @@ TEST(BestEvaluation, CountsWhatIsNotBetter) {
   EXPECT_FALSE(best.exhausted(2));
 }
 
-TEST(RunTable, TellsWhatWasAskedFor) {
+TEST(RunTable, ShowsTheOptions) {
   TrainOptions o;
   o.batch = 8;
   o.micro_batches = 2;
@@ -325,7 +327,7 @@ TEST(RunTable, TellsWhatWasAskedFor) {
         "  optimizer      sgd, momentum 0.9, gradients clipped to norm 1\n"}) {
     EXPECT_THAT(table, HasSubstr(line));
   }
-  EXPECT_THAT(table, testing::Not(HasSubstr("checkpoints"))) << "what is off is left out";
+  EXPECT_THAT(table, testing::Not(HasSubstr("checkpoints"))) << "options that are off are left out";
   o.epochs = 0;
   EXPECT_THAT(run_table(header, o), HasSubstr("  length         1 epoch of 531 steps\n"));
   o.steps = 2000;

@@ -13,7 +13,7 @@ TEST(Progress, DurationsReadLikeAClock) {
   EXPECT_EQ(duration_text(-5), "0:00");
 }
 
-TEST(Progress, TheLineTellsWhereTheRunStands) {
+TEST(Progress, LineShowsThePositionOfTheRun) {
   EXPECT_EQ(progress_line({2, 20, 120, 500, 0.12345, 0.1, 4567.4}, 12),
             "epoch 3/20  step 120/500  24%  loss 0.1235  lr 0.1  4567 samples/s  0:12 left");
 }

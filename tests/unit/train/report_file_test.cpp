@@ -1,4 +1,5 @@
-// Files of a report: whole, never through somebody's link, and what is kept of an earlier process.
+// Report files: written completely, never through another user's link, and what is kept of an
+// earlier process.
 #include "ddp_runtime/train/report_file.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ class ReportFile : public testing::Test {
 const auto kNone = [](std::string_view) { return false; };
 const auto kAll = [](std::string_view) { return true; };
 
-TEST_F(ReportFile, APlantedLinkIsReplacedAndNotFollowed) {
+TEST_F(ReportFile, PlantedLinkIsReplacedNotFollowed) {
   const fs::path treasure = directory_ / "treasure";
   put(treasure, "precious");
   fs::create_symlink(treasure, file_);
@@ -56,7 +57,7 @@ TEST_F(ReportFile, APlantedLinkIsReplacedAndNotFollowed) {
   EXPECT_EQ(contents(file_), "head\n1\n");
 }
 
-TEST_F(ReportFile, IsReadOnlyIfItIsAFileOfThatSize) {
+TEST_F(ReportFile, IsReadOnlyUpToAMaximumSize) {
   put(file_, "0123456789");
   EXPECT_EQ(read_if_there(file_, 10), "0123456789");
   EXPECT_EQ(read_if_there(file_, 9), "");
@@ -64,17 +65,17 @@ TEST_F(ReportFile, IsReadOnlyIfItIsAFileOfThatSize) {
   EXPECT_EQ(read_if_there(directory_ / "none", 10), "");
 }
 
-TEST_F(ReportFile, LinesThatStayComeFirst) {
+TEST_F(ReportFile, KeptLinesComeFirst) {
   put(file_, "head\na\nb\ntorn");
   LineFile lines(file_, "new head\n", [](std::string_view line) { return line != "head"; });
-  EXPECT_EQ(contents(file_), "new head\na\nb\n") << "without the line that has no end";
+  EXPECT_EQ(contents(file_), "new head\na\nb\n") << "without the incomplete line";
   lines.append("c\nd\n");
   lines.append("e\n");
   EXPECT_EQ(contents(file_), "new head\na\nb\nc\nd\ne\n");
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(ReportFile, LongFilesAndAbsurdLinesAreRead) {
+TEST_F(ReportFile, LongFilesAndLongLinesAreRead) {
   std::string text;
   for (int i = 0; i < 50000; ++i) text += "line " + std::to_string(i) + "\n";
   put(file_, std::string(300000, 'x') + "\n" + text);
@@ -82,8 +83,8 @@ TEST_F(ReportFile, LongFilesAndAbsurdLinesAreRead) {
   EXPECT_EQ(contents(file_), text);
 }
 
-// A full device, or a limit: half a line is taken back.
-TEST_F(ReportFile, LinesAreWrittenWholeOrNotAtAll) {
+// A full device, or a limit: half a line is removed again.
+TEST_F(ReportFile, LinesAreWrittenCompletelyOrNotAtAll) {
   LineFile lines(file_, "head\n", kNone);
   lines.append("first\n");
   const struct rlimit few { 20, RLIM_INFINITY };
@@ -99,7 +100,7 @@ TEST_F(ReportFile, LinesAreWrittenWholeOrNotAtAll) {
   EXPECT_EQ(contents(file_), "head\nfirst\nthird\n");
 }
 
-TEST(KeptRows, AreThoseThatAreNotDoneAgain) {
+TEST(KeptRows, AreThoseOfStepsThatAreNotRepeated) {
   KeptRows keep(3);
   EXPECT_FALSE(keep("step,epoch,loss,learning_rate,seconds"));
   EXPECT_TRUE(keep("1,0,2.3,0.05,0.1"));
@@ -114,12 +115,12 @@ TEST(KeptRows, AreThoseThatAreNotDoneAgain) {
   EXPECT_EQ(keep.count(), 3);
 }
 
-TEST(EarlierProcesses, AreListedInTheirOrder) {
+TEST(EarlierProcesses, AreListedInOrder) {
   EXPECT_TRUE(earlier_processes("").empty());
   EXPECT_TRUE(earlier_processes("[1]").empty());
   EXPECT_TRUE(earlier_processes("{\"covers\"").empty());
   const auto old = earlier_processes(R"({"steps": 20, "world_size": 2, "ranks": [1, 2]})");
-  ASSERT_EQ(old.size(), 1U) << "of a version that did not say what it covers";
+  ASSERT_EQ(old.size(), 1U) << "from a version that did not record its steps";
   EXPECT_EQ(old[0]["steps"], 20);
   EXPECT_TRUE(old[0]["last_step"].is_null());
   nlohmann::json second = {{"outcome", "interrupted"},

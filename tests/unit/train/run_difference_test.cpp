@@ -1,4 +1,4 @@
-// What is said, and what is refused, when a run that resumes is not the one that saved.
+// The differences that are reported or refused when a resumed run is not like the one that saved.
 #include "ddp_runtime/train/run_difference.h"
 
 #include <gmock/gmock.h>
@@ -26,13 +26,13 @@ json with(const char* name, const json& value) {
   return changed;
 }
 
-TEST(RunDifferences, NoneOfTheSameRun) {
+TEST(RunDifferences, AreEmptyForTheSameRun) {
   const auto found = run_differences(kSaved, kSaved, true);
   EXPECT_THAT(found.lines, IsEmpty());
   EXPECT_THAT(found.refusal, IsEmpty());
 }
 
-TEST(RunDifferences, ALineForEach) {
+TEST(RunDifferences, EachHasALine) {
   auto now = with("momentum", 0.0);
   now["optimizer"] = "adam";
   const auto found = run_differences(kSaved, now, true);
@@ -41,7 +41,7 @@ TEST(RunDifferences, ALineForEach) {
   EXPECT_THAT(found.refusal, IsEmpty());
 }
 
-TEST(RunDifferences, OtherSeedOrDataAreRefusedWithinAnEpoch) {
+TEST(RunDifferences, DifferentSeedOrDataAreRefusedWithinAnEpoch) {
   EXPECT_THAT(run_differences(kSaved, with("seed", 2), true).refusal, HasSubstr("seed differs"));
   EXPECT_THAT(run_differences(kSaved, with("data_crc32c", "02"), true).refusal,
               HasSubstr("data differ "));
@@ -51,13 +51,13 @@ TEST(RunDifferences, OtherSeedOrDataAreRefusedWithinAnEpoch) {
   EXPECT_EQ(run_differences(kSaved, with("seed", 2), false).lines.size(), 1U);
 }
 
-TEST(RunDifferences, TheSameDataElsewhereAreTheSame) {
+TEST(RunDifferences, SameDataInAnotherDirectoryIsTheSame) {
   const auto found = run_differences(kSaved, with("data", "text:b"), true);
   EXPECT_EQ(found.lines.size(), 1U);
   EXPECT_THAT(found.refusal, IsEmpty());
 }
 
-TEST(RunDifferences, AnOlderVersionsAreComparedByWhatItKnew) {
+TEST(RunDifferences, OlderVersionsAreComparedByTheirNames) {
   json older = kSaved;
   older.erase("data_crc32c");
   older.erase("samples");
@@ -80,12 +80,12 @@ void PrintTo(const Changed& changed, std::ostream* out) {
 
 class SettingDifferences : public testing::TestWithParam<Changed> {};
 
-// Through text, as the manifest keeps them.
+// As text, as the manifest stores them.
 json settings_of(const TrainOptions& options) {
   return json::parse(run_settings(options).dump());
 }
 
-TEST_P(SettingDifferences, ALineForEachThatHasAnEffect) {
+TEST_P(SettingDifferences, EachSettingWithAnEffectHasALine) {
   TrainOptions now;
   GetParam().change(now);
   const auto found = run_differences(settings_of({}), settings_of(now), false);
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
         Changed{"Precision",
                 [](TrainOptions& o) { o.precision = amp::Precision::bf16; },
                 {line("precision", "fp32", "bf16")}},
-        // Neither means anything to a constant rate.
+        // Neither has any effect on a constant rate.
         Changed{"DecayOfAConstantRate",
                 [](TrainOptions& o) {
                   o.decay_epochs = 1;
@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
         Changed{"LengthOfAConstantRate", [](TrainOptions& o) { o.epochs = 9; }, {}}),
     [](const auto& test) { return test.param.name; });
 
-TEST(RunDifferences, TheEndOfACosineAndTheDecayOfStepsAreCompared) {
+TEST(RunDifferences, CosineEndAndStepDecayAreCompared) {
   TrainOptions saved;
   saved.schedule = Schedule::cosine;
   saved.epochs = 10;
@@ -150,7 +150,7 @@ TEST(RunDifferences, TheEndOfACosineAndTheDecayOfStepsAreCompared) {
               ElementsAre(line("decay_factor", "0.1", "0.5")));
 }
 
-TEST(RunDifferences, ScheduleNamesAreThoseThatAreParsed) {
+TEST(RunDifferences, ScheduleNamesCanBeParsed) {
   for (const auto schedule : {Schedule::constant, Schedule::step, Schedule::cosine}) {
     EXPECT_EQ(parse_schedule(schedule_name(schedule)), schedule);
   }

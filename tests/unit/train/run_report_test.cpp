@@ -5,7 +5,7 @@
 namespace ddp::train {
 namespace {
 
-TEST(ParametersCrc32c, IsOverFloat32BytesInNameOrder) {
+TEST(ParametersCrc32c, CoversFloat32BytesInNameOrder) {
   // crc32c of the 8 bytes of 1.0f, 2.0f: a bitwise implementation gives 0x28c0c9b1 for
   // 0000803f00000040.
   const std::vector<NamedTensor> parameters{{"b", torch::tensor({2.0F})},

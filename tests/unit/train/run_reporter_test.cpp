@@ -57,7 +57,7 @@ TEST(RunReport, PartsSumToTheMeanAndRanksAreListed) {
     EXPECT_GT(report.at("ranks").at(1).at("peak_memory_bytes").get<std::int64_t>(), 1 << 20);
     const auto& seconds = report.at("step_seconds");
     EXPECT_NEAR(seconds.at("mean").get<double>(), 0.15, 1e-9);
-    EXPECT_NEAR(seconds.at("p50").get<double>(), 0.2, 1e-9) << "of the slowest rank";
+    EXPECT_NEAR(seconds.at("p50").get<double>(), 0.2, 1e-9) << "that of the slowest rank";
     double sum = 0;
     for (const char* part :
          {"data", "forward", "backward", "exposed_comm", "optimizer", "checkpoint", "other"}) {
@@ -71,7 +71,7 @@ TEST(RunReport, PartsSumToTheMeanAndRanksAreListed) {
   });
 }
 
-TEST(RunReport, ARunThatHadNothingToDoHasNoRates) {
+TEST(RunReport, RunWithoutStepsHasNoRates) {
   comm::run_ranks(1, [](comm::Group& group) {
     const auto report =
         make_run_report(group, {"p", "c", "m", "d", 1, 8, 1, 0}, {0, 0, std::nullopt, 0, {}}, {});
@@ -81,7 +81,7 @@ TEST(RunReport, ARunThatHadNothingToDoHasNoRates) {
   });
 }
 
-TEST(RunReport, FilesAreWrittenIntoADirectoryThatIsNotThereYet) {
+TEST(RunReport, FilesAreWrittenIntoANewDirectory) {
   const ddp::test::TemporaryDirectory temporary;
   const auto directory = temporary.path() / "a" / "b";
   write_run_files(directory, {{"steps", 1}}, {{1, 0, 0.5, 0.1, 0.01}}, "{}");
@@ -90,13 +90,13 @@ TEST(RunReport, FilesAreWrittenIntoADirectoryThatIsNotThereYet) {
   }
 }
 
-// ---- a report that is kept while the run goes on
+// ---- a report that is updated while the run is in progress
 
 namespace fs = std::filesystem;
 
 class KeptReport : public testing::Test {
  protected:
-  // A process of a run: its part of the steps, with what ends it.
+  // A process of a run: its range of steps, and how it ends.
   struct Process {
     std::int64_t first_step = 0;
     std::int64_t steps = 0;
@@ -167,7 +167,7 @@ class KeptReport : public testing::Test {
   fs::path directory_ = temporary_.path() / "report";
 };
 
-TEST_F(KeptReport, WaitingIsToldFromTheWireAndTheLateRankIsSeen) {
+TEST_F(KeptReport, SeparatesWaitingFromTheWireAndShowsTheLateRank) {
   run({.steps = 25, .end = finish});
   const auto written = report();
   const auto& ranks = written.at("ranks");
@@ -175,11 +175,11 @@ TEST_F(KeptReport, WaitingIsToldFromTheWireAndTheLateRankIsSeen) {
   EXPECT_NEAR(ranks[1].at("step_seconds").at("waiting").get<double>(), 0, 1e-6);
   EXPECT_NEAR(written.at("step_seconds").at("waiting").get<double>(), 0.0025, 1e-6);
   EXPECT_NEAR(written.at("step_seconds").at("exposed_comm").get<double>(), 0.0035, 1e-6)
-      << "the whole, with the waiting";
+      << "the total, including the waiting";
   EXPECT_EQ(ranks[0].at("late_share"), 0);
   EXPECT_EQ(ranks[1].at("late_share"), 1);
   EXPECT_EQ(ranks[1].at("compared_steps"), 20);
-  // 1 MB in 1 ms, factor 1: what the late rank sees.
+  // 1 MB in 1 ms, factor 1: as seen by the late rank.
   EXPECT_NEAR(written.at("comm").at("busbw_GBps").get<double>(), 1.0, 1e-3);
   for (const auto& rank : ranks) {
     EXPECT_EQ(rank.at("local_ranks"), 2);
@@ -191,7 +191,7 @@ TEST_F(KeptReport, WaitingIsToldFromTheWireAndTheLateRankIsSeen) {
   EXPECT_EQ(written.at("outcome"), "finished");
 }
 
-TEST_F(KeptReport, ThePartsOfTheWallTimeSumToIt) {
+TEST_F(KeptReport, PartsOfTheWallTimeSumToIt) {
   run({.steps = 12, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          { const auto span = reporter.measure(RunReporter::WallPart::evaluation); }
          finish(reporter, outcome);
@@ -207,7 +207,7 @@ TEST_F(KeptReport, ThePartsOfTheWallTimeSumToIt) {
 }
 
 // Nothing is called after the last step, as after SIGKILL.
-TEST_F(KeptReport, ARunThatIsKilledHasWhatItToldLast) {
+TEST_F(KeptReport, KilledRunKeepsItsLastUpdate) {
   run({.steps = 40, .interval = 1e-9});
   const auto written = report();
   EXPECT_EQ(written.at("outcome"), "running");
@@ -217,7 +217,7 @@ TEST_F(KeptReport, ARunThatIsKilledHasWhatItToldLast) {
   EXPECT_EQ(rows(), numbers(40));
 }
 
-TEST_F(KeptReport, ARunThatFailsSaysWhyWithoutTheOtherRanks) {
+TEST_F(KeptReport, FailedRunReportsTheReasonWithoutOtherRanks) {
   run({.steps = 7, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          reporter.failed(outcome, "rank 1 was lost");
        }});
@@ -226,11 +226,11 @@ TEST_F(KeptReport, ARunThatFailsSaysWhyWithoutTheOtherRanks) {
   EXPECT_EQ(written.at("outcome_reason"), "rank 1 was lost");
   EXPECT_EQ(written.at("world_size"), 2);
   EXPECT_EQ(written.at("steps"), 7);
-  EXPECT_EQ(written.at("ranks").size(), 1U) << "only rank 0 was there to tell";
+  EXPECT_EQ(written.at("ranks").size(), 1U) << "only rank 0 could still report";
   EXPECT_EQ(rows(), numbers(7));
 }
 
-TEST_F(KeptReport, AResumedRunKeepsTheRowsBeforeItAndSaysWhatItCovers) {
+TEST_F(KeptReport, ResumedRunKeepsEarlierRowsAndReportsItsSteps) {
   run({.steps = 20, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          reporter.finish(outcome, RunReporter::Ending::interrupted, "SIGTERM");
        }});
@@ -241,7 +241,7 @@ TEST_F(KeptReport, AResumedRunKeepsTheRowsBeforeItAndSaysWhatItCovers) {
   run({.first_step = 18, .steps = 7, .end = finish});
   EXPECT_EQ(rows(), numbers(25));
   const auto written = report();
-  EXPECT_EQ(written.at("steps"), 7) << "of this process, as ever";
+  EXPECT_EQ(written.at("steps"), 7) << "those of this process, as always";
   const auto& covers = written.at("covers");
   EXPECT_EQ(covers.at("first_step"), 19);
   EXPECT_EQ(covers.at("last_step"), 25);
@@ -251,20 +251,20 @@ TEST_F(KeptReport, AResumedRunKeepsTheRowsBeforeItAndSaysWhatItCovers) {
   EXPECT_EQ(covers.at("earlier")[0].at("outcome"), "interrupted");
 }
 
-TEST_F(KeptReport, RowsThatNobodyHasAreCountedAsMissing) {
+TEST_F(KeptReport, LostRowsAreCountedAsMissing) {
   run({.first_step = 10, .steps = 2, .end = finish});
   EXPECT_EQ(rows(), (std::vector<std::string>{"step", "11", "12"}));
   EXPECT_EQ(report().at("covers").at("rows_missing"), 10);
 }
 
-TEST_F(KeptReport, ARunFromTheStartReplacesWhatWasThere) {
+TEST_F(KeptReport, NewRunReplacesOldFiles) {
   run({.steps = 9, .end = finish});
   run({.steps = 3, .end = finish});
   EXPECT_EQ(rows(), numbers(3));
   EXPECT_TRUE(report().at("covers").at("earlier").empty());
 }
 
-TEST_F(KeptReport, AFinishedRunThatIsStartedAgainKeepsItsReport) {
+TEST_F(KeptReport, FinishedRunStartedAgainKeepsItsReport) {
   const auto text = [this](const char* file) {
     std::ostringstream contents;
     contents << std::ifstream(directory_ / file).rdbuf();
@@ -279,7 +279,7 @@ TEST_F(KeptReport, AFinishedRunThatIsStartedAgainKeepsItsReport) {
   EXPECT_EQ(text("run.json") + text("steps.csv") + text("trace.json"), before);
 }
 
-TEST_F(KeptReport, ADiskThatCannotBeWrittenIsToldAtTheEndAndDoesNotStopTheRun) {
+TEST_F(KeptReport, DiskErrorDoesNotStopTheRunAndIsReportedAtTheEnd) {
   fs::create_directories(directory_ / "steps.csv");
   run({.steps = 20, .interval = 1e-9, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          try {

@@ -1,4 +1,4 @@
-// What ranks agree on between two steps, and when a run stops for the end of its time.
+// What ranks agree on between two steps, and when a run stops because its time is up.
 #include "ddp_runtime/train/step_boundary.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TEST(LeadTime, CoversAStepThatHasJustBegunAndASlowSave) {
   EXPECT_GT(lead_seconds(0, 0), 0);
 }
 
-TEST(StepBoundary, AllLearnWhatAnyRankSays) {
+TEST(StepBoundary, AllRanksLearnTheStateOfAny) {
   comm::run_ranks(3, [](comm::Group& group) {
     StepBoundary boundary(group);
     const auto agree = [&](bool writing) {
@@ -31,12 +31,12 @@ TEST(StepBoundary, AllLearnWhatAnyRankSays) {
     if (group.rank() == 0) boundary.set_deadline(now + std::chrono::seconds(50));
     EXPECT_EQ(agree(false).stop, "the job's time is nearly up");
     if (group.rank() == 1) raise(SIGUSR2);
-    // Threads share one process and with it the signal; the others see it now or a step later.
+    // Threads share one process and its signals; the others see it now or a step later.
     EXPECT_EQ((agree(false), agree(false)).stop, "SIGUSR2 was received");
   });
   EXPECT_EQ(StopSignals::received(), SIGUSR2);
   StopSignals::forget();
-  EXPECT_EQ(StopSignals::received(), 0) << "so that other tests of this process train on";
+  EXPECT_EQ(StopSignals::received(), 0) << "so that other tests of this process keep training";
 }
 
 }  // namespace

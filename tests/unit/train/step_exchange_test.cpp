@@ -1,4 +1,5 @@
-// Ranks that compare their steps: waiting told from the wire, with clocks of their own.
+// Ranks that compare their steps: waiting is separated from the wire, with a different clock on
+// each rank.
 #include "ddp_runtime/train/step_exchange.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ Interval span(double begin, double end) {
   return {at(begin), at(end)};
 }
 
-// Backward ends at `late` on this rank and at `latest` on the last one; two buckets are waiting
+// Backward ends at `late` on this rank and at `latest` on the last one; two buckets are pending
 // then, and take 0.1 s each.
 StepCollectives step_of(double clock, double late, double latest) {
   const double begin = clock + late;
@@ -30,7 +31,7 @@ StepCollectives step_of(double clock, double late, double latest) {
   return {{span(begin, end), span(end, end + 0.1)}, span(begin, end + 0.1)};
 }
 
-TEST(StepExchange, TheLateRankWaitsForNobodyAndTheOthersForIt) {
+TEST(StepExchange, OthersWaitForTheLateRankButNotItForThem) {
   comm::run_ranks(3, [](comm::Group& group) {
     StepExchange exchange(group, 5);
     const double late = group.rank() == 1 ? 0.7 : 0.2;
@@ -75,7 +76,7 @@ TEST(StepExchange, RanksThatDisagreeOnTheirCollectivesAreNotCompared) {
   });
 }
 
-TEST(StepExchange, MoreCollectivesThanFitAreLeftOut) {
+TEST(StepExchange, ExcessCollectivesAreLeftOut) {
   comm::run_ranks(2, [](comm::Group& group) {
     StepExchange exchange(group, 0);
     StepCollectives many;
@@ -86,12 +87,12 @@ TEST(StepExchange, MoreCollectivesThanFitAreLeftOut) {
       exchange.after_step(step % 2 == 0 ? many : too_many, 1e-3);
     }
     exchange.finish();
-    // One of each window of 1, 2, 4, 8 and 16 steps.
+    // One step of each window of 1, 2, 4, 8 and 16 steps.
     EXPECT_EQ(exchange.waits().steps, 5U);
   });
 }
 
-TEST(StepExchange, NothingToCompareIsNothing) {
+TEST(StepExchange, NoComparisonWithoutCollectives) {
   comm::run_ranks(2, [](comm::Group& group) {
     StepExchange exchange(group, 5);
     exchange.finish();

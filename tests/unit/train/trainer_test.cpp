@@ -37,14 +37,14 @@ class Training : public testing::Test {
     return o;
   }
 
-  // Rank 0's result. A throw on any rank comes out.
+  // Returns rank 0's result. Rethrows an exception of any rank.
   RunResult run(int ranks, const TrainOptions& o, const std::string& model_name = "mlp") {
     RunResult result;
     std::mutex seeding;
     comm::run_ranks(ranks, [&](comm::Group& group) {
       std::shared_ptr<models::Model> model;
       {
-        // Threads share one generator: models are built one after the other, alike.
+        // Threads share one generator: models are built one after another, all the same.
         const std::lock_guard lock(seeding);
         torch::manual_seed(1);
         model = models::make_model({model_name, {1, 8, 8}, 10, 0, 0});
@@ -70,14 +70,14 @@ TEST_F(Training, LearnsDigits) {
   EXPECT_GT(run(2, o, "mnist-cnn").evaluation.accuracy, 0.97);
 }
 
-TEST_F(Training, TwoRanksAreTwoAccumulatedMicroBatchesToTheBit) {
+TEST_F(Training, TwoRanksEqualTwoAccumulatedMicroBatchesBitwise) {
   auto alone = options(1);
   alone.batch = 32;
   alone.micro_batches = 2;
   EXPECT_EQ(run(2, options(2)).parameters_crc32c, run(1, alone).parameters_crc32c);
 }
 
-TEST_F(Training, TheLossCurveDoesNotDependOnTheNumberOfRanks) {
+TEST_F(Training, LossCurveDoesNotDependOnTheNumberOfRanks) {
   const auto curve = [&](int ranks) {
     auto o = options(ranks);
     o.report_directory = dir_ / std::to_string(ranks);
@@ -100,7 +100,7 @@ TEST_F(Training, TheLossCurveDoesNotDependOnTheNumberOfRanks) {
   }
 }
 
-TEST_F(Training, AnInterruptedRunEndsWithTheSameBits) {
+TEST_F(Training, InterruptedRunEndsBitwiseTheSame) {
   for (const char* optimizer : {"sgd", "adamw"}) {
     auto o = options(2);
     o.optimizer.name = optimizer;
@@ -119,9 +119,9 @@ TEST_F(Training, AnInterruptedRunEndsWithTheSameBits) {
   }
 }
 
-// Registered in another order than it is used in, so that the first step has other buckets than
-// those that come after it. More than two ranks, on nodes of their own, and buckets that are large
-// enough for a ring: then an element's place in its bucket decides in which order it is added up.
+// Registered in a different order than it is used in, so that the buckets of the first step differ
+// from later ones. More than two ranks, on separate nodes, and buckets large enough for a ring:
+// then an element's position in its bucket determines the order of its additions.
 struct BackwardsImpl : torch::nn::Module {
   BackwardsImpl() {
     register_module("last", last);
@@ -136,7 +136,7 @@ struct BackwardsImpl : torch::nn::Module {
   torch::nn::Linear last{200, 10};
 };
 
-TEST_F(Training, AnInterruptedRunOfThreeRanksEndsWithTheSameBitsThoughBucketsWereRebuilt) {
+TEST_F(Training, InterruptedRunOfThreeRanksEndsBitwiseTheSameDespiteRebuiltBuckets) {
   std::mutex seeding;
   const auto train = [&](const TrainOptions& o) {
     std::uint32_t bits = 0;
@@ -170,7 +170,7 @@ TEST_F(Training, AnInterruptedRunOfThreeRanksEndsWithTheSameBitsThoughBucketsWer
   }
 }
 
-TEST_F(Training, ADamagedCheckpointIsPassedOver) {
+TEST_F(Training, DamagedCheckpointIsSkipped) {
   auto o = options(1);
   o.checkpoint.directory = dir_ / "ckpt";
   o.epochs = 3;
@@ -180,10 +180,10 @@ TEST_F(Training, ADamagedCheckpointIsPassedOver) {
   const auto resumed = run(1, o);
   EXPECT_EQ(resumed.step, whole.step);
   EXPECT_EQ(resumed.parameters_crc32c, whole.parameters_crc32c)
-      << "resumed from the epoch before and trained the last one again";
+      << "resumed from the previous epoch and repeated the last one";
 }
 
-TEST_F(Training, ACheckpointMovesToAnotherNumberOfRanks) {
+TEST_F(Training, CheckpointLoadsOnAnotherNumberOfRanks) {
   auto o = options(4);
   const auto whole = run(4, o);
   o.checkpoint.directory = dir_ / "ckpt";
@@ -196,7 +196,7 @@ TEST_F(Training, ACheckpointMovesToAnotherNumberOfRanks) {
   EXPECT_NEAR(resumed.evaluation.loss, whole.evaluation.loss, 1e-4);
 }
 
-TEST_F(Training, KeepsTheLastCheckpointsOnly) {
+TEST_F(Training, KeepsOnlyTheLastCheckpoints) {
   auto o = options(1);
   o.epochs = 4;
   o.checkpoint.directory = dir_ / "ckpt";
@@ -209,7 +209,7 @@ TEST_F(Training, KeepsTheLastCheckpointsOnly) {
   EXPECT_THAT(names, testing::UnorderedElementsAre("step-00000075", "step-00000100"));
 }
 
-TEST_F(Training, AnotherModelsCheckpointIsRefusedAndNotTouched) {
+TEST_F(Training, CheckpointOfAnotherModelIsRefusedAndUnchanged) {
   auto o = options(1);
   o.checkpoint.directory = dir_ / "ckpt";
   run(1, o);
@@ -222,11 +222,11 @@ TEST_F(Training, AnotherModelsCheckpointIsRefusedAndNotTouched) {
   };
   const auto before = contents();
   const auto text = error_of([&] { run(2, o, "mnist-cnn"); });
-  EXPECT_THAT(text, HasSubstr("resume with the model it was made with"));
+  EXPECT_THAT(text, HasSubstr("resume with the model it was saved from"));
   EXPECT_EQ(contents(), before);
 }
 
-TEST_F(Training, AFreshRunDoesNotMixWithAnOldOne) {
+TEST_F(Training, NewRunDoesNotMixWithAnOldOne) {
   auto o = options(1);
   o.checkpoint.directory = dir_ / "ckpt";
   run(1, o);
@@ -245,7 +245,7 @@ TEST_F(Training, UnwritableDirectoriesAreFoundBeforeTraining) {
               HasSubstr("cannot create the report directory /proc/nowhere"));
 }
 
-TEST_F(Training, ABatchLargerThanTheDataIsRefused) {
+TEST_F(Training, BatchLargerThanTheDataIsRefused) {
   auto o = options(2);
   o.batch = 1000;
   EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("larger than the 1618 training samples"));
@@ -261,7 +261,7 @@ TEST_F(Training, Bfloat16LearnsAlmostTheSame) {
   EXPECT_NEAR(half.evaluation.loss, full.evaluation.loss, 0.1);
 }
 
-TEST_F(Training, StepsAloneRunOverAsManyEpochsAsTheyTake) {
+TEST_F(Training, StepsAloneRunOverAsManyEpochsAsNeeded) {
   auto o = options(2);
   o.epochs = 0;
   o.steps = 60;  // of 25 in an epoch
@@ -283,7 +283,7 @@ TEST_F(Training, StepsAloneRunOverAsManyEpochsAsTheyTake) {
   EXPECT_EQ(run(2, o).step, 50) << "whichever comes first";
   o.epochs = 0;
   o.steps = 0;
-  EXPECT_EQ(run(2, o).step, 25) << "one epoch if nothing is asked for";
+  EXPECT_EQ(run(2, o).step, 25) << "one epoch by default";
 }
 
 TEST_F(Training, WithoutEvaluationDataThereIsNoEvaluation) {
@@ -310,8 +310,8 @@ std::string contents_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// The report of the run that trained is worth more than that of a process that did nothing.
-TEST_F(Training, AFinishedRunThatIsStartedAgainSaysSoAndKeepsItsReport) {
+// The report of the run that trained is worth more than one of a process that did nothing.
+TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   auto o = options(2);
   o.checkpoint.directory = dir_ / "checkpoints";
   o.report_directory = dir_ / "report";
@@ -323,8 +323,8 @@ TEST_F(Training, AFinishedRunThatIsStartedAgainSaysSoAndKeepsItsReport) {
   testing::internal::CaptureStdout();
   const auto again = run(2, o);
   EXPECT_THAT(testing::internal::GetCapturedStdout(),
-              HasSubstr("nothing to do: the run has come to its end at step 50, and more epochs or "
-                        "steps go on from there: eval loss 0."));
+              HasSubstr("nothing to do: the run already finished at step 50; more epochs or steps "
+                        "would continue it: eval loss 0."));
   EXPECT_EQ(again.taken, 0);
   EXPECT_EQ(again.step, 50);
   EXPECT_EQ(again.parameters_crc32c, first.parameters_crc32c);
@@ -335,8 +335,8 @@ TEST_F(Training, AFinishedRunThatIsStartedAgainSaysSoAndKeepsItsReport) {
   EXPECT_EQ(contents_of(o.report_directory / "steps.csv"), steps);
 }
 
-// An autoencoder: what comes out is compared with what went in, and classes play no part.
-TEST_F(Training, MinimizesALossOfTheUsersOwn) {
+// An autoencoder: its output is compared with its input, and there are no classes.
+TEST_F(Training, MinimizesACustomLoss) {
   const auto inputs = torch::arange(64 * 6, torch::kFloat32).view({64, 6}).sin();
   const auto samples = std::make_shared<data::TensorDataset>(inputs, torch::arange(64), 0);
   const auto train = [&](int ranks, int steps, const LossFunction& loss) {
@@ -382,7 +382,7 @@ TEST_F(Training, MinimizesALossOfTheUsersOwn) {
           "the loss must be one number, the mean over the batch, not a tensor of shape [8, 6]"));
 }
 
-// A checkpoint takes its parts from several ranks.
+// The arrays of a checkpoint come from several ranks.
 TEST(TrainingState, IsNotCollectedFromRanksThatDiffer) {
   const auto error = error_of([] {
     comm::run_ranks(2, [](comm::Group& group) {

@@ -1,4 +1,5 @@
-// A program's own tensors and values: saved with the training, back on every rank when it goes on.
+// A program's own tensors and values: saved with the training, and restored on every rank when it
+// resumes.
 #include "ddp_runtime/train/user_state.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// What a program keeps beside its model: a slow average of the weights and how often it was moved.
+// State that a program keeps beside its model: a slow average of the weights and its number of
+// updates.
 struct Teacher {
   torch::Tensor weights = torch::zeros({64, 10}).t();  // not contiguous
   std::int64_t moves = 0;
@@ -42,8 +44,8 @@ class UserStateTraining : public testing::Test {
     options_.checkpoint.directory = dir_;
   }
 
-  // Trains on two ranks to step `steps`; `add` says what goes into the checkpoints. Returns rank
-  // 1's teacher: rank 0's is what was saved.
+  // Trains on two ranks to step `steps`; `add` registers the values to be saved. Returns rank 1's
+  // teacher, since rank 0's is the one that was saved.
   template <class Add>
   Teacher train(std::int64_t steps, const Add& add) {
     options_.steps = steps;
@@ -96,7 +98,7 @@ class UserStateTraining : public testing::Test {
   TrainOptions options_;
 };
 
-TEST_F(UserStateTraining, IsBackOnEveryRankWhenTheRunGoesOn) {
+TEST_F(UserStateTraining, IsRestoredOnEveryRankWhenTheRunResumes) {
   options_.checkpoint.directory.clear();
   const auto whole = train(12, add_all);
   options_.checkpoint.directory = dir_;
@@ -112,7 +114,7 @@ TEST_F(UserStateTraining, IsBackOnEveryRankWhenTheRunGoesOn) {
   EXPECT_EQ(checkpoint.find("user/teacher/weights")->shape, (ckpt::Shape{10, 64}));
 }
 
-TEST_F(UserStateTraining, WhatDoesNotFitIsNamed) {
+TEST_F(UserStateTraining, MismatchIsNamed) {
   train(2, add_all);
   const auto resume = [&](const auto& add) { return error_of([&] { train(4, add); }); };
   EXPECT_THAT(resume([](UserState&, Teacher&) {}), HasSubstr("not expected here: 'user/teacher/w"));
@@ -138,11 +140,11 @@ TEST_F(UserStateTraining, WhatDoesNotFitIsNamed) {
                     "moves", [] { return nlohmann::json(1); },
                     [](const nlohmann::json& value) { value.get<std::string>(); });
               }),
-              HasSubstr("the value 'moves' of the checkpoint cannot be taken: "));
-  EXPECT_EQ(train(4, add_all).moves, 4) << "none of the attempts has harmed it";
+              HasSubstr("the value 'moves' of the checkpoint cannot be restored: "));
+  EXPECT_EQ(train(4, add_all).moves, 4) << "none of the attempts changed it";
 }
 
-TEST_F(UserStateTraining, ANumberThatJsonHasNotFailsTheSave) {
+TEST_F(UserStateTraining, NonFiniteNumberFailsTheSave) {
   const auto error = ddp::error_of([&] {
     train(2, [](UserState& state, Teacher&) {
       state.add(
@@ -153,7 +155,7 @@ TEST_F(UserStateTraining, ANumberThatJsonHasNotFailsTheSave) {
   EXPECT_THAT(error, HasSubstr("/user/loss is not a finite"));
 }
 
-TEST(UserState, NamesAreGivenOnce) {
+TEST(UserState, NamesMustBeUnique) {
   UserState state;
   state.add("a", torch::zeros({1}));
   const auto error = [&](const std::string& name, const torch::Tensor& tensor) {
@@ -172,7 +174,7 @@ TEST(UserState, NamesAreGivenOnce) {
                UsageError);
 }
 
-TEST_F(UserStateTraining, ATypeThatNoCheckpointHoldsIsFoundBeforeTraining) {
+TEST_F(UserStateTraining, UnsupportedTypeIsFoundBeforeTraining) {
   bool trained = false;
   const auto add = [&](UserState& state, Teacher& teacher) {
     state.add("quantized", torch::empty({2}, torch::kComplexHalf));

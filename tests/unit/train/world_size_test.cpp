@@ -1,4 +1,4 @@
-// The larger models end with the same metrics at 1, 2 and 4 ranks and one global batch.
+// The larger models end with the same metrics on 1, 2 and 4 ranks with the same global batch.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ RunResult run(int ranks, const models::ModelOptions& model_options, const data::
   comm::run_ranks(ranks, [&](comm::Group& group) {
     std::shared_ptr<models::Model> model;
     {
-      // Threads share one generator: models are built one after the other, alike.
+      // Threads share one generator: models are built one after another, all the same.
       const std::lock_guard lock(seeding);
       torch::manual_seed(1);
       model = models::make_model(model_options);
@@ -80,7 +80,7 @@ TEST_F(Language, EndsAlikeAtAnyNumberOfRanks) {
   }
 }
 
-TEST_F(Language, LearnsAsMuchInBfloat16) {
+TEST_F(Language, LearnsEquallyWellInBfloat16) {
   const auto full = train(2);
   options_.precision = amp::Precision::bf16;
   const auto half = train(2);
@@ -88,9 +88,9 @@ TEST_F(Language, LearnsAsMuchInBfloat16) {
   EXPECT_NEAR(half.evaluation.loss, full.evaluation.loss, 0.02 * full.evaluation.loss);
 }
 
-// Batch normalization takes its means over one rank's micro-batch. So W ranks do what one rank does
-// that accumulates W micro-batches, not what it does with one batch W times as large; and running
-// means are those of rank 0, which sees a W-th of the data, so evaluations differ a little.
+// Batch normalization takes its means over one rank's micro-batch. So W ranks do the same as one
+// rank that accumulates W micro-batches, not as one with a batch W times as large; and running
+// means are those of rank 0, which sees 1/W of the data, so evaluations differ a little.
 TEST(Images, ResidualNetworksEndAlikeAtAnyNumberOfRanks) {
   data::DataOptions making;
   making.synthetic = {{3, 16, 16}, 4, 300};

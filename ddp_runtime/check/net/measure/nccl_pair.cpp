@@ -15,7 +15,7 @@ using nlohmann::json;
 
 constexpr std::string_view kResult = "nccl-end result: ";
 constexpr const char* kDriver = "/dev/nvidiactl";
-// For the ends to find each other, by the number of the exchange, which no other one has.
+// Port at which the ends meet, derived from the number of the exchange, which is unique.
 constexpr std::uint16_t kFirstNcclPort = 22'700;
 constexpr std::uint16_t kNcclPorts = 4096;
 constexpr std::size_t kMaxNcclWords = 200;
@@ -30,7 +30,7 @@ std::vector<std::string_view> lines_of_log(std::string_view text) {
   return lines;
 }
 
-// Why it failed, in NCCL's own words if it has any: the error that follows from them says less.
+// Why it failed, preferably in NCCL's own words: the error that follows from them says less.
 std::string last_nccl_words(const std::string& output) {
   constexpr std::string_view kWarning = "NCCL WARN ";
   std::string warning;
@@ -42,7 +42,7 @@ std::string last_nccl_words(const std::string& output) {
     const bool log = line.find("NCCL INFO") != line.npos || line.find("NCCL version") != line.npos;
     if (!log && at == line.npos && !line.empty()) last = sanitize_first_line(line, kMaxNcclWords);
   }
-  if (last.empty()) return warning.empty() ? "it said nothing" : warning;
+  if (last.empty()) return warning.empty() ? "it printed nothing" : warning;
   return warning.empty() ? last : fmt::format("{} ({})", last, warning);
 }
 
@@ -139,7 +139,7 @@ ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeCommand& com
   try {
     result = exchange_result_from(*message);
   } catch (const json::exception&) {
-    throw NetError("the measurement by NCCL printed something else than its result");
+    throw NetError("the NCCL measurement did not print a result");
   }
   result.via = nccl_transport(output.text);
   return result;

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Facts = std::map<std::string, std::string>;
 
-// Of texts that come from drivers and end in reports of all nodes.
+// Length limit of texts that come from drivers and end up in reports of all nodes.
 constexpr std::size_t kMaxCharacters = 80;
 constexpr std::size_t kMaxDirectories = 64;
 constexpr std::size_t kMaxDevices = 64;
@@ -71,7 +71,7 @@ void add_firmware(Facts& facts, const fs::path& root) {
   }
 }
 
-// "libnccl.so.2" is found as the linker finds it: in the first directory that has it.
+// Finds "libnccl.so.2" as the linker does: in the first directory that contains it.
 void add_library(Facts& facts, std::string_view name, const std::vector<fs::path>& directories) {
   for (const auto& directory : directories) {
     std::error_code error;

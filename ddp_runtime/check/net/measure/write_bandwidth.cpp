@@ -21,7 +21,7 @@ constexpr std::size_t kMessage = std::size_t{1} << 20;
 constexpr std::size_t kMaxWords = 200;
 constexpr int kToolNotFound = 127;
 constexpr std::chrono::milliseconds kBetweenCalls{100};
-// Ports for the tool's own handshake, by the number of the exchange, which no other one has.
+// Port for the tool's own handshake, derived from the number of the exchange, which is unique.
 constexpr std::uint16_t kFirstPort = 18515;
 constexpr std::uint16_t kPorts = 4096;
 
@@ -37,14 +37,15 @@ bool is_there(const std::string& program) {
 
 std::string last_line(const std::string& text) {
   std::istringstream lines(text);
-  std::string last = "it said nothing";
+  std::string last = "it printed nothing";
   for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" -\t\r") != std::string::npos) last = line;
   }
   return sanitize_first_line(last, kMaxWords);
 }
 
-// `earlier`: what it said the time before, for an attempt that was killed before it could speak.
+// `earlier`: the output of the previous attempt, for an attempt that was killed before it could
+// print.
 NetError failure(const RdmaTool& tool, const SubprocessOutput& output,
                  const std::string& earlier = {}) {
   if (output.exit_code == kToolNotFound) return NetError(tool.program + " cannot be started");
@@ -54,7 +55,7 @@ NetError failure(const RdmaTool& tool, const SubprocessOutput& output,
                   output.text.empty() && !earlier.empty() ? earlier : last_line(output.text)));
 }
 
-// The other end may not listen yet, so that a first attempt that fails says nothing.
+// The other end may not be listening yet, so a failed first attempt proves nothing.
 double write_to_peer(const RdmaTool& tool, const std::vector<std::string>& command,
                      Deadline deadline) {
   for (std::string earlier;; std::this_thread::sleep_for(kBetweenCalls)) {

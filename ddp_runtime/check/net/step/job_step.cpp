@@ -34,7 +34,7 @@ std::vector<ExpectedNode> expected_nodes(const launch::StepFacts& step) {
   std::vector<ExpectedNode> nodes;
   for (std::size_t i = 0; i < step.nodes.size(); ++i) {
     const auto tasks = step.tasks_per_node ? step.tasks_per_node->at(static_cast<std::uint32_t>(i))
-                                           : step.task_count;  // of a step of one node
+                                           : step.task_count;  // for a step of one node
     nodes.push_back({step.nodes[i], static_cast<int>(tasks)});
   }
   return nodes;
@@ -49,7 +49,7 @@ std::string node_of(const launch::Facts& facts) {
 std::string leader_host(const Environment& environment, const launch::StepFacts& step) {
   const auto given = environment("MASTER_ADDR");
   if (given && !given->empty()) return *given;
-  // A step of one node needs no name service.
+  // A step of one node does not need a name service.
   return step.node_count == 1 ? "127.0.0.1" : launch::find_leader(step, launch::Order::slurm).host;
 }
 
@@ -84,7 +84,7 @@ void pretend(const std::string& list, JobStep& step) {
   step.pretended = true;
 }
 
-// The last part but `from_end` of "a.b.c"; empty if there is none.
+// The component of "a.b.c" at this position from the end; empty if there is none.
 std::string part_from_end(const std::string& text, int from_end) {
   std::string rest = text;
   for (int i = 0; i < from_end; ++i) {
@@ -96,8 +96,8 @@ std::string part_from_end(const std::string& text, int from_end) {
   return dot == std::string::npos ? rest : rest.substr(dot + 1);
 }
 
-// The larger of what SLURM's two variables say, so that a step of one node in a job of several
-// never passes for the whole job.
+// The larger value of SLURM's two variables, so that a step of one node in a job of several never
+// passes for the whole job.
 int nodes_of_job(const Environment& environment) {
   const auto list = environment("SLURM_JOB_NODELIST");
   const auto listed = list ? static_cast<int>(expand_hostlist(*list).size()) : 0;

@@ -7,10 +7,10 @@
 namespace ddp::check {
 namespace {
 
-// Ours are 4 deep: a hello, its rails, one rail, its values.
+// Our messages are 4 deep: a hello, its rails, one rail, its values.
 constexpr int kMaxDepth = 8;
 
-// Before anything is parsed: a parser that builds a thousand levels has already done the work.
+// Checked before parsing: a parser that builds a thousand levels has already done the work.
 bool too_deep(std::string_view text) noexcept {
   int depth = 0;
   bool in_string = false;
