@@ -5,15 +5,14 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
+#include <utility>
 
+#include "base/socket.h"
 #include "ddp_runtime/check/within.h"
 
 namespace ddp::check {
 namespace {
-
-using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 Resolution resolve_now(const std::string& name) {
   addrinfo hints{};
@@ -21,14 +20,11 @@ Resolution resolve_now(const std::string& name) {
   addrinfo* found = nullptr;
   const int code = getaddrinfo(name.c_str(), nullptr, &hints, &found);
   if (code != 0) return {{}, gai_strerror(code), false};
-  const AddressList owner(found, freeaddrinfo);
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
   Resolution result;
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    std::array<char, NI_MAXHOST> text{};
-    if (getnameinfo(a->ai_addr, a->ai_addrlen, text.data(), text.size(), nullptr, 0,
-                    NI_NUMERICHOST) == 0) {
-      result.addresses.emplace_back(text.data());
-    }
+    std::string address = numeric_address(a->ai_addr);
+    if (!address.empty()) result.addresses.push_back(std::move(address));
   }
   std::sort(result.addresses.begin(), result.addresses.end());
   result.addresses.erase(std::unique(result.addresses.begin(), result.addresses.end()),

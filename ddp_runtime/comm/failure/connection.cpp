@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -23,95 +24,19 @@
 namespace ddp::comm {
 namespace {
 
-using AddressList = std::shared_ptr<addrinfo>;
-
 constexpr auto kResolveWithin = std::chrono::seconds(10);
 // A peer that does not read is sent no more than this.
 constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;
 
-AddressList look_up(const std::string& host, std::uint16_t port, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return nullptr;
-  return {found, freeaddrinfo};
-}
-
 // A name server that does not answer is asked for minutes, and nothing can interrupt that: the
 // question is left to a thread of its own.
 AddressList resolve(const std::string& host, std::uint16_t port) {
-  if (auto number = look_up(host, port, AI_NUMERICHOST)) return number;
-  std::packaged_task<AddressList()> task([host, port] { return look_up(host, port, 0); });
+  if (auto number = find_addresses(host, port, AI_NUMERICHOST)) return number;
+  std::packaged_task<AddressList()> task([host, port] { return find_addresses(host, port, 0); });
   auto answer = task.get_future();
   std::thread(std::move(task)).detach();
   if (answer.wait_for(kResolveWithin) != std::future_status::ready) return nullptr;
   return answer.get();
-}
-
-bool wait_for(int fd, short events, std::chrono::milliseconds timeout) {
-  pollfd entry{fd, events, 0};
-  return poll(&entry, 1, static_cast<int>(timeout.count())) > 0;
-}
-
-bool connect_within(int fd, const addrinfo& address, std::chrono::milliseconds timeout) {
-  if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return true;
-  if (errno != EINPROGRESS || !wait_for(fd, POLLOUT, timeout)) return false;
-  int error = 0;
-  socklen_t length = sizeof error;
-  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
-}
-
-void set_option(int fd, int level, int name, int value) {
-  setsockopt(fd, level, name, &value,
-             sizeof value);  // all of them are improvements, none is needed
-}
-
-std::optional<std::string> number_of(const sockaddr* address) {
-  if (address == nullptr) return std::nullopt;
-  socklen_t length = 0;
-  if (address->sa_family == AF_INET) length = sizeof(sockaddr_in);
-  if (address->sa_family == AF_INET6) length = sizeof(sockaddr_in6);
-  std::array<char, NI_MAXHOST> text{};
-  if (length == 0 ||
-      getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
-    return std::nullopt;
-  }
-  return text.data();
-}
-
-std::uint16_t port_of(const sockaddr_storage& address) {
-  return ntohs(address.ss_family == AF_INET6
-                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
-
-// 0: a port that the kernel chooses. Without a socket if that fails; errno says why.
-Listener listen_on(std::uint16_t port) {
-  FileDescriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_storage any{};
-  socklen_t length = 0;
-  if (socket) {
-    set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    auto& address = reinterpret_cast<sockaddr_in6&>(any);
-    address.sin6_family = AF_INET6;
-    address.sin6_port = htons(port);
-    length = sizeof address;
-  } else {  // a kernel without IPv6
-    socket = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    auto& address = reinterpret_cast<sockaddr_in&>(any);
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    length = sizeof address;
-  }
-  // So that a port with connections on it can be listened on again.
-  if (socket) set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (!socket || bind(socket.get(), reinterpret_cast<sockaddr*>(&any), length) != 0 ||
-      listen(socket.get(), SOMAXCONN) != 0 ||
-      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&any), &length) != 0) {
-    return {};
-  }
-  return {std::move(socket), port_of(any)};
 }
 
 }  // namespace
@@ -141,9 +66,10 @@ std::optional<Connection> Connection::open(const std::vector<std::string>& hosts
   for (const auto& host : hosts) {
     const AddressList addresses = resolve(host, port);
     for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
-      FileDescriptor socket(
-          ::socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol));
-      if (socket && connect_within(socket.get(), *a, each)) return Connection(std::move(socket));
+      FileDescriptor socket = open_socket(*a);
+      if (socket && connect_within(socket.get(), *a, Clock::now() + each) == 0) {
+        return Connection(std::move(socket));
+      }
     }
   }
   return std::nullopt;
@@ -181,11 +107,9 @@ bool Connection::flush() {
 }
 
 bool Connection::flush_within(std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const Deadline deadline = Clock::now() + timeout;
   while (flush() && unsent()) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0 || !wait_for(fd(), POLLOUT, left)) return false;
+    if (Clock::now() >= deadline || !wait_for(fd(), POLLOUT, deadline)) return false;
   }
   return state_ == StreamState::open;
 }
@@ -206,14 +130,12 @@ bool Connection::fill() {
   }
 }
 
-bool Connection::fill_before(std::chrono::steady_clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-      deadline - std::chrono::steady_clock::now());
-  return left.count() > 0 && wait_for(fd(), POLLIN, left) && fill();
+bool Connection::fill_before(Deadline deadline) {
+  return Clock::now() < deadline && wait_for(fd(), POLLIN, deadline) && fill();
 }
 
 std::optional<Message> Connection::await(std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const Deadline deadline = Clock::now() + timeout;
   while (true) {
     if (auto message = next()) return message;
     if (!fill_before(deadline)) return std::nullopt;
@@ -235,13 +157,13 @@ std::optional<Connection::Endpoint> Connection::peer() const {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   if (getpeername(fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
-  const auto host = number_of(reinterpret_cast<const sockaddr*>(&address));
-  if (!host) return std::nullopt;
-  return Endpoint{*host, port_of(address)};
+  std::string host = numeric_address(reinterpret_cast<const sockaddr*>(&address));
+  if (host.empty()) return std::nullopt;
+  return Endpoint{std::move(host), port_of(address)};
 }
 
 Listener listen_anywhere() {
-  Listener listener = listen_on(0);
+  Listener listener = open_listener(0);
   if (!listener.socket) {
     throw RuntimeError(
         fmt::format("cannot listen on a TCP port for the error channel: {}", std::strerror(errno)));
@@ -250,15 +172,16 @@ Listener listen_anywhere() {
 }
 
 std::optional<Listener> listen_again(std::uint16_t port) {
-  Listener listener = listen_on(port);
+  Listener listener = open_listener(port);
   if (!listener.socket) return std::nullopt;
   return listener;
 }
 
 std::vector<std::string> numeric(const std::vector<std::string>& hosts) {
   std::vector<std::string> numbers;
-  std::copy_if(hosts.begin(), hosts.end(), std::back_inserter(numbers),
-               [](const std::string& host) { return look_up(host, 0, AI_NUMERICHOST) != nullptr; });
+  std::copy_if(
+      hosts.begin(), hosts.end(), std::back_inserter(numbers),
+      [](const std::string& host) { return find_addresses(host, 0, AI_NUMERICHOST) != nullptr; });
   return numbers;
 }
 
@@ -279,9 +202,9 @@ std::vector<std::string> own_addresses() {
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
       if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family) continue;
-      const auto number = number_of(i->ifa_addr);
+      const std::string number = numeric_address(i->ifa_addr);
       // An address with a zone (fe80::1%eth0) means something on this machine alone.
-      if (number && number->find('%') == std::string::npos) add(*number);
+      if (!number.empty() && number.find('%') == std::string::npos) add(number);
     }
   }
   return addresses;

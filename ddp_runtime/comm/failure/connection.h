@@ -9,6 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
+#include "base/socket.h"
 #include "ddp_runtime/comm/failure/wire.h"
 
 namespace ddp::comm {
@@ -72,12 +73,7 @@ class Connection {
   StreamState state_ = StreamState::open;
 };
 
-// A listening socket on all addresses of this machine.
-struct Listener {
-  FileDescriptor socket;
-  std::uint16_t port = 0;
-};
-// On a port that the kernel chooses. Throws RuntimeError.
+// Listens on a port that the kernel chooses. Throws RuntimeError.
 Listener listen_anywhere();
 // On this port again, after its listener was closed; nullopt if somebody else has it now.
 std::optional<Listener> listen_again(std::uint16_t port);

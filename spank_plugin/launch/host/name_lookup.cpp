@@ -4,13 +4,14 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "base/deadline.h"
 #include "base/errors.h"
+#include "base/socket.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 
@@ -62,11 +63,9 @@ NameAnswer resolve(const std::string& name) {
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
     if (is_loopback(*address)) continue;
     answer.lookup = NameLookup::usable;
-    std::array<char, NI_MAXHOST> text{};
-    if (answer.addresses.size() < kMaxAddresses &&
-        getnameinfo(address->ai_addr, address->ai_addrlen, text.data(), text.size(), nullptr, 0,
-                    NI_NUMERICHOST) == 0)
-      answer.addresses.emplace_back(text.data());
+    std::string text = numeric_address(address->ai_addr);
+    if (answer.addresses.size() < kMaxAddresses && !text.empty())
+      answer.addresses.push_back(std::move(text));
   }
   return answer;
 }

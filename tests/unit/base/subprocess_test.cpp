@@ -101,7 +101,7 @@ TEST(Subprocess, HoldsNoFileOfItsParentOpen) {
     if (poll(&entry, 1, 10) > 0) break;
   }
   pollfd entry{ends[0], POLLIN, 0};
-  EXPECT_EQ(poll(&entry, 1, 0), 1);  // the end of the file, as nobody else can write
+  EXPECT_EQ(poll(&entry, 1, 0), 1);  // the end of the file, as no other process can write
   close(ends[0]);
 }
 

@@ -1,5 +1,4 @@
 #include "ddp_runtime/comm/text.h"
-#include "base/text.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/launcher_daemon.h"
 #include "spank_plugin/launch/port_ranges.h"

@@ -1,33 +1,18 @@
 #include "ddp_runtime/check/net/measure/own_link.h"
 
 #include <ifaddrs.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/socket.h"
 #include "spank_plugin/fabric/network_interface.h"
 
 namespace ddp::check {
 namespace {
-
-std::string numeric(const sockaddr* address) {
-  if (address == nullptr) return {};
-  const socklen_t length = address->sa_family == AF_INET    ? sizeof(sockaddr_in)
-                           : address->sa_family == AF_INET6 ? sizeof(sockaddr_in6)
-                                                            : 0;
-  std::array<char, NI_MAXHOST> text{};
-  if (length == 0 ||
-      getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
-    return {};
-  }
-  return text.data();
-}
 
 struct OwnAddress {
   std::string interface;
@@ -41,7 +26,7 @@ std::vector<OwnAddress> own_addresses() {
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
   std::vector<OwnAddress> addresses;
   for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
-    std::string address = numeric(i->ifa_addr);
+    std::string address = numeric_address(i->ifa_addr);
     if (address.empty()) continue;
     addresses.push_back({i->ifa_name, std::move(address), i->ifa_addr->sa_family == AF_INET});
   }

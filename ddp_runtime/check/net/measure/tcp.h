@@ -11,6 +11,7 @@
 #include "base/deadline.h"
 #include "base/errors.h"
 #include "base/file_descriptor.h"
+#include "base/socket.h"
 
 namespace ddp::check {
 
@@ -18,11 +19,6 @@ namespace ddp::check {
 class NetError : public RuntimeError {
  public:
   using RuntimeError::RuntimeError;
-};
-
-struct Listener {
-  FileDescriptor socket;
-  std::uint16_t port = 0;
 };
 
 // Listens on all addresses of this machine; port 0 lets the kernel choose one. Throws NetError.
@@ -48,8 +44,5 @@ void receive_all(int socket, std::span<std::byte> data, Deadline deadline);
 // Numeric address of the near and the far end of a connection; empty if it has none.
 std::string local_address(int socket);
 std::string remote_address(int socket);
-
-// Waits for poll(2) `events`; false when the deadline passes first.
-bool wait_for(int descriptor, short events, Deadline deadline);
 
 }  // namespace ddp::check
