@@ -1,6 +1,7 @@
 // Owns a file descriptor.
 #pragma once
 
+#include <string_view>
 #include <utility>
 
 namespace ddp {
@@ -29,5 +30,8 @@ class FileDescriptor {
  private:
   int fd_ = -1;
 };
+
+// Writes all of it to a file, a pipe or a device; returns false, with errno, if that fails.
+bool write_all(int file, std::string_view content) noexcept;
 
 }  // namespace ddp

@@ -31,7 +31,7 @@ double timed(const std::function<void()>& run) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// algbw is what the caller sees, bytes over time; busbw what a ring would put on each link for it,
+// algbw is what the caller sees, bytes over time; busbw is what a ring would send over each link,
 // comparable between numbers of ranks.
 nlohmann::json rates(const std::vector<double>& seconds, double bytes, int ranks) {
   const double p50 = median(seconds);

@@ -1,5 +1,5 @@
-// How fast gradients are reduced, beside the MPI library's own all-reduce, Gloo where it is built
-// in, and the physical limit.
+// The speed of reducing gradients, compared with the MPI library's own all-reduce, with Gloo where
+// it is built in, and with the physical limit.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 namespace ddp::bench {
 
 struct AllreduceBenchOptions {
-  double mib = 64;  // of float32, per rank
-  int rounds = 20;  // of each contender, in turns
+  double mib = 64;  // MiB of float32 per rank
+  int rounds = 20;  // of each variant, alternating
 };
 
-// Collective; rank 0 gets the result. A time is that of the slowest rank. "memcpy" copies the same
-// bytes on all ranks at once: within one machine nothing that touches all bytes can be faster.
+// Collective; rank 0 gets the result. Each time is that of the slowest rank. "memcpy" copies the
+// same bytes on all ranks at once: within one machine nothing that touches all bytes can be faster.
 nlohmann::json run_allreduce_bench(comm::World& world, const AllreduceBenchOptions& options);
 
 }  // namespace ddp::bench

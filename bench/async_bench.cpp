@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 using profile::Clock;
 
-// A directory for a run's files, on rank 0.
+// A temporary directory for a run's files, on rank 0.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -42,7 +42,7 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// The third column of steps.csv.
+// Reads the third column of steps.csv.
 std::vector<double> losses_of(const std::filesystem::path& file) {
   std::ifstream csv(file);
   std::string line;
@@ -55,7 +55,7 @@ std::vector<double> losses_of(const std::filesystem::path& file) {
   return losses;
 }
 
-// Holds this rank up in some of its steps, the same ones in every run, and notes when each begins.
+// Delays this rank in some of its steps, the same ones in every run, and records when each starts.
 class HeldUp {
  public:
   HeldUp(const AsyncBenchOptions& options, int rank)

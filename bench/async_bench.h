@@ -1,5 +1,5 @@
-// What bounded staleness gains and costs where ranks are held up now and then: the same training,
-// synchronous and with several bounds, with the same steps of the same ranks made slow.
+// What bounded staleness gains and costs if ranks are delayed from time to time: the same training,
+// synchronous and with several bounds, with the same slow steps on the same ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ struct AsyncBenchOptions {
   std::int64_t batch = 16;  // per rank
   double learning_rate = 0.05;
   double momentum = 0.9;
-  double sleep_ms = 30;          // how long a slow step is held up
-  std::int64_t sleep_every = 8;  // one step of so many is slow, chosen by chance, of each rank
+  double sleep_ms = 30;          // delay of a slow step
+  std::int64_t sleep_every = 8;  // on each rank, on average one step in this many is slow (random)
 };
 
-// Collective. Trains the default mlp on the digits that come with the project. Rank 0 gets, for the
-// synchronous run (staleness null) and each bound: the loss of every step, the seconds after which
-// the last rank began it, and how the model ended.
+// Collective. Trains the default mlp on the digits that come with the project. For the synchronous
+// run (staleness null) and for each bound, rank 0 gets the loss of every step, the time at which
+// the last rank started it, and the final quality of the model.
 nlohmann::json run_async_bench(comm::World& world, const AsyncBenchOptions& options);
 
 }  // namespace ddp::bench

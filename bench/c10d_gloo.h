@@ -1,4 +1,4 @@
-// PyTorch's process group over Gloo, for the peers that use it. Only where Gloo's headers are.
+// PyTorch's Gloo process group, for the peers that use it. Built only where Gloo's headers exist.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,8 +8,8 @@
 
 namespace ddp::bench {
 
-// Collective; connects by TCP over the interface that carries this host's name. Rank 0 listens on a
-// port that the kernel chooses.
+// Collective; connects by TCP over the interface that this host's name resolves to. Rank 0 listens
+// on a port chosen by the kernel.
 c10::intrusive_ptr<c10d::ProcessGroupGloo> connect_gloo(comm::Group& group);
 
 }  // namespace ddp::bench

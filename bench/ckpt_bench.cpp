@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned kThreads = 2;  // of raw writers and readers, and of the copy
+constexpr unsigned kThreads = 2;  // of raw writers and readers, and of the bare copy
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kTinyArrays = 10000;
 
@@ -37,7 +37,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Arrays of the shapes of a transformer: per layer four matrices and their biases.
+// Arrays shaped like those of a transformer: per layer four matrices and their biases.
 class State {
  public:
   explicit State(std::int64_t mib) : bytes_(static_cast<std::size_t>(mib) << 20) {
@@ -82,7 +82,7 @@ class State {
   std::vector<ckpt::ArrayView> arrays_;
 };
 
-// A directory of its own below the one that is measured, gone afterwards.
+// A subdirectory of the directory to measure, removed at the end.
 class Workplace {
  public:
   explicit Workplace(const fs::path& directory)
@@ -99,7 +99,7 @@ class Workplace {
     fs::remove_all(path_, ignored);
   }
   const fs::path& path() const { return path_; }
-  // Nothing left to do for the disk from what came before.
+  // Flushes earlier writes, so that the disk is idle.
   void clear() const {
     for (const auto& entry : fs::directory_iterator(path_)) fs::remove_all(entry.path());
     ::sync();
@@ -174,7 +174,7 @@ class Bench {
     ckpt::CheckpointDirectory(place_.path() / "ckpt").save(1, kOwner, arrays, {});
   }
 
-  // Pages of memory that are touched for the first time would count as our cost.
+  // Touching memory pages for the first time must not count as our cost.
   void warm_up() {
     copy_.resize(state_.size());
     bare_copy_.resize(state_.size());
@@ -184,8 +184,8 @@ class Bench {
     saver_.wait();
   }
 
-  // The two copies take turns at being first, each into memory that was last used a round ago: what
-  // has rested is slower in a virtual machine.
+  // The two copies alternate in going first, each into memory last used one round ago: idle memory
+  // is slower in a virtual machine.
   void measure_async() {
     const bool bare_first = copy_seconds_.size() % 2 == 0;
     if (bare_first) copy_seconds_.push_back(seconds_of([this] { copy_once(); }));
@@ -198,7 +198,7 @@ class Bench {
     if (!bare_first) copy_seconds_.push_back(seconds_of([this] { copy_once(); }));
   }
 
-  // With as many threads as the snapshot has: the least that a copy can take here.
+  // With as many threads as the snapshot uses: a lower limit of the time of a copy.
   void copy_once() {
     std::vector<std::jthread> helpers;
     const std::size_t half = state_.size() / kThreads;
@@ -209,7 +209,7 @@ class Bench {
     }
   }
 
-  // Raw and ours take turns at being first: disks of virtual machines are slower after much work.
+  // Raw and ours alternate in going first: disks of virtual machines get slower after much work.
   void measure_loads(bool ours_first) {
     if (ours_first) measure_own_load();
     measure_raw_read();
@@ -244,11 +244,11 @@ class Bench {
       opened.read_into(targets);
     }));
     if (std::memcmp(copy_.data(), state_.bytes().data(), state_.size()) != 0) {
-      throw RuntimeError("what was loaded is not what was saved");
+      throw RuntimeError("the loaded data differ from the saved data");
     }
   }
 
-  // Beyond what was there before the first save, the pool included.
+  // Memory beyond that before the first save, the pool included.
   void measure_memory() {
     place_.clear();
     const auto before = process_memory();
@@ -358,8 +358,8 @@ class Bench {
   std::unique_ptr<ChildProcess> python_;
   std::vector<std::string> python_kinds_;
   std::string missing_;
-  std::vector<std::byte> copy_;       // what is loaded
-  std::vector<std::byte> bare_copy_;  // of the state, as memcpy makes it
+  std::vector<std::byte> copy_;       // the loaded state
+  std::vector<std::byte> bare_copy_;  // copy of the state made by memcpy
   Times durable_;
   Times returned_;
   Times loads_;

@@ -1,4 +1,4 @@
-// Gloo's all-reduce, as PyTorch uses it, to compare with. Present where Gloo's headers are.
+// Gloo's all-reduce, as PyTorch uses it, for comparison. Built only where Gloo's headers exist.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,8 @@ class GlooPeer {
   virtual void all_reduce(std::vector<float>& data) = 0;  // in place, sum
 };
 
-// Collective; connects by TCP over the interface that carries this host's name. Null without Gloo.
+// Collective; connects by TCP over the interface that this host's name resolves to. Returns nullptr
+// without Gloo.
 std::unique_ptr<GlooPeer> make_gloo_peer(comm::Group& group);
 
 }  // namespace ddp::bench

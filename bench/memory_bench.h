@@ -1,5 +1,5 @@
-// How much memory training takes, beside the same loop without any of our code in a process of its
-// own.
+// The memory that training takes, compared with the same loop without any of our code in a separate
+// process.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ struct MemoryBenchOptions {
   models::ModelOptions model;
   std::int64_t batch = 64;  // per rank
   BucketLimits buckets;
-  // The command that prints measure_plain_memory() for the same model in a line.
+  // Command that prints measure_plain_memory() for the same model on one line.
   std::vector<std::string> plain_command;
 };
 
-// Bytes that the plain loop takes in this process beyond what it had before: "after_step_3", the
-// "peak_of_a_step" later, and the "peak" from the beginning.
+// Bytes that the plain loop allocates in this process: "after_step_3", the "peak_of_a_step" after
+// that, and the "peak" from the start.
 nlohmann::json measure_plain_memory(const models::ModelOptions& model, std::int64_t batch);
 
-// Collective. The same for ours, in this process, which must not have trained before; the rank that
-// takes most counts. Rank 0 gets the result.
+// Collective. The same for our loop in this process, which must not have trained before; the rank
+// with the largest memory counts. Rank 0 gets the result.
 nlohmann::json run_memory_bench(comm::World& world, const MemoryBenchOptions& options);
 
 }  // namespace ddp::bench

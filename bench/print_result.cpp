@@ -67,7 +67,7 @@ void print_ckpt(const json& result) {
   if (result.contains("speedup_over_torch_save")) {
     fmt::print("{:.2f} times as fast as torch.save\n", number("speedup_over_torch_save"));
   }
-  fmt::print("asynchronous: training stands for {:.4f} s, {:.2f} times the bare copy{}\n",
+  fmt::print("asynchronous: training stalls for {:.4f} s, {:.2f} times the bare copy{}\n",
              result.at("stall_seconds").at("p50").get<double>(), number("stall_over_copy"),
              per_round(result.at("stall_over_copy_per_round")));
   fmt::print("extra memory: {:.3f} times the state\n", number("extra_memory_over_state"));
@@ -79,7 +79,7 @@ void print_ckpt(const json& result) {
 }
 
 void print_step(const json& result) {
-  fmt::print("{} parameters, {} ranks, batch {} each, {} steps in turns of {}, {} buckets\n",
+  fmt::print("{} parameters, {} ranks, batch {} each, {} steps in blocks of {}, {} buckets\n",
              result.at("parameters").get<std::int64_t>(), result.at("world_size").get<int>(),
              result.at("batch").get<std::int64_t>(), result.at("steps").get<std::int64_t>(),
              result.at("block").get<std::int64_t>(), result.at("buckets").get<std::int64_t>());
@@ -92,7 +92,7 @@ void print_step(const json& result) {
   if (result.contains("limit")) print_limit(result["limit"]);
   if (!result.contains("not_compared")) return;
   for (const auto& [name, reason] : result["not_compared"].items()) {
-    fmt::print("{} is not compared: {}\n", name, reason.get<std::string>());
+    fmt::print("{} not compared: {}\n", name, reason.get<std::string>());
   }
 }
 
@@ -110,9 +110,10 @@ void print_memory(const json& result) {
 }
 
 void print_allreduce(const json& result) {
-  fmt::print("{} MiB of float32 over {} ranks, {} rounds in turns, slowest rank; GB = 1e9 bytes\n",
-             result.at("mib").get<double>(), result.at("world_size").get<int>(),
-             result.at("rounds").get<int>());
+  fmt::print(
+      "{} MiB of float32 over {} ranks, {} alternating rounds, slowest rank; GB = 1e9 bytes\n",
+      result.at("mib").get<double>(), result.at("world_size").get<int>(),
+      result.at("rounds").get<int>());
   print_rates("ours", result);
   for (const auto& [name, rates] : result.at("compared").items()) print_rates(name, rates);
 }
@@ -127,7 +128,7 @@ void print_timeline(const json& result) {
 }
 
 void print_async(const json& result) {
-  fmt::print("training on {} ranks, each held up for {} ms in one step of {}\n",
+  fmt::print("training on {} ranks, each delayed by {} ms in one step of {}\n",
              result["world_size"].get<int>(), result["sleep_ms"].get<double>(),
              result["sleep_every"].get<int>());
   const double synchronous = result["runs"][0]["seconds"].back().get<double>();

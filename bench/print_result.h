@@ -1,4 +1,4 @@
-// What ddp-bench tells people; programs read the JSON instead.
+// Text output of ddp-bench for people; scripts read the JSON instead.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -25,7 +25,8 @@ ProcessMemory process_memory() {
     is("VmHWM:", memory.peak);
     status.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
-  if (found != 4) throw RuntimeError("/proc/self/status does not tell RssAnon, RssShmem and VmHWM");
+  if (found != 4)
+    throw RuntimeError("/proc/self/status does not contain RssAnon, RssShmem and VmHWM");
   return memory;
 }
 
@@ -33,7 +34,7 @@ void reset_peak_memory() {
   std::ofstream file("/proc/self/clear_refs");
   file << "5\n";
   file.flush();
-  if (!file) throw RuntimeError("cannot reset the peak of memory in /proc/self/clear_refs");
+  if (!file) throw RuntimeError("cannot reset the memory peak in /proc/self/clear_refs");
 }
 
 }  // namespace ddp::bench

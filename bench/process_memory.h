@@ -1,4 +1,4 @@
-// How much memory this process has, as the kernel counts it.
+// The memory of this process, as counted by the kernel.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@ namespace ddp::bench {
 // In bytes.
 struct ProcessMemory {
   std::int64_t anonymous = 0;  // heap and stacks
-  std::int64_t shared = 0;     // shared memory, as far as this process has touched it
+  std::int64_t shared = 0;     // shared memory that this process has touched
   std::int64_t file = 0;       // programs and libraries
-  std::int64_t peak = 0;       // the most that the three together have been
+  std::int64_t peak = 0;       // peak of the sum of the three
 };
 
-// Throws RuntimeError if the kernel does not tell.
+// Throws RuntimeError if the kernel does not report it.
 ProcessMemory process_memory();
 
-// From here on `peak` is the most since now. Throws RuntimeError if that is not allowed.
+// Restarts the measurement of `peak`. Throws RuntimeError if that is not permitted.
 void reset_peak_memory();
 
 }  // namespace ddp::bench

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""Other ways to write the same arrays, started by ddp-bench beside its own.
+"""Other writers of the same arrays, started by ddp-bench for comparison with its own.
 
-Lines of JSON come in on standard input and are answered on standard output: first what to write,
-{"names": [...], "shapes": [...], "directory": ...}, then {"write": KIND} as often as wanted. The
-answer has "returned" and "durable", in seconds. It ends with its input, or with its parent.
+Reads requests as lines of JSON from standard input and answers on standard output: first the arrays
+to write, {"names": [...], "shapes": [...], "directory": ...}, then {"write": KIND} any number of
+times. The answer has "returned" and "durable", in seconds. Exits at the end of its input, or with
+its parent.
 """
 
 import ctypes
@@ -18,7 +19,7 @@ import time
 def end_with_parent():
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() == 1:  # it ended before the call
+    if os.getppid() == 1:  # the parent exited before the call
         sys.exit(1)
 
 
@@ -40,7 +41,7 @@ def h5py_file(arrays, path):
 
 
 def safetensors_layout(arrays, path):
-    """The file format of safetensors, written as its own library does: one buffered stream."""
+    """The file format of safetensors, written the way its own library does: one buffered stream."""
     header, offset = {}, 0
     for name, array in arrays.items():
         header[name] = {"dtype": "F32", "shape": array.shape,

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""PyTorch's DistributedDataParallel over Gloo as one rank, started by ddp-bench beside its own.
+"""One rank of PyTorch's DistributedDataParallel over Gloo, started by ddp-bench for comparison.
 
-Lines of JSON come in on standard input and are answered on standard output: first what to train,
-then where rank 0 is, then {"run": K} as often as wanted. Between lines the process sleeps. It ends
-with its input, or with the process that started it.
+Reads requests as lines of JSON from standard input and answers on standard output: first what to
+train, then the address of rank 0, then {"run": K} any number of times. Between lines the process
+sleeps. Exits at the end of its input, or with the process that started it.
 """
 
 import ctypes
@@ -17,12 +17,12 @@ import time
 def end_with_parent():
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if os.getppid() == 1:  # it ended before the call
+    if os.getppid() == 1:  # the parent exited before the call
         sys.exit(1)
 
 
 def answers():
-    """Standard output for answers alone: whatever libraries print goes to standard error."""
+    """Reserves standard output for answers: output of libraries goes to standard error."""
     stream = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return stream
@@ -140,7 +140,7 @@ def gpt(nn, spec):
 
 
 class Replica:
-    """One rank of the training: what ddp-bench's own step does."""
+    """One rank of the training, with the same step as ddp-bench's own."""
 
     def __init__(self, torch, spec, store):
         torch.distributed.init_process_group(
@@ -175,13 +175,13 @@ class Replica:
 
 def converse(questions, answer):
     spec = json.loads(questions.readline())
-    import torch  # here, so that its absence is an answer
+    import torch  # imported here, so that its absence is reported as an answer
     import torch.distributed as distributed
     if not distributed.is_gloo_available():
         raise RuntimeError("this PyTorch has no Gloo")
     torch.set_num_threads(spec["threads"])
     parameters = sum(p.numel() for p in make_model(torch.nn, spec).parameters())
-    # Rank 0 listens on a port that the kernel chooses, so that no other program can be in the way.
+    # Rank 0 listens on a port that the kernel chooses, so that it cannot be in use.
     store = None
     if spec["rank"] == 0:
         store = distributed.TCPStore("localhost", 0, spec["world_size"], is_master=True,
@@ -210,7 +210,7 @@ def main():
     except Exception as error:  # pylint: disable=broad-except
         answer(error=f"{type(error).__name__}: {error}")
         return 1
-    # Without Gloo's own farewell, which waits for the other ranks.
+    # Skips Gloo's own shutdown, which waits for the other ranks.
     os._exit(0)
 
 

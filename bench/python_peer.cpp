@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr std::string_view kScript = "python_ddp_peer.py";
 
-// Beside an installed program, or in the source tree.
+// The script beside the installed program, or in the source tree.
 std::string script_path() {
   std::error_code error;
   const auto program = fs::read_symlink("/proc/self/exe", error);
@@ -36,7 +36,8 @@ json parse_ddp_arguments(const std::string& text) {
   auto arguments = json::parse(text, nullptr, false);
   if (!arguments.is_object()) {
     throw UsageError(fmt::format(
-        "'{}' is no JSON object of keyword arguments, such as {{\"static_graph\": true}}", text));
+        "'{}' is not a JSON object of keyword arguments, such as {{\"static_graph\": true}}",
+        text));
   }
   return arguments;
 }
@@ -54,7 +55,8 @@ json ask_or_throw(ChildProcess& child, const json& question) {
   return answer;
 }
 
-// The address under which the ranks' peers find rank 0's: what the launcher said, or its host name.
+// The address at which the ranks' peers find rank 0's peer: the launcher's MASTER_ADDR, or the host
+// name.
 std::string leader_address(comm::Group& group) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
@@ -64,10 +66,10 @@ std::string leader_address(comm::Group& group) {
 
 struct Prepared {
   std::unique_ptr<ChildProcess> child;
-  json answer;  // "version", "port" (of rank 0), or "error"
+  json answer;  // "version" and "port" (of rank 0), or "error"
 };
 
-// A rank without the interpreter or without PyTorch says so instead of failing.
+// A rank without the interpreter or without PyTorch reports that instead of failing.
 Prepared prepare(const json& configuration, const std::string& interpreter) {
   Prepared prepared;
   try {

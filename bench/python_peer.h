@@ -1,4 +1,4 @@
-// PyTorch's own DistributedDataParallel over Gloo, in one Python process per rank, to compare with.
+// PyTorch's own DistributedDataParallel over Gloo, in one Python process per rank, for comparison.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace ddp::bench {
 
 struct PythonPeerOptions {
-  std::string interpreter = "/usr/bin/python3";  // of the distribution's python3-torch
+  std::string interpreter = "/usr/bin/python3";  // the one with the distribution's python3-torch
   // Keyword arguments for torch.nn.parallel.DistributedDataParallel, as a JSON object.
   std::string ddp_arguments = "{}";
 };
@@ -22,8 +22,9 @@ class PythonPeer {
  public:
   explicit PythonPeer(std::unique_ptr<ChildProcess> child) : child_(std::move(child)) {}
 
-  // Trains that many steps together with the other ranks' peers; the seconds of each. The process
-  // sleeps between calls. Throws RuntimeError with its own words if it fails.
+  // Trains this many steps together with the other ranks' peers and returns the seconds of each
+  // step. The process sleeps between calls. Throws RuntimeError with the peer's message if it
+  // fails.
   std::vector<double> run(std::int64_t steps);
 
  private:
@@ -31,15 +32,16 @@ class PythonPeer {
 };
 
 struct StartedPythonPeer {
-  std::unique_ptr<PythonPeer> peer;  // on all ranks or on none
-  std::string missing;               // why there is none
+  std::unique_ptr<PythonPeer> peer;  // non-null on all ranks or on none
+  std::string missing;               // why there is no peer
   std::string version;               // of PyTorch
   std::int64_t parameters = 0;       // of its model
 };
 
 // Collective. Starts a process beside each rank, with the same model, batch and number of compute
-// threads; it ends with the peer, or with this process. Where PyTorch with Gloo is not installed on
-// every rank's node, there is no peer. Throws UsageError for arguments that are no JSON object.
+// threads; it exits when the peer is destroyed or this process exits. If PyTorch with Gloo is not
+// installed on every rank's node, there is no peer. Throws UsageError if the arguments are not a
+// JSON object.
 StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptions& model,
                                     std::int64_t batch, const PythonPeerOptions& options);
 

@@ -32,7 +32,7 @@ FileDescriptor open_file(const fs::path& file, int flags) {
   return FileDescriptor(fd);
 }
 
-// Calls move(offset, length) for each block of `size` bytes; false means that it failed.
+// Calls move(offset, length) for each block of `size` bytes; a return value of false means failure.
 void in_blocks(std::size_t size, unsigned threads,
                const std::function<bool(std::size_t, std::size_t)>& move, const fs::path& file) {
   std::atomic<std::size_t> next = 0;

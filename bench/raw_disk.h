@@ -1,4 +1,4 @@
-// The disk without any format: the limit for a checkpoint.
+// Plain disk access without any file format: the limit for a checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@
 
 namespace ddp::bench {
 
-// Writes the bytes in blocks of 4 MiB by `threads` threads, with O_DIRECT or through the page
-// cache, and makes them durable; the file and its name. `bytes` starts at a multiple of 4096 and is
-// a multiple of it long. Throws RuntimeError.
+// Writes the bytes in blocks of 4 MiB with `threads` threads, with O_DIRECT or through the page
+// cache, and makes the file and its directory entry durable. Address and length of `bytes` must be
+// multiples of 4096. Throws RuntimeError.
 void write_raw(const std::filesystem::path& file, std::span<const std::byte> bytes,
                unsigned threads, bool direct);
 
-// Reads the file into the bytes with O_DIRECT, where the file system has it.
+// Reads the file into the bytes, with O_DIRECT where the file system supports it.
 void read_raw(const std::filesystem::path& file, std::span<std::byte> bytes, unsigned threads);
 
-// Removes what memory holds of the file, so that the next read comes from the disk.
+// Drops the file from the page cache, so that the next read comes from the disk.
 void drop_pages(const std::filesystem::path& file);
 
 }  // namespace ddp::bench

@@ -1,4 +1,4 @@
-// A transport that remembers when each message was posted and when it was complete.
+// A transport that records when each message was posted and when it completed.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace ddp::bench {
 
 struct RecordedMessage {
-  bool sent = false;  // or received
+  bool sent = false;  // false: received
   int peer = 0;
   std::size_t bytes = 0;
   comm::Clock::time_point posted;
@@ -35,7 +35,7 @@ class RecordingTransport final : public comm::Transport {
   void idle(int calls) override { transport_->idle(calls); }
   void abandon(comm::Ticket ticket) noexcept override { transport_->abandon(ticket); }
 
-  // In the order in which they were posted.
+  // In posting order.
   const std::vector<RecordedMessage>& messages() const noexcept { return messages_; }
   void forget() { messages_.clear(); }
 
@@ -44,7 +44,7 @@ class RecordingTransport final : public comm::Transport {
 
   std::unique_ptr<comm::Transport> transport_;
   std::vector<RecordedMessage> messages_;
-  std::vector<std::size_t> message_of_;  // by ticket, which transports use again
+  std::vector<std::size_t> message_of_;  // by ticket; transports reuse tickets
 };
 
 }  // namespace ddp::bench

@@ -1,5 +1,5 @@
 // c10d::Reducer, the engine of Python's DistributedDataParallel, driven from C++: the same peer
-// without Python. Present where its headers and Gloo's are.
+// without Python. Built only where its headers and Gloo's exist.
 #pragma once
 
 #include <torch/torch.h>
@@ -14,13 +14,14 @@ namespace ddp::bench {
 class ReducerPeer {
  public:
   virtual ~ReducerPeer() = default;
-  // In every step, before the model's forward and between forward and backward; when backward
-  // returns, the gradients are averaged.
+  // Called in every step before the model's forward, and between forward and backward; when
+  // backward returns, the gradients are averaged.
   virtual void before_forward() = 0;
   virtual void before_backward() = 0;
 };
 
-// Collective. With the defaults of Python's DistributedDataParallel. Null where it is not built in.
+// Collective. Uses the defaults of Python's DistributedDataParallel. Returns nullptr if not built
+// in.
 std::unique_ptr<ReducerPeer> make_reducer_peer(comm::Group& group,
                                                const std::vector<torch::Tensor>& parameters);
 

@@ -1,4 +1,4 @@
-// What becomes of measured times: percentiles, the slowest rank's, ratios with their spread.
+// Statistics of measured times: percentiles, the slowest rank's times, ratios and their spread.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,12 @@ double median(const std::vector<double>& values);
 // {"p10": ..., "p50": ..., "p90": ...}
 nlohmann::json percentiles(const std::vector<double>& values);
 
-// Collective. A step is as slow as its slowest rank: the largest of each over all ranks.
+// Collective. A step takes as long as on its slowest rank: returns the maximum of each over all
+// ranks.
 std::vector<double> slowest(comm::Group& group, std::vector<double> seconds);
 
-// The ratio of the medians of each pair of blocks that ran in one round. What slows a machine down
-// for longer than a round hits both, so their spread tells how far the ratio can be trusted.
+// The ratios of the medians of two blocks that ran in the same round. A slowdown of the machine
+// that lasts longer than a round affects both, so the spread shows how reliable the ratio is.
 std::vector<double> block_ratios(const std::vector<double>& ours, const std::vector<double>& theirs,
                                  std::int64_t block);
 

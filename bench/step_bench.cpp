@@ -23,11 +23,12 @@ namespace {
 using nlohmann::json;
 using profile::Clock;
 
-// Something that trains; one of those that take turns.
+// A training loop that alternates with others.
 struct Contender {
   std::string name;
-  std::function<std::vector<double>(std::int64_t)> run;  // that many steps; the seconds of each
-  std::vector<double> seconds;                           // of every measured step, block by block
+  std::function<std::vector<double>(std::int64_t)>
+      run;                      // runs this many steps and returns the seconds of each
+  std::vector<double> seconds;  // of every measured step, block by block
 };
 
 std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& step) {
@@ -40,7 +41,7 @@ std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& 
   return seconds;
 }
 
-// Whoever goes first in a round may find colder caches: everybody does so in turn.
+// The first loop of a round may find colder caches, so each one goes first in turn.
 void take_turns(comm::Group& group, std::vector<Contender>& contenders, std::int64_t steps,
                 std::int64_t block) {
   std::size_t round = 0;
@@ -49,7 +50,7 @@ void take_turns(comm::Group& group, std::vector<Contender>& contenders, std::int
       Contender& contender = contenders[(round + i) % contenders.size()];
       group.barrier("bench").wait();
       const auto seconds = contender.run(block);
-      if (done < 0) continue;  // the first round warms up
+      if (done < 0) continue;  // the first round is a warm-up
       contender.seconds.insert(contender.seconds.end(), seconds.begin(), seconds.end());
     }
   }
@@ -62,7 +63,7 @@ json comparison(const std::vector<double>& ours, const std::vector<double>& thei
           {"ratio_per_round", percentiles(block_ratios(ours, theirs, block))}};
 }
 
-// No step can take less than its computation, nor than its bytes need on the wire.
+// A step cannot take less time than its computation, nor than its bytes need on the wire.
 json limit(double compute, double bytes, int ranks, double link_gbit) {
   const double sent = 2.0 * (ranks - 1) / ranks * bytes;
   const double wire = 8 * sent / (link_gbit * 1e9);

@@ -1,4 +1,4 @@
-// How long a training step takes, beside the same step without any of our code and beside Python's.
+// The time of a training step, compared with the same step without our code and with Python's.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,20 @@ namespace ddp::bench {
 struct StepBenchOptions {
   models::ModelOptions model;
   std::int64_t batch = 64;   // per rank
-  std::int64_t steps = 100;  // measured ones, of each kind
-  std::int64_t block = 10;   // steps of one kind before another takes its turn
-  double link_gbit = 0;      // rate of each node's link in Gbit/s, to tell the limit; 0: not known
+  std::int64_t steps = 100;  // measured steps of each variant
+  std::int64_t block = 10;   // steps of one variant before the next one runs
+  double link_gbit = 0;      // rate of each node's link in Gbit/s, for the limit; 0: unknown
   bool with_python = true;
   PythonPeerOptions python;
   BucketLimits buckets;
   std::string hook = {};  // a communication hook to compare with: see hooks::by_name
 };
 
-// Collective. Runs blocks of a plain libtorch loop, of ours and of Python's DistributedDataParallel
-// in turns, each on one batch again and again, and gives the percentiles of the slowest rank's step
-// times and of the ratios between blocks of one round. The plain loop does not communicate: it is
-// the lower limit of any data-parallel step on this machine. Rank 0 gets the result.
+// Collective. Alternates blocks of a plain libtorch loop, of ours and of Python's
+// DistributedDataParallel, each on one batch repeatedly, and returns percentiles of the slowest
+// rank's step times and of the ratios between blocks of one round. The plain loop does not
+// communicate: it is the lower limit of any data-parallel step on this machine. Rank 0 gets the
+// result.
 nlohmann::json run_step_bench(comm::World& world, const StepBenchOptions& options);
 
 }  // namespace ddp::bench

@@ -45,7 +45,7 @@ json ends_of(const RecordingTransport& transport) {
   return ends;
 }
 
-// Messages from one rank to another arrive in order: the k-th end of one is that of the other.
+// Messages from one rank to another arrive in order: the k-th send matches the k-th receive.
 json joined(const std::vector<std::string>& ends_by_rank) {
   std::map<std::pair<int, int>, std::vector<json>> sends;
   std::map<std::pair<int, int>, std::vector<json>> receives;
@@ -93,14 +93,14 @@ json run_timeline(comm::World& world, const TimelineOptions& options) {
   comm::FailureState failures;
   RecordingTransport transport(comm::make_mpi_transport(failures));
   comm::Link link(transport, failures, options.limits);
-  const auto everyone = comm::Subgroup::all(world.rank(), world.size());
+  const auto all_ranks = comm::Subgroup::all(world.rank(), world.size());
   comm::schedules::Scratch scratch;
   std::vector<float> data(static_cast<std::size_t>(options.kib * 1024 / sizeof(float)), 1);
   for (const int run : {0, 1}) {
     group.barrier("timeline").wait();
     transport.forget();
     link.begin(run, options.schedule);
-    schedule(link, everyone, comm::buffer_of(std::span(data)), comm::ReduceOp::sum, scratch);
+    schedule(link, all_ranks, comm::buffer_of(std::span(data)), comm::ReduceOp::sum, scratch);
   }
   json messages = joined(group.all_gather_text(ends_of(transport).dump()));
   count_from_first(messages);

@@ -1,4 +1,4 @@
-// Who sends what to whom and when, in one run of a schedule: what pictures of it are drawn from.
+// Which rank sends which message when, in one run of a schedule, for drawing diagrams.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,14 @@ namespace ddp::bench {
 
 struct TimelineOptions {
   std::string schedule = "ring";  // ring, doubling or chain
-  double kib = 1024;              // of float32 on each rank
+  double kib = 1024;              // KiB of float32 on each rank
   comm::LinkLimits limits;
 };
 
-// Collective; needs MPI and two ranks. All-reduces once to warm up and once more recorded. Rank 0
-// gets {"messages": [{"from", "to", "bytes", "posted", "arrived"}]}, in the order of posting, with
-// seconds since the first was posted. The clocks of ranks compare only within one machine.
+// Collective; needs MPI and two ranks. Runs one all-reduce as a warm-up and records a second one.
+// Rank 0 gets {"messages": [{"from", "to", "bytes", "posted", "arrived"}]} in posting order, with
+// times in seconds since the first was posted. The ranks' clocks are comparable only within one
+// machine.
 nlohmann::json run_timeline(comm::World& world, const TimelineOptions& options);
 
 }  // namespace ddp::bench

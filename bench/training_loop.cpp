@@ -29,7 +29,7 @@ torch::Tensor TrainingLoop::loss() {
   return torch::nn::functional::cross_entropy(scores.flatten(0, -2), targets_.flatten());
 }
 
-// As torch 2's zero_grad() does by default: undefined gradients are the fastest.
+// Like torch 2's default zero_grad(): undefined gradients are the fastest.
 void TrainingLoop::forget_gradients() {
   for (auto& p : model_->parameters()) p.mutable_grad().reset();
 }

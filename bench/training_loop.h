@@ -1,4 +1,4 @@
-// A model, its optimizer and one batch: a step of it with and without communication.
+// A model, its optimizer and one batch: one training step, with and without communication.
 #pragma once
 
 #include <torch/torch.h>
@@ -18,9 +18,9 @@ class TrainingLoop {
   TrainingLoop(const models::ModelOptions& options, std::int64_t batch);
 
   models::Model& model() noexcept { return *model_; }
-  // What a program without any of our code does.
+  // One step of a program without any of our code.
   void step();
-  // `replica`, or `reducer`, is that of model().
+  // `replica` or `reducer` must belong to model().
   void step(DistributedDataParallel& replica);
   void step(ReducerPeer& reducer);
 

@@ -1,5 +1,6 @@
-# Packages by CPack: `cpack -G DEB` or `cpack -G RPM` in the build directory. Two of them: slurm-ddp-plugin,
-# which fits one release of SLURM, depends on it and has it in its version; and slurm-ddp, the programs.
+# Packages built by CPack: `cpack -G DEB` or `cpack -G RPM` in the build directory. There are two:
+# slurm-ddp-plugin, which is built for one release of SLURM, depends on it and has it in its
+# version; and slurm-ddp, the programs.
 set(CPACK_PACKAGE_NAME slurm-ddp)
 set(CPACK_PACKAGE_VENDOR "slurm-ddp")
 set(CPACK_PACKAGE_CONTACT "the slurm-ddp authors")
@@ -8,7 +9,7 @@ set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL tools)
 
-# Files name the prefix they are installed under, so it must be the real one while they are staged.
+# Installed files contain their prefix, so it must be the real one while they are staged.
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
@@ -24,7 +25,7 @@ set(CPACK_RPM_COMPONENT_INSTALL ON)
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_LICENSE "ASL 2.0")
 set(CPACK_RPM_TOOLS_PACKAGE_NAME slurm-ddp)
-# Directories that belong to the system, not to us.
+# Directories owned by the system.
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION /usr/share/man /usr/share/man/man1
     /usr/share/man/man8 /usr/share/modulefiles ${CMAKE_INSTALL_FULL_LIBDIR}/slurm
     /usr/${CMAKE_INSTALL_LIBDIR} /usr/${CMAKE_INSTALL_LIBDIR}/slurm)
@@ -43,7 +44,7 @@ if(SLURM_DDP_PLUGIN)
   set(release "1+slurm${this}")
   list(APPEND CPACK_COMPONENTS_ALL plugin)
   set(CPACK_DEBIAN_PLUGIN_PACKAGE_NAME slurm-ddp-plugin)
-  # Debian's packages, or those that SLURM's own sources build.
+  # Debian's packages, or those built from SLURM's own sources.
   set(CPACK_DEBIAN_PLUGIN_PACKAGE_DEPENDS
       "slurm-wlm-basic-plugins (>= ${this}) | slurm-smd (>= ${this}), slurm-wlm-basic-plugins (<< ${next}) | slurm-smd (<< ${next})")
   set(CPACK_RPM_PLUGIN_PACKAGE_NAME slurm-ddp-plugin)

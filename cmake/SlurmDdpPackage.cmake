@@ -1,4 +1,5 @@
-# The installed CMake package: find_package(slurm_ddp) gives slurm_ddp::<room> and slurm_ddp::ddp.
+# The installed CMake package: find_package(slurm_ddp) provides slurm_ddp::<room> and
+# slurm_ddp::ddp.
 include(SlurmDdpCPack)
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/slurm_ddp")

@@ -1,6 +1,6 @@
-# How every target of the project is built: language level, warnings, hardening, output directories,
-# and what `cmake --install` does with it. A room adds itself with slurm_ddp_library,
-# slurm_ddp_executable and slurm_ddp_unit_test; nothing else sets compiler flags.
+# Settings of every target of the project: language level, warnings, hardening, output directories,
+# and installation. A room adds itself with slurm_ddp_library, slurm_ddp_executable and
+# slurm_ddp_unit_test; nothing else sets compiler flags.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -28,17 +28,18 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(slurm_ddp_build_flags INTERFACE -Wduplicated-cond -Wlogical-op)
 endif()
 if(SLURM_DDP_SANITIZE)
-  # Sanitizers go to every target, the project's interface included: mixing instrumented and
+  # Sanitizers apply to every target, including the project's interface: mixing instrumented and
   # plain objects gives false reports.
   add_compile_options(-fsanitize=${SLURM_DDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SLURM_DDP_SANITIZE})
   add_compile_definitions(SLURM_DDP_SANITIZED)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # What the sanitizers add hides from GCC which members are set: it then warns of those that are.
+    # The sanitizers' code hides from GCC which members are set: it then warns about members that
+    # are.
     target_compile_options(slurm_ddp_build_flags INTERFACE -Wno-maybe-uninitialized)
   endif()
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    # What is loaded at run time, as NVIDIA's library is, has types of its own.
+    # Libraries loaded at run time, such as NVIDIA's, have types of their own.
     add_compile_options(-fno-sanitize=function)
   endif()
 endif()
@@ -46,8 +47,9 @@ endif()
 set_property(GLOBAL PROPERTY SLURM_DDP_EXPORTED "")
 
 # slurm_ddp_library(<room> SOURCES ... [DEPS ...] [PRIVATE_DEPS ...] [INTERNAL])
-# Target slurm_ddp_<room>, alias slurm_ddp::<room>. Headers are included from the project's root
-# ("hdf5_ckpt/writer.h"), in the tree as in an installation. INTERNAL rooms are not installed.
+# Creates target slurm_ddp_<room> with alias slurm_ddp::<room>. Headers are included relative to the
+# project's root ("hdf5_ckpt/writer.h"), both in the tree and in an installation. INTERNAL rooms are
+# not installed.
 function(slurm_ddp_library room)
   cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target slurm_ddp_${room})
@@ -78,16 +80,17 @@ function(slurm_ddp_executable name)
   install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tools)
 endfunction()
 
-# slurm_ddp_unit_test(<name> SOURCES ... DEPS ... [LABELS ...] [SHARDS n] [OPTIMIZED]): one GoogleTest
-# executable, run whole or in n parts by ctest: a process for each case would take longer than the cases.
-# A test compiles for longer than it runs; OPTIMIZED if not.
+# slurm_ddp_unit_test(<name> SOURCES ... DEPS ... [LABELS ...] [SHARDS n] [OPTIMIZED]): one
+# GoogleTest executable, run as a whole or in n shards by ctest: a process for each case would take
+# longer than the cases. Most tests compile for longer than they run; use OPTIMIZED for those that
+# do not.
 function(slurm_ddp_unit_test name)
   cmake_parse_arguments(ARG "OPTIMIZED" "SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main slurm_ddp_build_flags)
   target_compile_definitions(${name} PRIVATE SLURM_DDP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # Torch's precompiled header wants optimization.
+  # Torch's precompiled header requires optimization.
   set(with_torch "$<BOOL:$<TARGET_PROPERTY:${name},PRECOMPILE_HEADERS_REUSE_FROM>>")
   target_compile_options(${name} PRIVATE $<IF:$<OR:${with_torch},$<BOOL:${ARG_OPTIMIZED}>>,-O1,-O0>)
   if(NOT ARG_SHARDS)

@@ -1,4 +1,4 @@
-# libtorch: Debian's 1.13 by default, any PyTorch 2.x by CMAKE_PREFIX_PATH.
+# libtorch: Debian's 1.13 by default, any PyTorch 2.x through CMAKE_PREFIX_PATH.
 find_package(Torch REQUIRED)
 
 # One target carries Torch's headers as system headers (their warnings are not ours) and its
@@ -11,13 +11,13 @@ target_compile_options(slurm_ddp_torch INTERFACE ${torch_flags})
 set_target_properties(slurm_ddp_torch PROPERTIES EXPORT_NAME torch)
 set_property(GLOBAL APPEND PROPERTY SLURM_DDP_EXPORTED slurm_ddp_torch)
 
-# Torch's headers take about ten seconds to parse. Everything that includes them shares one
-# precompiled header, so that a change to one file rebuilds in seconds.
+# Parsing Torch's headers takes about ten seconds. All files that include them share one precompiled
+# header, so that a change to one file rebuilds in seconds.
 add_library(slurm_ddp_torch_pch STATIC "${PROJECT_SOURCE_DIR}/cmake/torch_pch.cpp")
 target_link_libraries(slurm_ddp_torch_pch PRIVATE slurm_ddp_torch slurm_ddp_build_flags Threads::Threads)
 target_precompile_headers(slurm_ddp_torch_pch PRIVATE <torch/torch.h>)
 
-# Fewer files at a time than elsewhere, where such are compiled together: they take the most memory.
+# Smaller unity groups than elsewhere: these files take the most memory to compile.
 function(slurm_ddp_torch_unity target)
   if(CMAKE_UNITY_BUILD)
     set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 4)
@@ -32,7 +32,7 @@ function(slurm_ddp_uses_torch target)
 endfunction()
 
 # For executables that link such a library. The header was compiled with -fPIC and cannot be shared
-# with -fPIE, which CMake gives to executables.
+# with -fPIE, which CMake uses for executables.
 function(slurm_ddp_torch_executable target)
   slurm_ddp_torch_unity(${target})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)

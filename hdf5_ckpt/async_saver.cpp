@@ -1,4 +1,5 @@
-// The thread of one save ends with it: a thread that waits for the next would cost nothing less.
+// One thread per save, which ends with it: a thread that waits for the next save would not be
+// cheaper.
 
 #include "hdf5_ckpt/async_saver.h"
 
@@ -10,7 +11,7 @@ namespace ddp::ckpt {
 bool AsyncSaver::fits(std::uint64_t bytes) {
   short_of_memory_ = false;
   if (bytes > options_.budget_bytes) return false;
-  // What is held already is used again, or given back before more is taken.
+  // Memory that is already held is reused, or released before more is allocated.
   if (bytes <= snapshot_.capacity() || !options_.headroom) return true;
   const auto left = options_.headroom();
   short_of_memory_ = left && bytes - snapshot_.capacity() > *left;

@@ -90,7 +90,7 @@ void check_metadata(int fd, const FileInfo& file, std::vector<Extent> claimed, M
                     file.name, crc, file.metadata_crc32c));
 }
 
-// Lists for one message: at most kMaxListed of them.
+// A list for one message: at most kMaxListed items.
 std::string bounded_list(const char* title, const std::vector<std::string>& items) {
   if (items.empty()) return "";
   const std::size_t shown = std::min(items.size(), kMaxListed);
@@ -110,14 +110,14 @@ std::string misfit_of(const StoredArray& stored, const MutableArrayView& target)
   if (target.part)
     if (std::string problem = part_problem(target.dtype, target.shape, *target.part);
         !problem.empty())
-      return "is asked for in a part that " + problem;
+      return "is requested in a part that " + problem;
   const auto bytes = byte_count(target.dtype, target.shape);
   if (bytes != target.bytes.size())
     return fmt::format("takes {} bytes, not {}", bytes.value_or(0), target.bytes.size());
   return "";
 }
 
-// What of `targets` the checkpoint does not have as asked for, and the reverse.
+// The differences between `targets` and the arrays of the checkpoint, in both directions.
 std::string mismatch_text(const Checkpoint& checkpoint, std::span<const MutableArrayView> targets,
                           Match match) {
   std::vector<std::string> missing;
@@ -126,9 +126,9 @@ std::string mismatch_text(const Checkpoint& checkpoint, std::span<const MutableA
   std::set<std::string_view> asked;
   for (const MutableArrayView& target : targets) {
     const StoredArray* stored = checkpoint.find(target.name);
-    // Several parts of one array may be asked for, not all of it twice.
+    // Several parts of one array may be requested, but a whole array only once.
     if (!asked.insert(target.name).second && !target.part)
-      different.push_back(fmt::format("'{}' is asked for twice", target.name));
+      different.push_back(fmt::format("'{}' is requested twice", target.name));
     else if (stored == nullptr)
       missing.push_back(fmt::format("'{}'", target.name));
     else if (const std::string problem = misfit_of(*stored, target); !problem.empty())
@@ -154,7 +154,7 @@ std::vector<StoredArray> arrays_of(const Manifest& manifest) {
   return arrays;
 }
 
-// Puts the checkpoint's name in front of what went wrong inside it.
+// Prefixes errors from inside the checkpoint with its name.
 template <typename Work>
 auto named(const fs::path& path, const Work& work) {
   try {
@@ -229,7 +229,7 @@ void Checkpoint::verify(const ReadOptions& options) const {
   named(path_, [&] {
     WantedByFile wanted;
     for (const ArrayInfo& info : manifest_.arrays) wanted[info.file].push_back({&info, {}, {}});
-    // Both parts are counted as one, which ends with the last byte of the files.
+    // Both phases count toward one total, which is reached with the last byte of the files.
     const std::uint64_t all = total_bytes();
     std::uint64_t read = 0;
     ReadOptions reading = options;
@@ -238,7 +238,7 @@ void Checkpoint::verify(const ReadOptions& options) const {
         read = done;
         options.progress(done, all);
       };
-    // What is in memory says nothing about the disk.
+    // Pages in memory say nothing about the disk.
     read_wanted(std::move(wanted), true, reading);
     Progress further;
     if (options.progress)
@@ -258,8 +258,8 @@ void Checkpoint::verify_file(const fs::path& directory, const FileRecord& record
 }
 
 void Checkpoint::verify_metadata() const {
-  const Progress nobody;
-  Meter meter(nobody, 0);
+  const Progress no_progress;
+  Meter meter(no_progress, 0);
   named(path_, [&] { check_all_metadata(meter); });
 }
 
@@ -279,7 +279,7 @@ OwnedArray Checkpoint::read(std::string_view name, const ReadOptions& options) c
   try {
     array.bytes.resize(stored->length);
   } catch (const std::exception&) {
-    throw Error(fmt::format("array '{}' needs {} bytes of memory, more than there are", name,
+    throw Error(fmt::format("array '{}' needs {} bytes of memory, more than is available", name,
                             stored->length));
   }
   const MutableArrayView target{stored->name, stored->dtype, stored->shape, array.bytes};

@@ -1,6 +1,6 @@
 #pragma once
-// One committed checkpoint, open for reading. Reads go by the manifest's offsets with pread, never
-// through libhdf5, and every byte that is handed out has passed its crc32c.
+// One committed checkpoint, opened for reading. Reads use the manifest's offsets and pread, never
+// libhdf5, and every byte that is returned has passed its crc32c.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,35 +19,36 @@
 namespace ddp::ckpt {
 
 struct ReadOptions {
-  unsigned threads = 4;    // each waits for the disk or checks: more of them than processors
+  // More threads than cores are useful: they wait for the disk or compute checksums.
+  unsigned threads = 4;
   Progress progress = {};  // of bytes read and checked
-  // Large arrays around the page cache. Off where several processes of a node read the same ones,
-  // which a cache gives to all for one reading.
+  // Reads large arrays around the page cache. Turn it off where several processes of a node read
+  // the same arrays: through the cache, one read from the disk serves them all.
   bool direct_io = true;
 };
 
 struct Wanted;  // detail/block_reader.h
 
-// Which arrays of the checkpoint a read must name.
+// Which arrays of the checkpoint a read must request.
 enum class Match {
-  exact,   // all of them: resuming
-  subset,  // any of them: warm start, inference
+  exact,   // all of them: for resuming
+  subset,  // any subset: for a warm start or inference
 };
 
-// One array of a checkpoint, as a reader sees it, however many parts it is stored in.
+// One array of a checkpoint as a reader sees it, regardless of the number of parts it is stored in.
 struct StoredArray {
   std::string name;
   DType dtype = DType::float32;
-  Shape shape;                       // of all of it
-  std::uint64_t length = 0;          // bytes of all of it
-  std::span<const ArrayInfo> parts;  // at least one; belongs to the checkpoint
+  Shape shape;                       // of the whole array
+  std::uint64_t length = 0;          // bytes of the whole array
+  std::span<const ArrayInfo> parts;  // at least one; owned by the checkpoint
 };
 
 class Checkpoint {
  public:
-  // Opens the directory that holds manifest.json, validates the manifest and the presence, kind and
-  // size of every file; reads no array. Throws DamagedError, or Error if there is no such
-  // directory.
+  // Opens the directory that contains manifest.json; validates the manifest and the presence, type
+  // and size of every file; reads no array. Throws DamagedError, or Error if the directory does not
+  // exist.
   static Checkpoint open(const std::filesystem::path& directory);
 
   const std::filesystem::path& path() const noexcept { return path_; }
@@ -60,25 +61,25 @@ class Checkpoint {
   // naming the array (or the metadata) and the bytes that are wrong.
   void verify(const ReadOptions& options = {}) const;
 
-  // As verify(), for one file that has no manifest beside it yet.
+  // As verify(), for one file that does not have a manifest yet.
   static void verify_file(const std::filesystem::path& directory, const FileRecord& record,
                           const ReadOptions& options = {});
 
-  // As verify(), for the bytes that belong to no array. They are few.
+  // As verify(), for the bytes that belong to no array. There are few of them.
   void verify_metadata() const;
 
-  // One array, all of it, in memory of its own. Throws MismatchError if there is no such array.
+  // One whole array, in newly allocated memory. Throws MismatchError if there is no such array.
   OwnedArray read(std::string_view name, const ReadOptions& options = {}) const;
 
-  // Passes all bytes of one array to `take`, in their order and in pieces of at most `piece_bytes`
-  // (or one element). Throws as read() does.
+  // Passes all bytes of one array to `take`, in order and in pieces of at most `piece_bytes` (or
+  // one element). Throws as read() does.
   void stream(std::string_view name, std::uint64_t piece_bytes, const ReadOptions& options,
               const std::function<void(std::span<const std::byte>)>& take) const;
 
-  // Fills every target, which may be a whole array or any part of one (then the same name may come
-  // several times): reads the blocks that hold something of it, and no others. Throws MismatchError
-  // listing names that are missing or unexpected and shapes or dtypes that differ, before any byte
-  // is read; DamagedError if bytes are wrong, and then what the targets hold is undefined.
+  // Fills every target, which may be a whole array or any part of one (the same name may then occur
+  // several times). Reads only the blocks that contain requested elements. Throws MismatchError
+  // listing missing and unexpected names and different shapes or dtypes, before any byte is read;
+  // DamagedError if bytes are wrong, and the contents of the targets are then undefined.
   void read_into(std::span<const MutableArrayView> targets, Match match = Match::exact,
                  const ReadOptions& options = {}) const;
 
@@ -92,7 +93,7 @@ class Checkpoint {
   std::filesystem::path path_;
   FileDescriptor directory_;
   Manifest manifest_;
-  std::vector<StoredArray> arrays_;  // views of manifest_, which moves without moving its arrays
+  std::vector<StoredArray> arrays_;  // points into manifest_; a move leaves its arrays in place
 };
 
 }  // namespace ddp::ckpt

@@ -1,4 +1,4 @@
-// The commit protocol and the choice of what to load: Note [Crash safety] in the header.
+// The commit protocol and the choice of the checkpoint to load: Note [Crash safety] in the header.
 
 #include "hdf5_ckpt/checkpoint_directory.h"
 
@@ -58,7 +58,7 @@ Manifest assemble(const SaveId& id, std::span<const FileRecord> records,
   return manifest;
 }
 
-// Why the directory is not a whole checkpoint; empty if it is one.
+// Why the directory is not a whole checkpoint; empty if it is.
 std::string damage_in(const fs::path& dir) {
   try {
     Checkpoint::open(dir).verify();
@@ -68,8 +68,8 @@ std::string damage_in(const fs::path& dir) {
   }
 }
 
-// Tries candidates from the newest down until `accept` takes one; `skipped` gets a sentence for
-// each that was passed over.
+// Tries candidates from the newest downward until `accept` accepts one; adds a sentence to
+// `skipped` for each one skipped.
 std::optional<Checkpoint> newest_of(const std::vector<Candidate>& candidates,
                                     const RetryPolicy& retry,
                                     const std::function<void(const Checkpoint&)>& accept,
@@ -98,7 +98,7 @@ std::optional<Loaded> newest_that(const CheckpointDirectory& directory,
   if (skipped.empty()) return std::nullopt;
   const std::size_t listed = std::min(skipped.size(), kMaxSkippedListed);
   throw Error(fmt::format(
-      "none of the {} checkpoints in '{}' is whole: {}; to start afresh all the same, move them "
+      "none of the {} checkpoints in '{}' is whole: {}; to start from scratch anyway, move them "
       "away or choose another directory",
       skipped.size(), directory.root().string(),
       fmt::join(skipped.begin(), skipped.begin() + static_cast<std::ptrdiff_t>(listed), "; ")));
@@ -130,9 +130,9 @@ SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
   make_directories(*ops_, root_);
   if (ops_->mkdir(draft.c_str(), 0777) == 0) return id;
   if (errno != EEXIST) throw IoError("create the directory", draft, errno);
-  // From a save of this process that failed, or put there by somebody.
+  // Left by a failed save of this process, or created by another program.
   if (const int code = remove_directory(*ops_, draft); code != 0)
-    throw IoError("remove what is in the way of a save,", draft, code);
+    throw IoError("remove the entry that blocks a save,", draft, code);
   if (ops_->mkdir(draft.c_str(), 0777) != 0) throw IoError("create the directory", draft, errno);
   return id;
 }
@@ -140,7 +140,7 @@ SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
 FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string& file_name,
                                             std::span<const ArrayView> arrays,
                                             const nlohmann::json& attributes) {
-  // Before it becomes part of a path: the writer sees only the last component.
+  // Checked before it becomes part of a path: the writer sees only the last component.
   if (const std::string problem = file_name_problem(file_name); !problem.empty())
     throw Error(fmt::format("the file name '{}' {}", file_name, problem));
   nlohmann::json all = attributes;
@@ -168,7 +168,7 @@ Saved CheckpointDirectory::commit(const SaveId& id, std::span<const FileRecord> 
     try {
       leave_hint(id.step, id.owner);
     } catch (const Error& error) {
-      // The checkpoint is there and durable; nothing depends on the hint.
+      // The checkpoint exists and is durable; nothing depends on the hint.
       saved.notes.emplace_back(error.what());
     }
     return saved;
@@ -184,7 +184,7 @@ Saved CheckpointDirectory::write_and_publish(const SaveId& id, std::span<const F
   Saved saved{root_ / step_directory_name(id.step), assemble(id, records, info), {}};
   write_durable_file(*ops_, draft / kManifestName, serialize_manifest(saved.manifest));
   sync_directory(*ops_, draft);
-  // Reads back the manifest and finds what another rank reported and this one cannot see.
+  // Reads the manifest back and detects files that another rank reported but this one cannot see.
   const Checkpoint written = Checkpoint::open(draft);
   if (options_.read_back) written.verify();
   saved.manifest.crc32c = written.manifest().crc32c;
@@ -200,7 +200,7 @@ void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
     const std::string damage = damage_in(saved.path);
     if (damage.empty() && options_.if_exists == IfExists::fail)
       throw Error(
-          fmt::format("'{}' is there already, whole, written by another save; resume from "
+          fmt::format("'{}' already exists and is whole, written by another save; resume from "
                       "it, or choose another checkpoint directory",
                       saved.path.string()));
     const bool keep = !damage.empty() || options_.if_exists == IfExists::set_aside;
@@ -210,11 +210,11 @@ void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
                          id.step, id.owner);
     publication.replace(replaced);
     if (!damage.empty())
-      saved.notes.push_back(
-          fmt::format("replaced a damaged one, kept as '{}': {}", replaced.string(), damage));
+      saved.notes.push_back(fmt::format("replaced a damaged checkpoint, kept as '{}': {}",
+                                        replaced.string(), damage));
     else if (keep)
       saved.notes.push_back(
-          fmt::format("replaced another one of that step, kept as '{}'", replaced.string()));
+          fmt::format("replaced another checkpoint of that step, kept as '{}'", replaced.string()));
     if (keep) replaced.clear();
   }
   publication.make_durable();
@@ -226,7 +226,7 @@ void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
 void CheckpointDirectory::leave_hint(std::uint64_t step, const OwnerTag& owner) {
   const fs::path draft = root_ / hint_draft_name(owner);
   const fs::path hint = root_ / kHintName;
-  ops_->unlink(draft.c_str());  // of a process of the same id that died here
+  ops_->unlink(draft.c_str());  // left by a process with the same id that died here
   write_durable_file(*ops_, draft, step_directory_name(step) + "\n");
   if (ops_->rename(draft.c_str(), hint.c_str(), 0) != 0) {
     const int code = errno;
@@ -236,7 +236,7 @@ void CheckpointDirectory::leave_hint(std::uint64_t step, const OwnerTag& owner) 
   sync_directory(*ops_, root_);
 }
 
-// A process of the same id may have set the same step aside before, in a container for example.
+// A process with the same id may have set the same step aside before, in a container for example.
 fs::path CheckpointDirectory::free_name(std::string_view kind, std::uint64_t step,
                                         const OwnerTag& owner) const {
   const fs::path plain = root_ / owned_directory_name(kind, step, owner);
@@ -296,9 +296,9 @@ std::vector<Candidate> CheckpointDirectory::candidates() const {
     struct stat status = {};
     if (ops_->lstat((root_ / name).c_str(), &status) != 0) {
       if (errno == ENOENT) continue;
-      throw IoError("look at", root_ / name, errno);
+      throw IoError("inspect", root_ / name, errno);
     }
-    // A link may lead anywhere: it is no checkpoint of this directory.
+    // A link may lead anywhere, so it is not a checkpoint of this directory.
     if (!S_ISLNK(status.st_mode)) found.push_back({*step, root_ / name});
   }
   std::sort(found.begin(), found.end(),
@@ -319,7 +319,7 @@ Found CheckpointDirectory::newest_accepted(const std::function<void(const Checkp
     found.skipped.clear();
     found.checkpoint = newest_of(now, options_.retry, accept, found.skipped);
     if (found.checkpoint) return found;
-    // Another process may have removed those that were listed, having saved newer ones.
+    // Another process may have saved newer checkpoints and removed the listed ones.
     std::vector<Candidate> later = listed();
     if (std::exchange(now, std::move(later)) == now) break;
   }

@@ -1,4 +1,4 @@
-// Leftovers are told by their names alone.
+// Leftovers are recognized by their names alone.
 
 #include "hdf5_ckpt/clean.h"
 
@@ -26,7 +26,7 @@ std::optional<Leftover::Kind> kind_of(const std::string& name) {
   return std::nullopt;
 }
 
-// Adds what `path` itself takes and when it was written.
+// Adds the size of `path` itself and its time of writing.
 void measure(const fs::path& path, Leftover& leftover, std::time_t& newest) {
   struct stat status = {};
   if (system_file_ops().lstat(path.c_str(), &status) != 0) return;

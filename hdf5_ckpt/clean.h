@@ -1,5 +1,6 @@
 #pragma once
-// What takes space in a checkpoint directory and is no checkpoint that a run would resume.
+// Entries that take space in a checkpoint directory but are not checkpoints that a run would resume
+// from.
 
 #include <chrono>
 #include <cstdint>
@@ -11,20 +12,21 @@ namespace ddp::ckpt {
 
 struct Leftover {
   enum class Kind : std::uint8_t {
-    unfinished,  // of a save or a deletion that was interrupted
-    set_aside,    // of an abandoned branch; whole
-    replaced,    // was damaged and replaced by a whole one
+    unfinished,  // left by an interrupted save or deletion
+    set_aside,   // from an abandoned branch; whole
+    replaced,    // was damaged and has been replaced by a whole one
   };
   Kind kind = Kind::unfinished;
   std::filesystem::path path;
   std::uint64_t bytes = 0;
-  std::chrono::seconds age{0};  // since anything in it was written, by the clock of its file system
+  std::chrono::seconds age{0};  // since the last write to it, by its file system's clock
 };
 
-// Those in `root` and in `root`/best, by name. Throws IoError if a directory cannot be listed.
+// The leftovers in `root` and in `root`/best, sorted by name. Throws IoError if a directory cannot
+// be listed.
 std::vector<Leftover> leftovers_in(const std::filesystem::path& root);
 
-// Removes it and what is in it, following no link. Throws IoError.
+// Removes the leftover and its contents without following links. Throws IoError.
 void remove_leftover(const Leftover& leftover);
 
 }  // namespace ddp::ckpt

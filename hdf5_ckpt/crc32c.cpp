@@ -1,5 +1,5 @@
-// CRC-32C in three ways that agree: three interleaved streams of the SSE4.2 instruction, eight
-// tables, and the algebra over GF(2) that joins checksums of neighboring pieces.
+// Three implementations of CRC-32C that agree: three interleaved streams of the SSE4.2 instruction,
+// eight tables, and the algebra over GF(2) that combines checksums of adjacent pieces.
 
 #include "hdf5_ckpt/crc32c.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// CRC-32C (Castagnoli, RFC 3720 appendix B.4), with the processor's instruction where there is one.
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4), using the CPU's instruction where available.
 
 #include <cstddef>
 #include <cstdint>
@@ -7,18 +7,18 @@
 
 namespace ddp::ckpt {
 
-// The checksum of `bytes`, or, given the checksum `prefix` of what came before, of both together:
-// crc32c(b, crc32c(a)) == crc32c(a || b). The checksum of nothing is 0.
+// The checksum of `bytes`, or, given the checksum `prefix` of preceding bytes, of both together:
+// crc32c(b, crc32c(a)) == crc32c(a || b). The checksum of an empty sequence is 0.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t prefix = 0) noexcept;
 
-// The checksum of a || b from those of a and of b; costs O(log length_b), not O(length_b).
+// The checksum of a || b from the checksums of a and b; costs O(log length_b), not O(length_b).
 std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b,
                              std::uint64_t length_b) noexcept;
 
-// The same value without the processor's instruction; public so that the two can be compared.
+// The same value without the CPU's instruction; public so that the two can be compared.
 std::uint32_t crc32c_software(std::span<const std::byte> bytes, std::uint32_t prefix = 0) noexcept;
 
-// True where crc32c() uses the SSE4.2 instruction.
+// True if crc32c() uses the SSE4.2 instruction.
 bool crc32c_has_hardware() noexcept;
 
 }  // namespace ddp::ckpt

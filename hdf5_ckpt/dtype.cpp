@@ -8,7 +8,7 @@ namespace ddp::ckpt {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "arrays are stored as they lie in memory, and stored little-endian");
+              "arrays are stored as they are in memory, and the format is little-endian");
 
 struct Entry {
   std::string_view name;

@@ -1,6 +1,6 @@
 #pragma once
-// The element types a checkpoint can hold, and the names they carry in manifests and in HDF5
-// attributes. Bytes are little-endian and lie in the file exactly as they lie in memory.
+// The element types that a checkpoint can hold, and their names in manifests and HDF5 attributes.
+// Bytes are little-endian, and are the same in the file as in memory.
 
 #include <array>
 #include <cstddef>
@@ -21,7 +21,7 @@ enum class DType : std::uint8_t {
   int8,
   uint8,
   boolean,
-  float8_e4m3fn,  // as the fn variants: no infinity, 448 the largest
+  float8_e4m3fn,  // the fn variant: no infinity, maximum 448
   float8_e5m2,
   uint16,
   uint32,
@@ -38,14 +38,14 @@ inline constexpr std::array kAllDTypes = {
 };
 
 // "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
-// "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64", "complex64", "complex128" (as
-// PyTorch calls them).
+// "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64", "complex64", "complex128"
+// (PyTorch's names).
 std::string_view dtype_name(DType dtype) noexcept;
 
-// The inverse of dtype_name; nothing for any other string.
+// The inverse of dtype_name; nullopt for any other string.
 std::optional<DType> dtype_from_name(std::string_view name) noexcept;
 
-// Whether readers of version 2 of the format know it.
+// True if readers of format version 2 support it.
 bool is_of_first_versions(DType dtype) noexcept;
 
 // Bytes of one element.

@@ -1,4 +1,4 @@
-// The text of an operating system error, with what to do about the ones people meet.
+// The text of an operating system error, with a remedy for the common ones.
 
 #include "hdf5_ckpt/error.h"
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the library throws. Every message is one sentence or two: what is wrong, where, and what to
-// do about it where that is known.
+// The exceptions of the library. Every message is one or two sentences: what is wrong, where, and,
+// where known, what to do about it.
 
 #include <filesystem>
 #include <stdexcept>
@@ -13,7 +13,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The operating system refused; code() is the errno value (ENOSPC, EIO, ...).
+// An operating system call failed; code() is the errno value (ENOSPC, EIO, ...).
 class IoError : public Error {
  public:
   // "cannot <action> '<path>': <text of code>; <remedy for that code>".
@@ -30,16 +30,16 @@ class DamagedError : public Error {
   using Error::Error;
 };
 
-// What could not be read just now, with nothing known about its bytes: no permission, a file server
-// that does not answer, a disk that reports an error. It may be whole: nothing older may take its
-// place, and nobody may move it away.
+// The data cannot be read at the moment, and nothing is known about its bytes: permission denied, a
+// file server that does not answer, a disk that reports an error. It may be whole, so it must not
+// be moved away or replaced by anything older.
 class UnreadableError : public Error {
  public:
   using Error::Error;
 };
 
-// The checkpoint is sound, but not what the caller asked for (names, shapes, dtypes): falling back
-// to an older one would not help.
+// The checkpoint is whole but does not match what the caller requested (names, shapes, dtypes):
+// falling back to an older one would not help.
 class MismatchError : public Error {
  public:
   using Error::Error;

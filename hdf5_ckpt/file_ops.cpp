@@ -1,4 +1,4 @@
-// The operating system, as a save sees it.
+// The system calls of a save.
 
 #include "hdf5_ckpt/file_ops.h"
 
@@ -68,7 +68,7 @@ int FileOps::lstat(const char* path, struct stat* status) {
 }
 
 int FileOps::list(int directory, std::vector<std::string>& names) {
-  // Of its own, since reading moves a descriptor and closing the stream closes it.
+  // A separate descriptor, since reading moves its position and closing the stream closes it.
   const int own = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (own < 0) return -1;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(own), ::closedir);

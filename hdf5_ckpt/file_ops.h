@@ -1,7 +1,7 @@
 #pragma once
-// Every operating system call that a save, or a look at what was saved, makes on the target file
-// system, except reading files. A test derives from it
-// to fail, shorten, fake or stop any of them; see Note [Crash safety] in checkpoint_directory.h.
+// Every operating system call that a save, or the inspection of a save, makes on the target file
+// system, except reading files. Tests override members to fail, shorten, fake or pause any of them;
+// see Note [Crash safety] in checkpoint_directory.h.
 
 #include <sys/types.h>
 
@@ -14,8 +14,9 @@ struct stat;
 
 namespace ddp::ckpt {
 
-// Each member is the system call of that name: -1 and errno on failure. Paths are absolute or
-// relative to the working directory. pwrite() and sync may be called from several threads at once.
+// Each member is the system call of that name: returns -1 and sets errno on failure. Paths are
+// absolute or relative to the working directory. pwrite() and sync may be called from several
+// threads at once.
 class FileOps {
  public:
   FileOps() = default;
@@ -27,11 +28,11 @@ class FileOps {
   virtual int close(int fd);
   virtual ssize_t pwrite(int fd, const void* data, std::size_t size, off_t offset);
   virtual int fsync(int fd);
-  // fallocate(fd, 0, 0, size): not posix_fallocate, which writes every block by hand where the
-  // file system cannot reserve.
+  // fallocate(fd, 0, 0, size); not posix_fallocate, which writes every block where the file system
+  // does not support reservation.
   virtual int fallocate(int fd, off_t size);
   virtual int ftruncate(int fd, off_t size);
-  // Bytes that an unprivileged user may still write; -1 where the file system does not say.
+  // Bytes that an unprivileged user may still write; -1 if the file system does not report it.
   virtual std::int64_t free_bytes(int fd);
   virtual int mkdir(const char* path, mode_t mode);
   // renameat2 with RENAME_NOREPLACE, RENAME_EXCHANGE or 0.
@@ -47,7 +48,7 @@ class FileOps {
   virtual int unlinkat(int directory, const char* name);
 };
 
-// The real thing.
+// The real system calls.
 FileOps& system_file_ops();
 
 }  // namespace ddp::ckpt

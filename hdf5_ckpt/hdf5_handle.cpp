@@ -9,7 +9,7 @@
 namespace ddp::ckpt {
 namespace {
 
-// H5E_WALK_UPWARD starts at the innermost call, which knows why.
+// H5E_WALK_UPWARD starts at the innermost call, which has the cause.
 herr_t keep_first(unsigned depth, const H5E_error2_t* entry, void* text) {
   if (depth == 0 && entry->desc != nullptr) *static_cast<std::string*>(text) = entry->desc;
   return 0;

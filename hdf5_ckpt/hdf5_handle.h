@@ -1,7 +1,6 @@
 #pragma once
-// The C library made safe: handles that close themselves, errors that are exceptions with the
-// library's own words, and one lock around every call of the process (libhdf5 builds differ in
-// whether they are thread-safe).
+// Safe use of the C library: handles that close themselves, exceptions with the library's own error
+// texts, and one lock around every call in the process (libhdf5 builds differ in thread safety).
 
 #include <hdf5.h>
 
@@ -14,7 +13,7 @@ namespace ddp::ckpt {
 // Held during every call of libhdf5.
 std::recursive_mutex& hdf5_mutex();
 
-// Holds the process-wide lock and keeps libhdf5 from printing while it lives. May be nested.
+// Holds the process-wide lock and suppresses libhdf5's messages while it lives. May be nested.
 class Hdf5Session {
  public:
   Hdf5Session();
@@ -31,7 +30,7 @@ class Hdf5Session {
 // Throws Error "HDF5 cannot <action>: <innermost reason of the library's error stack>".
 [[noreturn]] void throw_hdf5_error(const std::string& action);
 
-// Passes on what an HDF5 call returned; negative means failure.
+// Returns the result of an HDF5 call; negative means failure.
 template <typename Result>
 Result hdf5_check(Result result, const std::string& action) {
   if (result < 0) throw_hdf5_error(action);
@@ -42,7 +41,7 @@ template <herr_t (*kClose)(hid_t)>
 class Hdf5Handle {
  public:
   Hdf5Handle() = default;
-  // Owns `id`, which an HDF5 call has just returned; throws if it is an error.
+  // Owns `id`, the result of an HDF5 call; throws if it is an error.
   Hdf5Handle(hid_t id, const std::string& action) : id_(hdf5_check(id, action)) {}
   Hdf5Handle(Hdf5Handle&& other) noexcept
       : id_(std::exchange(other.id_, static_cast<hid_t>(H5I_INVALID_HID))) {}
@@ -60,7 +59,7 @@ class Hdf5Handle {
 
   hid_t get() const noexcept { return id_; }
 
-  // Closes where a failure matters.
+  // Closes explicitly, for callers to whom a failure matters.
   void close(const std::string& action) {
     hdf5_check(kClose(std::exchange(id_, static_cast<hid_t>(H5I_INVALID_HID))), action);
   }

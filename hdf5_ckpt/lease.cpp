@@ -1,4 +1,5 @@
-// The rule of Note [Lease], and how the file is made, watched and taken without two having it.
+// The rule of Note [Lease], and how the file is created, watched and taken over without two
+// holders.
 
 #include "hdf5_ckpt/lease.h"
 
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxLeaseBytes = 4096;
 constexpr std::uint64_t kMaxCount = 1ULL << 62;
-constexpr std::uint64_t kFirstBeat = 1'000'000'000'000'000'000;  // so that all are equally long
+constexpr std::uint64_t kFirstBeat = 1'000'000'000'000'000'000;  // so that all have the same length
 constexpr auto kGlance = std::chrono::milliseconds(100);
 
 std::string first_line(const fs::path& path) {
@@ -35,7 +36,8 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// The 22nd field of /proc/PID/stat; the second, a name, may hold anything. 0 if there is none.
+// The 22nd field of /proc/PID/stat; the second one, a name, may contain anything. 0 if there is
+// none.
 std::uint64_t start_of(pid_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
   const auto name_end = line.rfind(") ");
@@ -49,7 +51,7 @@ std::uint64_t start_of(pid_t pid) {
   return ticks;
 }
 
-// The name of a host does not tell a container from its machine, and not one boot from the next.
+// A host name does not distinguish a container from its machine, nor one boot from the next.
 std::string this_machine() {
   std::error_code ignored;
   return first_line("/proc/sys/kernel/random/boot_id") + " " +
@@ -60,23 +62,23 @@ bool process_lives(const LeaseHolder& holder) {
   return !has_ended(holder.owner.pid) && start_of(holder.owner.pid) == holder.started;
 }
 
-// The text of a lease; nothing if there is none. Read by its name: that is what counts, and what a
-// network file system asks its server for.
+// The text of a lease; nullopt if there is none. Read by name, because the name decides, and
+// because a network file system then asks its server.
 std::optional<std::string> read_lease(const fs::path& file) {
   const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) {
     if (errno == ENOENT) return std::nullopt;
-    throw IoError("read who saves to the directory,", file, errno);
+    throw IoError("read the lease of the directory,", file, errno);
   }
   std::string text(kMaxLeaseBytes, '\0');
   const ReadResult result = read_fully(fd.get(), std::as_writable_bytes(std::span(text)), 0);
   if (result.code == ESTALE || result.code == ENOENT) return std::nullopt;
-  if (result.code != 0) throw IoError("read who saves to the directory,", file, result.code);
+  if (result.code != 0) throw IoError("read the lease of the directory,", file, result.code);
   text.resize(result.bytes);
   return text;
 }
 
-// The errno value if not all of it was taken.
+// Returns the errno value if not everything was written.
 int write_all(int fd, const std::string& text) {
   const ssize_t wrote = ::pwrite(fd, text.data(), text.size(), 0);
   if (wrote == static_cast<ssize_t>(text.size())) return 0;
@@ -85,7 +87,7 @@ int write_all(int fd, const std::string& text) {
 
 std::string taken_text(const fs::path& root, const std::string& who) {
   return fmt::format(
-      "'{}' is in use: {} saves to it; wait until that has ended, or choose another checkpoint "
+      "'{}' is in use: {} saves to it; wait until it has ended, or choose another checkpoint "
       "directory",
       root.string(), who);
 }
@@ -144,7 +146,7 @@ void Lease::beat(const std::stop_token& stop, std::chrono::milliseconds interval
   while (!stop.stop_requested()) {
     wake_.wait_for(lock, stop, interval, [] { return false; });
     ++counting.beat;
-    static_cast<void>(write_all(fd_.get(), counting.text()));  // what fails counts as silence
+    static_cast<void>(write_all(fd_.get(), counting.text()));  // a failure counts as silence
   }
 }
 
@@ -153,7 +155,7 @@ void Lease::require() const {
   const auto holder = text ? LeaseHolder::parse(*text) : std::nullopt;
   if (holder && holder->token == mine_.token) return;
   throw LeaseError(fmt::format(
-      "'{}' was taken over by {}: this process stops, so that the two do not write over each other",
+      "'{}' was taken over by {}: this process stops, so that the two do not overwrite each other",
       file_.parent_path().string(), holder ? holder->name() : "another process"));
 }
 
@@ -164,7 +166,7 @@ Lease::~Lease() {
     require();
     ::unlink(file_.c_str());
   } catch (const Error&) {
-    // It is somebody else's.
+    // It belongs to another run.
   }
 }
 
@@ -195,7 +197,7 @@ std::unique_ptr<Lease> LeaseClaim::look() {
     other_ = holder;
     return remove(*text) ? make() : nullptr;
   }
-  // Not told by seen_: what is there may be empty, after a full disk or a loss of power.
+  // Not derived from seen_: the file may be empty after a full disk or a loss of power.
   const bool first = since_ == std::chrono::steady_clock::time_point{};
   if (first) {
     seen_ = *text;
@@ -208,8 +210,8 @@ std::unique_ptr<Lease> LeaseClaim::look() {
   return remove(*text) ? make() : nullptr;
 }
 
-// Takes away the lease that was judged, and no other: one that somebody else has made meanwhile is
-// put back.
+// Removes the lease that was judged, and no other: if another process has created one meanwhile, it
+// is put back.
 bool LeaseClaim::remove(const std::string& seen) {
   const fs::path away = file_.parent_path() / taken_lease_name(mine_.owner);
   if (::rename(file_.c_str(), away.c_str()) != 0) {
@@ -223,15 +225,16 @@ bool LeaseClaim::remove(const std::string& seen) {
   return right;
 }
 
-// Nothing if somebody else was faster.
+// Returns nullptr if another process was faster.
 std::unique_ptr<Lease> LeaseClaim::make() {
   ::unlink(draft_.c_str());
   FileDescriptor fd(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) throw IoError("create", draft_, errno);
-  // On a full disk it would be an empty file, which says nothing, and the run could save nothing.
+  // On a full disk it would be an empty file, which names no owner, and the run could not save
+  // anything.
   if (const int problem = write_all(fd.get(), mine_.text()); problem != 0) {
     ::unlink(draft_.c_str());
-    throw IoError("write who saves to the directory,", draft_, problem);
+    throw IoError("write the lease of the directory,", draft_, problem);
   }
   int code = ::link(draft_.c_str(), file_.c_str()) == 0 ? 0 : errno;
   const bool no_links = code == EPERM || code == EOPNOTSUPP || code == ENOSYS || code == EMLINK;

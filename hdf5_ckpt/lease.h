@@ -1,17 +1,17 @@
 #pragma once
-// One run at a time saves to a directory.
+// Ensures that one run at a time saves to a directory.
 //
 // Note [Lease]
-// ROOT/.owner says who saves there: job, restart, host, process, a random token, and a count that
-// goes up every few seconds. It works on any file system that can make a hard link or rename, NFS
-// among them, and asks for no locks. Clocks of two hosts are never compared: whoever finds another
-// owner watches, by its own clock, whether the count moves.
+// ROOT/.owner names the run that saves there: job, restart, host, process, a random token, and a
+// count that increases every few seconds. It works on any file system with hard links or rename,
+// including NFS, and needs no locks. Clocks of two hosts are never compared: a process that finds
+// another owner watches, by its own clock, whether the count increases.
 //   a process on this machine that is gone            its directory is taken over at once
-//   an earlier restart of the same job                likewise: SLURM has given up on it
-//   a process that lives, or a count that moves       refused
-//   a count that has stood still for long enough      taken over
-// Whoever was taken over wrongly (it was only slow) is fenced: it sees another token before it
-// gives a checkpoint its name, and stops. The last instant, between that look and the rename, is
+//   an earlier restart of the same job                taken over at once: SLURM has terminated it
+//   a live process, or a count that increases          refused
+//   a count unchanged for long enough                 taken over
+// An owner that was wrongly taken over (it was only slow) is fenced: it finds another token before
+// it gives a checkpoint its name, and stops. The short time between that check and the rename is
 // covered by the rename itself, which never replaces, and by IfExists::set_aside of the new owner.
 
 #include <chrono>
@@ -34,22 +34,22 @@
 namespace ddp::ckpt {
 
 struct LeaseTimes {
-  std::chrono::milliseconds beat{5000};      // between two counts
-  std::chrono::milliseconds silence{30000};  // after which an owner that cannot be seen is gone
+  std::chrono::milliseconds beat{5000};      // between two increments of the count
+  std::chrono::milliseconds silence{30000};  // after which an unreachable owner is considered dead
 };
 
-// A process, told from all others that ever were.
+// Identifies a process uniquely, across hosts and reboots.
 struct LeaseHolder {
   OwnerTag owner;
   std::string token;          // of the lease
-  std::string machine;        // one boot of one machine, and one set of process ids on it
-  std::uint64_t started = 0;  // when the process was started, in the kernel's ticks
+  std::string machine;        // identifies one boot of one machine and one PID namespace
+  std::uint64_t started = 0;  // start time of the process, in kernel ticks
   std::uint64_t beat = 0;
 
   bool operator==(const LeaseHolder&) const = default;
 
   static LeaseHolder of_this_process(const OwnerTag& owner);
-  std::string text() const;  // one line; as long for every beat
+  std::string text() const;  // one line; the same length for every count
   static std::optional<LeaseHolder> parse(std::string_view text);
   // "job 17 (restart 0) on node3, process 4242"
   std::string name() const;
@@ -57,18 +57,18 @@ struct LeaseHolder {
 
 enum class LeaseVerdict : std::uint8_t { take_over, watch, refuse };
 
-// What `mine` may do about a lease of `other`. `lives` is asked only for a process on the same
-// machine. Pure but for that.
+// What `mine` may do about a lease held by `other`. `lives` is called only for a process on the
+// same machine; otherwise the function is pure.
 LeaseVerdict judge_lease(const LeaseHolder& mine, const LeaseHolder& other,
                          const std::function<bool(const LeaseHolder&)>& lives);
 
-// Somebody else saves to the directory.
+// Another run saves to the directory.
 class LeaseError : public Error {
  public:
   using Error::Error;
 };
 
-// Held from its making by LeaseClaim to its end, which removes the file if it is still this one's.
+// Created by LeaseClaim; the destructor removes the file if it still belongs to this holder.
 class Lease {
  public:
   Lease(std::filesystem::path file, FileDescriptor fd, LeaseHolder mine, const LeaseTimes& times);
@@ -76,7 +76,7 @@ class Lease {
   Lease& operator=(const Lease&) = delete;
   ~Lease();
 
-  // Throws LeaseError if somebody has taken it over, and if it cannot be read.
+  // Throws LeaseError if another run has taken it over, or if it cannot be read.
   void require() const;
 
  private:
@@ -87,20 +87,20 @@ class Lease {
   LeaseHolder mine_;
   std::mutex mutex_;
   std::condition_variable_any wake_;
-  std::jthread thread_;  // last: it ends first
+  std::jthread thread_;  // last: stops first
 };
 
-// The way to a lease, in steps, since it may have to watch for a while.
+// Acquires a lease in steps, since it may have to watch the current owner for a while.
 class LeaseClaim {
  public:
   // ROOT must exist.
   LeaseClaim(const std::filesystem::path& root, const OwnerTag& owner, LeaseTimes times = {});
 
-  // Goes on for about `at_most`. The lease, once it is this process's; nothing: go on. Throws
-  // LeaseError if somebody else has it, IoError if the directory cannot be used.
+  // Works for about `at_most`. Returns the lease once this process holds it, nullptr to be called
+  // again. Throws LeaseError if another run holds it, IoError if the directory cannot be used.
   std::unique_ptr<Lease> advance(std::chrono::milliseconds at_most);
 
-  // Whom it watches, or took it over from.
+  // The owner being watched, or the one the lease was taken over from.
   const std::optional<LeaseHolder>& other() const noexcept { return other_; }
 
  private:

@@ -13,8 +13,8 @@
 namespace ddp::ckpt {
 namespace {
 
-// Whether a checkpoint with that lineage came from `start`. One that has been deleted since is
-// known by its name only.
+// True if a checkpoint with that lineage was reached from `start`. A starting point that has been
+// deleted since is known only by its path.
 bool comes_from(const StartingPoint& start, const std::optional<Lineage>& lineage) {
   if (!lineage) return false;
   return std::any_of(lineage->origins.begin(), lineage->origins.end(), [&](const Origin& origin) {
@@ -48,7 +48,7 @@ ResumePlan plan_resume(const StartingPoint& start, std::span<const Ancestor> the
     plan.from = ResumePlan::From::newest;
     return plan;
   }
-  // Opening what is not there says so.
+  // Opening a missing checkpoint reports that it is missing.
   if (!start.step || there.empty() || same_run(start, there)) {
     plan.from = ResumePlan::From::start;
     if (!start.step) return plan;
@@ -72,7 +72,7 @@ Lineage lineage_from(const StartingPoint& start, const std::string& new_run, boo
   lineage.run = stays ? start.lineage->run : new_run;
   if (!start.step) return lineage;
   lineage.parent = start.step;
-  // A manifest takes names of people's files only if they are readable text.
+  // A manifest stores users' paths only if they are printable text.
   const bool readable = label_problem(start.path).empty();
   lineage.origins.push_back({*start.step, start.crc32c, readable ? start.path : std::string()});
   if (lineage.origins.size() > kMaxOrigins) lineage.origins.erase(lineage.origins.begin());

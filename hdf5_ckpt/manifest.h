@@ -1,6 +1,6 @@
 #pragma once
-// The manifest: the record that says what a checkpoint holds, where each array lies and what its
-// checksums are. A directory without a valid one is not a checkpoint. Format: docs/checkpoint.md.
+// The manifest: the record of a checkpoint's arrays, their locations and their checksums. A
+// directory without a valid one is not a checkpoint. Format: docs/checkpoint.md.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -17,14 +17,14 @@ namespace ddp::ckpt {
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kSchema = "slurm-ddp/checkpoint/1";
 inline constexpr std::uint64_t kReaderVersion = 3;
-// What a reader must know: arrays that are stored in parts came with version 2, unsigned numbers of
-// more than 8 bits and complex ones with version 3. What has none of these is written for
-// version 1.
+// The version that a reader must support: arrays stored in parts came with version 2, unsigned
+// integers of more than 8 bits and complex numbers with version 3. A manifest with none of these is
+// written as version 1.
 inline constexpr std::uint64_t kWholeArraysVersion = 1;
 inline constexpr std::uint64_t kPartsVersion = 2;
 inline constexpr std::uint64_t kMoreTypesVersion = 3;
 
-// Bounds on what a reader accepts and a writer makes.
+// Limits on what a reader accepts and a writer produces.
 inline constexpr std::uint64_t kMaxManifestBytes = 64ULL << 20;
 inline constexpr std::size_t kMaxFiles = 65536;
 inline constexpr std::size_t kMaxArrays = 1000000;
@@ -33,7 +33,7 @@ inline constexpr std::size_t kMaxRank = 32;  // HDF5's own limit
 inline constexpr std::uint64_t kMinBlockBytes = 4096;
 inline constexpr std::uint64_t kMaxBlockBytes = 64ULL << 20;
 
-// The least version of a reader that understands an array of this type, stored whole or in parts.
+// The lowest reader version that supports an array of this type, stored whole or in parts.
 constexpr std::uint64_t version_needed(bool first_types, bool in_parts) noexcept {
   if (!first_types) return kMoreTypesVersion;
   return in_parts ? kPartsVersion : kWholeArraysVersion;
@@ -48,10 +48,10 @@ struct FileInfo {
   bool operator==(const FileInfo&) const = default;
 };
 
-// What one writer tells the committer about the file it has made durable.
+// One writer's report to the committer about the file it has made durable.
 struct FileRecord {
   FileInfo file;
-  std::vector<ArrayInfo> arrays;  // sorted by name, none twice
+  std::vector<ArrayInfo> arrays;  // sorted by name, no duplicates
 
   bool operator==(const FileRecord&) const = default;
 };
@@ -61,34 +61,35 @@ struct Manifest {
   std::uint64_t epoch = 0;
   std::uint64_t world_size = 1;
   std::string run_id;
-  std::int64_t created_unix = 0;  // seconds; for people, nothing depends on it
+  std::int64_t created_unix = 0;  // seconds; informational only
   nlohmann::json state = nlohmann::json::object();
   std::vector<FileInfo> files;    // sorted by name
   std::vector<ArrayInfo> arrays;  // arrays and parts in the order of stored_before()
   std::optional<Lineage> lineage;
-  // Of the text it was read from, which tells it from every other one; 0 in one that was not read.
+  // Checksum of the text it was read from, which identifies it; 0 if it was not read from a file.
   std::uint32_t crc32c = 0;
 };
 
-// By name; parts of one array by where they start, and empty ones by their file.
+// Ordered by name; parts of one array by their start, and empty ones by their file.
 bool stored_before(const ArrayInfo& a, const ArrayInfo& b) noexcept;
 
-// For sending a record to the rank that commits. record_from_json throws Error on anything that
-// record_to_json did not make.
+// For sending a record to the committing rank. record_from_json throws Error on anything that
+// record_to_json did not produce.
 nlohmann::json record_to_json(const FileRecord& record);
 FileRecord record_from_json(const nlohmann::json& json);
 
 // The bytes of manifest.json. Throws Error if the manifest breaks a rule that a reader checks, so
-// that nothing is written which could not be read back, or if `state` holds what JSON cannot.
+// that nothing unreadable is ever written, or if `state` contains values that JSON cannot
+// represent.
 std::string serialize_manifest(const Manifest& manifest);
 
 // Checks size, checksum, structure and every rule of check_manifest(). Throws DamagedError naming
 // the field, or Error if a newer version of this software wrote it.
 Manifest parse_manifest(std::string_view text);
 
-// The rules: counts, names, offsets inside the file, no overlap, lengths = shape x itemsize,
-// checksums of blocks that combine to the array's; parts that cover their array, each element once.
-// Throws DamagedError naming what breaks one.
+// The rules: counts, names, offsets inside the file, no overlap, lengths = shape x itemsize, block
+// checksums that combine to the array's checksum; parts that cover their array, each element once.
+// Throws DamagedError naming the entry that breaks a rule.
 void check_manifest(const Manifest& manifest);
 
 }  // namespace ddp::ckpt

@@ -1,5 +1,5 @@
-// The rules that a manifest keeps, checked in one place: before one is written and after one is
-// read. They make it safe to use offsets and lengths from a file of unknown origin.
+// The rules for a manifest, checked in one place: before one is written and after one is read. They
+// make it safe to use offsets and lengths from a file of unknown origin.
 
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ FileTable check_files(const std::vector<FileInfo>& files) {
   return table;
 }
 
-// One span for each array: what is stored of it.
+// One span for each array: its stored entries.
 std::vector<std::span<const ArrayInfo>> by_name(const std::vector<ArrayInfo>& arrays) {
   std::vector<std::span<const ArrayInfo>> groups;
   for (auto first = arrays.begin(); first != arrays.end();) {
@@ -80,18 +80,18 @@ void check_parts(const std::vector<ArrayInfo>& arrays) {
 
 void check_array(const ArrayInfo& array, const FileTable& files) {
   const auto found = files.find(array.file);
-  if (found == files.end()) reject("array '{}' lies in a file that is not listed", array.name);
+  if (found == files.end()) reject("array '{}' is in a file that is not listed", array.name);
   const FileInfo& file = *found->second;
   if (array.shape.size() > kMaxRank)
     reject("array '{}' has {} dimensions, more than {}", array.name, array.shape.size(), kMaxRank);
   const auto bytes = byte_count(array.dtype, array.shape);
-  if (!bytes) reject("array '{}' claims a size that does not exist", array.name);
+  if (!bytes) reject("array '{}' claims an impossible size", array.name);
   if (*bytes != array.length)
     reject("array '{}' has {} bytes, but {} {} takes {}", array.name, array.length,
            dtype_name(array.dtype), shape_text(array.shape), *bytes);
   if (array.length == 0 ? array.offset != 0
                         : array.length > file.size || array.offset > file.size - array.length)
-    reject("array '{}' lies at {} with {} bytes, outside of '{}' with its {}", array.name,
+    reject("array '{}' is at {} with {} bytes, outside of '{}' with its {}", array.name,
            array.offset, array.length, file.name, file.size);
   if (array.block_crc32c.size() != block_count(array.length, file.block_bytes))
     reject("array '{}' has checksums of {} blocks, not {}", array.name, array.block_crc32c.size(),

@@ -1,5 +1,5 @@
 // Manifests and records as JSON. The text starts with its own checksum at a fixed place, so that a
-// flipped bit anywhere is found before the JSON parser sees a byte.
+// flipped bit anywhere is found before the JSON parser sees any byte.
 
 #include <fmt/format.h>
 
@@ -58,7 +58,7 @@ FileInfo file_from_json(const json& value, const std::string& where) {
 Shape shape_from_json(const JsonFields& fields, const char* key) {
   Shape shape;
   for (const json& n : fields.list(key, kMaxRank)) {
-    if (!n.is_number_unsigned()) fields.fail(key, "holds what is not a whole number");
+    if (!n.is_number_unsigned()) fields.fail(key, "contains something that is not a whole number");
     shape.push_back(n.get<std::uint64_t>());
   }
   return shape;
@@ -81,7 +81,7 @@ std::optional<PartOf> part_from_json(const JsonFields& fields) {
 ArrayInfo array_from_json(const json& value, const std::string& where) {
   const JsonFields fields(value, where);
   const auto dtype = dtype_from_name(fields.text("dtype"));
-  if (!dtype) fields.fail("dtype", "is not an element type this version knows");
+  if (!dtype) fields.fail("dtype", "is not an element type that this version supports");
   ArrayInfo array{.name = fields.text("name"),
                   .dtype = *dtype,
                   .shape = shape_from_json(fields, "shape"),
@@ -104,7 +104,7 @@ std::vector<Item> items_from_json(const JsonFields& fields, const char* key, std
   return items;
 }
 
-// One entry a line: the file is meant to be read by people too.
+// One entry per line: the file is also meant to be read by people.
 template <typename Item>
 std::string lines_of(const std::vector<Item>& items, json (*to_json)(const Item&)) {
   std::string text;
@@ -112,7 +112,7 @@ std::string lines_of(const std::vector<Item>& items, json (*to_json)(const Item&
   return "[" + text + "]";
 }
 
-// The least version of a reader that understands all of it.
+// The lowest reader version that supports everything in the manifest.
 std::uint64_t min_reader_of(const Manifest& manifest) {
   std::uint64_t needed = kWholeArraysVersion;
   for (const ArrayInfo& array : manifest.arrays)
@@ -145,7 +145,7 @@ std::optional<Lineage> lineage_from_json(const JsonFields& fields) {
   return lineage;
 }
 
-// Everything after the checksum's digits.
+// Everything after the digits of the checksum.
 std::string body_of(const Manifest& manifest) {
   return fmt::format(
       "\",\n\"schema\": \"{}\",\n\"min_reader\": {},\n\"producer\": \"slurm-ddp {}\",\n"
@@ -171,7 +171,7 @@ void check_own_checksum(std::string_view text) {
     throw DamagedError("it does not start like a manifest");
   const std::string_view body = text.substr(kPrefix.size() + kChecksumDigits);
   if (text.substr(kPrefix.size(), kChecksumDigits) != checksum_text(body_checksum(body)))
-    throw DamagedError("its checksum is wrong: it was cut off or changed");
+    throw DamagedError("its checksum is wrong: it was truncated or changed");
 }
 
 void check_version(const JsonFields& fields) {

@@ -1,4 +1,4 @@
-// /proc/meminfo and the files of control groups, of which any may be missing.
+// Reads /proc/meminfo and the files of control groups, any of which may be missing.
 
 #include "hdf5_ckpt/memory_headroom.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Version 1 writes "no limit" as a number near 2^63, rounded to pages.
+// Version 1 represents "no limit" as a number near 2^63, rounded to pages.
 constexpr std::uint64_t kNoLimit = 1ULL << 62;
 
 std::optional<std::uint64_t> leading_number(std::string_view text) {
@@ -34,10 +34,10 @@ std::optional<std::uint64_t> number_in(const fs::path& file) {
   std::ifstream stream(file);
   std::string line;
   std::getline(stream, line);
-  return leading_number(line);  // "max" is none
+  return leading_number(line);  // "max" is not a number
 }
 
-// The number behind `key` in a file of lines "key number" or "key: number kB".
+// The number after `key` in a file of lines "key number" or "key: number kB".
 std::optional<std::uint64_t> number_of(const fs::path& file, std::string_view key) {
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
@@ -49,7 +49,7 @@ std::optional<std::uint64_t> number_of(const fs::path& file, std::string_view ke
   return std::nullopt;
 }
 
-// The names of the files of one version.
+// The file names of one cgroup version.
 struct Names {
   std::vector<std::string_view> limits;
   std::string_view usage;
@@ -62,7 +62,7 @@ const Names kVersion1 = {{"memory.limit_in_bytes"},
 const Names kVersion2 = {
     {"memory.max", "memory.high"}, "memory.current", {"inactive_file", "active_file"}};
 
-// What one group leaves.
+// The memory that one group leaves.
 std::optional<std::uint64_t> left_in(const fs::path& group, const Names& names) {
   std::uint64_t limit = kNoLimit;
   for (const std::string_view name : names.limits)
@@ -80,8 +80,8 @@ void take_least(std::optional<std::uint64_t>& least, std::optional<std::uint64_t
   if (other && (!least || *other < *least)) least = other;
 }
 
-// The group `path` below `mount` and those around it. In a container the path may be that of the
-// host, and the container's own group is at the mount.
+// The minimum over the group `path` below `mount` and its parents. In a container the path may be
+// the host's, and the container's own group is at the mount.
 std::optional<std::uint64_t> left_around(const fs::path& mount, const fs::path& path,
                                          const Names& names) {
   std::optional<std::uint64_t> least;
@@ -98,7 +98,7 @@ std::optional<std::uint64_t> memory_headroom(const fs::path& root) {
   if (const auto kib = number_of(root / "proc/meminfo", "MemAvailable")) least = *kib * 1024;
   const fs::path mounts = root / "sys/fs/cgroup";
   std::ifstream groups(root / "proc/self/cgroup");
-  // "4:memory:/path" in version 1, "0::/path" in version 2; both may be there.
+  // "4:memory:/path" in version 1, "0::/path" in version 2; both may occur.
   for (std::string line; std::getline(groups, line);) {
     const auto first = line.find(':');
     const auto second = first == std::string::npos ? first : line.find(':', first + 1);

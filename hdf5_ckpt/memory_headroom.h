@@ -1,7 +1,7 @@
 #pragma once
-// How much memory this process may still take before the kernel kills it or another one of its
-// group. A mapping does not tell: in a control group (SLURM makes one for each job and step) it
-// succeeds, and the process dies when it is filled.
+// How much memory this process may still use before the kernel kills it or another process of its
+// group. A successful allocation does not show this: in a control group (SLURM creates one for each
+// job and step) the allocation succeeds, and the process is killed when it fills the memory.
 
 #include <cstdint>
 #include <filesystem>
@@ -9,10 +9,10 @@
 
 namespace ddp::ckpt {
 
-// The least of what the machine has available and what the limits of this process's control group,
-// and of those around it, leave, in version 1 and 2. What the page cache holds of files counts as
-// free, since the kernel gives it up first. Nothing if nobody says. `root` is where /proc and
-// /sys/fs/cgroup are looked for.
+// The minimum of the machine's available memory and of what the limits of this process's control
+// group and its parents leave, for cgroup versions 1 and 2. File data in the page cache counts as
+// free, since the kernel drops it first. Returns nullopt if none of these is known. `root` is the
+// directory in which /proc and /sys/fs/cgroup are looked up.
 std::optional<std::uint64_t> memory_headroom(const std::filesystem::path& root = "/");
 
 }  // namespace ddp::ckpt

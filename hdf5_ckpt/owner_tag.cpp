@@ -1,5 +1,5 @@
-// Owner tags: "<job>.r<restart>.<host>.p<pid>". The job holds no dot, so that the text can be read
-// from both ends while the host may hold dots.
+// Owner tags: "<job>.r<restart>.<host>.p<pid>". The job does not contain a dot, so the text can be
+// parsed from both ends, while the host may contain dots.
 
 #include "hdf5_ckpt/owner_tag.h"
 
@@ -43,19 +43,19 @@ std::optional<Number> whole_number(std::string_view text) {
 
 }  // namespace
 
-// A zombie, which nobody has waited for yet, does nothing any more.
+// A zombie (not waited for yet) does not run any more.
 bool has_ended(pid_t pid) {
   if (::kill(pid, 0) != 0) return errno == ESRCH;
   std::ifstream status(fmt::format("/proc/{}/stat", pid));
   std::string text;
   std::getline(status, text);
-  // "4242 (name, which may hold anything) Z ..."
+  // "4242 (name, which may contain anything) Z ..."
   const auto name_end = text.rfind(") ");
   return name_end != std::string::npos && name_end + 2 < text.size() && text[name_end + 2] == 'Z';
 }
 
 OwnerTag OwnerTag::of_this_process(std::string job, unsigned restart) {
-  std::array<char, kMaxWord + 1> host{};  // a name of kMaxWord bytes and the zero behind it
+  std::array<char, kMaxWord + 1> host{};  // a name of kMaxWord bytes and the terminating zero
   if (::gethostname(host.data(), host.size()) != 0) throw Error("cannot read this host's name");
   return {std::move(job), restart, host.data(), ::getpid()};
 }
@@ -84,7 +84,7 @@ std::optional<OwnerTag> OwnerTag::parse(std::string_view text) {
   if (!restart_number || !pid_number) return std::nullopt;
   OwnerTag tag{std::string(text.substr(0, job_end)), *restart_number,
                std::string(text.substr(restart_end + 1, host_end - restart_end - 1)), *pid_number};
-  // Only the one spelling that text() gives: "r007" names nobody.
+  // Only the exact spelling that text() produces: "r007" is not valid.
   if (!is_valid(tag) || tag.text() != text) return std::nullopt;
   return tag;
 }

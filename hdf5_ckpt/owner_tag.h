@@ -1,6 +1,6 @@
 #pragma once
-// Who writes a checkpoint: the tag in the names of temporary directories, by which a restarted job
-// tells its own leftovers from the work of others.
+// Identifies the writer of a checkpoint: the tag in the names of temporary directories, by which a
+// restarted job distinguishes its own leftovers from another job's files.
 
 #include <sys/types.h>
 
@@ -22,21 +22,22 @@ struct OwnerTag {
   // This process on this host.
   static OwnerTag of_this_process(std::string job, unsigned restart);
 
-  // "123.r0.node1.p4567". Throws Error if job or host hold other characters than those above.
+  // "123.r0.node1.p4567". Throws Error if job or host contain characters other than those above.
   std::string text() const;
 
-  // The inverse of text(); nothing for any other string.
+  // The inverse of text(); nullopt for any other string.
   static std::optional<OwnerTag> parse(std::string_view text);
 };
 
-// Whether no process of that id does anything any more on this machine.
+// True if no process with that id is running on this machine.
 bool has_ended(pid_t pid);
 
-// Says whether the writer with that tag can no longer be at work.
+// Returns true if the writer with that tag cannot be running any more.
 using OwnerIsDead = std::function<bool(const OwnerTag&)>;
 
-// Dead are the earlier restarts of the same job (SLURM starts one only when the last has ended)
-// and those processes of the same job on this host that no longer exist. Nobody else is.
+// Considered dead: earlier restarts of the same job (SLURM starts one only when the previous one
+// has ended) and processes of the same job on this host that no longer exist. All others are
+// considered alive.
 OwnerIsDead dead_relatives_of(OwnerTag own);
 
 }  // namespace ddp::ckpt

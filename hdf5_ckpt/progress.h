@@ -1,5 +1,5 @@
 #pragma once
-// How far long work has come.
+// Progress of long operations.
 
 #include <cstdint>
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace ddp::ckpt {
 
-// Called with bytes worked on so far and bytes in all; from one thread at a time.
+// Called with the bytes processed so far and the total; from one thread at a time.
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-// Adds up what several threads have done and passes it on one call at a time.
+// Adds up the progress of several threads and reports it from one thread at a time.
 class Meter {
  public:
   Meter(const Progress& progress, std::uint64_t total) : progress_(progress), total_(total) {}

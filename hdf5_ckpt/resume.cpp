@@ -1,4 +1,4 @@
-// What the plan of lineage.h needs to know from the disk, and what becomes of it.
+// Gathers what the plan of lineage.h needs from the disk, and carries it out.
 
 #include "hdf5_ckpt/resume.h"
 
@@ -42,13 +42,13 @@ bool is_inside(const fs::path& path, const CheckpointDirectory& directory) {
          fs::equivalent(parent.parent_path(), directory.root(), ignored);
 }
 
-// "D/step-1/" and "D/step-1" are one.
+// "D/step-1/" and "D/step-1" are the same.
 fs::path absolute_path(const fs::path& path) {
   const fs::path whole = fs::absolute(path).lexically_normal();
   return whole.has_filename() ? whole : whole.parent_path();
 }
 
-// Only what is certain to be missing is: one that cannot be seen is opened, which says why.
+// Only if certain: a path that cannot be inspected is opened, which reports the reason.
 bool is_missing(const fs::path& path) {
   std::error_code error;
   return fs::symlink_status(path, error).type() == fs::file_type::not_found;
@@ -80,7 +80,7 @@ StartingPoint look_at(const fs::path& path, const CheckpointDirectory* directory
   return start;
 }
 
-// A run that goes on in its own line.
+// A run that continues its own sequence.
 Resumption going_on(Checkpoint checkpoint, std::vector<std::string> notes) {
   Lineage lineage = checkpoint.manifest().lineage.value_or(Lineage{});
   if (lineage.run.empty()) lineage.run = new_run_name();
@@ -91,18 +91,18 @@ Resumption going_on(Checkpoint checkpoint, std::vector<std::string> notes) {
 [[noreturn]] void throw_none_is_whole(const fs::path& root, const std::vector<std::string>& why) {
   const auto listed = static_cast<std::ptrdiff_t>(std::min(why.size(), kMaxNamed));
   throw Error(fmt::format(
-      "none of the {} checkpoints in '{}' is whole: {}; to start afresh all the same, move them "
+      "none of the {} checkpoints in '{}' is whole: {}; to start from scratch anyway, move them "
       "away or choose another directory",
       why.size(), root.string(), fmt::join(why.begin(), why.begin() + listed, "; ")));
 }
 
-// Starting afresh beside checkpoints that were set aside would be nobody's decision.
+// Starting from scratch beside checkpoints that were set aside would not be a deliberate decision.
 void refuse_if_all_are_set_aside(const CheckpointDirectory& directory) {
   for (const std::string& name : names_in_directory(system_file_ops(), directory.root())) {
     if (!name.starts_with(kSuperseded)) continue;
     throw MismatchError(fmt::format(
         "'{}' holds only checkpoints that were set aside when a run started from an older one "
-        "('{}'); give the same --resume PATH again, or rename the one to go on from to step-N",
+        "('{}'); give the same --resume PATH again, or rename the one to resume from to step-N",
         directory.root().string(), name));
   }
 }
@@ -132,10 +132,11 @@ Resumption resume_path(const CheckpointDirectory* directory, const fs::path& nam
     auto [checkpoint, skipped] = directory->newest_accepted(accept, start.step);
     notes = std::move(skipped);
     if (checkpoint) {
-      notes.push_back(fmt::format(
-          "this run has started from '{0}' before and goes on where it stood; to start from there "
-          "once more, set what came after it aside: ddp-ckpt rollback '{0}'",
-          path.string()));
+      notes.push_back(
+          fmt::format("this run has already started from '{0}' and continues from its latest "
+                      "checkpoint; to start from there again, set the later ones aside: ddp-ckpt "
+                      "rollback '{0}'",
+                      path.string()));
       return going_on(std::move(*checkpoint), std::move(notes));
     }
     if (!start.step) throw_none_is_whole(directory->root(), notes);

@@ -1,5 +1,5 @@
 #pragma once
-// From which checkpoint a run goes on, by Note [One line of checkpoints] in lineage.h.
+// Chooses the checkpoint that a run resumes from, by Note [One line of checkpoints] in lineage.h.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,23 +16,24 @@ namespace ddp::ckpt {
 
 struct Resumption {
   Checkpoint checkpoint;           // accepted
-  Lineage lineage;                 // of what the run saves next
-  std::vector<std::string> notes;  // what was passed over, and why not PATH itself
-  // What the run leaves behind: CheckpointDirectory::set_aside() before the next save.
+  Lineage lineage;                 // for the checkpoints that the run saves next
+  std::vector<std::string> notes;  // what was skipped, and why PATH itself was not used
+  // Steps that the run abandons: pass them to CheckpointDirectory::set_aside() before the next
+  // save.
   std::vector<std::uint64_t> set_aside;
-  bool in_directory = false;  // it is one of the directory's own
+  bool in_directory = false;  // it is in the directory itself
 };
 
 // `accept` loads a checkpoint, or throws DamagedError if its bytes are wrong, so that an older one
-// is tried. Nothing is changed on the disk.
+// is tried. The disk is not changed.
 
-// The newest whole one; nothing if there is none at all. Throws Error if there are some and none is
-// whole, MismatchError if all have been set aside.
+// The newest whole checkpoint; nullopt if there is none at all. Throws Error if there are some and
+// none is whole, MismatchError if all have been set aside.
 std::optional<Resumption> resume_newest(const CheckpointDirectory& directory,
                                         const std::function<void(const Checkpoint&)>& accept);
 
-// The checkpoint `path`, or the newest one of `directory` (which may be null) that came from it.
-// Throws MismatchError if `directory` holds another run's.
+// The checkpoint `path`, or the newest one of `directory` (which may be null) that was reached from
+// it. Throws MismatchError if `directory` belongs to another run.
 Resumption resume_path(const CheckpointDirectory* directory, const std::filesystem::path& path,
                        const std::function<void(const Checkpoint&)>& accept);
 

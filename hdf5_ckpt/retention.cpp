@@ -1,4 +1,4 @@
-// Which checkpoints may go, and how they go.
+// Chooses the checkpoints to delete, and deletes them.
 
 #include "hdf5_ckpt/retention.h"
 
@@ -19,11 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxNotes = 1 << 20;  // bytes; a checkpoint takes some twenty
+constexpr std::uint64_t kMaxNotes = 1 << 20;  // bytes; a checkpoint takes about twenty
 
 struct Stopped {};
 
-// Empty if there are none, or what is there cannot be them.
+// Empty if there are none or if the file is not valid.
 std::string notes_in(const fs::path& root) {
   try {
     const FileDescriptor directory(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -60,7 +60,7 @@ void Retention::remember_across_restarts() {
   while (notes >> std::dec >> step >> std::hex >> crc) verified_.emplace(step, crc);
 }
 
-// Lost notes cost a reading.
+// Losing the notes costs only another read.
 void Retention::write_notes() const {
   if (!keeps_notes_) return;
   const fs::path draft = root_ / notes_draft_name(owner_);
@@ -85,7 +85,7 @@ bool Retention::is_whole(const Candidate& candidate, const ReadOptions& options,
     remember_verified(checkpoint);
     return true;
   } catch (const DamagedError& error) {
-    // Somebody removed it meanwhile: then there is nothing to tell.
+    // Another process removed it meanwhile: there is nothing to report.
     if (is_there(*ops_, candidate.path))
       report.notes.push_back(fmt::format("does not count and is not deleted: {}", error.what()));
     return false;
@@ -102,7 +102,7 @@ void Retention::remove(const Candidate& candidate, RetentionReport& report) {
     return;
   }
   try {
-    // The name must be gone for good before the content goes.
+    // The removal of the name must be durable before the content is deleted.
     sync_directory(*ops_, root_);
   } catch (const IoError& error) {
     report.notes.emplace_back(error.what());

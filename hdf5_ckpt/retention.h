@@ -1,6 +1,6 @@
 #pragma once
-// Deleting old checkpoints and the leftovers of dead writers. Deletion is a rename to
-// .trash-step-N.<owner> (from then on no reader sees it), a fsync, and only then the unlinking: a
+// Deletes old checkpoints and the leftovers of dead writers. A deletion is a rename to
+// .trash-step-N.<owner> (from then on no reader sees it), an fsync, and only then the unlinking: a
 // crash in the middle never leaves half a checkpoint under its final name.
 
 #include <cstdint>
@@ -19,16 +19,17 @@ namespace ddp::ckpt {
 
 struct RetentionPolicy {
   std::size_t keep_last = 3;  // at least 1
-  // The step that the caller saved last. Later ones belong to somebody else: they neither count nor
-  // are deleted, and so this one never is, either.
+  // The step that the caller saved last. Later ones belong to another run: they are neither counted
+  // nor deleted. This one is therefore never deleted either.
   std::optional<std::uint64_t> newest = std::nullopt;
-  // Asked while checkpoints are read: true ends apply(), with what it has done so far.
+  // Polled while checkpoints are read: if it returns true, apply() stops and keeps what it has done
+  // so far.
   std::function<bool()> stop = {};
 };
 
 struct RetentionReport {
   std::vector<std::uint64_t> removed;  // steps
-  std::vector<std::string> notes;      // damaged ones found, deletions that failed
+  std::vector<std::string> notes;      // damaged checkpoints found, deletions that failed
 };
 
 // Remembers which checkpoints this process has verified, so that each is read back only once.
@@ -36,17 +37,18 @@ class Retention {
  public:
   Retention(const std::filesystem::path& root, OwnerTag owner, FileOps& ops = system_file_ops());
 
-  // Spares apply() reading a checkpoint whose bytes the caller has just verified.
+  // Tells apply() that the caller has just verified the bytes of a checkpoint, so that it does not
+  // read them again.
   void remember_verified(const Checkpoint& checkpoint);
   void remember_verified(const Manifest& manifest);
 
-  // From now on what was verified is also noted in ROOT/.verified, so that a restarted process does
-  // not read it again. Only retention trusts the file; what is loaded is always verified.
+  // From now on, verified checkpoints are also recorded in ROOT/.verified, so that a restarted
+  // process does not read them again. Only retention trusts the file; loading always verifies.
   void remember_across_restarts();
 
-  // Deletes whole checkpoints older than the newest `keep_last` whole ones. Whole means verified,
-  // every byte. Damaged ones neither count nor are deleted: they are for a person to look at.
-  // Throws Error if ROOT cannot be listed or keep_last is 0.
+  // Deletes whole checkpoints older than the newest `keep_last` whole ones. Whole means that every
+  // byte was verified. Damaged ones are neither counted nor deleted: they are left for a person to
+  // inspect. Throws Error if ROOT cannot be listed or keep_last is 0.
   RetentionReport apply(const RetentionPolicy& policy, const ReadOptions& options = {});
 
  private:
@@ -62,8 +64,9 @@ class Retention {
   bool keeps_notes_ = false;
 };
 
-// Removes .tmp-*, .trash-* and .latest.* entries of ROOT whose owner `is_dead`; those of others,
-// and names that do not parse, stay. Returns one sentence for each removed or failed.
+// Removes .tmp-*, .trash-* and .latest.* entries of ROOT whose owner `is_dead`; entries of other
+// owners, and names that do not parse, stay. Returns one sentence for each removal and each
+// failure.
 std::vector<std::string> remove_leftovers(const std::filesystem::path& root,
                                           const OwnerIsDead& is_dead,
                                           FileOps& ops = system_file_ops());

@@ -1,5 +1,5 @@
-// Memory comes as one mapping: pages of it are not given back between saves, and nothing of the
-// allocator's is fragmented by it.
+// Memory is allocated as one mapping: its pages are not returned between saves, and it does not
+// fragment the allocator's memory.
 
 #include "hdf5_ckpt/snapshot.h"
 
@@ -47,9 +47,10 @@ void Snapshot::reserve(std::uint64_t bytes) {
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED)
-    throw Error(fmt::format(
-        "a copy of the state takes {} bytes of memory, more than there are; save without copying",
-        bytes));
+    throw Error(
+        fmt::format("a copy of the state takes {} bytes of memory, more than is available; save "
+                    "without copying",
+                    bytes));
   memory_ = static_cast<std::byte*>(memory);
   capacity_ = bytes;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// A copy of arrays in memory of its own, kept and reused from save to save, so that training may
-// change the originals while the copy is written.
+// A copy of arrays in memory of its own, reused from save to save, so that training may change the
+// originals while the copy is written.
 
 #include <cstdint>
 #include <span>
@@ -17,18 +17,19 @@ class Snapshot {
   Snapshot& operator=(const Snapshot&) = delete;
   ~Snapshot();
 
-  // Copies all arrays with `threads` threads; what it held before is gone. Every copy starts at an
-  // address that O_DIRECT takes. Grows, and is then as slow as fresh pages are, only if more bytes
-  // are needed than ever before. Throws Error if there is no memory; then it holds nothing.
+  // Copies all arrays with `threads` threads, replacing the previous copy. Every copy starts at an
+  // address aligned for O_DIRECT. The memory grows only if more bytes are needed than ever before,
+  // and such a copy is slower, because its pages are fresh. Throws Error if there is not enough
+  // memory; the snapshot is then empty.
   void take(std::span<const ArrayView> arrays, unsigned threads);
 
-  // Of the copies; valid until the next take().
+  // Views of the copies; valid until the next take().
   const std::vector<ArrayView>& views() const noexcept { return views_; }
 
   // Bytes that take() would need for these arrays.
   static std::uint64_t bytes_for(std::span<const ArrayView> arrays) noexcept;
 
-  // Bytes of memory held.
+  // Bytes of memory allocated.
   std::uint64_t capacity() const noexcept { return capacity_; }
 
  private:

@@ -1,5 +1,5 @@
-// Why links, external storage and virtual datasets are combined as they are: Note [Views that fail
-// loudly] in the header.
+// The reasons for the combination of links, external storage and virtual datasets: Note [Views that
+// fail loudly] in the header.
 
 #include "hdf5_ckpt/view.h"
 
@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kInternal = ".view";
 
-// "rank-0.h5" to ".view-1a2b3c4d.rank-0.h5"
+// "rank-0.h5" becomes ".view-1a2b3c4d.rank-0.h5".
 std::string link_prefix(const Manifest& manifest) {
   const std::string text = serialize_manifest(manifest);
   return fmt::format("{}-{}.", kInternal, checksum_text(crc32c(std::as_bytes(std::span(text)))));
@@ -37,14 +37,13 @@ void check_names(const Checkpoint& checkpoint) {
   for (const FileInfo& file : checkpoint.manifest().files)
     if (file.name == kViewName)
       throw Error(
-          fmt::format("'{}' has a file '{}' of its own", checkpoint.path().string(), kViewName));
+          fmt::format("'{}' already has its own file '{}'", checkpoint.path().string(), kViewName));
   for (const StoredArray& array : checkpoint.arrays())
     if (array.name == kInternal || array.name.starts_with(fmt::format("{}/", kInternal)))
-      throw Error(
-          fmt::format("the array '{}' has a name that a view needs for itself", array.name));
+      throw Error(fmt::format("the array '{}' has a name that is reserved for views", array.name));
 }
 
-// Beside each file a symbolic link to it, under a name that no other checkpoint has.
+// Creates a symbolic link beside each file, under a name that no other checkpoint has.
 void make_links(const fs::path& directory, const Manifest& manifest, const std::string& prefix) {
   for (const FileInfo& file : manifest.files) {
     const fs::path link = directory / (prefix + file.name);
@@ -63,7 +62,7 @@ std::vector<const ArrayInfo*> solid_parts(const StoredArray& array) {
   return solid;
 }
 
-// The file in memory, for one checkpoint.
+// The view of one checkpoint, as a file in memory.
 class View {
  public:
   View(const Checkpoint& checkpoint, fs::path directory, std::string prefix, const fs::path& file)
@@ -104,7 +103,7 @@ class View {
       link_to(array.parts.front().file, "/" + array.name, array.name);
       return;
     }
-    if (solid.size() == 1) {  // all of it; a scalar is always so
+    if (solid.size() == 1) {  // the whole array; always true for a scalar
       link_to(solid.front()->file, "/" + array.name, array.name);
       return;
     }
@@ -114,7 +113,7 @@ class View {
     put_text(dataset.get(), "dtype", dtype_name(array.dtype));
   }
 
-  // A dataset of the bytes of one part, and its place in the whole.
+  // A dataset for the bytes of one part, and its place in the whole array.
   void map_part(const StoredArray& array, const ArrayInfo& part, const Hdf5Properties& how) {
     const std::string name = fmt::format("{}/parts/{}", kInternal, parts_++);
     const std::string action = fmt::format("map a part of '{}'", array.name);
@@ -141,7 +140,7 @@ class View {
   std::size_t parts_ = 0;
 };
 
-// HDF5's own bytes in a view, at most.
+// Upper bound for HDF5's own bytes in a view.
 std::uint64_t size_bound(const Checkpoint& checkpoint) {
   std::uint64_t bytes = 1U << 20;
   for (const ArrayInfo& info : checkpoint.manifest().arrays)
@@ -149,7 +148,7 @@ std::uint64_t size_bound(const Checkpoint& checkpoint) {
   return bytes + 4096 * checkpoint.manifest().files.size();
 }
 
-// libhdf5 does not survive an error of the disk: it makes the file in memory.
+// libhdf5 does not survive a disk error, so it creates the file in memory.
 std::string bytes_of_view(const Checkpoint& checkpoint, const fs::path& directory,
                           const std::string& prefix) {
   const Hdf5Session session;

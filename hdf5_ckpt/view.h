@@ -1,22 +1,22 @@
 #pragma once
-// A file for people: one HDF5 file beside the files of a checkpoint, through which h5py sees every
-// array whole, however many parts it is stored in. Nothing is copied, and no reader of ours uses
-// it.
+// A view for people: one HDF5 file beside the files of a checkpoint, through which h5py sees every
+// array whole, regardless of the number of parts it is stored in. No data is copied, and none of
+// our readers uses it.
 //
 // Note [Views that fail loudly]
-// A virtual dataset of HDF5 shows fill values, without any error, for a source that it cannot open.
-// This view is made so that it cannot happen:
-//   - An array that one file holds whole is an external link: opening it raises if the file is
-//     missing, renamed or cut short.
+// A virtual dataset of HDF5 silently shows fill values for a source that it cannot open. This view
+// is constructed so that this cannot happen:
+//   - An array stored whole in one file is an external link: opening it raises if the file is
+//     missing, renamed or truncated.
 //   - An array in parts is a virtual dataset whose sources are datasets of the view itself, which
-//     are always there. Their bytes are external storage in the files of the checkpoint, and HDF5
-//     raises when it cannot open one of those. It does read zeros behind the end of one that was
-//     cut short; the group .view/files has a link to each file, and opening that raises then.
-//   - HDF5 looks for external storage from the working directory, so its names are absolute here;
-//     and for external links in the working directory too, where another checkpoint may have files
-//     of the same names. Therefore all names are those of symbolic links beside the view that
-//     carry a checksum of this checkpoint's manifest: another checkpoint, in this place or
-//     elsewhere, is never shown in its stead.
+//     always exist. Their bytes are external storage in the files of the checkpoint, and HDF5
+//     raises when it cannot open one of those. It does read zeros past the end of a truncated one;
+//     the group .view/files has a link to each file, and opening that link raises an error.
+//   - HDF5 resolves external storage relative to the working directory, so the names are absolute
+//     here. It searches the working directory for external links as well, where another checkpoint
+//     may have files of the same names. Therefore all names refer to symbolic links beside the view
+//     whose names contain a checksum of this checkpoint's manifest: the files of another
+//     checkpoint, in this place or elsewhere, are never shown instead.
 
 #include <filesystem>
 
@@ -26,8 +26,8 @@ namespace ddp::ckpt {
 
 inline constexpr std::string_view kViewName = "view.h5";
 
-// Makes `view.h5` in the checkpoint's directory, or makes it anew, durably, and returns its path.
-// After the directory has been moved or copied it must be made again. Throws Error.
+// Creates or replaces `view.h5` in the checkpoint's directory, durably, and returns its path. Must
+// be repeated after the directory has been moved or copied. Throws Error.
 std::filesystem::path make_view(const Checkpoint& checkpoint);
 
 }  // namespace ddp::ckpt

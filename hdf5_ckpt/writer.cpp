@@ -1,4 +1,4 @@
-// Writing one HDF5 file: Note [Write path] in the header gives the order and the reasons.
+// Writes one HDF5 file: Note [Write path] in the header gives the order and the reasons.
 
 #include "hdf5_ckpt/writer.h"
 
@@ -29,7 +29,7 @@ constexpr unsigned kMaxThreads = 64;
 constexpr std::size_t kMaxAttributes = 64;
 constexpr std::size_t kMaxAttributeBytes = 4096;
 constexpr std::uint64_t kCopyBytes = 1ULL << 20;
-// "\x89HDF\r\n\x1a\n": without these no tool takes the file for HDF5. Written last and alone, so
+// "\x89HDF\r\n\x1a\n": without these no tool accepts the file as HDF5. Written last and alone, so
 // that even a torn write of them cannot make an unfinished file look finished.
 constexpr std::uint64_t kSignatureBytes = 8;
 
@@ -94,7 +94,7 @@ void check_options(const std::filesystem::path& path, const WriteOptions& option
                             options.block_bytes, kAlignment, kMaxBlockBytes));
 }
 
-// Going over `ulimit -f` kills the process with SIGXFSZ, so look first.
+// Exceeding `ulimit -f` kills the process with SIGXFSZ, so check first.
 void check_file_size_limit(const std::filesystem::path& path, std::uint64_t bytes) {
   struct rlimit limit = {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) return;
@@ -104,8 +104,8 @@ void check_file_size_limit(const std::filesystem::path& path, std::uint64_t byte
                   path, EFBIG);
 }
 
-// The bytes to hand to the disk: those of the caller, or an aligned copy. Memory from an allocator
-// is hardly ever aligned, and a copy costs less than a detour through the page cache.
+// The bytes to hand to the disk: the caller's, or an aligned copy. Memory from an allocator is
+// rarely aligned, and a copy costs less than a detour through the page cache.
 std::span<const std::byte> aligned(std::span<const std::byte> bytes, AlignedBuffer& buffer) {
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment == 0) return bytes;
   const std::span<std::byte> copy = buffer.get(bytes.size());
@@ -137,7 +137,7 @@ std::vector<std::vector<std::uint32_t>> write_arrays(const ArrayList& arrays,
   Meter meter(options.progress, bytes_in_all);
   parallel_for(blocks.size(), threads, [&](std::size_t index, unsigned worker) {
     const auto [array, block] = blocks[index];
-    // Small arrays lie at odd offsets, where a copy would not make the write direct.
+    // Small arrays are at odd offsets, where a copy would not make the write direct.
     const bool may_go_direct = target.is_direct() && lengths[array] >= kAlignedArrayBytes;
     auto bytes = block_of(arrays[array]->bytes, block, options.block_bytes);
     if (may_go_direct) bytes = aligned(bytes, buffers[worker]);
@@ -161,8 +161,8 @@ std::vector<ArrayInfo> describe(const ArrayList& arrays, std::span<const std::ui
   return infos;
 }
 
-// What of the file is HDF5's own and not an array's, in pieces of at most kCopyBytes; the signature
-// is a piece of its own.
+// The bytes of the file that belong to HDF5 and not to an array, in pieces of at most kCopyBytes;
+// the signature is a piece of its own.
 std::vector<Extent> metadata_pieces(const std::vector<ArrayInfo>& arrays, std::uint64_t size) {
   std::vector<Extent> claimed;
   for (const ArrayInfo& array : arrays)
@@ -185,7 +185,7 @@ bool all_zero(std::span<const std::byte> bytes) {
 }
 
 // Copies HDF5's own bytes, makes everything durable, and only then writes the signature. Returns
-// the checksum of what it copied.
+// the checksum of the copied bytes.
 std::uint32_t write_metadata_and_sync(const Skeleton& skeleton, const std::vector<Extent>& pieces,
                                       TargetFile& target) {
   std::vector<std::byte> signature;
@@ -197,7 +197,7 @@ std::uint32_t write_metadata_and_sync(const Skeleton& skeleton, const std::vecto
     crc = crc32c(piece, crc);
     if (extent.offset == 0)
       signature = piece;
-    else if (!all_zero(piece))  // the reserved file is zeros already
+    else if (!all_zero(piece))  // the reserved space already contains zeros
       target.write(piece, extent.offset);
   }
   target.sync();

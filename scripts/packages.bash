@@ -1,4 +1,4 @@
-# Which of Debian's packages what needs, and installing those that are missing.
+# Lists of the Debian packages that the build and the tests need, and a function to install them.
 # shellcheck shell=bash disable=SC2034
 
 # To build everything, and to run one machine as a SLURM cluster.
@@ -11,7 +11,7 @@ build_packages=(
 cluster_packages=(
   slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 procps
 )
-# What the tests need beside those.
+# Additional packages for the tests.
 test_packages=(
   libgtest-dev libgmock-dev bats
   python3 python3-numpy python3-h5py
@@ -19,7 +19,7 @@ test_packages=(
   python3-torch libgloo-dev rpm man-db environment-modules
 )
 
-# Runs a command as root: as it is, or through sudo.
+# Runs a command as root, through sudo if necessary.
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then
     "$@"
@@ -38,10 +38,10 @@ missing_packages() {
   done
 }
 
-# Installs what is missing of the named packages; asks nothing, starts no services.
+# Installs the named packages that are missing, without questions and without starting services.
 need_packages() {
   if ! command -v apt-get >/dev/null; then
-    echo "no apt-get here: this is made for Debian 12; elsewhere install the like of: $*" >&2
+    echo "no apt-get here: this script is for Debian 12; elsewhere install the equivalents of: $*" >&2
     return 1
   fi
   local missing

@@ -64,7 +64,8 @@ DrainLimit drain_limit_from(std::string_view text) {
     return {.nodes = *nodes};
   }
   throw UsageError(fmt::format(
-      "--max-drain '{}' is neither a number of nodes nor a part of them, as in 20 or 10%", text));
+      "--max-drain '{}' is neither a number of nodes nor a percentage; use for example 20 or 10%",
+      text));
 }
 
 int most_drained(const DrainLimit& limit, std::size_t all) {
@@ -101,7 +102,7 @@ bool made_again_and_clean(const Verdict& verdict, const std::string& node,
   const std::string device = space == std::string::npos ? "" : what.substr(space + 1);
   bool made = false;
   for (const auto& finding : verdict.findings.all()) {
-    // A bad node does not come back because one of its faults has gone.
+    // A bad node does not come back because one of its faults is gone.
     if (finding.severity == Severity::critical && finding.node == node) return false;
     if (finding.check != check || finding.node != node || finding.device != device) continue;
     if (finding.severity != Severity::ok && finding.severity != Severity::warning) return false;

@@ -20,7 +20,7 @@ void* DynamicLibrary::find(const char* function) const noexcept {
 
 void* DynamicLibrary::require(const char* function) const {
   void* const found = find(function);
-  if (found == nullptr) throw RuntimeError(fmt::format("{} has no {}", name_, function));
+  if (found == nullptr) throw RuntimeError(fmt::format("{} does not contain {}", name_, function));
   return found;
 }
 

@@ -1,18 +1,18 @@
-// A library of a vendor, loaded by name if it is there: no build needs it.
+// A vendor library, loaded by name at run time if it is installed: no build depends on it.
 #pragma once
 
 #include <string>
 
 namespace ddp::check {
 
-// Loaded once and for good: drivers run threads of their own, which outlive a dlclose().
+// Loaded once and never unloaded: drivers run threads of their own, which outlive a dlclose().
 class DynamicLibrary {
  public:
-  // `name` or a path. Throws RuntimeError with the linker's words.
+  // `name` may be a path. Throws RuntimeError with the dynamic linker's message.
   explicit DynamicLibrary(const std::string& name);
-  // nullptr if the library has no such function.
+  // Returns nullptr if the library does not have this function.
   void* find(const char* function) const noexcept;
-  // Throws RuntimeError instead.
+  // Throws RuntimeError if the library does not have this function.
   void* require(const char* function) const;
 
  private:

@@ -1,5 +1,5 @@
-// Environment variables as a value, so that what depends on them can be tested without changing
-// the process's own.
+// Environment variables as a value, so that code that depends on them can be tested without
+// changing the environment of the process.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@
 
 namespace ddp::check {
 
-// The value of a variable; nothing if it is unset.
+// The value of a variable, or nullopt if it is unset.
 using Environment = launch::EnvLookup;
 
 Environment process_environment();
 
-// A whole decimal number; nothing if the variable is unset or holds anything else.
+// The value as a decimal integer, or nullopt if the variable is unset or holds anything else.
 std::optional<int> integer(const Environment& environment, const std::string& name);
 
 }  // namespace ddp::check

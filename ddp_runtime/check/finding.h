@@ -1,5 +1,5 @@
-// What one check says about one subject. Every check of every kind ends in findings, and everything
-// shown or written is made from them.
+// The result of one check about one subject. Checks of every kind produce findings, and everything
+// that is shown or written is made from them.
 #pragma once
 
 #include <array>
@@ -12,32 +12,32 @@
 
 namespace ddp::check {
 
-// In rising order. UNKNOWN stands above WARNING because a gate that lets warnings pass must not let
-// pass what nobody was able to measure.
+// In ascending order. UNKNOWN ranks above WARNING because a gate that lets warnings pass must not
+// let pass what could not be measured.
 enum class Severity : std::uint8_t { ok, warning, unknown, critical };
 
 std::string_view name_of(Severity severity) noexcept;
-// The codes monitoring systems expect: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+// The exit codes that monitoring systems expect: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
 int exit_code_of(Severity severity) noexcept;
 
-// A number in `unit`, a word, or nothing because nothing could be measured.
+// A number in `unit`, a word, or empty because nothing could be measured.
 using Value = std::variant<std::monostate, double, std::string>;
 
 struct Finding {
-  std::string check;  // "infiniband.rate"; stable, for machines
+  std::string check;  // "infiniband.rate"; stable, for scripts
   Severity severity = Severity::unknown;
-  std::string node = {};    // the node it is about
-  std::string peer = {};    // the other end, if it is about a link
+  std::string node = {};    // the node that the finding is about
+  std::string peer = {};    // the other end if the finding is about a link
   std::string device = {};  // "eth0", "mlx5_0:1", "/dev/shm"; may be empty
   Value value = {};
   std::string unit = {};      // of the value; empty for words
   std::string expected = {};  // "at least 64 MiB"
   std::string rule = {};      // why this severity, in words
-  std::string evidence = {};  // what was seen
+  std::string evidence = {};  // what was observed
   std::string action = {};    // what to do; empty when OK
 };
 
-// Findings of one run. A second finding of the same check about the same subject can only raise
+// The findings of one run. A second finding of the same check about the same subject can only raise
 // the severity: a later pass never hides an earlier warning.
 class Findings {
  public:
@@ -45,12 +45,12 @@ class Findings {
   void add(std::vector<Finding> findings);
 
   const std::vector<Finding>& all() const noexcept { return findings_; }
-  // Of the gravest one; UNKNOWN if there is none, since then nothing was measured.
+  // The highest severity, or UNKNOWN if there are no findings, since then nothing was measured.
   Severity severity() const noexcept;
 
  private:
   std::vector<Finding> findings_;
-  // Place of the finding about check, node, peer and device.
+  // Index of the finding about this check, node, peer and device.
   std::map<std::array<std::string, 4>, std::size_t> places_;
 };
 

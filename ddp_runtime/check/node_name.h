@@ -1,12 +1,12 @@
-// Which texts may be the name of a node, before they reach scontrol, a file or a command line.
+// Which texts may be node names, checked before they reach scontrol, a file or a command line.
 #pragma once
 
 #include <string_view>
 
 namespace ddp::check {
 
-// 1 to 255 letters, digits, dots, underscores and hyphens, not beginning with a hyphen. "ALL" is
-// not a name: scontrol takes it for every node of the cluster. Neither is a list as "n[1-9]".
+// 1 to 255 letters, digits, dots, underscores and hyphens, not starting with a hyphen. "ALL" is
+// rejected: scontrol takes it for every node of the cluster. So is a list such as "n[1-9]".
 bool is_node_name(std::string_view text) noexcept;
 
 }  // namespace ddp::check

@@ -3,51 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 #include <set>
 #include <string_view>
 
+#include "base/hostlist.h"
 #include "ddp_runtime/check/counted.h"
 
 namespace ddp::check {
 namespace {
-
-struct NumberedName {
-  std::string_view prefix;
-  std::string_view digits;
-  std::uint64_t number = 0;
-};
-
-// Nothing for a name that does not end in a number of at most 9 digits.
-std::optional<NumberedName> numbered(std::string_view name) {
-  const std::size_t end = name.find_last_not_of("0123456789");
-  const std::size_t begin = end == std::string_view::npos ? 0 : end + 1;
-  NumberedName result{name.substr(0, begin), name.substr(begin), 0};
-  if (result.digits.empty() || result.digits.size() > 9) return std::nullopt;
-  std::from_chars(result.digits.data(), result.digits.data() + result.digits.size(), result.number);
-  return result;
-}
-
-bool follows(const NumberedName& one, const NumberedName& next) {
-  const bool padded = one.digits.starts_with('0') || next.digits.starts_with('0');
-  return one.prefix == next.prefix && next.number == one.number + 1 &&
-         (!padded || one.digits.size() == next.digits.size());
-}
-
-// "1-3,7" of names[begin, end), which share a prefix.
-std::string ranges(const std::vector<NumberedName>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size();) {
-    std::size_t last = i;
-    while (last + 1 < names.size() && follows(names[last], names[last + 1])) ++last;
-    text += text.empty() ? "" : ",";
-    text += names[i].digits;
-    if (last > i) text += fmt::format("-{}", names[last].digits);
-    i = last + 1;
-  }
-  return text;
-}
 
 using Link = std::pair<std::string, std::string>;
 
@@ -109,26 +72,6 @@ std::string quoted(std::string text) {
 }
 
 }  // namespace
-
-std::string compress_hostlist(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size();) {
-    text += text.empty() ? "" : ",";
-    std::vector<NumberedName> group;
-    for (std::size_t j = i; j < names.size(); ++j) {
-      const auto name = numbered(names[j]);
-      if (!name || (!group.empty() && name->prefix != group.front().prefix)) break;
-      group.push_back(*name);
-    }
-    if (group.size() < 2) {
-      text += names[i++];
-      continue;
-    }
-    text += fmt::format("{}[{}]", group.front().prefix, ranges(group));
-    i += group.size();
-  }
-  return text;
-}
 
 NodeChoice choose_nodes(const Verdict& verdict, int wanted) {
   NodeChoice choice;

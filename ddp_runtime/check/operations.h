@@ -10,10 +10,6 @@
 
 namespace ddp::check {
 
-// SLURM's compressed form: consecutive numbers of one width behind one prefix become a range, as in
-// "n[1-3,7],login". In the order of the names.
-std::string compress_hostlist(const std::vector<std::string>& names);
-
 // Which nodes to run on. Bad nodes are left out; of a bad or slow link one end, as long as more are
 // left than wanted.
 struct NodeChoice {

@@ -1,4 +1,4 @@
-// Name resolution with a time limit, as numeric addresses that can be compared between nodes.
+// Name resolution with a timeout, into numeric addresses that can be compared between nodes.
 #pragma once
 
 #include <chrono>
@@ -9,20 +9,20 @@ namespace ddp::check {
 
 struct Resolution {
   std::vector<std::string> addresses;  // numeric, sorted, each once
-  std::string error;                   // why there are none
+  std::string error;                   // why there are no addresses
   bool timed_out = false;
 };
 
 Resolution resolve(const std::string& name, std::chrono::milliseconds timeout);
 
-// Whether it is a numeric IPv4 or IPv6 address, not a name.
+// Whether the text is a numeric IPv4 or IPv6 address, not a name.
 bool is_address(const std::string& text);
 
-// 127.0.0.0/8 or ::1 in numeric form.
+// Whether the address is in 127.0.0.0/8 or ::1, in numeric form.
 bool is_loopback(const std::string& address);
 
 // Whether every address is a loopback address, so that other nodes cannot use any of them. False
-// if there are none.
+// for an empty list.
 bool only_loopback(const std::vector<std::string>& addresses);
 
 }  // namespace ddp::check

@@ -21,7 +21,7 @@ std::string subject_text(const Finding& finding) {
   return text;
 }
 
-// Four digits, but no exponent where people read milliseconds or MiB.
+// Four significant digits, but no exponent for milliseconds or MiB that people read.
 std::string number_text(double number) {
   const bool large = std::abs(number) >= 1e4 && std::abs(number) < 1e15;
   return large ? fmt::format("{:.0f}", number) : fmt::format("{:.4g}", number);

@@ -1,4 +1,4 @@
-// Steps as a trace that chrome://tracing and ui.perfetto.dev open.
+// Training steps as a trace for chrome://tracing and ui.perfetto.dev.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ddp::profile {
 
-// The "Trace Event Format" of Chromium, complete events ("ph":"X") in microseconds from the first
-// event. One process per rank; computing and communication are its two threads.
+// Chromium's "Trace Event Format": complete events ("ph":"X") in microseconds since the first
+// event. One process per rank; computation and communication are its two threads.
 std::string chrome_trace(const std::vector<StepRecorder::TraceEvent>& events, int rank);
 
 }  // namespace ddp::profile

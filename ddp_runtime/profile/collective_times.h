@@ -1,10 +1,10 @@
-// A collective's time on this rank, split into waiting for the last rank and the wire.
+// A collective's time on this rank, split into waiting for the last rank and transfer time.
 //
 // Note [Waiting and the wire]
-// Ranks enter a collective when they are ready and leave it nearly together. The rank that came
-// last had to wait for nobody: the shortest duration over the ranks is what the collective itself
-// takes, the wire, and what another rank spends beyond that it waits for the last one. No clocks
-// have to agree for this. The rank with the least waiting is the one that the others wait for.
+// Ranks enter a collective when they are ready and leave it almost together. The rank that enters
+// last does not wait, so the shortest duration over the ranks is the time on the wire; any excess
+// on another rank was spent waiting for the last one. This does not need synchronized clocks. The
+// rank with the least waiting is the one that the others wait for.
 #pragma once
 
 #include <cstddef>
@@ -19,27 +19,27 @@ namespace ddp::profile {
 // The collectives of one step, in the order in which all ranks ran them.
 struct StepCollectives {
   std::vector<Interval> times;
-  Interval exposed;  // what of the step was waiting for them: not hidden by backward
+  Interval exposed;  // time in the step spent waiting for them: not hidden by backward
 };
 
-// Those of the recorder's last step.
+// Returns the collectives of the recorder's last step.
 StepCollectives last_collectives(const StepRecorder& recorder);
 
 struct WaitSplit {
-  double waiting = 0;          // for the last rank, hidden or not
-  double exposed_waiting = 0;  // of that, within `exposed`
+  double waiting = 0;          // waiting for the last rank, hidden or not
+  double exposed_waiting = 0;  // the part of `waiting` within `exposed`
   double wire = 0;
 };
 
 // `least[i]`: the shortest duration of collective i over the ranks, in seconds.
 WaitSplit split_waiting(const StepCollectives& step, std::span<const float> least);
 
-// What a rank waited over a run, and how often it was late.
+// How long a rank waited over a run, and how often it was late.
 struct WaitTotals {
-  std::size_t steps = 0;  // that were compared
+  std::size_t steps = 0;  // steps that were compared
   double exposed_waiting = 0;
   double wire = 0;
-  std::size_t late_steps = 0;  // in which it waited less than the ranks on average
+  std::size_t late_steps = 0;  // steps in which it waited less than the average rank
 
   void add(const WaitSplit& step, double mean_waiting);
 };

@@ -1,4 +1,4 @@
-// Lengths of unions and intersections of time intervals: the arithmetic of overlap.
+// Total length of unions and intersections of time intervals, to compute overlap.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Interval {
   Clock::time_point begin;
-  Clock::time_point end;  // an interval that ends before it begins is empty
+  Clock::time_point end;  // an interval that ends before it starts is empty
 };
 
 // Sorted, disjoint intervals that cover the same points.
@@ -19,7 +19,7 @@ std::vector<Interval> merged(std::vector<Interval> intervals);
 // Seconds covered by at least one interval.
 double covered_seconds(const std::vector<Interval>& intervals);
 
-// Seconds covered by `intervals` that lie within `window`.
+// Seconds within `window` covered by `intervals`.
 double covered_seconds_within(const std::vector<Interval>& intervals, Interval window);
 
 }  // namespace ddp::profile

@@ -7,7 +7,7 @@
 namespace ddp::profile {
 namespace {
 
-// A long run's steps would fill the memory: at twice this many the older half is forgotten.
+// The steps of a long run would fill the memory: at twice this number the older half is dropped.
 constexpr std::size_t kStepsKept = 2048;
 
 double seconds_of(Interval time) {
@@ -57,7 +57,7 @@ StepSummary summarize(const std::vector<StepRecord>& steps, std::size_t warmup) 
   if (summary.steps == 0) return summary;
   const double share = 1.0 / static_cast<double>(summary.steps);
   std::vector<double> totals;
-  std::size_t bytes = 0;  // added up whole, so that equal steps have a whole mean
+  std::size_t bytes = 0;  // summed as an integer, so that equal steps have an integer mean
   for (std::size_t i = skipped; i < steps.size(); ++i) {
     const StepRecord& step = steps[i];
     totals.push_back(step.total());

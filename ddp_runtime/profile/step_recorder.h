@@ -1,4 +1,4 @@
-// Splits every training step into phases and summarizes a run of them.
+// Splits every training step into phases and summarizes many steps.
 //
 // Note [Phases of a step]
 //   data           waiting for the loader, and moving the batch to the device
@@ -6,7 +6,7 @@
 //   backward       backward pass, until its last gradient exists
 //   exposed_comm   communication that backward did not hide: the wait after it
 //   optimizer      clipping and the parameter update
-//   checkpoint     what a checkpoint held the step up for
+//   checkpoint     time for which a checkpoint delayed the step
 //   other          the rest, so that the phases of a step always sum to its time
 #pragma once
 
@@ -25,7 +25,7 @@ enum class Phase : std::uint8_t { data, forward, backward, exposed_comm, optimiz
 inline constexpr std::size_t kPhases = 6;
 std::string_view to_string(Phase phase) noexcept;
 
-// One all-reduce of one bucket, as it ran.
+// One all-reduce of one bucket, as executed.
 struct CommunicationSpan {
   std::string label;
   std::size_t bytes = 0;
@@ -34,33 +34,33 @@ struct CommunicationSpan {
 
 struct StepRecord {
   Interval time;
-  double extra = 0;  // seconds that belong to the step but came after it: see add_to_last_step()
+  double extra = 0;  // seconds after the step that belong to it: see add_to_last_step()
   std::array<double, kPhases> seconds{};
   double communication_seconds = 0;  // of any kind, hidden or not
-  double hidden_seconds = 0;         // of that, under backward
+  double hidden_seconds = 0;         // the part of it that ran during backward
   std::size_t communication_bytes = 0;
 
   double total() const;
   double other() const;
 };
 
-// Percentile p in [0, 1] by the nearest rank; 0 without values.
+// Percentile p in [0, 1] by the nearest-rank method; 0 for an empty list.
 double percentile(std::vector<double> values, double p);
 
 struct StepSummary {
-  std::size_t steps = 0;  // measured ones
+  std::size_t steps = 0;  // measured steps
   double p50 = 0;
   double p95 = 0;
   double mean = 0;
-  std::array<double, kPhases> phase_means{};  // with other_mean they sum to mean
+  std::array<double, kPhases> phase_means{};  // together with other_mean they sum to the mean
   double other_mean = 0;
   double communication_bytes = 0;    // per step
   double communication_seconds = 0;  // per step
   double hidden_seconds = 0;         // per step
 };
 
-// The first steps are slower (allocation, first touch, connections) and say nothing about a long
-// run: the first `warmup` are left out, as long as more than half of the steps remain.
+// The first steps are slower (allocation, first touch, connections) and not representative of a
+// long run: the first `warmup` steps are left out, as long as more than half of the steps remain.
 StepSummary summarize(const std::vector<StepRecord>& steps, std::size_t warmup);
 
 class StepRecorder {
@@ -85,16 +85,17 @@ class StepRecorder {
     bool communication = false;
   };
 
-  // A step begins where the last one ended, so that no time is lost between them, unless a pause
-  // (an evaluation, say) came in between.
+  // A step starts where the previous one ended, so that no time is lost between them, unless a
+  // pause (for example an evaluation) came in between.
   void begin_step();
   void pause() noexcept { paused_ = true; }
   void end_step();
   Span measure(Phase phase) { return {*this, phase}; }
   void add(Phase phase, Interval time);
-  // For what happened after the last step and is its cost, as a checkpoint at the end of an epoch.
+  // Adds time spent after the last step that belongs to it, such as a checkpoint at the end of an
+  // epoch.
   void add_to_last_step(Phase phase, Interval time);
-  // Collectives of this step; those within `backward` count as hidden.
+  // Adds collectives of this step; time within `backward` counts as hidden.
   void add_communication(const std::vector<CommunicationSpan>& spans, Interval backward);
 
   const std::vector<StepRecord>& steps() const noexcept { return steps_; }

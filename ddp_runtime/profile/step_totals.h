@@ -1,4 +1,4 @@
-// The summary of a run of any length in memory that does not grow with it.
+// Summarizes a run of any length in constant memory.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace ddp::profile {
 
-// Sums up steps one by one; the summary is that of summarize(). Percentiles are exact for the first
-// kExact measured steps and right to 1 % beyond.
+// Adds up steps one by one; the summary matches that of summarize(). Percentiles are exact for the
+// first kExact measured steps, and accurate to 1 % beyond.
 class StepTotals {
  public:
   static constexpr std::size_t kExact = 2048;
@@ -22,10 +22,10 @@ class StepTotals {
   StepSummary summary() const;
 
   std::size_t steps() const noexcept { return steps_; }  // warm-up included
-  double seconds() const noexcept { return seconds_; }   // of all of them
+  double seconds() const noexcept { return seconds_; }   // of all steps
 
  private:
-  // Bins of equal ratio, from a microsecond to a day.
+  // Bins of constant ratio, from one microsecond to one day.
   static constexpr double kLeast = 1e-6;
   static constexpr double kRatio = 1.01;
   static constexpr std::size_t kBins = 2560;
@@ -36,9 +36,9 @@ class StepTotals {
   std::size_t warmup_;
   std::size_t steps_ = 0;
   double seconds_ = 0;
-  std::vector<StepRecord> first_;  // while it is open how many of them are warm-up
+  std::vector<StepRecord> first_;  // kept until the number of warm-up steps is known
   StepSummary sums_;               // sums, not means, of the steps after the warm-up
-  std::uint64_t bytes_ = 0;        // added up whole, so that equal steps have a whole mean
+  std::uint64_t bytes_ = 0;        // summed as an integer, so that equal steps have an integer mean
   std::vector<double> exact_;
   std::vector<std::uint64_t> bins_;
 };

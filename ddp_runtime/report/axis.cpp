@@ -5,7 +5,7 @@
 namespace ddp::report {
 namespace {
 
-// A value that is less than about 3 % beyond a power of two does not need the next one.
+// A value at most about 3 % above a power of two does not need the next one.
 constexpr double kSlack = 0.04;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Where numbers fall on an axis, and which of them are written beside it.
+// Positions of numbers on an axis, and the numbers used as tick labels.
 #pragma once
 
 #include <vector>
@@ -19,11 +19,11 @@ class Axis {
   bool logarithmic_;
 };
 
-// Round numbers from 0 to the first one that is not below `high`; about five, at most eleven.
+// Round numbers from 0 to the first one that is at least `high`; about five, at most eleven.
 std::vector<double> linear_ticks(double high);
 
-// Powers of two that enclose [low, high], which are positive, up to 3 %; every second, third, ..
-// one if there would be more than eight.
+// Powers of two that enclose [low, high], with a tolerance of 3 %; both ends are positive. Uses
+// only every second, third, .. power if there would be more than eight.
 std::vector<double> binary_ticks(double low, double high);
 
 }  // namespace ddp::report

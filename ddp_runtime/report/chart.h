@@ -1,4 +1,4 @@
-// Charts as data. What they look like is the renderer's business.
+// Charts as data, independent of how they are rendered.
 #pragma once
 
 #include <optional>
@@ -7,47 +7,47 @@
 
 namespace ddp::report {
 
-// Dots over the number of ranks, which has a logarithmic axis.
+// Points over the number of ranks, on a logarithmic axis.
 struct RankPoint {
   int world_size = 1;
   double value = 0;
-  std::optional<double> low;  // of several runs
+  std::optional<double> low;  // range over several runs
   std::optional<double> high;
-  std::string label;  // beside the dot
+  std::string label;  // text beside the point
 };
 
 struct RankChart {
   std::string title;
-  std::string description;  // what it shows, in words, for those who cannot see it
+  std::string description;  // a description for readers who cannot see the chart
   std::string unit;         // of the value axis
   std::vector<RankPoint> points;
   std::vector<RankPoint> ideal;  // a dashed line; may be empty
-  bool logarithmic = false;      // value axis too
-  bool percent = false;          // values are fractions, the axis runs from 0 to 110 % at least
+  bool logarithmic = false;      // the value axis is logarithmic, too
+  bool percent = false;          // values are fractions; the axis covers at least 0 to 110 %
 };
 
 struct Segment {
-  std::string kind;   // a phase's key, "kept", "unaccounted", "outside": chooses the color
-  std::string name;   // for people
+  std::string kind;   // a phase's key, "kept", "unaccounted", "outside": selects the color
+  std::string name;   // display name
   double value = 0;   // not negative
-  std::string label;  // inside, if there is room
+  std::string label;  // drawn inside if it fits
 };
 
 struct Bar {
   std::string name;
   std::vector<Segment> segments;
-  std::string total;  // behind the bar
-  double begin = 0;   // where it begins on the axis; below zero by what was gained
+  std::string total;  // text after the bar
+  double begin = 0;   // position where it starts; below zero by the amount gained
 };
 
-// Horizontal bars of segments, on one linear axis that holds 0.
+// Horizontal stacked bars on one linear axis that includes 0.
 struct BarChart {
   std::string title;
   std::string description;
   std::string unit;
   std::vector<Bar> bars;
   double axis_factor = 1;           // axis labels are values times this
-  std::optional<double> reference;  // a dashed line, e.g. at the ideal
+  std::optional<double> reference;  // a dashed line, for example at the ideal value
 };
 
 }  // namespace ddp::report

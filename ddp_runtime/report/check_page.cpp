@@ -21,8 +21,8 @@ using nlohmann::json;
 constexpr std::size_t kMaxInMap = 128;
 constexpr std::size_t kMaxRows = 500;
 constexpr double kCell = 22;
-// Speeds relative to the median: from a color-blind safe sequence, dark is slow. The number stands
-// in the cell's title, and in the table.
+// Colors for speeds relative to the median, from a color-blind safe sequence; dark is slow. The
+// number itself is in the cell's title and in the table.
 constexpr std::array<std::pair<double, std::string_view>, 5> kShades{
     {{0.25, "#440154"}, {0.50, "#31688e"}, {0.80, "#35b779"}, {0.90, "#b5de2b"}, {1e9, "#fde725"}}};
 
@@ -39,14 +39,15 @@ std::string_view shade_of(double speed, double median) {
   return kShades.back().second;
 }
 
-// Not that of retests, nor what carried the data.
+// Whether the key holds pair measurements, not retests or the devices that carried the data.
 bool is_list_of_pairs(const json& list) {
   return list.is_array() && !list.empty() && list.front().contains("a_to_b_GBps");
 }
 
 struct Speeds {
   std::vector<std::string> nodes;
-  std::map<std::pair<std::string, std::string>, double> from_to;  // GB/s, the best; 0 if it failed
+  std::map<std::pair<std::string, std::string>, double>
+      from_to;  // best speed in GB/s; 0 if the exchange failed
   double median = 0;
 };
 
@@ -83,14 +84,14 @@ std::string cell(const Speeds& speeds, std::size_t row, std::size_t column, doub
       pair, known ? fmt::format("{:.3g} GB/s", found->second) : "not measured");
 }
 
-// How the pairs were measured: its name in the report, in HTML and for people.
+// A transport over which the pairs were measured: its name in the report and for people, in HTML.
 struct Way {
   std::string kind;  // "tcp", "tcp_eth1", "verbs", "nccl", "mpi"
   std::string id;
   std::string title;
 };
 
-// All that was measured between pairs, as it was: plain TCP, its rails, RDMA, NCCL, MPI.
+// All transports over which pairs were measured, in order: plain TCP, its rails, RDMA, NCCL, MPI.
 std::vector<Way> ways_of(const json& measurements) {
   constexpr std::string_view kRail = "tcp_";
   std::vector<Way> ways;
@@ -146,7 +147,7 @@ std::string legend() {
   return html + "<li><i style=\"background:var(--grid)\"></i>not measured</li></ul>\n";
 }
 
-// Slowest first.
+// Sorted by speed, slowest first.
 std::string pair_table(const Speeds& speeds) {
   std::vector<std::pair<double, std::pair<std::string, std::string>>> rows;
   for (const auto& [pair, speed] : speeds.from_to) rows.emplace_back(speed, pair);

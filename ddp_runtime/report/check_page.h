@@ -1,5 +1,5 @@
-// The page of a network check: the verdict, every pair of nodes as a heat map for each way of
-// measuring, and what was found.
+// The HTML page of a network check: the verdict, a heat map of all pairs of nodes for each
+// transport, and the findings.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,9 +7,9 @@
 
 namespace ddp::report {
 
-// One HTML file that needs nothing else, from JSON of schema slurm-ddp/check/1 or 2. Throws
-// nlohmann::json::exception for anything else. Above 128 nodes the map is left out and the
-// slowest pairs are listed.
+// Renders JSON of schema slurm-ddp/check/1 or 2 into one self-contained HTML file. Throws
+// nlohmann::json::exception for any other input. Above 128 nodes the map is omitted and the slowest
+// pairs are listed.
 std::string check_page(const nlohmann::json& report);
 
 }  // namespace ddp::report

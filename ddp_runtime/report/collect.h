@@ -1,4 +1,4 @@
-// From runs to documents: what a report of one run, of a sweep and of two runs side by side says.
+// Turns runs into documents: the report of one run, of a sweep, and of two runs side by side.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace ddp::report {
 
-// `program`: name and version of whoever makes the report.
+// `program`: name and version of the program that makes the report.
 
 Document run_document(const RunRecord& run, const std::string& program);
 

@@ -1,4 +1,4 @@
-// The document of two runs side by side: what differs, and by how much.
+// The document that compares two runs: what differs, and by how much.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ void add_environment(Rows& rows, const RunRecord& a, const RunRecord& b) {
   }
 }
 
-// Everything but when and where it was run: that always differs.
+// All fields except when and where it ran, which always differ.
 Rows all_rows(const RunRecord& a, const RunRecord& b) {
   Rows rows{{"program", a.program, b.program},
             {"command", a.command, b.command},
@@ -94,21 +94,20 @@ Section difference_section(const Rows& rows) {
     }
   }
   section.paragraphs = {
-      "Figures are seconds, counts and fractions, as in run.json; there exposed_comm holds the "
-      "waiting "
-      "as well. Phases whose time changed most come first."};
+      "Figures are seconds, counts and fractions, as in run.json; there exposed_comm includes the "
+      "waiting. Phases whose time changed most come first."};
   if (!same.empty()) section.paragraphs.push_back("The same in both: " + same + ".");
   return section;
 }
 
-// What of the time for one sample and rank grew from A to B. Parts sum to the whole.
+// How much the time per sample and rank changed from A to B, by phase. The parts sum to the whole.
 struct Growth {
   std::string name;
-  double seconds = 0;  // of B's step
+  double seconds = 0;  // time of B's step
 };
 
-// The phases of B's step against A's, for as much work: largest change first. Empty if a batch or a
-// mean is not known.
+// The phases of B's step compared with A's for the same amount of work, largest change first. Empty
+// if a batch size or a mean is unknown.
 std::vector<Growth> growths(const RunRecord& a, const RunRecord& b) {
   if (!a.step.mean || !b.step.mean || !a.global_batch || !b.global_batch || *a.global_batch <= 0) {
     return {};
@@ -165,14 +164,14 @@ Document compare_document(const RunRecord& a, const RunRecord& b, const std::str
   document.verdict = verdict(a, b);
   if (a.model != b.model || a.data != b.data || a.world_size != b.world_size) {
     document.cautions = {
-        "The runs differ in model, data or number of ranks: their speeds are those "
-        "of different work."};
+        "The runs differ in model, data or number of ranks: their speeds are of different work and "
+        "cannot be compared."};
   }
   document.facts = {{"A", a.source}, {"B", b.source}};
   document.sections = {difference_section(all_rows(a, b))};
   Section steps{"step", "Where the time of a step goes", {}, {}, {}};
   BarChart chart{"Time of a step",
-                 "One bar for each run, as long as the mean step, split into "
+                 "One bar per run, showing the mean step, split into "
                  "phases.",
                  "ms per step",
                  {step_bar("A", a.step), step_bar("B", b.step)},

@@ -1,4 +1,4 @@
-// A report before it is rendered: what it says, without how it looks.
+// The content of a report before it is rendered, without its appearance.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,14 +15,14 @@ namespace ddp::report {
 using Chart = std::variant<RankChart, BarChart>;
 
 struct Section {
-  std::string id;  // stable, for machines and for links
+  std::string id;  // stable, for scripts and links
   std::string heading;
   std::vector<std::string> paragraphs;
   std::vector<Chart> charts;
   Table table;
 };
 
-// A figure worth a tile at the top.
+// A figure shown as a tile at the top.
 struct KeyFigure {
   std::string name;
   std::string value;
@@ -31,16 +31,16 @@ struct KeyFigure {
 
 struct Document {
   std::string kind;     // "run", "sweep", "compare"
-  std::string program;  // that made the report
+  std::string program;  // the program that made the report
   std::string title;
-  std::string verdict;                // the one sentence to take away
+  std::string verdict;                // the main result in one sentence
   std::string advice;                 // what to try next; may be empty
-  std::vector<std::string> cautions;  // what to keep in mind before believing the rest
+  std::vector<std::string> cautions;  // reasons to doubt the results
   std::vector<KeyFigure> figures;
   std::vector<std::pair<std::string, std::string>> facts;  // name and value
   std::vector<Section> sections;
   std::vector<std::pair<std::string, std::string>> glossary;
-  nlohmann::json summary = nlohmann::json::object();  // the verdict's figures, for machines
+  nlohmann::json summary = nlohmann::json::object();  // the figures of the verdict, for scripts
 };
 
 }  // namespace ddp::report

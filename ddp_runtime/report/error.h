@@ -1,11 +1,11 @@
-// What is wrong with a report's input, for the person who asked for the report.
+// An error in a report's input, worded for the user who requested the report.
 #pragma once
 
 #include <stdexcept>
 
 namespace ddp::report {
 
-// One sentence: which file, what in it, what to do.
+// One sentence: which file, which field, what to do.
 class InputError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -15,7 +15,8 @@ struct Character {
   bool valid = false;
 };
 
-// The first character of `text`, which is not empty. Overlong forms and surrogates are not valid.
+// The first character of `text`, which must not be empty. Overlong forms and surrogates are
+// invalid.
 Character decode(std::string_view text) {
   const auto byte = [&text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -38,7 +39,7 @@ bool allowed_in_xml(std::uint32_t code) {
   return code != 0xFFFE && code != 0xFFFF;
 }
 
-// Escape sequences begin with these, and the others turn what comes after them around.
+// Characters that start escape sequences or change the direction of the following text.
 bool steers_terminal(std::uint32_t code) {
   if (code < 0x20) return code != '\n' && code != '\t';
   return (code >= 0x7F && code < 0xA0) || code == 0x061C || code == 0x200E || code == 0x200F ||
@@ -49,8 +50,8 @@ bool is_word(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-// Whether Markdown may take the character for more than itself: some always do, some at the start
-// of a line, and an underscore unless it is inside a word.
+// Whether Markdown may interpret the character: some always, some at the start of a line, and an
+// underscore unless it is inside a word.
 bool is_markup(char c, char before, char after, bool first) {
   constexpr std::string_view kAlways = "\\`*[]<|~$&";
   constexpr std::string_view kAtTheStart = "#>-+=";

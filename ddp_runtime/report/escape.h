@@ -1,4 +1,4 @@
-// Strings that others wrote, made harmless for the language they are put into.
+// Escaping of untrusted strings for HTML, Markdown and terminals.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace ddp::report {
 // bytes that are not UTF-8, become U+FFFD.
 std::string html_escape(std::string_view text);
 
-// For a cell of a Markdown table, or a paragraph: one line, no markup.
+// For a cell of a Markdown table or a paragraph: one line, no markup.
 std::string markdown_escape(std::string_view text);
 
-// For a terminal: characters that move its cursor, color it or turn the direction of its text
-// become U+FFFD. Line ends and tabs stay.
+// For a terminal: characters that move the cursor, change colors or reverse the text direction
+// become U+FFFD. Line ends and tabs are kept.
 std::string terminal_text(std::string_view text);
 
 }  // namespace ddp::report

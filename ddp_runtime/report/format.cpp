@@ -13,7 +13,7 @@ std::string significant(double value) {
   const double size = std::abs(value);
   if (size >= 1e15 || (size > 0 && size < 1e-6)) return fmt::format("{:.2e}", value);
   if (size == 0) return "0";
-  // Decimals that leave three digits, counted after rounding: 9.996 is 10.0.
+  // Number of decimals that leaves three digits, counted after rounding: 9.996 is 10.0.
   const int magnitude = static_cast<int>(std::floor(std::log10(size * (1 + 5e-4))));
   return fmt::format("{:.{}f}", value, std::clamp(2 - magnitude, 0, 9));
 }

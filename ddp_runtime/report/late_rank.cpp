@@ -12,11 +12,12 @@
 namespace ddp::report {
 namespace {
 
-// Of a step's time. What was only estimated needs more.
+// As fractions of the step's time. Estimated waiting needs more evidence.
 constexpr double kWorthNaming = 0.05;
 constexpr double kWorthNamingEstimated = 0.10;
 constexpr double kLeastSeconds = 20e-6;
-// Of a normal distribution's deviation by the median of deviations, and how many of them.
+// The standard deviation of a normal distribution relative to its median absolute deviation, and
+// how many deviations count.
 constexpr double kDeviations = 3.5 * 1.4826;
 constexpr double kMaxRanksNamed = 3;
 
@@ -47,16 +48,16 @@ std::vector<double> waits_of(const Ranks& ranks) {
   return waits;
 }
 
-// Whether the rank waited less than the others more often than chance lets one of them: half of the
-// steps, and three and a half deviations of a coin that is thrown as often.
+// Whether the rank was the last one more often than chance allows: more than half of the steps,
+// plus three and a half standard deviations of as many coin tosses.
 bool late_throughout(const RankRecord& rank) {
   if (!rank.late_share || !rank.compared_steps) return true;
   const double steps = std::max(*rank.compared_steps, 1.0);
   return *rank.late_share > 0.5 + 3.5 * 0.5 / std::sqrt(steps);
 }
 
-// What means of noisy steps differ by without a reason, for runs that have not counted late steps:
-// from the spread of the steps' times, and how many there were.
+// The difference of means that noise alone explains, for runs that have not counted late steps:
+// computed from the spread of the step times and the number of steps.
 double chance(const RunRecord& run) {
   if (!run.waiting_estimated || !run.step.p50 || !run.step.p95 || !run.steps) return 0;
   const double deviation = std::max(*run.step.p95 - *run.step.p50, 0.0) / 1.2;
@@ -113,7 +114,7 @@ std::optional<LateRanks> find_late(const RunRecord& run) {
   return found;
 }
 
-// ---- processors
+// ---- CPUs
 
 struct NodeRanks {
   std::map<std::vector<int>, std::vector<const RankRecord*>> by_mask;
@@ -136,7 +137,7 @@ double crowding(const SharedProcessors& share) {
   return static_cast<double>(users) / share.processors + (share.by_ranks ? 1e6 : 0);
 }
 
-// Ranks whose masks lie within one set of processors must not be more than those.
+// Ranks whose CPU masks lie within one set of CPUs must not outnumber that set.
 std::optional<SharedProcessors> find_shared(const RunRecord& run) {
   std::map<std::string, NodeRanks> nodes;
   for (const auto& rank : run.ranks) {
@@ -157,7 +158,7 @@ std::optional<SharedProcessors> find_shared(const RunRecord& run) {
   return worst;
 }
 
-// ---- words
+// ---- text
 
 std::string name_of(const std::optional<Phase>& phase) {
   for (const auto& entry : kPhaseNames) {
@@ -201,7 +202,7 @@ std::string sentence_of(const SharedProcessors& shared) {
                        plural(shared.processors, "processor"), on);
   }
   return fmt::format("{} with {} together share {}{}.", plural(shared.ranks, "rank"),
-                     plural(shared.threads, "thread"), plural(shared.processors, "processor"), on);
+                     plural(shared.threads, "thread"), plural(shared.processors, "CPU"), on);
 }
 
 std::string sentence_of(const LateRanks& late) {
@@ -218,26 +219,25 @@ std::string sentence_of(const LateRanks& late) {
 
 std::string advice_against(const SharedProcessors& shared) {
   if (shared.by_ranks) {
-    return "Give each rank a processor of its own: fewer ranks on a node, or more processors for "
-           "them (--ntasks-per-node, --cpus-per-task, --cpu-bind); until then times say little "
+    return "Give each rank a CPU of its own: fewer ranks per node, or more CPUs for them "
+           "(--ntasks-per-node, --cpus-per-task, --cpu-bind); until then the times say little "
            "about the network.";
   }
-  return "Give each thread a processor of its own: fewer threads for each rank (OMP_NUM_THREADS, "
-         "--threads), or more processors (--cpus-per-task).";
+  return "Give each thread a CPU of its own: fewer threads per rank (OMP_NUM_THREADS, --threads), "
+         "or more CPUs (--cpus-per-task).";
 }
 
 std::string advice_against(const LateRanks& late) {
   const std::string who = names_of(late);
   if (late.phase == Phase::data) {
-    return fmt::format("Look at {}: its storage, its loader threads, the size of its samples.",
-                       who);
+    return fmt::format("Check {}: its storage, its loader threads, the size of its samples.", who);
   }
   if (late.phase == Phase::checkpoint) {
-    return fmt::format("Look at {}: the speed of its checkpoint directory.", who);
+    return fmt::format("Check {}: the speed of its checkpoint directory.", who);
   }
   return fmt::format(
-      "Look at {}: its clock and temperature, other programs on its processors, its binding and "
-      "threads; ddp-check node looks at the machine.",
+      "Check {}: its clock and temperature, other programs on its CPUs, its binding and threads; "
+      "ddp-check node checks the machine.",
       who);
 }
 

@@ -1,11 +1,11 @@
-// Why ranks wait for each other: processors that they share, or a rank that is late. Pure.
+// Why ranks wait for each other: they share CPUs, or one rank is late. No side effects.
 //
 // Note [Late]
 // The rank with the least waiting is the one that the others wait for (profile/collective_times.h).
-// It is called late only if it is so throughout: beyond a share of the step, beyond the spread of
-// the other ranks, and, where the run has counted, in more steps than chance gives. Ranks that are
-// slow in turns are nobody's fault. A late rank's phases compared with the others' say in which it
-// falls behind.
+// It is reported as late only if it is so consistently: by more than a share of the step, by more
+// than the spread of the other ranks, and, if the run has counted late steps, in more steps than
+// chance explains. Ranks that are slow in turns are not reported. A comparison of a late rank's
+// phases with those of the others shows in which phase it falls behind.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,20 +17,20 @@
 
 namespace ddp::report {
 
-// More ranks, or more threads, than processors that they may use.
+// More ranks, or more threads, than CPUs available to them.
 struct SharedProcessors {
   std::string node;
   int ranks = 0;
   int processors = 0;
-  int threads = 0;        // of those ranks together
-  bool by_ranks = false;  // else each rank has a processor, but not each thread
+  int threads = 0;        // total of these ranks
+  bool by_ranks = false;  // false: each rank has a CPU, but not each thread
 };
 
 struct LateRanks {
   std::vector<int> ranks;
-  std::string node;            // of all of them; empty if they are on several
-  double seconds = 0;          // by which they come later than the others, in a step
-  std::optional<Phase> phase;  // in which they lose most of that
+  std::string node;            // node of all late ranks; empty if they are on several
+  double seconds = 0;          // time per step by which they are later than the others
+  std::optional<Phase> phase;  // the phase in which they lose most of that time
   double phase_seconds = 0;
 };
 
@@ -41,16 +41,16 @@ struct Cause {
 
 Cause find_cause(const RunRecord& run);
 
-// One sentence each: "4 ranks share 2 processors on node1."
+// One sentence each: "4 ranks share 2 CPUs on node1."
 std::string sentence_of(const SharedProcessors& shared);
 std::string sentence_of(const LateRanks& late);
-// What to do about it.
+// What to do about the cause.
 std::string advice_against(const SharedProcessors& shared);
 std::string advice_against(const LateRanks& late);
 
-// Both, the processors first; empty without a cause.
+// Both sentences, CPUs first; empty if there is no cause.
 std::string sentences_of(const Cause& cause);
-// The first cause's; empty without one.
+// The advice for the first cause; empty if there is none.
 std::string advice_against(const Cause& cause);
 nlohmann::json json_of(const Cause& cause);
 

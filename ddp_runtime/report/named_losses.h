@@ -1,4 +1,4 @@
-// The losses of one point by name, and words that several parts of a sweep's report use.
+// The losses of one point by name, and words used in several parts of a sweep's report.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,14 @@ std::string ranks(int count);
 struct NamedLoss {
   std::string kind;  // a phase's key, "unaccounted" or "outside"
   std::string name;
-  std::string brief;  // for the head of a column
-  double part = 0;    // of the ideal throughput; negative: a gain
+  std::string brief;  // for column headings
+  double part = 0;    // fraction of the ideal throughput; negative: a gain
 };
 
-// All of them, in the order in which they are drawn.
+// All losses, in drawing order.
 std::vector<NamedLoss> named_losses(const Losses& losses);
 
-// The largest one, if it is worth telling: more than half a per cent.
+// The largest loss, or nullopt if it is half a per cent or less.
 std::optional<NamedLoss> biggest_loss(const ScalingPoint& point);
 
 }  // namespace ddp::report

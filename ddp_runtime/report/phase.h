@@ -1,4 +1,4 @@
-// The parts that a training step's time is split into, in the order in which they are drawn.
+// The phases of a training step, in drawing order.
 #pragma once
 
 #include <array>
@@ -7,17 +7,17 @@
 
 namespace ddp::report {
 
-// What of exposed communication was waiting for ranks that came later is `waiting`, where it is
-// known; exposed_comm is then the rest.
+// `waiting` is the part of exposed communication spent waiting for later ranks, if that is known;
+// exposed_comm is then the rest.
 enum class Phase { data, forward, backward, exposed_comm, optimizer, checkpoint, other, waiting };
 
 inline constexpr std::size_t kPhases = 8;
 
 struct PhaseName {
   Phase phase;
-  std::string_view key;    // in run.json and in reports for machines
-  std::string_view name;   // for people
-  std::string_view brief;  // for the head of a column
+  std::string_view key;    // in run.json and in JSON reports
+  std::string_view name;   // display name
+  std::string_view brief;  // for column headings
 };
 
 inline constexpr std::array<PhaseName, kPhases> kPhaseNames{{

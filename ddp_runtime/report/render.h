@@ -1,4 +1,4 @@
-// One document in three forms. All of them show the same rows.
+// One document in three formats. All of them show the same rows.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,11 +11,10 @@ namespace ddp::report {
 // Schema slurm-ddp/report/1: the values, in base units (seconds, fractions), under stable keys.
 nlohmann::json to_json(const Document& document);
 
-// GitHub-flavoured tables.
+// Tables in GitHub-flavored Markdown.
 std::string to_markdown(const Document& document);
 
-// One self-contained file: no script, no network, light and dark, fit for printing. Well-formed
-// XML.
+// One self-contained file: no scripts, no network, light and dark mode, printable. Well-formed XML.
 std::string to_html(const Document& document);
 
 }  // namespace ddp::report

@@ -69,7 +69,7 @@ std::string legend_of(const RankChart& chart) {
          "<li><i class=\"line dashed\"></i>ideal</li></ul>\n";
 }
 
-// The order in which segments are stacked.
+// The stacking order of segments.
 std::size_t place_of(const std::string& kind) {
   if (kind == "kept") return 0;
   for (std::size_t place = 0; place < kPhaseNames.size(); ++place) {
@@ -143,7 +143,7 @@ std::string section_of(const Section& section) {
   for (std::size_t i = 0; i < section.charts.size(); ++i) {
     charts += figure(section.charts[i], fmt::format("{}-{}", section.id, i));
   }
-  // One small chart leaves room for its table beside it.
+  // A single small chart leaves room for its table beside it.
   const bool beside =
       section.charts.size() == 1 && std::holds_alternative<RankChart>(section.charts.front());
   if (beside) {

@@ -31,26 +31,26 @@ constexpr const char* kSchema = "slurm-ddp/run/1";
 
 using Problems = std::vector<std::string>;
 
-// One object of the file. What is missing or wrong is noted, not thrown, so that all of it can be
-// told at once.
+// One object of the file. Missing or invalid fields are collected, not thrown, so that all of them
+// can be reported at once.
 class Reader {
  public:
   Reader(const json& object, std::string prefix, Problems& problems)
       : object_(object), prefix_(std::move(prefix)), problems_(problems) {}
 
-  // A whole number of at least 1.
+  // An integer of at least 1.
   int count(const char* key) {
     const json* value = required(key);
     if (value == nullptr) return 1;
     if (value->is_number_integer() && *value >= 1 && *value <= 1'000'000'000) {
       return value->get<int>();
     }
-    wrong(key, "is not a whole number of at least 1");
+    wrong(key, "is not an integer of at least 1");
     return 1;
   }
 
   std::optional<double> number(const char* key) { return as_number(key, required(key)); }
-  // Where only zero and more make sense.
+  // A value that must not be negative.
   std::optional<double> amount(const char* key) { return not_negative(key, number(key)); }
   std::optional<double> amount_if_there(const char* key) {
     return not_negative(key, number_if_there(key));
@@ -64,14 +64,14 @@ class Reader {
     return found == object_.end() ? std::nullopt : as_number(key, &*found);
   }
 
-  // Null stands for an unknown word.
+  // null stands for an unknown word.
   std::string text(const char* key) { return as_text(key, required(key)); }
   std::string text_if_there(const char* key) {
     const auto found = object_.find(key);
     return found == object_.end() ? std::string() : as_text(key, &*found);
   }
 
-  // An object below; an empty one if there is none.
+  // A nested object; empty if it is missing.
   Reader object(const char* key) {
     static const json kNothing = json::object();
     const json* value = required(key);
@@ -111,7 +111,7 @@ class Reader {
     }
     const auto number = value->get<double>();
     if (std::isfinite(number) && std::abs(number) > kMaxFigure) {
-      wrong(key, fmt::format("is {:.3g}, which no run has", number));
+      wrong(key, fmt::format("is {:.3g}, which is impossible", number));
       return std::nullopt;
     }
     return std::isfinite(number) ? std::optional(number) : std::nullopt;
@@ -123,7 +123,7 @@ class Reader {
     return std::nullopt;
   }
 
-  // Rounding may leave a little more.
+  // Rounding may leave slightly more.
   std::optional<double> at_most_one(const char* key, std::optional<double> value) {
     if (!value || *value <= 1 + 1e-6) return value;
     wrong(key, "is more than 1");
@@ -139,7 +139,7 @@ class Reader {
     return {};
   }
 
-  // Keys below an object that is missing are not missing as well.
+  // Keys of a missing object are not reported as missing, too.
   Problems* scratch() { return &scratch_; }
 
   const json& object_;
@@ -148,14 +148,14 @@ class Reader {
   Problems scratch_;
 };
 
-// run.json has it within exposed_comm.
+// In run.json, it is part of exposed_comm.
 void take_waiting(StepSeconds& step, Reader& reader) {
   auto& waiting = step.parts[index_of(Phase::waiting)];
   waiting = reader.amount_if_there("waiting");
   auto& exposed = step.parts[index_of(Phase::exposed_comm)];
   if (!waiting) return;
   if (*waiting > exposed.value_or(0) * (1 + 1e-6) + 1e-9) {
-    reader.wrong("waiting", "is more than 'exposed_comm', of which it is a part");
+    reader.wrong("waiting", "is larger than 'exposed_comm', which includes it");
     return;
   }
   exposed = std::max(exposed.value_or(0) - *waiting, 0.0);
@@ -175,7 +175,7 @@ StepSeconds read_step_seconds(Reader reader) {
     any = any || part.has_value();
     sum += part.value_or(0);
   }
-  // Measured by two clocks' readings, the rest may come out a little below zero.
+  // The remainder combines two clock readings and may come out slightly below zero.
   auto& other = step.parts[index_of(Phase::other)];
   if (other && *other < -0.01 * sum) reader.wrong("other", "is negative");
   if (!step.mean && any) step.mean = sum;
@@ -183,7 +183,7 @@ StepSeconds read_step_seconds(Reader reader) {
   return step;
 }
 
-// "0-3,8"; empty if it is anything else.
+// Parses "0-3,8"; empty for anything else.
 std::vector<int> processors_of(const std::string& list) {
   std::vector<int> processors;
   const char* at = list.data();
@@ -239,14 +239,15 @@ std::vector<RankRecord> read_ranks(Reader& reader, int world_size, Problems& pro
     if (number < 0 || number >= world_size) {
       rank.wrong("rank", fmt::format("is not a rank of {}", world_size));
     } else if (!seen.insert(number).second) {
-      rank.wrong("rank", fmt::format("is {} for the second time", number));
+      rank.wrong("rank", fmt::format("is {}, which another entry already has", number));
     }
   }
   return ranks;
 }
 
-// A run that did not measure it: what a rank's communication takes beyond the one that had least of
-// it was spent waiting for that one, as far as the same rank was the last one throughout.
+// For a run that did not measure waiting: the excess of a rank's exposed communication over that of
+// the rank with the least is assumed to be waiting for that rank. This is exact only if the same
+// rank was the last one in every step.
 void estimate_waiting(RunRecord& run) {
   const auto place = index_of(Phase::exposed_comm);
   if (run.step.parts[index_of(Phase::waiting)] || !run.step.parts[place]) return;
@@ -298,7 +299,7 @@ std::map<std::string, std::string> read_environment(const Reader& reader) {
     if (value.is_string()) {
       environment[name.substr(0, kMaxText)] = value.get<std::string>().substr(0, kMaxText);
     } else if (value.is_primitive()) {
-      environment[name.substr(0, kMaxText)] = value.dump();  // never of something nested
+      environment[name.substr(0, kMaxText)] = value.dump();  // never nested values
     }
   }
   return environment;
@@ -345,7 +346,8 @@ std::string read_text(const std::filesystem::path& file) {
   const auto size = std::filesystem::file_size(file, error);
   if (error) throw InputError(fmt::format("cannot read {}: {}", file.string(), error.message()));
   if (size > kMaxBytes) {
-    throw InputError(fmt::format("{} has {} bytes, which no run.json has", file.string(), size));
+    throw InputError(
+        fmt::format("{} has {} bytes, which is too large for a run.json", file.string(), size));
   }
   std::ifstream stream(file, std::ios::binary);
   std::string text(size, '\0');

@@ -1,5 +1,5 @@
-// One run.json, schema slurm-ddp/run/1, as values. Figures that the run could not know (null) are
-// absent here, and so are non-finite ones.
+// One run.json, schema slurm-ddp/run/1, as values. Unknown figures (null) are nullopt here, and so
+// are non-finite ones.
 #pragma once
 
 #include <array>
@@ -15,15 +15,16 @@
 namespace ddp::report {
 
 // Seconds of one training step. The parts are means and sum to `mean`: in run.json exposed_comm
-// holds `waiting` as well, here it does not.
+// includes `waiting`, here it does not.
 struct StepSeconds {
   std::optional<double> p50;
   std::optional<double> p95;
   std::optional<double> mean;
   std::array<std::optional<double>, kPhases> parts;  // by Phase
 
-  // The mean that no part accounts for; negative if the parts are more than the whole. Absent
-  // where the mean is, or less than a hundredth of it: that is rounding.
+  // The part of the mean that no phase accounts for; negative if the phases exceed the whole.
+  // nullopt if the mean is unknown, or if the difference is less than a hundredth of it, which is
+  // rounding.
   std::optional<double> unaccounted() const;
   double part(Phase phase) const { return parts[index_of(phase)].value_or(0); }
 };
@@ -32,11 +33,12 @@ struct RankRecord {
   int rank = 0;
   std::string node;
   StepSeconds step;
-  std::vector<int> processors;  // it may use, ascending; empty if not known
+  std::vector<int> processors;  // CPUs it may use, ascending; empty if unknown
   std::optional<int> threads;
-  std::optional<double> late_share;  // of the compared steps, those in which others waited longer
+  std::optional<double>
+      late_share;  // fraction of the compared steps in which the others waited longer
   std::optional<double> compared_steps;
-  std::optional<double> preemptions;  // a second: the system took its processor away
+  std::optional<double> preemptions;  // per second: the kernel took its CPU away
   std::optional<double> peak_memory_bytes;
 };
 
@@ -50,12 +52,12 @@ struct WallSeconds {
   std::optional<double> rest;
 };
 
-// Which part of the run the process has trained, and what came before it.
+// The part of the run that the process has trained, and the parts before it.
 struct Coverage {
   std::optional<double> first_step;
   std::optional<double> last_step;
   std::size_t earlier_processes = 0;
-  double rows_missing = 0;  // of steps.csv
+  double rows_missing = 0;  // rows missing in steps.csv
 };
 
 struct RunRecord {
@@ -78,23 +80,24 @@ struct RunRecord {
   std::optional<double> eval_accuracy;
   std::string parameters_crc32c;
   StepSeconds step;
-  bool waiting_estimated = false;  // by what the ranks' exposed communication differs in
-  std::string outcome;  // "finished", "interrupted", "failed", "running"; empty: not known
+  bool waiting_estimated =
+      false;            // derived from the differences in the ranks' exposed communication
+  std::string outcome;  // "finished", "interrupted", "failed", "running"; empty: unknown
   std::string outcome_reason;
   WallSeconds wall;
   Coverage covers;
   std::optional<double> bytes_per_step;
   std::optional<double> busbw_GBps;
-  std::optional<double> overlap_ratio;  // part of the communication that backward hides, 0 to 1
+  std::optional<double> overlap_ratio;  // fraction of the communication that backward hides, 0 to 1
   std::vector<RankRecord> ranks;
   std::map<std::string, std::string> environment;
 };
 
-// Reads DIR/run.json, or the file itself if that is what `path` is. Keys it does not know are
-// ignored. Throws InputError, naming the file and every key that is missing or wrong.
+// Reads DIR/run.json, or the file itself if `path` is a file. Ignores unknown keys. Throws
+// InputError that names the file and every missing or invalid key.
 RunRecord read_run(const std::string& path);
 
-// The same from text; `source` names it in errors.
+// The same from a string; `source` names it in errors.
 RunRecord parse_run(std::string_view text, const std::string& source);
 
 }  // namespace ddp::report

@@ -11,7 +11,7 @@
 namespace ddp::report {
 namespace {
 
-// Throughput, if it is one.
+// The throughput, if it is positive and finite.
 std::optional<double> throughput(const RunRecord& run) {
   const auto& value = run.samples_per_second;
   return value && *value > 0 ? value : std::nullopt;
@@ -47,7 +47,7 @@ void summarize(ScalingPoint& point) {
   point.fastest = measured.back()->samples_per_second;
 }
 
-// Whether `value` is there and the same, up to rounding, for all runs.
+// Whether `value` is known and equal, up to rounding, for all runs.
 template <class Value>
 bool same_for_all(const std::vector<ScalingPoint>& points, const Value& value) {
   std::optional<double> first;
@@ -101,7 +101,8 @@ void compare_with_base(const ScalingPoint& base, ScalingPoint& point) {
   const double share = static_cast<double>(base.world_size) / point.world_size;
   point.speedup = *to / *from;
   point.efficiency = *point.speedup * share;
-  // Both ends vary: the base may have been lucky, or not. At the base itself it is its own spread.
+  // Both ends vary: the base may have been lucky or unlucky. At the base itself, the range is its
+  // own spread.
   const bool is_base = point.world_size == base.world_size;
   point.least_efficiency = *point.slowest / (is_base ? *from : *base.fastest) * share;
   point.most_efficiency = *point.fastest / (is_base ? *from : *base.slowest) * share;

@@ -1,4 +1,4 @@
-// The document of one run: what it was, and where its time went on each rank.
+// The document of one run: its configuration, and how each rank spent its time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace ddp::report {
 namespace {
 
-// Ranks that a page shows; of more ranks those with the longest steps.
+// Number of ranks on a page; if there are more, those with the longest steps are shown.
 constexpr std::size_t kMaxRanksShown = 64;
 
 std::string number(const std::optional<double>& value, Show show) {
@@ -66,21 +66,20 @@ std::vector<Cell> where_it_ran(const RankRecord& rank) {
 
 std::string how_waiting_is_known(const RunRecord& run) {
   if (!run.waiting_estimated) {
-    return "Ranks wait for each other in the all-reduce, so their steps are equally long. What a "
-           "rank's collectives take beyond the shortest on any rank is waiting; the rank with the "
+    return "Ranks wait for each other in the all-reduce, so their steps are equally long. Time of "
+           "a rank's collectives beyond the shortest on any rank is waiting; the rank with the "
            "least waiting is the one that the others wait for.";
   }
   return "Ranks wait for each other in the all-reduce, so their steps are equally long. This run "
-         "has "
-         "not measured the waiting: it is what a rank's exposed communication takes beyond that of "
-         "the rank that has the least.";
+         "did not measure the waiting: it is estimated as the excess of a rank's exposed "
+         "communication over that of the rank with the least.";
 }
 
 Section ranks_section(const RunRecord& run) {
   const auto ranks = ranks_to_show(run);
   Section section{"ranks", "The ranks", {}, {}, {}};
   BarChart chart{"Time of a step on each rank",
-                 "One bar for each rank, as long as its mean step, split into phases.",
+                 "One bar per rank, showing its mean step, split into phases.",
                  "ms per step",
                  {},
                  1000,
@@ -89,7 +88,7 @@ Section ranks_section(const RunRecord& run) {
   section.table.columns.insert(section.table.columns.begin(),
                                {{"rank", "rank", Show::count}, {"node", "node", Show::text}});
   section.table.columns.push_back({"late_share", "steps in which it was late", Show::percent});
-  section.table.columns.push_back({"processors", "processors", Show::count});
+  section.table.columns.push_back({"processors", "CPUs", Show::count});
   section.table.columns.push_back({"threads", "threads", Show::count});
   section.table.columns.push_back({"preemptions", "preempted per s", Show::significant});
   section.table.columns.push_back({"peak_memory_mib", "peak memory, MiB", Show::count});
@@ -140,8 +139,8 @@ std::string verdict(const RunRecord& run, const Cause& cause) {
   return text;
 }
 
-// Against what makes ranks wait, or against the waiting and the communication themselves. That most
-// of a step is computing is as it should be.
+// Advice against the cause of the waiting or, without one, against waiting and communication
+// themselves. A step that is mostly computation is as it should be.
 std::string advice(const RunRecord& run, const Cause& cause) {
   if (auto against = advice_against(cause); !against.empty()) return against;
   const Bar bar = step_bar("", run.step);
@@ -159,12 +158,12 @@ std::vector<std::string> cautions(const RunRecord& run) {
   }
   if (run.world_size > 0 && run.ranks.size() < static_cast<std::size_t>(run.world_size)) {
     texts.push_back(
-        fmt::format("run.json tells of {} of {} ranks.", run.ranks.size(), run.world_size));
+        fmt::format("run.json describes {} of {} ranks.", run.ranks.size(), run.world_size));
   }
   if (steps_vary(run)) {
     texts.push_back(fmt::format(
-        "Steps vary much: 5 of 100 took more than {} ms, half of them at "
-        "most {}; means hide that.",
+        "Steps vary widely: 5 of 100 took more than {} ms, half of them at most {}; means hide "
+        "that.",
         number(run.step.p95, Show::milliseconds), number(run.step.p50, Show::milliseconds)));
   }
   return texts;

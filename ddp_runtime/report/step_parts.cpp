@@ -15,25 +15,23 @@ struct Advice {
 constexpr Advice kAdvice[] = {
     {"data", "Loading does not keep up: try more loader workers, or faster storage for the data."},
     {"forward",
-     "Computing itself became slower: check that ranks do not share processors, that each has its "
+     "Computing itself became slower: check that ranks do not share CPUs, that each has its "
      "threads (OMP_NUM_THREADS), and that memory bandwidth is not the limit."},
     {"backward",
-     "Computing itself became slower: check that ranks do not share processors, that each has its "
+     "Computing itself became slower: check that ranks do not share CPUs, that each has its "
      "threads (OMP_NUM_THREADS), and that memory bandwidth is not the limit."},
     {"waiting",
-     "Ranks wait for each other, and none is late throughout: they are slow in turns, as when "
-     "other "
-     "programs or the system take their processors, or samples differ in size. A larger batch per "
+     "Ranks wait for each other, and none is consistently late: they are slow in turns, as when "
+     "other programs or the system take their CPUs, or samples differ in size. A larger batch per "
      "rank evens it out."},
     {"exposed_comm",
      "Backward does not hide the communication: try a larger batch per rank, another bucket size, "
-     "or "
-     "gradient accumulation, and check the network with ddp-check net."},
+     "or gradient accumulation, and check the network with ddp-check net."},
     {"optimizer",
      "The optimizer's work does not shrink with more ranks: try a larger batch per rank, or "
      "accumulate gradients so that it runs less often."},
-    {"checkpoint", "Checkpoints cost a share of every step: write them less often."},
-    {"other", "Time is lost between the phases: look at the trace of the run."},
+    {"checkpoint", "Checkpoints take a share of every step: write them less often."},
+    {"other", "Time is lost between the phases: check the trace of the run."},
     {"unaccounted",
      "Part of the step belongs to no phase: the parts in run.json do not sum to it."},
     {"outside", "Time is lost outside of the steps: start-up, evaluation, pauses between epochs."},
@@ -78,13 +76,13 @@ std::string_view advice_for(std::string_view kind) {
 
 std::vector<std::pair<std::string, std::string>> step_glossary() {
   return {{"waiting for other ranks",
-           "the part of the exposed communication in which another rank had not come yet"},
+           "the part of the exposed communication in which another rank had not arrived yet"},
           {"exposed communication",
            "communication that the backward pass does not hide, without that waiting"},
           {"overlap", "the part of the communication that the backward pass hides"},
           {"other", "time of a step in none of the named phases"},
           {"p50, p95", "half, and 95 of 100, of the steps were at most this long"},
-          {"ms", "thousandths of a second"},
+          {"ms", "milliseconds"},
           {"GB", "10^9 bytes"}};
 }
 

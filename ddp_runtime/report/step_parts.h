@@ -1,4 +1,5 @@
-// What the documents share: a step's time as a bar and as cells, what to try against a loss.
+// Parts that the documents share: a step's time as a bar and as table cells, and advice against
+// losses.
 #pragma once
 
 #include <string>
@@ -12,21 +13,21 @@
 
 namespace ddp::report {
 
-// Segments for the phases that took time, with their share of the step as labels, and what no phase
-// accounts for.
+// Segments for the phases that took time, labeled with their share of the step, and for the time
+// that no phase accounts for.
 Bar step_bar(std::string name, const StepSeconds& step);
 
-// Mean, the phases, and unaccounted: columns and the cells of one row.
+// Mean, phases and unaccounted time: the columns, and the cells of one row.
 std::vector<Column> step_columns();
 std::vector<Cell> step_cells(const StepSeconds& step);
 
-// What usually helps against time lost in a phase ("exposed_comm").
+// Advice against time lost in a phase ("exposed_comm").
 std::string_view advice_for(std::string_view kind);
 
-// Words and what they mean, for the end of a report.
+// Terms and their meaning, for the end of a report.
 std::vector<std::pair<std::string, std::string>> step_glossary();
 
-// Whether the parts of the step do not sum to it.
+// Whether the parts of the step do not sum to the step.
 bool parts_do_not_sum(const RunRecord& run);
 
 }  // namespace ddp::report

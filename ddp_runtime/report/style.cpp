@@ -2,8 +2,8 @@
 
 namespace ddp::report {
 
-// The phases' colors are Okabe and Ito's, which people with any kind of color vision can tell
-// apart; each has the text color that reads best on it.
+// The phases use the colors of Okabe and Ito, which can be distinguished with any kind of color
+// vision; each has the text color with the best contrast.
 std::string_view style_sheet() noexcept {
   return R"css(
 :root {

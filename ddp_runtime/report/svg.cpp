@@ -14,7 +14,7 @@
 namespace ddp::report {
 namespace {
 
-// Width of a character of the charts' text, on the wide side, to leave room for labels.
+// Estimated width of a character in the charts, on the wide side, to leave room for labels.
 constexpr double kCharacter = 7.2;
 
 double width_of(const std::string& text) {
@@ -44,7 +44,7 @@ std::string text(double x, double y, const char* style, const std::string& words
                      html_escape(words));
 }
 
-// ---- dots over ranks
+// ---- points over ranks
 
 constexpr double kWidth = 480;
 constexpr double kHeight = 300;
@@ -52,9 +52,9 @@ constexpr double kLeft = 64;
 constexpr double kRight = 18;
 constexpr double kTop = 34;
 constexpr double kBottom = 46;
-constexpr double kInset = 26;  // so that the first and the last label are not cut
+constexpr double kInset = 26;  // so that the first and the last label are not clipped
 
-// What is drawable: finite, and positive where the axis is logarithmic.
+// Whether a point can be drawn: it is finite, and positive if the axis is logarithmic.
 std::vector<RankPoint> drawable(const std::vector<RankPoint>& points, bool logarithmic) {
   std::vector<RankPoint> good;
   for (auto point : points) {
@@ -106,7 +106,7 @@ RankPlot plan(const RankChart& chart) {
   return plot;
 }
 
-// Ticks are round numbers: all their digits, unless there are too many.
+// Ticks are round numbers: print all digits, unless there are too many.
 std::string tick_text(double value) {
   constexpr std::size_t kFits = 7;  // characters left of the axis
   if (std::abs(value) >= 1e5) return compact(value);
@@ -165,7 +165,7 @@ std::string dot(const RankPoint& point, const Axis& x, const Axis& y) {
 }
 
 // From the right, because the largest number of ranks matters most; a label that would touch the
-// one before is left out, and is in the table.
+// previous one is omitted, and is in the table.
 std::string labels(const std::vector<RankPoint>& points, const Axis& x, const Axis& y) {
   std::string svg;
   double free_until = kWidth;
@@ -193,7 +193,7 @@ double begin_of(const Bar& bar) {
   return std::isfinite(bar.begin) && bar.begin < 0 ? bar.begin : 0;
 }
 
-// Where the bar ends on the axis.
+// End of the bar on the axis.
 double end_of(const Bar& bar) {
   double sum = begin_of(bar);
   for (const auto& segment : bar.segments) {
@@ -206,7 +206,7 @@ struct BarPlot {
   double left = 0;
   double right = 0;
   double height = 0;
-  double low = 0;  // where the axis begins and ends, in values
+  double low = 0;  // range of the axis, in values
   double high = 1;
   std::vector<double> ticks;
 };

@@ -1,5 +1,5 @@
-// Charts as inline SVG. Colors come from the page's style sheet by class, so that they follow
-// light and dark.
+// Charts as inline SVG. Colors come from the page's style sheet by class, so that they follow light
+// and dark mode.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace ddp::report {
 
-// `id` is unique on the page: title and description carry it.
+// `id` must be unique on the page: title and description use it.
 std::string svg_of(const RankChart& chart, const std::string& id);
 std::string svg_of(const BarChart& chart, const std::string& id);
 

@@ -1,4 +1,4 @@
-// The document of a sweep: does it scale, and if not, why not.
+// The document of a sweep: whether the runs scale and, if not, why.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ std::string kind_explained(ScalingKind kind) {
     case ScalingKind::single:
       break;
   }
-  return "none: there is one number of ranks only";
+  return "none: there is only one number of ranks";
 }
 
 std::string spread(const ScalingPoint& base, const ScalingPoint& point) {
@@ -54,17 +54,15 @@ std::string spread(const ScalingPoint& base, const ScalingPoint& point) {
 std::string verdict(const Scaling& scaling) {
   const ScalingPoint& last = scaling.points.back();
   if (const auto what = unlike(scaling); !what.empty()) {
-    return fmt::format("The runs differ in {}: nothing can be said about scaling.",
-                       fmt::join(what, ", "));
+    return fmt::format("The runs differ in {}: scaling cannot be computed.", fmt::join(what, ", "));
   }
   if (scaling.kind == ScalingKind::single) {
-    return fmt::format("One world size only, {}: nothing can be said about scaling.",
-                       ranks(scaling.base));
+    return fmt::format("Only one world size, {}: scaling cannot be computed.", ranks(scaling.base));
   }
   const std::string what = fmt::format("{} from {} to {}", kind_name(scaling.kind), scaling.base,
                                        ranks(last.world_size));
   if (!last.efficiency)
-    return what + ": the throughput is not known, so neither is the efficiency.";
+    return what + ": the efficiency is unknown because the throughput is unknown.";
   std::string text = fmt::format("{}: {} efficiency{}.", what, percent(*last.efficiency),
                                  spread(scaling.points.front(), last));
   if (const auto why = sentences_of(find_cause(last.median)); !why.empty()) text += " " + why;
@@ -90,7 +88,7 @@ std::string joined(const std::set<std::string>& values) {
   return text;
 }
 
-// One rank alone needs no backend, so it cannot differ in it.
+// A single rank does not need a backend, so it cannot differ in it.
 std::set<std::string> backends(const Scaling& scaling) {
   std::set<std::string> names;
   for (const auto& point : scaling.points) {
@@ -104,7 +102,7 @@ std::set<std::string> backends(const Scaling& scaling) {
 void differ(std::vector<std::string>& texts, const char* what,
             const std::set<std::string>& values) {
   if (values.size() < 2) return;
-  texts.push_back(fmt::format("The runs differ in {} ({}), so they do not compare like with like.",
+  texts.push_back(fmt::format("The runs differ in {} ({}), so they are not directly comparable.",
                               what, joined(values)));
 }
 
@@ -126,7 +124,7 @@ std::vector<std::string> cautions(const Scaling& scaling) {
   }
   const bool once = std::all_of(scaling.points.begin(), scaling.points.end(),
                                 [](const ScalingPoint& point) { return point.runs.size() == 1; });
-  if (once) texts.emplace_back("Every number of ranks was run once, so the spread is not known.");
+  if (once) texts.emplace_back("Every number of ranks was run once, so the spread is unknown.");
   for (const auto& point : scaling.points) {
     if (point.runs.size() > 2 || point.runs.size() % 2 != 0) continue;
     texts.push_back(
@@ -137,7 +135,7 @@ std::vector<std::string> cautions(const Scaling& scaling) {
   for (const auto& point : scaling.points) {
     if (!steps_vary(point.median)) continue;
     texts.push_back(fmt::format(
-        "With {} single steps vary much: 5 of 100 took more than twice as long as most.",
+        "With {} single steps vary widely: 5 of 100 took more than twice as long as most.",
         ranks(point.world_size)));
   }
   for (const auto& point : scaling.points) {
@@ -146,8 +144,8 @@ std::vector<std::string> cautions(const Scaling& scaling) {
   for (const auto& point : scaling.points) {
     if (!std::any_of(point.runs.begin(), point.runs.end(), parts_do_not_sum)) continue;
     texts.push_back(
-        fmt::format("With {} the parts of a step do not sum to the step; the rest is "
-                    "shown as unaccounted.",
+        fmt::format("With {} the parts of a step do not sum to the step; the rest is shown as "
+                    "unaccounted.",
                     ranks(point.world_size)));
   }
   return texts;
@@ -218,13 +216,13 @@ std::string sweep_advice(const Scaling& scaling) {
   const ScalingPoint& last = scaling.points.back();
   const auto loss = biggest_loss(last);
   const Cause cause = find_cause(last.median);
-  // A late rank is a matter of the waiting; shared processors slow down everything.
+  // A late rank affects only the waiting; shared CPUs slow down everything.
   const bool waits = loss && loss->kind == "waiting";
   if (cause.shared || (cause.late && waits)) return advice_against(cause);
   return loss ? std::string(advice_for(loss->kind)) : std::string();
 }
 
-// Runs of different work: each by itself.
+// Runs of different work are listed individually.
 void describe_mixed(Document& document, const Scaling& scaling) {
   document.title = "Runs of different work";
   document.sections = {step_section(scaling), runs_section(scaling)};
@@ -266,8 +264,8 @@ Document sweep_document(const Scaling& scaling, const std::string& program) {
                            {{"speedup", "throughput with N ranks divided by that of the base"},
                             {"efficiency", "speedup divided by the ratio of ranks, N / base"},
                             {"median run",
-                             "of several runs with one number of ranks the one in the middle by "
-                             "throughput; of an even number the slower of the two in the middle"}});
+                             "of several runs with the same number of ranks, the median run by "
+                             "throughput (lower median for an even count)"}});
   document.summary = summary(scaling);
   return document;
 }

@@ -60,7 +60,7 @@ RankChart speedup_chart(const Scaling& scaling) {
 RankChart efficiency_chart(const Scaling& scaling) {
   RankChart chart;
   chart.title = "Efficiency";
-  chart.description = "Speedup as a part of the ideal speedup, over the number of ranks.";
+  chart.description = "Speedup as a fraction of the ideal speedup, over the number of ranks.";
   chart.percent = true;
   for (const auto& point : scaling.points) {
     chart.ideal.push_back(at(point.world_size, 1));
@@ -79,8 +79,8 @@ RankChart throughput_chart(const Scaling& scaling) {
   RankChart chart;
   chart.title = "Samples per second";
   chart.description =
-      "Samples per second over the number of ranks; the dashed line is what the base's throughput "
-      "would become without any loss.";
+      "Samples per second over the number of ranks; the dashed line is the base's throughput "
+      "scaled without any loss.";
   chart.unit = "samples/s";
   chart.logarithmic = true;
   const auto base = scaling.points.front().median.samples_per_second;
@@ -98,7 +98,7 @@ RankChart throughput_chart(const Scaling& scaling) {
   return chart;
 }
 
-// The same bar with parts of the whole as values.
+// The same bar with fractions of the whole as values.
 Bar as_shares(Bar bar) {
   double whole = 0;
   for (const auto& segment : bar.segments) whole += segment.value;
@@ -110,8 +110,7 @@ Bar as_shares(Bar bar) {
 BarChart step_chart(const Scaling& scaling) {
   BarChart chart;
   chart.title = "Time of a step";
-  chart.description =
-      "One bar for each number of ranks, as long as the mean step, split into phases.";
+  chart.description = "One bar per number of ranks, showing the mean step, split into phases.";
   chart.unit = "ms per step";
   chart.axis_factor = 1000;
   for (const auto& point : scaling.points) {
@@ -124,7 +123,7 @@ BarChart share_chart(const BarChart& steps) {
   BarChart chart;
   chart.title = "Shares of a step";
   chart.description =
-      "One bar for each number of ranks: the part of the step that each phase takes.";
+      "One bar per number of ranks: the fraction of the step that each phase takes.";
   chart.unit = "% of the step";
   chart.axis_factor = 100;
   for (const auto& bar : steps.bars) chart.bars.push_back(as_shares(bar));
@@ -145,11 +144,10 @@ Bar loss_bar(const ScalingPoint& point) {
 
 BarChart loss_chart(const Scaling& scaling) {
   BarChart chart;
-  chart.title = "Parts of the ideal throughput";
+  chart.title = "Fractions of the ideal throughput";
   chart.description =
-      "One bar for each number of ranks: the part of the ideal throughput that was reached, and "
-      "the "
-      "parts that were lost to each phase.";
+      "One bar per number of ranks: the fraction of the ideal throughput that was reached, and the "
+      "fractions that were lost to each phase.";
   chart.unit = "% of the ideal";
   chart.axis_factor = 100;
   chart.reference = 1;
@@ -248,18 +246,19 @@ Section step_section(const Scaling& scaling) {
 }
 
 Section loss_section(const Scaling& scaling) {
-  Section section{"loss", "What was lost to what", {}, {}, loss_table(scaling)};
+  Section section{"loss", "Where efficiency was lost", {}, {}, loss_table(scaling)};
   if (section.table.rows.empty()) {
     section.paragraphs = {
-        "Not known: it takes two numbers of ranks, with throughput, global batch and mean step "
+        "Unknown: this takes two numbers of ranks, with throughput, global batch and mean step "
         "time."};
     return section;
   }
   section.charts = {loss_chart(scaling)};
   section.paragraphs = {
-      "The ideal is the base's time per step for this share of the work. What a phase takes beyond "
-      "its share is lost to it; kept and lost add up to 100 %. A phase that takes less than its "
-      "share has a negative loss: a bar begins by so much before zero, and ends at 100 %."};
+      "The ideal is the base's time per step for this share of the work. Time that a phase takes "
+      "beyond its share is lost to it; kept and lost add up to 100 %. A phase that takes less than "
+      "its share has a negative loss: its bar starts below zero by that amount, and ends at 100 "
+      "%."};
   return section;
 }
 
@@ -268,7 +267,7 @@ Section overlap_section(const Scaling& scaling) {
   RankChart chart;
   chart.title = "Overlap";
   chart.description =
-      "The part of the communication that backward hides, over the number of ranks.";
+      "The fraction of the communication that backward hides, over the number of ranks.";
   chart.percent = true;
   section.table.columns = {kRanks,
                            {"overlap_ratio", "overlap", Show::percent},
@@ -285,8 +284,7 @@ Section overlap_section(const Scaling& scaling) {
   }
   if (!chart.points.empty()) section.charts = {chart};
   section.paragraphs = {
-      "One rank alone does not communicate. Bus bandwidth is what each rank sends and receives in "
-      "a "
+      "A single rank does not communicate. Bus bandwidth is what each rank sends and receives in a "
       "ring, 2(n-1)/n times the bytes, per second of communication."};
   return section;
 }

@@ -1,4 +1,4 @@
-// The sections of a sweep's report: each a table, and charts of the same figures.
+// The sections of a sweep's report: each is a table with charts of the same figures.
 #pragma once
 
 #include "ddp_runtime/report/document.h"

@@ -1,5 +1,5 @@
-// Rows that are the same for every form of a report: JSON gets their values, people get them
-// formatted. Nothing but the renderers formats.
+// Rows shared by all formats of a report: JSON gets their values, people get them formatted. Only
+// the renderers format.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace ddp::report {
 
-// Nothing, a number in the column's unit, or words.
+// Empty, a number in the column's unit, or text.
 using Cell = std::variant<std::monostate, double, std::string>;
 
 template <class Optional>
@@ -18,25 +18,25 @@ Cell cell_of(const Optional& value) {
 
 enum class Show {
   text,
-  count,         // whole
-  significant,   // three digits
+  count,         // integer
+  significant,   // three significant digits
   percent,       // a fraction
   milliseconds,  // seconds
 };
 
 struct Column {
-  std::string key;  // stable, for machines
+  std::string key;  // stable, for scripts
   std::string heading;
   Show show = Show::text;
 };
 
 struct Table {
   std::vector<Column> columns;
-  std::vector<std::vector<Cell>> rows;  // as many cells as columns
+  std::vector<std::vector<Cell>> rows;  // as many cells as there are columns
 };
 
-// What people see in a cell. Numbers in a text column are shown whole if they are, else with three
-// digits.
+// The formatted text of a cell. Numbers in a text column are printed in full if they are integers,
+// else with three digits.
 std::string text_of(const Cell& cell, Show show);
 
 }  // namespace ddp::report

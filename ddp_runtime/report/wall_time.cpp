@@ -29,13 +29,13 @@ bool has_wall_time(const RunRecord& run) {
   return total && *total > 0;
 }
 
-// Beyond which share of the wall time it is told.
+// Shares of the wall time above this are reported.
 constexpr double kMuchOutside = 0.1;
 
 std::string ending_of(const RunRecord& run) {
-  if (run.outcome == "interrupted") return "was told to stop, and saved";
+  if (run.outcome == "interrupted") return "was asked to stop, and saved";
   if (run.outcome == "failed") return "failed";
-  return "has not told how it ended: it was killed, or still runs";
+  return "has not reported how it ended: it was killed, or is still running";
 }
 
 }  // namespace
@@ -43,8 +43,8 @@ std::string ending_of(const RunRecord& run) {
 std::optional<Section> wall_section(const std::vector<const RunRecord*>& runs) {
   Section section{"wall", "Wall time of the job", {}, {}, {}};
   section.paragraphs = {
-      "From the start of the process on; checkpoints that hold up a step are in the steps. Speedup "
-      "and efficiency are those of the steps."};
+      "Counted from the start of the process; checkpoints that delay a step are part of the steps. "
+      "Speedup and efficiency are those of the steps."};
   section.table.columns = {{"world_size", "ranks", Show::count},
                            {"source", "run", Show::text},
                            {"total", "total, s", Show::significant}};
@@ -68,15 +68,15 @@ std::vector<std::string> wall_cautions(const RunRecord& run) {
   if (!run.outcome.empty() && run.outcome != "finished") {
     const std::string reason =
         run.outcome_reason.empty() ? "" : fmt::format(" ({})", run.outcome_reason);
-    texts.push_back(fmt::format("The run {}{}: what is told here is of its steps up to then.",
+    texts.push_back(fmt::format("The run {}{}: this report covers its steps up to then.",
                                 ending_of(run), reason));
   }
   if (run.covers.earlier_processes > 0) {
-    texts.push_back(fmt::format(
-        "The run was resumed: times are those of steps {} to {}, which the last process has "
-        "trained; run.json lists the earlier ones.",
-        text_of(cell_of(run.covers.first_step), Show::count),
-        text_of(cell_of(run.covers.last_step), Show::count)));
+    texts.push_back(
+        fmt::format("The run was resumed: times cover steps {} to {}, which the last process "
+                    "trained; run.json lists the earlier ones.",
+                    text_of(cell_of(run.covers.first_step), Show::count),
+                    text_of(cell_of(run.covers.last_step), Show::count)));
   }
   const auto& steps = run.wall.steps;
   if (has_wall_time(run) && steps && *steps < (1 - kMuchOutside) * *run.wall.total) {

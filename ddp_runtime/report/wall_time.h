@@ -1,4 +1,4 @@
-// What a process did outside of its steps, how it ended, and which part of the run it has trained.
+// What a process did outside of its steps, how it ended, and which part of the run it trained.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@
 
 namespace ddp::report {
 
-// One row for each run that has recorded its wall time; nullopt if none has.
+// One row per run that has recorded its wall time; nullopt if none has.
 std::optional<Section> wall_section(const std::vector<const RunRecord*>& runs);
 
-// A run that has not come to its end, a part of it only, much time outside of the steps.
+// Cautions: a run that did not finish, only a part of a run, much time outside of the steps.
 std::vector<std::string> wall_cautions(const RunRecord& run);
 
-// The processes of the run and how this one ended, where that is known.
+// The processes of the run and how this one ended, if known.
 std::vector<std::pair<std::string, std::string>> coverage_facts(const RunRecord& run);
 
 // Whether single steps take more than twice as long as most.

@@ -1,5 +1,5 @@
-// ddp-report: from the run.json of one run, or of many, to what people want to know: where the time
-// went, does it scale, what differs.
+// ddp-report: turns the run.json of one or many runs into answers: where the time went, whether the
+// runs scale, and how they differ.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -13,12 +13,12 @@
 #include <system_error>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/error.h"
 #include "ddp_runtime/report/escape.h"
 #include "ddp_runtime/report/render.h"
-#include "ddp_runtime/tools/output_file.h"
 #include "slurm_ddp/version.h"
 
 namespace {
@@ -33,7 +33,7 @@ std::string program_name() {
   return fmt::format("ddp-report {}", kVersion);
 }
 
-// Each command has its own: a file for --config sets options of all, whichever is run.
+// Each command has its own options: a --config file sets options of all, whichever is run.
 struct Outputs {
   std::string json;
   std::string markdown;
@@ -87,17 +87,18 @@ void add_commands(CLI::App& app, Arguments& arguments) {
 }
 
 void write_outputs(const report::Document& document, const Outputs& outputs) {
-  if (!outputs.html.empty()) tools::write_file(outputs.html, report::to_html(document));
+  if (!outputs.html.empty()) write_file(outputs.html, report::to_html(document));
   if (!outputs.json.empty()) {
     const auto replace = nlohmann::json::error_handler_t::replace;
-    tools::write_file(outputs.json, report::to_json(document).dump(2, ' ', false, replace) + "\n");
+    write_file(outputs.json, report::to_json(document).dump(2, ' ', false, replace) + "\n");
   }
   if (!outputs.markdown.empty()) {
-    tools::write_file(outputs.markdown, report::to_markdown(document));
+    write_file(outputs.markdown, report::to_markdown(document));
   }
 }
 
-// On a terminal: what to take away; the tables are in the files, or here if none was asked for.
+// The terminal gets the summary; the tables go to the files, or to the terminal if no file was
+// requested.
 void print(const report::Document& document, const Outputs& outputs) {
   const bool files = !outputs.html.empty() || !outputs.json.empty() || !outputs.markdown.empty();
   if (!files) {
@@ -160,7 +161,7 @@ std::vector<report::RunRecord> read_sweep(const std::vector<std::string>& direct
     const auto place = std::filesystem::canonical(directory, error);
     if (!error && !seen.insert(place).second) {
       throw UsageError(directory +
-                       " is given twice, which would count one run as two; give it once");
+                       " is given twice, which would count one run as two; list it once");
     }
     runs.push_back(report::read_run(directory));
   }
@@ -174,8 +175,8 @@ report::Scaling analyse_sweep(const Arguments& arguments) {
   const std::string differs = fmt::format("the runs differ in {}", fmt::join(what, ", "));
   if (!arguments.mixed) {
     throw UsageError(differs +
-                     ", so they say nothing about scaling; give runs of the same work, or "
-                     "--mixed to see them side by side");
+                     ", so scaling cannot be computed; give runs of the same work, or --mixed to "
+                     "list them side by side");
   }
   if (arguments.min_efficiency) {
     throw UsageError(differs + ", so there is no efficiency for --min-efficiency");

@@ -32,7 +32,7 @@ void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn:
   std::fflush(stdout);
 }
 
-// The most that any rank of the run has used.
+// The largest memory use of any rank.
 double peak_memory_mib(const nlohmann::json& report) {
   std::int64_t most = 0;
   for (const auto& rank : report.at("ranks")) {
@@ -64,16 +64,17 @@ void print_end(const ddp::train::RunResult& result) {
   if (!result.report_file.empty()) fmt::print("report: {}\n", result.report_file.string());
 }
 
-// What sysexits.h calls EX_TEMPFAIL: try again. jobscripts/preemptible.sbatch does.
+// EX_TEMPFAIL of sysexits.h: try again, as jobscripts/preemptible.sbatch does.
 constexpr int kInterrupted = 75;
 
 void print_interrupted(const ddp::train::RunResult& result) {
-  fmt::print("stopped at step {} of {}, because {}; checkpoint: {}; the same command goes on\n",
-             result.step, result.planned_steps, result.interrupted,
-             result.checkpoint.empty() ? "none" : result.checkpoint.string());
+  fmt::print(
+      "stopped at step {} of {}, because {}; checkpoint: {}; run the same command to continue\n",
+      result.step, result.planned_steps, result.interrupted,
+      result.checkpoint.empty() ? "none" : result.checkpoint.string());
 }
 
-// The exit code.
+// Returns the exit code.
 int train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
   const auto data = ddp::data::open_data(c.data, c.data_options);
@@ -97,7 +98,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   if (!result.interrupted.empty()) {
     print_interrupted(result);
   } else if (result.taken == 0) {
-    return exit_code;  // the trainer has said so
+    return exit_code;  // the trainer has already reported it
   } else if (c.train.dry_run) {
     print_dry_run(result);
   } else {

@@ -103,16 +103,15 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_flag(
       "--deterministic", c.deterministic,
-      "Add gradients in rank order, so that results do not depend on network, placement or "
-      "bucket size, and equal those of one rank with --accumulate");
+      "Add gradients in rank order, so that results do not depend on network, placement or bucket "
+      "size, and equal those of one rank with --accumulate");
   app.add_option("--staleness", t.staleness,
                  "Train asynchronously: a rank may be this many steps ahead of the slowest one "
                  "(sgd only) [synchronous]")
       ->check(not_negative());
   app.add_option("--network", c.network,
                  "Network model for choosing collective schedules: LATENCY:BANDWIDTH "
-                 "(microseconds:Gbit/s), "
-                 "measure, or assume (bitwise the same result in every run)")
+                 "(microseconds:Gbit/s), measure, or assume (bitwise the same result in every run)")
       ->capture_default_str();
   app.add_flag("--allow-unused", t.parallel.allow_unused,
                "Allow parameters that do not contribute to some losses");
@@ -122,8 +121,8 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--failure-dump", c.failure_dump,
-                 "File for the state of all ranks at a failure, written by rank 0 "
-                 "[failure.json in --report-dir]");
+                 "File for the state of all ranks at a failure, written by rank 0 [failure.json in "
+                 "--report-dir]");
   app.add_option(
          "--timeout", c.timeout_seconds,
          "Seconds that a collective may take before the run stops and names the rank it waits for")
@@ -134,8 +133,7 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_option("--silence", c.silence_seconds,
                  "Seconds without a sign of life before a rank that others wait for is declared "
-                 "lost; a debugger "
-                 "that stops a rank needs more, and as much --timeout")
+                 "lost; a debugger that stops a rank needs more, and as much --timeout")
       ->check(at_least_one())
       ->capture_default_str();
   app.add_option("--threads", c.threads, "Compute threads per rank; 0 means OMP_NUM_THREADS")
@@ -150,8 +148,7 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_option("--checkpoint-copy-mb", c.checkpoint_copy_mb,
                  "Limit in MiB per rank for the copy that is saved in the background; a larger "
-                 "state is saved "
-                 "before the next step")
+                 "state is saved before the next step")
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--checkpoint-share-mb", c.checkpoint_share_mb,
@@ -208,7 +205,7 @@ void add_model_options(CLI::App& app, TrainCommandLine& c) {
                "gpt: recompute the activations of a block in backward instead of storing them");
 }
 
-// Something of the kind that the model is made for.
+// Synthetic samples of the shape that the model expects.
 data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
   data::SyntheticShape shape;
   if (model.name == "mlp" && model.width > 0) shape.input = {model.width};
@@ -216,7 +213,7 @@ data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
   return shape;
 }
 
-// What CLI11 cannot check by itself.
+// Checks that CLI11 cannot do by itself.
 void interpret(TrainCommandLine& c) {
   auto& t = c.train;
   t.precision = amp::parse_precision(c.precision);
@@ -226,7 +223,7 @@ void interpret(TrainCommandLine& c) {
   if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart
   if (c.deterministic && t.staleness.value_or(0) > 0) {
     throw UsageError(
-        "--deterministic needs --staleness 0: with more, gradients are applied when they come");
+        "--deterministic needs --staleness 0: otherwise gradients are applied as they arrive");
   }
   if (t.checkpoint.keep_best && t.checkpoint.directory.empty()) {
     throw UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
@@ -284,16 +281,16 @@ std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandL
   app.footer(kExamples);
   app.set_version_flag("--version", fmt::format("ddp-train {}", kVersion));
   app.set_config("--config", "", "Read options from a file (name=value lines)");
-  // So that a job script can give defaults and its user can change them.
+  // A job script can give defaults, and its user can override them.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_model_options(app, c);
   add_training_options(app, c);
   add_run_options(app, c);
-  const bool reports = comm::rank_from_environment() == 0;  // all ranks have one command line
+  const bool reports = comm::rank_from_environment() == 0;  // all ranks have the same command line
   try {
     app.parse(argc, argv);
     interpret(c);
-    static_cast<void>(world_options_of(c));  // throws for what it cannot use
+    static_cast<void>(world_options_of(c));  // throws for unusable options
     if (reports && !c.train.report_directory.empty()) {
       make_report_directory(c.train.report_directory);
     }

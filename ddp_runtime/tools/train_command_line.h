@@ -36,7 +36,7 @@ struct TrainCommandLine {
   ddp::train::TrainOptions train;
 };
 
-// Options of the world that the command line asks for. Throws UsageError.
+// The world options requested on the command line. Throws UsageError.
 comm::WorldOptions world_options_of(const TrainCommandLine& line);
 
 // Fills `line` from the command line and checks it. Returns the exit code if there is nothing to

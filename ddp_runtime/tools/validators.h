@@ -1,4 +1,4 @@
-// Checks of option values whose messages a person can read; CLI11's own print the limits of double.
+// Validators of option values with readable messages; CLI11's own print the limits of double.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -34,7 +34,7 @@ inline CLI::Validator fraction() {
   return number_check("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
 }
 
-// Of a number of seconds from the command line; more than ten years are ten.
+// Converts seconds from the command line; limited to ten years.
 inline std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(seconds, 3e8) * 1000));
 }

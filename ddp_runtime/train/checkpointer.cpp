@@ -7,6 +7,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/deadline.h"
 #include "base/errors.h"
 #include "ddp_runtime/train/checkpoint_agreement.h"
 #include "ddp_runtime/train/run_difference.h"
@@ -27,10 +28,6 @@ std::vector<ckpt::ArrayView> views_of(const std::vector<NamedTensor>& arrays) {
 
 // Of the memory that is left, a part stays for what training itself will take.
 constexpr double kUsablePart = 0.9;
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 // Slower than most disks: a run that knows nothing better stops in time.
 constexpr double kGuessedBytesPerSecond = 100e6;

@@ -1,12 +1,11 @@
 #include "ddp_runtime/train/job_deadline.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <string>
+
+#include "base/subprocess.h"
 
 namespace ddp::train {
 namespace {
@@ -22,20 +21,8 @@ std::optional<std::int64_t> take_number(std::string_view& text) noexcept {
 
 constexpr std::size_t kMaxOutput = 1 << 20;  // an array of SLURM's default size takes 20 kB
 
-std::string output_of(const std::string& command) {
-  struct Close {
-    void operator()(std::FILE* pipe) const noexcept { pclose(pipe); }
-  };
-  const std::unique_ptr<std::FILE, Close> pipe(popen(command.c_str(), "re"));
-  std::string text;
-  std::array<char, 4096> piece{};
-  while (pipe && text.size() < kMaxOutput) {
-    const std::size_t got = std::fread(piece.data(), 1, piece.size(), pipe.get());
-    if (got == 0) break;
-    text.append(piece.data(), got);
-  }
-  return text;
-}
+// A controller that does not answer must not hold up the training: all ranks wait for this.
+constexpr auto kSqueueTimeout = std::chrono::seconds(30);
 
 }  // namespace
 
@@ -79,13 +66,12 @@ std::optional<std::chrono::seconds> parse_time_left_of(std::string_view job,
 std::optional<Deadline> job_deadline() {
   const char* const job = std::getenv("SLURM_JOB_ID");
   if (job == nullptr) return std::nullopt;
-  // It becomes part of a command.
   const std::string id(job);
   if (id.empty() || id.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
-  const auto left =
-      parse_time_left_of(id, output_of("squeue -h -j " + id + " -o '%A %L' 2>/dev/null"));
+  const auto lines = output_of({"squeue", "-h", "-j", id, "-o", "%A %L"}, kSqueueTimeout, kMaxOutput);
+  const auto left = lines ? parse_time_left_of(id, *lines) : std::nullopt;
   if (!left) return std::nullopt;
-  return std::chrono::steady_clock::now() + *left;
+  return Clock::now() + *left;
 }
 
 }  // namespace ddp::train

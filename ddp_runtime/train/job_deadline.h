@@ -5,9 +5,9 @@
 #include <optional>
 #include <string_view>
 
-namespace ddp::train {
+#include "base/deadline.h"
 
-using Deadline = std::chrono::steady_clock::time_point;
+namespace ddp::train {
 
 // What `squeue -o %L` prints: "59", "12:30", "1:00:00", "2-03:00:00". Nothing for anything else
 // ("UNLIMITED", "NOT_SET", "INVALID").
@@ -19,7 +19,8 @@ std::optional<std::chrono::seconds> parse_time_left_of(std::string_view job,
                                                        std::string_view lines) noexcept;
 
 // Asks squeue, which knows the limit also after an administrator has changed it. Nothing outside of
-// a job, without a limit, or where there is no squeue. May take as long as SLURM's controller does.
+// a job, without a limit, where there is no squeue, and if SLURM's controller does not answer
+// within 30 seconds.
 std::optional<Deadline> job_deadline();
 
 }  // namespace ddp::train

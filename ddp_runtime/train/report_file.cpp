@@ -3,14 +3,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
 
 namespace ddp::train {
@@ -22,62 +22,6 @@ constexpr std::size_t kMaxLine = 4096;
 [[noreturn]] void fail_writing(const std::filesystem::path& file) {
   throw RuntimeError(fmt::format("cannot write {}: {}", file.string(), std::strerror(errno)));
 }
-
-bool write_whole(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
-}
-
-// mkstemp makes files that only their owner can read; reports are for others, too.
-mode_t mode_for_others() {
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  return 0666 & ~mask;
-}
-
-// A new file beside `file`, until it takes its name: comm::replace_file() for one that stays open.
-class Draft {
- public:
-  explicit Draft(const std::filesystem::path& file)
-      : file_(file), name_(file.string() + ".XXXXXX"), fd_(mkostemp(name_.data(), O_CLOEXEC)) {
-    if (!fd_) fail_writing(file_);
-    if (::fchmod(fd_.get(), mode_for_others()) != 0) abandon();
-  }
-  Draft(const Draft&) = delete;
-  Draft& operator=(const Draft&) = delete;
-  ~Draft() {
-    if (!name_.empty()) ::unlink(name_.c_str());
-  }
-
-  void write(std::string_view text) {
-    if (!write_whole(fd_.get(), text)) abandon();
-  }
-
-  // Returns the file, open for writing at its end.
-  FileDescriptor publish() {
-    if (::fsync(fd_.get()) != 0) abandon();
-    if (std::rename(name_.c_str(), file_.c_str()) != 0) abandon();
-    name_.clear();
-    return std::move(fd_);
-  }
-
- private:
-  [[noreturn]] void abandon() {
-    const int error = errno;
-    ::unlink(name_.c_str());
-    name_.clear();
-    errno = error;
-    fail_writing(file_);
-  }
-
-  const std::filesystem::path& file_;
-  std::string name_;
-  FileDescriptor fd_;
-};
 
 FileDescriptor open_regular(const std::filesystem::path& file, std::uintmax_t* size) {
   FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -126,7 +70,7 @@ std::string read_if_there(const std::filesystem::path& file, std::uintmax_t most
 LineFile::LineFile(const std::filesystem::path& file, std::string_view head,
                    const std::function<bool(std::string_view line)>& keep)
     : file_(file) {
-  Draft draft(file_);
+  AtomicFile draft(file_);
   draft.write(head);
   std::uintmax_t size = 0;
   if (const FileDescriptor old = open_regular(file_, &size); old) {
@@ -143,7 +87,7 @@ LineFile::LineFile(const std::filesystem::path& file, std::string_view head,
 }
 
 void LineFile::append(std::string_view lines) {
-  if (write_whole(fd_.get(), lines)) {
+  if (write_all(fd_.get(), lines)) {
     size_ += static_cast<std::int64_t>(lines.size());
     return;
   }

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/file_ops.h"
 
 namespace ddp::train {
 

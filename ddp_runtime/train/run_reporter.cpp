@@ -14,8 +14,9 @@
 #include <system_error>
 #include <utility>
 
+#include "base/atomic_file.h"
+#include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/comm/output_file.h"
 #include "ddp_runtime/profile/chrome_trace.h"
 #include "ddp_runtime/train/processors.h"
 #include "ddp_runtime/train/run_history.h"
@@ -31,10 +32,6 @@ using profile::Clock;
 constexpr std::size_t kWarmupSteps = 5;
 constexpr const char* kRowsHead = "step,epoch,loss,learning_rate,seconds\n";
 constexpr std::uintmax_t kMaxRunJson = std::uintmax_t{64} << 20;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -236,9 +233,9 @@ void write_run_files(const std::filesystem::path& directory, const json& report,
   make_directory(directory);
   std::string rows = kRowsHead;
   for (const auto& loss : losses) rows += row_of(loss);
-  comm::replace_file(directory / "steps.csv", rows);
-  comm::replace_file(directory / "trace.json", trace);
-  comm::replace_file(directory / "run.json", text_of(report));
+  replace_file(directory / "steps.csv", rows);
+  replace_file(directory / "trace.json", trace);
+  replace_file(directory / "run.json", text_of(report));
 }
 
 RunReporter::WallSpan::~WallSpan() {
@@ -356,7 +353,7 @@ void RunReporter::complete(json& report, const char* outcome, const std::string&
 }
 
 void RunReporter::write_report(const json& report) {
-  comm::replace_file(target_.directory / "run.json", text_of(report));
+  replace_file(target_.directory / "run.json", text_of(report));
   file_ = target_.directory / "run.json";
 }
 
@@ -390,8 +387,8 @@ json RunReporter::finish(const RunOutcome& outcome, Ending ending, const std::st
   if (more.is_object()) report.update(more);
   const auto there = target_.directory / "run.json";
   if (!writes() || (steps_ == 0 && std::filesystem::exists(there))) return report;
-  comm::replace_file(target_.directory / "trace.json",
-                     profile::chrome_trace(recorder_.recent_events(), group_.rank()));
+  replace_file(target_.directory / "trace.json",
+               profile::chrome_trace(recorder_.recent_events(), group_.rank()));
   write_report(report);
   return report;
 }

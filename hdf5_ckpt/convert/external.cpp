@@ -1,4 +1,4 @@
-// Elements of a external array in the order in which a checkpoint keeps them.
+// Elements of an external array in the order in which a checkpoint stores them.
 
 #include "hdf5_ckpt/convert/external.h"
 

@@ -1,4 +1,4 @@
-// The child walks one link at a time, hard links only, and prints JSON into a pipe.
+// The child follows one link at a time, hard links only, and writes JSON to a pipe.
 
 #include "hdf5_ckpt/convert/external_hdf5.h"
 
@@ -42,7 +42,7 @@ class Walk {
     hdf5_check(H5PLset_loading_state(0), "refuse plugins");
     hdf5_check(H5Lunregister(H5L_TYPE_EXTERNAL), "refuse external links");
     const Hdf5Properties access(H5Pcreate(H5P_FILE_ACCESS), "prepare to open a file");
-    hdf5_check(H5Pset_file_locking(access.get(), false, true), "do without locks");
+    hdf5_check(H5Pset_file_locking(access.get(), false, true), "disable file locks");
     const Hdf5File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), "open the file");
     const Hdf5Group root(H5Gopen2(file.get(), "/", H5P_DEFAULT), "open its root");
     walk(root.get(), "", 0);
@@ -56,7 +56,7 @@ class Walk {
       visit(group, name.c_str(), prefix + name, depth);
   }
 
-  // In one pass: asked for by their number, each name would take a search through all of them.
+  // In one pass: fetching each name by its index would search through all of them every time.
   std::vector<std::string> names_in(hid_t group) {
     Names names;
     names.most = kMaxArrays - std::min(kMaxArrays, objects_) + 1;
@@ -72,7 +72,7 @@ class Walk {
     std::string problem;
   };
 
-  // Called by libhdf5, through which nothing may be thrown.
+  // Called by libhdf5, which exceptions must not cross.
   static herr_t take_name(hid_t /*group*/, const char* name, const H5L_info_t* /*info*/,
                           void* to) noexcept {
     constexpr herr_t kGoOn = 0;
@@ -97,11 +97,11 @@ class Walk {
   void visit(hid_t group, const char* name, const std::string& path, int depth) {
     if (++objects_ > kMaxArrays) throw DamagedError("it holds too many objects");
     H5L_info_t link = {};
-    hdf5_check(H5Lget_info(group, name, &link, H5P_DEFAULT), "look at a link");
+    hdf5_check(H5Lget_info(group, name, &link, H5P_DEFAULT), "inspect a link");
     if (link.type != H5L_TYPE_HARD)
       throw DamagedError(fmt::format("'{}' is a link to somewhere else", path));
     H5O_info_t info = {};
-    hdf5_check(H5Oget_info_by_name1(group, name, &info, H5P_DEFAULT), "look at an object");
+    hdf5_check(H5Oget_info_by_name1(group, name, &info, H5P_DEFAULT), "inspect an object");
     if (info.rc != 1) throw DamagedError(fmt::format("'{}' has several names", path));
     if (info.type == H5O_TYPE_GROUP) {
       const Hdf5Group child(H5Gopen2(group, name, H5P_DEFAULT), "open a group");
@@ -159,7 +159,7 @@ void limit(int what, std::uint64_t most) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_FSIZE, 0);
-  // Not RLIMIT_AS: the file itself may be mapped, and is larger than any limit.
+  // Not RLIMIT_AS: the file itself may be mapped, and may be larger than any limit.
   limit(RLIMIT_DATA, limits.memory_bytes);
   limit(RLIMIT_CPU, limits.cpu_seconds);
   std::string text;
@@ -174,7 +174,7 @@ void limit(int what, std::uint64_t most) {
     if (wrote <= 0) break;
     at += static_cast<std::size_t>(wrote);
   }
-  ::_exit(0);  // nothing of the parent's is to be flushed twice
+  ::_exit(0);  // the parent's buffers must not be flushed twice
 }
 
 // ---- in the parent ---------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 #pragma once
 // Arrays in an HDF5 file of another program. libhdf5 has crashed, hung and overrun its memory on
-// damaged files; so it looks at the file in a child process with little memory and time, and only
-// says where arrays lie. What it says is checked like a file, and the bytes are read without it.
+// damaged files; so it runs in a child process with limited memory and time, which only reports
+// where the arrays are. Its report is checked as strictly as a file, and the bytes are read without
+// libhdf5.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,10 +17,10 @@ struct ChildLimits {
   unsigned cpu_seconds = 60;
 };
 
-// The contiguous, unfiltered datasets of element types that a checkpoint can hold; sorted by name.
-// Throws DamagedError naming anything else in the file (links to elsewhere, external or virtual
-// storage, chunks, other types, sizes beyond the file), or how the child came to its end. To be
-// called while the process has one thread.
+// The contiguous, unfiltered datasets of element types that a checkpoint can hold, sorted by name.
+// Throws DamagedError naming anything else in the file (links to other files, external or virtual
+// storage, chunks, other types, sizes beyond the file), or the way the child terminated. Call it
+// only while the process has a single thread.
 std::vector<ExternalArray> parse_hdf5(const std::filesystem::path& path, std::uint64_t file_bytes,
                                       const ChildLimits& limits = {});
 

@@ -1,4 +1,4 @@
-// A stack machine of protocol 2, as in Python's pickletools, without the instructions that could
+// A stack machine for protocol 2, as in Python's pickletools, without the instructions that could
 // call something.
 
 #include "hdf5_ckpt/convert/pickle.h"
@@ -31,13 +31,13 @@ class Machine {
       }
       if (++steps_ > kMaxValues) fail("it is too long");
       if (!constant(code) && !container(code) && !memory(code) && !object(code))
-        fail(fmt::format("opcode 0x{:02x} is none that a dictionary of tensors needs", code));
+        fail(fmt::format("opcode 0x{:02x} is not one that a dictionary of tensors needs", code));
     }
   }
 
  private:
   [[noreturn]] static void fail(const std::string& problem) {
-    throw DamagedError("the pickle is refused: " + problem);
+    throw DamagedError("the pickle is rejected: " + problem);
   }
 
   template <typename Value>
@@ -92,14 +92,14 @@ class Machine {
   template <typename Value>
   static const Value& as(const PickleValue* pointer, const char* what) {
     const auto* value = std::get_if<Value>(&pointer->value);
-    if (value == nullptr) fail(fmt::format("something is not {}", what));
+    if (value == nullptr) fail(fmt::format("an operand is not {}", what));
     return *value;
   }
 
   template <typename Value>
   static Value& as(PickleValue* pointer, const char* what) {
     auto* value = std::get_if<Value>(&pointer->value);
-    if (value == nullptr) fail(fmt::format("something is not {}", what));
+    if (value == nullptr) fail(fmt::format("an operand is not {}", what));
     return *value;
   }
 
@@ -224,7 +224,7 @@ class Machine {
 
   void recall(std::uint32_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) fail("it recalls what it has not stored");
+    if (found == memo_.end()) fail("it reads a memo entry that it has not stored");
     push(found->second);
   }
 
@@ -285,7 +285,7 @@ class Machine {
     return sizes;
   }
 
-  // A parameter is its tensor.
+  // A parameter is represented by its tensor.
   PickleValue* build(const std::string& name, const std::vector<PicklePointer>& arguments) {
     if (name == "collections OrderedDict" && arguments.empty()) return make(PickleDict{});
     if (name == "torch._utils _rebuild_parameter" && arguments.size() == 3) {
@@ -294,13 +294,13 @@ class Machine {
     if (name == "torch._utils _rebuild_tensor_v2" && arguments.size() >= 6)
       return make(PickleTensor{as<PickleStorage>(arguments[0], "a storage"), size_of(arguments[1]),
                                sizes_of(arguments[2]), sizes_of(arguments[3])});
-    fail(fmt::format("it uses '{}' in another way than torch.save", name));
+    fail(fmt::format("it does not use '{}' as torch.save does", name));
   }
 
   std::span<const std::byte> bytes_;
   std::size_t at_ = 0;
   std::size_t steps_ = 0;
-  std::deque<PickleValue> made_;  // pointers into it stay valid
+  std::deque<PickleValue> made_;  // a deque, because pointers into it must stay valid
   std::vector<PickleValue*> stack_;
   std::vector<std::size_t> marks_;
   std::unordered_map<std::uint32_t, PickleValue*> memo_;

@@ -1,6 +1,6 @@
 #pragma once
 // The pickles that torch.save writes for dictionaries of tensors, read without Python and without
-// executing anything: a fixed list of names is understood, none of them is called.
+// executing anything: a fixed list of names is recognized, and none of them is called.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace ddp::ckpt {
 
 struct PickleValue;
-using PicklePointer = const PickleValue*;  // into Pickle::values
+using PicklePointer = const PickleValue*;  // points into Pickle::values
 
 struct PickleGlobal {
   std::string name;  // "torch FloatStorage"
@@ -27,7 +27,7 @@ struct PickleDict {
 };
 struct PickleStorage {
   std::string type;  // "FloatStorage"
-  std::string key;   // of the entry data/<key>
+  std::string key;   // of the zip entry data/<key>
 };
 struct PickleTensor {
   PickleStorage storage;
@@ -42,14 +42,13 @@ struct PickleValue {
       value;
 };
 
-// What a pickle builds; values may be shared, and hostile ones may hold themselves.
+// The result of a pickle; values may be shared, and a malicious pickle may contain cycles.
 struct Pickle {
   std::deque<PickleValue> values;
   PicklePointer root = nullptr;
 };
 
-// Throws DamagedError naming the opcode or the name that it does
-// not understand.
+// Throws DamagedError naming the opcode or name that is not supported.
 Pickle parse_pickle(std::span<const std::byte> bytes);
 
 }  // namespace ddp::ckpt

@@ -49,13 +49,13 @@ DType dtype_of(const JsonFields& fields) {
   const std::string& name = fields.text("dtype");
   const auto found = std::find_if(kNames.begin(), kNames.end(),
                                   [&](const DTypeName& known) { return known.name == name; });
-  if (found == kNames.end()) fields.fail("dtype", "is none that a checkpoint can hold");
+  if (found == kNames.end()) fields.fail("dtype", "is not one that a checkpoint can hold");
   return found->dtype;
 }
 
 std::uint64_t unsigned_of(const nlohmann::json& value, const std::string& where) {
   if (!value.is_number_unsigned())
-    throw DamagedError(fmt::format("{} is not a number from 0 up", where));
+    throw DamagedError(fmt::format("{} is not a number of at least 0", where));
   return value.get<std::uint64_t>();
 }
 
@@ -79,7 +79,7 @@ Placed parse_entry(const std::string& name, const nlohmann::json& entry) {
   for (const auto& extent : fields.list("shape", kMaxRank))
     placed.array.shape.push_back(unsigned_of(extent, fields.where() + ".shape"));
   const auto& offsets = fields.list("data_offsets", 2);
-  if (offsets.size() != 2) fields.fail("data_offsets", "has not two numbers");
+  if (offsets.size() != 2) fields.fail("data_offsets", "does not have two numbers");
   placed.begin = unsigned_of(offsets[0], fields.where() + ".data_offsets");
   placed.end = unsigned_of(offsets[1], fields.where() + ".data_offsets");
   const auto bytes = byte_count(placed.array.dtype, placed.array.shape);
@@ -89,7 +89,7 @@ Placed parse_entry(const std::string& name, const nlohmann::json& entry) {
   return placed;
 }
 
-// No holes, no overlap, nothing left over.
+// No holes, no overlap, no trailing bytes.
 void check_cover(std::vector<Placed>& placed, std::uint64_t data_bytes) {
   std::sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);

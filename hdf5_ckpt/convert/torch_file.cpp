@@ -1,5 +1,5 @@
-// torch.save's format since PyTorch 1.6: a zip file with <name>/data.pkl, which says how tensors
-// lie in storages, and <name>/data/<key>, the storages.
+// torch.save's format since PyTorch 1.6: a zip file with <name>/data.pkl, which describes the
+// tensors and their storages, and <name>/data/<key>, the storages.
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ constexpr std::array<StorageType, 12> kStorages = {{{"DoubleStorage", DType::flo
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxStateValues = 10000;
 constexpr std::size_t kMaxText = 4096;
-// Tensors may share a storage: a small file must not become a large checkpoint for that.
+// Limit on tensors that share a storage: a small file must not expand into a large checkpoint.
 constexpr std::uint64_t kMaxSharing = 64;
 
 class Reader {
@@ -107,8 +107,8 @@ class Reader {
                              entry->second.offset + tensor.offset * itemsize(type->dtype)});
   }
 
-  // Its last element lies in the storage, and all its elements together are not much more than
-  // that.
+  // Checks that the last element is inside the storage, and that all elements together are not much
+  // larger than the storage.
   void check_inside(const PickleTensor& tensor, DType dtype, const ZipEntry& storage,
                     const std::string& name) {
     const auto refuse = [&] {
@@ -139,7 +139,7 @@ class Reader {
   std::size_t visited_ = 0;
 };
 
-// Instructions of protocol 2.
+// Writes instructions of protocol 2.
 class PickleText {
  public:
   PickleText& raw(std::string_view text) {
@@ -210,7 +210,7 @@ TorchFile parse_torch_file(std::span<const std::byte> file) {
     return entry.first.ends_with(kPickle);
   });
   if (found == entries.end())
-    throw DamagedError("the zip file holds no data.pkl, as torch.save's do");
+    throw DamagedError("the zip file does not contain data.pkl, as files of torch.save do");
   const Pickle pickle = parse_pickle(file.subspan(found->second.offset, found->second.size));
   const std::string directory = found->first.substr(0, found->first.size() - kPickle.size() + 1);
   Reader reader(file, entries, directory);

@@ -1,5 +1,5 @@
-// Read from the central directory at the end, as the format demands; 64-bit sizes included. APPNOTE
-// 6.3.
+// Read from the central directory at the end, as the format requires, including 64-bit sizes.
+// APPNOTE 6.3.
 
 #include "hdf5_ckpt/convert/zip.h"
 
@@ -29,7 +29,7 @@ constexpr std::uint64_t kAll32 = 0xFFFFFFFF;
 constexpr std::size_t kMaxEntries = 2000000;
 constexpr std::size_t kDataAlignment = 64;
 constexpr std::size_t kMaxWritten = 65534;
-constexpr std::uint64_t kExtraBytes = 4;  // of an extra field, before what it holds
+constexpr std::uint64_t kExtraBytes = 4;  // of an extra field, before its contents
 
 template <typename Number>
 Number number_at(Bytes file, std::uint64_t at) {
@@ -66,7 +66,7 @@ Directory directory_of(Bytes file) {
   return {number_at<std::uint64_t>(file, end64 + 32), number_at<std::uint64_t>(file, end64 + 48)};
 }
 
-// The 64-bit values in the extra field that stand for those that are all ones, in their order.
+// Replaces the 32-bit values that are all ones by the 64-bit values in the extra field, in order.
 void widen(Bytes file, std::uint64_t extra, std::uint16_t length,
            std::span<std::uint64_t* const> values) {
   const std::uint64_t end = extra + length;
@@ -86,7 +86,7 @@ void widen(Bytes file, std::uint64_t extra, std::uint16_t length,
   }
 }
 
-// Goes on from `crc`.
+// Continues from `crc`.
 uLong crc_of(Bytes bytes, uLong crc) {
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min<std::size_t>(bytes.size(), 1 << 30));
@@ -111,8 +111,8 @@ void put(std::vector<std::byte>& to, const std::string& text) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-// Where a source's header lies, and how much is put behind its name so that its bytes are aligned.
-struct Placed {
+// Where a source's header is, and the padding after its name that aligns its bytes.
+struct ZippedFile {
   const ZipSource* source = nullptr;
   std::uint64_t header = 0;  // bytes from the start of the file
   std::uint64_t padding = 0;
@@ -123,14 +123,14 @@ struct Placed {
   }
 };
 
-std::vector<Placed> place(std::span<const ZipSource> sources) {
+std::vector<ZippedFile> place(std::span<const ZipSource> sources) {
   if (sources.size() > kMaxWritten)
     throw Error(
         fmt::format("a plain zip file has room for {} arrays; write safetensors", kMaxWritten));
-  std::vector<Placed> all;
+  std::vector<ZippedFile> all;
   std::uint64_t at = 0;
   for (const ZipSource& source : sources) {
-    Placed placed{&source, at, 0, 0};
+    ZippedFile placed{&source, at, 0, 0};
     placed.padding = (kDataAlignment - placed.data() % kDataAlignment) % kDataAlignment;
     if (source.size >= kAll32 || placed.data() + source.size >= kAll32)
       throw Error("the file would exceed 4 GiB, which a plain zip file cannot; write safetensors");
@@ -140,8 +140,8 @@ std::vector<Placed> place(std::span<const ZipSource> sources) {
   return all;
 }
 
-// The part that local and central headers have in common.
-void put_common(std::vector<std::byte>& to, const Placed& placed, std::uint64_t extra) {
+// The common fields of local and central headers.
+void put_common(std::vector<std::byte>& to, const ZippedFile& placed, std::uint64_t extra) {
   put(to, 0, 2);       // flags
   put(to, 0, 2);       // stored
   put(to, 0, 2);       // time
@@ -153,21 +153,21 @@ void put_common(std::vector<std::byte>& to, const Placed& placed, std::uint64_t 
   put(to, extra, 2);
 }
 
-std::vector<std::byte> local_header(const Placed& placed) {
+std::vector<std::byte> local_header(const ZippedFile& placed) {
   std::vector<std::byte> header;
   put(header, kLocal, 4);
   put(header, 20, 2);
   put_common(header, placed, placed.padding + kExtraBytes);
   put(header, placed.source->name);
-  put(header, 0x4246, 2);  // an extra field of a kind that nobody knows: for the alignment
+  put(header, 0x4246, 2);  // an extra field of an unused kind, for the alignment
   put(header, placed.padding, 2);
   header.resize(header.size() + placed.padding);
   return header;
 }
 
-std::vector<std::byte> central_directory(const std::vector<Placed>& all, std::uint64_t at) {
+std::vector<std::byte> central_directory(const std::vector<ZippedFile>& all, std::uint64_t at) {
   std::vector<std::byte> central;
-  for (const Placed& placed : all) {
+  for (const ZippedFile& placed : all) {
     put(central, kCentral, 4);
     put(central, 20, 2);
     put(central, 20, 2);
@@ -203,7 +203,8 @@ std::map<std::string, ZipEntry> parse_zip(Bytes file) {
     std::uint64_t local = number_at<std::uint32_t>(file, at + 42);
     const auto name_bytes = number_at<std::uint16_t>(file, at + 28);
     const auto extra_bytes = number_at<std::uint16_t>(file, at + 30);
-    number_at<std::uint8_t>(file, at + kCentralBytes + name_bytes);  // it is all there
+    // Throws if it is not all there.
+    number_at<std::uint8_t>(file, at + kCentralBytes + name_bytes);
     const std::string name(reinterpret_cast<const char*>(file.data() + at + kCentralBytes),
                            name_bytes);
     const std::array<std::uint64_t*, 3> wide = {&size, &packed, &local};
@@ -216,21 +217,21 @@ std::map<std::string, ZipEntry> parse_zip(Bytes file) {
                                  number_at<std::uint16_t>(file, local + 28);
     if (offset > file.size() || size > file.size() - offset)
       throw DamagedError(fmt::format("'{:.100}' reaches beyond the end of the zip file", name));
-    // Many entries that share their bytes would take for ever to read.
+    // Many entries that share their bytes would take forever to read.
     if (size > left) throw DamagedError("entries of the zip file overlap");
     left -= size;
     check_crc(file.subspan(offset, size), number_at<std::uint32_t>(file, at + 16), name);
     if (!entries.emplace(name, ZipEntry{offset, size}).second)
-      throw DamagedError(fmt::format("'{:.100}' is twice in the zip file", name));
+      throw DamagedError(fmt::format("'{:.100}' appears twice in the zip file", name));
     at += kCentralBytes + name_bytes + extra_bytes + number_at<std::uint16_t>(file, at + 32);
   }
   return entries;
 }
 
 void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveBytes& give) {
-  std::vector<Placed> all = place(sources);
+  std::vector<ZippedFile> all = place(sources);
   std::uint64_t end = 0;
-  for (Placed& placed : all) {
+  for (ZippedFile& placed : all) {
     end = placed.data();
     uLong crc = 0;
     give(static_cast<std::size_t>(placed.source - sources.data()), [&](Bytes bytes) {
@@ -239,7 +240,7 @@ void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveB
       end += bytes.size();
     });
     placed.crc = static_cast<std::uint32_t>(crc);
-    // Last, since it holds the checksum.
+    // Written last, since it contains the checksum.
     file.write(local_header(placed), placed.header);
   }
   file.write(central_directory(all, end), end);

@@ -1,5 +1,5 @@
 #pragma once
-// The part of the zip format that torch.save uses: entries that are stored, not compressed.
+// The subset of the zip format that torch.save uses: stored, uncompressed entries.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,19 +17,19 @@ struct ZipEntry {
   std::uint64_t size = 0;
 };
 
-// The entries by name, all inside the file, together no larger than it, and with the right CRC-32.
-// Throws DamagedError.
+// The entries by name: all inside the file, together no larger than the file, and with the correct
+// CRC-32. Throws DamagedError.
 std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file);
 
-// What is to be written under a name.
+// An entry to write.
 struct ZipSource {
   std::string name;
   std::uint64_t size = 0;  // bytes
 };
 
-// Writes a zip file of the sources into a new, empty file; the bytes of each start at a multiple of
-// 64. Throws Error, before anything is written, if it would exceed 4 GiB or 65534 entries, which
-// need another format.
+// Writes the sources as a zip into a new, empty file; the bytes of each entry start at a multiple
+// of 64. Throws Error, before anything is written, if it would exceed 4 GiB or 65534 entries, which
+// would require zip64.
 void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveBytes& give);
 
 }  // namespace ddp::ckpt

@@ -10,26 +10,26 @@
 
 namespace ddp::ckpt {
 
-// For addresses, file offsets and lengths alike.
+// For addresses, file offsets and lengths.
 inline constexpr std::uint64_t kAlignment = 4096;
 
-// Whether memory and its place in the file begin as O_DIRECT wants it; the length must, too.
+// True if memory and file offset are aligned for O_DIRECT; the length must be aligned as well.
 inline bool begins_aligned(const std::byte* data, std::uint64_t offset) {
   return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0 && offset % kAlignment == 0;
 }
 
-// Allocates when first used: most threads of a small save never need theirs.
+// Allocates on first use: most threads of a small save never need their buffer.
 class AlignedBuffer {
  public:
-  // Good until the next call; what is in it is of no meaning. Throws std::bad_alloc.
+  // Valid until the next call; the contents are unspecified. Throws std::bad_alloc.
   std::span<std::byte> get(std::size_t size) {
     if (memory_.size() < size) memory_ = allocate(size);
     return memory_.first(size);
   }
 
  private:
-  // Of huge pages where they fit: a disk takes a piece of memory in so many segments at most, and
-  // each page that does not lie beside the one before is one.
+  // Uses huge pages where they fit: a disk request consists of a limited number of segments, and
+  // each page that is not physically adjacent to the previous one takes one.
   std::span<std::byte> allocate(std::size_t size) {
     constexpr std::size_t kHugePage = std::size_t{2} << 20;
     const std::size_t alignment = size < kHugePage ? kAlignment : kHugePage;
@@ -38,7 +38,7 @@ class AlignedBuffer {
     const auto address = reinterpret_cast<std::uintptr_t>(storage_.get());
     std::byte* const begin = storage_.get() + (alignment - address % alignment) % alignment;
     const std::size_t huge = size / kHugePage * kHugePage;
-    if (huge > 0) madvise(begin, huge, MADV_HUGEPAGE);  // a wish
+    if (huge > 0) madvise(begin, huge, MADV_HUGEPAGE);  // a hint
     return {begin, size};
   }
 

@@ -1,5 +1,5 @@
-// A block whose bytes all go to one place is read there if the disk can; others pass through a
-// buffer, and are right before they leave it.
+// A block whose bytes all go to one place is read directly into it if the disk allows; others pass
+// through a buffer, and are verified before they leave it.
 
 #include "hdf5_ckpt/detail/block_reader.h"
 
@@ -19,8 +19,8 @@ namespace {
 
 constexpr unsigned kMaxReaders = 64;
 
-// Reads bytes [begin, end) of the array, which are a block, and compares their checksum. Returns
-// where they lie: in `place`, if it is not empty and they could be read to there, or in `passage`.
+// Reads bytes [begin, end) of the array, which form a block, and compares their checksum. Returns
+// their location: `place`, if it is not empty and could be read into directly, otherwise `passage`.
 std::span<const std::byte> read_block(SourceFile& file, const ArrayInfo& array, std::uint64_t begin,
                                       std::uint64_t end, std::uint64_t block_bytes,
                                       std::span<std::byte> place, AlignedBuffer& passage) {
@@ -33,7 +33,7 @@ std::span<const std::byte> read_block(SourceFile& file, const ArrayInfo& array, 
     throw_read_error(
         fmt::format("{} cannot be read: {}", where(), std::generic_category().message(code)), code);
   if (bytes.size() != end - begin)
-    throw DamagedError(fmt::format("{} are missing: the file has been cut off", where()));
+    throw DamagedError(fmt::format("{} are missing: the file is truncated", where()));
   const std::uint32_t crc = crc32c(bytes);
   const std::uint32_t expected = array.block_crc32c[begin / block_bytes];
   if (crc != expected)
@@ -42,7 +42,7 @@ std::span<const std::byte> read_block(SourceFile& file, const ArrayInfo& array, 
   return bytes;
 }
 
-// The place in the target for the whole block, if its bytes lie there as they do in the block.
+// The place in the target for the whole block, if its bytes are contiguous there as well.
 std::span<std::byte> place_of(const Wanted& wanted, std::uint64_t begin, std::uint64_t end) {
   if (!wanted.overlap) return {};
   const Overlap::Run run = wanted.overlap->run(wanted.overlap->first_run_beyond(begin));
@@ -50,7 +50,7 @@ std::span<std::byte> place_of(const Wanted& wanted, std::uint64_t begin, std::ui
   return wanted.target.subspan(run.to + (begin - run.from), end - begin);
 }
 
-// Copies what is wanted of the block [begin, begin + block.size()).
+// Copies the requested bytes of the block [begin, begin + block.size()).
 void scatter(const Wanted& wanted, std::uint64_t begin, std::span<const std::byte> block) {
   const Overlap& overlap = *wanted.overlap;
   const std::uint64_t end = begin + block.size();

@@ -1,6 +1,6 @@
 #pragma once
-// Reads arrays, or what is wanted of them, block by block: a block is the smallest piece that has a
-// checksum, so that one of which a single byte is wanted is read and checked whole.
+// Reads arrays, or the requested parts of them, block by block. A block is the smallest unit with a
+// checksum, so a block of which only one byte is requested is read and checked whole.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,15 +15,15 @@
 
 namespace ddp::ckpt {
 
-// An array or part in a file, and where its bytes go: those of `overlap` to `target`. Without
-// `overlap` all bytes are checked and go nowhere.
+// An array or part in a file, and the destination of its bytes: those of `overlap` go to `target`.
+// Without `overlap` all bytes are checked and discarded.
 struct Wanted {
   const ArrayInfo* info = nullptr;
   std::optional<Overlap> overlap;
   std::span<std::byte> target;
 };
 
-// The blocks to read for what is wanted of one file, in the order in which they lie there.
+// The blocks to read for the requests on one file, in file order.
 class BlockList {
  public:
   BlockList(std::vector<Wanted> wanted, std::uint64_t block_bytes);
@@ -45,7 +45,7 @@ class BlockList {
   std::uint64_t bytes_ = 0;
 };
 
-// Throws DamagedError naming the array and the bytes that cannot be read or are wrong.
+// Throws DamagedError naming the array and the bytes that are unreadable or wrong.
 void read_blocks(SourceFile& file, const BlockList& list, unsigned threads, Meter& meter);
 
 }  // namespace ddp::ckpt

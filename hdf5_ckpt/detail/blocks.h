@@ -1,5 +1,5 @@
 #pragma once
-// Arrays cut into the blocks that are written, read and checksummed one by one.
+// Arrays divided into the blocks that are written, read and checksummed one at a time.
 
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace ddp::ckpt {
 
-// Block number `block` of array number `array`.
+// Block `block` of array `array`.
 struct Block {
   std::size_t array = 0;
   std::size_t block = 0;
@@ -31,15 +31,14 @@ inline std::vector<Block> blocks_of(std::span<const std::uint64_t> lengths,
   return blocks;
 }
 
-// The part of an array's bytes that is block number `block`.
+// The bytes of an array that form block `block`.
 template <typename Byte>
 std::span<Byte> block_of(std::span<Byte> bytes, std::size_t block, std::uint64_t block_bytes) {
   const std::size_t start = block * block_bytes;
   return bytes.subspan(start, std::min<std::size_t>(block_bytes, bytes.size() - start));
 }
 
-// The checksum of an array of `length` bytes from those of its blocks, of which there are
-// block_count().
+// The checksum of an array of `length` bytes from those of its block_count() blocks.
 inline std::uint32_t combine_blocks(std::span<const std::uint32_t> crcs, std::uint64_t length,
                                     std::uint64_t block_bytes) {
   std::uint32_t crc = 0;

@@ -21,7 +21,7 @@ namespace {
 bool is_directory(FileOps& ops, const fs::path& path) {
   struct stat status = {};
   if (ops.stat(path.c_str(), &status) == 0) return S_ISDIR(status.st_mode);
-  if (errno != ENOENT && errno != ENOTDIR) throw IoError("look at", path, errno);
+  if (errno != ENOENT && errno != ENOTDIR) throw IoError("inspect", path, errno);
   return false;
 }
 
@@ -34,10 +34,10 @@ void sync_directory(FileOps& ops, const fs::path& directory) {
   do {
     result = ops.fsync(fd);
   } while (result != 0 && errno == EINTR);
-  // EINVAL: a file system that knows no such thing and makes entries durable in its own way.
+  // EINVAL: the file system does not support this and makes entries durable in its own way.
   const int code = result != 0 && errno != EINVAL ? errno : 0;
   ops.close(fd);
-  if (code != 0) throw IoError("make durable the entries of", directory, code);
+  if (code != 0) throw IoError("sync the directory", directory, code);
 }
 
 void make_directories(FileOps& ops, const fs::path& directory) {

@@ -1,5 +1,5 @@
 #pragma once
-// Directories and small files made and removed durably, through FileOps.
+// Creating and removing directories and small files durably, through FileOps.
 
 #include <cstddef>
 #include <filesystem>
@@ -15,32 +15,32 @@ namespace ddp::ckpt {
 // Makes the entries of `directory` durable. Throws IoError.
 void sync_directory(FileOps& ops, const std::filesystem::path& directory);
 
-// Creates `directory` and what is missing above it, each one durable in its parent. Throws IoError.
+// Creates `directory` and its missing parents, each one durable in its parent. Throws IoError.
 void make_directories(FileOps& ops, const std::filesystem::path& directory);
 
-// Creates the file `path`, which must not exist, and makes its content durable; removes it again
-// if that fails. Throws IoError.
+// Creates the file `path`, which must not exist, and makes its content durable; removes it if that
+// fails. Throws IoError.
 void write_durable_file(FileOps& ops, const std::filesystem::path& path, std::string_view text);
 
-// The same with content in several pieces, one after the other.
+// The same for content in several consecutive pieces.
 void write_durable_pieces(FileOps& ops, const std::filesystem::path& path,
                           std::span<const std::span<const std::byte>> pieces);
 
-// renameat2 that never replaces; 0 or the errno value, EEXIST if `to` is there. For directories:
-// where the file system lacks the flag, a plain rename replaces at most an empty one.
+// renameat2 that never replaces; returns 0 or the errno value, EEXIST if `to` exists. For
+// directories: where the file system lacks the flag, a plain rename replaces at most an empty one.
 int rename_no_replace(FileOps& ops, const std::filesystem::path& from,
                       const std::filesystem::path& to);
 
-// The names in `directory`, in no order; none if it does not exist. Throws IoError.
+// The names in `directory`, unsorted; none if it does not exist. Throws IoError.
 std::vector<std::string> names_in_directory(FileOps& ops, const std::filesystem::path& directory);
 
-// Whether there is something of that name, be it a link to nothing. If that cannot be found out,
-// there is nothing that could be used.
+// True if the name exists, even as a dangling link. False if that cannot be determined, because the
+// entry would not be usable then.
 bool is_there(FileOps& ops, const std::filesystem::path& path);
 
-// Removes `directory` and the files in it. It holds no directories; one that does is left. Never
-// follows a link: what is none itself, or becomes one, is removed as the file that it is. Returns
-// 0, if there is nothing of that name too, or the first errno value.
+// Removes `directory` and the files in it. It must not contain directories; if it does, it stays.
+// Never follows a link: an entry that is a link, or becomes one, is unlinked itself. Returns 0,
+// also if the name does not exist, or the first errno value.
 int remove_directory(FileOps& ops, const std::filesystem::path& directory);
 
 }  // namespace ddp::ckpt

@@ -1,5 +1,5 @@
 #pragma once
-// Ranges of bytes in a file: which are claimed twice, which by nobody.
+// Byte ranges in a file: which are claimed twice, and which are not claimed.
 
 #include <cstdint>
 #include <span>
@@ -15,8 +15,8 @@ struct Extent {
   bool operator==(const Extent&) const = default;
 };
 
-// The parts of [0, size) that no extent covers, in order. `sorted` is by offset, without overlap,
-// inside [0, size).
+// The ranges of [0, size) that no extent covers, in order. `sorted` is ordered by offset, without
+// overlap, inside [0, size).
 std::vector<Extent> gaps_between(std::span<const Extent> sorted, std::uint64_t size);
 
 }  // namespace ddp::ckpt

@@ -1,4 +1,4 @@
-// Thin calls of libhdf5.
+// Thin wrappers of libhdf5 calls.
 
 #include "hdf5_ckpt/detail/hdf5_objects.h"
 
@@ -14,13 +14,13 @@
 namespace ddp::ckpt {
 
 Hdf5Properties private_file_access(std::uint64_t metadata) {
-  const char* const action = "set how a file is laid out";
+  const char* const action = "set the layout of a file";
   Hdf5Properties access(H5Pcreate(H5P_FILE_ACCESS), action);
-  // 1.10's format has checksums in its headers, and every HDF5 since reads it.
+  // The format of 1.10 has checksums in its headers, and all later versions of HDF5 read it.
   hdf5_check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), action);
   hdf5_check(H5Pset_alignment(access.get(), kAlignedArrayBytes, kAlignment), action);
   hdf5_check(H5Pset_meta_block_size(access.get(), metadata), action);
-  // Nobody else knows the file, and locks do not work everywhere.
+  // No other process uses the file, and locks do not work everywhere.
   hdf5_check(H5Pset_file_locking(access.get(), false, true), action);
   return access;
 }
@@ -60,7 +60,7 @@ void put_shape(hid_t object, const std::string& name, const Shape& shape) {
 }
 
 Hdf5Type text_type(std::size_t length) {
-  const char* const action = "describe a text";
+  const char* const action = "describe a string";
   Hdf5Type type(H5Tcopy(H5T_C_S1), action);
   hdf5_check(H5Tset_size(type.get(), std::max<std::size_t>(length, 1)), action);
   hdf5_check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), action);

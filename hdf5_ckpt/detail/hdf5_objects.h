@@ -1,6 +1,6 @@
 #pragma once
-// What the makers of HDF5 files share: properties that give equal bytes for equal contents, shapes
-// and attributes. Call while holding an Hdf5Session; all throw Error.
+// Shared code of the HDF5 writers: properties that give equal bytes for equal contents, shapes and
+// attributes. Call while holding an Hdf5Session; all functions throw Error.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -15,18 +15,18 @@ namespace ddp::ckpt {
 // Arrays of at least kAlignedArrayBytes start at a multiple of kAlignment in the file.
 inline constexpr std::uint64_t kAlignedArrayBytes = 65536;
 
-// For a file that nobody else knows yet and whose own structures take about `metadata` bytes.
+// For a file that no other process uses yet and whose own structures take about `metadata` bytes.
 Hdf5Properties private_file_access(std::uint64_t metadata);
 
-// Properties of a kind (H5P_FILE_CREATE, ...) for an object that records no times.
+// Properties of class `kind` (H5P_FILE_CREATE, ...) for an object without timestamps.
 Hdf5Properties timeless(hid_t kind);
 
-// Names of links are UTF-8.
+// Link names are UTF-8.
 Hdf5Properties utf8_link();
 
 Hdf5Space space_of(const Shape& shape);
 
-// UTF-8 of so many bytes.
+// A UTF-8 string type of `length` bytes.
 Hdf5Type text_type(std::size_t length);
 
 // Attributes of an open object.

@@ -1,5 +1,5 @@
-// HDF5 types for our element types. HDF5 1.10 predefines no 16-bit floats: they are described by
-// their bit fields.
+// HDF5 types for our element types. HDF5 1.10 does not predefine 16-bit floats; they are described
+// by their bit fields.
 
 #include "hdf5_ckpt/detail/hdf5_types.h"
 
@@ -34,7 +34,7 @@ Hdf5Type boolean() {
   return type;
 }
 
-// As h5py, MATLAB and Julia write them: {r, i}.
+// {r, i}, as h5py, MATLAB and Julia write them.
 Hdf5Type complex_of(hid_t part, std::size_t bytes) {
   Hdf5Type type(H5Tcreate(H5T_COMPOUND, 2 * bytes), kAction);
   hdf5_check(H5Tinsert(type.get(), "r", 0, part), kAction);
@@ -63,8 +63,8 @@ Hdf5Type hdf5_type(DType dtype) {
     case DType::int8:
       return copy_of(H5T_STD_I8LE);
     case DType::uint8:
-    // HDF5 1.10 cannot describe e4m3fn, whose largest value lies where IEEE has NaN: h5py would
-    // show nan for 448. The attribute `dtype` says what the bytes are.
+    // HDF5 1.10 cannot describe e4m3fn, whose largest value has the encoding of an IEEE NaN: h5py
+    // would show nan for 448. The attribute `dtype` gives the actual type.
     case DType::float8_e4m3fn:
     case DType::float8_e5m2:
       return copy_of(H5T_STD_U8LE);
@@ -81,7 +81,7 @@ Hdf5Type hdf5_type(DType dtype) {
     case DType::complex128:
       return complex_of(H5T_IEEE_F64LE, sizeof(double));
   }
-  throw Error("an array has an element type that does not exist");
+  throw Error("an array has an unknown element type");
 }
 
 }  // namespace ddp::ckpt

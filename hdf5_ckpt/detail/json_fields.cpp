@@ -1,5 +1,5 @@
-// Bounded parsing and checked access. Messages quote what was found, shortened and in ASCII,
-// because it may come from anyone and goes to a terminal.
+// Bounded parsing and checked access. Messages quote the value found, shortened and in ASCII,
+// because it is of unknown origin and goes to a terminal.
 
 #include "hdf5_ckpt/detail/json_fields.h"
 
@@ -18,8 +18,8 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxJsonValues = 16000000;
 constexpr std::size_t kMaxShownBytes = 40;
-// The most that a value takes besides its text: itself, in a list that grows; its node or its
-// string on the heap; its place in the list by which the library takes values apart.
+// Upper bound for a value's memory besides its text: itself, in a growing list; its node or string
+// on the heap; its entry in the list with which the library destroys values.
 constexpr std::size_t kBytesPerValue = 160;
 
 std::string shown(const json& value) {
@@ -31,7 +31,7 @@ std::string shown(const json& value) {
 std::string problem_at(const json& value, const std::string& where, int depth) {
   if (depth > kMaxJsonDepth) return fmt::format("{} is nested too deep", where);
   if (value.is_number_float() && !std::isfinite(value.get<double>()))
-    return fmt::format("{} is not a finite number; leave it out or write it as a text", where);
+    return fmt::format("{} is not a finite number; leave it out or write it as a string", where);
   if (value.is_binary()) return fmt::format("{} is binary; save it as an array", where);
   if (value.is_structured())
     for (const auto& [key, child] : value.items()) {
@@ -41,8 +41,8 @@ std::string problem_at(const json& value, const std::string& where, int depth) {
   return "";
 }
 
-// Walks through a text without keeping anything. The library's own parser with a callback would do,
-// but looks at all elements of a list again after each: 10,000 arrays would take seconds.
+// Scans a text without storing anything. The library's own parser with a callback would also work,
+// but it scans all elements of a list again after each one: 10,000 arrays would take seconds.
 class Bounds : public nlohmann::json_sax<json> {
  public:
   bool null() override { return value(); }
@@ -57,7 +57,7 @@ class Bounds : public nlohmann::json_sax<json> {
   bool start_array(std::size_t) override { return open(); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
-  // Told by whoever reads the text afterwards.
+  // Reported by the parser that reads the text afterwards.
   bool parse_error(std::size_t, const std::string&, const json::exception&) override {
     return false;
   }
@@ -84,15 +84,14 @@ class Bounds : public nlohmann::json_sax<json> {
   int depth_ = 0;
 };
 
-// The library's destructor takes memory, and where it gets none the process ends. So what all of it
-// may take is asked for first, where a refusal can be told.
+// The library's destructor allocates memory, and a failure there terminates the process. So the
+// total is requested first, at a point where a failure can be reported.
 void require_memory(std::size_t bytes) {
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    throw UnreadableError(
-        fmt::format("reading its JSON may take {} MiB of memory, more than this process may have",
-                    bytes >> 20));
+    throw UnreadableError(fmt::format(
+        "reading its JSON may take {} MiB of memory, more than this process may use", bytes >> 20));
   ::munmap(memory, bytes);
 }
 
@@ -105,7 +104,7 @@ json parse_bounded_json(std::string_view text) {
     require_memory(1 + text.size() + bounds.values() * kBytesPerValue);
     return json::parse(text);
   } catch (const json::exception& error) {
-    // The parser quotes what it met, which may be long.
+    // The parser quotes the text it found, which may be long.
     throw DamagedError(fmt::format("it is not JSON: {:.200}", error.what()));
   }
 }
@@ -116,7 +115,7 @@ std::string json_problem(const json& value) {
   try {
     static_cast<void>(value.dump());
   } catch (const json::exception&) {
-    return "a text in it is not UTF-8";
+    return "a string in it is not UTF-8";
   }
   return "";
 }
@@ -154,7 +153,7 @@ std::uint64_t JsonFields::number(const char* key, std::uint64_t most) const {
 
 const std::string& JsonFields::text(const char* key) const {
   const json& value = at(key);
-  if (!value.is_string()) fail(key, fmt::format("is {}, not a text", shown(value)));
+  if (!value.is_string()) fail(key, fmt::format("is {}, not a string", shown(value)));
   return value.get_ref<const std::string&>();
 }
 

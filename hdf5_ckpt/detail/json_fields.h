@@ -1,6 +1,6 @@
 #pragma once
-// Reading JSON of unknown origin: every access says what it expects and, if that is not there,
-// where and what is.
+// Reading JSON of unknown origin: every access states what it expects and, on a mismatch, reports
+// the location and the value found.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -9,19 +9,19 @@
 
 namespace ddp::ckpt {
 
-// Parses with bounds on nesting and on the number of values, so that a small file cannot take much
-// memory or stack. Throws DamagedError, and UnreadableError if this process may not have the memory
-// that it could take.
+// Parses with limits on nesting and on the number of values, so that a small file cannot use much
+// memory or stack. Throws DamagedError, or UnreadableError if this process might not have the
+// memory that parsing could need.
 nlohmann::json parse_bounded_json(std::string_view text);
 
-// The most that values may be nested, the outermost counting as one.
+// Maximum nesting depth, counting the outermost value as one.
 inline constexpr int kMaxJsonDepth = 32;
 
-// Why `value` cannot be written as JSON and read back the same: "/lr is not a finite number".
+// Why `value` cannot be written as JSON and read back unchanged: "/lr is not a finite number".
 // Empty if it can.
 std::string json_problem(const nlohmann::json& value);
 
-// An object, and where it stands ("arrays[3]") for messages. All members throw DamagedError.
+// An object and its location ("arrays[3]") for messages. All members throw DamagedError.
 class JsonFields {
  public:
   JsonFields(const nlohmann::json& object, std::string where);
@@ -31,7 +31,7 @@ class JsonFields {
   const nlohmann::json& list(const char* key, std::size_t most) const;
   std::uint64_t number(const char* key, std::uint64_t most) const;
   const std::string& text(const char* key) const;
-  // Eight lower-case hexadecimal digits.
+  // Eight lowercase hexadecimal digits.
   std::uint32_t checksum(const char* key) const;
   bool has(const char* key) const { return object_.contains(key); }
 

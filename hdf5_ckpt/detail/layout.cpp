@@ -1,4 +1,5 @@
-// Names are made in one place and read back by making them again: only the one spelling counts.
+// Names are created in one place and parsed by creating them again: only that exact spelling is
+// accepted.
 
 #include "hdf5_ckpt/detail/layout.h"
 
@@ -17,7 +18,7 @@ constexpr std::string_view kLeaseDraft = ".owner.";
 constexpr std::string_view kTakenLease = ".owner-gone.";
 constexpr std::string_view kNotesDraft = ".verified.";
 
-// What follows `prefix` in `text`, if that is how it starts.
+// The rest of `text` after `prefix`, if it starts with `prefix`.
 std::optional<std::string_view> after(std::string_view text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return std::nullopt;
   return text.substr(prefix.size());

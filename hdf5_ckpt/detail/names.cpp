@@ -1,4 +1,4 @@
-// Checks of names, by bytes: no locale, no regular expressions.
+// Checks names byte by byte: no locale, no regular expressions.
 
 #include "hdf5_ckpt/detail/names.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxFileNameBytes = 255;
 
-// Bytes of the UTF-8 sequence that starts `text`, 0 if it starts none (RFC 3629: no overlong
+// Length of the UTF-8 sequence at the start of `text`, 0 if it is invalid (RFC 3629: no overlong
 // forms, no surrogates, nothing above U+10FFFF).
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [text](std::size_t i) {
@@ -36,7 +36,7 @@ std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
-// C0, DEL and C1: bytes that could steer a terminal.
+// C0, DEL and C1: bytes that could control a terminal.
 bool is_control(std::string_view sequence) {
   const auto lead = static_cast<unsigned char>(sequence[0]);
   if (sequence.size() == 1) return lead < 0x20 || lead == 0x7F;
@@ -55,7 +55,7 @@ std::string label_problem(std::string_view text) {
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);
     if (length == 0) return "is not UTF-8";
-    if (is_control(text.substr(0, length))) return "holds a control character";
+    if (is_control(text.substr(0, length))) return "contains a control character";
     text.remove_prefix(length);
   }
   return "";
@@ -67,8 +67,8 @@ std::string array_name_problem(std::string_view name) {
   for (std::size_t start = 0; start <= name.size();) {
     const std::size_t end = std::min(name.find('/', start), name.size());
     const std::string_view component = name.substr(start, end - start);
-    if (component.empty()) return "starts or ends with '/' or holds '//'";
-    if (component == "." || component == "..") return "holds a component '.' or '..'";
+    if (component.empty()) return "starts or ends with '/' or contains '//'";
+    if (component == "." || component == "..") return "contains a component '.' or '..'";
     start = end + 1;
   }
   return "";
@@ -80,7 +80,7 @@ std::string file_name_problem(std::string_view name) {
   if (!name.ends_with(".h5") || name.starts_with('.'))
     return "must end in '.h5' and not start with '.'";
   if (!std::all_of(name.begin(), name.end(), is_file_name_character))
-    return "may hold only letters, digits, '.', '_' and '-'";
+    return "may contain only letters, digits, '.', '_' and '-'";
   return "";
 }
 

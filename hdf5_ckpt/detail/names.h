@@ -1,6 +1,6 @@
 #pragma once
-// Which names arrays and files may have. Names come from users' models and from files of others:
-// they become HDF5 paths, file names and lines on a terminal.
+// Which names arrays and files may have. Names come from users' models and from other programs'
+// files, and they become HDF5 paths, file names and lines on a terminal.
 
 #include <span>
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace ddp::ckpt {
 
-// Each returns an empty string if all is well, else why not: "is longer than 1024 bytes".
+// Each returns an empty string if the name is valid, otherwise the reason: "is longer than 1024
+// bytes".
 
 // An array's name: UTF-8 without control characters, components separated by single slashes, none
 // of them "." or "..".
@@ -17,10 +18,11 @@ std::string array_name_problem(std::string_view name);
 // The name of an HDF5 file inside a checkpoint's directory.
 std::string file_name_problem(std::string_view name);
 
-// Text for people: UTF-8 without control characters, at most kMaxNameBytes.
+// Text for display: UTF-8 without control characters, at most kMaxNameBytes.
 std::string label_problem(std::string_view text);
 
-// `sorted` names together: none twice, none both an array and the group of another.
+// A whole set of `sorted` names: no duplicates, and none that is both an array and the group of
+// another.
 std::string name_set_problem(std::span<const std::string_view> sorted);
 
 }  // namespace ddp::ckpt

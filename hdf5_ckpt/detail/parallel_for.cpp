@@ -54,7 +54,7 @@ void parallel_for(std::size_t count, unsigned threads,
     try {
       for (unsigned worker = 1; worker < useful; ++worker) helpers.emplace_back(run, worker);
     } catch (const std::system_error&) {
-      // No thread to be had: the ones there are, this one at least, do the work.
+      // No more threads are available: the existing ones, at least this one, do the work.
     }
     run(0);
   }

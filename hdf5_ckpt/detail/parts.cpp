@@ -1,5 +1,5 @@
-// Parts are boxes of a grid. That boxes are disjoint and as large together as the array means that
-// they cover it.
+// Parts are boxes of a grid. If boxes are disjoint and together as large as the array, they cover
+// it.
 
 #include "hdf5_ckpt/detail/parts.h"
 
@@ -18,8 +18,8 @@ std::uint64_t elements_of(const Shape& shape) {
   return elements;
 }
 
-// The dimension in which most parts start at different places: a sweep along it has the fewest
-// parts open at a time.
+// The dimension with the most distinct starts: a sweep along it has the fewest parts open at a
+// time.
 std::size_t widest_dimension(std::span<const ArrayInfo* const> parts, std::size_t dimensions) {
   std::size_t widest = 0;
   std::size_t most = 0;
@@ -41,11 +41,11 @@ bool overlap(const ArrayInfo& a, const ArrayInfo& b) {
   return true;
 }
 
-// Goes over parts that are not empty along one dimension, keeping those that are open there.
+// Sweeps over nonempty parts along one dimension, keeping the parts that are open there.
 std::string overlap_problem(std::vector<const ArrayInfo*> parts, std::uint64_t& comparisons) {
   if (parts.size() < 2) return "";
   const std::size_t dimensions = parts.front()->shape.size();
-  if (dimensions == 0) return "has several parts, and is a scalar";
+  if (dimensions == 0) return "is a scalar in several parts";
   const std::size_t d = widest_dimension(parts, dimensions);
   const auto start = [d](const ArrayInfo* part) { return part->part->start[d]; };
   std::stable_sort(parts.begin(), parts.end(),
@@ -74,7 +74,7 @@ std::string part_problem(DType dtype, const Shape& shape, const PartOf& part) {
   if (start.size() != shape.size() || global.size() != shape.size())
     return fmt::format("has {} dimensions, starts at {} and belongs to {}", shape.size(),
                        shape_text(start), shape_text(global));
-  if (!byte_count(dtype, global)) return "belongs to an array of a size that does not exist";
+  if (!byte_count(dtype, global)) return "belongs to an array of an impossible size";
   for (std::size_t d = 0; d < shape.size(); ++d)
     if (start[d] > global[d] || shape[d] > global[d] - start[d])
       return fmt::format("has {} from {}, outside of {}", shape_text(shape), shape_text(start),
@@ -97,7 +97,7 @@ std::string cover_problem(std::span<const ArrayInfo> parts, std::uint64_t& compa
     const std::uint64_t elements = elements_of(part.shape);
     if (elements == 0) continue;
     solid.push_back(&part);
-    // Compared before added: what is added never exceeds the array, and so cannot overflow.
+    // Compared before the addition: the sum never exceeds the array, so it cannot overflow.
     covered = elements > all - covered ? all + 1 : covered + elements;
     if (covered > all) break;
   }
@@ -115,7 +115,7 @@ Box box_of(const Shape& shape, const std::optional<PartOf>& part) {
 void for_each_piece(DType dtype, const Shape& shape, std::uint64_t piece_bytes,
                     const std::function<void(const Box& box)>& piece) {
   if (elements_of(shape) == 0) return;
-  // Pieces are whole in the dimensions behind d, several steps of d, one step of those before it.
+  // Pieces are whole in the dimensions after d, several steps of d, one step of those before it.
   std::size_t d = shape.size();
   std::uint64_t step_bytes = itemsize(dtype);
   while (d > 0 && step_bytes * shape[d - 1] <= piece_bytes) step_bytes *= shape[--d];
@@ -140,7 +140,7 @@ Overlap::Overlap(const Box& from, const Box& to, std::uint64_t itemsize) {
   const std::size_t dimensions = from.extent.size();
   std::uint64_t from_step = itemsize;
   std::uint64_t to_step = itemsize;
-  bool contiguous = true;  // all dimensions further in are common in full
+  bool contiguous = true;  // all inner dimensions are shared completely
   first_.length = itemsize;
   runs_ = 1;
   for (std::size_t d = dimensions; d-- > 0;) {

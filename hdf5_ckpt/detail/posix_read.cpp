@@ -1,4 +1,4 @@
-// pread with its loops, and opening files that may be anything.
+// pread with its retry loop, and safe opening of files of unknown type.
 
 #include "hdf5_ckpt/detail/posix_read.h"
 
@@ -32,7 +32,7 @@ ReadResult read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset) 
 }
 
 OpenedFile open_regular_file(int directory, const std::string& name) {
-  // O_NONBLOCK: opening a pipe that nobody writes to would hang.
+  // O_NONBLOCK: opening a pipe without a writer would hang.
   FileDescriptor fd(
       ::openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) {
@@ -46,9 +46,10 @@ OpenedFile open_regular_file(int directory, const std::string& name) {
   if (::fstat(fd.get(), &status) != 0) {
     const int code = errno;
     throw_read_error(
-        fmt::format("'{}' cannot be seen: {}", name, std::generic_category().message(code)), code);
+        fmt::format("'{}' cannot be inspected: {}", name, std::generic_category().message(code)),
+        code);
   }
-  if (!S_ISREG(status.st_mode)) throw DamagedError(fmt::format("'{}' is not a plain file", name));
+  if (!S_ISREG(status.st_mode)) throw DamagedError(fmt::format("'{}' is not a regular file", name));
   return {std::move(fd), static_cast<std::uint64_t>(status.st_size)};
 }
 
@@ -58,7 +59,7 @@ void throw_read_error(const std::string& text, int code) {
     case ENOTDIR:
     case ELOOP:
     case EISDIR:
-    case ENXIO:  // a socket, or a device that is none
+    case ENXIO:  // a socket, or a special file without a device
       throw DamagedError(text);
     default:
       throw UnreadableError(text);

@@ -11,11 +11,11 @@
 namespace ddp::ckpt {
 
 struct ReadResult {
-  std::size_t bytes = 0;  // fewer than asked for: the file ended, or `code` says why
+  std::size_t bytes = 0;  // fewer than requested: end of file, or `code` gives the reason
   int code = 0;           // errno value
 };
 
-// pread until `bytes` is full, the file ends or an error comes.
+// pread until `bytes` is full, the file ends or an error occurs.
 ReadResult read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset) noexcept;
 
 // A regular file opened for reading, and its size.
@@ -24,13 +24,13 @@ struct OpenedFile {
   std::uint64_t size = 0;
 };
 
-// Opens `name` in `directory`, never following a link, waiting on a pipe or opening a device.
-// Throws DamagedError starting with the name ("'rank-0.h5' is a symbolic link"), UnreadableError
-// where that says nothing about the file.
+// Opens `name` in `directory` without ever following a link, blocking on a pipe or opening a
+// device. Throws DamagedError starting with the name ("'rank-0.h5' is a symbolic link"), or
+// UnreadableError if the failure does not say anything about the file.
 OpenedFile open_regular_file(int directory, const std::string& name);
 
-// Throws the Error for a failed call of that errno value: DamagedError if it says that the file is
-// not what it should be, UnreadableError if it may be.
+// Throws the Error for a call that failed with that errno value: DamagedError if it means that the
+// file is not valid, UnreadableError if the file may be valid.
 [[noreturn]] void throw_read_error(const std::string& text, int code);
 
 }  // namespace ddp::ckpt

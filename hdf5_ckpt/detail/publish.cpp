@@ -1,5 +1,5 @@
-// The renames of a commit and their undoing. Three flags say how far it has come; undo() goes back
-// from there.
+// The renames of a commit, and undoing them. Three flags record the progress; undo() reverts from
+// there.
 
 #include "hdf5_ckpt/detail/publish.h"
 

@@ -1,6 +1,6 @@
 #pragma once
-// Giving a finished directory its final name, so that at every moment there is either the old one,
-// the new one or none under that name, and all of one.
+// Gives a finished directory its final name so that at any moment the name refers to the complete
+// old one, the complete new one, or nothing.
 
 #include <filesystem>
 
@@ -10,19 +10,19 @@ namespace ddp::ckpt {
 
 class Publication {
  public:
-  // `draft` is to become `final_name`; what is there already goes to `aside`. All lie in one
-  // directory. `ops` must outlive the object.
+  // `draft` becomes `final_name`; an existing one is moved to `aside`. All are in one directory.
+  // `ops` must outlive the object.
   Publication(FileOps& ops, std::filesystem::path draft, std::filesystem::path final_name);
 
   // Renames without replacing. False if the final name is taken. Throws IoError.
   bool try_fresh();
 
-  // Takes the final name from what holds it, which goes to `aside`. Exchanges the two in one step
-  // where the file system can; elsewhere the name is gone for a moment. Throws IoError with all as
-  // it was.
+  // Takes over the final name; its current holder is moved to `aside`. Exchanges the two atomically
+  // where the file system supports it; elsewhere the name is missing for a moment. Throws IoError
+  // with everything unchanged.
   void replace(const std::filesystem::path& aside);
 
-  // Makes it durable. Throws IoError with all as it was, as far as that can be done.
+  // Makes the change durable. Throws IoError after undoing the change as far as possible.
   void make_durable();
 
  private:

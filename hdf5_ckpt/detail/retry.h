@@ -1,5 +1,5 @@
 #pragma once
-// Trying again what a file server or a person may fix within seconds.
+// Retries what a file server or a person may fix within seconds.
 
 #include <chrono>
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace ddp::ckpt {
 
-// What reading waits for: 0.5, 1, 2, 4 and 8 times this, and then it is an error.
+// The unit of the waits between retries: 0.5, 1, 2, 4 and 8 times this, then an error.
 struct RetryPolicy {
   std::chrono::milliseconds unit{1000};
 };
 
-// Calls `work` again, later and later, while it throws UnreadableError; then throws that one with
-// what to do.
+// Retries `work`, with growing delays, while it throws UnreadableError; then rethrows the error
+// with advice on what to do.
 template <typename Work>
 auto with_retries(const RetryPolicy& retry, const Work& work) {
   constexpr int kTries = 6;

@@ -1,4 +1,4 @@
-// A process that is killed leaves its directory; the next one removes it.
+// A killed process leaves its directory behind; the next process removes it.
 
 #include "hdf5_ckpt/detail/scratch_directory.h"
 
@@ -25,8 +25,8 @@ constexpr const char* kScratchFile = "skeleton.h5";
 constexpr std::string_view kScratchPrefix = "ddp-ckpt-";
 constexpr std::int64_t kStaleSeconds = 3600;
 
-// A scratch directory lives for less than a millisecond, so one of ours that is an hour old belongs
-// to a process that was killed in just that time.
+// A scratch directory exists for less than a millisecond, so an hour-old one of ours belongs to a
+// process that was killed in exactly that time.
 void remove_stale_scratch(const fs::path& place) {
   std::error_code error;
   for (fs::directory_iterator entry(place, error), end; !error && entry != end;
@@ -59,8 +59,8 @@ ScratchDirectory::ScratchDirectory(const fs::path& preferred, std::uint64_t byte
     reasons += fmt::format("; {}: {}", place.string(), reason);
   }
   throw Error(fmt::format(
-      "no place for the {} bytes of metadata of a checkpoint file while it is made{}; give "
-      "another directory as scratch_dir or TMPDIR",
+      "no space for the {} bytes of metadata of a checkpoint file under construction{}; set "
+      "scratch_dir or TMPDIR to another directory",
       bytes, reasons));
 }
 
@@ -73,8 +73,8 @@ fs::path ScratchDirectory::file() const {
   return path_ / kScratchFile;
 }
 
-// Empty, or why not. libhdf5 1.10 can crash the process after a failed write: so look for room
-// first, twice over.
+// Returns an empty string, or the reason for a failure. libhdf5 1.10 can crash the process after a
+// failed write, so check for space first, twice what is needed.
 std::string ScratchDirectory::make_in(const fs::path& place, std::uint64_t bytes) {
   struct statvfs vfs = {};
   if (::statvfs(place.c_str(), &vfs) != 0) return std::generic_category().message(errno);

@@ -1,5 +1,5 @@
 #pragma once
-// Where libhdf5 may create a file that never sees the real disk.
+// A place where libhdf5 can create a file that never reaches the real disk.
 
 #include <cstdint>
 #include <filesystem>
@@ -7,18 +7,18 @@
 
 namespace ddp::ckpt {
 
-// A new directory, in memory if possible; gone when the object is, with the file that libhdf5 makes
-// in it.
+// A new directory, in memory if possible; removed with the object, together with the file that
+// libhdf5 creates in it.
 class ScratchDirectory {
  public:
-  // Room for `bytes`. An empty `preferred` means /dev/shm, else the system's directory for
+  // Provides room for `bytes`. An empty `preferred` means /dev/shm, else the system's directory for
   // temporary files. Throws Error.
   ScratchDirectory(const std::filesystem::path& preferred, std::uint64_t bytes);
   ScratchDirectory(const ScratchDirectory&) = delete;
   ScratchDirectory& operator=(const ScratchDirectory&) = delete;
   ~ScratchDirectory();
 
-  // The one file in it, which the caller makes.
+  // The one file in it, which the caller creates.
   std::filesystem::path file() const;
 
  private:

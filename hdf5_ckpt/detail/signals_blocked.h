@@ -1,5 +1,6 @@
 #pragma once
-// Signals are for the program's own threads: one that is started while this lives gets none.
+// Keeps signals on the program's own threads: a thread that is started while this object lives
+// receives none.
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-// libhdf5 makes the skeleton in a file in memory that has lost its name as soon as it is open. What
-// is set here decides how the file is laid out and that equal input gives equal bytes.
+// libhdf5 creates the skeleton in an in-memory file that is unlinked as soon as it is open. The
+// settings here determine the file's layout, and that equal input gives equal bytes.
 
 #include "hdf5_ckpt/detail/skeleton.h"
 
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 using ArrayList = std::span<const ArrayView* const>;
 
-// All groups that the names imply, parents before children.
+// All groups implied by the names, parents before children.
 std::set<std::string> groups_of(ArrayList arrays) {
   std::set<std::string> groups;
   for (const ArrayView* array : arrays)
@@ -35,9 +35,9 @@ std::set<std::string> groups_of(ArrayList arrays) {
   return groups;
 }
 
-// Room for all of HDF5's own structures, so that they lie together in front of the arrays. With
-// HDF5 1.10 a dataset with its attributes takes about 450 bytes. If this were too little the
-// file would still be right: the rest would lie between arrays.
+// Space for all of HDF5's own structures, so that they are contiguous before the arrays. With HDF5
+// 1.10 a dataset with its attributes takes about 450 bytes. If this were too small, the file would
+// still be valid: the rest would be stored between arrays.
 std::uint64_t metadata_bytes(ArrayList arrays, const nlohmann::json& attributes) {
   std::uint64_t bytes = kAlignedArrayBytes;
   for (const ArrayView* array : arrays) bytes += 1024 + 2 * array->name.size();
@@ -50,7 +50,7 @@ std::uint64_t metadata_bytes(ArrayList arrays, const nlohmann::json& attributes)
 }
 
 Hdf5Properties contiguous() {
-  const char* const action = "set how arrays are laid out";
+  const char* const action = "set the layout of arrays";
   Hdf5Properties layout = timeless(H5P_DATASET_CREATE);
   hdf5_check(H5Pset_layout(layout.get(), H5D_CONTIGUOUS), action);
   hdf5_check(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), action);
@@ -61,14 +61,15 @@ Hdf5Properties contiguous() {
 }  // namespace
 
 std::uint64_t file_size_bound(ArrayList arrays, const nlohmann::json& attributes) {
-  // libhdf5 takes metadata by whole blocks; the second is for what may not fit the first.
+  // libhdf5 allocates metadata in whole blocks; the second one is for what may not fit in the
+  // first.
   std::uint64_t bytes = 2 * metadata_bytes(arrays, attributes);
   for (const ArrayView* array : arrays) bytes += array->bytes.size() + kAlignment;
   return bytes;
 }
 
-// What datasets have in common: making these anew for each of many small arrays would take longer
-// than the arrays themselves.
+// Objects shared by all datasets: creating them anew for each of many small arrays would take
+// longer than writing the arrays.
 struct Skeleton::Shared {
   Hdf5Properties link = utf8_link();
   Hdf5Properties layout = contiguous();
@@ -77,7 +78,7 @@ struct Skeleton::Shared {
   std::map<std::size_t, Hdf5Type> texts;   // by length
   std::map<std::size_t, Hdf5Space> lists;  // by length
 
-  // The one for `key`, made when first asked for.
+  // The object for `key`, created on first use.
   template <typename Key, typename Handle, typename Make>
   static hid_t get(std::map<Key, Handle>& made, Key key, const Make& make) {
     auto found = made.find(key);
@@ -116,7 +117,7 @@ Skeleton::Skeleton(ArrayList arrays, std::span<const std::optional<std::uint32_t
   for (std::size_t i = 0; i < arrays.size(); ++i) create_array(*arrays[i], known_crcs[i], shared);
   hdf5_check(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL), "flush a file's skeleton");
   haddr_t end = 0;
-  hdf5_check(H5Fget_eoa(file_.get(), &end), "tell a file's size");
+  hdf5_check(H5Fget_eoa(file_.get(), &end), "get a file's size");
   size_ = end;
 }
 
@@ -131,8 +132,8 @@ void Skeleton::create_file(const fs::path& scratch_dir, std::uint64_t metadata) 
     fd_ = FileDescriptor(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd_) throw IoError("open", name, errno);
   }
-  // From here on the file has no name: it is gone with this process. Its memory is taken now, so
-  // that libhdf5's own writes cannot fail.
+  // From here on the file has no name: it disappears with this process. Its memory is allocated
+  // now, so that libhdf5's own writes cannot fail.
   if (::fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(metadata)) != 0 &&
       errno != EOPNOTSUPP)
     throw IoError("reserve memory for", "the file's skeleton", errno);
@@ -152,7 +153,7 @@ void Skeleton::create_array(const ArrayView& array, std::optional<std::uint32_t>
                   array.part ? array.part->global_shape : array.shape);
   if (array.part) shared.put_list(dataset.get(), "part_offset", array.part->start);
   const haddr_t offset = array.bytes.empty() ? 0 : H5Dget_offset(dataset.get());
-  if (offset == HADDR_UNDEF) throw_hdf5_error(fmt::format("tell where '{}' lies", array.name));
+  if (offset == HADDR_UNDEF) throw_hdf5_error(fmt::format("get the offset of '{}'", array.name));
   names_.push_back(array.name);
   needs_crc_.push_back(!crc);
   offsets_.push_back(offset);
@@ -163,14 +164,14 @@ void Skeleton::finish(std::span<const std::uint32_t> crcs) {
   for (std::size_t i = 0; i < names_.size(); ++i) {
     if (!needs_crc_[i]) continue;
     const std::string action = fmt::format("write the checksum of '{}'", names_[i]);
-    // The dataset stays open meanwhile: HDF5 1.10 does not find the attribute again otherwise.
+    // The dataset stays open meanwhile: otherwise HDF5 1.10 does not find the attribute again.
     const Hdf5Dataset dataset(H5Dopen2(file_.get(), names_[i].c_str(), H5P_DEFAULT), action);
     const Hdf5Attribute attribute(H5Aopen(dataset.get(), "crc32c", H5P_DEFAULT), action);
     hdf5_check(H5Awrite(attribute.get(), H5T_STD_U32LE, &crcs[i]), action);
   }
   file_.close("close a file's skeleton");
   struct stat status = {};
-  if (::fstat(fd_.get(), &status) != 0) throw IoError("look at", "the file's skeleton", errno);
+  if (::fstat(fd_.get(), &status) != 0) throw IoError("inspect", "the file's skeleton", errno);
   size_ = static_cast<std::uint64_t>(status.st_size);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The HDF5 file without its arrays' bytes, as libhdf5 makes it in memory: see Note [Write path] in
-// writer.h.
+// The HDF5 file without the bytes of its arrays, as libhdf5 creates it in memory: see Note [Write
+// path] in writer.h.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,31 +17,32 @@
 
 namespace ddp::ckpt {
 
-// No file of these arrays and attributes is larger, in bytes.
+// Upper bound, in bytes, for the size of a file with these arrays and attributes.
 std::uint64_t file_size_bound(std::span<const ArrayView* const> arrays,
                               const nlohmann::json& attributes);
 
 // The same input gives the same bytes and offsets.
 class Skeleton {
  public:
-  // `arrays` sorted by name, with names that passed names.h, and the checksums of those whose bytes
-  // are settled already, in the same order; `attributes` a flat object. An empty `scratch_dir`
-  // means /dev/shm, else the system's directory for temporary files. Throws Error.
+  // `arrays` is sorted by name, with names that passed names.h; the checksums, in the same order,
+  // are present for arrays whose bytes are already final; `attributes` is a flat object. An empty
+  // `scratch_dir` means /dev/shm, else the system's directory for temporary files. Throws Error.
   Skeleton(std::span<const ArrayView* const> arrays,
            std::span<const std::optional<std::uint32_t>> known_crcs,
            const nlohmann::json& attributes, const std::filesystem::path& scratch_dir);
 
-  // Where the bytes of each array belong, in the order given; 0 for an empty array.
+  // The offset of each array's bytes, in the given order; 0 for an empty array.
   const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
 
-  // Bytes of the whole file. May shrink a little in finish(), which gives back unused space.
+  // Bytes of the whole file. May shrink slightly in finish(), which frees unused space.
   std::uint64_t size() const noexcept { return size_; }
 
-  // Sets the crc32c attributes that were not known, and closes the HDF5 file. `crcs` are of all
-  // arrays in the order given.
+  // Sets the crc32c attributes that were not known before and closes the HDF5 file. `crcs` covers
+  // all arrays, in the given order.
   void finish(std::span<const std::uint32_t> crcs);
 
-  // After finish(): the file's bytes [offset, offset + bytes.size()), zeros where arrays belong.
+  // After finish(): the file's bytes [offset, offset + bytes.size()), with zeros in place of
+  // arrays.
   void read(std::span<std::byte> bytes, std::uint64_t offset) const;
 
  private:
@@ -54,7 +55,7 @@ class Skeleton {
   std::vector<std::uint64_t> offsets_;
   std::uint64_t size_ = 0;
   Hdf5File file_;
-  FileDescriptor fd_;  // outlives the name: the file is unlinked as soon as it is open
+  FileDescriptor fd_;  // outlives the name: the file is unlinked right after it is opened
 };
 
 }  // namespace ddp::ckpt

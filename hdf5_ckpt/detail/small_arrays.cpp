@@ -1,4 +1,5 @@
-// Copies lie in memory as the arrays do in the file, where HDF5 puts small ones side by side.
+// Copies are laid out in memory as the arrays are in the file, where HDF5 puts small ones side by
+// side.
 
 #include "hdf5_ckpt/detail/small_arrays.h"
 
@@ -22,7 +23,7 @@ SmallArrays::SmallArrays(std::span<const ArrayView* const> arrays) {
 
 void SmallArrays::write(std::span<const std::uint64_t> offsets, TargetFile& target) const {
   std::span<const std::byte> rest = bytes_;
-  std::uint64_t begin = 0;   // of the bytes in the file that are
+  std::uint64_t begin = 0;   // file offset of the bytes that are
   std::uint64_t length = 0;  // still to be written
   for (std::size_t i = 0; i < lengths_.size(); ++i) {
     if (lengths_[i] == 0) continue;

@@ -1,7 +1,7 @@
 #pragma once
-// The small arrays of a file, copied before anything is written: so their checksums are known when
-// the skeleton is made, and those that lie side by side are written together. With thousands of
-// them, a call of libhdf5 and one of the kernel for each is what a save takes time for.
+// The small arrays of a file, copied before anything is written, so that their checksums are known
+// when the skeleton is made and adjacent ones are written together. With thousands of small arrays,
+// one libhdf5 call and one system call for each would take most of the time of a save.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,15 +17,15 @@ namespace ddp::ckpt {
 
 class SmallArrays {
  public:
-  // Copies arrays of at most kSmallBytes, as long as all copies together have at most kMaxBytes.
+  // Copies arrays of at most kSmallBytes, as long as the total is at most kMaxBytes.
   static constexpr std::uint64_t kSmallBytes = kMinBlockBytes;  // so each is one block
   static constexpr std::uint64_t kMaxBytes = 32ULL << 20;
   explicit SmallArrays(std::span<const ArrayView* const> arrays);
 
-  // Of each array, in the order given; nothing for those that were not copied.
+  // The checksum of each array, in the given order; nullopt for arrays that were not copied.
   const std::vector<std::optional<std::uint32_t>>& crcs() const noexcept { return crcs_; }
 
-  // Writes the copies; `offsets` are those of all arrays in the file.
+  // Writes the copies; `offsets` has the file offsets of all arrays.
   void write(std::span<const std::uint64_t> offsets, TargetFile& target) const;
 
  private:

@@ -1,4 +1,5 @@
-// Pages that hold a piece are read whole, to its place if that begins and ends with a page.
+// All pages of a piece are read whole; directly into its destination if the piece begins and ends
+// at page boundaries.
 
 #include "hdf5_ckpt/detail/source_file.h"
 
@@ -12,7 +13,7 @@
 namespace ddp::ckpt {
 namespace {
 
-// Small pieces lie side by side: the kernel reads ahead for them.
+// Smaller pieces are adjacent in the file: the kernel reads ahead for them.
 constexpr std::size_t kLeastDirect = 256 << 10;
 
 SourceFile::Piece filled(std::span<std::byte> bytes, const ReadResult& result) {
@@ -22,7 +23,7 @@ SourceFile::Piece filled(std::span<std::byte> bytes, const ReadResult& result) {
 }  // namespace
 
 FileDescriptor open_around_cache(const FileDescriptor& fd) {
-  // By its number: the same file, not whatever has its name by now.
+  // Reopened through /proc/self/fd: guarantees the same inode even if the path was replaced.
   return FileDescriptor(
       ::open(fmt::format("/proc/self/fd/{}", fd.get()).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
 }
@@ -37,7 +38,7 @@ SourceFile::Piece SourceFile::read(std::uint64_t offset, std::size_t size,
   if (size >= kLeastDirect && around_works_) {
     const Piece piece = read_around_cache(offset, size, place, passage);
     if (piece.code != EINVAL) return piece;
-    around_works_ = false;  // some file systems open such a file and then refuse to read it
+    around_works_ = false;  // some file systems open such a file and then fail to read it
   }
   const auto bytes = place.empty() ? passage.get(size) : place.first(size);
   return filled(bytes, read_fully(fd_.get(), bytes, offset));

@@ -1,7 +1,7 @@
 #pragma once
-// A file of arrays, read in pieces: large ones around the page cache. A checkpoint is read once,
-// and pages that are new to the kernel cost more than the copy out of them; what other programs
-// keep in the cache stays there, and what is verified comes from the disk.
+// A file of arrays, read in pieces, large ones around the page cache. A checkpoint is read once,
+// and allocating cache pages costs more than copying out of them; this way other programs' data
+// stays in the cache, and verified data comes from the disk.
 
 #include <atomic>
 #include <cstdint>
@@ -16,17 +16,17 @@ namespace ddp::ckpt {
 // May be read by several threads at once.
 class SourceFile {
  public:
-  // `around_cache`: the same file, opened with O_DIRECT; none if all is to be read through the
+  // `around_cache`: the same file, opened with O_DIRECT; empty to read everything through the page
   // cache.
   explicit SourceFile(FileDescriptor fd, FileDescriptor around_cache = {});
 
   struct Piece {
-    std::span<std::byte> bytes;  // where they lie; fewer than asked for at the end of the file
-    int code = 0;                // errno of the read that failed, 0 if none did
+    std::span<std::byte> bytes;  // the data; shorter than requested at the end of the file
+    int code = 0;                // errno of the failed read, 0 on success
   };
 
-  // Reads `size` bytes at `offset`. They lie in `place`, which has room for them or is empty, if
-  // the disk's own way leads there, and otherwise in `passage`, which is the calling thread's.
+  // Reads `size` bytes at `offset`: into `place` (large enough, or empty) directly if it is aligned
+  // for O_DIRECT, else into `passage`, the calling thread's bounce buffer.
   Piece read(std::uint64_t offset, std::size_t size, std::span<std::byte> place,
              AlignedBuffer& passage);
 
@@ -39,7 +39,8 @@ class SourceFile {
   std::atomic<bool> around_works_;
 };
 
-// The file of `fd` for reading around the page cache; none where its file system cannot.
+// Reopens the file of `fd` for reading around the page cache; empty if its file system does not
+// support that.
 FileDescriptor open_around_cache(const FileDescriptor& fd);
 
 }  // namespace ddp::ckpt

@@ -13,7 +13,7 @@ namespace ddp::ckpt {
 
 namespace {
 
-constexpr std::size_t kLine = 64;  // bytes that go to memory at once
+constexpr std::size_t kLine = 64;  // bytes per memory transaction
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPagesAtOnce = 4;
 constexpr std::size_t kLeast = 16 << 10;
@@ -31,7 +31,7 @@ void stream_line(std::byte* to, const std::byte* from) noexcept {
   _mm_stream_si128(target + 3, d);
 }
 
-// A processor foresees reads within a page, and so of several pages at a time more of them.
+// A CPU prefetches within one page, so copying several pages at a time makes it prefetch more.
 void stream_pages(std::byte* to, const std::byte* from) noexcept {
   for (std::size_t at = 0; at < kPage; at += kLine)
     for (std::size_t page = 0; page < kPagesAtOnce; ++page)
@@ -48,7 +48,7 @@ void streaming_copy(std::byte* to, std::span<const std::byte> from) noexcept {
     for (; from.size() - done >= kPagesAtOnce * kPage; done += kPagesAtOnce * kPage)
       stream_pages(to + done, from.data() + done);
     for (; from.size() - done >= kLine; done += kLine) stream_line(to + done, from.data() + done);
-    _mm_sfence();  // or what is stored later might be seen before
+    _mm_sfence();  // otherwise later stores might become visible earlier
   }
   if (done < from.size()) std::memcpy(to + done, from.data() + done, from.size() - done);
 }

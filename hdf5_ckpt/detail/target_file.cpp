@@ -1,4 +1,4 @@
-// Two descriptors of one file: one through the page cache, one around it. The pieces never share a
+// Two descriptors for one file: one through the page cache, one around it. The pieces never share a
 // page, so the two need no ordering; fsync covers both.
 
 #include "hdf5_ckpt/detail/target_file.h"
@@ -29,12 +29,12 @@ TargetFile::~TargetFile() {
     close_descriptor(fd_);
     if (!keep_) ops_.unlink(path_.c_str());
   } catch (...) {
-    // Nothing more can be done here; the directory is removed with everything in it later.
+    // Nothing more can be done here; the directory and its contents are removed later.
   }
 }
 
 void TargetFile::reserve(std::uint64_t size) {
-  // A clean answer before anything is taken away from others on the same disk.
+  // A clear error before any space is taken from others on the same disk.
   const std::int64_t free = ops_.free_bytes(fd_);
   if (free >= 0 && static_cast<std::uint64_t>(free) < size)
     throw IoError(fmt::format("reserve {} bytes ({} are free) for", size, free), path_, ENOSPC);
@@ -59,7 +59,7 @@ void TargetFile::write(std::span<const std::byte> bytes, std::uint64_t offset) {
       bytes = bytes.subspan(static_cast<std::size_t>(written));
       offset += static_cast<std::uint64_t>(written);
     } else if (written < 0 && direct && errno == EINVAL) {
-      // This file system takes the flag and refuses the write, or wants a larger alignment.
+      // This file system accepts the flag but fails the write, or requires a larger alignment.
       direct_works_ = false;
     } else if (written == 0 || errno != EINTR) {
       throw IoError(fmt::format("write {} bytes at offset {} of", size, offset), path_,
@@ -74,12 +74,13 @@ void TargetFile::truncate(std::uint64_t size) {
 }
 
 void TargetFile::sync() {
-  // A failed fsync is final: the kernel may have dropped the pages and a second call would lie.
+  // A failed fsync is final: the kernel may have dropped the pages, and a second call would falsely
+  // succeed.
   int result = 0;
   do {
     result = ops_.fsync(fd_);
   } while (result != 0 && errno == EINTR);
-  if (result != 0) throw IoError("make durable", path_, errno);
+  if (result != 0) throw IoError("sync", path_, errno);
 }
 
 void TargetFile::close() {
@@ -91,7 +92,7 @@ void TargetFile::close() {
 
 int TargetFile::close_descriptor(int& fd) {
   if (fd < 0) return 0;
-  // Linux closes the descriptor also when it reports an interruption.
+  // Linux closes the descriptor even if it reports an interruption.
   const bool failed = ops_.close(std::exchange(fd, -1)) != 0 && errno != EINTR;
   return failed ? errno : 0;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A new file being written at its final size, through FileOps.
+// A new file, written at its final size through FileOps.
 
 #include <atomic>
 #include <cstddef>
@@ -14,19 +14,19 @@ namespace ddp::ckpt {
 class TargetFile {
  public:
   // Creates `path`, which must not exist. With `direct_io`, aligned pieces bypass the page cache
-  // where the file system can. All members throw IoError.
+  // where the file system supports it. All members throw IoError.
   TargetFile(FileOps& ops, std::filesystem::path path, bool direct_io);
   TargetFile(const TargetFile&) = delete;
   TargetFile& operator=(const TargetFile&) = delete;
   // Removes the file unless close() has returned.
   ~TargetFile();
 
-  // Makes the file `size` bytes of zeros whose space is set aside, so that a full disk is met here
+  // Makes the file `size` bytes of zeros with reserved space, so that a full disk is detected here
   // and not in the middle of the data.
   void reserve(std::uint64_t size);
 
-  // Writes all of `bytes`; from any thread. Goes direct where address, offset and length are
-  // multiples of kAlignment (aligned_buffer.h), and through the page cache for the rest.
+  // Writes all of `bytes`; may be called from any thread. Uses direct I/O where address, offset and
+  // length are multiples of kAlignment (aligned_buffer.h), and the page cache for the rest.
   void write(std::span<const std::byte> bytes, std::uint64_t offset);
 
   // True if copying bytes to aligned memory first makes their write direct.

@@ -4,12 +4,12 @@
 #include <limits>
 #include <tuple>
 
-#include "spank_plugin/fabric/text.h"
+#include "base/text.h"
 
 namespace ddp::fabric {
 namespace {
 
-// More is nearer.
+// Larger is nearer.
 auto nearness(const Node& node, const Gpu& gpu, std::size_t port) {
   constexpr int kUnknown = std::numeric_limits<int>::max();
   const auto distance = node.numa_distances.between(gpu.numa_node, node.ports[port].numa_node);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {

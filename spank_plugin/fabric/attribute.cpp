@@ -6,8 +6,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/open_file.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {

@@ -1,6 +1,6 @@
-// Reads the small files of a /sys tree. Whatever is missing, unreadable or too large to be an
-// attribute is absent: drivers answer EINVAL for what does not apply, containers hide files, and
-// none of that is an error of the reader.
+// Reads the small files of a /sys tree. A file that is missing, unreadable or too large for an
+// attribute counts as absent: drivers return EINVAL for attributes that do not apply, containers
+// hide files, and none of that is an error here.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,17 @@
 
 namespace ddp::fabric {
 
-// The content without white space at its ends. Absent above 4096 bytes, the size of a sysfs page.
+// The content without leading and trailing white space. Absent above 4096 bytes, the size of a
+// sysfs page.
 std::optional<std::string> read_attribute(const std::filesystem::path& file);
 
 // The leading integer of an attribute, decimal or with 0x: 5 for "5: LinkUp", 26 for "0x1a".
 std::optional<std::int64_t> read_integer(const std::filesystem::path& file);
 
-// The last component of what a symbolic link points to; absent if it is none.
+// The last component of the target of a symbolic link; absent if it is not a link.
 std::optional<std::string> read_link_name(const std::filesystem::path& link);
 
-// Names in a directory, sorted, at most `most` of them; none if it cannot be read.
+// Names in a directory, sorted, at most `most` of them; empty if it cannot be read.
 std::vector<std::string> list_names(const std::filesystem::path& directory, std::size_t most);
 
 }  // namespace ddp::fabric

@@ -15,23 +15,23 @@ struct Group {
   bool has_default_route = false;  // of a bond
   bool leads_outside = false;      // any of its interfaces has the default route
   std::vector<std::size_t> ports;
-  std::size_t near_gpu = 0;  // how many of them
-  // By NUMA distance, counted only where no port of the node is near a GPU in the PCI tree.
+  std::size_t near_gpu = 0;  // number of ports near a GPU
+  // By NUMA distance; counted only if no port of the node is near a GPU in the PCI tree.
   std::size_t near_by_numa = 0;
   std::size_t far_by_numa = 0;
 
   bool all_near() const { return near_gpu == ports.size(); }
 };
 
-// Below one root port with any GPU.
+// True if the port and a GPU are below one root port.
 bool is_near_gpu(const Node& node, std::size_t port) {
-  constexpr std::size_t kRootPort = 2;  // the root complex and a port of it
+  constexpr std::size_t kRootPort = 2;  // the root complex and one of its ports
   return std::any_of(node.gpus.begin(), node.gpus.end(), [&](const Gpu& gpu) {
     return shared_bridges(gpu.path, node.port_paths[port]) >= kRootPort;
   });
 }
 
-// From the port to the GPU that is nearest to it; nothing if that is unknown.
+// The distance from the port to the nearest GPU; nullopt if unknown.
 std::optional<int> distance_to_gpus(const Node& node, std::size_t port) {
   std::optional<int> least;
   for (const Gpu& gpu : node.gpus) {
@@ -41,7 +41,7 @@ std::optional<int> distance_to_gpus(const Node& node, std::size_t port) {
   return least;
 }
 
-// On machines where ports and GPUs share no root port at all, as GB200 and many virtual ones.
+// For machines where ports and GPUs share no root port at all, such as GB200 and many virtual ones.
 void count_by_numa(const Node& node, std::vector<Group>& groups) {
   std::optional<int> least;
   for (const Group& group : groups) {
@@ -106,7 +106,8 @@ std::string reason_against(const Group& group, const Group& compute, bool has_gp
   }
   if (group.has_default_route && !compute.has_default_route) return "bond with the default route";
   if (group.rate > 0.0 && group.rate * 2 < compute.rate) return "less than half the rate";
-  // A DPU for storage and the outside often has just half, beside a compute fabric of RoCE.
+  // A DPU for storage and external traffic often has exactly half the rate, beside a RoCE compute
+  // fabric.
   const bool is_like_dpu = group.link_layer == "Ethernet" && has_gpus && group.near_gpu == 0;
   if (is_like_dpu && group.rate > 0.0 && group.rate * 2 <= compute.rate) {
     return "half the rate, and near no GPU";
@@ -141,7 +142,7 @@ ComputePorts choose_compute_ports(const Node& node) {
       }
     }
   }
-  // In PCI order, which is that of the rails on any node, whatever the devices are called.
+  // In PCI order, which is the order of the rails on any node, whatever the device names.
   std::sort(chosen.ports.begin(), chosen.ports.end(), [&node](std::size_t a, std::size_t b) {
     return std::tie(node.ports[a].bus_address, a) < std::tie(node.ports[b].bus_address, b);
   });

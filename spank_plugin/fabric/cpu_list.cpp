@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "spank_plugin/fabric/text.h"
+#include "base/text.h"
 
 namespace ddp::fabric {
 

@@ -1,4 +1,4 @@
-// Sets of CPUs as the kernel writes them: "0-15,64-79".
+// Sets of CPUs in the kernel's format: "0-15,64-79".
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace ddp::fabric {
 
-// Ascending, each once. Empty for a text that is no such list, or names a CPU above 65,535.
+// Ascending, without duplicates. Empty if the text is not such a list or names a CPU above 65,535.
 std::vector<std::uint32_t> parse_cpu_list(std::string_view text);
 
-// Of ascending numbers.
+// `cpus` must be ascending.
 std::string format_cpu_list(std::span<const std::uint32_t> cpus);
 
 }  // namespace ddp::fabric

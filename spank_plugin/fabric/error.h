@@ -1,15 +1,14 @@
-// What a person can get wrong about the fabric: a preset that does not exist, a line of the site's
-// file.
+// User errors in fabric settings: a preset that does not exist, a wrong line of the site's file.
 #pragma once
 
-#include <stdexcept>
+#include "base/errors.h"
 
 namespace ddp::fabric {
 
 // One sentence: what is wrong, where, and what to do.
-class FabricError : public std::runtime_error {
+class FabricError : public UsageError {
  public:
-  using std::runtime_error::runtime_error;
+  using UsageError::UsageError;
 };
 
 }  // namespace ddp::fabric

@@ -4,8 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/attribute.h"
-#include "spank_plugin/fabric/text.h"
 #include "spank_plugin/fabric/text_file.h"
 
 namespace ddp::fabric {
@@ -16,20 +16,20 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxGpus = 256;
 constexpr std::size_t kDeepestPath = 32;
 
-// "0000:1b:00.0"; the directory of a driver also holds bind, new_id, module.
+// "0000:1b:00.0"; the directory of a driver also contains bind, new_id, module.
 bool is_bus_address(std::string_view name) {
   return name.size() >= 12 && name.size() <= 16 && name[name.size() - 2] == '.' &&
          name[name.size() - 5] == ':' && name[name.size() - 8] == ':';
 }
 
-// PCI base classes: 0x03 display (with 3D controllers), 0x12 processing accelerator. NVIDIA's
+// PCI base classes: 0x03 display (including 3D controllers), 0x12 processing accelerator. NVIDIA's
 // driver also has switches, which are bridges.
 bool is_gpu_class(std::int64_t pci_class) {
   const std::int64_t base = pci_class >> 16;
   return base == 0x03 || base == 0x12;
 }
 
-// What NVIDIA's driver says of a GPU.
+// The attributes of a GPU from NVIDIA's driver.
 void read_information(Gpu& gpu, const fs::path& root) {
   constexpr std::size_t kMax = 4096;
   const fs::path file = root / "proc/driver/nvidia/gpus" / gpu.bus_address / "information";

@@ -26,7 +26,7 @@ std::optional<int> number(std::string_view name) {
   return value;
 }
 
-// The word of "4: ACTIVE".
+// The word after the number in "4: ACTIVE".
 std::string word_after_number(const std::optional<std::string>& text) {
   if (!text) return {};
   const std::size_t colon = text->find(':');
@@ -35,7 +35,7 @@ std::string word_after_number(const std::optional<std::string>& text) {
   return first == std::string::npos ? std::string() : text->substr(first);
 }
 
-// "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)". Zero means that there is no link.
+// "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)". Zero means no link.
 std::optional<double> leading_rate(std::string_view text) {
   double rate = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
@@ -64,8 +64,8 @@ std::vector<int> list_numbers(const fs::path& directory, std::size_t most) {
   return numbers;
 }
 
-// Tables have 256 entries and more, of which four are used. The kernel fills the lowest free one,
-// so that a long run of unused entries is the end; reading on would cost a node milliseconds.
+// Tables have 256 or more entries, of which four are used. The kernel fills the lowest free one, so
+// a long run of unused entries marks the end; reading on would cost milliseconds per node.
 std::vector<Gid> read_gids(const fs::path& port) {
   constexpr int kMaxGap = 32;
   std::vector<Gid> gids;

@@ -1,4 +1,4 @@
-// The ports of InfiniBand and RoCE devices as /sys/class/infiniband shows them.
+// The ports of InfiniBand and RoCE devices in /sys/class/infiniband.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace ddp::fabric {
 
-// One used entry of a port's table of global addresses; all-zero entries are unused.
+// One used entry of a port's GID table (global addresses); all-zero entries are unused.
 struct Gid {
   int index = 0;
   std::string address;     // "fe80:0000:0000:0000:506b:4b03:00c0:ffee"
@@ -38,10 +38,10 @@ struct InfinibandPort {
 };
 
 // All ports below `sys`, normally "/sys", by device and port number. At most 256 devices with 256
-// ports and 1024 GIDs each; of a GID table what comes before 32 unused entries in a row.
+// ports and 1024 GIDs each; a GID table is read up to the first 32 consecutive unused entries.
 std::vector<InfinibandPort> read_infiniband_ports(const std::filesystem::path& sys);
 
-// "mlx5_0:1", as NCCL_IB_HCA and the tools of the field write it.
+// "mlx5_0:1", the format of NCCL_IB_HCA and of the InfiniBand tools.
 std::string name_of(const InfinibandPort& port);
 
 }  // namespace ddp::fabric

@@ -1,4 +1,4 @@
-// IP addresses as numbers, and which interface has which. Nothing here asks a name service.
+// IP addresses as numbers, and the interfaces that have them. Nothing here uses a name service.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ std::optional<IpAddress> parse_ip_address(std::string_view text);
 
 std::string to_string(const IpAddress& address);
 
-// Whether the first `prefix_bits` bits are those of `network`; false for another family.
+// True if the first `prefix_bits` bits equal those of `network`; false for another address family.
 bool is_in(const IpAddress& address, const IpAddress& network, int prefix_bits) noexcept;
 
 struct InterfaceAddress {
@@ -35,7 +35,7 @@ struct InterfaceAddress {
   bool operator==(const InterfaceAddress&) const = default;
 };
 
-// The interface that has the address; empty if none has.
+// The interface that has the address; empty if there is none.
 std::string interface_with(std::span<const InterfaceAddress> addresses, const IpAddress& address);
 
 // An address by which other nodes can reach the interface: IPv4 first, never link-local IPv6.

@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "spank_plugin/fabric/candidate.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {
@@ -22,13 +21,13 @@ std::vector<IpAddress> parse_addresses(const std::vector<std::string>& texts) {
   return addresses;
 }
 
-// What other nodes can reach.
+// The addresses that other nodes can reach.
 std::vector<IpAddress> without_local_ones(std::vector<IpAddress> addresses) {
   std::erase_if(addresses, [](const auto& a) { return a.is_loopback() || a.is_link_local(); });
   return addresses;
 }
 
-// Libraries take running interfaces only: a docker0 without containers has an address, but no link.
+// Libraries use running interfaces only: a docker0 without containers has an address, but no link.
 bool is_usable(const Node& node, const std::string& name) {
   const NetworkInterface* interface = node.interface(name);
   return interface != nullptr && interface->running && interface->kind != InterfaceKind::loopback;
@@ -51,7 +50,7 @@ Found from_kernel(const Node& node, const Request& request) {
   if (!address || address->is_loopback()) return std::nullopt;
   const std::string name = interface_with(node.addresses, *address);
   if (!is_usable(node, name)) return std::nullopt;
-  return LeaderInterface{name, "has the address that the kernel uses towards MASTER_ADDR",
+  return LeaderInterface{name, "has the address that the kernel uses to reach MASTER_ADDR",
                          "a connected socket"};
 }
 
@@ -65,7 +64,8 @@ Found with_own_address(const Node& node, const std::vector<IpAddress>& leader) {
   return std::nullopt;
 }
 
-// A network that the node is part of goes before the default route, whichever name came first.
+// A network that the node belongs to takes precedence over the default route, regardless of the
+// order of the names.
 Found by_route(const Node& node, const std::vector<IpAddress>& targets, const std::string& rule) {
   const Route* by_default = nullptr;
   for (const auto& address : targets) {
@@ -78,8 +78,8 @@ Found by_route(const Node& node, const std::vector<IpAddress>& targets, const st
   return LeaderInterface{by_default->interface, rule, kRoutes};
 }
 
-// Nobody could say what MASTER_ADDR is: the only interface that can carry traffic, or the one with
-// the default route if that can.
+// If the address of MASTER_ADDR is unknown: the only interface that can carry traffic, or the one
+// with the default route if it can.
 Found without_leader(const Node& node) {
   std::vector<const NetworkInterface*> candidates;
   for (const auto& interface : node.interfaces) {
@@ -99,7 +99,7 @@ Found without_leader(const Node& node) {
   return std::nullopt;
 }
 
-// A veth is no reason to warn: in a container it is the way out.
+// A veth is not a reason to warn: in a container it is the connection to the network.
 void warn_of_trap(const Node& node, const std::string& name, std::vector<std::string>& warnings) {
   const NetworkInterface* interface = node.interface(name);
   if (interface == nullptr || !is_trap(*interface) || interface->kind == InterfaceKind::veth)
@@ -107,8 +107,8 @@ void warn_of_trap(const Node& node, const std::string& name, std::vector<std::st
   const std::string kind =
       interface->wireless ? std::string("wireless") : std::string(name_of(interface->kind));
   warnings.push_back("MASTER_ADDR is reached through " + name + " (" + kind +
-                     "), and all traffic of the start will take that way; give an address on the "
-                     "cluster's network as MASTER_ADDR if there is one");
+                     "), and all bootstrap traffic will take that route; set MASTER_ADDR to an "
+                     "address on the cluster's network if there is one");
 }
 
 }  // namespace

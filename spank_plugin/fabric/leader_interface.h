@@ -1,4 +1,4 @@
-// The one decision behind all socket variables: which interface of this node reaches the leader.
+// The decision behind all socket variables: which interface of this node reaches the leader.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@ namespace ddp::fabric {
 struct LeaderInterface {
   std::string name;
   std::string rule;    // completes "eth0 .."
-  std::string source;  // what said so
+  std::string source;  // the file, table or option that decided it
 };
 
-// Nothing if nothing tells. `warnings` gets a sentence where the site's choice is impossible or the
-// way to the leader is none that a job's traffic should go.
+// Returns nullopt if there is no information. Adds a sentence to `warnings` if the site's choice is
+// impossible or if the route to the leader is one that a job's traffic should not take.
 std::optional<LeaderInterface> find_leader_interface(const Node& node, const Request& request,
                                                      std::vector<std::string>& warnings);
 

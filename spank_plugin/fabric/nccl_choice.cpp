@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "spank_plugin/fabric/text.h"
+#include "base/text.h"
 
 namespace ddp::fabric {
 namespace {
@@ -56,7 +56,7 @@ bool takes_port(const Pattern& pattern, const InfinibandPort& port) {
   return any != pattern.excludes;
 }
 
-// In the order of the addresses, each interface once.
+// Sorted by the order of the addresses, each interface once.
 std::vector<std::string> find_interfaces(const Node& node, std::string_view value) {
   const Pattern pattern = parse_pattern(value, kMaxNcclInterfaces);
   std::vector<std::string> found;

@@ -34,10 +34,10 @@ std::optional<int> read_int(const fs::path& file) {
 
 std::optional<int> read_positive(const fs::path& file) {
   const auto value = read_int(file);
-  return value && *value > 0 ? value : std::nullopt;  // drivers say -1 or 0 for "unknown"
+  return value && *value > 0 ? value : std::nullopt;  // drivers report -1 or 0 for "unknown"
 }
 
-// DEVTYPE of the interface's uevent file: what its driver calls itself, if it does.
+// DEVTYPE in the interface's uevent file: the type reported by its driver, if any.
 std::string device_type(const fs::path& interface) {
   const std::string uevent = read_attribute(interface / "uevent").value_or("");
   constexpr std::string_view kKey = "DEVTYPE=";
@@ -86,8 +86,8 @@ std::optional<InterfaceKind> kind_from_hardware_type(std::int64_t type) {
   }
 }
 
-// A veth has no mark of its own. Its peer has another index, or, in another namespace, perhaps the
-// same one; then only the customary name is left.
+// A veth does not have a mark of its own. Its peer has another index, or, in another namespace,
+// perhaps the same one; then only the customary name identifies it.
 bool looks_like_veth(const fs::path& interface, const std::string& name) {
   const auto index = read_int(interface / "ifindex");
   const auto peer = read_int(interface / "iflink");
@@ -104,7 +104,7 @@ InterfaceKind classify(const fs::path& interface, const std::string& name) {
   return looks_like_veth(interface, name) ? InterfaceKind::veth : InterfaceKind::other;
 }
 
-// A link "lower_eth0" for each interface below; only a VLAN's single one is of interest.
+// A link "lower_eth0" exists for each interface below; only a VLAN's single one matters.
 std::string lower_of(const fs::path& interface) {
   constexpr std::string_view kPrefix = "lower_";
   for (const auto& entry : list_names(interface, 256)) {
@@ -113,7 +113,7 @@ std::string lower_of(const fs::path& interface) {
   return {};
 }
 
-// Many virtual drivers leave operstate at "unknown"; then the carrier tells.
+// Many virtual drivers leave operstate at "unknown"; the carrier decides then.
 bool link_is_there(const fs::path& interface) {
   const std::string state = read_attribute(interface / "operstate").value_or("unknown");
   if (state != "unknown") return state == "up";
@@ -165,7 +165,7 @@ std::vector<NetworkInterface> read_network_interfaces(const fs::path& sys) {
   const fs::path directory = sys / "class" / "net";
   std::vector<NetworkInterface> interfaces;
   for (const auto& name : list_names(directory, kMaxInterfaceNames)) {
-    // "bonding_masters" is a file among the interfaces.
+    // "bonding_masters" is a file among the interface directories.
     if (!is_there(directory / name / "type")) continue;
     interfaces.push_back(read_interface(directory / name, name));
   }

@@ -1,6 +1,6 @@
-// The network interfaces of a node as /sys/class/net shows them. Every one is reported with its
-// kind: which kinds can carry a job's traffic is the caller's decision, since on a virtual cluster
-// a veth may be a node's only way out.
+// The network interfaces of a node in /sys/class/net. Every interface is reported with its kind:
+// which kinds can carry a job's traffic is the caller's decision, since on a virtual cluster a veth
+// may be a node's only connection.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ enum class InterfaceKind : std::uint8_t {
   tunnel,   // ipip, gre, sit, vxlan, wireguard, ..
   macvlan,  // macvlan, macvtap or ipvlan
   loopback,
-  other,  // virtual and none of the above: dummy, ifb, ..
+  other,  // virtual, not one of the above: dummy, ifb, ..
 };
 
 std::string_view name_of(InterfaceKind kind) noexcept;
 
-// Whether the speed that the kernel reports for such an interface is that of a wire. A veth says
-// 10000 whatever it crosses.
+// True if the speed that the kernel reports for this kind of interface is that of a wire. A veth
+// reports 10000 whatever is below it.
 bool has_wire_speed(InterfaceKind kind) noexcept;
 
 struct NetworkInterface {
@@ -37,13 +37,13 @@ struct NetworkInterface {
   InterfaceKind kind = InterfaceKind::other;
   int index = 0;  // as in if_nametoindex(3); 0 if unknown
   bool wireless = false;
-  bool up = false;                  // switched on by the administrator
-  bool running = false;             // up, and the link is there
+  bool up = false;                  // enabled by the administrator
+  bool running = false;             // up, with a link
   std::optional<int> speed_mbps;    // absent if the driver reports none
-  std::optional<bool> full_duplex;  // likewise
+  std::optional<bool> full_duplex;  // absent if the driver reports none
   std::optional<int> mtu;           // bytes
-  std::string master;               // the bond or bridge it is part of, if any
-  std::string lower;                // what a VLAN sits on, if the kernel says
+  std::string master;               // the bond or bridge it is a member of, if any
+  std::string lower;                // the interface below a VLAN, if the kernel reports it
   std::string hardware_address;     // MAC or InfiniBand address
   std::string bus_address;          // "0000:17:00.0", if it is on a bus
   std::optional<int> numa_node;     // absent if the platform does not say

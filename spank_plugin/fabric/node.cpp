@@ -28,8 +28,8 @@ void append_file(std::vector<Assignment>& assignments, const fs::path& file,
   std::move(found.begin(), found.end(), std::back_inserter(assignments));
 }
 
-// NCCL reads the user's file before the system's and keeps what is set already. Since 2.23 the file
-// that NCCL_CONF_FILE names takes the place of ~/.nccl.conf; older ones do not know it.
+// NCCL reads the user's file before the system's and keeps values that are already set. Since 2.23
+// the file named by NCCL_CONF_FILE replaces ~/.nccl.conf; older versions do not support it.
 std::vector<Assignment> read_nccl_files(const Roots& roots) {
   std::vector<Assignment> found;
   if (roots.nccl_conf_file.is_absolute()) {
@@ -40,7 +40,7 @@ std::vector<Assignment> read_nccl_files(const Roots& roots) {
   return found;
 }
 
-// Open MPI's files name parameters without the OMPI_MCA_ of the environment.
+// Open MPI's files name parameters without the prefix OMPI_MCA_ of the environment.
 std::vector<Assignment> read_open_mpi_files(const Roots& roots) {
   std::vector<Assignment> found;
   if (!roots.home.empty()) {
@@ -59,7 +59,7 @@ std::vector<Route> read_routes(const fs::path& proc) {
   return routes;
 }
 
-// libibverbs opens these; a container has them only if somebody has put them in.
+// libibverbs opens these; a container has them only if they were mounted into it.
 bool can_open_verbs(const fs::path& root) {
   const fs::path directory = root / "dev/infiniband";
   const auto names = list_names(directory, kMaxDeviceFiles);
@@ -79,7 +79,7 @@ void read_imex_channels(Node& node, const fs::path& root) {
                                   });
 }
 
-// Whether the files that a preset may name are there.
+// Finds which of the files that presets name exist.
 std::vector<std::string> find_topology_files(const Node& node, const fs::path& root) {
   std::vector<std::string> found;
   auto presets = built_in_presets();
@@ -106,8 +106,8 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
                std::optional<Site> site) {
   Node node;
   node.interfaces = read_network_interfaces(roots.root / "sys");
-  // Names go into variables, lists and messages. The kernel allows control characters and commas in
-  // them; nobody has such a device.
+  // Names are put into variables, lists and messages. The kernel allows control characters and
+  // commas in them, but real devices do not have such names.
   std::erase_if(node.interfaces, [](const auto& found) { return !is_interface_name(found.name); });
   node.addresses = std::move(addresses);
   node.routes = read_routes(roots.root / "proc");
@@ -124,7 +124,7 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
   read_imex_channels(node, roots.root);
   node.nccl_files = read_nccl_files(roots);
   node.open_mpi_files = read_open_mpi_files(roots);
-  if (!site) site = read_site(roots.root, SiteOwner::anybody);
+  if (!site) site = read_site(roots.root, SiteOwner::any);
   node.site = std::move(site->file);
   node.problems = std::move(site->problems);
   node.topology_files = find_topology_files(node, roots.root);

@@ -5,15 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/attribute.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {
 
 constexpr std::size_t kMaxNumaNodes = 256;
 
-// Beside the nodes there are other files in the directory, about a dozen.
+// The directory contains about a dozen other files besides the nodes.
 std::vector<int> list_numa_nodes(const std::filesystem::path& directory) {
   constexpr std::size_t kMaxNames = kMaxNumaNodes + 64;
   constexpr std::string_view kPrefix = "node";
@@ -45,7 +45,7 @@ NumaDistances read_numa_distances(const std::filesystem::path& sys) {
   for (const int from : nodes) {
     const auto line = read_attribute(directory / ("node" + std::to_string(from)) / "distance");
     if (!line) continue;
-    // A column for each node that is online, in the order of their numbers.
+    // One column for each online node, in numeric order.
     const auto columns = words_of(*line, kMaxNumaNodes + 1);
     if (columns.size() != nodes.size()) continue;
     for (std::size_t i = 0; i < nodes.size(); ++i) {

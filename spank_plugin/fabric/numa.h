@@ -1,5 +1,5 @@
-// How far the NUMA nodes of a machine are from each other, by the firmware's table (ACPI SLIT) as
-// /sys/devices/system/node shows it.
+// Distances between the NUMA nodes of a machine, from the firmware's table (ACPI SLIT) in
+// /sys/devices/system/node.
 #pragma once
 
 #include <filesystem>
@@ -15,15 +15,16 @@ class NumaDistances {
 
   void set(int from, int to, int distance) { table_[{from, to}] = distance; }
 
-  // 10 within a node, more between two. Where the table lacks an entry, the kernel's own defaults:
-  // 10 and 20. Nothing if either node is unknown.
+  // 10 within a node, more between two. If the table lacks an entry, the kernel's own defaults: 10
+  // and 20. Returns nullopt if either node is unknown.
   std::optional<int> between(std::optional<int> from, std::optional<int> to) const;
 
  private:
   std::map<std::pair<int, int>, int> table_;
 };
 
-// Below `sys`, normally "/sys". At most 256 nodes; a line that does not fit them is skipped.
+// Reads the table below `sys`, normally "/sys". At most 256 nodes; a line with another number of
+// entries is skipped.
 NumaDistances read_numa_distances(const std::filesystem::path& sys);
 
 }  // namespace ddp::fabric

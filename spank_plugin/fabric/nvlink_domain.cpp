@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include "spank_plugin/fabric/text.h"
+#include "base/text.h"
 
 namespace ddp::fabric {
 namespace {
@@ -26,7 +26,7 @@ const Gpu* find_gpu_of_domain(const Node& node) {
 void check_nvlink_domain(const Node& node, PlanBuilder& builder) {
   const Gpu* gpu = find_gpu_of_domain(node);
   if (gpu == nullptr) return;
-  // Switched off; where that is by mistake, it is told with the other given values.
+  // Turned off; if that is a mistake, it is reported with the other overrides.
   for (const auto* const name : {"NCCL_MNNVL_ENABLE", "NCCL_CUMEM_ENABLE"}) {
     if (builder.value_of(name) == "0") return;
   }
@@ -34,7 +34,7 @@ void check_nvlink_domain(const Node& node, PlanBuilder& builder) {
     builder.note("NVLink to other nodes is left alone: the task may open an IMEX channel");
     return;
   }
-  const std::string model = in_quotes(gpu->model);
+  const std::string model = quote_for_display(gpu->model);
   if (node.imex_channels.empty()) {
     builder.warn("no IMEX channel in " + std::string(kChannels) + ": without one NCCL cannot use " +
                  "NVLink between nodes, which GPUs of the model " + model +
@@ -43,7 +43,7 @@ void check_nvlink_domain(const Node& node, PlanBuilder& builder) {
                  "NCCL_MNNVL_ENABLE=0 if NVLink ends at the node");
     return;
   }
-  builder.warn("the task may open none of the " + std::to_string(node.imex_channels.size()) +
+  builder.warn("the task cannot open any of the " + std::to_string(node.imex_channels.size()) +
                " IMEX channels in " + kChannels + ": without one NCCL cannot use NVLink between " +
                "nodes, which GPUs of the model " + model +
                " usually have; ask the administrator for access to a channel");

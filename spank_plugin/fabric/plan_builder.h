@@ -1,5 +1,5 @@
-// The rules that hold for each variable of a fabric plan: what the user or a configuration file
-// says is kept, what a preset says goes before what is derived.
+// The rules for every variable of a fabric plan: values of the user or of a configuration file are
+// kept, and values of a preset override derived ones.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace ddp::fabric {
 
-// A value that somebody gave a variable already, and where: "environment" or a file.
+// A value that a variable already has, and its origin: "environment" or a file.
 struct UserOverride {
   std::string value;
   std::string source;
@@ -23,20 +23,20 @@ class PlanBuilder {
       : plan_(plan), node_(node), user_(user) {}
 
   // The libraries' own order: the environment, then the user's file, then the system's. An empty
-  // variable counts as not set.
+  // variable counts as unset.
   std::optional<UserOverride> given(const std::string& name) const;
 
-  // What the variable will be: given or in the plan. Empty if neither.
+  // The final value of the variable: given or in the plan. Empty if neither.
   std::string value_of(const std::string& name) const;
 
   // Records a given value as kept. False if there is none.
   bool keep(const std::string& name);
 
-  // True if the plan has the variable, or it is given and now recorded as kept: then there is
+  // True if the plan has the variable, or if it is given and now recorded as kept: there is then
   // nothing to derive.
   bool is_decided(const std::string& name) { return plan_.find(name) != nullptr || keep(name); }
 
-  // Unless it is decided.
+  // Adds the variable unless it is decided.
   void set(const std::string& name, const std::string& value, const std::string& rule,
            const std::string& source);
 

@@ -2,31 +2,31 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/roce_gid.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {
 
-// A preset's value that cannot work on this node, and why; empty if it can.
+// Why a preset's value cannot work on this node; empty if it can.
 std::string why_impossible(const Node& node, const std::string& name, const std::string& value) {
   if (name == "NCCL_SOCKET_IFNAME" && nccl_interfaces(node, value).empty()) {
-    return "no running interface of this node fits";
+    return "no running interface of this node matches";
   }
   if (name == "NCCL_TOPO_FILE" && std::find(node.topology_files.begin(), node.topology_files.end(),
                                             value) == node.topology_files.end()) {
-    return "there is no such file here";
+    return "the file does not exist here";
   }
   if (name == "NCCL_IB_HCA" && nccl_ports(node, value).empty()) {
-    return "no active port of this node fits";
+    return "no active port of this node matches";
   }
   if (name == "NCCL_IB_GID_INDEX") {
     const auto index = parse_decimal(value);
     for (const InfinibandPort* port : nccl_ports(node, "")) {
       if (port->link_layer == "Ethernet" && shows_gid_types(*port) &&
           !(index && is_roce_v2_gid(*port, *index))) {
-        return "that entry of " + name_of(*port) + " is no RoCE v2 address";
+        return "that entry of " + name_of(*port) + " is not a RoCE v2 address";
       }
     }
   }
@@ -44,7 +44,7 @@ void apply_preset(const Node& node, const Request& request, PlanBuilder& builder
   if (!requested || *requested == "none") return;
   const auto preset = find_preset(node.site.presets, *requested);
   if (!preset) {
-    throw FabricError("there is no fabric preset " + in_quotes(*requested) + ": known are " +
+    throw FabricError("unknown fabric preset " + quote_for_display(*requested) + ": known presets are " +
                       preset_names(node.site.presets));
   }
   for (const auto& [name, value] : preset->values) {

@@ -9,13 +9,13 @@ namespace ddp::fabric {
 
 std::vector<Preset> built_in_presets() {
   return {
-      // EFA ports are no InfiniBand ports to NCCL: its plugin does the work, and only the sockets
-      // of the start need care. No FI_* is needed with the libfabric of 2023 and later.
+      // EFA ports are not InfiniBand ports to NCCL: its plugin does the work, and only the
+      // bootstrap sockets need settings. No FI_* is needed with libfabric of 2023 and later.
       {"efa",
        "aws-samples/awsome-distributed-training, 2024",
        {{"NCCL_SOCKET_IFNAME", "^docker,lo,veth"}}},
-      // The images' own nccl.conf has most of it; a container does not see that file. The topology
-      // stands for a PCI tree that the hypervisor hides.
+      // The images' own nccl.conf has most of it, but a container does not see that file. The
+      // topology file replaces a PCI tree that the hypervisor hides.
       {"azure-ndv4",
        "Azure/azhpc-images customizations/ndv4.sh and Azure's NCCL samples, 2024",
        {{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
@@ -28,13 +28,13 @@ std::vector<Preset> built_in_presets() {
         {"NCCL_IB_PCI_RELAXED_ORDERING", "1"},
         {"NCCL_SOCKET_IFNAME", "=eth0"},
         {"NCCL_TOPO_FILE", "/opt/microsoft/ndv5/topo.xml"}}},
-      // Traffic class 41 is the cluster network's lossless queue. Timeouts of the public recipes
-      // (22) are left out: they delay the notice of a dead node by minutes.
+      // Traffic class 41 is the cluster network's lossless queue. The timeouts of public recipes
+      // (22) are left out: they delay the detection of a dead node by minutes.
       {"oci-roce",
        "oracle-quickstart/oci-hpc samples/gpu, 2024",
        {{"NCCL_IB_TC", "41"}, {"NCCL_IB_SL", "0"}, {"NCCL_IB_GID_INDEX", "3"}}},
-      // Through libfabric's cxi provider and the aws-ofi-nccl plugin, which must be installed:
-      // with NCCL_NET set, NCCL fails rather than falls back to TCP.
+      // Uses libfabric's cxi provider and the aws-ofi-nccl plugin, which must be installed: with
+      // NCCL_NET set, NCCL fails instead of falling back to TCP.
       {"slingshot",
        "eth-cscs/cscs-docs docs/software/communication, 2025",
        {{"NCCL_NET", "AWS Libfabric"},
@@ -47,8 +47,8 @@ std::vector<Preset> built_in_presets() {
         {"FI_CXI_DISABLE_HOST_REGISTER", "1"},
         {"FI_CXI_RX_MATCH_MODE", "software"},
         {"FI_MR_CACHE_MONITOR", "userfaultfd"}}},
-      // A3 Ultra and A4. Google's own set_nccl_env.sh, where it is installed, knows the machine
-      // type's tuner file as well, and is newer.
+      // A3 Ultra and A4. Google's own set_nccl_env.sh, if installed, also has the machine type's
+      // tuner file, and is newer.
       {"gib",
        "Google Cloud, set_nccl_env.sh of nccl-gib, 2025",
        {{"NCCL_NET", "gIB"},

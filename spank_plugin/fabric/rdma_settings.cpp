@@ -2,17 +2,17 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/affinity.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/roce_gid.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {
 
 constexpr const char* kSysfs = "/sys/class/infiniband";
 
-// The RoCE ports that NCCL will use. On InfiniBand there is nothing to choose.
+// The RoCE ports that NCCL will use. InfiniBand offers no choice here.
 std::vector<const InfinibandPort*> roce_ports(const Node& node, const PlanBuilder& builder) {
   auto ports = nccl_ports(node, builder.value_of("NCCL_IB_HCA"));
   std::erase_if(ports, [](const auto* port) {
@@ -21,7 +21,7 @@ std::vector<const InfinibandPort*> roce_ports(const Node& node, const PlanBuilde
   return ports;
 }
 
-// NCCL before 2.21 takes entry 0, which is RoCE v1, and one variable must do for all ports.
+// NCCL before 2.21 uses entry 0, which is RoCE v1, and one variable must serve all ports.
 void set_old_gid_index(const std::vector<const InfinibandPort*>& ports,
                        const std::string& interface, const std::string& source,
                        PlanBuilder& builder) {
@@ -30,8 +30,8 @@ void set_old_gid_index(const std::vector<const InfinibandPort*>& ports,
     const auto gid = choose_roce_gid(*port, interface);
     if (!gid || (index && *index != gid->index)) {
       builder.warn("NCCL_IB_GID_INDEX is not set: " + name_of(*port) +
-                   (gid ? " has its RoCE v2 address at another entry than the ports before it"
-                        : " has no RoCE v2 address"));
+                   (gid ? " has its RoCE v2 address at a different entry than the previous ports"
+                        : " does not have a RoCE v2 address"));
       return;
     }
     index = gid->index;
@@ -43,7 +43,7 @@ void set_old_gid_index(const std::vector<const InfinibandPort*>& ports,
   }
 }
 
-// Since 2.21 NCCL finds the entry, but looks for IPv4 unless told otherwise.
+// Since 2.21 NCCL finds the entry itself, but prefers IPv4 unless configured otherwise.
 void set_address_family(const std::vector<const InfinibandPort*>& ports,
                         const std::string& interface, PlanBuilder& builder) {
   std::size_t with_v4 = 0;
@@ -51,10 +51,9 @@ void set_address_family(const std::vector<const InfinibandPort*>& ports,
   for (const InfinibandPort* port : ports) {
     const auto gid = choose_roce_gid(*port, interface);
     if (!gid) {
-      builder.warn(
-          name_of(*port) +
-          " has no RoCE v2 address: its interface needs an IP address, or the port must be "
-          "left out by NCCL_IB_HCA");
+      builder.warn(name_of(*port) +
+                   " does not have a RoCE v2 address: its interface needs an IP address, or the "
+                   "port must be left out by NCCL_IB_HCA");
       return;
     }
     ++(gid->is_v4 ? with_v4 : with_v6);
@@ -64,7 +63,7 @@ void set_address_family(const std::vector<const InfinibandPort*>& ports,
                 "the RoCE ports have IPv6 addresses only; NCCL looks for IPv4", kSysfs);
   } else if (with_v6 > 0) {
     builder.warn(
-        "some RoCE ports have an IPv4 address and some have none: NCCL uses one family for all");
+        "some RoCE ports have an IPv4 address and some do not: NCCL uses one family for all");
   }
 }
 
@@ -80,7 +79,7 @@ void set_hcas(const Node& node, const ComputePorts& compute, PlanBuilder& builde
       return;
     }
     builder.warn(node.site.path + " asks for ib_hca " + *node.site.ib_hca +
-                 ", but no active port of this node fits");
+                 ", but no active port of this node matches");
   }
   if (!compute.left_out.empty()) {
     builder.set(kName, exact_port_list(node, compute.ports),
@@ -107,7 +106,7 @@ void bind_ucx(const Node& node, const Request& request, const ComputePorts& comp
   if (!(request.bind_ucx || node.site.bind_ucx) || builder.is_decided("UCX_NET_DEVICES")) return;
   const auto gpu = request.gpu ? find_gpu(node, *request.gpu) : std::nullopt;
   if (!gpu) {
-    builder.note("UCX_NET_DEVICES is left alone: which GPU is this task's is unknown");
+    builder.note("UCX_NET_DEVICES is left alone: the GPU of this task is unknown");
     return;
   }
   const auto assigned = assign_ports(node, compute.ports);

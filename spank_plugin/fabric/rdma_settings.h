@@ -1,4 +1,4 @@
-// The variables that name RDMA ports and addresses, on nodes where the libraries choose wrongly.
+// The variables that select RDMA ports and addresses on nodes where the libraries choose wrongly.
 #pragma once
 
 #include "spank_plugin/fabric/compute_ports.h"
@@ -6,13 +6,15 @@
 
 namespace ddp::fabric {
 
-// NCCL_IB_HCA, if there are ports of another fabric.
+// Sets NCCL_IB_HCA if there are ports of another fabric.
 void set_hcas(const Node& node, const ComputePorts& compute, PlanBuilder& builder);
 
-// NCCL_IB_GID_INDEX or NCCL_IB_ADDR_FAMILY, on RoCE. `interface`: that reaches the leader.
+// Sets NCCL_IB_GID_INDEX or NCCL_IB_ADDR_FAMILY on RoCE. `interface` is the one that reaches the
+// leader.
 void set_gids(const Node& node, const std::string& interface, PlanBuilder& builder);
 
-// UCX_NET_DEVICES, if asked for: UCX gives each rank the same one of several equally near ports.
+// Sets UCX_NET_DEVICES if requested: UCX by itself gives each rank the same one of several equally
+// near ports.
 void bind_ucx(const Node& node, const Request& request, const ComputePorts& compute,
               PlanBuilder& builder);
 

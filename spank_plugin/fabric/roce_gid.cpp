@@ -8,7 +8,7 @@
 namespace ddp::fabric {
 namespace {
 
-// The address of an entry that other nodes can be reached from.
+// The address of an entry, if other nodes can reach it.
 std::optional<IpAddress> usable_address(const Gid& gid) {
   const auto address = parse_ip_address(gid.address);
   const bool usable = gid.type == "RoCE v2" && address && !address->is_link_local();
@@ -20,7 +20,7 @@ std::optional<IpAddress> usable_address(const Gid& gid) {
 std::optional<RoceGid> choose_roce_gid(const InfinibandPort& port, std::string_view interface) {
   std::optional<RoceGid> best;
   auto best_rank = std::make_tuple(false, false);
-  for (const Gid& gid : port.gids) {  // in the order of their indices
+  for (const Gid& gid : port.gids) {  // in index order
     const auto address = usable_address(gid);
     if (!address) continue;
     const auto rank =

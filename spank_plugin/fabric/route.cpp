@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
@@ -11,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxRoutes = 4096;
 
-// Of linux/route.h, whose other content clashes with the C library's.
+// From linux/route.h, whose other contents conflict with the C library's.
 constexpr std::uint32_t kUp = 0x0001;
 constexpr std::uint32_t kReject = 0x0200;
 constexpr std::uint32_t kLocal = 0x80000000;  // IPv6: the node's own addresses
@@ -20,7 +21,7 @@ bool is_in_use(std::uint32_t flags) {
   return (flags & kUp) != 0 && (flags & (kReject | kLocal)) == 0;
 }
 
-// Iface Destination Gateway Flags RefCnt Use Metric Mask ..; addresses as the kernel's 32-bit
+// Iface Destination Gateway Flags RefCnt Use Metric Mask ..; addresses are the kernel's 32-bit
 // words, so that their bytes in memory are in network order.
 std::optional<Route> parse_ipv4_line(std::string_view line) {
   const auto words = words_of(line, 8);

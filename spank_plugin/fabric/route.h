@@ -1,4 +1,4 @@
-// The main routing table as /proc/net shows it.
+// The main routing table in /proc/net.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct Route {
   bool operator==(const Route&) const = default;
 };
 
-// /proc/net/route and /proc/net/ipv6_route. Lines of another form are skipped; routes that are
+// Parses /proc/net/route and /proc/net/ipv6_route. Malformed lines are skipped, and routes that are
 // down or reject are left out. At most 4096 routes each.
 std::vector<Route> parse_ipv4_routes(std::string_view text);
 std::vector<Route> parse_ipv6_routes(std::string_view text);
 
-// The longest prefix wins, then the lowest metric, then the first. Null if nothing fits.
+// The longest prefix wins, then the lowest metric, then the first. Null if no route matches.
 const Route* find_route(std::span<const Route> routes, const IpAddress& address) noexcept;
 
 }  // namespace ddp::fabric

@@ -14,7 +14,7 @@ Site read_site(const std::filesystem::path& root, SiteOwner owner) {
   const std::string shown_as = std::string("/") + kSiteFile;
   if (owner == SiteOwner::root && !opened.is_roots_alone()) {
     site.problems.push_back(shown_as +
-                            " is not used: it must belong to root, and nobody else may write it");
+                            " is not used: it must belong to root, and be writable only by root");
     return site;
   }
   std::string text(kMaxBytes + 1, '\0');

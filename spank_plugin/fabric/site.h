@@ -1,4 +1,4 @@
-// The site's file as it was found: what it says, and what is wrong with it.
+// The site's file: its contents, and any problems with it.
 #pragma once
 
 #include <filesystem>
@@ -11,15 +11,16 @@ namespace ddp::fabric {
 
 struct Site {
   SiteFile file;
-  std::vector<std::string> problems;  // one sentence each: why it is not used
+  std::vector<std::string> problems;  // one sentence each: why the file is not used
 };
 
-// Whose file it must be. The plugin acts for every user of the machine and takes root's word only.
-enum class SiteOwner { anybody, root };
+// The required owner of the file. The plugin acts for every user of the machine and trusts only
+// root.
+enum class SiteOwner { any, root };
 
-// etc/slurm-ddp/fabric.conf below `root`: at most 64 KiB of a regular file. In a container that is
-// the container's, which has none: who starts tasks in one must read it before they enter it.
-// Throws std::bad_alloc only.
+// Reads etc/slurm-ddp/fabric.conf below `root`: a regular file of at most 64 KiB. Inside a
+// container that is the container's file, which normally does not exist: a program that starts
+// tasks in a container must read it before entering. Throws only std::bad_alloc.
 Site read_site(const std::filesystem::path& root, SiteOwner owner);
 
 }  // namespace ddp::fabric

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/error.h"
 #include "spank_plugin/fabric/text.h"
 
@@ -62,8 +63,8 @@ class Reader {
   void finish() {
     number_ = preset_line_;
     if (site_.preset && *site_.preset != "none" && !find_preset(site_.presets, *site_.preset)) {
-      fail("asks for preset " + in_quotes(*site_.preset) + ", which does not exist: known are " +
-           preset_names(site_.presets));
+      fail("asks for preset " + quote_for_display(*site_.preset) +
+           ", which does not exist: known presets are " + preset_names(site_.presets));
     }
   }
 
@@ -77,12 +78,12 @@ class Reader {
     if (!line.starts_with(kStart) || line.back() != ']') fail("must be [preset NAME]");
     const auto name = trimmed(line.substr(kStart.size(), line.size() - kStart.size() - 1));
     if (!is_preset_name(name)) {
-      fail("names a preset " + in_quotes(name) + ": use a-z, 0-9, - and _, at most 32");
+      fail("names a preset " + quote_for_display(name) + ": use a-z, 0-9, - and _, at most 32");
     }
     const bool again = std::any_of(site_.presets.begin(), site_.presets.end(),
                                    [name](const auto& preset) { return preset.name == name; });
-    if (again) fail("begins preset " + in_quotes(name) + " a second time");
-    if (site_.presets.size() == kMaxPresets) fail("begins one preset more than the 64 allowed");
+    if (again) fail("begins preset " + quote_for_display(name) + " a second time");
+    if (site_.presets.size() == kMaxPresets) fail("exceeds the limit of 64 presets");
     site_.presets.push_back({std::string(name), site_.path, {}});
     in_preset_ = true;
   }
@@ -90,46 +91,48 @@ class Reader {
   void add_value(std::string_view variable, std::string_view value) {
     auto& preset = site_.presets.back();
     if (!may_preset_set(variable)) {
-      fail("sets " + in_quotes(variable) +
+      fail("sets " + quote_for_display(variable) +
            ": a preset may set variables of the communication libraries only");
     }
     const bool again =
         std::any_of(preset.values.begin(), preset.values.end(),
                     [variable](const auto& entry) { return entry.first == variable; });
-    if (again) fail("sets " + in_quotes(variable) + " a second time");
-    if (preset.values.size() == kMaxValues) fail("is one value more than the 64 allowed");
+    if (again) fail("sets " + quote_for_display(variable) + " a second time");
+    if (preset.values.size() == kMaxValues) fail("exceeds the limit of 64 values");
     preset.values.emplace_back(variable, value);
   }
 
   void set_key(std::string_view key, std::string_view value) {
     if (std::find(seen_.begin(), seen_.end(), key) != seen_.end()) {
-      fail("sets key " + in_quotes(key) + " a second time");
+      fail("sets key " + quote_for_display(key) + " a second time");
     }
     seen_.emplace_back(key);
     if (key == "preset") {
-      site_.preset = value;  // checked at the end: it may be defined further down
+      site_.preset = value;  // checked at the end: it may be defined below
       preset_line_ = number_;
     } else if (key == "interface") {
-      if (!is_interface_name(value)) fail_value(key, value, "the name of an interface, as eth0");
+      if (!is_interface_name(value))
+        fail_value(key, value, "the name of an interface, such as eth0");
       site_.interface = value;
     } else if (key == "ib_hca") {
-      if (!is_hca_list(value)) fail_value(key, value, "a list as mlx5_0:1,mlx5_1:1");
+      if (!is_hca_list(value)) fail_value(key, value, "a list such as mlx5_0:1,mlx5_1:1");
       site_.ib_hca = value;
     } else if (key == "nccl_version") {
       site_.nccl_version = parse_version(value);
-      if (!site_.nccl_version) fail_value(key, value, "a version as 2.18");
+      if (!site_.nccl_version) fail_value(key, value, "a version such as 2.18");
     } else if (key == "ucx") {
       if (value != "bind" && value != "leave") fail_value(key, value, "bind or leave");
       site_.bind_ucx = value == "bind";
     } else {
-      fail("has the unknown key " + in_quotes(key) +
-           ": known are preset, interface, ib_hca, nccl_version, ucx");
+      fail("has the unknown key " + quote_for_display(key) +
+           ": known keys are preset, interface, ib_hca, nccl_version, ucx");
     }
   }
 
   [[noreturn]] void fail_value(std::string_view key, std::string_view value,
                                const std::string& expected) const {
-    fail("gives " + in_quotes(key) + " the value " + in_quotes(value) + ": it must be " + expected);
+    fail("gives " + quote_for_display(key) + " the value " + quote_for_display(value) +
+         ": it must be " + expected);
   }
 
   SiteFile& site_;

@@ -1,5 +1,5 @@
-// What a site says about its fabric, in /etc/slurm-ddp/fabric.conf, because no node can find it
-// out: traffic classes, NCCL's version, which preset. docs/fabric.md describes the format.
+// Facts about the site's fabric in /etc/slurm-ddp/fabric.conf that no node can detect: traffic
+// classes, NCCL's version, the preset to use. docs/fabric.md describes the format.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct NcclVersion {
 };
 
 struct SiteFile {
-  std::string path;                         // empty if there is none
+  std::string path;                         // empty if there is no file
   std::optional<std::string> preset;        // preset = NAME
   std::optional<std::string> interface;     // interface = NAME
   std::optional<std::string> ib_hca;        // ib_hca = mlx5_0:1,mlx5_1:1
@@ -32,8 +32,8 @@ struct SiteFile {
   std::vector<Preset> presets;              // [preset NAME]
 };
 
-// `path` is for messages. Throws FabricError naming file, line and key for the first thing that is
-// wrong: the file then counts as a whole or not at all.
+// `path` is used in messages. Throws FabricError naming file, line and key of the first error: the
+// file is used as a whole or not at all.
 SiteFile parse_site_file(std::string_view text, const std::string& path);
 
 }  // namespace ddp::fabric

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/candidate.h"
 #include "spank_plugin/fabric/nccl_choice.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {
@@ -20,7 +20,7 @@ class Chooser {
   SocketChoice choose(bool rdma_carries_data) const {
     const bool begins_right = !own_.empty() && own_.front() == interface_;
     if (begins_right && (rdma_carries_data || all_wanted(own_))) {
-      return {"", "NCCL begins with " + interface_ + " by itself", ""};
+      return {"", "NCCL starts with " + interface_ + " by default", ""};
     }
     const std::string exact = std::string("=").append(interface_);
     if (rdma_carries_data || !others_are_worth_it()) return {exact, what_is_wrong(), ""};
@@ -59,8 +59,8 @@ class Chooser {
     return speed && own_speed && *speed < *own_speed;
   }
 
-  // Whether NCCL takes another interface that is not known to be slower than this one. Where the
-  // leader is reached by a VPN or the like, the node's networks do not lead to it.
+  // True if NCCL uses another interface that is not known to be slower than this one. If the leader
+  // is reached through a VPN or similar, the node's networks do not lead to it.
   bool others_are_worth_it() const {
     const NetworkInterface* chosen = node_.interface(interface_);
     if (chosen == nullptr || !is_candidate(*chosen)) return false;
@@ -70,23 +70,23 @@ class Chooser {
 
   std::string what_is_wrong() const {
     if (own_.empty()) return "NCCL would find no interface";
-    if (own_.front() != interface_) return "NCCL would begin with " + own_.front();
+    if (own_.front() != interface_) return "NCCL would start with " + own_.front();
     std::vector<std::string> unwanted;
     std::copy_if(own_.begin(), own_.end(), std::back_inserter(unwanted),
                  [this](const auto& name) { return !is_wanted(name); });
     return "NCCL would also send data over " + join(unwanted, ", ");
   }
 
-  // Empty if NCCL begins with the right one of these.
+  // Empty if NCCL starts with the right one of these.
   std::string doubt(const std::vector<std::string>& names) const {
     if (names.front() == interface_) return {};
-    return "NCCL begins with " + names.front() + ", while MASTER_ADDR is reached through " +
+    return "NCCL starts with " + names.front() + ", while MASTER_ADDR is reached through " +
            interface_ +
            ": if the ranks do not find each other, set NCCL_SOCKET_IFNAME==" + interface_;
   }
 
-  // The usual list, then whatever else is unwanted or slow on this node. Empty if NCCL would not
-  // read it to the end.
+  // The usual list, plus any other interface of this node that is unwanted or slow. Empty if it is
+  // longer than NCCL reads.
   std::string excluding_the_others() const {
     std::vector<std::string> excluded{"docker", "lo", "virbr", "veth", "br-"};
     for (const auto& name : own_) {

@@ -1,4 +1,5 @@
-// What NCCL_SOCKET_IFNAME must say, if anything, so that NCCL meets on a given interface.
+// The value of NCCL_SOCKET_IFNAME, if any is needed, that makes NCCL bootstrap on a given
+// interface.
 #pragma once
 
 #include <string>
@@ -8,13 +9,14 @@
 namespace ddp::fabric {
 
 struct SocketChoice {
-  std::string value;    // empty: leave it to NCCL
+  std::string value;    // empty: leave the choice to NCCL
   std::string reason;   // one phrase
-  std::string warning;  // a sentence, if the choice may be wrong; else empty
+  std::string warning;  // a sentence if the choice may be wrong, else empty
 };
 
-// `rdma_carries_data`: NCCL then uses sockets to meet only, and one interface is enough. Otherwise
-// it spreads the data over all that it takes, and naming one would cost the others' bandwidth.
+// `rdma_carries_data`: NCCL then uses sockets only for bootstrap, and one interface is enough.
+// Otherwise it spreads the data over all interfaces it selects, and naming one would lose the
+// others' bandwidth.
 SocketChoice choose_nccl_sockets(const Node& node, const std::string& interface,
                                  bool rdma_carries_data);
 

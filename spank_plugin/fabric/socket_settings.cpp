@@ -2,18 +2,18 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/candidate.h"
 #include "spank_plugin/fabric/leader_interface.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/socket_choice.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {
 
 constexpr const char* kInterfaces = "/sys/class/net";
 
-// The interfaces with addresses that other nodes do not reach, the chosen one apart.
+// Interfaces whose addresses other nodes cannot reach, except the chosen one.
 std::vector<std::string> traps_beside(const Node& node, const std::string& chosen) {
   std::vector<std::string> traps;
   for (const auto& entry : node.addresses) {
@@ -26,7 +26,7 @@ std::vector<std::string> traps_beside(const Node& node, const std::string& chose
   return traps;
 }
 
-// The chosen interface, and what may share its load: as fast, or of unknown speed.
+// The chosen interface and those that may share its load: as fast, or of unknown speed.
 std::vector<std::string> interfaces_for_data(const Node& node, const std::string& chosen) {
   std::vector<std::string> names{chosen};
   const NetworkInterface* first = node.interface(chosen);
@@ -42,7 +42,7 @@ std::vector<std::string> interfaces_for_data(const Node& node, const std::string
   return names;
 }
 
-// Without RDMA all data may take the way that the hosts' names lead to.
+// Without RDMA, all data may take the route that the host names lead to.
 void warn_of_slow_leader(const Node& node, const std::string& chosen, PlanBuilder& builder) {
   constexpr int kMuchFaster = 10;
   const NetworkInterface* slow = node.interface(chosen);
@@ -58,8 +58,8 @@ void warn_of_slow_leader(const Node& node, const std::string& chosen, PlanBuilde
       continue;
     }
     builder.warn(
-        "MASTER_ADDR leads to " + chosen + " (" + in_gbps(*slow->speed_mbps) + "), while " +
-        fast.name + " has " + in_gbps(*fast.speed_mbps) +
+        "MASTER_ADDR is reached through " + chosen + " (" + in_gbps(*slow->speed_mbps) +
+        "), while " + fast.name + " has " + in_gbps(*fast.speed_mbps) +
         ": give an address on that network with --ddp=master_addr=ADDRESS, or interface = " +
         fast.name + " in /etc/slurm-ddp/fabric.conf");
     return;
@@ -75,7 +75,7 @@ void set_nccl_sockets(const Node& node, const LeaderInterface& leader, PlanBuild
   const bool rdma = wants_rdma && node.can_use_verbs;
   if (wants_rdma && !rdma) {
     builder.warn(
-        "no device file /dev/infiniband/uverbs* can be opened in the task, so that NCCL will send "
+        "no device file /dev/infiniband/uverbs* can be opened in the task, so NCCL will send "
         "its data over TCP although the node has RDMA ports; is the directory missing in the "
         "container?");
   }
@@ -90,24 +90,24 @@ void set_nccl_sockets(const Node& node, const LeaderInterface& leader, PlanBuild
   }
 }
 
-// Open MPI goes over all interfaces but its two defaults, and hangs on a docker0 that has the same
-// address on each node. With both lists given it refuses to start.
+// Open MPI uses all interfaces except its two defaults, and hangs on a docker0 that has the same
+// address on each node. It refuses to start if both lists are set.
 void set_open_mpi_sockets(const std::vector<std::string>& traps, PlanBuilder& builder) {
   constexpr const char* kDefault = "127.0.0.1/8,sppp,";
   const bool is_included = builder.is_decided("OMPI_MCA_btl_tcp_if_include");
   if (builder.is_decided("OMPI_MCA_btl_tcp_if_exclude") || is_included || traps.empty()) return;
   builder.set("OMPI_MCA_btl_tcp_if_exclude", kDefault + join(traps, ","),
-              "Open MPI's own list, and networks of containers, VPNs and the like", kInterfaces);
+              "Open MPI's own list, and networks of containers, VPNs and similar", kInterfaces);
 }
 
-// With RDMA, UCX uses that; without, it may take a docker0 as well.
+// With RDMA, UCX uses that; without it, UCX may choose a docker0 as well.
 void set_ucx_sockets(const Node& node, const std::string& interface,
                      const std::vector<std::string>& traps, PlanBuilder& builder) {
   const bool has_rdma = std::any_of(node.ports.begin(), node.ports.end(),
                                     [](const auto& port) { return port.active(); });
   if (builder.is_decided("UCX_NET_DEVICES") || has_rdma || traps.empty()) return;
   builder.set("UCX_NET_DEVICES", join(interfaces_for_data(node, interface), ","),
-              "without " + join(traps, ", ") + ": networks of containers, VPNs and the like",
+              "without " + join(traps, ", ") + ": networks of containers, VPNs and similar",
               kInterfaces);
 }
 
@@ -117,7 +117,7 @@ void set_sockets(const Node& node, const Request& request, Plan& plan, PlanBuild
   const auto leader = find_leader_interface(node, request, plan.warnings);
   if (!leader) {
     builder.warn(
-        "which interface reaches MASTER_ADDR is unknown on this node, so that NCCL and Gloo choose "
+        "which interface reaches MASTER_ADDR is unknown on this node, so NCCL and Gloo choose "
         "by themselves");
     for (const auto* const name :
          {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {

@@ -1,11 +1,12 @@
-// The variables that name an interface: one decision for NCCL, Gloo, TensorPipe, Open MPI and UCX.
+// The variables that select an interface: one decision for NCCL, Gloo, TensorPipe, Open MPI and
+// UCX.
 #pragma once
 
 #include "spank_plugin/fabric/plan_builder.h"
 
 namespace ddp::fabric {
 
-// Also says in the plan which interface it is, and the node's address on it.
+// Also records the interface and the node's address on it in the plan.
 void set_sockets(const Node& node, const Request& request, Plan& plan, PlanBuilder& builder);
 
 }  // namespace ddp::fabric

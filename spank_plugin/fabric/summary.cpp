@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
@@ -16,7 +17,7 @@ std::string to_text(double number) {
   return {text.data(), end.ptr};
 }
 
-// "mlx5" of the driver mlx5_core, else of the device mlx5_0.
+// "mlx5" from the driver mlx5_core, else from the device mlx5_0.
 std::string family_of(const InfinibandPort& port) {
   const std::string& name = is_device_name(port.driver) ? port.driver : port.device;
   return name.substr(0, name.find('_'));
@@ -51,7 +52,7 @@ std::string describe(const std::vector<const InfinibandPort*>& ports) {
 
 std::string leader_text(const Node& node, const std::string& interface, bool is_one_node) {
   if (is_one_node) return "one node";
-  if (interface.empty()) return "way to the leader unknown";
+  if (interface.empty()) return "route to the leader unknown";
   std::string text = "leader through " + interface;
   const NetworkInterface* found = node.interface(interface);
   if (found != nullptr && found->speed_mbps && has_wire_speed(found->kind)) {
@@ -67,7 +68,7 @@ std::string summarize(const Node& node, const std::vector<std::size_t>& ports,
   std::vector<const InfinibandPort*> used;
   used.reserve(node.ports.size());
   for (const std::size_t port : ports) used.push_back(&node.ports[port]);
-  // EFA and the like: NCCL reaches them by plugins only.
+  // EFA and similar: NCCL reaches them only through plugins.
   for (const auto& port : node.ports) {
     if (ports.empty() && port.active() && port.link_layer == "Unspecified") used.push_back(&port);
   }

@@ -1,4 +1,4 @@
-// A node's fabric in one line, for the line that each node prints at the start.
+// A node's fabric in one phrase, for the line that each node prints at the start.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace ddp::fabric {
 
 // "fabric: 8 x mlx5 400 Gb/s InfiniBand, leader through ib0". `ports`: those that carry the data,
-// as indices into node.ports. `interface` is empty if it is unknown or the step has one node.
+// as indices into node.ports. `interface` is empty if it is unknown or if the step has one node.
 std::string summarize(const Node& node, const std::vector<std::size_t>& ports,
                       const std::string& interface, bool is_one_node);
 

@@ -1,33 +1,9 @@
-// The small text work that this room's parsers share: bounded, without locales and streams, since
-// it also runs inside srun and slurmstepd.
+// Which texts may be names and values here.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
 namespace ddp::fabric {
-
-// Without spaces, tabs and line ends at both sides.
-std::string_view trimmed(std::string_view text) noexcept;
-
-// The pieces between separators, at most `most` of them, empty ones included; "" gives one.
-std::vector<std::string_view> split(std::string_view text, char separator, std::size_t most);
-
-// The words between spaces and tabs, at most `most`.
-std::vector<std::string_view> words_of(std::string_view text, std::size_t most);
-
-// All of the text as a number; nothing if it is not one, or does not fit.
-std::optional<std::uint32_t> parse_decimal(std::string_view text) noexcept;
-std::optional<std::uint32_t> parse_hexadecimal(std::string_view text) noexcept;
-
-std::string join(std::span<const std::string> parts, std::string_view separator);
-
-// Text of unknown origin for a message: at most 60 characters, printable ASCII only, in quotes.
-std::string in_quotes(std::string_view text);
 
 // A letter or _, then letters, digits and _; at most 128.
 bool is_variable_name(std::string_view text) noexcept;

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/roce_gid.h"
-#include "spank_plugin/fabric/text.h"
 
 namespace ddp::fabric {
 namespace {
 
 enum class When : std::uint8_t { always, not_zero, one_of };
 
-// A variable of a debugging session or of another cluster's recipe.
+// A variable from a debugging session or from another cluster's recipe.
 struct Suspect {
   const char* name;
   When when;
@@ -20,7 +20,8 @@ struct Suspect {
   const char* effect;
 };
 
-// NVIDIA's list of debugging variables, and what public job scripts keep copying.
+// NVIDIA's list of debugging variables, and variables that are often copied between public job
+// scripts.
 constexpr std::array<Suspect, 21> kSuspects{{
     {"NCCL_DEBUG", When::one_of, "TRACE|trace",
      "it writes a line per call and slows training down"},
@@ -58,8 +59,8 @@ bool is_suspicious(const Suspect& suspect, const std::string& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-std::string shown(const std::string& name, const Given& given) {
-  return name + "=" + in_quotes(given.value) + " (" + given.source + ")";
+std::string shown(const std::string& name, const UserOverride& given) {
+  return name + "=" + quote_for_display(given.value) + " (" + given.source + ")";
 }
 
 void warn_of_suspects(PlanBuilder& builder) {
@@ -77,21 +78,22 @@ void check_nccl_sockets(const Node& node, PlanBuilder& builder) {
   if (!given || given->value.size() < 2) return;
   const auto found = nccl_interfaces(node, given->value);
   if (found.empty()) {
-    builder.warn(shown(name, *given) +
-                 ": no running interface of this node fits, and NCCL will fail rather than choose "
-                 "another");
+    builder.warn(
+        shown(name, *given) +
+        ": no running interface of this node matches, and NCCL will fail rather than choose "
+        "another");
   }
   const bool loopback = std::any_of(found.begin(), found.end(), [&node](const auto& interface) {
     return node.interface(interface)->kind == InterfaceKind::loopback;
   });
   if (loopback) {
     builder.warn(shown(name, *given) +
-                 ": the loopback fits, too, and ranks of other nodes do not "
+                 ": the loopback matches, too, and ranks of other nodes do not "
                  "answer there; exclude lo as well");
   }
 }
 
-// Gloo and TensorPipe take names, no patterns.
+// Gloo and TensorPipe accept names, not patterns.
 void check_exact_names(const Node& node, PlanBuilder& builder) {
   for (const auto* const name : {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}) {
     const auto given = builder.given(name);
@@ -102,14 +104,14 @@ void check_exact_names(const Node& node, PlanBuilder& builder) {
     });
     if (!known) {
       builder.warn(shown(name, *given) +
-                   ": this node has no interface of that name; it takes exact "
-                   "names, no ^, = or beginning of a name");
+                   ": this node does not have an interface of that name; it takes exact "
+                   "names, not ^, = or a prefix");
     }
   }
 }
 
-// NCCL_IB_HCA=mlx5_1 takes mlx5_10, too.
-void check_hca_prefixes(const Node& node, const Given& given, PlanBuilder& builder) {
+// NCCL_IB_HCA=mlx5_1 also matches mlx5_10.
+void check_hca_prefixes(const Node& node, const UserOverride& given, PlanBuilder& builder) {
   if (given.value.find('=') != std::string::npos) return;
   for (const auto entry : list_entries(given.value)) {
     const auto name = entry.substr(0, entry.find(':'));
@@ -120,8 +122,8 @@ void check_hca_prefixes(const Node& node, const Given& given, PlanBuilder& build
                                        [name](const auto& port) { return port.device == name; });
     const auto other = std::find_if(node.ports.begin(), node.ports.end(), is_other);
     if (!is_device || other == node.ports.end()) continue;
-    builder.warn(shown("NCCL_IB_HCA", given) + ": " + std::string(name) + " fits " + other->device +
-                 " as well; begin the list with = for exact names");
+    builder.warn(shown("NCCL_IB_HCA", given) + ": " + std::string(name) + " matches " +
+                 other->device + " as well; begin the list with = for exact names");
     return;
   }
 }
@@ -131,7 +133,7 @@ void check_hcas(const Node& node, PlanBuilder& builder) {
   if (!given || nccl_ports(node, "").empty()) return;
   if (nccl_ports(node, given->value).empty()) {
     builder.warn(shown("NCCL_IB_HCA", *given) +
-                 ": no active port of this node fits, so that NCCL will use TCP or fail");
+                 ": no active port of this node matches, so NCCL will use TCP or fail");
   }
   check_hca_prefixes(node, *given, builder);
 }
@@ -150,20 +152,20 @@ void check_gid_index(const Node& node, PlanBuilder& builder) {
     if (!shows_gid_types(*port) || is_roce_v2_gid(*port, *index)) continue;
     builder.warn(shown(name, *given) + ": entry " + std::to_string(*index) + " of " +
                  name_of(*port) +
-                 " is no RoCE v2 address; NCCL 2.21 and later choose it by "
+                 " is not a RoCE v2 address; NCCL 2.21 and later choose it by "
                  "themselves");
     return;
   }
 }
 
-// NCCL reaches Slingshot by a plugin over libfabric only, and falls back to TCP without a word.
+// NCCL reaches Slingshot only through a libfabric plugin, and otherwise falls back to TCP silently.
 void check_slingshot(const Node& node, PlanBuilder& builder) {
   if (node.slingshot.empty() || !builder.value_of("NCCL_NET").empty() ||
       !builder.value_of("NCCL_NET_PLUGIN").empty()) {
     return;
   }
   builder.warn("this node has " + std::to_string(node.slingshot.size()) +
-               " Slingshot ports, which NCCL uses by its libfabric plugin only, else TCP: use "
+               " Slingshot ports, which NCCL uses only through its libfabric plugin, else TCP: use "
                "--ddp=fabric=slingshot, or preset = slingshot in /etc/slurm-ddp/fabric.conf");
 }
 

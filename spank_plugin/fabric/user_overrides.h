@@ -1,4 +1,4 @@
-// Values that users and files bring along, and that are known to do harm: copied from a recipe for
+// Values from users and configuration files that are known to be harmful: copied from a recipe for
 // another cluster, or left over from a debugging session.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace ddp::fabric {
 
-// Warns; changes nothing. `builder` tells the values, `node` what they meet here.
+// Adds warnings; changes nothing. `builder` provides the values, `node` the hardware they apply to.
 void warn_of_user_overrides(const Node& node, PlanBuilder& builder);
 
 }  // namespace ddp::fabric

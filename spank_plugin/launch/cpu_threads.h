@@ -1,5 +1,5 @@
 #pragma once
-// How many threads a rank should compute with: the cores that are its own.
+// How many threads a rank should compute with: the number of cores that it has for itself.
 
 #include <cstdint>
 #include <string>
@@ -14,9 +14,9 @@ struct ThreadCount {
 };
 
 // The cores in the task's affinity mask, which SLURM has set by now, but no more than its share of
-// those that the step has on the node: SLURM gives each task of a step equally many CPUs, so a
-// larger mask holds those of other tasks too (--cpu-bind=none, sockets, ldoms). `ranks` is how many
-// ranks the task will become (1, or torchrun's workers).
+// the step's cores on the node: SLURM gives every task of a step the same number of CPUs, so a
+// larger mask includes those of other tasks (--cpu-bind=none, sockets, ldoms). `ranks` is the
+// number of ranks that the task will become (1, or torchrun's workers).
 ThreadCount count_threads(const CpuFacts& cpus, std::uint32_t cpus_of_step,
                           std::uint32_t tasks_on_node, std::uint32_t ranks);
 

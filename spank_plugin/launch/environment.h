@@ -1,6 +1,6 @@
 #pragma once
-// How this room sees environment variables: through a function, so that the plugin (a task's
-// environment), ddp-launch (its own) and the tests (a table) can all ask the same questions.
+// Access to environment variables through a function, so that the plugin (a task's environment),
+// ddp-launch (its own) and the tests (a table) can all use the same code.
 
 #include <functional>
 #include <optional>
@@ -9,22 +9,22 @@
 
 namespace ddp::launch {
 
-// The value of a variable, or nothing if it is not set.
+// The value of a variable, or nullopt if it is not set.
 using EnvLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
 namespace variable {
 
-// What srun's side of the plugin tells the nodes. They start with SLURM, or they would not pass
-// `srun --export=NONE`.
+// Passed from srun's side of the plugin to the nodes. The names start with SLURM, because otherwise
+// they would not pass `srun --export=NONE`.
 inline constexpr const char* kSettings = "SLURM_DDP_SETTINGS";      // see encode_settings
 inline constexpr const char* kRankZeroHost = "SLURM_DDP_HEAD";      // from the step's hostfile
 inline constexpr const char* kComponents = "SLURM_DDP_COMPONENTS";  // of a step `srun a : b`
 inline constexpr const char* kSwitchMap = "SLURM_DDP_SWITCHES";     // see switch_map.h
 
-// What a planned step tells the steps that are started from inside of it; see marker.h.
+// Passed from a planned step to the steps that are started inside it; see marker.h.
 inline constexpr const char* kMarker = "SLURM_DDP_SET";
 
-// SLURM's own: in a task what its step was started with, for srun an option.
+// SLURM's own variable: in a task, the value of its step; for srun, an option.
 inline constexpr const char* kTasksPerNode = "SLURM_NTASKS_PER_NODE";
 
 // The user's own default for --ddp.

@@ -2,20 +2,9 @@
 
 #include <algorithm>
 
-#include "spank_plugin/launch/text.h"
+#include "base/text.h"
 
 namespace ddp::launch {
-namespace {
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\n";
-  const auto first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
-}  // namespace
-
 std::uint32_t count_ephemeral(PortRange range, std::string_view local_port_range,
                               std::string_view local_reserved_ports) {
   const auto text = trimmed(local_port_range);

@@ -1,14 +1,14 @@
 #pragma once
-// What can go wrong between a step's facts and its plan.
+// Errors that can occur while a step's facts are turned into its plan.
 
-#include <stdexcept>
+#include "base/errors.h"
 
 namespace ddp::launch {
 
-// One sentence for the person who started the step: what is wrong, where, and what to do.
-class LaunchError : public std::runtime_error {
+// One sentence for the user who started the step: what is wrong, where, and what to do.
+class LaunchError : public UsageError {
  public:
-  using std::runtime_error::runtime_error;
+  using UsageError::UsageError;
 };
 
 }  // namespace ddp::launch

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "spank_plugin/launch/text.h"
+#include "base/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -19,7 +19,7 @@ bool is_slice(std::string_view device) noexcept {
   return device.starts_with("MIG-");
 }
 
-// Of a list, without allocating.
+// Counts elements of a list without allocating.
 template <typename Predicate>
 std::size_t count_if(std::string_view devices, Predicate predicate) noexcept {
   std::size_t count = 0;
@@ -58,7 +58,7 @@ GpuView view_gpus(const TaskFacts& task, const NodeFacts& node) {
         std::min<std::size_t>(count_if(task.gpus.front().devices, is_slice), kMaxDevices));
     view.source = task.gpus.front().variable;
   } else if (task.gpus_on_node != 0) {
-    view.visible = task.gpus_on_node;  // no list: all of them
+    view.visible = task.gpus_on_node;  // no list: all of them are visible
     view.source = "SLURM_GPUS_ON_NODE";
   }
   view.is_masked = view.visible && *view.visible < view.on_node;
@@ -88,7 +88,7 @@ std::optional<std::string> own_gpu(const TaskFacts& task, const NodeFacts& node,
   const std::string own(visible[place]);
   const bool counts_what_is_seen = parse_decimal(own, kMaxDevices).has_value();
   if (!counts_what_is_seen || numbers.empty()) return own;
-  // A device cgroup hides the other GPUs, and CUDA counts those that are left from 0.
+  // A device cgroup hides the other GPUs, and CUDA numbers the remaining ones from 0.
   const auto on_node = split(numbers, ',');
   if (on_node.size() != visible.size()) return std::nullopt;
   return std::string(on_node[place]);
@@ -113,13 +113,13 @@ std::vector<std::string> gpu_notes(const GpuView& view, const TaskFacts& task, G
                              number(view.on_node) + " GPUs of its node";
     if (policy == GpuPolicy::shared) {
       notes.push_back(seen + ", and gpus=shared cannot change that: " +
-                      (task.hides_gpu_devices ? "their device files are closed to it"
+                      (task.hides_gpu_devices ? "it may not open their device files"
                                               : "the list of all of them is not known here"));
     } else {
       notes.push_back(
           seen +
-          " (--gpus-per-task or --gpu-bind): NCCL may lose the direct way between them, "
-          "and LOCAL_RANK is no device number; ask for --gpus-per-node and "
+          " (--gpus-per-task or --gpu-bind): NCCL may lose the direct path between them, "
+          "and LOCAL_RANK is not a device number; request --gpus-per-node and "
           "--ntasks-per-node instead, or use --ddp=gpus=shared or local_rank=device");
     }
   } else if (*view.visible < task.local_task_count) {

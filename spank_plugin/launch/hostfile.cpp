@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "spank_plugin/launch/hostlist.h"
+#include "base/hostlist.h"
 
 namespace ddp::launch {
 

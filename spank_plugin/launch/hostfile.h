@@ -1,5 +1,5 @@
 #pragma once
-// The file that SLURM_HOSTFILE names: one node per task, in rank order.
+// Parses the file named by SLURM_HOSTFILE: one node per task, in rank order.
 
 #include <optional>
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace ddp::launch {
 
-// The node of rank 0: the first name of the first line that holds one. A line may be a node list,
-// may end in "*N" (repeat), and ends at '#'. Nothing if the text holds no name.
-// Throws LaunchError if that line is no node list.
+// The node of rank 0: the first name of the first line with a name. A line may be a node list, may
+// end in "*N" (repeat), and ends at '#'. Returns nullopt if there is no name in the text. Throws
+// UsageError if that line is not a node list.
 std::optional<std::string> first_host_of_hostfile(std::string_view text);
 
 }  // namespace ddp::launch

@@ -4,10 +4,10 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/rank_order.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kRemedy = "give its host with --ddp=master_addr=HOST";
 
 // Rank 0 is on the first node of the step's first component. The step's node list is sorted over
-// all components, but the job tells the nodes of each.
+// all components, but the job provides the nodes of each.
 std::optional<Leader> leader_by_components(const StepFacts& step) {
   for (const auto& list : step.component_nodes) {
     const auto names = expand_hostlist(list);
@@ -44,7 +44,7 @@ Leader leader_of_reordered_step(const StepFacts& step) {
     return {*step.rank_zero_in_hostfile, "host of rank 0, by the first line of the hostfile",
             "SLURM_HOSTFILE"};
   }
-  // What sbatch or salloc was given with -m arbitrary -w LIST, and what srun then goes by itself.
+  // The list that sbatch or salloc was given with -m arbitrary -w LIST, and that srun uses as well.
   if (arbitrary && !step.arbitrary_nodes.empty()) {
     const std::string first = expand_hostlist(step.arbitrary_nodes).front();
     if (is_node_of(step, first)) {
@@ -64,7 +64,7 @@ Leader leader_of_reordered_step(const StepFacts& step) {
 }
 
 // Each node can check the answer against its own tasks, which costs nothing and turns a wrong
-// answer into a message instead of a timeout.
+// answer into an error message instead of a timeout.
 void check_against_own_tasks(const Leader& leader, const TaskFacts& task) {
   if (task.node_name.empty() || task.ranks_on_node.empty()) return;
   const bool runs_rank_zero = std::find(task.ranks_on_node.begin(), task.ranks_on_node.end(), 0U) !=
@@ -78,7 +78,7 @@ void check_against_own_tasks(const Leader& leader, const TaskFacts& task) {
 const char* describe(NameLookup lookup) {
   switch (lookup) {
     case NameLookup::only_loopback:
-      return "leads to a loopback address only";
+      return "resolves to a loopback address only";
     case NameLookup::no_answer:
     case NameLookup::timed_out:
       return "got no answer from the name service";
@@ -92,7 +92,7 @@ const char* describe(NameLookup lookup) {
 Leader find_leader(const StepFacts& step, Order order) {
   if (step.node_count == 0) {
     throw LaunchError(
-        "mpirun started ranks on several hosts and does not say where rank 0 is; tell it, e.g. "
+        "mpirun started ranks on several hosts and does not say where rank 0 is; set it, e.g. "
         "mpirun -x MASTER_ADDR=$(hostname) ... if rank 0 runs where mpirun does, or --ddp "
         "master_addr=HOST");
   }
@@ -136,13 +136,13 @@ Leader find_leader_address(const Facts& facts, const Settings& settings) {
   if (lookup == NameLookup::not_done || lookup == NameLookup::usable) return leader;
   if (step.node_count != 1 && is_unanswered(lookup)) return leader;
   if (step.node_count == 1) {
-    leader.rule = "one node, whose name " + in_quotes(leader.host) + " " + describe(lookup);
+    leader.rule = "one node, whose name " + quote_for_display(leader.host) + " " + describe(lookup);
     leader.host = "127.0.0.1";
     return leader;
   }
-  // The host itself may well see its own name as 127.0.1.1; what counts is what the others see.
+  // The host itself may resolve its own name to 127.0.1.1; the other nodes' answers count.
   if (lookup == NameLookup::only_loopback && is_own_node) return leader;
-  throw LaunchError("the name of rank 0's host, " + in_quotes(leader.host) + ", " +
+  throw LaunchError("the name of rank 0's host, " + quote_for_display(leader.host) + ", " +
                     describe(lookup) +
                     " on this node; add it to /etc/hosts or DNS, or give an address with "
                     "--ddp=master_addr=ADDRESS" +

@@ -1,5 +1,5 @@
 #pragma once
-// Which host runs rank 0, and the address the other ranks shall use for it: MASTER_ADDR.
+// Which host runs rank 0, and the address that the other ranks use for it: MASTER_ADDR.
 
 #include <string>
 #include <string_view>
@@ -15,22 +15,22 @@ struct Leader {
   std::string source;  // variable
 };
 
-// From the step alone, so the same in all its tasks. Throws LaunchError, saying what to do, if
-// nothing tells where rank 0 is; a guess would make the job hang.
+// Derived from the step alone, so it is the same in all its tasks. Throws UsageError, with advice,
+// if the location of rank 0 is unknown; a guess would make the job hang.
 Leader find_leader(const StepFacts& step, Order order);
 
-// The name of a host on another of its networks: "node1" and "i" are "node1i", "node1.site" and
-// "-ib" are "node1-ib.site".
+// The name of a host on another of its networks: "node1" with the suffix "i" becomes "node1i",
+// "node1.site" with "-ib" becomes "node1-ib.site".
 std::string with_suffix(std::string_view host, std::string_view suffix);
 
 // The suffix that this node uses; empty if none.
 std::string suffix_in_use(const NodeFacts& node, const Settings& settings);
 
-// The same with the address that is usable on this node: the host's name, with addr_suffix if there
-// is one, or 127.0.0.1 for a step
-// of one node whose name leads nowhere. A name of which nothing is known, because the name service
-// did not answer, is taken as it is. Throws LaunchError if the name cannot be used on this node, or
-// if this node shows that rank 0 is elsewhere.
+// As find_leader, with the address that is usable on this node: the host's name, with addr_suffix
+// if there is one, or 127.0.0.1 for a step of one node whose name does not resolve. A name about
+// which nothing is known, because the name service did not answer, is used as it is. Throws
+// UsageError if the name cannot be used on this node, or if this node shows that rank 0 is
+// elsewhere.
 Leader find_leader_address(const Facts& facts, const Settings& settings);
 
 }  // namespace ddp::launch

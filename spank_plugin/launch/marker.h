@@ -1,9 +1,10 @@
 #pragma once
 // SLURM_DDP_SET=<step>:<names>:<ports>, e.g.
-// "12.0:MASTER_ADDR=9c2f0a11,MASTER_PORT=03d1e7b2:23001-23003": which variables of this environment
-// were set by a plan, each with a hash of its value, for which step, with which reserved ports.
-// A step that is started from inside a task inherits them all; without this note they would look
-// as if the user had set them. Whose value has changed since is the user's after all.
+// "12.0:MASTER_ADDR=9c2f0a11,MASTER_PORT=03d1e7b2:23001-23003": records which variables of this
+// environment were set by a plan, each with a hash of its value, for which step, and with which
+// reserved ports. A step that is started from inside a task inherits all of them; without this
+// marker they would look as if the user had set them. A variable whose value has changed since then
+// does belong to the user.
 
 #include <array>
 #include <optional>
@@ -15,7 +16,7 @@
 
 namespace ddp::launch {
 
-// What a plan sets whoever has set it before, so that it is in no marker.
+// Variables that a plan always overwrites, so that they are not in a marker.
 inline constexpr std::array<const char*, 12> kRankVariables = {"RANK",
                                                                "WORLD_SIZE",
                                                                "LOCAL_RANK",
@@ -31,7 +32,8 @@ inline constexpr std::array<const char*, 12> kRankVariables = {"RANK",
 
 struct MarkedVariable {
   std::string name;
-  std::string hash;  // of its value, see hash_for_marker; empty if unknown, as of older releases
+  // Of its value, see hash_for_marker; empty if unknown, as in markers of older releases.
+  std::string hash;
 
   bool operator==(const MarkedVariable&) const = default;
 };
@@ -39,7 +41,7 @@ struct MarkedVariable {
 struct Marker {
   std::string step;
   std::vector<MarkedVariable> variables;
-  std::string reserved_ports;  // as SLURM wrote them; empty if there were none
+  std::string reserved_ports;  // in SLURM's format; empty if there were none
 };
 
 std::string format_marker(const Marker& marker);
@@ -47,34 +49,34 @@ std::string format_marker(const Marker& marker);
 // Eight hexadecimal digits.
 std::string hash_for_marker(std::string_view value);
 
-// Nothing for a text that format_marker does not write: it then counts as no marker.
+// Returns nullopt for a text that format_marker does not write: it then counts as no marker.
 std::optional<Marker> parse_marker(std::string_view text);
 
-// Tells the user's variables from those that a plan left in the environment.
+// Distinguishes the user's variables from those that a plan left in the environment.
 class Inherited {
  public:
-  // `step` is the identity of the step that is planned now.
+  // `step` identifies the step that is being planned.
   Inherited(EnvLookup environment, std::string step);
 
   // The value that the user gave a variable: set, not empty, and not by a plan.
   std::optional<std::string> from_user(const std::string& name) const;
 
-  // The value that an earlier plan of this very step gave it (ddp-launch inside `srun --ddp`).
+  // The value from an earlier plan of the same step (ddp-launch inside `srun --ddp`).
   std::optional<std::string> from_this_step(const std::string& name) const;
 
-  // True if the plan of another step, around this one, left the variable here.
+  // True if the variable was left by the plan of an enclosing step.
   bool is_left_over(const std::string& name) const;
 
-  // The names of all variables with the values that a plan, of whichever step, gave them.
+  // The names of all variables that still have the value that a plan, of any step, gave them.
   std::vector<std::string> marked_names() const;
 
-  // True if the variable is there at all, whoever set it.
+  // True if the variable is set at all, by the user or by a plan.
   bool is_set(const std::string& name) const { return environment_(name).has_value(); }
 
-  // True if either of the two gives the variable a value, so that it need not be derived.
+  // True if either of the two provides a value, so that it need not be derived.
   bool gives(const std::string& name) const;
 
-  // True if these reserved ports belong to the step around this one.
+  // True if these reserved ports belong to the enclosing step.
   bool are_ports_of_another_step(std::string_view reserved_ports) const;
 
  private:

@@ -33,7 +33,7 @@ std::string key_source(Launcher launcher) {
   return "getpid";
 }
 
-// Those that SLURM reserved for the step and that nobody else in it listens on, lowest first.
+// The ports that SLURM reserved for the step and that no other service in it uses, lowest first.
 std::vector<std::uint16_t> reserved_ports(const StepFacts& step) {
   auto ports = all_ports(parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS"));
   if (step.pmi_port) std::erase(ports, *step.pmi_port);

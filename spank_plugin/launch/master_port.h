@@ -16,16 +16,17 @@ struct PortChoice {
   std::string source;
 };
 
-// From the step and the settings alone, so the same in all tasks: the ports that SLURM reserved for
-// the step, without the one that Cray's PMI listens on, else lowest + (key mod count) of the range
-// for computed ports. The further candidates are for a step of one node, where the node may go on
-// to the next if one is taken. Throws LaunchError if SLURM_STEP_RESV_PORTS cannot be read.
+// Derived from the step and the settings alone, so it is the same in all tasks: the ports that
+// SLURM reserved for the step, without the one that Cray's PMI uses, else lowest + (key mod count)
+// of the range for computed ports. The further candidates are for a step of one node, where the
+// node may use the next one if a port is taken. Throws LaunchError if SLURM_STEP_RESV_PORTS cannot
+// be parsed.
 PortChoice choose_port(const StepFacts& step, const Settings& settings);
 
-// Ports for services beside the leader's store (JAX's coordinator; TensorFlow's workers, one for
-// each task of a node), away from the MASTER_PORT of this step and of its neighbors: the further
-// ports that SLURM reserved, else those half of the range away. Fewer than `count` if there are not
-// so many. The same in all tasks of the step.
+// Ports for services other than the leader's store (JAX's coordinator; TensorFlow's workers, one
+// for each task of a node), apart from the MASTER_PORT of this step and of neighboring steps: the
+// further ports that SLURM reserved, else ports half of the range away. Fewer than `count` if there
+// are not enough. The same in all tasks of the step.
 std::vector<std::uint16_t> service_ports(const StepFacts& step, const Settings& settings,
                                          std::uint32_t count);
 

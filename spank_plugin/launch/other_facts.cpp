@@ -1,6 +1,7 @@
-// Who started this process, and the facts of steps that SLURM did not start.
+// Detects the launcher, and reads the facts of steps that SLURM did not start.
 #include <limits>
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/text.h"
@@ -12,7 +13,7 @@ std::uint32_t open_mpi_number(const EnvLookup& environment, const std::string& n
   const auto text = environment(name).value_or("");
   const auto number = parse_decimal(text, std::numeric_limits<std::int32_t>::max());
   if (!number)
-    throw LaunchError(name + "=" + in_quotes(text) + " is no number; was it set by hand?");
+    throw LaunchError(name + "=" + quote_for_display(text) + " is not a number; was it set by hand?");
   return static_cast<std::uint32_t>(*number);
 }
 
@@ -20,7 +21,8 @@ std::uint32_t open_mpi_number(const EnvLookup& environment, const std::string& n
 
 std::vector<GpuList> read_gpu_lists(const EnvLookup& environment) {
   std::vector<GpuList> lists;
-  // NVIDIA, AMD (two names), Intel; the last is AMD's too, and SLURM sets it beside the others.
+  // NVIDIA, AMD (two names), Intel; the last one is AMD's, too, and SLURM sets it beside the
+  // others.
   for (const auto* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
                            "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"}) {
     if (auto devices = environment(name)) lists.push_back({name, std::move(*devices)});
@@ -33,7 +35,7 @@ std::string read_gpu_numbers(const EnvLookup& environment) {
 }
 
 Launcher detect_launcher(const EnvLookup& environment) {
-  // SLURM's PMIx plugin names its steps so; mpirun's runtime names its jobs by a number.
+  // SLURM's PMIx plugin names its steps this way; mpirun's runtime names its jobs by a number.
   const bool slurm_pmix = environment("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix.");
   if (!slurm_pmix && environment("OMPI_COMM_WORLD_RANK")) return Launcher::open_mpi;
   if (environment("SLURM_STEP_NUM_TASKS") && environment("SLURM_PROCID")) return Launcher::slurm;
@@ -56,7 +58,7 @@ Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name) 
     throw LaunchError(
         "the OMPI_COMM_WORLD_* variables contradict each other; were they set by hand?");
   }
-  // The only things in the environment that all ranks of one mpirun share and no other run has.
+  // The only values in the environment that all ranks of one mpirun share and other runs do not.
   auto name = environment("PMIX_NAMESPACE");
   if (!name) name = environment("OMPI_MCA_ess_base_jobid");
   if (!name)

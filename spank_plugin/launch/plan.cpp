@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/launch/cpu_threads.h"
 #include "spank_plugin/launch/gpu_view.h"
 #include "spank_plugin/launch/leader.h"
@@ -11,7 +12,6 @@
 #include "spank_plugin/launch/proxy_exceptions.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/rank_variables.h"
-#include "spank_plugin/launch/text.h"
 #include "spank_plugin/launch/torchrun_variables.h"
 
 namespace ddp::launch {
@@ -24,18 +24,18 @@ void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings)
   if (facts.node.lacks_suffix) {
     plan.note_of_node("addr_suffix=" + settings.addr_suffix.value +
                       " of plugstack.conf is left out on " + facts.task.node_name + ", where " +
-                      with_suffix(leader.host, settings.addr_suffix.value) + " leads nowhere");
+                      with_suffix(leader.host, settings.addr_suffix.value) + " does not resolve");
   }
   if (facts.node.leader_lookup == NameLookup::only_loopback && facts.step.node_count > 1) {
     plan.note("on its own host " + leader.host +
-              " leads to a loopback address only: a program that "
+              " resolves to a loopback address only: a program that "
               "binds to that address cannot be reached by the other nodes");
   }
   if (is_unanswered(facts.node.leader_lookup) && facts.step.node_count > 1) {
     plan.note_of_node("the name service of " + facts.task.node_name + " did not answer for " +
                       leader.host + ", rank 0's host" +
                       (facts.node.leader_lookup == NameLookup::timed_out ? ", in time" : "") +
-                      "; the step goes on with the name, and if ranks do not find each other, give "
+                      "; the step continues with the name; if ranks do not find each other, give "
                       "an address with --ddp=master_addr=ADDRESS");
   }
 }
@@ -49,7 +49,7 @@ void add_port(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
                choice.rule + (port == first ? "" : ", the first that is free"), choice.source);
 }
 
-// A mask would hide the GPUs of the node from each other; see GpuPolicy.
+// A mask would hide the node's GPUs from each other; see GpuPolicy.
 void add_gpus(PlanBuilder& plan, Facts& facts, const Settings& settings) {
   auto& task = facts.task;
   auto& node = facts.node;
@@ -69,7 +69,7 @@ void add_threads(PlanBuilder& plan, const Facts& facts, const Settings& settings
   const ThreadPolicy& policy = settings.threads.value;
   if (policy.kind == ThreadPolicy::Kind::off) return;
   if (policy.kind == ThreadPolicy::Kind::count) {
-    const std::optional<Chosen<std::string>> asked{
+    const std::optional<Chosen<std::string>> requested{
         {std::to_string(policy.count), settings.threads.origin}};
     plan.set_as_requested("OMP_NUM_THREADS", requested);
     return;
@@ -80,7 +80,7 @@ void add_threads(PlanBuilder& plan, const Facts& facts, const Settings& settings
   plan.suggest("OMP_NUM_THREADS", std::to_string(count.threads), count.rule, "CPU affinity");
 }
 
-// srun of 22.05 and 23.02 does not read what `sbatch -c` has set, and gives each task one CPU.
+// srun of 22.05 and 23.02 ignores the value of `sbatch -c`, and gives each task one CPU.
 void note_lost_cpus(PlanBuilder& plan, const Facts& facts, const Inherited& inherited) {
   const auto requested = inherited.from_user("SLURM_CPUS_PER_TASK");
   const auto count = requested ? parse_decimal(*requested, 65'536) : std::nullopt;
@@ -92,8 +92,8 @@ void note_lost_cpus(PlanBuilder& plan, const Facts& facts, const Inherited& inhe
             " to srun, or export SRUN_CPUS_PER_TASK=" + *requested);
 }
 
-// A task that may start torchrun becomes as many ranks as that has workers; without a word on that
-// it is left to torchrun, which sets OMP_NUM_THREADS=1 where nobody has set it.
+// A task that may start torchrun becomes as many ranks as torchrun has workers; if their number is
+// not set, it is left to torchrun, which sets OMP_NUM_THREADS=1 if it is unset.
 std::optional<std::uint32_t> ranks_in_task(const PlanBuilder& plan, const StepFacts& step) {
   if (const auto workers = planned_workers(plan)) return workers;
   if (step.command.mentions_torchrun) return std::nullopt;
@@ -117,8 +117,8 @@ std::vector<std::string> Plan::own_notes() const {
 
 Plan make_plan(const Facts& given, const Settings& requested, const Inherited& inherited) {
   Facts facts = given;
-  Settings settings = asked;
-  std::string no_order;  // why the site's cannot be had
+  Settings settings = requested;
+  std::string no_order;  // why the site's order is not possible
   settings.order.value = possible_order(facts.step, requested.order, no_order);
   const RankNumbers numbers = number_task(facts.step, facts.task, settings.order.value);
   Plan plan;

@@ -1,11 +1,12 @@
 #pragma once
-// Adds entries to a plan. The rules that hold for any variable are here: who may set it, and what
-// happens to a value that is there already. Those of one variable are with its mode or framework.
+// Adds entries to a plan. The rules common to all variables are here: who may set a variable, and
+// what happens to an existing value. The rules of one variable are with its mode or framework.
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "spank_plugin/launch/giver.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/plan.h"
 #include "spank_plugin/launch/settings.h"
@@ -14,48 +15,51 @@ namespace ddp::launch {
 
 class PlanBuilder {
  public:
-  // Borrows both.
+  // Borrows both arguments.
   PlanBuilder(Plan& plan, const Inherited& inherited) : plan_(plan), inherited_(inherited) {}
 
-  // A variable that no user sets with success: whatever is there is overwritten.
+  // For a variable that the user cannot usefully set: an existing value is overwritten.
   void set(std::string name, std::string value, std::string rule, std::string source);
 
-  // A variable that the user may set: a value of the user's is kept, one of an earlier plan for
-  // this step is repeated.
+  // For a variable that the user may set: the user's value is kept, and the value of an earlier
+  // plan for this step is repeated.
   void suggest(std::string name, std::string value, std::string rule, std::string source);
 
-  // The same for a variable that a SPEC or the site may set, too: command line, the user's
-  // variable, the user's SLURM_DDP, what this step was told before, plugstack.conf, in this order.
-  // False if none of them says anything, so that the value must be derived, and suggested.
+  // For a variable that a SPEC or the site may also set, by the precedence of giver_of(). Returns
+  // false if nothing gives it a value, so that it must be derived and suggested.
   template <typename T>
   bool set_as_requested(const std::string& name, const std::optional<Chosen<T>>& requested) {
-    const auto set_requested = [&] {
-      const std::string origin(origin_name(requested->origin));
-      set_marked(name, text_of(requested->value), "asked for by " + origin, origin);
-      return true;
-    };
-    if (requested && requested->origin == Origin::command_line) return set_requested();
-    if (keep_if_users(name)) return true;
-    if (requested && requested->origin == Origin::environment) return set_requested();
-    if (repeat_earlier(name)) return true;
-    return requested && set_requested();
+    switch (giver_of(name, requested, inherited_)) {
+      case Giver::setting: {
+        const std::string origin(origin_name(requested->origin));
+        set_marked(name, text_of(requested->value), "requested by " + origin, origin);
+        return true;
+      }
+      case Giver::user:
+        return keep_if_users(name);
+      case Giver::earlier_plan:
+        return repeat_earlier(name);
+      case Giver::none:
+        break;
+    }
+    return false;
   }
 
-  // A variable of the launcher's own that may be missing, or be about another step: set unless it
-  // has this value already.
+  // For a variable of the launcher's own that may be missing, or belong to another step: set it
+  // unless it already has this value.
   void correct(const std::string& name, const std::string& value, std::string rule,
                std::string source);
 
-  // Shows the user's own value; false if there is none.
+  // Records the user's own value; false if there is none.
   bool keep_if_users(const std::string& name);
 
-  // An entry that was made elsewhere, by the same rules.
+  // Adds an entry that was made elsewhere by the same rules.
   void add(const PlanEntry& entry);
 
-  // Takes away a variable that is there and must not be.
+  // Removes a variable that must not be set.
   void remove(const std::string& name, std::string rule);
 
-  // The same, if it was set by the plan of a step around this one.
+  // Removes it only if it was set by the plan of an enclosing step.
   void remove_left_over(const std::string& name, std::string rule);
 
   void note(std::string text) { plan_.notes.push_back(std::move(text)); }
@@ -63,10 +67,10 @@ class PlanBuilder {
 
   Mode mode() const noexcept { return plan_.mode; }
 
-  // The value that the plan has for a variable so far, the user's if it was kept; "" for none.
+  // The value of a variable in the plan so far, the user's if it was kept; "" if there is none.
   std::string value_of(const std::string& name) const;
 
-  // Last of all: the variable that tells steps inside this one what was set here.
+  // Called last: sets the variable by which steps inside this one know what was set here.
   void set_marker(const StepFacts& step);
 
  private:

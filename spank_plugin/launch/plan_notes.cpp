@@ -2,17 +2,17 @@
 
 #include <numeric>
 
-#include "spank_plugin/launch/error.h"
+#include "base/errors.h"
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/gpu_view.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/switch_map.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
 
-// True if the node's ranks are `first`, `first` + 1, ... in the order of their local ranks.
+// True if the node's ranks are `first`, `first` + 1, ... in local rank order.
 bool numbered_from(std::uint32_t first, const TaskFacts& task) {
   if (task.ranks_on_node.empty()) return task.rank == first + task.local_rank;
   std::vector<std::uint32_t> expected(task.ranks_on_node.size());
@@ -20,7 +20,8 @@ bool numbered_from(std::uint32_t first, const TaskFacts& task) {
   return task.ranks_on_node == expected;
 }
 
-// Programs often take rank / LOCAL_WORLD_SIZE for the node: true only if SLURM filled node by node.
+// Programs often compute the node as rank / LOCAL_WORLD_SIZE: correct only if SLURM filled node by
+// node.
 void note_layout(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task) {
   if (!step.tasks_per_node) return;
   if (!step.tasks_per_node->uniform()) {
@@ -41,23 +42,23 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
   const PlanEntry* address = result.find("MASTER_ADDR");
   const bool local = address->value == "localhost" || address->value.starts_with("127.") ||
                      address->value == "::1";
-  // A site that says so for every step knows that its nodes are one host.
+  // A site that sets this for every step knows that its nodes are one host.
   const bool is_site_choice = address->source == origin_name(Origin::site);
   if (local && step.node_count != 1 && !is_site_choice) {
     plan.note("MASTER_ADDR=" + address->value + " (" + address->source +
-              ") leads every node to itself, but the step has several");
+              ") points every node to itself, but the step has several");
   }
   if (!is_host_or_address(address->value)) {
-    plan.note("MASTER_ADDR=" + in_quotes(address->value) + " (" + address->source +
-              ") is no host name or address");
+    plan.note("MASTER_ADDR=" + quote_for_display(address->value) + " (" + address->source +
+              ") is not a host name or address");
   }
   const PlanEntry* port = result.find("MASTER_PORT");
   if (!parse_decimal(port->value, 65'535)) {
-    plan.note("MASTER_PORT=" + in_quotes(port->value) + " (" + port->source + ") is no port");
+    plan.note("MASTER_PORT=" + quote_for_display(port->value) + " (" + port->source + ") is not a port");
   }
 }
 
-// Said by all tasks alike, also by those that keep their number.
+// Noted for all tasks, including those that keep their number.
 void note_renumbering(PlanBuilder& plan, const StepFacts& step, Order order) {
   if (order == Order::slurm || step.node_count == 1) return;
   if (order == Order::packed && counts_node_by_node(step, Order::slurm)) return;
@@ -66,7 +67,7 @@ void note_renumbering(PlanBuilder& plan, const StepFacts& step, Order order) {
       "ranks");
 }
 
-// SLURM tells each task where its own node hangs: a map that says otherwise is out of date.
+// SLURM gives each task the switch of its own node: a map that differs is out of date.
 void note_switch(PlanBuilder& plan, const Facts& facts, Order order) {
   const auto& step = facts.step;
   const auto& task = facts.task;
@@ -74,11 +75,11 @@ void note_switch(PlanBuilder& plan, const Facts& facts, Order order) {
   const std::vector<std::string> own{task.node_name};
   const std::string address = switch_paths(step.switch_map, own).front() + "." + task.node_name;
   if (address == task.switch_address || address == "." + task.switch_address) return;
-  plan.note("scontrol says that this node is at " + in_quotes(address) +
-            ", but SLURM_TOPOLOGY_ADDR says " + in_quotes(task.switch_address));
+  plan.note("scontrol says that this node is at " + quote_for_display(address) +
+            ", but SLURM_TOPOLOGY_ADDR says " + quote_for_display(task.switch_address));
 }
 
-// One task on the node, and several GPUs that it sees.
+// One task on the node that sees several GPUs.
 void note_gpus_of_single_task(PlanBuilder& plan, const Facts& facts) {
   if (plan.mode() != Mode::rank || facts.task.local_task_count != 1) return;
   const auto visible = view_gpus(facts.task, facts.node).visible.value_or(0);
@@ -118,7 +119,7 @@ void note_lightning(PlanBuilder& builder, const Plan& plan, const Facts& facts,
     builder.note("rank 0 is on " + own + ", not on the job's first node, " + nodes.front() +
                  ", where Lightning looks for it: for Lightning set SLURM_NODELIST=" + own +
                  " in the tasks, or start the step there (-w " + nodes.front() + ")");
-  } catch (const LaunchError&) {  // no node list: Lightning's business
+  } catch (const UsageError&) {  // no node list: left to Lightning
   }
 }
 

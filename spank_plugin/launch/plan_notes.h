@@ -1,20 +1,20 @@
 #pragma once
-// What is legal in a step, but often a mistake: said, with the remedy, and done all the same.
+// Notes on what is legal in a step but often a mistake: reported with the remedy, and done anyway.
 
 #include "spank_plugin/launch/plan_builder.h"
 
 namespace ddp::launch {
 
-// Adds the notes to a plan that has its variables. `plan` is what `builder` builds.
+// Adds the notes to a plan whose variables are complete. `plan` is the one that `builder` builds.
 void add_notes(PlanBuilder& builder, const Plan& plan, const Facts& facts, Order order);
 
-// Lightning takes the first of the job's nodes for rank 0's, and sets MASTER_ADDR to it: said by
-// rank 0 where that is wrong, as in a step elsewhere in its job.
+// Lightning assumes that rank 0 is on the first of the job's nodes, and sets MASTER_ADDR to it:
+// rank 0 reports if that is wrong, as in a step elsewhere in its job.
 void note_lightning(PlanBuilder& builder, const Plan& plan, const Facts& facts,
                     const Inherited& inherited);
 
-// About a single task on each node: GPUs that nobody may use, and frameworks' launchers that know
-// nothing of the other nodes.
+// For a single task on each node: reports GPUs that may stay unused, and framework launchers that
+// do not know about the other nodes.
 void note_launchers(PlanBuilder& builder, const Facts& facts);
 
 }  // namespace ddp::launch

@@ -3,9 +3,9 @@
 #include <set>
 #include <string>
 
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/hostlist.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 
@@ -13,8 +13,8 @@ std::vector<PortRange> parse_port_ranges(std::string_view text, std::string_view
   std::vector<PortRange> ranges;
   if (text.empty()) return ranges;
   const auto fail = [&] {
-    throw LaunchError(std::string(what) + "=" + in_quotes(text) +
-                      " is no list of ports such as 20086-20088,20090");
+    throw LaunchError(std::string(what) + "=" + quote_for_display(text) +
+                      " is not a list of ports such as 20086-20088,20090");
   };
   if (text.size() > kMaxListText) fail();
   for (const auto item : split(text, ',')) {

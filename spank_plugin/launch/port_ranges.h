@@ -1,5 +1,5 @@
 #pragma once
-// Sets of TCP ports as SLURM and the kernel write them: "20086-20088,20090".
+// Sets of TCP ports in the format of SLURM and the kernel: "20086-20088,20090".
 
 #include <cstdint>
 #include <span>
@@ -16,11 +16,11 @@ struct PortRange {
   bool operator==(const PortRange&) const = default;
 };
 
-// In the order written; ports are 1 to 65535. An empty text has no ranges.
-// Throws LaunchError, which calls the text `what`, for anything else.
+// In the given order; ports are 1 to 65535. An empty text has no ranges. Throws LaunchError for
+// anything else; the message calls the text `what`.
 std::vector<PortRange> parse_port_ranges(std::string_view text, std::string_view what);
 
-// All ports of the ranges, lowest first, each once.
+// All ports of the ranges, ascending, without duplicates.
 std::vector<std::uint16_t> all_ports(std::span<const PortRange> ranges);
 
 }  // namespace ddp::launch

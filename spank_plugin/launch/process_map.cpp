@@ -2,13 +2,13 @@
 
 #include <array>
 
-#include "spank_plugin/launch/hostlist.h"
-#include "spank_plugin/launch/text.h"
+#include "base/hostlist.h"
+#include "base/text.h"
 
 namespace ddp::launch {
 namespace {
 
-// "start,nodes,ranks": `ranks` consecutive ranks on each of `nodes` nodes from `start` on.
+// "start,nodes,ranks": `ranks` consecutive ranks on each of `nodes` nodes beginning at `start`.
 struct Block {
   std::uint64_t start = 0;
   std::uint64_t nodes = 0;

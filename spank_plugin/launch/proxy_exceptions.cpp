@@ -10,9 +10,9 @@
 namespace ddp::launch {
 namespace {
 
-constexpr std::size_t kMaxExceptions = 126'000;  // SLURM takes variables of less than 128 KiB
+constexpr std::size_t kMaxExceptions = 126'000;  // SLURM accepts variables of less than 128 KiB
 
-// The first that gRPC finds in the environment; empty if none.
+// The first proxy variable that gRPC finds in the environment; empty if none.
 std::string proxy_of(const Inherited& inherited) {
   for (const auto* name : {"grpc_proxy", "https_proxy", "http_proxy"}) {
     if (inherited.from_user(name)) return name;
@@ -24,7 +24,7 @@ char lower(char c) noexcept {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// The host of "HOST:PORT" and "[HOST]:PORT".
+// The host in "HOST:PORT" or "[HOST]:PORT".
 std::string host_of(std::string_view endpoint) {
   const auto host = endpoint.substr(0, endpoint.rfind(':'));
   if (host.size() > 1 && host.front() == '[') return std::string(host.substr(1, host.size() - 2));
@@ -67,7 +67,7 @@ void add_proxy_exceptions(PlanBuilder& plan, const Facts& facts, const Settings&
     list.append(list.empty() ? "" : ",").append(host);
   }
   if (list == given || list.size() > kMaxExceptions) return;
-  plan.suggest(kName, list, "gRPC (JAX, TensorFlow) does not ask " + proxy + " for the way there",
+  plan.suggest(kName, list, "gRPC (JAX, TensorFlow) does not use " + proxy + " for these hosts",
                "no_proxy, MASTER_ADDR");
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// JAX and TensorFlow reach the other nodes by gRPC, which goes through an HTTP proxy if the
-// environment names one, and then waits for ever: proxies do not lead back into a cluster.
+// JAX and TensorFlow reach the other nodes by gRPC, which uses an HTTP proxy if the environment
+// names one, and then waits forever: proxies do not lead back into a cluster.
 
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/marker.h"
@@ -8,12 +8,12 @@
 
 namespace ddp::launch {
 
-// Sets no_grpc_proxy, which only gRPC reads, to what no_proxy says and the hosts that the plan's
-// JAX_COORDINATOR_ADDRESS and TF_CONFIG name; not if no_proxy has them, or no proxy is given.
+// Sets no_grpc_proxy, which only gRPC reads, to the value of no_proxy plus the hosts in the plan's
+// JAX_COORDINATOR_ADDRESS and TF_CONFIG; not if no_proxy already has them, or if no proxy is set.
 void add_proxy_exceptions(PlanBuilder& plan, const Facts& facts, const Settings& settings,
                           const Inherited& inherited);
 
-// Whether gRPC goes to `host` directly: an entry of the comma-separated list is its end.
+// True if gRPC connects to `host` directly: an entry of the comma-separated list is a suffix of it.
 bool is_proxy_exception(std::string_view host, std::string_view list) noexcept;
 
 }  // namespace ddp::launch

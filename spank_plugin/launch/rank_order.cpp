@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "base/errors.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/switch_map.h"
 
@@ -51,7 +52,7 @@ Order possible_order(const StepFacts& step, const Chosen<Order>& requested, std:
   try {
     static_cast<void>(node_order(step, requested.value));
     return requested.value;
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     reason = error.what();
     return Order::slurm;
   }

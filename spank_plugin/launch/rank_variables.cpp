@@ -35,30 +35,30 @@ void add_local_rank(PlanBuilder& plan, const Facts& facts, const GpuView& gpus,
                     const Settings& settings, const char* source) {
   const auto device = gpus.device_of(facts.task.local_rank);
   if (settings.local_rank.value == LocalRankMeaning::device && device) {
-    plan.set("LOCAL_RANK", std::to_string(*device), "number of this task's GPU among the visible",
-             gpus.source);
+    plan.set("LOCAL_RANK", std::to_string(*device),
+             "number of this task's GPU among the visible ones", gpus.source);
   } else {
     plan.set("LOCAL_RANK", std::to_string(facts.task.local_rank), "number of this task on its node",
              source);
   }
   if (device) {
     plan.set("DDP_LOCAL_DEVICE", std::to_string(*device),
-             "number of this task's GPU among the visible", gpus.source);
+             "number of this task's GPU among the visible ones", gpus.source);
   }
 }
 
-// SLURM sets it only where --ntasks-per-node was given, perhaps to the job, for all its steps.
-// Lightning ends itself where it is missing or differs from its number of devices.
+// SLURM sets it only if --ntasks-per-node was given, perhaps to the job and thus for all its steps.
+// Lightning aborts if it is missing or differs from its number of devices.
 void add_tasks_per_node(PlanBuilder& plan, const StepFacts& step) {
   if (step.launcher != Launcher::slurm || !step.tasks_per_node->uniform()) return;
   plan.correct(variable::kTasksPerNode, std::to_string(step.tasks_per_node->at(0)),
-               "tasks on each node of the step, where SLURM does not say it",
+               "tasks on each node of the step, where SLURM does not set it",
                "SLURM_STEP_TASKS_PER_NODE");
 }
 
 std::string all_workers(const StepFacts& step, Order order, const std::string& suffix,
                         const std::vector<std::uint16_t>& ports) {
-  constexpr std::size_t kMaxList = 126'000;  // SLURM takes variables of less than 128 KiB
+  constexpr std::size_t kMaxList = 126'000;  // SLURM accepts variables of less than 128 KiB
   std::string list;
   for (const auto node : node_order(step, order)) {
     const std::uint32_t tasks =
@@ -126,7 +126,7 @@ void add_jax(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
   plan.set("JAX_NUM_PROCESSES", std::to_string(facts.step.task_count), "same as WORLD_SIZE",
            "WORLD_SIZE");
   plan.set("JAX_PROCESS_ID", std::to_string(numbers.rank), "same as RANK", "RANK");
-  // JAX takes SLURM_LOCALID for the number of its GPU, which does not exist where only one is seen.
+  // JAX uses SLURM_LOCALID as the number of its GPU, which does not exist if only one is visible.
   const GpuView gpus = view_gpus(facts.task, facts.node);
   if (gpus.is_masked && gpus.visible == 1U) {
     plan.suggest("JAX_LOCAL_DEVICE_IDS", "0", "the only GPU that this task sees", gpus.source);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "spank_plugin/launch/text.h"
+#include "base/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -11,20 +11,16 @@ std::string count_of(std::uint32_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// For a line that every run prints.
+// Shortened for a line that every run prints. Untrusted values may contain anything: a terminal must
+// not interpret them, here and below.
 std::string shortened(const std::string& text) {
   constexpr std::size_t kShown = 200;
-  return launch::printable(text, kShown);
-}
-
-// Untrusted values can hold anything; a terminal shall not obey them.
-std::string printable(const std::string& text) {
-  return launch::printable(text, text.size());
+  return sanitize_beginning(text, kShown);
 }
 
 std::string reason_for(const Plan& plan, const std::string& name) {
   const PlanEntry* entry = plan.find(name);
-  return name + "=" + shortened(entry->value) + " (" + printable(entry->rule) + ")";
+  return name + "=" + shortened(entry->value) + " (" + sanitize(entry->rule) + ")";
 }
 
 std::string padded(const std::string& text, std::size_t width) {
@@ -42,7 +38,7 @@ std::string render_summary(const Plan& plan) {
          " on " + nodes +
          (workers == nullptr ? "" : ", " + shortened(workers->value) + " workers each") + "; " +
          reason_for(plan, "MASTER_ADDR") + ", " + reason_for(plan, "MASTER_PORT") +
-         (plan.fabric.empty() ? "" : "; " + printable(plan.fabric));
+         (plan.fabric.empty() ? "" : "; " + sanitize(plan.fabric));
 }
 
 std::string render_task_line(const Plan& plan) {
@@ -75,14 +71,14 @@ std::string render_table(const Plan& plan) {
   };
   add_row("VARIABLE", "VALUE", "SOURCE", "RULE");
   for (const auto& entry : plan.entries) {
-    add_row(entry.name, entry.removed ? "(removed)" : printable(entry.value), entry.source,
-            printable(entry.rule));
+    add_row(entry.name, entry.removed ? "(removed)" : sanitize(entry.value), entry.source,
+            sanitize(entry.rule));
   }
-  if (!plan.fabric.empty()) table += printable(plan.fabric) + "\n";
+  if (!plan.fabric.empty()) table += sanitize(plan.fabric) + "\n";
   for (const auto* notes : {&plan.notes, &plan.node_notes}) {
-    for (const auto& note : *notes) table += "note: " + printable(note) + "\n";
+    for (const auto& note : *notes) table += "note: " + sanitize(note) + "\n";
   }
-  for (const auto& remark : plan.remarks) table += "left alone: " + printable(remark) + "\n";
+  for (const auto& remark : plan.remarks) table += "left alone: " + sanitize(remark) + "\n";
   return table;
 }
 
@@ -92,7 +88,7 @@ std::string render_facts(const Facts& facts, const Settings& settings) {
   const auto& node = facts.node;
   std::string text;
   const auto add = [&](const std::string& name, const std::string& value) {
-    if (!value.empty()) text += "  " + padded(name, 18) + printable(value) + "\n";
+    if (!value.empty()) text += "  " + padded(name, 18) + sanitize(value) + "\n";
   };
   for (const auto& setting : describe_settings(settings)) add("setting", setting);
   add("distribution", step.distribution.empty() ? "block (default)" : step.distribution);

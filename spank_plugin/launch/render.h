@@ -10,17 +10,17 @@ namespace ddp::launch {
 // "4 ranks on 2 nodes; MASTER_ADDR=node1 (host of rank 0, ...), MASTER_PORT=23001 (...)".
 std::string render_summary(const Plan& plan);
 
-// What differs from task to task, in one line: "rank 3 of 4 on node2: LOCAL_RANK=1 ...".
+// The task-specific values in one line: "rank 3 of 4 on node2: LOCAL_RANK=1 ...".
 std::string render_task_line(const Plan& plan);
 
-// Every variable with value, source and rule, in columns, then the notes. Ends with a line break.
+// Every variable with value, source and rule, in columns, then the notes. Ends with a newline.
 std::string render_table(const Plan& plan);
 
-// What the plan was made from: every setting with who chose it, and what was found out about the
-// step, the node and the task. Ends with a line break.
+// The inputs of the plan: every setting with its origin, and the facts about the step, the node and
+// the task. Ends with a newline.
 std::string render_facts(const Facts& facts, const Settings& settings);
 
-// POSIX shell, one `export NAME=value` (or `unset NAME`) a line; what was kept is left out.
+// POSIX shell, one `export NAME=value` (or `unset NAME`) per line; kept variables are left out.
 std::string render_exports(const Plan& plan);
 
 // One line of JSON, schema "slurm-ddp/plan/1": step, node, rank, task_count, node_count (0

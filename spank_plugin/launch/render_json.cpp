@@ -1,4 +1,4 @@
-// In a file of its own so that the plugin, which never writes JSON, does not carry the library.
+// In a separate file, so that the plugin, which never writes JSON, does not link the library.
 #include <nlohmann/json.hpp>
 
 #include "spank_plugin/launch/render.h"
@@ -23,7 +23,7 @@ std::string render_json(const Plan& plan) {
   for (const auto& note : plan.node_notes) json["notes"].push_back(note);
   json["remarks"] = plan.remarks;
   json["fabric"] = plan.fabric;
-  // Values may hold bytes that are no UTF-8: replace them rather than throw.
+  // Values may contain invalid UTF-8: replace it instead of throwing.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

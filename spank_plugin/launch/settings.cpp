@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -14,19 +14,19 @@ constexpr std::array<std::string_view, 4> kOriginNames = {"built in", "plugstack
 constexpr std::uint64_t kLowestSitePort = 1024;
 
 constexpr std::array<SpecItem, 10> kSiteArguments = {{
-    {"default", "auto|rank|torchrun|off", "what a step without --ddp does (off)"},
+    {"default", "auto|rank|torchrun|off", "mode of a step without --ddp (off)"},
     {"port_base", "P", "first port for MASTER_PORT where SLURM reserves none (61000)"},
     {"port_count", "N", "how many ports from port_base on (up to 65535)"},
     {"master_addr", "HOST", "the same MASTER_ADDR for every step (none)"},
-    {"addr_suffix", "SUFFIX", "what makes a node's name that of its fast network (none)"},
+    {"addr_suffix", "SUFFIX", "suffix of the node's name on its fast network (none)"},
     {"threads", "auto|off|N", "OMP_NUM_THREADS where the user sets none (auto)"},
-    {"gpus", "keep|shared", "what each task sees of the GPUs of its node (keep)"},
+    {"gpus", "keep|shared", "which GPUs of its node each task sees (keep)"},
     {"order", "slurm|packed|switch", "how ranks are numbered (slurm)"},
     {"fabric", "auto|off|NAME", "settings of NCCL, Gloo, UCX for the node's network (auto)"},
     {"verbose", "yes|no", "a line per task instead of one per step (no)"},
 }};
 
-// port_base and port_count make sense together only.
+// port_base and port_count only make sense together.
 struct PortWindow {
   std::optional<std::uint64_t> base;
   std::optional<std::uint64_t> count;
@@ -42,7 +42,7 @@ void take(std::optional<Chosen<T>>& setting, const std::optional<T>& requested, 
   if (requested) setting = {*requested, origin};
 }
 
-// Item by item, and nothing follows from what is not mentioned.
+// Item by item; items that are not mentioned have no effect.
 void merge(Settings& settings, const Spec& spec, Origin origin) {
   take(settings.mode, spec.mode, origin);
   if (spec.explain) settings.explain = spec.explain;
@@ -83,7 +83,7 @@ void apply_default(Settings& settings, std::string_view value) {
   settings.mode = {*spec.mode, Origin::site};
 }
 
-// Throws LaunchError, with nothing changed, if the argument is wrong.
+// Throws LaunchError and changes nothing if the argument is wrong.
 void apply_site_argument(Settings& settings, PortWindow& window, std::string_view argument) {
   const auto key = argument.substr(0, argument.find('='));
   const auto value = argument.substr(std::min(key.size() + 1, argument.size()));
@@ -115,17 +115,18 @@ void apply_window(Settings& settings, const PortWindow& window) {
 }
 
 [[noreturn]] void fail_decoding(std::string_view text) {
-  throw LaunchError("SLURM_DDP_SETTINGS=" + in_quotes(text) +
+  throw LaunchError("SLURM_DDP_SETTINGS=" + quote_for_display(text) +
                     " was not written by srun's plugin; is it the same version on all machines?");
 }
 
-// A setting as an item of a SPEC, with who chose it.
+// A setting as an item of a SPEC, with its origin.
 struct Item {
   std::string text;
   Origin origin = Origin::built_in;
 };
 
-constexpr std::string_view kPorts = "ports=";  // in no SPEC: only the site may choose them
+// Not allowed in a SPEC: only the site may choose the ports.
+constexpr std::string_view kPorts = "ports=";
 
 std::vector<Item> items_of(const Settings& s) {
   const auto pair = [](std::string_view key, std::string_view value) {
@@ -195,7 +196,7 @@ std::vector<std::string> apply_site_arguments(Settings& settings,
                                               std::span<const std::string_view> arguments) {
   std::vector<std::string> problems;
   const auto leave_out = [&](std::string_view argument, const LaunchError& error) {
-    problems.push_back("plugstack.conf: argument " + in_quotes(argument) +
+    problems.push_back("plugstack.conf: argument " + quote_for_display(argument) +
                        " is left out: " + error.what());
   };
   PortWindow window;
@@ -233,7 +234,7 @@ Settings decode_settings(std::string_view text) {
 std::vector<std::string> describe_settings(const Settings& settings) {
   std::vector<std::string> lines;
   for (const auto& item : items_of(settings)) {
-    if (item.text.starts_with("explain") || item.text == "verbose") continue;  // seen already
+    if (item.text.starts_with("explain") || item.text == "verbose") continue;  // handled above
     lines.push_back(item.text + " (" + std::string(origin_name(item.origin)) + ")");
   }
   return lines;

@@ -1,13 +1,13 @@
 // StepFacts and TaskFacts from SLURM's environment variables.
 #include <limits>
 
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/facts.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/port_ranges.h"
 #include "spank_plugin/launch/process_map.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -24,7 +24,8 @@ std::string required(const EnvLookup& environment, const std::string& name) {
 std::uint32_t to_number(const std::string& name, std::string_view text, std::uint64_t max) {
   const auto number = parse_decimal(text, max);
   if (!number)
-    throw LaunchError(name + "=" + in_quotes(text) + " is no number up to " + std::to_string(max));
+    throw LaunchError(name + "=" + quote_for_display(text) + " is not a number up to " +
+                      std::to_string(max));
   return static_cast<std::uint32_t>(*number);
 }
 
@@ -54,7 +55,7 @@ void check_layout(const StepFacts& step) {
                     std::to_string(step.tasks_per_node->nodes()) + "; were they set by hand?");
 }
 
-// Jobs of several components name the nodes of each; older releases say PACK instead of HET.
+// Jobs of several components list the nodes of each; older releases use PACK instead of HET.
 std::vector<std::string> read_component_nodes(const EnvLookup& environment) {
   constexpr std::uint32_t kMaxComponents = 128;  // SLURM's MAX_HET_JOB_COMPS
   std::vector<std::string> lists;
@@ -67,7 +68,7 @@ std::vector<std::string> read_component_nodes(const EnvLookup& environment) {
   return lists;
 }
 
-// Where rank 0 is, as far as the node list does not say it.
+// The location of rank 0, where it does not follow from the node list.
 void read_rank_zero_hints(const EnvLookup& environment, StepFacts& step) {
   step.distribution = environment("SLURM_DISTRIBUTION").value_or("");
   step.has_components = environment("SLURM_HET_SIZE").has_value() ||
@@ -75,8 +76,8 @@ void read_rank_zero_hints(const EnvLookup& environment, StepFacts& step) {
   if (step.has_components) step.component_nodes = read_component_nodes(environment);
   step.rank_zero_in_hostfile = environment(variable::kRankZeroHost);
   step.arbitrary_nodes = environment("SLURM_ARBITRARY_NODELIST").value_or("");
-  // The map is this step's own only if this step uses PMIx; else it is inherited from one around
-  // it.
+  // The map belongs to this step only if this step uses PMIx; otherwise it is inherited from an
+  // enclosing step.
   const auto map = environment("SLURM_PMIX_MAPPING_SERV");
   if (map && environment("SLURM_MPI_TYPE").value_or("").starts_with("pmix")) {
     step.rank_zero_in_map = node_of_rank_zero(*map, step.task_count, step.node_count);
@@ -84,7 +85,7 @@ void read_rank_zero_hints(const EnvLookup& environment, StepFacts& step) {
 }
 
 // SLURM's mpi/cray_shasta gives the first of the reserved ports to Cray's PMI, for its control
-// connections. The variable that says so may be one of a step around this one, so the rule is
+// connections. The variable that names the port may come from an enclosing step, so the rule comes
 // first.
 std::optional<std::uint16_t> read_pmi_port(const EnvLookup& environment, const StepFacts& step) {
   const auto reserved = parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS");
@@ -103,8 +104,8 @@ std::vector<std::uint32_t> parse_task_ids(std::string_view text) {
   return ids;
 }
 
-// In a step of several components SLURM_NODEID counts in the order of the components, while the
-// list is sorted over all of them: there the node's name is what finds its place in the list.
+// In a step of several components SLURM_NODEID counts in component order, while the list is sorted
+// over all components: there the node's place in the list is found by its name.
 std::uint32_t place_in_list(const StepFacts& step, const TaskFacts& task) {
   for (std::uint32_t i = 0; step.has_components && i < step.nodes.size(); ++i) {
     if (step.nodes[i] == task.node_name) return i;
@@ -139,9 +140,9 @@ StepFacts read_slurm_step(const EnvLookup& environment) {
   const auto step_id = required_number(environment, "SLURM_STEP_ID", kMaxId);
   step.restarts = optional_number(environment, "SLURM_RESTART_COUNT", 0);
   step.id = std::to_string(job_id) + "." + std::to_string(step_id);
-  // Linear, so that neighboring jobs never meet before the range wraps; primes, so that the steps
-  // of one job do not meet its neighbors'; restarts, so that a requeued job does not meet what its
-  // first run left behind.
+  // Linear, so that neighboring jobs never get the same port before the range wraps; primes, so
+  // that the steps of one job do not collide with its neighbors'; restarts, so that a requeued job
+  // does not collide with leftovers of its first run.
   step.port_key =
       std::uint64_t{job_id} + 1009 * std::uint64_t{step_id} + 257 * std::uint64_t{step.restarts};
   step.task_count = required_number(environment, "SLURM_STEP_NUM_TASKS", kMaxTasks);

@@ -1,32 +1,11 @@
 #include "spank_plugin/launch/socket_table.h"
 
-#include <charconv>
-#include <vector>
-
-#include "spank_plugin/launch/text.h"
+#include "base/text.h"
 
 namespace ddp::launch {
-namespace {
-
-std::vector<std::string_view> words_of(std::string_view line) {
-  std::vector<std::string_view> words;
-  for (const auto word : split(line, ' ')) {
-    if (!word.empty()) words.push_back(word);
-  }
-  return words;
-}
-
-std::optional<std::uint32_t> parse_hex(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-}  // namespace
-
-// "  0: 0100007F:59D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000 0 12345 ..."
-// is: number, local address:port, remote address:port, state, queues, timer, retransmits, user.
+// The fields of a line "  0: 0100007F:59D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000
+// 1000 0 12345 ..." are: number, local address:port, remote address:port, state, queues, timer,
+// retransmits, user.
 std::optional<PortHolder> find_port_holder(std::string_view table, std::uint16_t port) {
   constexpr std::size_t kLocal = 1;
   constexpr std::size_t kState = 3;
@@ -37,8 +16,8 @@ std::optional<PortHolder> find_port_holder(std::string_view table, std::uint16_t
     if (words.size() <= kUser) continue;
     const auto colon = words[kLocal].rfind(':');
     if (colon == std::string_view::npos) continue;
-    const auto local_port = parse_hex(words[kLocal].substr(colon + 1));
-    const auto state = parse_hex(words[kState]);
+    const auto local_port = parse_hexadecimal(words[kLocal].substr(colon + 1));
+    const auto state = parse_hexadecimal(words[kState]);
     const auto user = parse_decimal(words[kUser], 0xffff'ffff);
     if (!local_port || *local_port != port || !state || !user) continue;
     return PortHolder{static_cast<std::uint32_t>(*user), *state == kListen};

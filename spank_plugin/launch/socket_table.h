@@ -1,5 +1,5 @@
 #pragma once
-// Who holds a port, from the text of /proc/net/tcp and /proc/net/tcp6.
+// Which socket uses a port, from the text of /proc/net/tcp and /proc/net/tcp6.
 
 #include <cstdint>
 #include <optional>
@@ -9,11 +9,11 @@ namespace ddp::launch {
 
 struct PortHolder {
   std::uint32_t user = 0;
-  bool listens = false;  // else a connection
+  bool listens = false;  // otherwise it is a connection
 };
 
-// The first socket of the table that is bound to the port; nothing if there is none, or if the text
-// is no such table.
+// The first socket of the table that is bound to the port; nullopt if there is none, or if the text
+// is not such a table.
 std::optional<PortHolder> find_port_holder(std::string_view table, std::uint16_t port);
 
 }  // namespace ddp::launch

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -25,18 +25,17 @@ constexpr std::array<SpecItem, 7> kWords = {{
 constexpr std::array<SpecItem, 13> kKeys = {{
     {"master_addr", "HOST", "MASTER_ADDR"},
     {"master_port", "PORT", "MASTER_PORT"},
-    {"addr_suffix", "SUFFIX",
-     "what makes a node's name that of its fast network, such as i or -ib"},
+    {"addr_suffix", "SUFFIX", "suffix of the node's name on its fast network, such as i or -ib"},
     {"order", "slurm|packed|switch",
      "RANK is SLURM's number; or counts node by node; or so that neighbors share a switch"},
     {"threads", "auto|off|N", "OMP_NUM_THREADS from the CPUs of the task, not at all, or N"},
-    {"gpus", "keep|shared", "what SLURM shows to each task, or all GPUs of its node"},
+    {"gpus", "keep|shared", "GPUs that SLURM shows to each task, or all GPUs of its node"},
     {"local_rank", "node|device", "LOCAL_RANK counts the tasks of a node, or is a visible GPU"},
     {"rdzv", "static|c10d", "how torchrun's agents meet"},
     {"fabric", "auto|off|NAME",
      "NCCL's and Gloo's interfaces where they would go wrong; or none; or a preset"},
     {"ucx", "keep|bind", "UCX chooses by itself, or each GPU gets its nearest RDMA port"},
-    {"explain", "table|json", "explain in this form"},
+    {"explain", "table|json", "explain in this format"},
     {"verbose", "yes|no", "a line per task"},
     {"tf_config", "yes|no", "set TF_CONFIG"},
 }};
@@ -117,7 +116,7 @@ class SpecReader {
       std::string allowed;
       for (const auto& word : words)
         allowed += (allowed.empty() ? "" : ", ") + std::string(word.text);
-      fail(std::string(key) + "=" + in_quotes(text) + " is none of " + allowed);
+      fail(std::string(key) + "=" + quote_for_display(text) + " is not one of " + allowed);
     }
     set(field, *value, key);
   }
@@ -127,7 +126,7 @@ class SpecReader {
     if (word == "explain") return set(spec_.explain, ExplainFormat::table, word);
     if (word == "verbose") return set(spec_.verbose, true, word);
     if (word == "tf_config") return set(spec_.tf_config, true, word);
-    fail("unknown item " + in_quotes(word) + " (allowed: " + allowed_items() + ")");
+    fail("unknown item " + quote_for_display(word) + " (allowed: " + allowed_items() + ")");
   }
 
   void read_pair(std::string_view key, std::string_view value) {
@@ -144,34 +143,35 @@ class SpecReader {
     if (key == "explain") return set_word(spec_.explain, kFormats, key, value);
     if (key == "verbose") return set_word(spec_.verbose, kBooleans, key, value);
     if (key == "tf_config") return set_word(spec_.tf_config, kBooleans, key, value);
-    fail("unknown key " + in_quotes(key) + " (allowed: " + allowed_items() + ")");
+    fail("unknown key " + quote_for_display(key) + " (allowed: " + allowed_items() + ")");
   }
 
   void read_address(std::string_view value) {
     if (!is_host_or_address(value))
-      fail("master_addr=" + in_quotes(value) + " is no host name or address");
+      fail("master_addr=" + quote_for_display(value) + " is not a host name or address");
     set(spec_.master_addr, std::string(value), "master_addr");
   }
 
-  // An empty one takes back the site's.
+  // An empty suffix cancels the site's.
   void read_suffix(std::string_view value) {
     const bool is_part_of_name =
         value.empty() || (value.size() <= 63 && is_host_or_address(value) &&
                           value.find_first_of(":%") == value.npos);
-    if (!is_part_of_name) fail("addr_suffix=" + in_quotes(value) + " is no part of a host name");
+    if (!is_part_of_name) fail("addr_suffix=" + quote_for_display(value) + " is not part of a host name");
     set(spec_.addr_suffix, std::string(value), "addr_suffix");
   }
 
   void read_port(std::string_view value) {
     const auto port = parse_decimal(value, 65'535);
-    if (!port || *port == 0) fail("master_port=" + in_quotes(value) + " is no port (1 to 65535)");
+    if (!port || *port == 0)
+      fail("master_port=" + quote_for_display(value) + " is not a port (1 to 65535)");
     set(spec_.master_port, static_cast<std::uint16_t>(*port), "master_port");
   }
 
-  // Which presets there are is known where the site's file is: on the nodes.
+  // Which presets exist is known where the site's file is: on the nodes.
   void read_fabric(std::string_view value) {
     if (value.size() > 64 || !is_host_or_address(value))
-      fail("fabric=" + in_quotes(value) + " is none of auto, off, or the name of a preset");
+      fail("fabric=" + quote_for_display(value) + " is not auto, off, or the name of a preset");
     set(spec_.fabric, std::string(value), "fabric");
   }
 
@@ -180,8 +180,7 @@ class SpecReader {
     if (value == "auto") return set(spec_.threads, ThreadPolicy{Kind::automatic, 0}, "threads");
     if (value == "off") return set(spec_.threads, ThreadPolicy{Kind::off, 0}, "threads");
     const auto count = parse_decimal(value, kMaxThreads);
-    if (!count || *count == 0)
-      fail("threads=" + in_quotes(value) + " is none of auto, off, 1, 2, ...");
+    if (!count || *count == 0) fail("threads=" + quote_for_display(value) + " is not auto, off, 1, 2, ...");
     set(spec_.threads, ThreadPolicy{Kind::count, static_cast<std::uint32_t>(*count)}, "threads");
   }
 

@@ -30,16 +30,16 @@ enum class GpuPolicy { keep, shared };         // shared: every task sees all GP
 enum class UcxPolicy { keep, bind };           // bind: each GPU its nearest RDMA port
 enum class LocalRankMeaning { node, device };  // device: LOCAL_RANK is an index of visible GPUs
 
-// OMP_NUM_THREADS: from the CPUs of the task, not at all, or a number.
+// The source of OMP_NUM_THREADS: the CPUs of the task, not set at all, or a number.
 struct ThreadPolicy {
   enum class Kind { automatic, off, count };
   Kind kind = Kind::automatic;
-  std::uint32_t count = 0;  // of Kind::count
+  std::uint32_t count = 0;  // for Kind::count
 
   bool operator==(const ThreadPolicy&) const = default;
 };
 
-// What one SPEC asks for; what it does not mention is empty.
+// The contents of one SPEC; items that it does not mention are empty.
 struct Spec {
   std::optional<Mode> mode;
   std::optional<ExplainFormat> explain;  // show the plan instead of running the program
@@ -57,25 +57,25 @@ struct Spec {
   std::optional<UcxPolicy> ucx;
 };
 
-// One item of the language, as it is told to people.
+// One item of the language, with its description for display.
 struct SpecItem {
   std::string_view name;
   std::string_view values;   // after "name="; empty for a word
   std::string_view meaning;  // one phrase
 };
 
-// All words, then all keys. Help, messages and the tests of the manual pages are made from it.
+// All words, then all keys. Help, messages and the tests of the manual pages are generated from it.
 std::span<const SpecItem> spec_words() noexcept;
 std::span<const SpecItem> spec_keys() noexcept;
 
 // "auto, rank, ..., master_addr=HOST, ...".
 std::string allowed_items();
 
-// An empty text is an empty Spec. Throws LaunchError, which names the offending item and lists what
-// is allowed. `where` says where the text comes from ("--ddp", "SLURM_DDP").
+// An empty text is an empty Spec. Throws LaunchError, which names the wrong item and lists the
+// allowed ones. `where` names the origin of the text ("--ddp", "SLURM_DDP").
 Spec parse_spec(std::string_view text, std::string_view where);
 
-// A value as parse_spec reads it: "rank", "packed", "off", ...
+// The text of a value as parse_spec reads it: "rank", "packed", "off", ...
 std::string_view word_for(Mode mode) noexcept;
 std::string_view word_for(ExplainFormat format) noexcept;
 std::string_view word_for(Order order) noexcept;

@@ -16,7 +16,7 @@ std::string_view base_name(std::string_view path) noexcept {
 }
 
 // The module that `python ...` runs, as in -m NAME, -um NAME and -W ignore -m NAME; empty if it
-// runs a file, a text or nothing.
+// runs a file, a string or nothing.
 std::string_view python_module(Words command) noexcept {
   for (std::size_t i = 1; i < command.size(); ++i) {
     const auto word = command[i];
@@ -35,7 +35,7 @@ std::string_view python_module(Words command) noexcept {
   return "";
 }
 
-// What Python runs for the module or the program, by its usual name; empty if it is no launcher.
+// The usual name of the launcher that the module or program is; empty if it is not a launcher.
 std::string_view launcher_of(Words command) noexcept {
   if (command.empty()) return "";
   const auto program = base_name(command[0]);
@@ -50,7 +50,7 @@ std::string_view launcher_of(Words command) noexcept {
   return module == "deepspeed.launcher.runner" ? "deepspeed" : "";
 }
 
-// The words as the shells and wrappers among them will see them in the end.
+// The words after shells and wrappers among them have been expanded.
 std::vector<std::string_view> words_inside(Words words) {
   std::vector<std::string_view> all;
   for (auto word : words) {

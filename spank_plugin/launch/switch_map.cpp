@@ -5,9 +5,9 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/hostlist.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -17,10 +17,10 @@ constexpr int kMaxDepth = 16;
 
 struct Switch {
   std::string name;
-  std::string_view nodes;  // of a leaf
+  std::string_view nodes;  // of a leaf switch
 };
 
-using Parents = std::unordered_map<std::string, std::string>;  // switch name -> the one above
+using Parents = std::unordered_map<std::string, std::string>;  // switch name -> its parent
 
 std::string_view field(std::string_view line, std::string_view key) {
   for (const auto word : split(line, ' ')) {
@@ -29,7 +29,8 @@ std::string_view field(std::string_view line, std::string_view key) {
   return "";
 }
 
-// "top.s1" for the leaf s1. A loop of switches, which no real network has, ends at kMaxDepth.
+// "top.s1" for the leaf s1. A loop of switches, which real networks do not have, stops at
+// kMaxDepth.
 std::string path_of(const std::string& leaf, const Parents& parents) {
   std::string path = leaf;
   std::string at = leaf;
@@ -42,7 +43,7 @@ std::string path_of(const std::string& leaf, const Parents& parents) {
   return path;
 }
 
-// True for what may be a switch's name or path in a map: nothing that separates its parts.
+// True for a valid switch name or path in a map: it contains none of the separators.
 bool is_path(std::string_view text) noexcept {
   return text.size() <= 1024 && text.find_first_of(";= ,[]") == std::string_view::npos;
 }
@@ -85,7 +86,7 @@ std::vector<std::string> switch_paths(std::string_view map, std::span<const std:
   for (const auto item : split(map, ';')) {
     const auto equals = item.find('=');
     if (equals == std::string_view::npos || !is_path(item.substr(0, equals))) {
-      throw LaunchError("cannot read the map of switches at " + in_quotes(item));
+      throw LaunchError("cannot read the map of switches at " + quote_for_display(item));
     }
     for (const auto& node : expand_hostlist(item.substr(equals + 1))) {
       const auto found = place.find(node);
@@ -96,8 +97,8 @@ std::vector<std::string> switch_paths(std::string_view map, std::span<const std:
 }
 
 std::vector<std::uint32_t> order_by_switch(std::span<const std::string> paths) {
-  // Each node's key: for every switch above it, from the top, the first node that it has in the
-  // list. Nodes under one switch share the start of their keys.
+  // Each node's key: for every switch above it, from the top, the switch's first node in the list.
+  // Nodes under one switch share the beginning of their keys.
   std::unordered_map<std::string_view, std::uint32_t> first_node;
   std::vector<std::vector<std::uint32_t>> keys(paths.size());
   for (std::uint32_t i = 0; i < paths.size(); ++i) {
@@ -107,7 +108,7 @@ std::vector<std::uint32_t> order_by_switch(std::span<const std::string> paths) {
       keys[i].push_back(first_node.emplace(prefix, i).first->second);
       if (end == std::string_view::npos) break;
     }
-    keys[i].push_back(i);  // itself: a node may hang on a switch above those of others
+    keys[i].push_back(i);  // itself: a node may be attached to a switch above those of others
   }
   std::vector<std::uint32_t> order(paths.size());
   std::iota(order.begin(), order.end(), 0U);

@@ -1,7 +1,8 @@
 #pragma once
-// Which nodes hang on which switch, as one line of text that srun passes to the nodes: for each
-// leaf switch its path from the top and its nodes, e.g. "top.s1=node[1-2];top.s2=node[3-4]". A task
-// knows only its own node's place (SLURM_TOPOLOGY_ADDR); an order of all nodes needs those of all.
+// Which nodes are connected to which switch, as one line of text that srun passes to the nodes: for
+// each leaf switch its path from the top and its nodes, e.g. "top.s1=node[1-2];top.s2=node[3-4]". A
+// task knows only its own node's place (SLURM_TOPOLOGY_ADDR); an order of all nodes needs those of
+// all.
 
 #include <cstdint>
 #include <span>
@@ -11,22 +12,23 @@
 
 namespace ddp::launch {
 
-// More would not fit into one environment variable.
+// The limit of one environment variable.
 inline constexpr std::size_t kMaxSwitchMap = 100'000;
 
-// From the output of `scontrol show topology`, one "SwitchName=... Level=... Nodes=..." a line,
+// Parses the output of `scontrol show topology`, one "SwitchName=... Level=... Nodes=..." per line,
 // with "Switches=..." for those above the leaves, or "BlockName=... Nodes=..." of topology/block,
 // where a block is one domain of NVLink or one switch. Empty if it names no switch with nodes.
-// Throws LaunchError if it is no such text or the map would be longer than kMaxSwitchMap.
+// Throws UsageError if the text has another format or the map would be longer than kMaxSwitchMap.
 std::string make_switch_map(std::string_view scontrol_output);
 
-// The path of each node's leaf switch, in the order of `nodes`; "" for a node on none.
-// Throws LaunchError for a text that make_switch_map does not write.
+// The path of each node's leaf switch, in the order of `nodes`; "" for a node without a switch.
+// Throws UsageError for a text that make_switch_map does not write.
 std::vector<std::string> switch_paths(std::string_view map, std::span<const std::string> nodes);
 
-// An order of nodes, as indices, in which those under one switch follow each other, at every level
-// of the tree: a ring over them crosses each switch's uplink once each way, the fewest possible.
-// The switches come in the order in which the list first meets them, so the first node stays first.
+// An order of nodes, as indices, in which the nodes of one switch are adjacent, at every level of
+// the tree: a ring over them crosses each switch's uplink once in each direction, which is the
+// minimum. The switches come in the order of their first node in the list, so the first node stays
+// first.
 std::vector<std::uint32_t> order_by_switch(std::span<const std::string> paths);
 
 }  // namespace ddp::launch

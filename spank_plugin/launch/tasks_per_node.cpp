@@ -5,9 +5,9 @@
 #include <numeric>
 #include <string>
 
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/hostlist.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kMaxTasksOfStep = std::numeric_limits<std::int32_t>::max();
 
 [[noreturn]] void fail(std::string_view text) {
-  throw LaunchError("cannot read the tasks per node " + in_quotes(text) +
+  throw LaunchError("cannot read the tasks per node " + quote_for_display(text) +
                     ": expected something like 4,1(x3)");
 }
 

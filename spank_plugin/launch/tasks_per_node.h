@@ -1,6 +1,6 @@
 #pragma once
-// SLURM_STEP_TASKS_PER_NODE: how many tasks each node of a step runs, run-length coded in the order
-// of the node list, e.g. "4,1(x3)".
+// SLURM_STEP_TASKS_PER_NODE: how many tasks each node of a step runs, run-length encoded in the
+// order of the node list, e.g. "4,1(x3)".
 
 #include <cstdint>
 #include <string_view>

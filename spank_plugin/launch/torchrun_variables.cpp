@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/gpu_view.h"
 #include "spank_plugin/launch/leader.h"
@@ -16,7 +17,7 @@ bool has_one_task_per_node(const StepFacts& step) {
   return step.task_count == step.node_count;
 }
 
-// c10d where the number of agents may change, which a static rendezvous cannot do.
+// c10d if the number of agents may change, which a static rendezvous does not support.
 void add_backend(PlanBuilder& plan, const Settings& settings) {
   const std::string nodes = plan.value_of("PET_NNODES");
   const std::string restarts = plan.value_of("PET_MAX_RESTARTS");
@@ -25,7 +26,7 @@ void add_backend(PlanBuilder& plan, const Settings& settings) {
   if (settings.rendezvous) {
     const std::string origin(origin_name(settings.rendezvous->origin));
     plan.suggest("PET_RDZV_BACKEND", std::string(word_for(settings.rendezvous->value)),
-                 "asked for by " + origin, origin);
+                 "requested by " + origin, origin);
   } else {
     plan.suggest("PET_RDZV_BACKEND", elastic ? "c10d" : "static",
                  elastic ? "agents may come and go" : "rank 0 stays on the host of MASTER_ADDR",
@@ -33,8 +34,8 @@ void add_backend(PlanBuilder& plan, const Settings& settings) {
   }
 }
 
-// torchrun finds out who hosts the store by comparing host names, which fails where a host has two;
-// so it is told.
+// torchrun determines the host of the store by comparing host names, which fails if a host has two;
+// so it is set explicitly.
 void add_c10d(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
               const Settings& settings) {
   plan.suggest("PET_RDZV_ENDPOINT",
@@ -114,12 +115,12 @@ void add_options(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbe
 
 void add_torchrun(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
                   const Settings& settings) {
-  // Frameworks that find RANK believe that they are a rank already; the workers get their own.
+  // Frameworks that find RANK assume that they are already a rank; the workers get their own.
   for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
                            "GROUP_WORLD_SIZE", "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE"}) {
     plan.remove(name, "torchrun's workers get their own");
   }
-  // No variable of torchrun's, but scripts say --nnodes=$NNODES.
+  // Not a variable of torchrun, but scripts use --nnodes=$NNODES.
   plan.set("NNODES", std::to_string(facts.step.node_count), "nodes of the step",
            "SLURM_STEP_NUM_NODES");
   add_options(plan, facts, numbers, settings);
@@ -132,9 +133,9 @@ void add_torchrun_beside_ranks(PlanBuilder& plan, const Facts& facts, const Rank
                             step.launcher == Launcher::slurm && has_one_task_per_node(step);
   const bool is_for_each_node = step.command.is_for_each_node && step.node_count > 1;
   if (may_be_agent && !is_for_each_node) return add_options(plan, facts, numbers, settings);
-  // Those of a step around this one would make a torchrun in here wait for that step's nodes.
+  // Variables of an enclosing step would make a torchrun in this one wait for that step's nodes.
   for (const auto* name : kTorchrunVariables) {
-    plan.remove_left_over(name, "left over from the step around this one");
+    plan.remove_left_over(name, "left over from the enclosing step");
   }
   if (may_be_agent) {
     plan.note("torchrun with --standalone or --nnodes=1 trains on each of the " +

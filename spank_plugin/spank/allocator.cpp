@@ -1,6 +1,6 @@
-// S_CTX_ALLOCATOR: salloc and sbatch. SLURM itself carries the option to every srun inside; what
-// is left to do is to find a mistake now rather than when the job has waited for its turn, and, in
-// a task of a planned step, to keep that step's ranks out of the new job.
+// S_CTX_ALLOCATOR: salloc and sbatch. SLURM itself passes the option to every srun inside; the
+// remaining work is to find a mistake now rather than after the job has waited in the queue, and,
+// in a task of a planned step, to keep that step's ranks out of the new job.
 #include <cstdlib>
 
 #include "spank_plugin/launch/marker.h"
@@ -12,7 +12,7 @@ namespace ddp::spank {
 
 namespace {
 
-// The new job's script inherits the environment of sbatch, and its steps that of the script.
+// The new job's script inherits the environment of sbatch, and its steps inherit the script's.
 void forget_step_around() {
   const launch::Inherited inherited(
       [](const std::string& name) -> std::optional<std::string> {

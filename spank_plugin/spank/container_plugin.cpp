@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/text_file.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::spank {
 namespace {
@@ -27,7 +27,7 @@ bool holds(const dl_phdr_info& library, std::uintptr_t address) {
   return false;
 }
 
-// In the order in which they were loaded.
+// Called in the order in which the libraries were loaded.
 int look_at_library(dl_phdr_info* library, std::size_t /*size*/, void* result) {
   static const char kOwn = 0;
   auto& found = *static_cast<Found*>(result);
@@ -48,7 +48,7 @@ std::string find_order_problem() noexcept {
     return "ddp.so comes before spank_pyxis.so in plugstack.conf, and must come after it: in "
            "containers the image's hooks overwrite RANK and MASTER_ADDR; rename its file in "
            "plugstack.conf.d to zz-ddp.conf";
-  } catch (...) {  // no memory
+  } catch (...) {  // out of memory
     return "";
   }
 }
@@ -63,12 +63,12 @@ bool wants_container() noexcept {
     }
     const auto words = fabric::read_text("/proc/self/cmdline", kMaxCommandLine);
     if (!words) return false;
-    for (const auto word : launch::split(*words, '\0')) {
+    for (const auto word : split(*words, '\0')) {
       if (word.starts_with("--container-image") || word.starts_with("--container-name"))
         return true;
       if (word == "--") return false;
     }
-  } catch (...) {  // no memory
+  } catch (...) {  // out of memory
   }
   return false;
 }

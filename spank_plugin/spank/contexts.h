@@ -1,6 +1,6 @@
 #pragma once
-// What the plugin does in each of SPANK's contexts: one file each, named after the program.
-// All may throw; plugin.cpp turns that into a message and a return code.
+// The plugin's work in each of SPANK's contexts: one file each, named after the program. All
+// functions may throw; plugin.cpp turns an exception into a message and a return code.
 
 #include "spank_plugin/spank/plugin_state.h"
 #include "spank_plugin/spank/slurm_spank.h"
@@ -10,18 +10,18 @@ namespace ddp::spank {
 // srun, before it reads its options from the environment.
 void srun_before_options();
 
-// srun, once per component of a step, after the options: decides what the step is asked to do and
-// passes it to the nodes. Throws launch::LaunchError for a mistake of the user's.
+// srun, once per component of a step, after the options: determines the step's settings and passes
+// them to the nodes. Throws launch::LaunchError for a user error.
 void srun_after_options(PluginState& state);
 
-// salloc and sbatch, after the options: checks what srun will read later, and sets nothing.
+// salloc and sbatch, after the options: validates what srun will read later; sets nothing.
 void allocator_after_options(const PluginState& state);
 
-// slurmd: leaves a line in its log.
+// slurmd: writes a line to its log.
 void slurmd_init(const PluginState& state);
 
-// slurmstepd, once per node, before the tasks are forked. Never throws for a mistake of the user's
-// or of the site's: that would drain the node. It is kept for the tasks to report.
+// slurmstepd, once per node, before the tasks are forked. Never throws for an error of the user or
+// of the site, because that would drain the node; the error is kept for the tasks to report.
 void slurmstepd_user_init(PluginState& state, spank_t spank);
 
 // slurmstepd's child that will become the task, as the user: sets the variables, or ends the task.

@@ -1,20 +1,20 @@
 #include "spank_plugin/spank/log.h"
 
-#include "spank_plugin/launch/text.h"
+#include "base/text.h"
 #include "spank_plugin/spank/slurm_spank.h"
 
 namespace ddp::spank {
 
 namespace {
 
-// A message may quote what a user's environment says, and goes to the daemon's log, too: it must be
-// one line of it, and not look like another.
+// A message may quote a user's environment, and also goes to the daemon's log: it must stay on one
+// line, and must not look like another message.
 template <typename Log>
 void log_safely(Log log, const std::string& text) noexcept {
   constexpr std::size_t kMaxLength = 1000;
   try {
-    log(launch::printable(text, kMaxLength).c_str());
-  } catch (...) {  // no memory
+    log(sanitize_beginning(text, kMaxLength).c_str());
+  } catch (...) {  // out of memory
     log("no memory for a message");
   }
 }

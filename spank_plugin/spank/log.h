@@ -1,5 +1,5 @@
 #pragma once
-// The plugin's messages. All start with "ddp: ", so that a user knows whose they are, and are one
+// The plugin's messages. All start with "ddp: ", so that a user knows their origin, and are one
 // line of printable ASCII, whatever they quote.
 
 #include <string>
@@ -9,7 +9,7 @@ namespace ddp::spank {
 // To the user's standard error (srun, salloc, sbatch, a task) or the daemon's log.
 void log_line(const std::string& text) noexcept;
 
-// The same with SLURM's "error:" before it.
+// As log_line, with SLURM's "error:" before it.
 void log_error(const std::string& text) noexcept;
 
 }  // namespace ddp::spank

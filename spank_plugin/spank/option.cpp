@@ -15,7 +15,7 @@ constexpr int kOptionalArgument = 2;
 }  // namespace
 
 void register_option(spank_t spank, spank_opt_cb_f callback) {
-  // SPANK wants writable strings, and copies them.
+  // SPANK requires writable strings, and copies them.
   std::string name = "ddp";
   std::string argument = "SPEC";
   std::string usage =
@@ -31,8 +31,8 @@ void register_option(spank_t spank, spank_opt_cb_f callback) {
 
 void take_option(PluginState& state, const char* spec) {
   const std::string_view text = spec == nullptr ? "" : spec;
-  // What the tasks of `sbatch --ddp` and `salloc --ddp` inherit for a bare option: SLURM 22.05 has
-  // printed a null pointer into the variable.
+  // The value that tasks of `sbatch --ddp` and `salloc --ddp` inherit for a bare option: SLURM
+  // 22.05 has printed a null pointer into the variable.
   constexpr std::string_view kPrintedNull = "(null)";
   state.command_line = launch::parse_spec(text == kPrintedNull ? "" : text, "--ddp");
 }

@@ -1,5 +1,5 @@
-// The entry points that SLURM calls, and the one place that decides who handles them. Nothing
-// leaves them but a return code: an exception would end srun, slurmstepd or the node's slurmd.
+// The entry points that SLURM calls, and the one place that dispatches them. They report failures
+// only as return codes: an exception would terminate srun, slurmstepd or the node's slurmd.
 #include <exception>
 #include <string_view>
 #include <vector>
@@ -39,8 +39,8 @@ int guarded(Callback callback) noexcept {
 }
 
 int option_callback(int /*value*/, const char* spec, int remote) noexcept {
-  // What the step is asked to do reaches the nodes by srun's decision, which knows more than the
-  // option; and SLURM ignores an error here, and calls twice.
+  // The nodes get the step's settings from srun, which knows more than the option; and SLURM
+  // ignores an error here, and calls twice.
   if (remote != 0) return kSuccess;
   return guarded([spec] { take_option(state(), spec); });
 }
@@ -95,7 +95,7 @@ int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char* /*argument
 
 int slurm_spank_user_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {
   guarded([=] { ddp::spank::slurmstepd_user_init(ddp::spank::state(), spank); });
-  return kSuccess;  // the tasks report what went wrong; an error here would drain the node
+  return kSuccess;  // the tasks report the error; an error here would drain the node
 }
 
 int slurm_spank_task_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {

@@ -1,6 +1,6 @@
 #pragma once
-// What the plugin remembers from one callback to the next. SPANK hands no pointer through its
-// callbacks, so there is one of these per process, in plugin.cpp; each context uses its own part.
+// The plugin's state between callbacks. SPANK does not pass a pointer through its callbacks, so
+// there is one of these per process, in plugin.cpp; each context uses its own part.
 
 #include <map>
 #include <optional>
@@ -15,28 +15,27 @@
 
 namespace ddp::spank {
 
-// Before a message in place of the settings that srun passes to the nodes.
+// Prefix of a message that replaces the settings that srun passes to the nodes.
 inline constexpr std::string_view kErrorMark = "error: ";
 
-// A step that is to become a distributed job, on one of its nodes.
+// A step that will become a distributed job, on one of its nodes.
 struct PlannedStep {
   launch::Settings settings;
   launch::StepFacts step;
   launch::NodeFacts node;
-  bool was_requested = true;  // by the user; not only by the site's default
-  std::string error;          // what was wrong before the tasks were forked; they report it
-  // MASTER_ADDR and MASTER_PORT as the user left them. Plugins for containers set them in each
-  // task, by rules of their own (enroot's hook for PyTorch images: one port per job); --ddp is to
-  // decide.
+  bool was_requested = true;  // by the user, not only by the site's default
+  std::string error;          // an error from before the tasks were forked; they report it
+  // MASTER_ADDR and MASTER_PORT as the user left them. Container plugins set them in each task by
+  // their own rules (enroot's hook for PyTorch images: one port per job), but --ddp must decide.
   std::map<std::string, std::optional<std::string>> rendezvous;
-  std::optional<fabric::Site> site;  // of the host: a container's files are not the site's
+  std::optional<fabric::Site> site;  // the host's: a container's files are not the site's
   bool has_thread_count = false;     // OMP_NUM_THREADS was set before the tasks were forked
 };
 
 struct PluginState {
   launch::Settings site;                     // built-in defaults and plugstack.conf
-  std::vector<std::string> site_problems;    // wrong arguments there
-  std::string release_problem;               // empty if this is the release it was built for
+  std::vector<std::string> site_problems;    // wrong arguments in plugstack.conf
+  std::string release_problem;               // empty if this is the SLURM release it was built for
   std::optional<launch::Spec> command_line;  // --ddp; the last one counts
   std::uint32_t components = 0;              // of `srun a : b`, counted by srun's callbacks
   std::optional<PlannedStep> planned;        // in slurmstepd

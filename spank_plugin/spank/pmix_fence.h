@@ -1,15 +1,15 @@
-// SLURM's PMIx plugin has two ways to run a fence (PMIx_Fence) over the nodes of a step: a ring,
-// which it takes by default for a fence that exchanges data, and a tree for one that does not. In
-// SLURM 22.05 the tree returns before the other nodes have arrived. MPI_Init ends with such a
-// fence, so a rank may send while another is still inside MPI_Init, and Open MPI 4.1 crashes there:
-// once in several hundred starts of four ranks on two busy nodes.
+// SLURM's PMIx plugin has two algorithms for a fence (PMIx_Fence) over the nodes of a step: a ring,
+// its default for a fence that exchanges data, and a tree for one that does not. In SLURM 22.05 the
+// tree returns before the other nodes have arrived. MPI_Init ends with such a fence, so a rank may
+// send while another is still inside MPI_Init, and Open MPI 4.1 crashes there: once in several
+// hundred starts of four ranks on two busy nodes.
 #pragma once
 
 namespace ddp::spank {
 
-// In srun: asks for the ring in every fence by SLURM_PMIX_FENCE, which SLURM's PMIx plugin reads.
-// Does nothing where the user chose a way, or turned off the direct connections between nodes that
-// the ring needs.
+// In srun: requests the ring for every fence by SLURM_PMIX_FENCE, which SLURM's PMIx plugin reads.
+// Does nothing if the user chose an algorithm, or turned off the direct connections between nodes
+// that the ring needs.
 void ask_for_fence_that_waits() noexcept;
 
 }  // namespace ddp::spank

@@ -1,7 +1,7 @@
 #pragma once
-// Which release of SLURM the plugin was built for, and which one has loaded it. SLURM itself
-// refuses a plugin of another release, in words that do not say what to do; this is for a SLURM
-// that does not.
+// The SLURM release that the plugin was built for, and the one that has loaded it. SLURM itself
+// refuses a plugin of another release, with a message that gives no remedy; this check is for a
+// SLURM that does not refuse it.
 
 #include <string>
 
@@ -12,7 +12,7 @@ namespace ddp::spank {
 // "22.05".
 std::string built_for_release();
 
-// One sentence if SLURM says that it is another release; empty if not, or if it does not say.
+// One sentence if SLURM reports another release; empty if not, or if it does not report one.
 std::string find_release_problem(spank_t spank);
 
 }  // namespace ddp::spank

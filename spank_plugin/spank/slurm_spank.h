@@ -1,5 +1,5 @@
 #pragma once
-// SLURM's plugin interface, made fit for C++ and for a library that hides its symbols: SLURM's
+// SLURM's plugin interface, adapted for C++ and for a library that hides its symbols: SLURM's
 // header uses uint32_t without including it, and declares the callbacks outside extern "C".
 
 #include <cstdint>

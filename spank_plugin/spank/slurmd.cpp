@@ -1,5 +1,5 @@
-// S_CTX_SLURMD: nothing but lines in the log, for the administrator who asks what is loaded and
-// whether it is set up well.
+// S_CTX_SLURMD: only writes lines to the log, so that the administrator can see what is loaded and
+// whether it is configured well.
 #include "slurm_ddp/version.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/spank/container_plugin.h"

@@ -1,5 +1,5 @@
-// S_CTX_REMOTE: on each node of a step. Facts of the node are gathered once, before the tasks are
-// forked and before any container; each task then makes its own plan from them.
+// S_CTX_REMOTE: on each node of a step. The facts of the node are gathered once, before the tasks
+// are forked and before any container; each task then makes its own plan from them.
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,7 +25,7 @@ namespace {
 
 namespace variable = launch::variable;
 
-// Batch scripts, interactive shells and the job's external step are not tasks of a step; what is
+// Batch scripts, interactive shells and the job's external step are not tasks of a step; variables
 // set there would leak into every step of the job.
 bool is_ordinary_step(spank_t spank) {
   std::uint32_t step_id = SLURM_BATCH_SCRIPT;
@@ -33,7 +33,7 @@ bool is_ordinary_step(spank_t spank) {
          step_id <= SLURM_MAX_NORMAL_STEP_ID;
 }
 
-// What the tasks run; empty if SLURM does not say.
+// The command of the tasks; empty if SLURM does not report it.
 std::vector<std::string_view> command_of(spank_t spank) {
   int count = 0;
   char** arguments = nullptr;
@@ -52,7 +52,7 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   planned.step = launch::read_slurm_step(environment.lookup());
   planned.step.command = launch::read_step_command(command);
   const launch::Inherited inherited(environment.lookup(), planned.step.id);
-  // Nodes of a step of several components cannot know here that they are alone.
+  // Nodes of a step of several components cannot know here that they are the only one.
   planned.node =
       gather_node_facts(planned.step, planned.settings, inherited, !planned.step.has_components);
   planned.node.gpus = launch::read_gpu_lists(environment.lookup());
@@ -66,14 +66,14 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   planned.has_thread_count = environment.get("OMP_NUM_THREADS").has_value();
 }
 
-// enroot's hook for PyTorch images sets OMP_NUM_THREADS=1 in every step of more tasks than nodes:
+// enroot's hook for PyTorch images sets OMP_NUM_THREADS=1 in every step with more tasks than nodes:
 // that is neither the user's choice nor the image's.
 bool is_thread_count_of_hook(const PlannedStep& planned, const launch::EnvLookup& task) {
   return !planned.has_thread_count && task("OMP_NUM_THREADS") == "1" &&
          task("PYTORCH_VERSION").has_value();
 }
 
-// The task's environment, with the user's own rendezvous in it.
+// The task's environment, with the user's own rendezvous.
 launch::EnvLookup lookup_for_task(const PlannedStep& planned, const TaskEnvironment& environment) {
   return [&planned, lookup = environment.lookup()](const std::string& name) {
     if (name == "OMP_NUM_THREADS" && is_thread_count_of_hook(planned, lookup)) {
@@ -84,13 +84,13 @@ launch::EnvLookup lookup_for_task(const PlannedStep& planned, const TaskEnvironm
   };
 }
 
-// Returning an error would do only where plugstack.conf says "required", and starts the program
-// otherwise. This process is the task's own, forked for it alone, so it ends itself.
+// Returning an error would be enough only if plugstack.conf says "required"; otherwise SLURM starts
+// the program anyway. This process is the task's own, forked for it alone, so it exits by itself.
 [[noreturn]] void end_task(int status) {
   _exit(status);
 }
 
-// A user who asked for a plan gets an error, and no program that runs without it; others get a
+// A user who requested a plan gets an error, and the program does not run without it; others get a
 // note.
 void fail(const PlannedStep& planned, const std::string& what) {
   if (!planned.was_requested) return log_line("no variable is set, because " + what);
@@ -98,24 +98,25 @@ void fail(const PlannedStep& planned, const std::string& what) {
   end_task(1);
 }
 
-// One task of the node says it; the others would say the same.
+// One task of the node reports it; the others would report the same.
 void fail_on_node(const PlannedStep& planned, const TaskEnvironment& environment) {
   if (environment.get("SLURM_LOCALID").value_or("0") == "0") return fail(planned, planned.error);
   if (planned.was_requested) end_task(1);
 }
 
-// To the task's own standard output or error. Not by SLURM's log, which is also the node's: what a
-// user asked to see is no business of the administrator's.
+// To the task's own standard output or error. Not through SLURM's log, which is also the node's:
+// output that a user requested does not belong in the administrator's log.
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // nobody reads
+    if (written <= 0) return;  // no reader
     text.remove_prefix(static_cast<std::size_t>(written));
   }
 }
 
-// A step that only the site wants to be planned says nothing: its user has asked for nothing.
+// A step that is planned only because of the site prints nothing: its user did not request
+// anything.
 void announce(const launch::Plan& plan, bool was_requested, bool verbose) {
   if (!was_requested && !verbose) return;
   std::string text;
@@ -130,14 +131,14 @@ void explain(const launch::Plan& plan, const launch::Facts& facts,
   std::string text;
   const bool is_whole = plan.rank == 0 || settings.verbose;
   if (settings.explain == launch::ExplainFormat::json) {
-    // srun tears the lines of several tasks apart at 1 KiB: all of them are for a file each.
+    // srun splits lines of several tasks at 1 KiB: all of them are meant for a file each.
     if (is_whole) text = render_json(plan) + "\n";
   } else if (is_whole) {
     text = render_table(plan) + (settings.verbose ? render_facts(facts, settings) : "");
   } else {
     text = render_task_line(plan) + "\n";
   }
-  // srun passes lines on as they come: give the table of rank 0 a chance to come in one piece.
+  // srun forwards lines as they arrive: give the table of rank 0 a chance to arrive in one piece.
   constexpr useconds_t kTurn = 300'000;
   if (plan.rank != 0) usleep(kTurn);
   write_all(STDOUT_FILENO, text);

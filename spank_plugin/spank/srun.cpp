@@ -1,11 +1,12 @@
-// S_CTX_LOCAL: the decisions that belong to the whole step are made here, once, before it starts.
+// S_CTX_LOCAL: decisions for the whole step are made here, once, before it starts.
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/errors.h"
+#include "base/subprocess.h"
 #include "spank_plugin/fabric/text_file.h"
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/host/command_output.h"
 #include "spank_plugin/launch/hostfile.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/switch_map.h"
@@ -21,13 +22,13 @@ namespace {
 
 namespace variable = launch::variable;
 
-// setenv in srun reaches the tasks of all components.
+// setenv in srun affects the tasks of all components.
 void tell_nodes(const char* name, const std::string& value) {
   if (setenv(name, value.c_str(), 1) == 0) return;
   throw launch::LaunchError(std::string("cannot set ") + name);
 }
 
-// srun inside a task inherits what the srun around it told its own nodes.
+// srun inside a task inherits the variables that the outer srun passed to its own nodes.
 void forget_outer_step() {
   unsetenv(variable::kSettings);
   unsetenv(variable::kRankZeroHost);
@@ -36,7 +37,7 @@ void forget_outer_step() {
 }
 
 // Tasks never see the hostfile's order: SLURM sorts the node list that they get. A file that cannot
-// be read gives no hint; srun itself says so if it minds.
+// be read gives no hint; srun itself reports that if it matters.
 void tell_rank_zero_host() {
   constexpr std::size_t kMaxHostfile = 1U << 20U;
   const char* path = std::getenv("SLURM_HOSTFILE");
@@ -45,33 +46,33 @@ void tell_rank_zero_host() {
   try {
     const auto host = launch::first_host_of_hostfile(*text);
     if (host) tell_nodes(variable::kRankZeroHost, *host);
-  } catch (const launch::LaunchError&) {  // no node list: no hint either
+  } catch (const UsageError&) {  // no node list: no hint either
   }
 }
 
-// Only here, once for the whole step, may somebody ask the controller. Where it does not answer, or
-// knows no switches, the tasks say what that means.
+// Only here, once for the whole step, is it acceptable to query the controller. If it does not
+// answer, or does not know any switches, the tasks report the consequences.
 void tell_switches() {
   constexpr std::chrono::seconds kLimit{10};
   constexpr std::size_t kMaxOutput = 4U << 20U;
-  const auto topology = launch::output_of({"scontrol", "show", "topology"}, kLimit, kMaxOutput);
+  const auto topology = output_of({"scontrol", "show", "topology"}, kLimit, kMaxOutput);
   if (!topology) return;
   const std::string map = launch::make_switch_map(*topology);
   if (!map.empty()) tell_nodes(variable::kSwitchMap, map);
 }
 
-// What only the site asks for must not end a step: without a map the tasks keep SLURM's order.
+// The site's settings must not fail a step: without a map the tasks keep SLURM's order.
 void tell_switches_for(const launch::Chosen<launch::Order>& order) {
   if (order.value != launch::Order::by_switch) return;
   try {
     tell_switches();
-  } catch (const launch::LaunchError& error) {
+  } catch (const UsageError& error) {
     if (order.origin != launch::Origin::site) throw;
     log_line(error.what());
   }
 }
 
-// True if a step around this srun, of the same job, told its tasks how many there are on a node.
+// True if an enclosing step of the same job set the number of tasks per node for its tasks.
 bool is_told_tasks_per_node() {
   const char* text = std::getenv(variable::kMarker);
   const char* job = std::getenv("SLURM_JOB_ID");
@@ -84,7 +85,7 @@ bool is_told_tasks_per_node() {
 }  // namespace
 
 void srun_before_options() {
-  // What is a fact about the outer step would be an option of the inner one.
+  // A fact about the outer step would be an option of the inner one.
   if (is_told_tasks_per_node()) unsetenv(variable::kTasksPerNode);
 }
 
@@ -107,9 +108,9 @@ void srun_after_options(PluginState& state) {
     tell_nodes(variable::kSettings, encode_settings(settings));
     draw_step_key();
     ask_for_fence_that_waits();
-  } catch (const launch::LaunchError& error) {
-    // Where plugstack.conf says "optional", SLURM starts the step whatever is returned: then the
-    // tasks end with this message instead of running without what the user asked for.
+  } catch (const UsageError& error) {
+    // If plugstack.conf says "optional", SLURM starts the step whatever is returned: the tasks then
+    // end with this message instead of running without the requested settings.
     tell_nodes(variable::kSettings, std::string(kErrorMark) + error.what());
     throw;
   }

@@ -12,7 +12,7 @@
 namespace ddp::spank {
 namespace {
 
-// It starts with SLURM, or it would not pass `srun --export=NONE`.
+// The name starts with SLURM, because otherwise it would not pass `srun --export=NONE`.
 constexpr const char* kStepKey = "SLURM_DDP_STEP_KEY";
 constexpr std::size_t kStepKeyBytes = 32;
 
@@ -26,7 +26,7 @@ void draw_step_key() {
   if (std::getenv(kStepKey) != nullptr) return;
   std::array<std::uint8_t, kStepKeyBytes> bytes{};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw launch::LaunchError("the kernel gives no random numbers for the key of the step");
+    throw launch::LaunchError("the kernel does not provide random numbers for the key of the step");
   }
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;

@@ -1,6 +1,6 @@
-// A random number for each step, by which its processes know each other on the network: drawn in
-// srun, handed to the tasks in their environment, which only their user can read, and told nobody.
-// Who reads it: ddp_runtime/comm/secret.
+// A random number for each step, by which its processes authenticate each other on the network:
+// generated in srun, passed to the tasks in their environment, which only their user can read, and
+// given to no one else. Read by ddp_runtime/comm/secret.
 #pragma once
 
 #include <string>
@@ -13,11 +13,12 @@ namespace ddp::spank {
 // key. In srun once for all components.
 void forget_outer_step_key() noexcept;
 
-// In srun: draws the key of the step that is about to start, unless another of its components has.
-// Throws LaunchError if the kernel gives no random numbers.
+// In srun: generates the key of the step that is about to start, unless another of its components
+// has. Throws LaunchError if the kernel does not provide random numbers.
 void draw_step_key();
 
-// In a task: writes down which step the key is of, because what the task starts inherits it.
+// In a task: records which step the key belongs to, because processes that the task starts inherit
+// it.
 void name_step_of_key(const TaskEnvironment& environment, const std::string& step);
 
 }  // namespace ddp::spank

@@ -6,7 +6,7 @@ namespace ddp::spank {
 namespace {
 
 constexpr std::size_t kFirstBuffer = 1024;
-constexpr std::size_t kMaxBuffer = 262'144;  // SLURM's limit is half of it
+constexpr std::size_t kMaxBuffer = 262'144;  // twice SLURM's limit
 
 }  // namespace
 

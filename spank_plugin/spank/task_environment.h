@@ -14,7 +14,7 @@ class TaskEnvironment {
  public:
   explicit TaskEnvironment(spank_t spank) : spank_(spank) {}
 
-  // Nothing if it is not set, or longer than SLURM's limit of 128 KiB.
+  // Returns nullopt if it is not set, or longer than SLURM's limit of 128 KiB.
   std::optional<std::string> get(const std::string& name) const;
 
   // Both throw launch::LaunchError if SLURM refuses.

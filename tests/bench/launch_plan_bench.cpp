@@ -1,7 +1,7 @@
-// What one task of a large step pays for its plan: time and memory of everything that the plugin
-// does with SLURM's variables, from text to entries. Prints a line per size of step, with SLURM's
-// order of ranks and with the order by switch. The variables are kept in a table, so SLURM's own
-// spank_getenv, which searches the environment, is not part of it.
+// The cost of the plan for one task of a large step: time and memory of everything that the plugin
+// does with SLURM's variables, from text to entries. Prints one line per step size, for SLURM's
+// order of ranks and for the order by switch. The variables are kept in a table, so the cost of
+// SLURM's own spank_getenv, which searches the environment, is not included.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -20,7 +20,7 @@ std::size_t bytes_peak = 0;
 
 }  // namespace
 
-// Counts what the plan holds at the same time; the size is kept before each block.
+// Counts the memory in use by the plan; the size is stored in front of each block.
 void* operator new(std::size_t size) {
   auto* block = static_cast<std::size_t*>(std::malloc(size + 16));
   if (block == nullptr) throw std::bad_alloc();
@@ -47,8 +47,8 @@ namespace {
 constexpr std::uint32_t kTasksPerNode = 8;
 constexpr std::uint32_t kNodesPerSwitch = 32;
 
-// The last task of the step; every other node hangs on the next switch, the worst for SLURM's
-// order.
+// The last task of the step. Neighboring nodes are below different switches, which is the worst
+// case for SLURM's order.
 std::map<std::string, std::string> variables_of(std::uint32_t nodes) {
   const std::string count = std::to_string(nodes);
   std::string ids;

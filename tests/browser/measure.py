@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Opens a report in Chromium without a window and says what is wrong with its looks.
+"""Opens a report in headless Chromium and lists problems with its appearance.
 
 usage: measure.py REPORT.html [--dark] [--width PIXELS] [--screenshot FILE.png]
 
-Prints one problem a line and fails if there are any. Without --screenshot nothing is kept. The
-report itself has no script; a copy of it gets one.
+Prints one problem per line and fails if there are any. Without --screenshot no image is kept. The
+report itself has no script; one is added to a copy of it.
 """
 import argparse
 import html

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# The HTML of ddp-report in a real browser, light and dark, wide and narrow: no text of a chart
-# overlaps another or is cut, everything can be read on its background, nothing is wider than the
-# window. REPORT_SCREENSHOTS=DIRECTORY keeps pictures to look at.
+# The HTML of ddp-report in a real browser, light and dark, wide and narrow: no texts of a chart
+# overlap or are clipped, all text is legible on its background, and nothing is wider than the window.
+# REPORT_SCREENSHOTS=DIRECTORY keeps screenshots.
 
 bats_require_minimum_version 1.5.0
 
@@ -58,7 +58,7 @@ sweep_looks_right() {
   looks narrow "$BATS_TEST_TMPDIR/sweep.html" --width 700
 }
 
-@test "the measurement itself sees overlaps, cut texts and faint colors" {
+@test "the measurement itself detects overlaps, clipped texts and faint colors" {
   "$report" sweep "$sweeps"/strong/* --html "$BATS_TEST_TMPDIR/sweep.html"
   sed -e 's/svg text { font-size: 12.5px/svg text { font-size: 30px/' \
     -e 's/--muted: #59636e/--muted: #d9dfe6/' "$BATS_TEST_TMPDIR/sweep.html" > "$BATS_TEST_TMPDIR/bad.html"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes run.json files of sweeps that are hard to draw.
+"""Writes run.json files of sweeps whose charts are hard to draw.
 
 usage: sweeps.py DIRECTORY    writes DIRECTORY/SWEEP/RUN/run.json
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# ddp-check with real faults on a real SLURM, and the recipes that administrators copy. The whole
-# table of faults, many times each, is tests/bench/check_faults.
+# ddp-check with real faults on a real SLURM, and the recipes for administrators. The full table of
+# faults, many times each, is in tests/bench/check_faults.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -41,22 +41,22 @@ teardown() {
   "$cluster" exec node3 -- ip link set eth0 mtu 1500
 }
 
-# Five nodes on a processor or two: what they say of each other's speed is noise, and with the usual
-# limits the verdict is UNKNOWN, as it should be. With these only a tenth of the speed is slow, as
+# Five nodes on one or two CPUs: their measured speeds are noise, and with the usual limits the
+# verdict is UNKNOWN, correctly. With these limits only a tenth of the speed counts as slow, as
 # elsewhere in these tests.
 any_speed=(--slow-warning 0.9 --slow-critical 0.9)
 
 check() { check_by ddp-check "$@"; }
 check_by() { srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N5 --ntasks-per-node=1 "$1" net "${@:2}"; }
 
-# What is not OK, one a line: check, node, peer.
+# The findings that are not OK, one per line: check, node, peer.
 wrong() {
   python3 -c 'import json
 for f in json.load(open("out/verdict.json"))["findings"]:
     if f["severity"] != "OK": print(f["check"], f["subject"]["node"], f["subject"]["peer"])' | sed 's/ *$//' | sort
 }
 
-@test "healthy nodes: nothing is wrong, and the files say on which nodes to run" {
+@test "healthy nodes: no findings, and the files name the nodes to run on" {
   run check "${any_speed[@]}" --mib 8 --want 4 --out out
   [ "$status" -eq 0 ] || { echo "$output" && false; }
   [ -z "$(wrong)" ]
@@ -67,15 +67,15 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   grep -q '<svg class="map"' out/report.html
 }
 
-@test "a lossy link between two nodes and a node with other packet sizes, at once" {
+@test "a lossy link between two nodes and a node with another MTU, at once" {
   "$cluster" exec node3 -- ip link set eth0 mtu 1400
   sender=$("$cluster" exec node4 -- getent ahostsv4 node2 | awk '{ print $1; exit }')
   "$cluster" exec node4 -- nft "add table inet loss; add chain inet loss in { type filter hook input priority 0; };
     add rule inet loss in ip saddr $sender numgen random mod 100 < 5 drop"
-  # Segmentation offload makes 64 packets of 4 MiB: by luck all arrive, once in 27 times.
+  # Segmentation offload makes 64 packets of 4 MiB: with luck all arrive, once in 27 times.
   run -2 check "${any_speed[@]}" --mib 16 --no-mpi --out out
   [ "$(wrong)" = $'net.mtu node3\nnet.path_mtu node3\ntcp.loss node2 node4' ]
-  [ ! -s out/exclude.txt ] # neither end is known to be bad, and MTUs are a warning
+  [ ! -s out/exclude.txt ] # neither end is known to be bad, and MTUs are only a warning
 }
 
 @test "a node whose jobs would load another NCCL is named" {
@@ -93,7 +93,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   grep -q '4 of 5 nodes have libnccl.so.2.18.3' out/report.md
 }
 
-@test "of two rails between healthy nodes the one that is slow on one node is named" {
+@test "a rail that is slow on one node is named" {
   for number in 1 2 3 4; do
     for rail in 1 2; do
       "$cluster" exec node$number -- ip link add link eth0 name rail$rail type macvlan mode bridge
@@ -111,18 +111,18 @@ pairs = json.load(open("out/verdict.json"))["measurements"]["tcp_rail1"]
 assert {p["a_via"].split(".")[0] for p in pairs} == {"rail1 172"}, pairs'
 }
 
-@test "--act drains what is bad and leaves alone what somebody else drained" {
+@test "--act drains bad nodes and does not touch nodes drained for another reason" {
   scontrol update nodename=node5 state=drain reason='my own'
   run -2 srun --ddp --mpi=pmix --kill-on-bad-exit=0 -w 'node[1-4]' -N4 --ntasks-per-node=1 \
     ddp-check net --no-mpi --mib 1 --slow-warning 0.9 --slow-critical 0.9 --act --inject corrupt:node2
   [[ $output == *'node2: drained, ddp-check:tcp.data'* ]]
   [ "$(sinfo -h -n node2 -o %E)" = 'ddp-check:tcp.data' ]
-  # Only who was drained by us is drained again; another reason stays.
+  # Only nodes that we drained are drained again; another reason is kept.
   scontrol update nodename=node2 state=resume
   scontrol update nodename=node2 state=drain reason='a person'
   run "$cluster" exec node2 -- env SLURM_CONF="$SLURM_CONF" PATH="$PATH" "$build_dir/bin/ddp-check" \
     node --name node2 --dir /nowhere --act
-  [[ $output == *'node2: left alone, somebody gave it a reason: a person'* ]]
+  [[ $output == *'node2: not touched, already drained for another reason: a person'* ]]
   [ "$(sinfo -h -n node2 -o %E)" = 'a person' ]
   scontrol update nodename=node2 state=resume
   scontrol update nodename=node5 state=resume

@@ -1,6 +1,6 @@
-# Real clients on a real SLURM of two nodes: programs that were not written for this project, as they
-# are, under `srun --ddp`. JAX and Lightning are in no Debian package: SLURM_DDP_TEST_PYTHON names a
-# Python that has them, in a directory that the nodes see (not below /tmp).
+# Real clients on a real SLURM of two nodes: programs that were not written for this project,
+# unmodified, under `srun --ddp`. JAX and Lightning are not in Debian: SLURM_DDP_TEST_PYTHON names a
+# Python that has them, in a directory that the nodes can see (not below /tmp).
 
 bats_require_minimum_version 1.5.0
 load common
@@ -26,7 +26,7 @@ need_torch() {
   /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
 }
 
-# need_module NAME: of $python
+# need_module NAME: skips the test if $python does not have the module.
 need_module() {
   python=${SLURM_DDP_TEST_PYTHON:-/usr/bin/python3}
   "$python" -c "import $1" 2>/dev/null || skip "no $1 in $python; see SLURM_DDP_TEST_PYTHON in clients.bats"
@@ -73,14 +73,14 @@ compile() { # PROGRAM [COMPILER]: prints its path
   grep -q '^4 of 4 ranks agree with RANK$' out
 }
 
-@test "a fence of PMIx waits for the ranks of all nodes" {
+@test "a PMIx fence waits for the ranks of all nodes" {
   pkg-config --exists pmix || skip "no libpmix-dev on this machine"
   local flags
   read -ra flags <<<"$(pkg-config --cflags --libs pmix)"
   gcc -Wall -o fence-client "$project_root/tests/cluster/programs/fence-client.c" "${flags[@]}"
   srun --ddp -N2 -n3 ./fence-client "$PWD/began" >out
   [ "$(grep -c 'the fence waited' out)" -eq 3 ]
-  # What the user chose is kept.
+  # The user's choice is kept.
   SLURM_PMIX_FENCE=mixed srun --ddp -N1 -n1 printenv SLURM_PMIX_FENCE >out
   [ "$(<out)" = mixed ]
 }
@@ -91,7 +91,7 @@ compile() { # PROGRAM [COMPILER]: prints its path
   srun --ddp -N2 -n4 --ntasks-per-node=2 "$program" | sort >out
   [ "$(cut -d' ' -f1-3 out | paste -sd,)" = "0/4 0/2 0,1/4 1/2 0,2/4 0/2 1,3/4 1/2 1" ]
   [ "$(cut -d' ' -f4 out | sort -u | wc -l)" -eq 1 ]
-  run srun -n1 "$program" # and it can fail
+  run srun -n1 "$program" # must fail without --ddp
   [ "$status" -ne 0 ]
 }
 

@@ -1,8 +1,8 @@
-# For the tests that run on a real SLURM: where things are, a cluster to run on, and a directory that
-# all its nodes see. Use it so:
+# Shared code of the tests that run on a real SLURM: paths, a cluster to run on, and a directory
+# that all its nodes see. Usage:
 #
 #   load common
-#   setup_file() { cluster_up 4; }        # skips the file, with the reason, where SLURM cannot run
+#   setup_file() { cluster_up 4; }        # skips the file, with the reason, if SLURM cannot run
 #   teardown_file() { cluster_down; }
 #   setup() { cd "$work"; }               # $work is empty at first, and not in the nodes' own /tmp
 # shellcheck shell=bash
@@ -13,13 +13,14 @@ export project_root build_dir
 export cluster=$project_root/tests/local_cluster/cluster
 export PATH=$build_dir/bin:$project_root/tests/cluster/programs:$PATH
 
-# cluster_up N [options of `cluster up`]: exports what srun needs, and $work. MPI programs start by a plain
-# srun, as on a site that made PMIx its default; with --mpi-default none it is as where nobody chose.
+# cluster_up N [options of `cluster up`]: exports the settings for srun, and $work. MPI programs are
+# started by plain srun, as on a site that made PMIx its default; with --mpi-default none SLURM has
+# its own default.
 cluster_up() {
   [[ -n $build_dir ]] || { echo "no build directory; build first, or set SLURM_DDP_BUILD" >&2; return 1; }
   export SLURM_DDP_BUILD=$build_dir
   local message rc=0
-  # Standard output goes elsewhere: a daemon that kept it would keep bats waiting.
+  # Standard output is redirected: a daemon that inherited it would keep bats waiting.
   message=$("$cluster" up "$1" --mpi-default pmix "${@:2}" 2>&1 </dev/null) || rc=$?
   ((rc != 75)) || skip "no cluster here: $message"
   ((rc == 0)) || { echo "$message" >&2; return "$rc"; }
@@ -36,12 +37,12 @@ cluster_down() {
   [[ -z ${work:-} ]] || rm -rf "$work"
 }
 
-# Every node is in service: nothing that a test did may drain one.
+# Every node must be in service: no test may drain one.
 assert_nodes_in_service() {
   ! sinfo -h -N -o '%N %T %E' | grep -E ' [a-z]*(drain|down|fail|unknown|error|maint)|[*] '
 }
 
-# wait_until SECONDS COMMAND...: until it succeeds; for what happens in the background.
+# wait_until SECONDS COMMAND...: waits until the command succeeds; for background work.
 wait_until() {
   local end=$((SECONDS + $1))
   shift
@@ -51,8 +52,8 @@ wait_until() {
   done
 }
 
-# run_job ARGUMENTS OF SBATCH...: until the job has ended, with its exit status: `sbatch --wait`, which
-# in the end looks every half minute only.
+# run_job ARGUMENTS OF SBATCH...: waits for the job and returns its exit status; replaces `sbatch
+# --wait`, which checks only every half minute after a while.
 run_job() {
   local job ended='JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY)'
   job=$(sbatch --parsable "$@") || return
@@ -63,7 +64,7 @@ run_job() {
   return "${BASH_REMATCH[1]}"
 }
 
-# What torch-client's four ranks wrote to `out`; it is shown if one is missing.
+# Checks the output of torch-client's four ranks in `out`, and shows it if one is missing.
 four_ranks_reduced() {
   cat out
   [ "$(grep -o 'of 4: gradient 1.5' out | wc -l)" -eq 4 ]

@@ -1,4 +1,4 @@
-# ddp-launch by itself: its command line, its exit codes, mpirun. Needs no cluster.
+# ddp-launch by itself: its command line, its exit codes, mpirun. Does not need a cluster.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -6,7 +6,7 @@ load common
 setup() {
   [[ -x $build_dir/bin/ddp-launch ]] || { echo "no ddp-launch in $build_dir" >&2; return 1; }
   cd "$BATS_TEST_TMPDIR"
-  # Whatever runs the tests may itself be a step or have a plan.
+  # The tests themselves may run in a step or have a plan.
   unset MASTER_ADDR MASTER_PORT SLURM_DDP "${!SLURM_@}" "${!PMIX_@}" "${!OMPI_@}"
 }
 
@@ -35,7 +35,7 @@ setup() {
   [[ $output == *"Permission denied"* ]]
 }
 
-@test "mistakes are usage errors, and run nothing" {
+@test "wrong arguments are usage errors, and nothing runs" {
   local arguments
   for arguments in "" "--bogus touch ran" "--ddp bogus touch ran" "--ddp order=x touch ran" "--ddp=master_port=0 touch ran" \
     "explain extra" "explain --format xml" "--config missing.ini touch ran" "--ddp"; do
@@ -50,7 +50,7 @@ setup() {
   [ ! -e ran ]
 }
 
-@test "help teaches, version tells" {
+@test "help shows examples, version shows the version" {
   run ddp-launch --help
   [ "$status" -eq 0 ]
   [[ $output == *"srun -N2 --ntasks-per-node=4 ddp-launch python train.py"*"Exit codes"* ]]
@@ -63,14 +63,15 @@ setup() {
   [ "$(ddp-launch --config options.ini --ddp master_port=4712 printenv MASTER_PORT 2>/dev/null)" = 4712 ]
 }
 
-@test "explain: table, JSON, and exports that a shell takes" {
+@test "explain: table, JSON, and exports for a shell" {
   [[ $(ddp-launch explain) == *"VARIABLE "*"WORLD_SIZE "*"MASTER_PORT "* ]]
   [ "$(ddp-launch explain --format json | jq -r '.variables[] | select(.name == "WORLD_SIZE") | .value')" = 1 ]
   (
     eval "$(MASTER_ADDR="it's" ddp-launch --ddp 'master_port=5' explain --format export)"
     [ "$RANK:$WORLD_SIZE:$MASTER_PORT:${MASTER_ADDR:-kept}" = 0:1:5:kept ]
   )
-  [[ $(ddp-launch explain --ddp master_port=77) == *"MASTER_PORT "*" 77 "* ]] # --ddp after it, too
+  # --ddp may also follow it.
+  [[ $(ddp-launch explain --ddp master_port=77) == *"MASTER_PORT "*" 77 "* ]]
   [ "$(ddp-launch --ddp explain touch ran | head -1 | cut -d' ' -f1-4)" = "plan of rank 0" ]
   [ ! -e ran ]
 }
@@ -92,7 +93,7 @@ setup() {
   [ "$first" != "$second" ]
 }
 
-# One of two nodes with a task each, in a step whose rank 0 is on $1.
+# Runs as one of two nodes with one task each, in a step whose rank 0 is on $1.
 on_node() { # LEADER NUMBER COMMAND...
   local leader=$1 number=$2
   shift 2
@@ -107,7 +108,7 @@ with_fake_dns() {
   return "$rc"
 }
 
-@test "a name server that loses the first packet of every question delays the step, and no more" {
+@test "a name server that loses the first packet of every query only delays the step" {
   both() {
     on_node lost.test 0 ddp-launch rendezvous & local first=$!
     on_node lost.test 1 ddp-launch rendezvous
@@ -121,7 +122,7 @@ with_fake_dns() {
   run ! grep -q 'name service' err
 }
 
-@test "a name server that fails is noted, a name that it denies is an error" {
+@test "a failing name server gives a note, an unknown name is an error" {
   export SLURMD_NODENAME=other.test
   ask() { on_node "$1" 1 ddp-launch --ddp fabric=off printenv MASTER_ADDR; }
   export -f ask on_node

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
-# What goes wrong on one of three nodes of a real SLURM ends the job step on all of them, with one
-# sentence that names the rank and the cause. The same faults as in tests/ranks/faults.bats; here
-# the ranks share neither memory nor a network namespace, and SLURM starts and ends them.
+# A fault on one of three nodes of a real SLURM ends the job step on all of them, with one sentence
+# that names the rank and the cause. The same faults as in tests/ranks/faults.bats; here the ranks
+# share neither memory nor a network namespace, and SLURM starts and terminates them.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -20,7 +20,7 @@ setup() {
 
 step=(srun --ddp -N3 --ntasks-per-node=1)
 
-# ends FAULT RANK...: with --kill-on-bad-exit=0 SLURM leaves the other tasks to themselves.
+# ends FAULT RANK...: with --kill-on-bad-exit=0 SLURM does not terminate the other tasks.
 ends() {
   local status=0
   timeout -k 5 45 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" "$1" "$work" > out 2>&1 || status=$?
@@ -37,20 +37,20 @@ ends() {
   ends kill-in-norm 0 2
 }
 
-@test "a rank killed before MPI connects them is not waited for without end" {
+@test "the wait for a rank killed before MPI connects is bounded" {
   run timeout -k 5 45 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" kill-before-start "$work"
   echo "$output"
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
   [ "$(grep -cE '^slurm-ddp: process [0-9]+ on node[0-9]+: MPI did not connect the processes of this job within 3 s' <<< "$output")" -eq 2 ]
 }
 
-@test "a stopped rank is named after the timeout, and SLURM has no trouble ending it" {
+@test "a stopped rank is named after the timeout, and SLURM can terminate it" {
   ends stop-in-backward 2
   run ! pgrep -f "fault_ranks stop-in-backward $work"
   assert_nodes_in_service
 }
 
-@test "a job that is suspended for longer than the timeout trains on when it is resumed" {
+@test "a job suspended for longer than the timeout continues training when it is resumed" {
   cat > job.sh <<EOF
 #!/bin/bash
 srun --ddp --mpi=pmix -N3 --ntasks-per-node=1 ddp-train --model mnist-cnn --data digits --epochs 12 --timeout 4 --checkpoint-dir $work/checkpoints --checkpoint-every 5
@@ -104,9 +104,9 @@ PY
   wait_until 60 assert_nodes_in_service
 }
 
-# Messages of the error channel queue behind the data on the leader's link, for longer than a silence
-# would be forgiven.
-@test "a link of the leader's that becomes slow ends no run" {
+# Messages of the error channel wait behind data on the leader's link, for longer than the allowed
+# silence.
+@test "a slow link of the leader does not end the run" {
   timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 20 "$work" > out 2>&1 3>&- &
   local job=$!
   wait_until 60 test -s pid.0 -a -s pid.1 -a -s pid.2
@@ -118,7 +118,7 @@ PY
   "$cluster" exec node1 -- tc qdisc del dev eth0 root
   ip netns exec ddp-controller tc qdisc del dev node1 root
   cat queue
-  grep -qE '(dropped|overlimits) [1-9]' queue # it was too slow for what they had to say
+  grep -qE '(dropped|overlimits) [1-9]' queue # the link was too slow for the data
   wait "$job" || { cat out; false; }
   grep -qx 'all is well' out
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# What the job scripts ask srun for: all processors of a task, and PMIx where the site chose no kind
-# of MPI. The programs that they start are stand-ins which say what they were given.
+# The options of srun in the job scripts: all CPUs of a task, and PMIx if the site did not choose a
+# kind of MPI. The programs that they start are stand-ins that record their settings.
 
 bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ] || skip "needs two processors to tell one from two"
+  [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ] || skip "needs two CPUs to distinguish one from two"
   local extra=$BATS_FILE_TMPDIR/extra
   printf '%s\n' TaskPlugin=task/affinity TaskPluginParam=cores > "$extra"
   cluster_up 2 --mpi-default none --cpus-per-node 2 --slurm-conf-extra "$extra"
@@ -19,29 +19,29 @@ teardown_file() { cluster_down; }
 setup() {
   cd "$work"
   rm -f given
-  export PATH=$work/bin:$PATH # before the build's
+  export PATH=$work/bin:$PATH # before the build's directory
   scripts=$project_root/jobscripts
 }
 
-stand_in() { # name, what it does
+stand_in() { # name, shell code
   mkdir -p "$work/bin"
   printf '#!/bin/bash\n%s\n' "$2" > "$work/bin/$1"
   chmod 755 "$work/bin/$1"
 }
 
-# Submits one script, called like its directory in what the stand-in writes.
+# Submits one script under the name by which the stand-in records it.
 submit() { # script
   RUN_DIR=$work/$1 REPEATS=1 RANKS=1 run_job -N1 --ntasks-per-node=1 -c2 -o log "$scripts/$1.sbatch" || { cat log; false; }
 }
 
-@test "sbatch -c 2: each rank has two processors, and meets the others by PMIx" {
+@test "sbatch -c 2: each rank has two CPUs and is started by PMIx" {
   local script
   for script in train resume preemptible scaling_sweep checked_train; do submit $script; done
   cat given
   [ "$(sort given)" = "$(printf '%s 2 pmix\n' checked_train preemptible resume scaling_sweep train)" ]
 }
 
-@test "a kind of MPI that the user or the site chose is not changed" {
+@test "the user's or the site's choice of MPI is kept" {
   SLURM_MPI_TYPE=pmi2 submit train
   "$cluster" up 2 --mpi-default pmi2 --cpus-per-node 2 --slurm-conf-extra "$BATS_FILE_TMPDIR/extra" 2>&1 </dev/null
   submit resume
@@ -49,7 +49,7 @@ submit() { # script
   [ "$(sort given)" = "$(printf '%s\n' 'resume 2 pmi2' 'train 2 pmi2')" ]
 }
 
-@test "checked_train.sbatch does not train on a single node that is bad, or where two must be" {
+@test "checked_train.sbatch does not train on a bad single node, or on one node if two are required" {
   stand_in ddp-check '[ "$1" = node ] && echo node1 > "${@: -1}"; exit 2'
   RUN_DIR=$work/bad run ! run_job -N1 -w node1 -o log "$scripts/checked_train.sbatch"
   grep -F 'too few good nodes (bad: node1); not training' log
@@ -59,10 +59,10 @@ submit() { # script
   [ ! -e given ]
 }
 
-@test "all job scripts have the same lines for that, so that each can be copied by itself" {
+@test "all job scripts contain the same lines for srun, so that each can be copied alone" {
   local script
   for script in "$scripts"/*.sbatch; do
-    sed -n '/^# What srun does not do/,/^fi$/p' "$script" | sha256sum
+    sed -n '/^# srun does not do this/,/^fi$/p' "$script" | sha256sum
   done | sort | uniq -c > sums
   cat sums
   [ "$(awk '{ print $1 }' sums)" = 5 ]

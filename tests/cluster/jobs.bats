@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# The job scripts of jobscripts/ and ddp-check as jobs of a real SLURM: killed ranks, requeues, a bad
-# node, a cut link.
+# The job scripts of jobscripts/ and ddp-check as jobs of a real SLURM: killed ranks, requeues, a
+# bad node, a cut link.
 
 bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  cluster_up 4 --mpi-default none # the job scripts ask for what they need
+  cluster_up 4 --mpi-default none # the job scripts request what they need
   export OMP_NUM_THREADS=1
 }
 teardown_file() { cluster_down; }
@@ -37,7 +37,7 @@ checkpoint_appears_in() { compgen -G "$1/checkpoints/step-*" > /dev/null; }
 
 parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
 
-# Holds what leaves a node to a rate, on the node's own interface.
+# Limits the outgoing rate of a node on the node's own interface.
 throttle() { # node, rate
   link_of=$1
   "$cluster" exec "$1" -- tc qdisc add dev eth0 root tbf rate "$2" burst 64kb latency 50ms
@@ -56,7 +56,7 @@ unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
   assert_nodes_in_service
 }
 
-@test "resume.sbatch puts a crashed job back into the queue, and it ends with the same bits" {
+@test "resume.sbatch requeues a crashed job, and the result is bitwise equal" {
   RUN_DIR=$work/whole run_job -o whole.log "$scripts/train.sbatch" "${training[@]}" --epochs 20
   RUN_DIR=$work/run run_job -o log "$scripts/resume.sbatch" "${training[@]}" --epochs 20 \
     --checkpoint-every 10 3>&- &
@@ -69,7 +69,7 @@ unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
   [ "$(parameters_of log)" = "$(parameters_of whole.log)" ]
 }
 
-@test "resume.sbatch does not try again what is wrong in itself" {
+@test "resume.sbatch does not requeue after a usage error" {
   RUN_DIR=$work/run run ! run_job -o log "$scripts/resume.sbatch" --data mnist:/nowhere
   cat log
   [ "$(grep -c '^ddp-train: ' log)" -eq 1 ]
@@ -88,7 +88,7 @@ assert sorted(rank["node"] for rank in record["ranks"]) == ["node1", "node3"], r
 PY
 }
 
-@test "checked_train.sbatch does not train on fewer nodes than it must have" {
+@test "checked_train.sbatch does not train on fewer nodes than required" {
   CHECK_ARGS='--mib 8 --slow-warning 0.9 --slow-critical 0.9 --inject corrupt:node2' WANT_NODES=3 \
     RUN_DIR=$work/run run ! run_job -N3 -o log "$scripts/checked_train.sbatch" --epochs 3
   grep -F '3 nodes wanted, 3 given, 1 left out (node2): only 2 are left' log
@@ -96,7 +96,7 @@ PY
   [ ! -e run/report ]
 }
 
-# net_ends_with STATUS: a ddp-check whose `net` finds nobody to leave out, and ends so.
+# net_ends_with STATUS: a ddp-check whose `net` names no node to leave out, and exits with STATUS.
 net_ends_with() {
   mkdir -p fake
   # shellcheck disable=SC2016 # the program's own variables
@@ -107,7 +107,7 @@ net_ends_with() {
   chmod 755 fake/ddp-check
 }
 
-@test "checked_train.sbatch trains where speeds are noise, and not where something is unknown" {
+@test "checked_train.sbatch trains if speeds are only noise, but not if a result is unknown" {
   net_ends_with 1
   PATH=$work/fake:$PATH RUN_DIR=$work/run run_job -N3 -o log "$scripts/checked_train.sbatch" --epochs 1
   grep -x 'training on node\[1-3\]' log
@@ -137,7 +137,7 @@ PY
   [ ! -s exclude.txt ]
 }
 
-@test "ddp-check names the node whose link is held to a hundredth" {
+@test "ddp-check names the node whose link is throttled to a hundredth" {
   [ "$cluster_mode" = netns ] || skip "plain mode: the nodes have no links of their own"
   throttle node2 200mbit
   run -2 srun --mpi=pmix --ddp --kill-on-bad-exit=0 -N4 --ntasks-per-node=1 ddp-check net --mib 8 \
@@ -145,7 +145,7 @@ PY
   [ "$(cat exclude.txt)" = node2 ]
 }
 
-@test "ddp-check node works on every node, and says what is wrong with one" {
+@test "ddp-check node works on every node, and reports a fault of one" {
   run srun --kill-on-bad-exit=0 -N3 --ntasks-per-node=1 ddp-check node
   [ "$status" -le 1 ]
   for node in node1 node2 node3; do grep -F "$node" <<< "$output"; done

@@ -1,4 +1,4 @@
-# `srun --ddp` on a real SLURM of four nodes: what the tasks of many kinds of steps are told.
+# `srun --ddp` on a real SLURM of four nodes: the variables of the tasks in many kinds of steps.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -17,7 +17,7 @@ setup() {
   programs=$project_root/tests/cluster/programs
 }
 
-# Whatever a test does, no node may be out of service afterwards.
+# No test may leave a node out of service.
 teardown() {
   scancel --user=root 2>/dev/null || true
   wait_until 20 no_jobs_left
@@ -31,18 +31,18 @@ recorded() { # RANK NAME
   grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
 }
 
-in_job() { # runs the rest of the words in a job of `salloc OPTIONS`, given as one word
+in_job() { # runs the second word in a job of `salloc OPTIONS`, given as one word
   # shellcheck disable=SC2086
   salloc -Q $1 bash -c "$2"
 }
 
-# srun of 22.05 sometimes waits for ever after a step of several components with PMIx has ended: its
-# two agents for aborts are stopped twice (pmixp_abort_agent_stop). Seen without the plugin too.
-# What counts here is what the tasks were told.
+# srun of 22.05 sometimes hangs after a step of several components with PMIx has ended: its two
+# abort agents are stopped twice (pmixp_abort_agent_stop). This also happens without the plugin. The
+# test checks only the variables of the tasks.
 of_components() {
   local rc=0
   timeout -k 1 20 "$@" || rc=$?
-  ((rc == 0 || rc == 124 || rc == 137)) # 124, 137: ended, killed by timeout
+  ((rc == 0 || rc == 124 || rc == 137)) # 124, 137: terminated or killed by timeout
 }
 
 @test "two nodes: seven variables, consistent in every task" {
@@ -51,12 +51,12 @@ of_components() {
   [ "$(recorded 0 MASTER_ADDR)" = node1 ] || [ "$cluster_mode" = plain ]
 }
 
-@test "one line says what was set and why" {
+@test "one line shows the settings and their reasons" {
   run --separate-stderr srun --ddp -N2 --ntasks-per-node=2 true
   [ "$status" -eq 0 ]
   [ -z "$output" ]
   [[ $(head -1 <<<"$stderr") == "ddp: 4 ranks on 2 nodes; MASTER_ADDR="*"MASTER_PORT="*"(reserved by SLURM for this step)"* ]]
-  # In plain mode a note says, rightly, that 127.0.0.1 means another host on each of several nodes.
+  # In plain mode a note says, correctly, that 127.0.0.1 is another host on each of several nodes.
   [ "$cluster_mode" = plain ] || [ "$(wc -l <<<"$stderr")" -eq 1 ]
 }
 
@@ -67,7 +67,7 @@ of_components() {
   grep -q 'MASTER_PORT=29511 (kept: the user set it)' err
 }
 
-@test "a port that the user gave is the user's affair, taken or not" {
+@test "a port given by the user is used, taken or not" {
   [ "$cluster_mode" = netns ] || skip "needs a node of its own"
   occupy 29511
   MASTER_PORT=29511 srun --ddp -N2 -n2 record-task
@@ -81,7 +81,7 @@ of_components() {
   [ "$(recorded 1 MASTER_PORT)" = 29512 ]
 }
 
-@test "the interface that reaches the leader is told, unless the user or the site says otherwise" {
+@test "the interface that reaches the leader is set, unless the user or the site chose one" {
   [ "$cluster_mode" = netns ] || skip "in plain mode all nodes are this host"
   srun --ddp -N2 -n2 bash -c 'echo "$GLOO_SOCKET_IFNAME"' >out
   [ "$(sort -u out)" = eth0 ]
@@ -136,7 +136,7 @@ of_components() {
   [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
 }
 
-@test "arbitrary order that nothing tells of is refused, not guessed" {
+@test "arbitrary order without a hint is rejected, not guessed" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
   run in_job "-N2 -n8" "srun --mpi=none --ddp -n2 -m arbitrary -w node2,node1 record-task"
   [ "$status" -ne 0 ]
@@ -155,7 +155,7 @@ of_components() {
   check-records "$RECORDS" 1
 }
 
-@test "a job of several components, the first one last in the alphabet" {
+@test "a job of several components, the first one last in alphabetical order" {
   of_components srun --ddp -N1 -n2 -w node4 record-task : --ddp -N2 -n2 -w 'node[1-2]' record-task
   check-records "$RECORDS" 4
   [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
@@ -180,7 +180,7 @@ of_components() {
   [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort -u | wc -l)" -eq 2 ]
 }
 
-@test "so they have without reserved ports" {
+@test "two steps at once have different ports without reserved ports" {
   in_job "-N2 -n4" "
     srun --ddp --resv-ports=0 --overlap -N2 -n2 bash -c 'record-task; sleep 1' &
     srun --ddp --resv-ports=0 --overlap -N2 -n2 bash -c 'record-task; sleep 1' &
@@ -195,7 +195,7 @@ of_components() {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH --ddp -N2 -n4 -o job.out
-env | grep -E '^(RANK|MASTER_ADDR|WORLD_SIZE)=' && exit 9   # the script itself is no rank
+env | grep -E '^(RANK|MASTER_ADDR|WORLD_SIZE)=' && exit 9   # the script itself is not a rank
 srun record-task || exit 8
 srun --ddp=off bash -c '[ -z "$RANK" ]' || exit 7
 srun --export=NONE -n1 /bin/bash -c '[ "$RANK" = 0 ]' || exit 6
@@ -215,7 +215,7 @@ JOB
   [ "$(grep -c '^RANK=' out)" -eq 2 ]
 }
 
-@test "the elements of an array have ports of their own" {
+@test "the elements of an array have different ports" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH --ddp -N1 -n2 --array=1-3 -o job.%a.out
@@ -243,7 +243,7 @@ JOB
   [ -n "$first" ] && [ -n "$second" ] && [ "$first" != "$second" ]
 }
 
-@test "srun inside a task: with the option it is a job of its own, without it nothing is planned" {
+@test "srun inside a task: planned separately with the option, not planned without it" {
   in_job "-N2 --ntasks-per-node=2" "srun --ddp --overlap -N2 -n2 bash -c '
     [ \$RANK = 1 ] || exit 0
     srun --ddp --overlap -N1 -n2 -w node2 record-task 2>inner
@@ -260,7 +260,7 @@ JOB
   [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort -u | wc -l)" -eq 2 ]
 }
 
-@test "a mistake is one sentence, and nothing is launched" {
+@test "a wrong SPEC gives one sentence, and nothing is launched" {
   local spec
   for spec in bogus order=random master_port=0 master_port=99999 'master_addr=a b' color=red auto,off; do
     run srun --ddp="$spec" -N2 -n2 record-task
@@ -275,24 +275,24 @@ JOB
   [ -z "$(squeue -h)" ]
 }
 
-@test "a mistake in SLURM_DDP: no program runs" {
+@test "a wrong SLURM_DDP: no program runs" {
   SLURM_DDP=bogus run srun -N2 -n2 record-task
   [ "$status" -ne 0 ]
   [[ $output == *"ddp: SLURM_DDP: unknown item 'bogus'"* ]]
   [ -z "$(ls "$RECORDS")" ]
 }
 
-@test "a mistake in SLURM_DDP is told when the job is submitted" {
+@test "a wrong SLURM_DDP is reported when the job is submitted" {
   SLURM_DDP=bogus run sbatch -o /dev/null --wrap true
   [[ $output == *"ddp: SLURM_DDP: unknown item 'bogus'"* ]]
   SLURM_DDP=bogus run salloc -Q true
   [[ $output == *"ddp: SLURM_DDP: unknown item 'bogus'"* ]]
 }
 
-@test "sbatch inside a task: the script is no rank of the step that submitted it" {
+@test "sbatch inside a task: the script is not a rank of the submitting step" {
   srun --ddp -N1 -n1 sbatch -W -N1 -n1 -o job.out --wrap 'echo "set for $SLURM_DDP_SET"; srun --ddp record-task'
   check-records "$RECORDS" 1
-  # What it inherits, as any program would, is the note of the outer step.
+  # It inherits the note of the outer step, as any program would.
   [[ $(grep '^set for' job.out) != *"$(sed -n 's/^SLURM_JOB_ID=//p' "$RECORDS"/*)."* ]]
 }
 
@@ -304,7 +304,7 @@ JOB
   SLURM_DDP=master_port=29513 srun --ddp -n1 bash -c '[ $MASTER_PORT = 29513 ]'
 }
 
-@test "without --ddp nothing is set and nothing is said" {
+@test "without --ddp nothing is set and nothing is printed" {
   run srun -N2 -n2 env
   [ "$status" -eq 0 ]
   run -1 grep -E '^(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|SLURM_DDP_(SET|SETTINGS|HEAD|COMPONENTS))=|ddp: ' <<<"$output"
@@ -323,7 +323,7 @@ JOB
 }
 
 @test "ddp-launch makes the same plan without the plugin" {
-  # In a step of the plugin, with everything that the plugin set taken away again.
+  # In a step of the plugin, after removing everything that the plugin set.
   cat >compare.sh <<'EOF2'
 variables() { env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT|JAX_[A-Z_]+|OMP_NUM_THREADS|DDP_LOCAL_DEVICE|(GLOO|NCCL|TP|UCX)_[A-Z_]+|SLURM_DDP_SET)=' | sort; }
 variables >$RECORDS/plugin.$SLURM_PROCID
@@ -343,7 +343,7 @@ EOF2
   grep -q '^ddp: 2 ranks on 2 nodes' "$RECORDS/stderr.0"
 }
 
-@test "ddp-launch inside srun --ddp keeps what the plugin decided" {
+@test "ddp-launch inside srun --ddp keeps the plugin's decisions" {
   srun --ddp -N2 -n2 bash -c '[ "$(ddp-launch printenv MASTER_PORT 2>/dev/null)" = $MASTER_PORT ]'
 }
 
@@ -351,10 +351,10 @@ EOF2
   srun -N2 -n4 ddp-launch record-task
   check-records "$RECORDS" 4
   in_job "-N2 -n4" "ddp-launch true" 2>err
-  grep -q 'no task of a SLURM step' err
+  grep -q 'not a task of a SLURM step' err
 }
 
-@test "mpirun in a ddp job: its daemons are no ranks" {
+@test "mpirun in a ddp job: its daemons are not ranks" {
   [ "$cluster_mode" = netns ] || skip "in plain mode mpirun sees one host"
   command -v mpirun >/dev/null || skip "no mpirun on this machine"
   cat >job.sh <<'JOB'
@@ -371,7 +371,7 @@ JOB
   grep -q 'does not say where rank 0 is' job.out
 }
 
-@test "ranks meet at MASTER_ADDR:MASTER_PORT" {
+@test "ranks rendezvous at MASTER_ADDR:MASTER_PORT" {
   srun --ddp -N4 -n8 rendezvous >out
   [ "$(grep -c 'of 8: sum 28' out)" -eq 8 ]
   srun --ddp --resv-ports=0 -N2 -n4 -m cyclic rendezvous >out
@@ -380,7 +380,7 @@ JOB
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
 
-# listens on PORT of node1 until the test ends, whatever the step does
+# Listens on PORT of node1 until the test ends, regardless of the step.
 occupy() { # PORT
   rm -f occupier
   "$cluster" exec node1 -- python3 -c "
@@ -411,7 +411,7 @@ release() {
   [ "$cluster_mode" = netns ] || skip "needs a node of its own"
   use_plugin_arguments port_base=62000 port_count=2
   occupy 62000
-  # The second port of one of two steps after each other: their numbers differ by an odd one.
+  # The second port of one of two consecutive steps: their numbers differ by an odd number.
   local both=0
   in_job "-N2 -n2 -w node[1-2]" "
     srun --ddp=master_port=29600 --resv-ports=0 record-task && srun --ddp=master_port=29600 --resv-ports=0 record-task" 2>err || both=$?
@@ -421,11 +421,11 @@ release() {
   [ "$(grep -c 'note: port 62000 is taken on this host (user 0 listens on it): if the program uses JAX' err)" -eq 1 ]
 }
 
-@test "TF_CONFIG, which somebody asked for, with a port that is taken: the task ends" {
+@test "TF_CONFIG on request, with a port that is taken: the task exits" {
   [ "$cluster_mode" = netns ] || skip "needs a node of its own"
   use_plugin_arguments port_base=62000 port_count=8
   occupy 62000
-  # Four of the eight ports are the tasks'; with each step they move on by one.
+  # Four of the eight ports belong to the tasks; with each step they advance by one.
   run in_job "-N1 -n4 -w node1" "
     for i in 1 2 3 4 5; do srun --ddp=tf_config,master_port=29600 --resv-ports=0 true || exit 1; done"
   release
@@ -434,11 +434,11 @@ release() {
   [[ $output == *"port 62000 is taken on this host (user 0 listens on it)"*"leave out tf_config"* ]]
 }
 
-@test "a step of one node takes the next port instead" {
+@test "a step of one node uses the next port instead" {
   [ "$cluster_mode" = netns ] || skip "needs a node of its own"
   use_plugin_arguments port_base=62000 port_count=2
   occupy 62000
-  # Of two steps one after the other one has 62000 for its own: their numbers differ by an odd one.
+  # Of two consecutive steps, one has 62000 as its own: their numbers differ by an odd number.
   local both=0
   in_job "-N1 -n2 -w node1" "
     srun --ddp --resv-ports=0 record-task && srun --ddp --resv-ports=0 record-task" 2>err || both=$?
@@ -456,7 +456,7 @@ use_plugin_arguments() {
   { tr -d '\n' <"$line.saved"; echo " $*"; } >"$line"
 }
 
-@test "plugstack.conf may turn it on for all; a mistake there is logged and left out" {
+@test "plugstack.conf may turn it on for all; wrong arguments there are logged and left out" {
   use_plugin_arguments default=auto port_bsae=1
   srun -N2 -n2 record-task 2>err
   check-records "$RECORDS" 2
@@ -469,7 +469,7 @@ use_plugin_arguments() {
   srun -n1 bash -c '[ -z "$RANK" ]'
 }
 
-@test "a step that only the site wanted to plan runs unplanned if that is impossible" {
+@test "a step planned only because of the site runs unplanned if planning is impossible" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
   use_plugin_arguments default=auto
   run in_job "-N2 -n2" "srun --mpi=none -n2 -m arbitrary -w node2,node1 bash -c '[ -z \"\$RANK\" ] && echo ran'"
@@ -479,16 +479,17 @@ use_plugin_arguments() {
   [[ $output == *"ddp: no variable is set, because cannot tell which node runs rank 0"* ]]
 }
 
-# From now on node1 and node2 know node1 by a name server only, which each of them runs by itself.
+# From now on node1 and node2 resolve node1 only through a name server, which each of them runs
+# itself.
 use_name_server() { # [arguments of fake-dns]
   local namespace
   cp "$state/hosts" hosts.saved
   cp "$state/resolv.conf" resolv.saved
-  # In place: each node has these very files over its own.
+  # In place: each node has these files mounted over its own.
   grep -v ' node1$' hosts.saved >"$state/hosts"
   echo nameserver 127.0.0.77 >"$state/resolv.conf"
   mkfifo ends
-  exec 9<>ends # the servers end with their standard input, and that with this file
+  exec 9<>ends # the servers exit when their standard input ends, and that ends with this file
   for namespace in $(ip netns list | awk '$1 ~ /node[12]$/ { print $1 }'); do
     nsenter --net="/run/netns/$namespace" fake-dns "$@" <ends >"listens.$namespace" 3>&- &
     name_servers+=($!)
@@ -504,7 +505,7 @@ restore_names() {
   rm ends
 }
 
-@test "a name server that loses the first packet of every question: the ranks meet all the same" {
+@test "a name server that loses the first packet of every query: the ranks still connect" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
   use_name_server --lose "node1=$(awk '$2 == "node1" { print $1 }' "$state/hosts")"
   run srun --ddp -N2 -n2 -w 'node[1-2]' rendezvous
@@ -513,7 +514,7 @@ restore_names() {
   [ "$(grep -c 'of 2: sum 1' <<<"$output")" -eq 2 ]
 }
 
-@test "a leader whose name is unknown is reported, not waited for" {
+@test "an unknown leader name is reported without a timeout" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
   use_name_server
   run srun --ddp -N2 -n2 -w 'node[1-2]' record-task
@@ -523,14 +524,14 @@ restore_names() {
   [ "$multi" -ne 0 ]
   [[ $said == *"node1"*"is unknown to the name service"*"--ddp=master_addr=ADDRESS"* ]]
   [ -z "$(ls "$RECORDS")" ]
-  [ "$status" -eq 0 ] # one node: 127.0.0.1 will do
+  [ "$status" -eq 0 ] # one node: 127.0.0.1 is enough
   [ "$(grep -c 'sum 1' <<<"$output")" -eq 2 ]
 }
 
 @test "an ordinary user" {
   local user=nobody
   chmod 777 "$RECORDS"
-  # The build and its directories may be readable by root only.
+  # The build and its directories may be readable only by root.
   cp "$programs/record-task" "$work/" && chmod 755 "$work/record-task"
   setpriv --reuid "$user" --regid nogroup --clear-groups env HOME="$work" srun --ddp -N2 -n4 "$work/record-task"
   check-records "$RECORDS" 4

@@ -1,6 +1,7 @@
-# The plugin's files compile against the headers of other SLURM releases than the build's own: those of
-# every directory in SLURM_DDP_HEADERS=DIR:DIR, each an include directory or a checkout of SLURM's source.
-# No distribution has headers of more than one release, so there are none by default. Needs no SLURM that runs.
+# The plugin's files compile against the headers of SLURM releases other than the build's own: those
+# of every directory in SLURM_DDP_HEADERS=DIR:DIR, each an include directory or a checkout of
+# SLURM's source. Distributions have the headers of one release only, so there are none by default.
+# Does not need a running SLURM.
 
 bats_require_minimum_version 1.5.0
 load common

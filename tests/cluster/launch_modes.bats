@@ -1,12 +1,12 @@
-# The modes and orders of `srun --ddp` on a real SLURM of four nodes under two switches, with two GPUs
-# each. The GPUs are fakes: device files that SLURM hands out as if they were GPUs, which is all that is
-# needed to see what it tells the tasks.
+# The modes and orders of `srun --ddp` on a real SLURM of four nodes under two switches, with two
+# GPUs each. The GPUs are fakes: device files that SLURM assigns as if they were GPUs, which is
+# enough to check the variables of the tasks.
 
 bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # seen by all nodes
+  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # visible on all nodes
   export extra
   chmod 755 "$extra"
   mknod "$extra/fakegpu0" c 1 3 && mknod "$extra/fakegpu1" c 1 3 # like /dev/null
@@ -50,8 +50,9 @@ need_torch() {
   /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
 }
 
-# What Debian's package has instead of a program of that name. Its PyTorch 1.13 stumbles over its own
-# defaults of --redirects and --tee under Python 3.11; for ranks below 9 these values mean the same.
+# The module that Debian's package has instead of a program of that name. Its PyTorch 1.13 fails on
+# its own defaults of --redirects and --tee under Python 3.11; for ranks below 9 these values are
+# equivalent.
 torchrun() {
   echo "/usr/bin/python3 -m torch.distributed.run $(command -v torch-client)"
 }
@@ -60,7 +61,7 @@ without_the_bug() {
   export PET_REDIRECTS=9:1 PET_TEE=9:1
 }
 
-@test "torchrun with no options: one task per node, recognized by itself" {
+@test "torchrun with no options: one task per node, recognized automatically" {
   need_torch
   without_the_bug
   # shellcheck disable=SC2046
@@ -86,7 +87,7 @@ without_the_bug() {
   four_ranks_reduced
 }
 
-@test "torchrun: a worker for each GPU, no ranks, none inherited" {
+@test "torchrun: one worker per GPU, no ranks, none inherited" {
   RANK=7 WORLD_SIZE=9 srun --ddp=torchrun -N2 --ntasks-per-node=1 --gpus-per-node=2 record-task
   [ "$(all_recorded PET_NPROC_PER_NODE)" = "2 2" ]
   [ "$(all_recorded PET_NODE_RANK)" = "0 1" ]
@@ -95,7 +96,7 @@ without_the_bug() {
   [ -z "$(all_recorded RANK)$(all_recorded WORLD_SIZE)" ]
 }
 
-@test "torchrun with two tasks on a node is refused" {
+@test "torchrun with two tasks on a node is rejected" {
   run srun --ddp=torchrun -N2 -n4 record-task
   [ "$status" -ne 0 ]
   [[ $output == *"it needs one task per node, but 4 tasks run on 2 nodes; use srun --ntasks-per-node=1"* ]]
@@ -112,7 +113,7 @@ without_the_bug() {
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
 
-@test "order=packed needs no hint where arbitrary order does" {
+@test "order=packed needs no hint in arbitrary order" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
   salloc -Q -n4 -w node1,node2 bash -c "srun --mpi=none --ddp=order=packed -n2 -m arbitrary -w node2,node1 record-task"
   check-records "$RECORDS" 2
@@ -126,12 +127,12 @@ without_the_bug() {
   for rank in 0 2 4 6; do nodes+="$(recorded $rank SLURMD_NODENAME) "; done
   [ "$nodes" = "node1 node3 node2 node4 " ]
   [ "$(recorded 5 SLURM_DDP_SWITCHES)" = "top.s1=node[1,3];top.s2=node[2,4]" ]
-  run ! grep 'SLURM_TOPOLOGY_ADDR' err # what each node says of itself agrees
+  run ! grep 'SLURM_TOPOLOGY_ADDR' err # each node's own report agrees
   srun --ddp=order=switch -N4 -n4 rendezvous >out
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
 
-@test "order=switch by a map that is out of date: the nodes say so" {
+@test "order=switch with an outdated map: the nodes report it" {
   mkdir bin
   printf '#!/bin/sh\necho "SwitchName=s9 Level=0 LinkSpeed=1 Nodes=node[1-4]"\n' >bin/scontrol
   chmod +x bin/scontrol
@@ -140,7 +141,7 @@ without_the_bug() {
   grep -q "note: scontrol says that this node is at 's9.node1', but SLURM_TOPOLOGY_ADDR says 'top.s1.node1'" err
 }
 
-@test "order=switch where scontrol hangs or prints nonsense: an error, soon, and no program runs" {
+@test "order=switch if scontrol hangs or prints garbage: an early error, and no program runs" {
   mkdir bin
   local program
   for program in 'yes SwitchName=s Nodes=n' 'sleep 600' 'exec >&-; sleep 600'; do
@@ -163,7 +164,7 @@ without_the_bug() {
   run ! grep GPU err
 }
 
-@test "GPUs: one for each task is noted, and device numbers are right" {
+@test "GPUs: one per task is noted, and device numbers are right" {
   srun --ddp -N1 -n2 --gpus-per-task=1 record-task 2>err
   [ "$(all_recorded CUDA_VISIBLE_DEVICES)" = "0 1" ]
   [ "$(all_recorded LOCAL_RANK)" = "0 1" ]
@@ -187,7 +188,7 @@ without_the_bug() {
   grep -q 'note: 2 tasks on this node share 1 GPU.*Duplicate GPU' err
 }
 
-@test "threads: the cores of the task, unless the user says otherwise" {
+@test "threads: the cores of the task, unless the user sets them" {
   srun --ddp -N1 -n2 record-task # bound to one CPU each
   [ "$(all_recorded own_cpus)" = "1 1" ]
   [ "$(all_recorded OMP_NUM_THREADS)" = "1 1" ]
@@ -202,12 +203,12 @@ without_the_bug() {
   [ -z "$(all_recorded OMP_NUM_THREADS)" ]
 }
 
-@test "threads: two tasks that are not bound share the cores" {
+@test "threads: two unbound tasks share the cores" {
   srun --ddp --cpu-bind=none -N1 -n2 record-task
   [ "$(all_recorded OMP_NUM_THREADS)" = "1 1" ]
 }
 
-@test "JAX: one coordinator for all, at a port of its own" {
+@test "JAX: one coordinator for all, at a separate port" {
   srun --ddp -N2 -n4 record-task
   [ "$(all_recorded JAX_PROCESS_ID)" = "0 1 2 3" ]
   [ "$(all_recorded JAX_NUM_PROCESSES)" = "4 4 4 4" ]
@@ -235,7 +236,7 @@ PY
   [[ $output == *"add order=packed"* ]]
 }
 
-@test "explain as JSON: the plan of rank 0, or of every task in a file each; nothing runs" {
+@test "explain as JSON: the plan of rank 0, or of every task in one file per task; nothing runs" {
   srun --ddp=explain=json -N2 -n4 record-task >out
   [ "$(jq -r '"\(.schema) \(.rank)"' out)" = "slurm-ddp/plan/1 0" ]
   srun --ddp=explain=json,verbose -N2 -n4 --output=plan.%t record-task
@@ -245,7 +246,7 @@ PY
   [ "$(cat plan.* | jq -r '.variables[] | select(.source == "" or .rule == "") | .name')" = "" ]
 }
 
-@test "explain,verbose: the whole plan of every task, and what it was made from" {
+@test "explain,verbose: the whole plan of every task, and its inputs" {
   srun --ddp=explain,verbose -N2 -n2 --gpus-per-node=2 record-task >out
   [ -z "$(ls "$RECORDS")" ]
   [ "$(grep -c '^VARIABLE ' out)" -eq 2 ]
@@ -253,16 +254,16 @@ PY
   [ "$(grep -c '  GPUs of the node  *CUDA_VISIBLE_DEVICES=0,1' out)" -eq 2 ]
 }
 
-# Puts lines before the plugin's own in plugstack.conf, or takes them away again.
+# Inserts lines before the plugin's own in plugstack.conf, or removes them.
 plugstack_first() { # [LINE]
   rm -f "$state/plugstack.conf.d/pyxis.conf"
   [[ $# -eq 0 ]] || echo "$1" >"$state/plugstack.conf.d/pyxis.conf"
 }
 
-@test "after a container plugin: no scontrol, ranks and rendezvous are ours, what the image defines stays" {
+@test "after a container plugin: no scontrol, ranks and rendezvous are the plan's, the image's variables stay" {
   gcc -shared -fPIC -Wall -o spank_pyxis.so "$project_root/tests/cluster/programs/pyxis_stand_in.c"
   plugstack_first "required $work/spank_pyxis.so $(command -v scontrol)"
-  # The site's file is the host's: in the "container" there is none.
+  # The site's file is the host's: the "container" does not have one.
   [ -d /etc/slurm-ddp ] || { mkdir /etc/slurm-ddp && touch made; }
   [ ! -e /etc/slurm-ddp/fabric.conf ] || mv /etc/slurm-ddp/fabric.conf saved.conf
   printf '%s\n' '[preset rack7]' 'NCCL_IB_TC = 106' >/etc/slurm-ddp/fabric.conf
@@ -280,7 +281,7 @@ plugstack_first() { # [LINE]
   [ "$(all_recorded NCCL_IB_TC)" = "106 106 106 106" ]
 }
 
-@test "a plugin built for another release: SLURM says so and runs without it" {
+@test "a plugin built for another release: SLURM reports it and runs without it" {
   with-other-release "$build_dir/lib/slurm/ddp.so" other.so
   local line=$state/plugstack.conf.d/zz-ddp.conf
   cp "$line" saved

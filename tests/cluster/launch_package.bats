@@ -1,4 +1,4 @@
-# What is installed of the plugin: its symbols and hardening, packages, manual pages. Needs no cluster.
+# The installed plugin: its symbols and hardening, packages, manual pages. Does not need a cluster.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -19,7 +19,7 @@ built_with_sanitizer() { grep -q '^SLURM_DDP_SANITIZE:STRING=.' "$build_dir/CMak
   run ! grep -vE '^(slurm_spank_[a-z_]+|plugin_(name|type|version)|spank_plugin_version)$' names
 }
 
-@test "the plugin needs libc only, and SLURM's plugin interface" {
+@test "the plugin needs only libc and SLURM's plugin interface" {
   built_with_sanitizer && skip "a sanitizer's build needs its libraries"
   readelf -d "$plugin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >libraries
   grep -qx libc.so.6 libraries
@@ -40,7 +40,7 @@ built_with_sanitizer() { grep -q '^SLURM_DDP_SANITIZE:STRING=.' "$build_dir/CMak
   nm -D --undefined-only "$plugin" | grep -q __stack_chk_fail
 }
 
-@test "the plugin has no constructors of standard streams, which srun would run" {
+@test "the plugin has no constructors of standard streams, because srun would run them" {
   [ -z "$(nm -C "$plugin" | grep 'ios_base::Init')" ]
 }
 
@@ -58,11 +58,11 @@ check_tree() { # ROOT
   [ -s "$1/usr/share/man/man8/ddp.8" ]
   [ -s "$1/usr/share/man/man1/srun-ddp.1" ]
   grep -q 'set prefix {/usr}' "$1"/usr/share/modulefiles/slurm-ddp/[0-9]*[0-9]
-  # Nothing of the machine that built it.
+  # Nothing from the machine that built it.
   run ! grep -rlF "$BATS_TEST_TMPDIR" "$1"
 }
 
-@test "Debian packages: what is in them, and the release of SLURM that they fit" {
+@test "Debian packages: their contents, and the SLURM release that they are for" {
   command -v dpkg-deb >/dev/null || skip "no dpkg on this machine"
   make_package DEB
   local release package
@@ -76,7 +76,7 @@ check_tree() { # ROOT
   root/usr/bin/ddp-launch --version
 }
 
-@test "RPM packages: what is in them, and the release of SLURM that they fit" {
+@test "RPM packages: their contents, and the SLURM release that they are for" {
   command -v rpmbuild >/dev/null || skip "no rpmbuild on this machine (apt-get install rpm)"
   make_package RPM
   local release package
@@ -100,7 +100,7 @@ check_tree() { # ROOT
   done
 }
 
-@test "srun-ddp(1) knows every item that ddp-launch --help names" {
+@test "srun-ddp(1) documents every item of ddp-launch --help" {
   ddp-launch --help | sed -n '/^SPEC is/,/^$/s/^  \([a-z_]*\)[ =].*/\1/p' | sort -u >items
   [ "$(wc -l <items)" -ge 12 ]
   local item

@@ -1,12 +1,12 @@
-# `srun --ddp` in the kinds of steps that are not plain `srun -N2`: by hand at a terminal, in jobs of
-# several components, one after the other, inside one another. In each, rank 0 is where MASTER_ADDR
-# says, and nothing of one step reaches another.
+# `srun --ddp` in steps other than plain `srun -N2`: interactive, in jobs of several components,
+# consecutive, nested. In each, rank 0 is at MASTER_ADDR, and no setting of one step leaks into
+# another.
 
 bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # seen by all nodes
+  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # visible on all nodes
   export extra
   chmod 755 "$extra"
   echo "LaunchParameters=use_interactive_step" >"$extra/slurm.conf"
@@ -43,8 +43,8 @@ all_recorded() { # NAME: the values of all tasks, sorted
   sed -n "s/^$1=//p" "$RECORDS"/task.* | sort | paste -sd' '
 }
 
-# at_terminal COMMAND: runs it at a terminal of its own, and types what comes from standard input
-# once the shell there has prompted: srun throws away what was typed before it took the terminal.
+# at_terminal COMMAND: runs it at a terminal of its own, and types the standard input after the
+# shell there has printed its prompt: srun discards input typed before it took over the terminal.
 at_terminal() {
   command -v script >/dev/null || skip "no script(1) on this machine"
   : >terminal
@@ -52,9 +52,9 @@ at_terminal() {
     HOME=$work SHELL=/bin/bash timeout -k 1 90 script -qefc "$1" /dev/null >terminal
 }
 
-prompted() { grep -q '# $' terminal; } # root's, of a bash without start-up files
+prompted() { grep -q '# $' terminal; } # root's prompt in a bash without startup files
 
-@test "salloc --ddp with an interactive step: the shell is no rank, its srun starts them" {
+@test "salloc --ddp with an interactive step: the shell is not a rank, its srun starts them" {
   at_terminal "salloc -Q --ddp -N2 -n4 --ntasks-per-node=2" <<'TYPED'
 echo "step=$SLURM_STEP_ID rank=[$RANK$MASTER_ADDR$SLURM_DDP_SET]" >shell
 srun record-task </dev/null
@@ -80,7 +80,7 @@ TYPED
   check-records "$RECORDS" 5
 }
 
-@test "a hostfile in which a node comes once, and one twice" {
+@test "a hostfile with one node once and another twice" {
   printf 'node4\nnode2\nnode4\n' >hosts
   SLURM_HOSTFILE=hosts srun --ddp -n3 record-task
   check-records "$RECORDS" 3
@@ -118,7 +118,7 @@ JOB
   [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
 }
 
-@test "steps one after the other: ports of their own, and nothing left of the first" {
+@test "consecutive steps: different ports, and nothing left over from the first" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH -N2 -n4 -o job.out
@@ -146,7 +146,7 @@ JOB
   [ "$(cat first/* "$RECORDS"/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 2 ]
 }
 
-@test "a requeued element of an array gets another port than before, and than its neighbor" {
+@test "a requeued array element gets a different port from before and from its neighbor" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH --ddp -N1 -n1 --requeue --array=1-2 -o job.%a.out
@@ -161,7 +161,7 @@ JOB
   [ "$(cat "$RECORDS"/*/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 4 ]
 }
 
-@test "SLURM_NTASKS_PER_NODE is the step's, as Lightning insists; for srun inside it is no option" {
+@test "SLURM_NTASKS_PER_NODE is the step's, as Lightning requires, and not an option of srun inside" {
   salloc -Q -N2 -n4 bash -c 'srun --ddp -N2 -n2 record-task'
   [ "$(all_recorded SLURM_NTASKS_PER_NODE)" = "1 1" ]
   rm "$RECORDS"/*
@@ -173,7 +173,7 @@ JOB
   [ ! -s err ] # such as "can't honor --ntasks-per-node set to 2"
 }
 
-@test "nodes that lead their own names to 127.0.1.1 are told apart all the same" {
+@test "nodes that resolve their own names to 127.0.1.1 are still distinguished" {
   [ "$cluster_mode" = netns ] || skip "needs a hosts file per node"
   local node
   for node in node1 node2; do
@@ -187,5 +187,5 @@ JOB
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
   [ "$(all_recorded NODE_RANK)" = "0 0 1 1" ] || [ "$(all_recorded NODE_RANK)" = "0 0 0 1" ]
   [ "$(all_recorded MASTER_ADDR)" = "node1 node1 node1 node1" ]
-  grep -q 'note: on its own host node1 leads to a loopback address only' err
+  grep -q 'note: on its own host node1 resolves to a loopback address only' err
 }

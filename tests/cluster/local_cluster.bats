@@ -1,4 +1,4 @@
-# The cluster that all other cluster tests stand on: what it promises, and that it leaves nothing.
+# The cluster that all other cluster tests use: its properties, and that it leaves no trace.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -13,7 +13,7 @@ on_each_node() { srun -N2 --ntasks-per-node=1 bash -c "$1"; }
 
 require_own_networks() { [ "$cluster_mode" = netns ] || skip "plain mode: the nodes share the host's network"; }
 
-# Everything that could be left: processes, namespaces, links, mounts, files.
+# Everything that could be left behind: processes, namespaces, links, mounts, files.
 traces() {
   ip netns list 2>/dev/null | grep '^ddp-' || true
   ip -o link 2>/dev/null | grep -w 'ddp-host' || true
@@ -125,7 +125,7 @@ JOB
   [[ $output == *"no node 'node9'"* ]]
 }
 
-@test "up again does nothing; status says what is there" {
+@test "a second up does nothing, and status shows the cluster" {
   local before after
   before=$(cat "$state/slurmctld.pid")
   run "$cluster" up 2
@@ -138,12 +138,12 @@ JOB
   [[ $output == *"nodes:  2"*"healthy"* ]]
 }
 
-@test "a node whose daemon died is sick, and up replaces the cluster" {
+@test "a node whose daemon died is unhealthy, and up replaces the cluster" {
   kill -9 "$(cat "$state/nodes/node2/slurmd.pid")"
   scontrol update nodename=node2 state=down reason=test
   run "$cluster" status
   [ "$status" -eq 1 ]
-  [[ $output == *sick* ]]
+  [[ $output == *unhealthy* ]]
   "$cluster" up 2 2>&1 </dev/null
   "$cluster" status
   srun -N2 true
@@ -171,8 +171,8 @@ JOB
   [ "$(sinfo -h -N -o %G | sort -u)" = "(null)" ]
 }
 
-@test "down leaves no trace, even under a running job, and other daemons alone" {
-  # Looks like a daemon of an installed SLURM to anyone who goes by name.
+@test "down leaves no trace, even with a running job, and does not touch other daemons" {
+  # Looks like a daemon of an installed SLURM by its name.
   cp "$(command -v sleep)" slurmd
   ./slurmd 60 3>&- &
   local other=$!
@@ -190,7 +190,7 @@ JOB
   "$cluster" up 2 2>&1 </dev/null
 }
 
-@test "a project that lies in /tmp is visible on the nodes" {
+@test "a project in /tmp is visible on the nodes" {
   require_own_networks
   local project=$BATS_TEST_TMPDIR/project
   [[ $project == /tmp/* ]] || skip "the tests' temporary directory is not in /tmp"
@@ -215,8 +215,8 @@ JOB
   if [ -f "$build_dir/lib/slurm/ddp.so" ]; then
     [ "$(srun --ddp -N2 -n4 rendezvous | grep -c 'sum 6')" -eq 4 ]
   fi
-  # A job without step daemons, a client that waits for its turn, and no controller to end either:
-  # they are known by their environment only.
+  # A job without step daemons, a queued client, and no controller to terminate them: they can be
+  # recognized only by their environment.
   srun -N2 --exclusive sleep 100 >/dev/null 2>&1 3>&- &
   wait_until 10 bash -c '[ -n "$(squeue -h -t R)" ]'
   srun -N2 --exclusive sleep 100 >/dev/null 2>&1 3>&- &
@@ -230,7 +230,7 @@ JOB
   "$cluster" up 2 2>&1 </dev/null
 }
 
-@test "mistakes on the command line are one sentence and status 2" {
+@test "usage errors give one sentence and status 2" {
   local arguments
   for arguments in "" "up" "up 0" "up x" "up 9999" "up 2 --bogus 1" "up 2 --plugin" "up 2 --plugin /nope" \
     "up 2 --cpus-per-node 0" "up 2 --mpi-default a=b" "up 2 --slurm-conf-extra /nope" "exec node1" "sideways"; do
@@ -241,7 +241,7 @@ JOB
   [[ $("$cluster" --help) == *"cluster up N"* ]]
 }
 
-@test "a machine without SLURM is told what to install, with status 75" {
+@test "a machine without SLURM gets the packages to install, and status 75" {
   mkdir -p bin
   local program
   for program in bash readlink dirname awk grep cat cut env flock id; do

@@ -1,5 +1,5 @@
 # The modulefiles of an installation, with the two programs that sites use: Environment Modules and
-# Lmod. Needs no cluster.
+# Lmod. Does not need a cluster.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -15,14 +15,14 @@ setup_file() {
 
 teardown_file() { rm -rf "$work"; }
 
-# Prints what the commands change, in a shell that has `module`.
+# Prints the effect of the commands, in a shell that has `module`.
 with_environment_modules() {
   [[ -r /usr/share/modules/init/bash ]] || skip "no environment-modules on this machine"
   bash -c "source /usr/share/modules/init/bash; module purge; module use '$MODULEPATH'; $1"
 }
 
 # Debian's lmod conflicts with environment-modules, so it is not installed: its packages are
-# unpacked, and laid over /usr in a mount namespace of their own.
+# unpacked and mounted over /usr in a separate mount namespace.
 unpack_lmod() {
   command -v lmod >/dev/null || [[ -f /usr/share/lmod/lmod/libexec/lmod ]] && return
   ((EUID == 0)) || skip "needs root to lay Lmod's packages over /usr"
@@ -54,7 +54,7 @@ assert_loaded() {
   grep -qxF "cmake=$prefix" <<<"$output"
 }
 
-@test "Environment Modules: load sets the paths, unload takes them back" {
+@test "Environment Modules: load sets the paths, unload restores them" {
   run with_environment_modules "module load slurm-ddp; $show; ddp-launch --version"
   [ "$status" -eq 0 ]
   assert_loaded
@@ -74,7 +74,7 @@ assert_loaded() {
   grep -qx "slurm-ddp/$version" <<<"$output"
 }
 
-@test "Lmod: load sets the paths, unload takes them back" {
+@test "Lmod: load sets the paths, unload restores them" {
   unpack_lmod
   run with_lmod "module load slurm-ddp; $show; ddp-launch --version"
   [ "$status" -eq 0 ]
@@ -91,7 +91,7 @@ assert_loaded() {
   [[ $output == *"distributed training job"*"srun --ddp python train.py"* ]]
 }
 
-@test "a staged installation names the real prefix, not the stage" {
+@test "a staged installation contains the real prefix, not the staging directory" {
   DESTDIR=$work/stage cmake --install "$build_dir" --prefix /opt/slurm-ddp >/dev/null
   local files=$work/stage/opt/slurm-ddp/share
   grep -q '/opt/slurm-ddp' "$files/modulefiles/slurm-ddp/$version" "$files/modulefiles/slurm-ddp/$version.lua"

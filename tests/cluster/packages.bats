@@ -1,10 +1,10 @@
 #!/usr/bin/env bats
-# The first hour at a site: the two Debian packages are installed onto Debian's own SLURM as an
-# administrator does it, and an ordinary user runs every job script that they bring. MpiDefault is what
-# it is where nobody chose: none.
+# The first hour at a site: the two Debian packages are installed on Debian's own SLURM as an
+# administrator would, and an ordinary user runs every job script in them. MpiDefault has SLURM's
+# own value: none.
 #
-# dpkg works on overlays of the machine's directories, which are all that the nodes and the user see of
-# it; the machine itself keeps none of it.
+# dpkg works on overlays of the machine's directories, which are the nodes' and the user's only view
+# of it; the machine itself is not changed.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -25,7 +25,7 @@ teardown_file() { cluster_down; }
 
 setup() { cd "$home"; }
 
-# Runs a command as root on the machine as it will be.
+# Runs a command as root on the machine with the packages.
 as_administrator() {
   local directory
   for directory in usr etc var/lib var/cache var/log; do mkdir -p "$site/$directory"/{new,scratch}; done
@@ -36,16 +36,17 @@ as_administrator() {
     exec "$@"' "$site" env -u BASH_ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }
 
-# Runs a command as a user who has just logged in: nothing but what the site gives.
+# Runs a command as a user who has just logged in: with nothing but the site's environment.
 as_user() {
   # shellcheck disable=SC2016
   unshare --mount bash -c 'mount -t overlay -o "lowerdir=$0/usr/new:/usr" overlay /usr && exec "$@"' "$site" \
     setpriv --reuid nobody --regid nogroup --clear-groups \
     env -i HOME="$home" PATH=/usr/bin:/bin SLURM_CONF="$SLURM_CONF" "$@"
 }
-sbatch() { as_user sbatch "$@"; } # which run_job calls
+sbatch() { as_user sbatch "$@"; } # called by run_job
 
-# submit NAME [options of sbatch] -- [arguments of the script]: until its end; its output is in NAME.log.
+# submit NAME [options of sbatch] -- [arguments of the script]: waits until it ends; its output is
+# in NAME.log.
 submit() {
   local script=/usr/share/slurm-ddp/jobscripts/$1.sbatch log=$home/$1.log options=()
   shift
@@ -68,7 +69,7 @@ PY
   grep -x 'rank 1 of 2 at node1' <<< "$output"
 }
 
-@test "without PMIx ddp-train says what to add to srun, before MPI starts" {
+@test "without PMIx ddp-train names the missing srun option, before MPI starts" {
   run as_user srun --ddp -N2 -n2 ddp-train --epochs 1
   [ "$status" -ne 0 ]
   [[ $output == *'--mpi=pmix'* && $output != *'OMPI was not built'* ]] || { echo "$output"; false; }
@@ -79,7 +80,7 @@ PY
   trained_on train/report 2
 }
 
-@test "resume.sbatch goes on" {
+@test "resume.sbatch resumes" {
   submit resume -- --epochs 1
   submit resume -- --epochs 2
   grep -F 'resumed from' resume.log
@@ -110,7 +111,7 @@ PY
   grep -q '<svg' scaling_sweep/scaling.html
 }
 
-@test "no job script was left out" {
+@test "every job script is covered" {
   [ "$(cd "$project_root/jobscripts" && echo *.sbatch)" = "$(cd "$site/usr/new/share/slurm-ddp/jobscripts" && echo *.sbatch)" ]
   local script
   for script in "$project_root"/jobscripts/*.sbatch; do
@@ -118,7 +119,7 @@ PY
   done
 }
 
-@test "the packages go as they came" {
+@test "removing the packages leaves nothing behind" {
   [ -x "$site/usr/new/bin/ddp-train" ]
   as_administrator dpkg --purge slurm-ddp slurm-ddp-plugin
   [ -z "$(find "$site" -path '*/scratch' -prune -o -iname '*ddp*' -not -type c -not -path '*/dpkg/*' -print)" ]

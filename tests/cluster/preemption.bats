@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# preemptible.sbatch on a real SLURM: whatever takes the nodes away, the job goes on from its last
-# step and ends with the bits of one that was left alone.
+# preemptible.sbatch on a real SLURM: however the nodes are taken away, the job continues from its
+# last step, and the result is bitwise equal to that of an undisturbed job.
 
 bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  cluster_up 2 --mpi-default none # the job scripts ask for what they need
+  cluster_up 2 --mpi-default none # the job scripts request what they need
   export OMP_NUM_THREADS=1
 }
 teardown_file() { cluster_down; }
@@ -21,7 +21,7 @@ training=(--model mnist-cnn --data digits --batch 32 --lr 0.05 --checkpoint-ever
 
 parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
 
-# What 8 epochs without an interruption end with.
+# The result of 8 epochs without an interruption.
 undisturbed() {
   if [ ! -e whole.log ]; then
     RUN_DIR=$work/whole run_job -o whole.log "$script" "${training[@]}" --epochs 8 --keep-last 20
@@ -31,7 +31,7 @@ undisturbed() {
 
 checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
 
-@test "scancel --signal: a checkpoint of that step, status 75, the queue, and the same bits" {
+@test "scancel --signal: a checkpoint of that step, status 75, a requeue, and a bitwise equal result" {
   whole=$(undisturbed)
   job=$(RUN_DIR=$work/run sbatch --parsable -o log "$script" "${training[@]}" --epochs 8)
   wait_until 60 checkpoint_appears
@@ -44,7 +44,7 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   [ "$whole" = "$(parameters_of log)" ]
 }
 
-@test "a user's --resume PATH is where the job starts, not where it starts again" {
+@test "a user's --resume PATH applies to the first start, not to restarts" {
   whole=$(undisturbed)
   cp -r whole/checkpoints/step-00000030 start
   job=$(RUN_DIR=$work/run sbatch --parsable -o log "$script" "${training[@]}" --epochs 8 --resume "$work/start")
@@ -58,7 +58,7 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   [ "$whole" = "$(parameters_of log)" ]
 }
 
-@test "scontrol requeue: the step is told by SIGTERM, saves, and the job starts again" {
+@test "scontrol requeue: the step gets SIGTERM, saves, and the job starts again" {
   whole=$(undisturbed)
   job=$(RUN_DIR=$work/run sbatch --parsable -o log "$script" "${training[@]}" --epochs 8)
   wait_until 60 checkpoint_appears
@@ -68,7 +68,7 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   [ "$whole" = "$(parameters_of log)" ]
 }
 
-@test "the time limit is found without a signal, and the last save is made before it" {
+@test "the time limit is known without a signal, and the last save precedes it" {
   [ -n "${SLURM_DDP_LONG_TESTS:-}" ] || skip "takes a minute, SLURM's shortest limit; SLURM_DDP_LONG_TESTS=1"
   grep -v '^#SBATCH --signal' "$script" > without_signal.sbatch
   job=$(RUN_DIR=$work/run MAX_RESTARTS=0 sbatch --parsable --time=1 -o log without_signal.sbatch \

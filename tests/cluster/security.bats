@@ -1,5 +1,5 @@
-# The key of a step on a real SLURM: who has it, who has not, and a check whose tasks know each other
-# by it, or by MUNGE where the plugin is not used. See docs/security.md.
+# The key of a step on a real SLURM: which processes have it, and a check whose tasks authenticate
+# each other by it, or by MUNGE without the plugin. See docs/security.md.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -16,7 +16,7 @@ key='echo "key=$SLURM_DDP_STEP_KEY"'
 
 keys() { grep -o 'key=.*' <<< "$output" | sort -u; }
 
-@test "each step has a key of its own, the same in all its tasks, and nobody is told" {
+@test "each step has its own key, the same in all its tasks, and it is not shown" {
   run -0 --separate-stderr srun --ddp=verbose -N2 -n4 bash -c "$key"
   [ "$(keys | wc -l)" -eq 1 ]
   [[ $(keys) =~ ^key=[0-9]+\.[0-9]+:[0-9a-f]{64}$ ]]
@@ -39,24 +39,24 @@ keys() { grep -o 'key=.*' <<< "$output" | sort -u; }
   [ "$(keys | head -n 1)" = key= ]
 }
 
-# checked ARGS...: what the check of two nodes says; its options behind srun's.
+# checked ARGS...: the result of the check of two nodes; its options after srun's.
 checked() { run -0 timeout 120 srun "$@"; [[ $output == *"ddp-check net OK - 2 nodes, 2 tasks"* ]] || { echo "$output"; false; }; }
 
-@test "the tasks of a check know each other by the plugin's key" {
+@test "the tasks of a check authenticate each other by the plugin's key" {
   checked --ddp -N2 -n2 ddp-check net --no-mpi --mib 1 --key plugin
 }
 
-@test "without the plugin they know each other by MUNGE" {
+@test "without the plugin they authenticate each other by MUNGE" {
   export SLURM_DDP_MUNGE_SOCKET=$state/munge/munge.socket
   checked -N2 -n2 ddp-check net --no-mpi --mib 1 --key munge
-  checked -N2 -n2 ddp-check net --no-mpi --mib 1 # by itself, too
-  [[ $output != *"no key of this step"* ]]
+  checked -N2 -n2 ddp-check net --no-mpi --mib 1 # by default, too
+  [[ $output != *"no key for this step"* ]]
 }
 
-@test "without either it says so, and does not drain" {
+@test "without either, the check warns and does not drain" {
   export SLURM_DDP_MUNGE_SOCKET=/nowhere
   checked -N2 -n2 ddp-check net --no-mpi --mib 1
-  [ "$(grep -c 'no key of this step' <<< "$output")" -eq 1 ]
+  [ "$(grep -c 'no key for this step' <<< "$output")" -eq 1 ]
   run -3 timeout 60 srun -N2 -n2 ddp-check net --no-mpi --act
-  [[ $output == *"nothing proves here which tasks are those of this step"* ]]
+  [[ $output == *"without a key the tasks of this step cannot be authenticated"* ]]
 }

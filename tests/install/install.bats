@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# An installed tree serves by itself: programs find their data, and a program of one's own is built
+# An installed tree is self-contained: programs find their data, and a custom program is built
 # against it with find_package(slurm_ddp).
 
 bats_require_minimum_version 1.5.0
@@ -10,7 +10,7 @@ setup_file() {
   cmake --install "${SLURM_DDP_BUILD:-$here/build}" --prefix "$prefix" > "$BATS_FILE_TMPDIR/install.log"
 }
 
-@test "the tree holds programs, plugin, headers, package, job scripts, data" {
+@test "the tree contains programs, plugin, headers, package, job scripts, data" {
   for file in bin/ddp-train bin/ddp-launch bin/ddp-check bin/ddp-report bin/ddp-ckpt bin/ddp-bench \
     lib/slurm/ddp.so include/slurm_ddp/ddp_runtime/ddp.h lib/cmake/slurm_ddp/slurm_ddpConfig.cmake \
     share/slurm-ddp/jobscripts/train.sbatch share/slurm-ddp/datasets/digits/digits.csv.gz \
@@ -19,7 +19,7 @@ setup_file() {
   done
 }
 
-@test "every program tells its version and teaches" {
+@test "every program has --version and --help" {
   for program in ddp-train ddp-launch ddp-check ddp-report ddp-ckpt ddp-bench; do
     run -0 "$prefix/bin/$program" --version
     [[ $output =~ ^$program\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
@@ -37,7 +37,7 @@ setup_file() {
   cp "$here/datasets/digits/digits.csv.gz" "$prefix/share/slurm-ddp/datasets/digits/"
 }
 
-@test "find_package(slurm_ddp) builds a model of one's own, which trains on two ranks" {
+@test "find_package(slurm_ddp) builds a custom model, which trains on two ranks" {
   run -0 cmake -S "$here/examples/own_model" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
   run -0 cmake --build "$BATS_TEST_TMPDIR/own"
   cd "$BATS_TEST_TMPDIR"
@@ -47,7 +47,7 @@ setup_file() {
   python3 -c "import sys; sys.exit(not 0.95 < float('$accuracy') <= 1)"
 }
 
-@test "a loop of one's own resumes from its checkpoint with the same bits, and ddp-report reads it" {
+@test "a custom loop resumes bitwise equal from its checkpoint, and ddp-report reads it" {
   run -0 cmake -S "$here/examples/own_loop" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
   run -0 cmake --build "$BATS_TEST_TMPDIR/own"
   local ranks=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# check_prolog and check_health, which slurmd runs as root: which program they run, wherever they are
-# run, and what they say of a check that was not made.
+# check_prolog and check_health, which slurmd runs as root: which program they run, from any
+# directory, and how they report a check that could not run.
 
 bats_require_minimum_version 1.5.0
 
@@ -18,13 +18,13 @@ setup() {
   cp "$build/bin/ddp-check" "$prefix/bin/"
 }
 
-# A ddp-check that ends as it is told, instead of the installed one.
-fake_check() { # status, what it says
+# A ddp-check that exits as requested, instead of the installed one.
+fake_check() { # status, output
   printf '#!/bin/sh\necho "%s"\nexit %d\n' "$2" "$1" > "$prefix/bin/ddp-check"
   chmod 755 "$prefix/bin/ddp-check"
 }
 
-# Runs a recipe as slurmd does, without an environment; what goes to the system's log is in `log`.
+# Runs a recipe as slurmd does, without an environment; the output to the system log is in `log`.
 as_slurmd() { # recipe, arguments...
   local recipe=$recipes/$1
   shift
@@ -44,7 +44,7 @@ as_slurmd() { # recipe, arguments...
   DDP_CHECK_ARGS='--dir /nonexistent' run -1 "$recipes/check_prolog"
 }
 
-@test "a node that is in order is not worth a line" {
+@test "a healthy node produces no output" {
   local status recipe
   for recipe in check_prolog check_health; do
     for status in 0 1; do
@@ -56,7 +56,7 @@ as_slurmd() { # recipe, arguments...
   done
 }
 
-@test "a check that was not made lets jobs start, and is said and logged" {
+@test "a check that could not run lets jobs start, and is reported and logged" {
   local recipe
   for recipe in check_prolog check_health; do
     run -0 as_slurmd "$recipe" --dri /typo
@@ -76,7 +76,7 @@ as_slurmd() { # recipe, arguments...
   done
 }
 
-@test "no program of the current directory is run, whatever PATH says" {
+@test "no program of the current directory is run, for any PATH" {
   local shell path recipe program
   for program in ddp-check timeout logger hostname; do
     printf '#!/bin/sh\ntouch %q\n' "$BATS_TEST_TMPDIR/ran" > $program
@@ -94,7 +94,7 @@ as_slurmd() { # recipe, arguments...
   [ ! -e ran ]
 }
 
-@test "the environment chooses no library and no options for the shell" {
+@test "the environment cannot set libraries or options for the shell" {
   printf '#!/bin/sh\nenv > %q\nprintf "%%s\\n" "$@" > %q\n' "$BATS_TEST_TMPDIR/environment" \
     "$BATS_TEST_TMPDIR/arguments" > "$prefix/bin/ddp-check"
   LD_LIBRARY_PATH=$PWD LD_PRELOAD='' LD_AUDIT='' DDP_CHECK_ARGS='--dir /*' run -0 "$recipes/check_prolog" '--dir' '/a b'

@@ -266,7 +266,7 @@ time.sleep(60)" > port.txt &
   done
   run -3 "$check"
   run -3 "$check" frobnicate
-  [[ $output == "ddp-check: there is no command 'frobnicate'; the commands are node, net and simulate" ]]
+  [[ $output == "ddp-check: unknown command 'frobnicate'; use node, net or simulate" ]]
   [ ! -e net.json ]
 }
 
@@ -301,7 +301,7 @@ time.sleep(60)" > port.txt &
 
 @test "the limits of checking two nodes are reported, and a known link rate lifts them" {
   run -0 net 2 --no-mpi
-  [[ $(verdict) == *"who is slow can be told from 4 nodes on, or with --expect-gbps"* ]]
+  [[ $(verdict) == *"slow nodes can be found with at least 4 nodes, or with --expect-gbps"* ]]
   run -2 net 2 --no-mpi --inject slow:n2:0.01 --expect-gbps 8
   [ "$(findings tcp.link_rate)" = "n1 n2 CRITICAL" ]
   run -2 net 3 --no-mpi --inject slow:n2:0.01 --expect-gbps 8
@@ -346,7 +346,7 @@ PY
   printf '#!/bin/sh\nexec /bin/sleep 60\n' > bin/scontrol
   chmod +x bin/scontrol
   PATH=$work/bin:$PATH run -3 timeout 30 "$check" node --name here --dir /nowhere --act
-  [[ $output == *"ddp-check: scontrol did not answer; nothing more was drained"* ]]
+  [[ $output == *"ddp-check: scontrol did not respond; no further nodes were drained"* ]]
 }
 
 @test "findings made before MPI survive a step that is killed in it" {
@@ -428,9 +428,9 @@ PY
   [ "$(cat exclude.txt)" = n2 ]
   printf 'n2; rm -rf\n' > odd.txt
   run -3 net 2 --no-mpi --known-bad odd.txt
-  [[ $output == *"ddp-check: odd.txt does not hold node names, one a line"* ]]
+  [[ $output == *"ddp-check: odd.txt does not contain node names, one per line"* ]]
   run -3 net 2 --no-mpi --known-bad nowhere.txt
-  [[ $output == *"ddp-check: cannot read the names in nowhere.txt"* ]]
+  [[ $output == *"ddp-check: cannot read node names from nowhere.txt"* ]]
 }
 
 @test "noise alone is UNKNOWN, or WARNING on request" {
@@ -440,7 +440,7 @@ PY
   [ "$(findings tcp.noise)" = UNKNOWN ]
   run net 4 --noise warning
   [ "$(findings tcp.noise)" = WARNING ]
-  [[ $output == *"WARNING tcp.noise: "*"% slower would have been seen, expected at most 1: "* ]]
+  [[ $output == *"WARNING tcp.noise: "*"% slower would have been detected, expected at most 1: "* ]]
   run -3 net 4 --noise ok
   [[ $output == *"--noise: ok not in {unknown,warning}"* ]]
 }

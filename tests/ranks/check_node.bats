@@ -70,7 +70,7 @@ print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings'
 @test "a file system with little room" {
   run -2 in_own_mounts 'mount -t tmpfs -o size=32m small "$2/dir"
     "$1" node --name here --json "$2/node.json" --dir "$2/dir"'
-  [ "$(evidence storage.dir)" = "of 32 MiB in all" ]
+  [ "$(evidence storage.dir)" = "of 32 MiB in total" ]
 }
 
 @test "a read-only file system" {
@@ -111,7 +111,7 @@ change_behind_its_back() {
     [ "$status" -ne 2 ] || break
   done
   [ "$status" -eq 2 ]
-  grep -q '/dir storage.dir: .*: what was read back differs from what was written; ' out.txt
+  grep -q '/dir storage.dir: .*: the data read back differ from the data written; ' out.txt
 }
 
 @test "a file system without unnamed files is tested all the same, and left clean" {

@@ -193,7 +193,7 @@ SH
   [[ $output == *"resumed from "*"/disk/ck/step-00000001"* ]]
 }
 
-@test "a signal on a full disk does not print 'the same command goes on'" {
+@test "a signal on a full disk is not answered with 'run the same command to continue'" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
   fallocate -l 60m disk/full
@@ -207,7 +207,7 @@ SH
   cat log
   [ "$status" -eq 1 ]
   grep -E 'the checkpoint of step [0-9]+, the last one, could not be saved: .*No space left on device.*; the newest that is safe: none' log
-  run ! grep -F 'the same command goes on' log
+  run ! grep -F 'run the same command to continue' log
 }
 
 digits=(--model mlp --data digits --batch 32 --epochs 3)

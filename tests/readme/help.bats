@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# --help of every program, as a reader sees it: a changed option shows up in tests/readme/help.txt.
+# --help of every program, as users see it: a changed option shows up in tests/readme/help.txt.
 
 bats_require_minimum_version 1.5.0
 load ../cluster/common
@@ -13,6 +13,6 @@ load ../cluster/common
 }
 
 @test "no line of --help is a fragment" {
-  # An explanation names what the option is: "SGD momentum", not "Of sgd".
-  run -1 grep -nE '^ {2,}.*(  |\] )(Of|Of the|Likewise|The same)( |$)' "$project_root/tests/readme/help.txt"
+  # An explanation names the value of the option: "SGD momentum", not "Of sgd".
+  run -1 grep -nE '^ {2,}.*(  |\] )(Of|Of the|The same)( |$)' "$project_root/tests/readme/help.txt"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Does what README.md says: every ```sh block in it is run, in a section's order, on the local cluster.
-# The second of the "two commands" is what runs this.
+# Follows README.md: runs every ```sh block, in the order of its section, on the local cluster.
+# The second of the README's "two commands" runs this test.
 
 bats_require_minimum_version 1.5.0
 load ../cluster/common
@@ -19,7 +19,7 @@ commands_of() { # heading
     code' "$project_root/README.md"
 }
 
-# Runs the blocks of a section in a directory of its own that looks like the checkout.
+# Runs the blocks of a section in a separate directory that looks like the checkout.
 run_section() { # heading
   commands_of "$1" > commands
   [ -s commands ]
@@ -73,7 +73,7 @@ PY
 
 @test "See it work: the same without SLURM" {
   cd "$project_root"
-  # What `cluster up` answers where SLURM cannot run.
+  # The answer of `cluster up` where SLURM cannot run.
   run -0 env SLURM_DDP_CLUSTER_MODE=none ./quickstart --out quickstart-run/without-slurm
   [[ $output == *"SLURM cannot run on this machine"* ]]
   [[ $output == *"resumed from"* ]]
@@ -127,7 +127,7 @@ PY
 
 @test "Your own model" {
   on_cluster
-  rm -rf build/installed build/own_model # of another run, in a directory that is gone
+  rm -rf build/installed build/own_model # left by another run, for a directory that no longer exists
   run_section "Your own model"
   accuracy=$(sed -n 's/^accuracy //p' <<< "$output")
   awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9) }'
@@ -135,7 +135,7 @@ PY
 
 @test "Is a node bad?" {
   on_cluster
-  # The check of a node says 1 where, for example, nothing keeps the clock right.
+  # The check of a node exits with 1 if, for example, no time service synchronizes the clock.
   commands_of "Is a node bad?" | while read -r command; do
     status=0
     bash -c "$command" || status=$?

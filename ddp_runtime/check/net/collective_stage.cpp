@@ -12,7 +12,7 @@
 namespace ddp::check {
 namespace {
 
-// In float32.
+// Number of float32 elements.
 constexpr std::size_t kLargeElements = std::size_t{4} << 20;  // 16 MiB
 constexpr int kLargeIterations = 5;
 constexpr std::size_t kSmallElements = 2;
@@ -47,7 +47,7 @@ void CollectiveStage::add(std::vector<Finding> findings) {
   std::move(findings.begin(), findings.end(), std::back_inserter(account_.findings));
 }
 
-// Whether all of them were completed.
+// Whether all of them completed.
 bool CollectiveStage::measure_speeds() {
   for (const Collective collective : kCollectives) {
     const bool first = collective == Collective::all_reduce;
@@ -69,7 +69,7 @@ bool CollectiveStage::measure_speeds() {
 
 void CollectiveStage::measure_latency() {
   const auto little = measure(Collective::all_reduce, kSmallElements, kSmallIterations);
-  if (sums_right_) add(evaluate_collective_data(little));  // else it is known
+  if (sums_right_) add(evaluate_collective_data(little));  // otherwise already known
   const auto latency = bus_bandwidth(little);
   if (!latency) return;
   add(evaluate_collective_latency(little, options_.pairs));
@@ -84,7 +84,7 @@ CollectiveMeasured CollectiveStage::measure(Collective collective, std::size_t e
   measured.collective = collective;
   measured.ranks = options_.ranks;
   const auto ranks = static_cast<std::size_t>(options_.ranks);
-  const bool shared = collective != Collective::all_reduce;  // each rank has as much of it
+  const bool shared = collective != Collective::all_reduce;  // ranks contribute equal shares
   measured.elements = shared ? (elements + ranks - 1) / ranks * ranks : elements;
   const CollectiveCommand command{collective, options_.seed, measured.elements, iterations};
   const std::string title = title_of(collective);

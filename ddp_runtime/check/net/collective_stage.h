@@ -1,4 +1,4 @@
-// Collectives over all tasks of the step, by MPI, every result verified.
+// Collectives over all tasks of the step, run by MPI; every result is verified.
 #pragma once
 
 #include <chrono>
@@ -18,13 +18,14 @@ namespace ddp::check {
 
 struct CollectiveStageOptions {
   int ranks = 0;
-  std::uint64_t seed = 1;                   // of the data
-  std::chrono::milliseconds limit{};        // for one collective
-  std::optional<double> fewest_per_second;  // bytes on the bus that an all-reduce must reach
-  PairBasis pairs;                          // over MPI
+  std::uint64_t seed = 1;             // of the test data
+  std::chrono::milliseconds limit{};  // for one collective
+  std::optional<double>
+      fewest_per_second;  // bus bandwidth, in bytes per second, that all-reduce must reach
+  PairBasis pairs;        // results of the pairs over MPI
 };
 
-// As it becomes part of the verdict.
+// As written to the verdict.
 struct CollectivesMeasured {
   std::vector<Finding> findings;
   std::vector<std::pair<std::string, double>> figures;
@@ -32,8 +33,9 @@ struct CollectivesMeasured {
   std::string words;  // "; all-reduce 1.2 GB/s on the bus, ..."
 };
 
-// Each with much data, for the speed; then an all-reduce of little, which takes as long as the way.
-// Ends early when a task does not answer. All tasks must be in one MPI world.
+// Each collective runs with a large amount of data to measure the speed, then an all-reduce of
+// little data to measure the latency. Stops early if a task does not answer. All tasks must be in
+// one MPI world.
 CollectivesMeasured measure_collectives(
     Leader& leader, const CollectiveStageOptions& options,
     const std::function<void(const std::string& line)>& progress);

@@ -1,4 +1,4 @@
-// What was measured, as it stands in verdict.json: nodes by name, speeds in GB/s.
+// The measurements, as written to verdict.json: nodes by name, speeds in GB/s.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,12 +10,12 @@
 
 namespace ddp::check {
 
-inline constexpr double kMicrosecond = 1e-6;  // of a second, in which latencies are told
+inline constexpr double kMicrosecond = 1e-6;  // in seconds; unit of reported latencies
 
-// `names`: of the nodes, by the numbers that the results use.
+// `names`: names of the nodes, indexed by the numbers in the results.
 nlohmann::json to_json(const std::vector<PairResult>& results,
                        const std::vector<std::string>& names);
-// `rule`: by which each retest cleared its suspect or did not.
+// `rule`: the rule by which each retest cleared its suspect or did not.
 nlohmann::json to_json(const std::vector<Retest>& retests, const std::vector<std::string>& names,
                        const PeerRule& rule);
 

@@ -19,7 +19,7 @@ Finding mpi_not_run(const std::string& why) {
           .severity = Severity::unknown,
           .rule = "MPI is measured between all nodes",
           .evidence = why,
-          .action = "fix the other findings and run it again"};
+          .action = "fix the other findings and rerun"};
 }
 
 std::vector<Finding> start_mpi(Leader& leader, std::chrono::milliseconds limit,
@@ -39,16 +39,16 @@ std::vector<Finding> start_mpi(Leader& leader, std::chrono::milliseconds limit,
       .expected = "one MPI world of all tasks",
       .rule = "MPI connects all tasks of the step",
       .evidence = error,
-      .action = "start the step with `srun --mpi=pmix`, or leave MPI out with --no-mpi"};
+      .action = "start the step with `srun --mpi=pmix`, or skip the MPI tests with --no-mpi"};
   if (error.empty()) {
     finding.value = fmt::format("{} of {} tasks joined", answers.size(), tasks);
     finding.evidence = fmt::format(
-        "no result within {:g} s; TCP between the nodes works, so look at the MPI library's choice "
+        "no result within {:g} s; TCP between the nodes works, so check the MPI library's choice "
         "of network",
         std::chrono::duration<double>(limit).count());
   }
   std::vector<Finding> findings;
-  // A task that was lost on the way is a finding of its own.
+  // A task that was lost meanwhile has a finding of its own.
   if (leader.all_reachable() || !error.empty()) findings.push_back(finding);
   findings.push_back(mpi_not_run("not run: MPI did not start"));
   return findings;

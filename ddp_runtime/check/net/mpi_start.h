@@ -1,4 +1,4 @@
-// The start of MPI by all tasks of the step together.
+// Starts MPI on all tasks of the step.
 #pragma once
 
 #include <chrono>
@@ -10,12 +10,12 @@
 
 namespace ddp::check {
 
-// UNKNOWN: what MPI would have measured, and why it did not.
+// UNKNOWN: what MPI would have measured, and why it was not.
 Finding mpi_not_run(const std::string& why);
 
-// All tasks must be reachable. Without findings every task is in one MPI world; with some, MPI must
-// not be used any more. `limit`: for MPI_Init and for finding each other; `timeout`: how long a
-// task waits for a message of another one once MPI runs.
+// All tasks must be reachable. If there are no findings, every task is in one MPI world; otherwise
+// MPI must not be used any more. `limit`: time for MPI_Init and for joining the world; `timeout`:
+// how long a task waits for a message from another one once MPI runs.
 std::vector<Finding> start_mpi(Leader& leader, std::chrono::milliseconds limit,
                                std::chrono::milliseconds timeout);
 

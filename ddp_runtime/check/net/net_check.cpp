@@ -24,18 +24,18 @@ namespace {
 
 using nlohmann::json;
 
-// Names that every node resolves; more would be a burden for the name servers.
+// Limit on the names that every node resolves; more would burden the name servers.
 constexpr std::size_t kMaxNames = 64;
 constexpr std::chrono::milliseconds kNameTimeout{5000};
 constexpr std::uint64_t kExchangesOfAWay = 1'000'000;
 
-// What a node's devices have carried, and the modules of its MPI library.
+// The traffic of a node's devices, and the modules of its MPI library.
 struct TransportAnswer {
   Traffic traffic;
   std::string modules;
 };
 
-// One run of the leader: what it has learned so far.
+// One run of the leader, with the results so far.
 class NetCheck {
  public:
   NetCheck(Leader& leader, const NetOptions& options) : leader_(leader), options_(options) {}
@@ -62,7 +62,7 @@ class NetCheck {
   // One way of measuring the pairs.
   struct PathConfig {
     TransportKind stage = TransportKind::tcp;
-    std::string kind;   // "tcp", "tcp_eth1", "mpi": in figures and measurements
+    std::string kind;   // "tcp", "tcp_eth1", "mpi": used in figures and measurements
     std::string title;  // for people
     std::string rail;   // the interface to use; empty leaves it to the kernel
   };
@@ -94,8 +94,8 @@ class NetCheck {
   std::vector<NodeEntry> nodes_;
   Verdict verdict_;
   std::string summary_;             // in words
-  std::uint64_t first_of_way_ = 0;  // number of the exchanges of the next way, to tell them apart
-  PairBasis mpi_pairs_;             // what the collectives have to be measured by
+  std::uint64_t first_of_way_ = 0;  // next path's first exchange: numbers are unique
+  PairBasis mpi_pairs_;             // basis for judging the collectives
   std::map<std::string, std::set<std::string>> used_;  // devices that carried data, by node
 };
 
@@ -111,7 +111,7 @@ void NetCheck::call_roll() {
   verdict_.findings.add(evaluate_known_bad(options_.known_bad, verdict_.nodes));
   verdict_.measurements["seed"] = options_.seed;
   if (static_cast<int>(nodes_.size()) > kMaxNodesForAllPairs) {
-    options_.progress(fmt::format("random pairs by --seed {}", options_.seed));
+    options_.progress(fmt::format("random pairs with --seed {}", options_.seed));
   }
   verdict_.figures = {{"nodes", static_cast<double>(nodes_.size())},
                       {"tasks", static_cast<double>(leader_.present().size())}};
@@ -130,7 +130,7 @@ void NetCheck::ask_names() {
   for (const auto& node : nodes_) {
     if (!node.ranks.empty()) commands[node.ranks.front()] = {{"do", "resolve"}, {"names", names}};
   }
-  options_.progress("names of the nodes");
+  options_.progress("resolving node names");
   Resolutions resolutions;
   for (const auto& [rank, answer] : leader_.ask(commands, "name resolution", kNameTimeout)) {
     if (!answer.contains("addresses")) continue;
@@ -141,7 +141,7 @@ void NetCheck::ask_names() {
 }
 
 void NetCheck::probe_paths() {
-  options_.progress("packet sizes");
+  options_.progress("probing packet sizes");
   const auto results = ddp::check::probe_paths(leader_, nodes_, options_.seed);
   if (!results.empty()) verdict_.findings.add(evaluate_paths(verdict_.nodes, results));
 }
@@ -167,7 +167,7 @@ void NetCheck::final_checks() {
   verdict_.findings.add(evaluate_clocks(offsets, leader_.present()));
 }
 
-// With what can be told at any time.
+// Adds everything that is known at any time.
 Verdict NetCheck::concluded() const {
   Verdict verdict = verdict_;
   verdict.findings.add(evaluate_drift(leader_.present()));
@@ -177,19 +177,19 @@ Verdict NetCheck::concluded() const {
   return verdict;
 }
 
-// MPI libraries end the process, and SLURM the whole step, when a node vanishes while MPI starts or
-// works. What was found until then must not be lost with this process.
+// MPI libraries terminate the process, and SLURM the whole step, when a node vanishes while MPI
+// starts or runs. Results up to that point must not be lost with this process.
 void NetCheck::write_partial_verdict() {
   Verdict verdict = concluded();
   verdict.finished = false;
-  verdict.findings.add(
-      Finding{.check = "net.finished",
-              .severity = Severity::unknown,
-              .value = "no",
-              .expected = "yes",
-              .rule = "the check comes to its end",
-              .evidence = "it was ended while MPI was at work; this is what was found before",
-              .action = "look for a node that vanished meanwhile, or run it again with --no-mpi"});
+  verdict.findings.add(Finding{
+      .check = "net.finished",
+      .severity = Severity::unknown,
+      .value = "no",
+      .expected = "yes",
+      .rule = "the check runs to completion",
+      .evidence = "it was terminated while MPI was running; these are the results up to that point",
+      .action = "look for a node that vanished meanwhile, or rerun with --no-mpi"});
   options_.keep(verdict);
 }
 
@@ -201,7 +201,7 @@ std::map<std::string, TransportAnswer> NetCheck::ask_transport() {
   }
   std::map<std::string, TransportAnswer> answers;
   for (const auto& [rank, answer] :
-       leader_.ask(commands, "the look at interfaces", options_.grace)) {
+       leader_.ask(commands, "reading interface counters", options_.grace)) {
     if (!answer.contains("traffic") || !answer.contains("modules")) continue;
     answers[leader_.present().at(rank).node] = {answer.at("traffic").get<Traffic>(),
                                                 answer.at("modules").get<std::string>()};
@@ -229,7 +229,7 @@ void NetCheck::report_transport(const PathConfig& way,
       evaluate_transport(way.stage == TransportKind::tcp ? "tcp" : way.kind, transports, way.rail));
 }
 
-// Says why it ended before its time; empty if it did not.
+// Returns why it stopped early; empty if it did not.
 std::string NetCheck::measure_pairs(const PathConfig& way) {
   const std::string& kind = way.kind;
   const PairStageOptions stage{way.stage,
@@ -255,7 +255,7 @@ std::string NetCheck::measure_pairs(const PathConfig& way) {
   for (const auto& node : nodes_) {
     const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front()) &&
                          has_way(leader_.present().at(node.ranks.front()), stage);
-    // Where the stage broke off, who was not measured is no finding of its own.
+    // If the stage was cut short, nodes that were not measured are not findings of their own.
     measured.already_flagged.push_back(!answers || !pairs.broken().empty());
     measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), way) : std::nullopt);
   }
@@ -269,14 +269,15 @@ std::string NetCheck::measure_pairs(const PathConfig& way) {
   if (way.stage == TransportKind::mpi) {
     mpi_pairs_ = pair_basis_of(pairs.results());
     mpi_pairs_.processors_shared = processors_shared(leader_.present());
-    const PeerRule rule;  // what the pairs predict does not depend on whom the user calls slow
+    const PeerRule
+        rule;  // the prediction from the pairs must not depend on the user's thresholds for slow
     mpi_pairs_.noisy = detection_limit_of(measured, rule).value_or(0) > rule.coarsest();
   }
   return pairs.broken();
 }
 
-// The interfaces to measure one by one. "auto" stands for ports of their own that all nodes have by
-// the same name, and that are as fast as each other: a slower one is for management.
+// The interfaces to measure one by one. "auto" selects physical ports that all nodes have under the
+// same name and at the same speed: a slower one is for management.
 std::vector<std::string> NetCheck::rails() const {
   if (options_.rails != std::vector<std::string>{"auto"}) return options_.rails;
   return alike_rails(leader_.present());
@@ -292,7 +293,7 @@ void NetCheck::measure_devices(TransportKind stage, const DevicePlan& plan) {
   if (plan.nodes >= 2) measure_pairs({stage, name_of(stage), title_of(stage), ""});
 }
 
-// What the user said, else the rate of the TCP connection's interface; MPI may use another one.
+// The rate the user gave, else that of the TCP connection's interface; MPI may use another one.
 std::optional<double> NetCheck::link_rate(int rank, const PathConfig& way) const {
   if (options_.link_bytes_per_second) return options_.link_bytes_per_second;
   if (way.stage != TransportKind::tcp) return std::nullopt;
@@ -311,12 +312,12 @@ void NetCheck::add_figures(const PathConfig& way, const std::vector<PairResult>&
                           summary.median_per_second / kGB, summary.lowest_per_second / kGB);
 }
 
-// What an OK of this way is worth.
+// Adds how much an OK of this path is worth.
 void NetCheck::report_limit(const PathConfig& way, const PairsMeasured& measured) {
   const auto limit = detection_limit_of(measured, options_.rules.peers);
   if (!limit) return;
   verdict_.figures.emplace_back(way.kind + "_detection_limit_percent", 100 * *limit);
-  summary_ += fmt::format(", a node {:.0f} % slower would have been seen", 100 * *limit);
+  summary_ += fmt::format(", a node {:.0f} % slower would have been detected", 100 * *limit);
   const auto slower =
       std::count_if(measured.classes.begin(), measured.classes.end(), [&](int number) {
         return number < *std::max_element(measured.classes.begin(), measured.classes.end());
@@ -327,8 +328,8 @@ void NetCheck::report_limit(const PathConfig& way, const PairsMeasured& measured
   }
 }
 
-// Nodes of one link rate are compared with each other only. Where the user says what every link
-// carries, all are alike.
+// Only nodes with the same link rate are compared. If the user gave one rate for all links, all are
+// alike.
 Classes NetCheck::classes_of(const PathConfig& way) const {
   if (options_.link_bytes_per_second) return {};
   std::vector<std::optional<double>> rates;
@@ -351,7 +352,7 @@ void NetCheck::measure_mpi() {
     return;
   }
   write_partial_verdict();
-  options_.progress("MPI is started");
+  options_.progress("starting MPI");
   auto failures = start_mpi(leader_, options_.join_limit, options_.pair_limit);
   if (!failures.empty()) return verdict_.findings.add(std::move(failures));
   const auto broken = measure_pairs({TransportKind::mpi, "mpi", "MPI", ""});
@@ -359,7 +360,7 @@ void NetCheck::measure_mpi() {
     measure_collectives();
   } else {
     verdict_.findings.add(
-        mpi_not_run("ended early, because MPI cannot go on after an error: " + broken));
+        mpi_not_run("stopped early, because MPI cannot continue after an error: " + broken));
   }
   if (leader_.all_reachable()) {
     leader_.ask_all({{"do", "leave_world"}}, "leaving MPI", options_.join_limit);
@@ -387,7 +388,7 @@ std::string NetCheck::summary_line() const {
   if (nodes_.size() < kMinPeers) {
     text += fmt::format(
         "; {} nodes are too few to compare with each other: reachability and data were checked, "
-        "speed was not; who is slow can be told from {} nodes on, or with --expect-gbps",
+        "speed was not; slow nodes can be found with at least {} nodes, or with --expect-gbps",
         nodes_.size(), kMinPeers);
   }
   return text;
@@ -403,15 +404,16 @@ Verdict verdict_without_port(const NetOptions& options, const std::string& why) 
   Verdict verdict;
   verdict.command = "net";
   verdict.nodes = names_of(node_table(options.step, {}));
-  verdict.findings.add(Finding{
-      .check = "net.leader_port",
-      .severity = Severity::critical,
-      .device = fmt::format("port {}", options.step.leader_port),
-      .value = "in use",
-      .expected = "a free port on rank 0's node",
-      .rule = "the leader listens where the training's rank 0 will listen",
-      .evidence = fmt::format("{}: {}", options.step.node, why),
-      .action = "end what listens there, or choose another port with --port or MASTER_PORT"});
+  verdict.findings.add(
+      Finding{.check = "net.leader_port",
+              .severity = Severity::critical,
+              .device = fmt::format("port {}", options.step.leader_port),
+              .value = "in use",
+              .expected = "a free port on rank 0's node",
+              .rule = "the leader listens on the port that rank 0 of the training will use",
+              .evidence = fmt::format("{}: {}", options.step.node, why),
+              .action = "stop the process that listens on it, or choose another port with --port "
+                        "or MASTER_PORT"});
   return verdict;
 }
 

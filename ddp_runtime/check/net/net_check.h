@@ -9,7 +9,7 @@ namespace ddp::check {
 
 Verdict run_leader(Leader& leader, const NetOptions& options);
 
-// The verdict of a leader that could not open its port.
+// The verdict if the leader could not open its port.
 Verdict verdict_without_port(const NetOptions& options, const std::string& why);
 
 }  // namespace ddp::check

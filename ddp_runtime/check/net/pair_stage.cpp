@@ -114,7 +114,7 @@ std::vector<PairResult> PairStage::run_round(const Round& round, const std::stri
   return results;
 }
 
-// What the two ends say went wrong; empty if nothing did.
+// The errors that the two ends report; empty if there are none.
 std::string PairStage::failure_of(const Pair& pair, const ByRank& answers) const {
   std::string failure;
   for (const int node : {pair.a, pair.b}) {
@@ -133,8 +133,8 @@ std::string PairStage::failure_of(const Pair& pair, const ByRank& answers) const
   return failure;
 }
 
-// Nothing where the exchange says nothing about the two: one end was lost, which is a finding of
-// its own, or MPI failed elsewhere.
+// Returns nullopt if the exchange says nothing about the two nodes: one end was lost, which is a
+// finding of its own, or MPI failed elsewhere.
 std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& answers) {
   const int a = nodes_[static_cast<std::size_t>(pair.a)].ranks.front();
   const int b = nodes_[static_cast<std::size_t>(pair.b)].ranks.front();

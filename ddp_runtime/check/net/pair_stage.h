@@ -21,33 +21,33 @@ struct PairStageOptions {
   TransportKind stage = TransportKind::tcp;
   std::size_t bytes = 0;            // of one exchange, in each direction
   std::chrono::milliseconds limit;  // for one exchange
-  std::chrono::milliseconds grace;  // for order and answer, on top of the limit
-  std::uint64_t seed = 0;           // of the plan, and first number of the exchanges
-  PeerRule rule;                    // of what looks slow
-  int rounds = 0;                   // of the tournament; 0 leaves it to PairSession
+  std::chrono::milliseconds grace;  // time for command and answer, on top of the limit
+  std::uint64_t seed = 0;           // seed of the plan, and first number of the exchanges
+  PeerRule rule;                    // what counts as slow
+  int rounds = 0;                   // rounds of the tournament; 0 leaves it to PairSession
   std::string rail = {};            // the interface to use; empty leaves it to the kernel
-  Classes classes = {};             // of the nodes, by the rates of their links
+  Classes classes = {};             // classes of the nodes, by link rate
 };
 
-// Where `caller` reaches `called`. Tasks on the leader's node may know themselves by a loopback
-// address; others reach them where they reached the leader.
+// The address at which `caller` reaches `called`. Tasks on the leader's node may know only a
+// loopback address of theirs; others reach them where they reached the leader.
 std::string address_for(const Hello& caller, const Hello& called);
 
-// Whether a task can be part of it: it has an address on the rail, or what RDMA or NCCL needs.
+// Whether a task can take part: it has an address on the rail, or what RDMA or NCCL needs.
 bool has_way(const Hello& task, const PairStageOptions& options);
 
 class PairStage {
  public:
   PairStage(Leader& leader, const std::vector<NodeEntry>& nodes, const PairStageOptions& options);
 
-  // All planned rounds, then the retests of suspects. Nodes that are lost on the way are left out
-  // of later rounds.
+  // Runs all planned rounds, then the retests of suspects. Nodes that are lost meanwhile are left
+  // out of later rounds.
   void run(const Leader::Progress& progress);
 
-  // Of the rounds.
+  // The results of the rounds.
   const std::vector<PairResult>& results() const noexcept { return session_.results(); }
   const std::vector<Retest>& retests() const noexcept { return session_.retests(); }
-  // Why the stage ended before its time; empty if it did not. After an error MPI cannot go on.
+  // Why the stage stopped early; empty if it did not. MPI cannot continue after an error.
   const std::string& broken() const noexcept { return broken_; }
 
  private:

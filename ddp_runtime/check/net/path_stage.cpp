@@ -25,12 +25,12 @@ class PathStage {
       const Hello& a = speaker(pair.a);
       const Hello& b = speaker(pair.b);
       if (!a.mtu || !b.mtu) continue;
-      const std::uint64_t token = comm::random_number();  // nobody else can send what counts
+      const std::uint64_t token = comm::random_number();  // marks our datagrams; unguessable
       commands[node(pair.a).ranks.front()] = order_for(a, b, token);
       commands[node(pair.b).ranks.front()] = order_for(b, a, token);
       asked.push_back({pair, *a.mtu, *b.mtu, 0, 0});
     }
-    const ByRank answers = leader_.ask(commands, "the probe of packet sizes", kTimeout);
+    const ByRank answers = leader_.ask(commands, "probing packet sizes", kTimeout);
     std::vector<PathResult> results;
     for (PathResult& result : asked) {
       const auto a = answers.find(node(result.pair.a).ranks.front());

@@ -1,4 +1,4 @@
-// Probes of the largest packets between the nodes, in the rounds of the pairs.
+// Finds the largest packets that nodes can exchange, in the rounds of the pairs.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace ddp::check {
 
-// The first task of each node sends and receives datagrams that must not be cut; where one got
-// lost, once more. Without pairs in which an answer is missing or whose MTU is not known. `seed`
-// chooses the rounds, and tells this run's datagrams from others'.
+// The first task of each node sends and receives datagrams that must not be fragmented; a pair that
+// loses one is probed a second time. Pairs with a missing answer or an unknown MTU are left out.
+// `seed` selects the rounds, and distinguishes this run's datagrams from others.
 std::vector<PathResult> probe_paths(Leader& leader, const std::vector<NodeEntry>& nodes,
                                     std::uint64_t seed);
 

@@ -7,7 +7,7 @@
 namespace ddp::check {
 namespace {
 
-// Whether every node has the rail as `one` has it.
+// Whether every node has the rail, at the same rate as `one`.
 bool all_have(const std::string& name, const Rail& one, const std::map<int, Hello>& present) {
   for (const auto& [rank, hello] : present) {
     const auto rail = hello.rails.find(name);
@@ -19,14 +19,14 @@ bool all_have(const std::string& name, const Rail& one, const std::map<int, Hell
   return true;
 }
 
-// What a task has of one kind.
+// A task's device of one kind.
 struct NodeDevice {
-  std::string name;  // empty: none
+  std::string name;  // empty if it has none
   bool measurable = false;
-  std::string problem;  // why not
+  std::string problem;  // why the device cannot be measured
 };
 
-// `lacking` and `unmeasurable` are what is said of a node, but for where and how bad it is.
+// `lacking` and `unmeasurable` are findings without node and severity.
 template <class DeviceOf>
 DevicePlan plan_devices(const std::map<int, Hello>& present, const Finding& lacking,
                         const Finding& unmeasurable, const DeviceOf& device_of) {
@@ -58,7 +58,7 @@ DevicePlan plan_devices(const std::map<int, Hello>& present, const Finding& lack
 
 std::vector<std::string> alike_rails(const std::map<int, Hello>& present) {
   if (present.empty()) return {};
-  std::map<double, std::vector<std::string>> by_speed;  // those of unknown speed at 0
+  std::map<double, std::vector<std::string>> by_speed;  // unknown speeds are listed under 0
   for (const auto& [name, rail] : present.begin()->second.rails) {
     if (rail.wire && all_have(name, rail, present)) {
       by_speed[rail.bytes_per_second.value_or(0)].push_back(name);
@@ -83,7 +83,7 @@ std::vector<Finding> evaluate_rail(const std::string& rail, const std::map<int, 
     findings.back().node = hello.node;
     findings.back().value = "none";
     findings.back().expected = "up, with an address";
-    findings.back().action = fmt::format("look at `ip addr show {}` there", rail);
+    findings.back().action = fmt::format("see `ip addr show {}` on this node", rail);
   }
   if (findings.empty()) findings.push_back(finding);
   return findings;
@@ -93,11 +93,11 @@ DevicePlan plan_rdma(const std::map<int, Hello>& present) {
   Finding lacking{.check = "verbs.port",
                   .value = "none active",
                   .expected = "an active RDMA port, as most nodes have",
-                  .action = "look at `ddp-check node` and ibstat there"};
+                  .action = "see `ddp-check node` and ibstat on this node"};
   Finding unmeasurable{.check = "verbs.tool",
-                       .rule = "RDMA is measured where it is",
-                       .evidence = "ib_write_bw is not there",
-                       .action = "install perftest, or leave it out with --no-verbs"};
+                       .rule = "RDMA is tested on nodes that have it",
+                       .evidence = "ib_write_bw is not installed",
+                       .action = "install perftest, or skip RDMA with --no-verbs"};
   return plan_devices(present, lacking, unmeasurable, [](const Hello& hello) {
     return NodeDevice{hello.rdma_port, hello.rdma_measurable, {}};
   });
@@ -107,12 +107,12 @@ DevicePlan plan_nccl(const std::map<int, Hello>& present) {
   Finding lacking{.check = "nccl.gpu",
                   .value = "none",
                   .expected = "GPUs, as most nodes have",
-                  .action = "look at `ddp-check node` and nvidia-smi there"};
+                  .action = "see `ddp-check node` and nvidia-smi on this node"};
   Finding unmeasurable{.check = "nccl.library",
-                       .rule = "NCCL is measured where GPUs are",
+                       .rule = "NCCL is tested on nodes that have GPUs",
                        .action =
-                           "load the module that has NCCL, name it with --nccl, or leave it "
-                           "out with --no-nccl"};
+                           "load the module that provides NCCL, set its path with --nccl, or skip "
+                           "it with --no-nccl"};
   return plan_devices(present, lacking, unmeasurable, [](const Hello& hello) {
     const bool usable = hello.gpus > 0 && !hello.nccl_version.empty();
     const bool any = hello.gpus > 0 || !hello.nccl_problem.empty();

@@ -1,5 +1,5 @@
-// Which ways there are between the nodes of a step besides the usual one: interfaces that are
-// measured one by one, RDMA ports, and GPUs.
+// Additional paths between the nodes of a step: interfaces that are measured one by one, RDMA
+// ports, and GPUs.
 #pragma once
 
 #include <map>
@@ -11,21 +11,21 @@
 
 namespace ddp::check {
 
-// Ports of their own that all tasks' nodes have by the same name, at one speed; none if that leaves
-// one only.
+// Physical ports that all tasks' nodes have under the same name and at the same speed; empty if
+// only one would remain.
 std::vector<std::string> alike_rails(const std::map<int, Hello>& present);
 
-// Names the nodes that have no address on the rail; OK if all have.
+// Names the nodes without an address on the rail; OK if all have one.
 std::vector<Finding> evaluate_rail(const std::string& rail, const std::map<int, Hello>& present);
 
 struct DevicePlan {
-  std::size_t nodes = 0;  // that can be measured
+  std::size_t nodes = 0;  // nodes that can be measured
   std::vector<Finding> findings;
 };
-// Names nodes without an active RDMA port where most have one, and those that lack the tool. No
-// findings where there is no RDMA at all.
+// Names the nodes without an active RDMA port where most have one, and nodes without the tool. No
+// findings if no node has RDMA.
 DevicePlan plan_rdma(const std::map<int, Hello>& present);
-// Likewise GPUs, and NCCL for them.
+// The same for GPUs, and for NCCL on them.
 DevicePlan plan_nccl(const std::map<int, Hello>& present);
 
 }  // namespace ddp::check

@@ -16,12 +16,12 @@
 namespace ddp::check {
 namespace {
 
-// Between two messages of the leader a agent may have to wait for a whole stage.
+// An agent may have to wait for a whole stage between two messages of the leader.
 constexpr std::chrono::seconds kSilenceMargin{30};
 
 void require_known_nodes(const NetOptions& options) {
   const auto& nodes = options.step.nodes;
-  if (nodes.empty()) return;  // nobody said which there are
+  if (nodes.empty()) return;  // the launcher did not list the nodes
   std::vector<std::string> names;
   for (const auto& injection : options.injections) {
     names.push_back(injection.node);
@@ -31,8 +31,8 @@ void require_known_nodes(const NetOptions& options) {
     const auto is_it = [&name](const ExpectedNode& node) { return node.name == name; };
     if (std::any_of(nodes.begin(), nodes.end(), is_it)) continue;
     throw UsageError(
-        fmt::format("--inject names the node '{}', which this step does not have; its "
-                    "first node is '{}'",
+        fmt::format("--inject names the node '{}', which this step does not have; its first node "
+                    "is '{}'",
                     name, nodes.front().name));
   }
 }
@@ -53,8 +53,8 @@ AgentOptions agent_options(const NetOptions& options, std::uint16_t leader_port)
   return agent;
 }
 
-// An injected missing node: reports to nobody, and ends when the check has. It must not end before,
-// because launchers end the whole step with its first task.
+// An injected missing node: it reports to no one, and exits when the check has finished. It must
+// not exit earlier, because launchers terminate the whole step with its first task.
 void stay_away(const NetOptions& options) {
   std::this_thread::sleep_for(options.deadline);
   const Deadline end = Clock::now() + agent_options(options, 0).silence;
@@ -64,11 +64,11 @@ void stay_away(const NetOptions& options) {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
   } catch (const NetError&) {
-    return;  // the leader listens no more
+    return;  // the leader no longer listens
   }
 }
 
-// Makes the verdict public, then ends everybody with it.
+// Publishes the verdict, then shuts down all tasks with it.
 NetOutcome conclude(Leader& leader, const NetOptions& options) {
   NetOutcome outcome;
   try {

@@ -17,17 +17,17 @@ Finding evaluate_clock(const ClockFacts& facts) {
                   .severity = Severity::ok,
                   .unit = "ms possible error",
                   .expected = "synchronized to less than 1 s",
-                  .rule = "the kernel says that its clock is being kept right"};
+                  .rule = "the kernel reports a synchronized clock"};
   if (!facts.readable) {
     finding.severity = Severity::unknown;
-    finding.evidence = "adjtimex is not allowed here";
-    finding.action = "run it outside the container";
+    finding.evidence = "adjtimex is not permitted";
+    finding.action = "run the check outside the container";
     return finding;
   }
   finding.value = static_cast<double>(facts.max_error_microseconds) / 1000.0;
   if (facts.synchronized && facts.max_error_microseconds < kMaxMicroseconds) return finding;
   finding.severity = Severity::warning;
-  finding.evidence = facts.synchronized ? "" : "nothing keeps this clock right";
+  finding.evidence = facts.synchronized ? "" : "no time service synchronizes this clock";
   finding.action = "start chrony or another time service";
   return finding;
 }

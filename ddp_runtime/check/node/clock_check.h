@@ -1,5 +1,5 @@
-// Whether something keeps the node's clock right. Wrong clocks make logs and traces of different
-// nodes incomparable and break Kerberos and munge.
+// Whether the node's clock is synchronized. Wrong clocks make logs and traces of different nodes
+// impossible to compare and break Kerberos and munge.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace ddp::check {
 
 struct ClockFacts {
   bool readable = false;
-  bool synchronized = false;  // the kernel's own opinion
+  bool synchronized = false;  // as the kernel reports it
   std::int64_t max_error_microseconds = 0;
 };
 

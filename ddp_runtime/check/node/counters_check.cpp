@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
-#include "ddp_runtime/comm/output_file.h"
 
 namespace ddp::check {
 namespace {
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxCounters = 4096;
 constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 20;
-// Dropped packets are not among them: a full queue drops what TCP then sends again.
+// Dropped packets are not included: a full queue drops packets that TCP then retransmits.
 constexpr std::array kOfInterfaces{"rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors",
                                    "tx_carrier_errors"};
 constexpr std::array kOfPorts{
@@ -44,23 +44,25 @@ void read_into(Counters& counters, const fs::path& directory, const std::string&
   }
 }
 
-// Nothing if there is no file. Throws RuntimeError if there is one that cannot be understood.
+// Returns nullopt if there is no file. Throws RuntimeError if the file cannot be parsed.
 std::optional<Counters> read_kept(const std::string& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return std::nullopt;
-  if (fs::file_size(file, error) > kMaxFileBytes || error) throw RuntimeError("it is no such file");
+  if (fs::file_size(file, error) > kMaxFileBytes || error)
+    throw RuntimeError("it is not a file of counters");
   std::ifstream stream(file);
   const auto json = nlohmann::json::parse(stream, nullptr, false);
   try {
     return json.get<Counters>();
   } catch (const nlohmann::json::exception&) {
-    throw RuntimeError("it does not hold counters");
+    throw RuntimeError("it does not contain counters");
   }
 }
 
-// As root, in a directory that may be somebody else's: no link is followed.
+// This may run as root in a directory that belongs to another user: symbolic links are not
+// followed.
 void keep(const std::string& file, const Counters& counters) {
-  comm::replace_file(file, nlohmann::json(counters).dump(1) + "\n");
+  replace_file(file, nlohmann::json(counters).dump(1) + "\n");
 }
 
 }  // namespace
@@ -106,7 +108,7 @@ std::vector<Finding> evaluate_counters(const Counters& before, const Counters& n
     if (grown == 0) continue;
     finding.device = name;
     finding.value = static_cast<double>(grown);
-    finding.evidence = fmt::format("more {}, {} in all", when, value);
+    finding.evidence = fmt::format("more {}, {} in total", when, value);
     findings.push_back(finding);
   }
   if (!findings.empty()) return findings;
@@ -122,14 +124,15 @@ std::vector<Finding> compare_with_kept_counters(const std::string& file, const C
   try {
     const auto before = read_kept(file);
     findings =
-        evaluate_counters(before.value_or(Counters()), now, "counters", "since the last look");
-    if (!before) findings.front().evidence = "the first look; kept for the next";
+        evaluate_counters(before.value_or(Counters()), now, "counters", "since the last check");
+    if (!before) findings.front().evidence = "no previous values; baseline recorded";
   } catch (const RuntimeError& error) {
-    findings = {Finding{.check = "counters",
-                        .device = file,
-                        .rule = "error counters do not grow",
-                        .evidence = fmt::format("the kept values cannot be read: {}", error.what()),
-                        .action = "look who writes this file; it holds new values now"}};
+    findings = {
+        Finding{.check = "counters",
+                .device = file,
+                .rule = "error counters do not grow",
+                .evidence = fmt::format("the previous values cannot be read: {}", error.what()),
+                .action = "check what else writes this file; it now holds the new values"}};
   }
   keep(file, now);
   return findings;

@@ -19,7 +19,8 @@
 namespace ddp::check {
 namespace {
 
-// Memory that nobody visible holds. The driver keeps some for itself.
+// Memory in use beyond this is reported if no visible process holds it. The driver keeps some for
+// itself.
 constexpr double kMaxOrphans = 0.05;
 
 struct Reason {
@@ -27,38 +28,37 @@ struct Reason {
   Severity severity;
   const char* words;
 };
-// Of the clocks' throttle reasons those that are no one's wish: not idling, not a power limit that
-// somebody set.
+// The throttle reasons that indicate a fault: not idling, and not a power limit set on purpose.
 constexpr std::array<Reason, 4> kReasons{
     {{0x08, Severity::critical, "hardware slowdown"},
      {0x40, Severity::critical, "too hot, slowed by the hardware"},
-     {0x80, Severity::critical, "power brake: the power supply asked for less"},
+     {0x80, Severity::critical, "power brake: the power supply requested less load"},
      {0x20, Severity::warning, "too hot, slowed by the driver"}}};
 
 Finding about(const GpuFacts& gpu, const char* check, const char* rule) {
   return {.check = check, .severity = Severity::ok, .device = gpu.bus_address, .rule = rule};
 }
 
-// A reading that could not be taken; nothing if it was, or does not apply.
+// A reading that failed; nullopt if it succeeded or does not apply.
 std::vector<Finding> unknown(const GpuFacts& gpu, const char* check, const GpuReading& reading) {
   if (reading.trouble.empty()) return {};
-  Finding finding = about(gpu, check, "what the driver knows can be read");
+  Finding finding = about(gpu, check, "the driver's readings are available");
   finding.severity = Severity::unknown;
   finding.evidence = reading.trouble;
-  finding.action = "run it with the permissions it needs, and look at nvidia-smi there";
+  finding.action = "run the check with the required permissions, and check nvidia-smi on this node";
   return {finding};
 }
 
 std::vector<Finding> evaluate_ecc(const GpuFacts& gpu) {
   if (!gpu.uncorrected.value) return unknown(gpu, "gpu.ecc", gpu.uncorrected);
-  Finding finding = about(gpu, "gpu.ecc", "no memory error that could not be corrected");
+  Finding finding = about(gpu, "gpu.ecc", "no uncorrectable memory errors");
   finding.value = static_cast<double>(*gpu.uncorrected.value);
   finding.unit = "errors";
   if (*gpu.uncorrected.value == 0) return {finding};
   finding.severity = Severity::critical;
   finding.expected = "none";
-  finding.evidence = "uncorrected, since the driver was loaded";
-  finding.action = "drain the node and reset the GPU; if they come back, replace it";
+  finding.evidence = "uncorrected errors since the driver was loaded";
+  finding.action = "drain the node and reset the GPU; if the errors come back, replace it";
   return {finding};
 }
 
@@ -68,17 +68,17 @@ std::vector<Finding> evaluate_rows(const GpuFacts& gpu) {
     if (!findings.empty()) return findings;
   }
   if (!gpu.rows_failed.value && !gpu.pages_pending.value) return {};
-  Finding finding = about(gpu, "gpu.rows", "no bad memory waits to be replaced");
-  finding.value = "none waits";
+  Finding finding = about(gpu, "gpu.rows", "no bad memory row is waiting to be remapped");
+  finding.value = "none pending";
   if (gpu.rows_failed.value.value_or(0) > 0) {
     finding.severity = Severity::critical;
     finding.value = "no spare row left";
-    finding.evidence = "replacing a bad row of its memory failed";
+    finding.evidence = "remapping a bad memory row failed";
     finding.action = "replace the GPU";
   } else if (gpu.rows_pending.value.value_or(0) > 0 || gpu.pages_pending.value.value_or(0) > 0) {
     finding.severity = Severity::warning;
     finding.value = "bad memory in use";
-    finding.evidence = "it is replaced at the next reset";
+    finding.evidence = "it is remapped at the next reset";
     finding.action = "reset the GPU when it is idle";
   }
   return {finding};
@@ -86,8 +86,8 @@ std::vector<Finding> evaluate_rows(const GpuFacts& gpu) {
 
 std::vector<Finding> evaluate_throttle(const GpuFacts& gpu) {
   if (!gpu.throttle.value) return unknown(gpu, "gpu.throttle", gpu.throttle);
-  Finding finding = about(gpu, "gpu.throttle", "the clocks are not held down by heat or power");
-  finding.value = "not held down";
+  Finding finding = about(gpu, "gpu.throttle", "the clocks are not throttled by heat or power");
+  finding.value = "not throttled";
   for (const auto& [bit, severity, words] : kReasons) {
     if ((*gpu.throttle.value & bit) == 0 || severity < finding.severity) continue;
     finding.severity = severity;
@@ -97,7 +97,7 @@ std::vector<Finding> evaluate_throttle(const GpuFacts& gpu) {
   return {finding};
 }
 
-// Of GPUs that are connected, all have as many links; a lone one has them all or none.
+// Connected GPUs all have the same number of links; a lone GPU has all of its links or none.
 std::vector<Finding> evaluate_links(const GpuFacts& gpu, std::uint64_t most) {
   if (!gpu.links_up.value || !gpu.links_down.value) return unknown(gpu, "gpu.nvlink", gpu.links_up);
   if (most == 0) return {};
@@ -113,13 +113,13 @@ std::vector<Finding> evaluate_links(const GpuFacts& gpu, std::uint64_t most) {
 }
 
 std::vector<Finding> evaluate_memory_use(const GpuFacts& gpu, const GpuExpectations& expected) {
-  if (!expected.wanted) return {};  // jobs on this node may compute there
+  if (!expected.wanted) return {};  // jobs on this node may compute on it
   for (const auto* reading : {&gpu.processes_known, &gpu.memory_used}) {
     auto findings = unknown(gpu, "gpu.memory", *reading);
     if (!findings.empty()) return findings;
   }
   if (!gpu.memory_used.value || !gpu.memory_total.value) return {};
-  Finding finding = about(gpu, "gpu.memory", "nobody else's program holds memory of the GPU");
+  Finding finding = about(gpu, "gpu.memory", "no other job's process holds GPU memory");
   const double used = static_cast<double>(*gpu.memory_used.value);
   finding.value = used / static_cast<double>(kMiB);
   finding.unit = "MiB";
@@ -127,19 +127,20 @@ std::vector<Finding> evaluate_memory_use(const GpuFacts& gpu, const GpuExpectati
       std::find_if_not(gpu.processes.begin(), gpu.processes.end(), expected.is_own);
   const bool much = used > kMaxOrphans * static_cast<double>(*gpu.memory_total.value);
   if (stranger != gpu.processes.end()) {
-    finding.evidence = fmt::format("process {} is not of this job", *stranger);
+    finding.evidence = fmt::format("process {} does not belong to this job", *stranger);
   } else if (gpu.processes.empty() && much) {
-    finding.evidence = "held by no process that can be seen";
+    finding.evidence = "not held by any visible process";
   } else {
     return {finding};
   }
   finding.severity = Severity::warning;
   finding.expected = "none in use";
-  finding.action = "end what an earlier job left there, or ask for the GPU exclusively";
+  finding.action = "kill processes left over from an earlier job, or request the GPU exclusively";
   return {finding};
 }
 
-// The most links that a GPU here has up; those of a lone GPU count with those that are down.
+// The largest number of active links on any GPU here; for a lone GPU, links that are down count
+// too.
 std::uint64_t most_links(const NvmlFacts& facts) {
   std::uint64_t most = 0;
   for (const auto& gpu : facts.gpus) most = std::max(most, gpu.links_up.value.value_or(0));
@@ -179,7 +180,7 @@ Finding count_finding(const NvmlFacts& facts, const GpuExpectations& expected) {
                   .severity = Severity::ok,
                   .value = static_cast<double>(seen + expected.others_in_kernel),
                   .unit = "GPUs",
-                  .rule = "all GPUs that the step asked for and the kernel knows are there"};
+                  .rule = "all GPUs that the step requested and the kernel knows are present"};
   const int known = expected.all_visible ? expected.nvidia_in_kernel : 0;
   const int wanted = std::max(expected.wanted.value_or(0), known + expected.others_in_kernel);
   finding.expected = fmt::format("at least {}", wanted);
@@ -189,33 +190,35 @@ Finding count_finding(const NvmlFacts& facts, const GpuExpectations& expected) {
                          ? "by SLURM_GPUS_ON_NODE; " +
                                (facts.trouble.empty() ? "no other GPU answers" : facts.trouble)
                          : fmt::format("the kernel gave {} to the driver", wanted);
-  finding.action = "look at nvidia-smi and the kernel's log there";
+  finding.action = "check nvidia-smi and the kernel log on this node";
   return finding;
 }
 
 Finding cannot_ask(const std::string& why) {
   return {.check = "gpu.health",
           .severity = Severity::unknown,
-          .rule = "the GPUs' own counters are read",
+          .rule = "the GPUs' own counters can be read",
           .evidence = why,
-          .action = "install the driver's management library (libnvidia-ml.so.1), or look there"};
+          .action =
+              "install the driver's management library (libnvidia-ml.so.1), or check this node by "
+              "hand"};
 }
 
-// Xids that tell of the GPU, its memory, its links or its firmware, whatever program runs.
+// Xids that report a fault of the GPU, its memory, its links or its firmware, whatever program
+// runs.
 const std::map<int, const char*>& failures() {
-  static const std::map<int, const char*> kFailures{
-      {48, "memory error that could not be corrected"},
-      {61, "firmware halted"},
-      {62, "firmware halted"},
-      {64, "a bad row could not be replaced"},
-      {74, "NVLink error"},
-      {79, "fell off the bus"},
-      {92, "many memory errors that could be corrected"},
-      {94, "contained memory error"},
-      {95, "memory error that was not contained"},
-      {119, "firmware does not answer"},
-      {120, "firmware failed"},
-      {140, "memory error that could not be recovered from"}};
+  static const std::map<int, const char*> kFailures{{48, "uncorrectable memory error"},
+                                                    {61, "firmware halted"},
+                                                    {62, "firmware halted"},
+                                                    {64, "a bad row could not be remapped"},
+                                                    {74, "NVLink error"},
+                                                    {79, "fell off the bus"},
+                                                    {92, "many correctable memory errors"},
+                                                    {94, "contained memory error"},
+                                                    {95, "uncontained memory error"},
+                                                    {119, "firmware does not answer"},
+                                                    {120, "firmware failed"},
+                                                    {140, "unrecoverable memory error"}};
   return kFailures;
 }
 
@@ -240,7 +243,7 @@ std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations
   const bool nvidia_concerned = expected.nvidia_in_kernel > 0 || in_kernel == 0;
   if (!answers && nvidia_concerned) findings.push_back(cannot_ask(facts.trouble));
   if (expected.wanted && expected.others_in_kernel > 0) {
-    findings.push_back(cannot_ask("GPUs that are not NVIDIA's are only counted"));
+    findings.push_back(cannot_ask("GPUs of other vendors than NVIDIA are only counted"));
   }
   const std::uint64_t links = most_links(facts);
   for (const auto& gpu : facts.gpus) add(findings, evaluate_gpu(gpu, links, expected));
@@ -265,7 +268,7 @@ std::vector<Finding> evaluate_xids(std::string_view log) {
                         .device = std::string(line.substr(0, std::min<std::size_t>(end, 32))),
                         .value = what->second,
                         .expected = "no such line since the node started",
-                        .rule = "the kernel's log tells of no failure of a GPU",
+                        .rule = "the kernel log reports no GPU failure",
                         .evidence = fmt::format("Xid {}", number),
                         .action = "see NVIDIA's list of Xids; reset or replace the GPU"});
   }
@@ -278,10 +281,10 @@ std::optional<std::string> read_kernel_log(const std::string& file) {
   const FileDescriptor log(open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!log) return std::nullopt;
   std::string text;
-  std::array<char, 8192> record{};  // one a read, as /dev/kmsg gives them
+  std::array<char, 8192> record{};  // one record per read, as from /dev/kmsg
   for (int i = 0; i < kMaxRecords && text.size() < kMax; ++i) {
     const ssize_t n = read(log.get(), record.data(), record.size());
-    if (n < 0 && errno == EPIPE) continue;  // overwritten meanwhile; the next one is there
+    if (n < 0 && errno == EPIPE) continue;  // overwritten meanwhile; read the next one
     if (n <= 0) break;
     text.append(record.data(), static_cast<std::size_t>(n));
   }

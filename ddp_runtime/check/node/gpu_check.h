@@ -1,5 +1,5 @@
-// GPUs: as many as the step asked for, none with a fault that its driver knows of, and none that
-// somebody else computes on.
+// GPUs: as many as the step requested, none with a fault known to its driver, and none in use by
+// another job.
 #pragma once
 
 #include <functional>
@@ -15,27 +15,29 @@
 namespace ddp::check {
 
 struct GpuExpectations {
-  std::optional<int> wanted;  // by the step; a step without GPUs says nothing
-  int nvidia_in_kernel = 0;   // GPUs that the kernel gave to NVIDIA's driver
-  int others_in_kernel = 0;   // to other vendors' drivers
+  std::optional<int> wanted;  // by the step; empty for a step without GPUs
+  int nvidia_in_kernel = 0;   // GPUs bound to NVIDIA's kernel driver
+  int others_in_kernel = 0;   // GPUs bound to other vendors' drivers
   bool all_visible = false;   // no job's limits hide GPUs from this process
   std::function<bool(int pid)> is_own = [](int) { return false; };  // a process of this job
 };
 
-// What SLURM gave the step here; of a task that is bound to some of them, those. Nothing without.
+// The GPUs that SLURM allocated to the step on this node or, for a task bound to some of them, to
+// the task. nullopt if there are none.
 std::optional<int> gpus_wanted(const Environment& environment);
 
-// No findings for a node without GPUs, of which the step wants none.
+// No findings for a node without GPUs if the step does not request any.
 std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations& expected);
 
-// The GPUs that the kernel's log names as having failed by themselves; not those whose program was
-// at fault. `log` is what /dev/kmsg gives; a line is "NVRM: Xid (PCI:0000:1b:00): 79, ..".
+// The GPUs that failed according to the kernel log; not those whose program was at fault. `log` is
+// read from /dev/kmsg; a line is "NVRM: Xid (PCI:0000:1b:00): 79, ..".
 std::vector<Finding> evaluate_xids(std::string_view log);
 
-// At most 4 MiB of it, without waiting for more; nothing if it may not be read.
+// Reads at most 4 MiB, without waiting for more; nullopt if it is not readable.
 std::optional<std::string> read_kernel_log(const std::string& file);
 
-// Whether the process belongs to the SLURM job of this one; false where that cannot be seen.
+// Whether the process belongs to the same SLURM job as this one; false if that cannot be
+// determined.
 bool is_of_job(int pid, const std::string& job_id);
 
 }  // namespace ddp::check

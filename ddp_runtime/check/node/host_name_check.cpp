@@ -19,7 +19,7 @@ Finding evaluate_host_name(const Resolution& resolution) {
   finding.value = fmt::format("{}", fmt::join(resolution.addresses, " "));
   if (only_loopback(resolution.addresses)) {
     finding.severity = Severity::warning;
-    finding.evidence = "a program that announces this address cannot be reached by other nodes";
+    finding.evidence = "other nodes cannot reach a program that announces this address";
     finding.action = "give the name its real address in /etc/hosts";
   }
   return finding;

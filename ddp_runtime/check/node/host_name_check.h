@@ -1,4 +1,4 @@
-// What the node's own name means to itself: Gloo and others announce the address it resolves to.
+// What the node's own name resolves to on the node: Gloo and others announce that address.
 #pragma once
 
 #include "ddp_runtime/check/finding.h"

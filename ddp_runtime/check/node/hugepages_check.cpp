@@ -9,7 +9,7 @@
 namespace ddp::check {
 namespace {
 
-// More of the memory than this in unused huge pages is missed by the job.
+// Unused huge pages above this fraction of the memory are a loss for the job.
 constexpr double kMaxIdle = 0.1;
 
 std::optional<std::uint64_t> number_behind(std::string_view text, std::string_view key) {
@@ -39,12 +39,12 @@ std::vector<Finding> evaluate_hugepages(const HugepageFacts& facts) {
   Finding finding{.check = "memory.hugepages",
                   .severity = Severity::ok,
                   .unit = "pages",
-                  .rule = "huge pages are free for who wants them, and not idle in masses"};
+                  .rule = "some huge pages are free, and few are unused"};
   if (facts.memory_bytes && !facts.total) return {};
   if (!facts.memory_bytes || !facts.free || !facts.page_bytes) {
     finding.severity = Severity::unknown;
-    finding.evidence = "/proc/meminfo does not say";
-    finding.action = "check that /proc is visible here";
+    finding.evidence = "/proc/meminfo does not report it";
+    finding.action = "check that /proc is visible";
     return {finding};
   }
   finding.value = static_cast<double>(*facts.total);
@@ -52,12 +52,12 @@ std::vector<Finding> evaluate_hugepages(const HugepageFacts& facts) {
   if (*facts.total > 0 && *facts.free == 0) {
     finding.severity = Severity::warning;
     finding.evidence = "all of them are in use";
-    finding.action = "end what an earlier job left behind, or set more aside";
+    finding.action = "kill processes left over from an earlier job, or reserve more";
   } else if (idle > kMaxIdle * static_cast<double>(*facts.memory_bytes)) {
     finding.severity = Severity::warning;
-    finding.evidence = fmt::format("{:.0f} MiB in huge pages that nobody uses, of {} MiB in all",
+    finding.evidence = fmt::format("{:.0f} MiB in unused huge pages, of {} MiB in total",
                                    idle / kMiB, *facts.memory_bytes / kMiB);
-    finding.action = "lower vm.nr_hugepages unless the job asks for them";
+    finding.action = "lower vm.nr_hugepages unless the job needs them";
   }
   return {finding};
 }

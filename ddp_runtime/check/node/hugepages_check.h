@@ -1,4 +1,4 @@
-// Memory set aside as huge pages: gone for everybody else, and of no use when nobody takes it.
+// Memory reserved as huge pages: unavailable for anything else, and wasted if no process uses it.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct HugepageFacts {
 // From the text of /proc/meminfo.
 HugepageFacts parse_hugepages(std::string_view text);
 
-// UNKNOWN if the text says nothing at all; no finding from a kernel that has no huge pages.
+// UNKNOWN if the text contains none of this; no finding on a kernel without huge pages.
 std::vector<Finding> evaluate_hugepages(const HugepageFacts& facts);
 
 }  // namespace ddp::check

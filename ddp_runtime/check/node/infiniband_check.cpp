@@ -17,15 +17,15 @@ Finding about(const InfinibandPort& port, const char* check, const char* rule) {
   return {.check = check, .severity = Severity::ok, .device = name_of(port), .rule = rule};
 }
 
-// A port that has a link but is not active waits for a subnet manager, which concerns the fabric; a
-// port without a link may be a spare, unless it is all the node has.
+// A port that has a link but is not active is waiting for a subnet manager, which concerns the
+// fabric; a port without a link may be a spare, unless it is the node's only port.
 Finding state_finding(const InfinibandPort& port, bool any_active) {
   Finding finding = about(port, "infiniband.state", "a port is ACTIVE with LinkUp");
   finding.expected = "ACTIVE";
   if (port.state.empty()) {
     finding.severity = Severity::unknown;
     finding.evidence = "the kernel does not show the port's state";
-    finding.action = "check that /sys is visible here";
+    finding.action = "check that /sys is visible";
     return finding;
   }
   finding.value = port.state;
@@ -35,7 +35,7 @@ Finding state_finding(const InfinibandPort& port, bool any_active) {
   if (port.phys_state == "LinkUp") {
     finding.severity = Severity::critical;
     finding.action =
-        "the link is there but no subnet manager configured it: check the subnet manager";
+        "the link is up but no subnet manager has configured it: check the subnet manager";
   } else {
     finding.severity = any_active ? Severity::warning : Severity::critical;
     finding.action = "check cable, transceiver and switch port; if the port is a spare, disable it";
@@ -52,14 +52,14 @@ std::vector<Finding> lid_findings(const InfinibandPort& port) {
   if (*port.lid == 0 || port.sm_lid == 0) {
     finding.severity = Severity::warning;
     finding.expected = "not 0";
-    finding.evidence = *port.lid == 0 ? "the port has no LID" : "the port knows no subnet manager";
+    finding.evidence = *port.lid == 0 ? "the port has no LID" : "the port has no subnet manager";
     finding.action = "check the subnet manager";
   }
   return {finding};
 }
 
-// Active ports of the same link layer: RoCE storage ports are rightly slower than an InfiniBand
-// compute fabric.
+// Active ports of the same link layer: RoCE storage ports are slower than an InfiniBand compute
+// fabric by design.
 std::vector<double> rates_beside(Ports ports, const InfinibandPort& port) {
   std::vector<double> rates;
   for (const auto& other : ports) {
@@ -76,14 +76,15 @@ Finding rate_finding(Ports ports, const InfinibandPort& port) {
   if (!port.rate_gbps) {
     finding.severity = Severity::unknown;
     finding.evidence = fmt::format("the kernel shows the rate as '{}'", port.rate_text);
-    finding.action = "check that /sys is visible here";
+    finding.action = "check that /sys is visible";
     return finding;
   }
   finding.value = *port.rate_gbps;
   const std::vector<double> rates = rates_beside(ports, port);
   const double fastest = *std::max_element(rates.begin(), rates.end());
   if (*port.rate_gbps >= fastest) return finding;
-  // One port among several fast ones is broken; of two that differ either may be meant so.
+  // One slow port among several fast ones is broken; of two ports that differ, either may be
+  // intended.
   const auto fast = std::count(rates.begin(), rates.end(), fastest);
   const bool odd_one_out = 2 * fast > static_cast<std::ptrdiff_t>(rates.size());
   finding.severity = odd_one_out ? Severity::critical : Severity::warning;
@@ -94,7 +95,7 @@ Finding rate_finding(Ports ports, const InfinibandPort& port) {
   return finding;
 }
 
-// RDMA between nodes needs an address that routers and peers know. A warning only: the port may
+// RDMA between nodes needs an address that routers and peers know. Only a warning: the port may
 // carry plain Ethernet, or nothing.
 std::vector<Finding> gid_findings(const InfinibandPort& port) {
   if (port.link_layer != "InfiniBand" && port.link_layer != "Ethernet") return {};
@@ -104,7 +105,7 @@ std::vector<Finding> gid_findings(const InfinibandPort& port) {
     finding.severity = Severity::unknown;
     finding.evidence = port.gids.empty() ? "the kernel shows no GID of the port"
                                          : "the kernel does not show the types of its GIDs";
-    finding.action = "check that /sys is visible here, and show_gids";
+    finding.action = "check that /sys is visible, and run show_gids";
     return {finding};
   }
   finding.value = fmt::format("{} GIDs", port.gids.size());
@@ -113,7 +114,7 @@ std::vector<Finding> gid_findings(const InfinibandPort& port) {
   if (chosen && chosen->is_v4) return {finding};
   finding.severity = Severity::warning;
   finding.expected = "RoCE v2 with an IPv4 address";
-  finding.evidence = chosen ? "its only routable address is IPv6, which few set-ups use"
+  finding.evidence = chosen ? "its only routable address is IPv6, which few sites use"
                             : "no RoCE v2 address that reaches other nodes";
   finding.action = "give its interface an IPv4 address, or keep jobs off it (NCCL_IB_HCA)";
   return {finding};

@@ -1,5 +1,5 @@
-// InfiniBand and RoCE ports: not active, unknown to the subnet manager, or slower than the ports
-// beside them.
+// InfiniBand and RoCE ports that are not active, not configured by a subnet manager, or slower than
+// the node's other ports.
 #pragma once
 
 #include <span>

@@ -36,30 +36,30 @@ Finding a_way_out(Interfaces interfaces) {
     finding.severity = Severity::critical;
     finding.expected = "at least one";
     finding.evidence = "no interface besides loopback is up with a link";
-    finding.action = "look at `ip link` and the cable";
+    finding.action = "check `ip link` and the cable";
   }
   return finding;
 }
 
-// An interface that the administrator switched on should have a link; one that is off is meant so.
+// An interface that the administrator enabled should have a link; a disabled one is off on purpose.
 Finding link_finding(const NetworkInterface& interface) {
   Finding finding{.check = "interface.link",
                   .severity = Severity::ok,
                   .device = interface.name,
                   .value = "up",
-                  .rule = "an interface that is switched on has a link"};
+                  .rule = "an enabled interface has a link"};
   if (interface.running) return finding;
   finding.severity = Severity::warning;
   finding.value = "no link";
   finding.expected = "a link";
   finding.evidence = interface.master.empty()
-                         ? "switched on, but without carrier"
+                         ? "enabled, but without carrier"
                          : fmt::format("{} runs on its other ports only", interface.master);
   finding.action = "check cable, transceiver and switch port";
   return finding;
 }
 
-// Ports of one bond are alike; the fastest of them says what the others should be.
+// The ports of a bond should be equal; the fastest one determines what the others should reach.
 int fastest_sibling(Interfaces interfaces, const NetworkInterface& interface) {
   int fastest = 0;
   for (const auto& other : interfaces) {
@@ -70,7 +70,8 @@ int fastest_sibling(Interfaces interfaces, const NetworkInterface& interface) {
   return fastest;
 }
 
-// Nothing when neither the driver nor the administrator says a speed: there is nothing to compare.
+// No findings if neither the driver nor the administrator gives a speed: there is nothing to
+// compare.
 std::vector<Finding> speed_findings(Interfaces interfaces, const NetworkInterface& interface,
                                     const InterfaceExpectations& expected) {
   if (!interface.speed_mbps && !expected.speed_mbps) return {};
@@ -82,7 +83,7 @@ std::vector<Finding> speed_findings(Interfaces interfaces, const NetworkInterfac
                   .unit = "Mb/s",
                   .rule = sibling > expected.speed_mbps.value_or(0)
                               ? "as fast as the other ports of " + interface.master
-                              : "at least the speed asked for"};
+                              : "at least the requested speed"};
   if (wanted > 0) finding.expected = fmt::format("at least {} Mb/s", wanted);
   if (!interface.speed_mbps) {
     finding.severity = Severity::unknown;
@@ -94,7 +95,7 @@ std::vector<Finding> speed_findings(Interfaces interfaces, const NetworkInterfac
   if (*interface.speed_mbps < wanted) {
     finding.severity = 2 * *interface.speed_mbps <= wanted ? Severity::critical : Severity::warning;
     finding.evidence = "the link negotiated less";
-    finding.action = "check cable and transceiver, and `ethtool " + interface.name + "`";
+    finding.action = "check the cable, the transceiver and `ethtool " + interface.name + "`";
   } else if (interface.full_duplex == false) {
     finding.severity = Severity::warning;
     finding.evidence = "the link negotiated half duplex";
@@ -109,20 +110,20 @@ std::vector<Finding> mtu_findings(Interfaces interfaces, const NetworkInterface&
                   .severity = Severity::ok,
                   .device = interface.name,
                   .unit = "bytes",
-                  .rule = "the packet size asked for, and one that the interface below can carry"};
+                  .rule = "the requested MTU, which the underlying interface can carry"};
   if (!interface.mtu) return {};
   finding.value = static_cast<double>(*interface.mtu);
   if (on_a_wire(interface) && expected.mtu && *interface.mtu != *expected.mtu) {
     finding.severity = Severity::critical;
     finding.expected = fmt::format("{} bytes", *expected.mtu);
-    finding.evidence = "packets of the expected size are dropped or cut";
+    finding.evidence = "packets of the expected size are dropped or fragmented";
     finding.action = fmt::format("`ip link set {} mtu {}`", interface.name, *expected.mtu);
   }
   const NetworkInterface* below = find(interfaces, interface.lower);
   if (below != nullptr && below->mtu && *interface.mtu > *below->mtu) {
     finding.severity = Severity::critical;
-    finding.expected = fmt::format("at most {} bytes, as {} has", *below->mtu, below->name);
-    finding.evidence = "its large packets do not fit the interface below";
+    finding.expected = fmt::format("at most {} bytes, the MTU of {}", *below->mtu, below->name);
+    finding.evidence = "its large packets do not fit the underlying interface";
     finding.action = "make the two MTUs agree";
   }
   return {finding};

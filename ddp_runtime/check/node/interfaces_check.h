@@ -1,5 +1,5 @@
-// Network interfaces: links that are down, ports that negotiated less than they should, packet
-// sizes that do not fit each other.
+// Network interfaces: links that are down, ports that negotiated less than they should, and MTUs
+// that do not match.
 #pragma once
 
 #include <optional>
@@ -12,8 +12,8 @@
 namespace ddp::check {
 
 struct InterfaceExpectations {
-  std::optional<int> mtu = {};         // bytes, of every running interface on a wire
-  std::optional<int> speed_mbps = {};  // at least, of every running interface on a wire
+  std::optional<int> mtu = {};         // bytes; for every running physical interface
+  std::optional<int> speed_mbps = {};  // minimum; for every running physical interface
 };
 
 std::vector<Finding> evaluate_interfaces(std::span<const fabric::NetworkInterface> interfaces,

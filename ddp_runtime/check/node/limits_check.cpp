@@ -21,10 +21,10 @@ std::optional<Limit> read_limit(__rlimit_resource resource) noexcept {
 
 struct LimitRule {
   const char* check;
-  const char* option;        // of ulimit(1)
-  std::uint64_t per_unit;    // bytes or files in one unit shown
+  const char* option;        // option of ulimit(1)
+  std::uint64_t per_unit;    // bytes or files in one displayed unit
   const char* unit;          // "" or "MiB"
-  std::uint64_t warn_below;  // kUnlimited: only unlimited is good
+  std::uint64_t warn_below;  // kUnlimited: anything less is a warning
   std::uint64_t critical_below;
   const char* why;
 };
@@ -41,7 +41,7 @@ Finding evaluate(const std::optional<Limit>& limit, const LimitRule& rule) {
   if (!limit) {
     finding.severity = Severity::unknown;
     finding.evidence = "getrlimit failed";
-    finding.action = "run it on the node itself";
+    finding.action = "run the check on the node itself";
     return finding;
   }
   finding.value = shown(limit->soft, rule);
@@ -49,7 +49,8 @@ Finding evaluate(const std::optional<Limit>& limit, const LimitRule& rule) {
   finding.severity = limit->soft < rule.critical_below ? Severity::critical : Severity::warning;
   finding.evidence = fmt::format("hard limit {}", shown(limit->hard, rule));
   finding.action = fmt::format(
-      "raise it (`ulimit {}`; for job steps in slurmd's unit file, with PropagateResourceLimits)",
+      "raise it (`ulimit {}`; for job steps, in slurmd's unit file and with "
+      "PropagateResourceLimits)",
       rule.option);
   return finding;
 }
@@ -68,7 +69,7 @@ std::vector<Finding> evaluate_limits(const Limits& limits, bool has_rdma) {
                                "MiB",
                                kUnlimited,
                                1024 * kMiB,
-                               "RDMA locks the memory it sends from, so the limit must be none"};
+                               "RDMA locks the memory it sends from, so there must be no limit"};
   const LimitRule plain_memlock{
       "limits.memlock", "-l", kMiB, "MiB", 0, 0, "without RDMA ports little memory is locked"};
   const LimitRule files{"limits.nofile",
@@ -77,7 +78,7 @@ std::vector<Finding> evaluate_limits(const Limits& limits, bool has_rdma) {
                         "",
                         4096,
                         1024,
-                        "every peer and every loader worker takes descriptors"};
+                        "every peer and every loader worker needs descriptors"};
   const LimitRule processes{
       "limits.nproc", "-u", 1, "", 4096, 512, "every thread of the user counts"};
   const LimitRule stack{"limits.stack",

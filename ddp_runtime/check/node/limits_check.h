@@ -1,5 +1,5 @@
-// Limits of the process that training trips over: locked memory (RDMA registers buffers), open
-// files (connections and loader workers), processes (threads count), stack.
+// Process limits that training may run into: locked memory (RDMA registers buffers), open files
+// (connections and loader workers), processes (threads count), stack.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace ddp::check {
 inline constexpr std::uint64_t kUnlimited = UINT64_MAX;
 
 struct Limit {
-  std::uint64_t soft = 0;  // kUnlimited if there is none
+  std::uint64_t soft = 0;  // kUnlimited if there is no limit
   std::uint64_t hard = 0;
 };
 
-// Absent where the kernel did not answer.
+// Empty where the kernel did not answer.
 struct Limits {
   std::optional<Limit> locked_memory;  // bytes
   std::optional<Limit> open_files;

@@ -35,8 +35,8 @@ Finding evaluate_memory(const MemoryFacts& facts) {
                   .rule = "at least 1 GiB and 5 % of the memory are available"};
   if (!facts.total_bytes || !facts.available_bytes) {
     finding.severity = Severity::unknown;
-    finding.evidence = "/proc/meminfo does not say";
-    finding.action = "check that /proc is visible here";
+    finding.evidence = "/proc/meminfo does not report it";
+    finding.action = "check that /proc is visible";
     return finding;
   }
   const std::uint64_t wanted = std::max(1024 * kMiB, *facts.total_bytes / 20);

@@ -1,4 +1,4 @@
-// Memory that is left before the kernel kills somebody.
+// Memory that is left before the kernel's OOM killer strikes.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 namespace ddp::check {
 namespace {
 
-// The part of NVML's binary interface that is used here, as its documentation gives it.
+// The part of NVML's binary interface that is used here, according to its documentation.
 using Code = int;
 constexpr Code kSuccess = 0;
 constexpr Code kInvalidArgument = 2;  // also for a link that this model does not have
@@ -39,7 +39,7 @@ struct Process {
   unsigned gpu_instance, compute_instance;
 };
 
-// A function of the library; one that this version lacks answers "not supported".
+// A function of the library; a function that this version lacks answers "not supported".
 template <class... Arguments>
 class Function {
  public:
@@ -56,7 +56,7 @@ class Function {
 
 struct Nvml {
   explicit Nvml(const std::string& library) : from(library) {}
-  const DynamicLibrary from;  // first: the others are found in it
+  const DynamicLibrary from;  // first: the functions below are looked up in it
   Function<> init{from, "nvmlInit_v2"};
   Function<> shutdown{from, "nvmlShutdown"};
   Function<char*, unsigned> driver{from, "nvmlSystemGetDriverVersion"};
@@ -87,7 +87,7 @@ std::string words_of(Code code) {
     case 16:
       return "the GPU must be reset";
     case 18:
-      return "driver and library are of different versions";
+      return "driver and library have different versions";
     default:
       return fmt::format("NVML error {}", code);
   }

@@ -1,5 +1,5 @@
-// Asks NVIDIA's management library, which is loaded if it is there: no build needs it, and a node
-// without GPUs has none.
+// Queries NVIDIA's management library, loaded at run time if installed: no build needs it, and a
+// node without GPUs does not have it.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace ddp::check {
 
 inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
 
-// Loads `library`, a name or a path, and reads all GPUs, 64 at most. May hang with the driver: call
-// it where that does no harm, as in BoundedChild.
+// Loads `library`, a name or a path, and reads all GPUs, at most 64. May hang in the driver: call
+// it where that does no harm, as in Subprocess.
 NvmlFacts read_nvml(const std::string& library);
 
 }  // namespace ddp::check

@@ -34,20 +34,20 @@ Finding evaluate_processors(const ProcessorFacts& facts) {
   Finding finding{.check = "cpu.affinity",
                   .severity = Severity::ok,
                   .unit = "cpus",
-                  .rule = "the task may use as many processors as SLURM_CPUS_PER_TASK says"};
+                  .rule = "the task may use as many CPUs as SLURM_CPUS_PER_TASK promises"};
   if (!facts.usable) {
     finding.severity = Severity::unknown;
     finding.evidence = "sched_getaffinity failed";
-    finding.action = "run it on the node itself";
+    finding.action = "run the check on the node itself";
     return finding;
   }
   finding.value = static_cast<double>(*facts.usable);
-  if (facts.online) finding.evidence = fmt::format("{} online in the machine", *facts.online);
+  if (facts.online) finding.evidence = fmt::format("{} CPUs online", *facts.online);
   if (!facts.promised) return finding;
   finding.expected = fmt::format("at least {}", *facts.promised);
   if (*facts.usable < *facts.promised) {
     finding.severity = Severity::warning;
-    finding.action = "several threads share a processor: check --cpus-per-task against --cpu-bind";
+    finding.action = "several threads share a CPU: check --cpus-per-task against --cpu-bind";
   }
   return finding;
 }

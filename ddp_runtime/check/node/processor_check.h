@@ -1,4 +1,4 @@
-// Processors this process may run on, against what SLURM promised the task.
+// The CPUs this process may run on, compared with what SLURM promised the task.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace ddp::check {
 
 struct ProcessorFacts {
   std::optional<int> usable;    // in the affinity mask
-  std::optional<int> online;    // of the machine
+  std::optional<int> online;    // online in the machine
   std::optional<int> promised;  // SLURM_CPUS_PER_TASK, if set
 };
 

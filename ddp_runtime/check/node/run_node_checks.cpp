@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/check/bounded_child.h"
+#include "base/subprocess.h"
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/node/clock_check.h"
 #include "ddp_runtime/check/node/counters_check.h"
@@ -47,26 +47,26 @@ std::vector<StorageRule> storage_rules(const std::vector<std::string>& directori
       {"storage.tmp", "/tmp", 1024 * kMiB, 64 * kMiB, "MPI and libraries keep files in /tmp"}};
   for (const auto& directory : directories) {
     rules.push_back({"storage.dir", directory, 1024 * kMiB, 64 * kMiB,
-                     "the directory named by --dir takes checkpoints"});
+                     "the --dir directory receives checkpoints"});
   }
   return rules;
 }
 
 using Check = std::function<std::vector<Finding>()>;
 
-// A check that breaks must say so: silence would read as health.
+// A check that fails must report it: silence would read as health.
 std::vector<Finding> guarded(const std::string& name, const Check& check) {
   try {
     return check();
   } catch (const std::exception& error) {
     return {Finding{.check = name,
                     .severity = Severity::unknown,
-                    .evidence = fmt::format("the check could not be made: {}", error.what()),
-                    .action = "run it on the node itself, with the permissions it needs"}};
+                    .evidence = fmt::format("the check failed to run: {}", error.what()),
+                    .action = "run the check on the node itself, with the required permissions"}};
   }
 }
 
-// The slow ones side by side, so that their timeout is spent once.
+// The slow checks run in parallel, so that their timeout is spent only once.
 std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) {
   const std::string name = host_name();
   auto resolution = std::async(std::launch::async, resolve, name, options.timeout);
@@ -86,14 +86,14 @@ std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) 
   return findings;
 }
 
-// Without it a node would seem to have no interfaces, which is another fault.
+// Without this error a node would seem to have no interfaces, which is a different fault.
 void require_readable(const std::filesystem::path& dir) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(dir, error);
   if (error) throw RuntimeError(fmt::format("cannot read {}: {}", dir.string(), error.message()));
 }
 
-// A node without such devices has no such directory.
+// A node without such devices does not have this directory.
 void require_readable_if_there(const std::filesystem::path& dir) {
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::symlink_status(dir, error))) {
@@ -101,9 +101,9 @@ void require_readable_if_there(const std::filesystem::path& dir) {
   }
 }
 
-// What the driver's library says, or why it does not.
-NvmlFacts gather(BoundedChild& asked, std::chrono::steady_clock::time_point deadline) {
-  const ChildOutput output = asked.wait(deadline);
+// The output of the driver's library, or why there is none.
+NvmlFacts gather(Subprocess& asked, Deadline deadline) {
+  const SubprocessOutput output = asked.wait(deadline);
   NvmlFacts facts;
   facts.trouble = output.timed_out ? "the driver did not answer in time" : "its library crashed";
   if (output.timed_out || output.exit_code != 0) return facts;
@@ -165,10 +165,10 @@ std::string host_name() {
 NodeOutcome run_node_checks(const NodeOptions& options, const Environment& environment) {
   NodeOutcome outcome;
   std::vector<Finding> findings;
-  // First, while this process has no other threads.
-  const auto gpu_deadline = std::chrono::steady_clock::now() + options.gpu_timeout;
-  BoundedChild gpus =
-      BoundedChild::calling([&options] { return to_text(read_nvml(options.nvml_library)); });
+  // First, while this process does not have other threads.
+  const auto gpu_deadline = Clock::now() + options.gpu_timeout;
+  Subprocess gpus =
+      Subprocess::calling([&options] { return to_text(read_nvml(options.nvml_library)); });
   const auto append = [&findings](std::vector<Finding> more) {
     findings.insert(findings.end(), more.begin(), more.end());
   };

@@ -17,9 +17,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/within.h"
 
 namespace ddp::check {
@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t kProbeBytes = std::size_t{1} << 20;
 
-// O_TMPFILE where the file system has it, a file that is unlinked at once elsewhere.
+// O_TMPFILE if the file system supports it, otherwise a file that is unlinked immediately.
 FileDescriptor open_nameless(const std::string& directory) {
   FileDescriptor file(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return file;
@@ -42,7 +42,7 @@ constexpr std::array<std::string_view, 19> kShared{
     "cifs",  "smb3", "afs",      "panfs",    "wekafs",    "glusterfs", "fuse.glusterfs",
     "pvfs2", "9p",   "virtiofs", "orangefs", "fuse.sshfs"};
 
-// Blanks in mountinfo are written as "\\040".
+// Mountinfo writes blanks as "\\040".
 std::string unescaped(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -92,7 +92,7 @@ bool read_all(int fd, std::vector<char>& bytes) {
   return true;
 }
 
-// What went wrong when writing; empty if nothing did.
+// The error of the write test; empty on success.
 std::string try_writing(const std::string& directory) {
   const FileDescriptor file = open_nameless(directory);
   if (!file) return failed("creating a file");
@@ -103,7 +103,7 @@ std::string try_writing(const std::string& directory) {
   if (::fsync(file.get()) != 0) return failed("flushing 1 MiB");
   std::vector<char> read(kProbeBytes);
   if (!read_all(file.get(), read)) return failed("reading back 1 MiB");
-  return read == written ? "" : "what was read back differs from what was written";
+  return read == written ? "" : "the data read back differ from the data written";
 }
 
 StorageFacts probe_now(const std::string& directory) {
@@ -135,7 +135,8 @@ std::string server_of(std::string_view mountinfo, const std::string& path) {
     std::string type;
     std::string source;
     if (!(words >> type >> source) || !is_below(path, dir)) continue;
-    if (dir.size() < deepest.size()) continue;  // of the same, the last covers the others
+    if (dir.size() < deepest.size())
+      continue;  // of equal paths, the later mount covers the earlier
     deepest = dir;
     const bool shared = std::find(kShared.begin(), kShared.end(), type) != kShared.end();
     server = shared ? type + " " + unescaped(source) : "";
@@ -176,7 +177,7 @@ Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
       finding.check = "storage.shared";
       finding.severity = Severity::unknown;
       finding.evidence = fmt::format("{}, on {}", facts.error, facts.server);
-      finding.action = "check the server, and whether other nodes see the same, before this node";
+      finding.action = "first check the server, and whether other nodes report the same";
       return finding;
     }
     finding.action = facts.timed_out ? "check the server behind this file system"
@@ -185,7 +186,7 @@ Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
   }
   if (!facts.sizes_known) {
     finding.severity = Severity::unknown;
-    finding.evidence = "writable, but its size is not known";
+    finding.evidence = "writable, but its size is unknown";
     finding.action = "check it by hand";
     return finding;
   }
@@ -197,8 +198,8 @@ Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
   finding.severity =
       facts.free_bytes < rule.critical_below ? Severity::critical : Severity::warning;
   finding.evidence = fmt::format(
-      "of {:.0f} MiB in all", static_cast<double>(facts.total_bytes) / static_cast<double>(kMiB));
-  finding.action = "free some space, or make it larger";
+      "of {:.0f} MiB in total", static_cast<double>(facts.total_bytes) / static_cast<double>(kMiB));
+  finding.action = "free some space, or enlarge the file system";
   return finding;
 }
 

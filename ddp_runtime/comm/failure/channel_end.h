@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
+#include "base/wake_event.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/failure/liveness.h"
-#include "ddp_runtime/comm/failure/wake_event.h"
 #include "ddp_runtime/comm/running_clock.h"
 #include "ddp_runtime/comm/secret/key.h"
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "ddp_runtime/comm/failure/wire.h"
 
@@ -47,7 +48,7 @@ class Connection {
   std::optional<Message> next() { return decoder_.next(); }
   // Reads as soon as something is there; false if nothing comes until then or the connection is
   // over.
-  bool fill_before(std::chrono::steady_clock::time_point deadline);
+  bool fill_before(Deadline deadline);
   // Waits for one message.
   std::optional<Message> await(std::chrono::milliseconds timeout);
 

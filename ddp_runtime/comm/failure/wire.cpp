@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/text.h"
+#include "base/text.h"
 
 namespace ddp::comm {
 namespace {

@@ -44,11 +44,11 @@ void NodeBarrier::wait(const std::function<void(std::size_t)>& check) {
   mine.arrivals.store(passed_, std::memory_order_seq_cst);
   if (mine.sleepers.load(std::memory_order_seq_cst) > 0) wake_all(mine.arrivals);
   for (std::size_t place = 0; place < counters_.size(); ++place) {
-    if (place != me_) wait(*counters_[place], passed_, [&] { check(place); });
+    if (place != me_) wait_for(*counters_[place], passed_, [&] { check(place); });
   }
 }
 
-void NodeBarrier::wait(ArrivalCounter& counter, std::uint32_t until,
+void NodeBarrier::wait_for(ArrivalCounter& counter, std::uint32_t until,
                        const std::function<void()>& check) {
   for (int spin = 0; spin < kSpins; ++spin) {
     if (reached(counter.arrivals.load(std::memory_order_acquire), until)) return;

@@ -28,10 +28,10 @@ class NodeBarrier {
 
   // Returns when all ranks of the node have called it as often as this one. `check(place)` is
   // called from time to time with the place being waited for; it ends the wait by throwing.
-  void pass(const std::function<void(std::size_t place)>& check);
+  void wait(const std::function<void(std::size_t place)>& check);
 
  private:
-  static void wait(ArrivalCounter& counter, std::uint32_t until,
+  static void wait_for(ArrivalCounter& counter, std::uint32_t until,
                    const std::function<void()>& check);
 
   std::vector<ArrivalCounter*> counters_;

@@ -12,17 +12,18 @@
 #include <optional>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/hostlist.h"
 #include "ddp_runtime/check/operations.h"
 #include "ddp_runtime/report/check_page.h"
 #include "ddp_runtime/tools/check/drain_nodes.h"
-#include "ddp_runtime/tools/output_file.h"
 #include "slurm_ddp/version.h"
 
 namespace ddp::tools {
 namespace {
 
-// What can be done although something before it failed, is done; then the first failure is told.
+// Performs all steps even if an earlier one fails, then reports the first failure.
 class FirstError {
  public:
   template <class Action>
@@ -58,8 +59,8 @@ void write_directory(const check::Verdict& verdict, const nlohmann::json& json, 
       check::events_of(verdict, now),
       check::markdown_of(verdict, choice),
       report::check_page(json),
-      check::compress_hostlist(choice.leave_out) + (choice.leave_out.empty() ? "" : "\n"),
-      choice.enough() ? check::compress_hostlist(choice.use) + "\n" : ""};
+      compress_hostlist(choice.leave_out) + (choice.leave_out.empty() ? "" : "\n"),
+      choice.enough() ? compress_hostlist(choice.use) + "\n" : ""};
   std::filesystem::create_directories(outputs.directory);
   FirstError error;
   for (std::size_t i = 0; i < contents.size(); ++i) {
@@ -68,7 +69,7 @@ void write_directory(const check::Verdict& verdict, const nlohmann::json& json, 
   error.rethrow();
 }
 
-// Says how to take the bad nodes out of service, or does it.
+// Prints the commands that drain the bad nodes, or drains them.
 void drain(const check::Verdict& verdict, const CheckOutputs& outputs) {
   const auto drains = check::drains_of(verdict);
   if (outputs.act && drains.empty() && outputs.resume_after > 0) {
@@ -112,8 +113,7 @@ void add_outputs_of_nodes(CLI::App& command, CheckOutputs& outputs) {
   command
       .add_option("--want", outputs.wanted,
                   "Number of nodes the job needs. Extra good nodes become spares; if there are too "
-                  "few, the "
-                  "result is CRITICAL and good_hostlist.txt is empty")
+                  "few, the result is CRITICAL and good_hostlist.txt is empty")
       ->check(CLI::Range(1, 100'000));
 }
 
@@ -124,8 +124,8 @@ void add_act(CLI::App& command, CheckOutputs& outputs) {
   command
       .add_option(
           "--max-drain", outputs.max_drain,
-          "With --act: limit of drained nodes in the whole cluster, for any reason; a number or "
-          "a percentage")
+          "With --act: limit of drained nodes in the whole cluster, for any reason; a number or a "
+          "percentage")
       ->type_name("N|P%")
       ->check([](const std::string& text) {
         try {
@@ -174,7 +174,7 @@ void publish(const check::Verdict& verdict, const CheckOutputs& outputs) {
   error.keep([&] {
     if (!outputs.directory.empty()) write_directory(verdict, json, now, outputs);
   });
-  // A full disk is no reason to leave a bad node in service.
+  // A full disk is not a reason to leave a bad node in service.
   error.keep([&] { drain(verdict, outputs); });
   error.rethrow();
 }

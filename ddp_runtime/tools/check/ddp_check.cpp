@@ -1,5 +1,5 @@
-// ddp-check: names the bad node before the job starts. `node` looks at this machine only, `net` at
-// the network between the tasks of a job step.
+// ddp-check: names the bad node before the job starts. `node` checks this machine only, `net` the
+// network between the tasks of a job step.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -42,7 +42,7 @@ constexpr const char* kFooter =
     "  3 UNKNOWN   something could not be measured; also: wrong usage\n"
     "GB is 1e9 bytes, MiB is 2^20 bytes.";
 
-// Of many tasks with the same mistake in the command line one is_reporting_rank.
+// If many tasks have the same error in the command line, only one reports it.
 int complain(const std::string& text) {
   if (comm::rank_from_environment() == 0) fmt::print(stderr, "ddp-check: {}\n", text);
   return tools::kUsage;
@@ -58,7 +58,7 @@ int run(int argc, char** argv) {
   app.fallthrough();
   // Repeated options: the last one counts, so that scripts can put their own after a site's.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  // Of their own: a file for --config sets options of both, whichever is run.
+  // Each command has its own options: a --config file sets options of both, whichever is run.
   tools::CheckOutputs node_outputs;
   tools::CheckOutputs net_outputs;
   tools::NodeArguments node;
@@ -78,8 +78,7 @@ int run(int argc, char** argv) {
     if (first.empty() || first.starts_with('-') || !app.get_subcommands().empty()) {
       return complain(fmt::format("{}; see ddp-check --help", error.what()));
     }
-    return complain(
-        fmt::format("there is no command '{}'; the commands are node, net and simulate", first));
+    return complain(fmt::format("unknown command '{}'; use node, net or simulate", first));
   } catch (const CLI::ParseError& error) {
     return complain(fmt::format("{}; see ddp-check --help", error.what()));
   }

@@ -7,22 +7,23 @@
 #include <fstream>
 #include <vector>
 
+#include "base/atomic_file.h"
+#include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/check/bounded_child.h"
-#include "ddp_runtime/check/clock.h"
-#include "ddp_runtime/tools/output_file.h"
+#include "base/subprocess.h"
 
 namespace ddp::tools {
 namespace {
 
-// A controller that does not answer must not hold up a job.
+// A controller that does not respond must not delay a job.
 constexpr std::chrono::seconds kTimeout{10};
-constexpr int kNotFound = 127;  // of BoundedChild
+constexpr int kNotFound = 127;  // exit code of Subprocess
 
-check::ChildOutput run(const std::vector<std::string>& command) {
-  auto answer = check::BoundedChild::running(command).wait(check::Clock::now() + kTimeout);
+SubprocessOutput run(const std::vector<std::string>& command) {
+  auto answer = Subprocess::running(command).wait(Clock::now() + kTimeout);
   if (answer.timed_out) {
-    throw RuntimeError(fmt::format("{} did not answer; nothing more was drained", command[0]));
+    throw RuntimeError(
+        fmt::format("{} did not respond; no further nodes were drained", command[0]));
   }
   if (answer.exit_code == kNotFound) {
     throw RuntimeError(fmt::format("cannot start {}: No such file or directory", command[0]));
@@ -30,7 +31,7 @@ check::ChildOutput run(const std::vector<std::string>& command) {
   return answer;
 }
 
-check::ChildOutput scontrol(const std::vector<std::string>& arguments) {
+SubprocessOutput scontrol(const std::vector<std::string>& arguments) {
   std::vector<std::string> command{"scontrol"};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return run(command);
@@ -40,7 +41,7 @@ std::vector<check::SlurmNode> all_nodes() {
   const auto answer = run({"sinfo", "--noheader", "--Node", "--format=%N|%T|%E"});
   auto nodes = check::slurm_nodes_in(answer.text);
   if (answer.exit_code != 0 || nodes.empty()) {
-    throw RuntimeError("sinfo does not tell which nodes are drained; nothing was drained");
+    throw RuntimeError("sinfo does not report which nodes are drained; no node was drained");
   }
   return nodes;
 }
@@ -50,7 +51,7 @@ std::string resume(const std::string& node) {
   return done.exit_code == 0 ? "" : done.text;
 }
 
-// The text behind "Reason=" of `scontrol show node`; empty if there is none.
+// The text after "Reason=" in `scontrol show node`; empty if there is none.
 std::string reason_in(const std::string& description) {
   const std::string key = "Reason=";
   const std::size_t at = description.find(key);
@@ -62,19 +63,21 @@ std::string reason_in(const std::string& description) {
 std::string over_the_limit(const std::string& node, const check::DrainLimit& limit,
                            std::size_t all) {
   return fmt::format(
-      "{}: NOT drained although it is bad: --max-drain allows {} of {} nodes to be drained, and as "
-      "many are; look for a fault that all of them share\n",
+      "{}: NOT drained although it is bad: --max-drain allows {} of {} nodes to be drained, and "
+      "that "
+      "many already are; look for a fault that they share\n",
       node, check::most_drained(limit, all), all);
 }
 
 std::string drain_one(const check::Drain& drain, const std::optional<check::DrainLimit>& limit) {
-  const check::ChildOutput shown = scontrol({"--oneliner", "show", "node", drain.node});
+  const SubprocessOutput shown = scontrol({"--oneliner", "show", "node", drain.node});
   if (shown.exit_code != 0) {
     return fmt::format("{}: not drained: {}", drain.node, shown.text);
   }
   const std::string reason = reason_in(shown.text);
   if (!reason.empty() && !reason.starts_with(check::kReasonPrefix)) {
-    return fmt::format("{}: left alone, somebody gave it a reason: {}\n", drain.node, reason);
+    return fmt::format("{}: not touched, already drained for another reason: {}\n", drain.node,
+                       reason);
   }
   if (limit) {
     const auto nodes = all_nodes();
@@ -82,11 +85,11 @@ std::string drain_one(const check::Drain& drain, const std::optional<check::Drai
       return over_the_limit(drain.node, *limit, nodes.size());
     }
   }
-  const check::ChildOutput done =
+  const SubprocessOutput done =
       scontrol({"update", "nodename=" + drain.node, "state=drain", "reason=" + drain.reason});
   if (done.exit_code != 0) return fmt::format("{}: not drained: {}", drain.node, done.text);
   const bool was_ours = reason.starts_with(check::kReasonPrefix);
-  if (limit && !was_ours) {  // others may have been drained at the same moment
+  if (limit && !was_ours) {  // other nodes may have been drained at the same moment
     const auto nodes = all_nodes();
     if (check::must_come_back(nodes, drain.node, *limit) && resume(drain.node).empty()) {
       return over_the_limit(drain.node, *limit, nodes.size());
@@ -95,7 +98,7 @@ std::string drain_one(const check::Drain& drain, const std::optional<check::Drai
   return fmt::format("{}: drained, {}\n", drain.node, drain.reason);
 }
 
-// The reason as we gave it: SLURM adds who did and when, "[root@2026-01-31T12:00:00]".
+// The reason as we gave it: SLURM appends user and time, "[root@2026-01-31T12:00:00]".
 std::string without_author(const std::string& reason) {
   const auto author = reason.rfind(" [");
   return author == std::string::npos ? reason : reason.substr(0, author);
@@ -120,7 +123,7 @@ std::string drain_nodes(std::span<const check::Drain> drains,
 std::string resume_node(const check::Verdict& verdict, int clean_runs,
                         const std::string& state_file) {
   const std::string& node = verdict.nodes.at(0);
-  const check::ChildOutput shown = scontrol({"--oneliner", "show", "node", node});
+  const SubprocessOutput shown = scontrol({"--oneliner", "show", "node", node});
   if (shown.exit_code != 0) return {};
   const std::string reason = without_author(reason_in(shown.text));
   if (!reason.starts_with(check::kReasonPrefix)) {

@@ -1,5 +1,5 @@
-// Takes bad nodes out of service with scontrol, and back in when they are well again, without
-// taking anybody else's decision back.
+// Drains bad nodes with scontrol and resumes them when they are healthy again, without overriding
+// decisions of administrators or other tools.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@
 
 namespace ddp::tools {
 
-// Drains each node that has no reason yet or one of ours, and says what it did, a line for each. A
-// node that somebody else drained keeps its reason. With a limit, no more nodes than that are
-// drained at a time, counting those that others drained. Throws RuntimeError if scontrol cannot be
-// started or does not answer in time; no node is touched twice.
+// Drains each node that has no reason yet or one of ours, and prints one line for each. A node
+// drained for another reason keeps it. With a limit, at most that many nodes are drained at a time,
+// counting all drained nodes. Throws RuntimeError if scontrol cannot be started or does not respond
+// in time; no node is touched twice.
 std::string drain_nodes(std::span<const check::Drain> drains,
                         const std::optional<check::DrainLimit>& limit);
 
-// Resumes the node of this verdict when its check has found nothing `clean_runs` times in a row and
-// the reason for which it is drained is ours, and says so. The number so far is kept in
-// `state_file`. Throws RuntimeError likewise, or if the file cannot be written.
+// Resumes the node of this verdict, and prints that it did, if it was drained for a reason of ours
+// and its check has been clean `clean_runs` times in a row. The number so far is kept in
+// `state_file`. Throws RuntimeError for the same reasons, and if the file cannot be written.
 std::string resume_node(const check::Verdict& verdict, int clean_runs,
                         const std::string& state_file);
 

@@ -1,12 +1,13 @@
-// How ddp-check ends: with which code, and not held up by what hangs.
+// How ddp-check exits: with which code, and without waiting for hanging threads.
 #pragma once
 
 namespace ddp::tools {
 
-inline constexpr int kUsage = 3;  // what monitoring systems expect of a check that could not run
+inline constexpr int kUsage =
+    3;  // the exit code that monitoring systems expect from a check that could not run
 
-// Ends the process at once if threads were left behind, which still hang in the kernel or in MPI
-// and must not keep it. Otherwise gives the exit code back.
+// Exits at once if threads were left behind, which still hang in the kernel or in MPI and must not
+// delay the exit. Otherwise returns the exit code.
 int end_with(int exit_code, bool left_behind);
 
 }  // namespace ddp::tools

@@ -25,11 +25,11 @@ std::vector<std::string> read_names(const std::vector<std::string>& files) {
   std::vector<std::string> names;
   for (const auto& file : files) {
     std::ifstream stream(file);
-    if (!stream) throw UsageError(fmt::format("cannot read the names in {}", file));
+    if (!stream) throw UsageError(fmt::format("cannot read node names from {}", file));
     for (std::string line; std::getline(stream, line);) {
       if (line.empty()) continue;
       if (!is_name(line) || names.size() >= kMaxNames) {
-        throw UsageError(fmt::format("{} does not hold node names, one a line", file));
+        throw UsageError(fmt::format("{} does not contain node names, one per line", file));
       }
       names.push_back(line);
     }

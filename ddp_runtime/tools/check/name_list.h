@@ -1,4 +1,4 @@
-// Lists of node names, one a line, as --exclude-file writes them.
+// Lists of node names, one per line, as written by --exclude-file.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace ddp::tools {
 
-// The names in all these files. Throws UsageError if one cannot be read or holds something else.
+// The names in all these files. Throws UsageError if a file cannot be read or contains anything
+// else.
 std::vector<std::string> read_names(const std::vector<std::string>& files);
 
 }  // namespace ddp::tools

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <exception>
 
-#include "ddp_runtime/check/clock.h"
+#include "base/deadline.h"
 #include "ddp_runtime/check/net/measure/nccl_pair.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
 #include "ddp_runtime/tools/check/ending.h"
@@ -15,19 +15,20 @@
 namespace ddp::tools {
 
 void add_nccl_end(CLI::App& app, NcclEndArguments& arguments) {
-  CLI::App& command = *app.add_subcommand("nccl-end", "One end of a pair of GPUs");
+  CLI::App& command =
+      *app.add_subcommand("nccl-end", "Run one end of a measurement between two GPUs");
   command.group("");
   check::NcclEnd& end = arguments.end;
   command.add_option("--nccl", end.nccl_library);
   command.add_option("--cuda", end.cuda_library);
-  command.add_option("--host", end.host, "The other end; without, wait for its call");
+  command.add_option("--host", end.host, "The other end; without it, wait for a connection");
   command.add_option("--port", end.port);
-  command.add_option("--exchange", end.exchange, "A number that both ends know");
+  command.add_option("--exchange", end.exchange, "Number known to both ends");
   command.add_option("--bytes", end.bytes)->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32));
   command.add_option("--limit-ms", arguments.limit_ms)->check(CLI::Range(1, 86'400'000));
   command.add_option("--slow", end.faults.speed)->check(CLI::Range(0.0, 1.0));
   command.add_flag("--corrupt", end.faults.corrupt);
-  command.add_flag("--survey", arguments.survey, "Only tell which GPUs and which NCCL there are");
+  command.add_flag("--survey", arguments.survey, "Only report the available GPUs and NCCL");
 }
 
 int run_nccl_end(const NcclEndArguments& arguments) {
@@ -37,10 +38,9 @@ int run_nccl_end(const NcclEndArguments& arguments) {
   if (const char* token = std::getenv(check::kPairTokenVariable)) end.token = token;
   try {
     const auto result =
-        arguments.survey
-            ? check::survey_nccl(end.nccl_library, end.cuda_library)
-            : check::to_message(check::measure_by_nccl(
-                  end, check::Clock::now() + std::chrono::milliseconds(arguments.limit_ms)));
+        arguments.survey ? check::survey_nccl(end.nccl_library, end.cuda_library)
+                         : check::to_message(check::measure_by_nccl(
+                               end, Clock::now() + std::chrono::milliseconds(arguments.limit_ms)));
     fmt::print("{}", check::nccl_result_line(result));
   } catch (const std::exception& error) {
     fmt::print("{}\n", error.what());

@@ -1,5 +1,5 @@
-// `ddp-check nccl-end`: one end of a measurement, as `net` starts it on both nodes; not in the help
-// for people.
+// `ddp-check nccl-end`: one end of a measurement, which `net` starts on both nodes; hidden from the
+// help.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,11 +15,11 @@ struct NcclEndArguments {
   bool survey = false;
 };
 
-// Adds the command; what its options say goes to `arguments`.
+// Adds the command; its options are stored in `arguments`.
 void add_nccl_end(CLI::App& app, NcclEndArguments& arguments);
 
-// Measures, or tells what there is. What it prints is read by the check; NCCL's log tells which
-// network it took.
+// Measures, or reports what is available. The check parses the output; NCCL's log shows which
+// network it used.
 int run_nccl_end(const NcclEndArguments& arguments);
 
 }  // namespace ddp::tools

@@ -18,7 +18,7 @@
 namespace ddp::tools {
 namespace {
 
-// For drivers to tell of their GPUs.
+// Time limit for drivers to report their GPUs.
 constexpr std::chrono::seconds kGpuTimeout{10};
 
 void add_known_bad(CLI::App& net, NetArguments& arguments) {
@@ -83,8 +83,7 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
       ->check(CLI::Range(0.001, 0.999));
   net.add_option("--noise", arguments.noise,
                  "Severity if speeds vary too much to find a CRITICAL node and nothing else is "
-                 "wrong: unknown, "
-                 "or warning for a job that should run anyway")
+                 "wrong: unknown, or warning for a job that should run anyway")
       ->type_name("LEVEL")
       ->capture_default_str()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
@@ -146,20 +145,21 @@ check::NetOptions net_options(const NetArguments& arguments) {
   return options;
 }
 
-// Who can drain nodes must not do it at the word of whoever reaches a port.
+// A process that may drain nodes must not do so at the request of any process that reaches a port.
 void require_key_to_act(const check::NetOptions& options, const CheckOutputs& outputs) {
   if (options.secret || options.step.size == 1) return;
   if (outputs.act) {
     throw UsageError(
-        "nothing proves here which tasks are those of this step, so that anybody who reaches rank "
-        "0's port could have nodes drained by --act: start it with srun --ddp, or give it a key "
+        "without a key the tasks of this step cannot be authenticated, so any process that reaches "
+        "rank 0's port could have nodes drained by --act: start with srun --ddp, or provide a key "
         "with --key");
   }
   if (options.step.rank == 0) {
-    fmt::print(stderr,
-               "ddp-check: no key of this step: whoever reaches port {} is believed; srun --ddp, "
-               "MUNGE or --key file:PATH give one\n",
-               options.step.leader_port);
+    fmt::print(
+        stderr,
+        "ddp-check: no key for this step: any process that reaches port {} is trusted; srun --ddp, "
+        "MUNGE or --key file:PATH provide one\n",
+        options.step.leader_port);
   }
 }
 

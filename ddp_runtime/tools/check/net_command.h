@@ -38,12 +38,12 @@ struct NetArguments {
   std::string key = "auto";
 };
 
-// Adds the command; what its options say goes to `arguments` and `outputs`.
+// Adds the command; its options are stored in `arguments` and `outputs`.
 void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs);
 
-// Does what this task has to do in the check; rank 0 publishes. Gives the exit code of the verdict,
-// the same for all tasks; ends the process itself if something hangs. Throws UsageError for options
-// that do not fit the step.
+// Does this task's part of the check; rank 0 publishes the verdict. Returns the exit code of the
+// verdict, the same for all tasks; exits the process itself if something hangs. Throws UsageError
+// for options that do not fit the step.
 int run_net(const NetArguments& arguments, const CheckOutputs& outputs);
 
 }  // namespace ddp::tools

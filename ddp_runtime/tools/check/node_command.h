@@ -17,11 +17,11 @@ struct NodeArguments {
   double speed_gbps = 0;
 };
 
-// Adds the command; what its options say goes to `arguments` and `outputs`.
+// Adds the command; its options are stored in `arguments` and `outputs`.
 void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs);
 
-// Checks and publishes. Gives the exit code that the verdict asks for; ends the process itself if a
-// check hangs.
+// Checks and publishes. Returns the exit code of the verdict; exits the process itself if a check
+// hangs.
 int run_node(const NodeArguments& arguments, const CheckOutputs& outputs);
 
 }  // namespace ddp::tools

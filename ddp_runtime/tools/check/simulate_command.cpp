@@ -27,9 +27,8 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
   option(
       "--model", arguments.model,
       "Noise of each direction: gauss, onesided (only slows), lognormal, tail (a fraction --noise "
-      "is "
-      "much slower), leaf:SIZE:RATIO (switches of SIZE nodes with uplinks RATIO times too small), "
-      "hetero (one node in seven has a link of half the rate)");
+      "is much slower), leaf:SIZE:RATIO (switches of SIZE nodes with uplinks RATIO times too "
+      "small), hetero (one node in seven has a link of half the rate)");
   option("--noise", simulation.noise, "Standard deviation of a measurement; see --model")
       ->check(CLI::Range(0.0, 0.5));
   option(
@@ -47,7 +46,7 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
 
 int run_simulate(const SimulateArguments& arguments) {
   if (2 * arguments.simulation.bad >= arguments.simulation.nodes) {
-    throw UsageError("--bad must be less than half of --nodes: a majority has to be good");
+    throw UsageError("--bad must be less than half of --nodes: most nodes must be good");
   }
   check::Simulation simulation = arguments.simulation;
   check::set_model(arguments.model, simulation);
@@ -67,7 +66,7 @@ int run_simulate(const SimulateArguments& arguments) {
       "  verdict UNKNOWN {:.1f} %, OK although something measured was bad {:.1f} %; detection "
       "limit "
       "{:.0f} % slower\n"
-      "  {:.1f} rounds and retests; locator at most {:.3f} s, {} MB in all\n",
+      "  {:.1f} rounds and retests; locating took at most {:.3f} s, {} MB in total\n",
       percent(result.right), percent(result.named), percent(result.false_alarms),
       percent(result.wrong_exclude), percent(result.unknown), percent(result.silent),
       100 * result.limit, result.steps, result.slowest_seconds, usage.ru_maxrss / 1000);

@@ -1,4 +1,4 @@
-// `ddp-check simulate`: how much the locator of `net` can be relied upon.
+// `ddp-check simulate`: how reliably `net` locates bad nodes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,10 +16,10 @@ struct SimulateArguments {
   check::PairRules rules;
 };
 
-// Adds the command; what its options say goes to `arguments`.
+// Adds the command; its options are stored in `arguments`.
 void add_simulate(CLI::App& app, SimulateArguments& arguments);
 
-// Prints the rates and what they took. Throws UsageError if not most nodes are good.
+// Prints the rates and the resources used. Throws UsageError unless most nodes are good.
 int run_simulate(const SimulateArguments& arguments);
 
 }  // namespace ddp::tools

@@ -1,5 +1,5 @@
 // ddp-ckpt clean and rollback: the two commands that change a checkpoint directory. Both hold its
-// lease meanwhile, so that no run saves there, and what is unfinished is nobody's work.
+// lease meanwhile, so that no run saves there and nothing unfinished is work in progress.
 
 #include <fmt/format.h>
 

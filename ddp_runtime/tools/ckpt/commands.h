@@ -1,6 +1,6 @@
 #pragma once
-// The commands of ddp-ckpt. Each prints to standard output and returns the exit status: 0 fine,
-// 1 something is damaged or different. They throw Error where there is nothing to work on.
+// The commands of ddp-ckpt. Each prints to standard output and returns the exit status: 0 if all is
+// well, 1 if something is damaged or different. They throw Error if there is nothing to work on.
 
 #include <chrono>
 #include <filesystem>
@@ -13,13 +13,13 @@ struct Output {
   unsigned threads = 2;
 };
 
-// One line for each checkpoint of a directory; with `verify`, after reading every byte.
+// Lists the checkpoints of a directory, one per line; with `verify`, after reading every byte.
 int run_ls(const std::filesystem::path& root, bool verify, const Output& output);
 
-// What one checkpoint holds.
+// Shows the contents of one checkpoint.
 int run_show(const std::filesystem::path& path, const Output& output);
 
-// Every byte of one checkpoint, or of all in a directory.
+// Verifies every byte of one checkpoint, or of all checkpoints in a directory.
 int run_verify(const std::filesystem::path& path, const Output& output);
 
 // Makes view.h5 in a checkpoint and prints its path.
@@ -27,21 +27,22 @@ int run_view(const std::filesystem::path& path);
 
 struct Cleaning {
   bool dry_run = false;
-  bool set_aside = false;  // also what was set aside whole, and what was damaged
+  bool set_aside = false;  // also removes what was set aside: whole checkpoints and damaged ones
   std::chrono::seconds older_than{0};
 };
 
-// Removes what takes space in a directory and is no checkpoint to resume.
+// Removes what takes space in a directory but is not a checkpoint to resume from.
 int run_clean(const std::filesystem::path& root, const Cleaning& cleaning);
 
-// Sets aside all later checkpoints of the directory that `path` is in.
+// Sets aside all checkpoints of the directory of `path` that are later than `path`.
 int run_rollback(const std::filesystem::path& path);
 
-// How two checkpoints differ.
+// Reports how two checkpoints differ.
 int run_diff(const std::filesystem::path& a, const std::filesystem::path& b, const Output& output);
 
-// From a checkpoint to a .safetensors or .pt file (arrays whose names start with `prefix`, without
-// it), or from such a file to a checkpoint of step 0 in the directory `to` (`prefix` before each).
+// Converts a checkpoint to a .safetensors or .pt file (arrays whose names start with `prefix`,
+// which is removed), or such a file to a checkpoint of step 0 in the directory `to` (`prefix` is
+// added to each name).
 int run_convert(const std::filesystem::path& from, const std::filesystem::path& to,
                 const std::string& prefix, const Output& output);
 

@@ -1,5 +1,5 @@
-// Element by element, by bits first and by value where the bits differ. 16-bit floats are widened
-// by hand: the compiler has no such types.
+// Compares element by element, first by bits, and by value where the bits differ. 16-bit floats are
+// widened by hand, because the compiler does not have such types.
 
 #include "ddp_runtime/tools/ckpt/compare.h"
 
@@ -39,7 +39,7 @@ double distance_of(Stored a, Stored b) {
   if constexpr (std::is_same_v<Stored, std::uint64_t>) {
     return static_cast<double>(std::max(a, b) - std::min(a, b));
   } else if constexpr (std::is_integral_v<Stored>) {
-    // Exact also where a - b would overflow: both are widened, and the difference is unsigned.
+    // Exact even if a - b would overflow: both are widened, and the difference is unsigned.
     const auto [low, high] = std::minmax({std::int64_t{a}, std::int64_t{b}});
     return static_cast<double>(static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low));
   } else {
@@ -49,10 +49,11 @@ double distance_of(Stored a, Stored b) {
 
 double keep_larger(double largest, double candidate) {
   if (!std::isfinite(candidate)) return std::numeric_limits<double>::quiet_NaN();
-  return std::max(largest, candidate);  // in this order a NaN stays
+  return std::max(largest, candidate);  // this argument order keeps a NaN
 }
 
-// `Stored` is what lies in the arrays, `widen` makes of it a number that can be subtracted.
+// `Stored` is the element type of the arrays; `widen` converts an element to a number that can be
+// subtracted.
 template <typename Stored, typename Widen>
 ArrayDifference compare_as(const OwnedArray& a, const OwnedArray& b, const Widen& widen) {
   ArrayDifference difference;
@@ -95,7 +96,7 @@ ArrayDifference compare_arrays(const OwnedArray& a, const OwnedArray& b) {
       return compare_plain<std::int8_t>(a, b);
     case DType::uint8:
     case DType::boolean:
-    case DType::float8_e4m3fn:  // by their bits
+    case DType::float8_e4m3fn:  // compared by their bits
     case DType::float8_e5m2:
       return compare_plain<std::uint8_t>(a, b);
     case DType::uint16:

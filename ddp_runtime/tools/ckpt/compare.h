@@ -1,5 +1,5 @@
 #pragma once
-// How far two arrays of the same dtype and shape are apart.
+// The difference between two arrays of the same dtype and shape.
 
 #include <cstdint>
 
@@ -8,13 +8,13 @@
 namespace ddp::ckpt::tool {
 
 struct ArrayDifference {
-  std::uint64_t elements = 0;  // whose bits differ
-  // Largest |a - b| among them; NaN if one of a pair is NaN or infinite. For int64, rounded to
-  // what a double holds.
+  std::uint64_t elements = 0;  // with different bits
+  // Largest |a - b| among them; NaN if either value of a pair is NaN or infinite. int64 is rounded
+  // to the precision of a double.
   double max_abs = 0;
 };
 
-// Two NaNs of the same bits are equal, 0.0 and -0.0 are not.
+// NaNs with the same bits are equal; 0.0 and -0.0 are not.
 ArrayDifference compare_arrays(const OwnedArray& a, const OwnedArray& b);
 
 }  // namespace ddp::ckpt::tool

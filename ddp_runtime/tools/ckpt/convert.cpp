@@ -1,5 +1,5 @@
-// ddp-ckpt convert: arrays to and from files of other programs, piece by piece: what is in memory
-// at a time does not grow with the file.
+// ddp-ckpt convert: arrays to and from files of other programs, piece by piece, so that memory use
+// does not grow with the file.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -26,13 +26,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bytes of an array that are read at a time, and the most that threads may hold besides.
+// Bytes of an array that are read at a time, and the limit for what the threads hold in addition.
 constexpr std::uint64_t kPieceBytes = 16ULL << 20;
 
-// A file as memory, read when looked at.
+// A file mapped into memory, read on access.
 class MappedFile {
  public:
-  // What the user names may be a link, as every file of some caches of models is.
+  // The user's path may be a link: in some model caches every file is one.
   explicit MappedFile(const fs::path& named) {
     std::error_code error;
     const fs::path target = fs::canonical(named, error);
@@ -65,7 +65,7 @@ bool has_at(std::span<const std::byte> bytes, std::uint64_t at, std::string_view
          std::memcmp(bytes.data() + at, signature.data(), signature.size()) == 0;
 }
 
-// HDF5 begins at the start of a file or behind a user block of 512 bytes times a power of two, such
+// HDF5 begins at the start of a file, or after a user block of 512 bytes times a power of two, such
 // as the one that MATLAB writes.
 bool is_hdf5(std::span<const std::byte> bytes) {
   constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
@@ -76,7 +76,7 @@ bool is_hdf5(std::span<const std::byte> bytes) {
   return false;
 }
 
-// Only files of torch.save have more than arrays.
+// Only torch.save files contain more than arrays.
 TorchFile parse(const fs::path& path, std::span<const std::byte> bytes) {
   constexpr std::string_view kZip = "PK";
   if (is_safetensors(path)) return {parse_safetensors(bytes, bytes.size())};
@@ -88,8 +88,9 @@ void say_what_became_of_values(const TorchFile& content) {
   if (!content.values.empty())
     fmt::print("{} numbers and texts: 'values' in the checkpoint's state\n", content.values.size());
   if (content.left_out != 0)
-    fmt::print("{} numbers or texts were left out: too many, too long, or not what JSON can hold\n",
-               content.left_out);
+    fmt::print(
+        "{} numbers or texts were left out: too many, too long, or not representable in JSON\n",
+        content.left_out);
 }
 
 std::size_t import_file(const fs::path& from, const fs::path& to, const std::string& prefix) {
@@ -130,7 +131,7 @@ std::vector<const StoredArray*> with_prefix(const Checkpoint& checkpoint,
   return chosen;
 }
 
-// As many threads as may hold a block each.
+// As many threads as can hold one block each.
 unsigned threads_for(const Checkpoint& checkpoint, const Output& output) {
   std::uint64_t block = kMinBlockBytes;
   for (const FileInfo& file : checkpoint.manifest().files)
@@ -161,12 +162,12 @@ std::size_t export_to(const fs::path& to, const Checkpoint& checkpoint, const st
   return headers.size();
 }
 
-// A file under a wrong name is found out by whoever reads it, much later.
+// A wrong file extension would only be noticed by the reader of the file, much later.
 void require_known_ending(const fs::path& to) {
   for (const char* ending : {".safetensors", ".pt", ".pth", ".bin", ".ckpt"})
     if (to.extension() == ending) return;
   throw Error(fmt::format(
-      "'{}': what to write is told by the ending: .safetensors, or .pt (.pth, .bin, .ckpt) for "
+      "'{}': the extension selects the format: .safetensors, or .pt (.pth, .bin, .ckpt) for "
       "torch.save's format",
       to.string()));
 }

@@ -38,7 +38,7 @@ std::uint64_t bytes_to_compare(const Checkpoint& a, const Checkpoint& b) {
   return bytes;
 }
 
-// Nothing if the two are equal bitwise.
+// Null if the two are bitwise equal.
 json difference_of(const Checkpoint& a, const StoredArray& in_a, const Checkpoint& b,
                    const StoredArray& in_b, const Output& output, Meter& meter) {
   if (in_a.dtype != in_b.dtype || in_a.shape != in_b.shape)

@@ -1,4 +1,4 @@
-// ddp-ckpt ls: which checkpoints there are.
+// ddp-ckpt ls: lists the checkpoints of a directory.
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// One checkpoint as JSON: the table is made from it.
+// One checkpoint as JSON; the table is generated from it.
 json entry_of(const Candidate& candidate, bool verify, const Output& output) {
   json entry = {{"step", candidate.step}, {"path", candidate.path.string()}, {"verified", nullptr}};
   try {
@@ -77,7 +77,7 @@ int run_ls(const fs::path& root, bool verify, const Output& output) {
   if (!fs::is_directory(root)) throw Error(fmt::format("'{}' is not a directory", root.string()));
   if (fs::exists(root / kManifestName))
     throw Error(
-        fmt::format("'{}' is one checkpoint; ddp-ckpt show shows what is in it", root.string()));
+        fmt::format("'{}' is one checkpoint; ddp-ckpt show lists its contents", root.string()));
   json entries = json::array();
   for (const Candidate& candidate : CheckpointDirectory(root).candidates())
     entries.push_back(entry_of(candidate, verify, output));

@@ -1,4 +1,4 @@
-// ddp-ckpt: looks into checkpoints without the program that made them.
+// ddp-ckpt: inspects checkpoints without the program that wrote them.
 
 #include <fmt/format.h>
 
@@ -41,8 +41,8 @@ constexpr const char* kExamples =
     "  ddp-ckpt clean ckpt/ --older-than 1d     remove leftovers of interrupted saves\n\n"
     "Exit status: 0 fine, 1 something is damaged, different or missing, 2 usage error.";
 
-// What the command line asks of one command. Each has its own: a file for --config sets options of
-// all commands, whichever is run.
+// The options of one command. Each command has its own: a --config file sets the options of all
+// commands, whichever of them runs.
 struct Request {
   tool::Output output;
   std::string path;
@@ -52,9 +52,9 @@ struct Request {
   tool::Cleaning cleaning;
 };
 
-using Work = std::function<int()>;  // of the chosen command
+using Work = std::function<int()>;  // runs the chosen command
 
-// A command whose options go to `request` and that does `run(*request)`.
+// A command whose options are stored in `request` and that runs `run(*request)`.
 template <class Run>
 CLI::App& add_command(CLI::App& app, Work& work, const char* name, const char* description,
                       const std::shared_ptr<Request>& request, Run run) {
@@ -64,7 +64,7 @@ CLI::App& add_command(CLI::App& app, Work& work, const char* name, const char* d
       try {
         return run(*request);
       } catch (const std::exception& error) {
-        // Who reads JSON finds it also when there is nothing else to say.
+        // Programs that parse the JSON get it even if there is nothing else to report.
         if (request->output.json)
           fmt::print("{}\n", nlohmann::json{{"error", error.what()}}.dump(
                                  1, ' ', true, nlohmann::json::error_handler_t::replace));

@@ -1,4 +1,4 @@
-// ddp-ckpt show: what one checkpoint holds, from its manifest.
+// ddp-ckpt show: the contents of one checkpoint, from its manifest.
 
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ json array_to_json(const StoredArray& array) {
   return result;
 }
 
-// One row for an array, and one for each of its parts if it has any.
+// One row for an array, and one for each of its parts, if any.
 void add_rows(const StoredArray& array, std::vector<std::vector<std::string>>& rows) {
   const ArrayInfo& first = array.parts.front();
   const std::string dtype(dtype_name(array.dtype));
@@ -83,7 +83,7 @@ void print_for_people(const Checkpoint& checkpoint) {
                                {"run", manifest.run_id},
                                {"saved (UTC)", time_text(manifest.created_unix)},
                                {"size", size_text(checkpoint.total_bytes())}}));
-  // Only ASCII: the state is free text that may come from anyone.
+  // ASCII only: the state is free text of unknown origin.
   fmt::print("state       {}\n\n", manifest.state.dump(1, ' ', true));
   std::vector<std::vector<std::string>> rows = {{"ARRAY", "DTYPE", "SHAPE", "CRC32C", "FILE"}};
   for (const StoredArray& array : checkpoint.arrays()) add_rows(array, rows);

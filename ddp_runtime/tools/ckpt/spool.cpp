@@ -1,4 +1,4 @@
-// Written piece by piece, then mapped: it takes room on the disk and none in memory.
+// Written piece by piece, then mapped: takes space on the disk instead of memory.
 
 #include "ddp_runtime/tools/ckpt/spool.h"
 
@@ -24,7 +24,7 @@ std::uint64_t bytes_of(const ExternalArray& array) {
   return byte_count(array.dtype, array.shape).value();
 }
 
-// The nearest directory that is there already.
+// The nearest parent directory that exists.
 fs::path directory_near(const fs::path& path) {
   fs::path directory = fs::absolute(path);
   while (!fs::is_directory(directory) && directory.has_relative_path())
@@ -32,7 +32,7 @@ fs::path directory_near(const fs::path& path) {
   return directory;
 }
 
-// A file that is gone with its descriptor.
+// A file that disappears when its descriptor is closed.
 FileDescriptor nameless_file(const fs::path& directory) {
   FileDescriptor fd(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (fd) return fd;
@@ -53,7 +53,7 @@ void write_all(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
   }
 }
 
-// Writes the elements of `array` in their order.
+// Writes the elements of `array` in order.
 void fill(int fd, std::span<const std::byte> file, const ExternalArray& array,
           std::uint64_t offset) {
   const std::uint64_t bytes = bytes_of(array);

@@ -1,6 +1,6 @@
 #pragma once
-// External arrays as dense bytes: those that lie dense in their file are seen there, the others
-// (transposed, sliced) are put in order in a file that has no name.
+// External arrays as dense bytes: an array that is dense in its file is used in place, any other
+// (transposed, sliced) is copied into order in an unnamed temporary file.
 
 #include <cstddef>
 #include <filesystem>
@@ -13,15 +13,15 @@ namespace ddp::ckpt::tool {
 
 class Spool {
  public:
-  // `file` and `arrays` outlive this; the nameless file is made where `near` is, or will be. Throws
-  // IoError.
+  // `file` and `arrays` must outlive this object. The temporary file is created in the directory of
+  // `near`, which need not exist yet. Throws IoError.
   Spool(std::span<const std::byte> file, std::span<const ExternalArray> arrays,
         const std::filesystem::path& near);
   Spool(const Spool&) = delete;
   Spool& operator=(const Spool&) = delete;
   ~Spool();
 
-  // The bytes of array number `index`.
+  // The bytes of array `index`.
   std::span<const std::byte> dense(std::size_t index) const { return dense_[index]; }
 
  private:

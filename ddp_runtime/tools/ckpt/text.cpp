@@ -1,4 +1,4 @@
-// What people read on a terminal: sizes, times, tables, progress.
+// Formatting of sizes, times, tables and progress for a terminal.
 
 #include "ddp_runtime/tools/ckpt/text.h"
 
@@ -42,7 +42,7 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 std::string time_text(std::int64_t unix_seconds) {
-  constexpr std::int64_t kYear9999 = 253402300799;  // what the formatter can show
+  constexpr std::int64_t kYear9999 = 253402300799;  // the limit of the formatter
   return fmt::format("{:%Y-%m-%d %H:%M:%S}",
                      fmt::gmtime(static_cast<std::time_t>(std::min(unix_seconds, kYear9999))));
 }
@@ -90,7 +90,7 @@ Progress terminal_progress(const std::string& what) {
     const std::uint64_t percent = total != 0 ? done / (total / 100 + 1) : 100;
     if (done != total && percent == shown) return;
     shown = percent;
-    const bool finished = done == total;  // then the line is wiped
+    const bool finished = done == total;  // the line is then cleared
     const std::chrono::duration<double> taken = Clock::now() - began;
     fmt::print(stderr, "\r{}\033[K",
                finished ? "" : progress_text(what, done, total, taken.count()));

@@ -1,5 +1,5 @@
 #pragma once
-// How ddp-ckpt writes sizes, times and tables, and which directory a path means.
+// How ddp-ckpt formats sizes, times and tables, and how it resolves a path to a checkpoint.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,19 +16,19 @@ std::string size_text(std::uint64_t bytes);
 // "2024-05-17 08:30:00" UTC
 std::string time_text(std::int64_t unix_seconds);
 
-// Columns as wide as their widest cell, up to a bound that very long names exceed, two spaces
-// apart; the last is not padded.
+// Columns are as wide as their widest cell, up to a limit that very long names exceed, and two
+// spaces apart; the last one is not padded.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
-// `path` if it is a checkpoint; the newest one if it is a directory of checkpoints.
+// `path` if it is a checkpoint, the newest checkpoint if it is a directory of checkpoints.
 std::filesystem::path checkpoint_at(const std::filesystem::path& path);
 
 // "step-00000200: 45 %, 1.2 GiB of 2.7 GiB, 512.0 MiB/s, 3 s left"; without rate and time left
-// while `seconds`, the time taken so far, are too few to tell.
+// while `seconds`, the elapsed time, is too short for an estimate.
 std::string progress_text(const std::string& what, std::uint64_t done, std::uint64_t total,
                           double seconds);
 
-// Shows progress on standard error if that is a terminal; nothing otherwise.
+// Shows progress on standard error if that is a terminal; otherwise does nothing.
 Progress terminal_progress(const std::string& what);
 
 }  // namespace ddp::ckpt::tool

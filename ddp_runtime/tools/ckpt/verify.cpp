@@ -22,7 +22,7 @@ std::vector<fs::path> checkpoints_at(const fs::path& path) {
   for (const fs::path& root : {path, path / "best"})
     for (const Candidate& candidate : CheckpointDirectory(root).candidates())
       paths.push_back(candidate.path);
-  // Neither a checkpoint nor a directory of them: opening it says what is wrong.
+  // Neither a checkpoint nor a directory of checkpoints: opening it reports what is wrong.
   return paths.empty() ? std::vector<fs::path>{path} : paths;
 }
 
@@ -37,7 +37,7 @@ json verify_one(const fs::path& path, const Output& output) {
     result["whole"] = false;
     result["problem"] = error.what();
   } catch (const Error& error) {
-    // Nothing is known of its bytes: it is of a newer version, or cannot be read just now.
+    // Nothing is known about its bytes: it has a newer version, or is temporarily unreadable.
     result["whole"] = nullptr;
     result["problem"] = error.what();
   }

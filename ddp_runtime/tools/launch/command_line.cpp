@@ -52,8 +52,8 @@ CommandLine::Format format_named(const std::string& name) {
   return name == "export" ? CommandLine::Format::exports : CommandLine::Format::table;
 }
 
-// prefix_command() takes the first unknown word, option or not, as the start of the command; only
-// after "--" may a command start with a dash.
+// prefix_command() takes the first unknown word, option or not, as the start of the command; a
+// command may start with a dash only after "--".
 void take_command(std::vector<std::string> words, bool after_dashes, CommandLine& line) {
   if (!words.empty() && words.front() == "--") {
     words.erase(words.begin());
@@ -84,7 +84,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   explain->add_flag("-v,--verbose", line.verbose,
                     "The whole plan of every task, and what it was made from");
   explain->prefix_command(false);
-  explain->fallthrough();  // --ddp and --config may follow it, too
+  explain->fallthrough();  // --ddp and --config may also follow it
   try {
     app.parse(argc, argv);
     take_command(app.remaining(), std::find(argv, argv + argc, std::string("--")) != argv + argc,

@@ -6,7 +6,7 @@
 
 namespace ddp::launch {
 
-constexpr int kUsageError = 2;  // exit code of a mistake on the command line
+constexpr int kUsageError = 2;  // exit status for a wrong command line
 
 struct CommandLine {
   enum class Action { run, explain };
@@ -14,12 +14,12 @@ struct CommandLine {
 
   Action action = Action::run;
   Format format = Format::table;
-  bool verbose = false;              // of Action::explain
-  std::string spec;                  // --ddp; empty if it was not given
-  std::vector<std::string> command;  // of Action::run; at least one word
+  bool verbose = false;              // for Action::explain
+  std::string spec;                  // --ddp; empty if not given
+  std::vector<std::string> command;  // for Action::run; at least one word
 };
 
-// What to do, or how to end: help, version and mistakes have been printed already.
+// The action to perform, or the exit status: help, version and errors have already been printed.
 struct ParsedCommandLine {
   CommandLine command_line;
   bool ends = false;

@@ -1,5 +1,5 @@
 // ddp-launch: the plan of `srun --ddp` without the plugin. Reads the facts from its environment,
-// sets the planned variables in it, and becomes the command.
+// sets the planned variables in it, and executes the command.
 #include <unistd.h>
 
 #include <array>
@@ -39,8 +39,8 @@ std::optional<std::string> from_process(const std::string& name) {
   return value;
 }
 
-// The process's environment; and what the plugin would have told the tasks of a hostfile, if the
-// file's name is there and the file can be read here.
+// The process's environment, plus the variable that the plugin would have set for the tasks of a
+// hostfile, if the hostfile is named there and readable here.
 std::optional<std::string> look_up(const std::string& name) {
   constexpr std::size_t kMaxHostfile = 1U << 20U;
   if (name != variable::kRankZeroHost) return from_process(name);
@@ -68,11 +68,11 @@ Facts read_facts() {
 
 Settings read_settings(const std::string& spec) {
   Settings settings;
-  // Inside `srun --ddp` what was asked for there holds here, too.
+  // Inside `srun --ddp`, its settings apply here, too.
   const auto around = from_process(variable::kSettings);
   if (around && detect_launcher(look_up) == Launcher::slurm) settings = decode_settings(*around);
   settings.explain.reset();
-  // Whoever starts ddp-launch wants a plan.
+  // A user who runs ddp-launch wants a plan.
   if (!settings.is_on()) settings.mode = {Mode::automatic, Origin::command_line};
   if (const auto user = from_process(variable::kUserSpec)) {
     apply(settings, parse_spec(*user, variable::kUserSpec), Origin::environment);
@@ -94,7 +94,7 @@ Planned plan_this_task(const Settings& settings, const std::vector<std::string>&
   facts.task.cpus = read_cpu_mask();
   if (settings.gpus.value == GpuPolicy::shared) facts.task.hides_gpu_devices = hides_gpu_devices();
   const Inherited inherited(look_up, facts.step.id);
-  // Other tasks make their own plans at this very moment: only one alone may choose a port.
+  // Other tasks make their own plans at the same time: only a single task may choose a port.
   const bool alone = facts.step.task_count == 1;
   facts.node = gather_node_facts(facts.step, settings, inherited, alone);
   facts.fabric = find_fabric_part(facts, settings, look_up, inherited);
@@ -102,7 +102,8 @@ Planned plan_this_task(const Settings& settings, const std::vector<std::string>&
   check_planned_ports(planned.plan, facts, settings, inherited);
   if (facts.step.launcher == Launcher::none && from_process("SLURM_JOB_ID")) {
     planned.plan.notes.emplace_back(
-        "this is no task of a SLURM step, so it is a world of one; srun starts one rank per task");
+        "this process is not a task of a SLURM step, so it is a world of one; srun starts one rank "
+        "per task");
   }
   return planned;
 }
@@ -140,7 +141,7 @@ void set_variables(const Plan& plan, bool verbose) {
   if (verbose) std::fprintf(stderr, "ddp: %s\n", render_task_line(plan).c_str());
 }
 
-// Becomes the command; returns the exit code that shells use if that fails.
+// Executes the command; if that fails, returns the exit status that shells use.
 int become(std::vector<std::string>& command) {
   std::vector<char*> arguments;
   arguments.reserve(command.size() + 1);

@@ -18,7 +18,7 @@ struct Endpoint {
   socklen_t size = 0;
 };
 
-// Any port will do: a connected datagram socket sends nothing.
+// Any port works: connecting a datagram socket sends nothing.
 Endpoint endpoint_of(const IpAddress& address) {
   constexpr std::uint16_t kDiscardPort = 9;
   Endpoint endpoint;
@@ -40,7 +40,7 @@ Endpoint endpoint_of(const IpAddress& address) {
   return endpoint;
 }
 
-// Nothing for another family than IPv4 and IPv6.
+// Returns nullopt for families other than IPv4 and IPv6.
 std::optional<IpAddress> address_in(const sockaddr* socket_address) {
   IpAddress address;
   if (socket_address->sa_family == AF_INET) {

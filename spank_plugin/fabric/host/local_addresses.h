@@ -1,5 +1,5 @@
-// What the kernel knows about addresses and sysfs does not show. Asks the kernel only: no name
-// service, no packet leaves the node.
+// Addresses that the kernel knows and sysfs does not show. Only the kernel is asked: no name
+// service, and no packet leaves the node.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,11 @@
 
 namespace ddp::fabric {
 
-// Addresses of all interfaces that are up, in the order of getifaddrs(3). Empty if the kernel does
-// not answer.
+// Addresses of all interfaces that are up, in the order of getifaddrs(3). Empty if the call fails.
 std::vector<InterfaceAddress> local_addresses();
 
-// The address that packets to `destination` (numeric, IPv4 or IPv6) would leave from, by all of the
-// kernel's rules, policy routing included. Nothing if there is no way there.
+// The source address of packets to `destination` (numeric, IPv4 or IPv6), by all of the kernel's
+// rules, including policy routing. Returns nullopt if there is no route.
 std::optional<std::string> source_address_to(const std::string& destination);
 
 }  // namespace ddp::fabric

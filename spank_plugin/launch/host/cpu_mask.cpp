@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxCpus = 65'536;
 
-// The numbers of the CPUs in the mask, ascending; empty if the kernel does not say.
+// The numbers of the CPUs in the mask, ascending; empty if the kernel does not report them.
 std::vector<std::uint32_t> cpus_in_mask() {
   for (std::size_t count = CPU_SETSIZE; count <= kMaxCpus; count *= 2) {
     std::vector<cpu_set_t> mask(CPU_ALLOC_SIZE(count) / sizeof(cpu_set_t));
@@ -47,7 +47,7 @@ std::optional<CpuFacts> read_cpu_mask(const std::string& cpu_root) noexcept {
     return CpuFacts{static_cast<std::uint32_t>(cpus.size()),
                     static_cast<std::uint32_t>(cores.size()),
                     static_cast<std::uint32_t>(std::max<long>(online, 1)), cpus};
-  } catch (...) {  // no memory: then it is not known
+  } catch (...) {  // out of memory: unknown then
     return std::nullopt;
   }
 }

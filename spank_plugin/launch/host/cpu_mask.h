@@ -1,5 +1,5 @@
 #pragma once
-// The CPUs that this process may run on, asked of the kernel.
+// The CPUs that this process may run on, as reported by the kernel.
 
 #include <optional>
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace ddp::launch {
 
-// Nothing if the kernel does not say. Cores are told apart by cpuN/topology/thread_siblings_list
-// below `cpu_root`; where that is missing every CPU counts as a core. Throws nothing.
+// Returns nullopt if the kernel does not report it. Cores are distinguished by
+// cpuN/topology/thread_siblings_list below `cpu_root`; if that is missing, every CPU counts as a
+// core. Does not throw.
 std::optional<CpuFacts> read_cpu_mask(
     const std::string& cpu_root = "/sys/devices/system/cpu") noexcept;
 

@@ -1,5 +1,6 @@
 #pragma once
-// What the node's network asks for, as part of a plan: the fabric room's plan, made for this task.
+// The requirements of the node's network as part of a plan: the plan of fabric/, made for this
+// task.
 
 #include <optional>
 
@@ -10,15 +11,15 @@
 
 namespace ddp::launch {
 
-// What the room next door must know of the step and of this task. Asks the kernel for the way to
-// the leader, and nothing else. Throws LaunchError like choose_mode.
+// The inputs of fabric/ from the step and this task. Asks the kernel for the route to the leader,
+// and nothing else. Throws LaunchError like choose_mode.
 fabric::Request fabric_request(const Facts& facts, const Settings& settings);
 
-// Reads the node's network, which means sysfs and a few configuration files: to be called in the
-// task, as the user, so that whatever hangs there holds up nobody else; and in the container, if
+// Reads the node's network configuration from sysfs and a few configuration files. Call it in the
+// task, as the user, so that a read that hangs does not block other tasks; and in the container, if
 // there is one, because that is what NCCL will see. Empty for fabric=off.
-// Throws LaunchError for a preset that does not exist, and std::bad_alloc.
-// `site`: the host's site file, from before the container; nothing to read it now.
+// Throws LaunchError for a preset that does not exist, or std::bad_alloc.
+// `site`: the host's site file, read before entering the container; nullopt to read it now.
 FabricPart find_fabric_part(const Facts& facts, const Settings& settings,
                             const EnvLookup& environment, const Inherited& inherited,
                             const std::optional<fabric::Site>& site = std::nullopt);

@@ -26,7 +26,8 @@ bool hides_gpu_devices(const std::string& device_root, const std::string& drm_ro
     for (int device = 0; device < kMaxDevices; ++device) {
       if (is_closed(device_root + "/nvidia" + std::to_string(device))) return true;
     }
-    // Other drivers have such files, too, NVIDIA's among them, often for a group of users only.
+    // Other drivers have such files, too, including NVIDIA's, often accessible only to a group of
+    // users.
     for (int device = kFirstRender; device < kFirstRender + kMaxDevices; ++device) {
       const std::string name = "renderD" + std::to_string(device);
       const auto driver = fabric::read_link_name(

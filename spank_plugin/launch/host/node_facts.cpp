@@ -1,37 +1,44 @@
 #include "spank_plugin/launch/host/node_facts.h"
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/giver.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
 #include "spank_plugin/launch/rank_order.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
 
-// glibc asks a second time after 5 seconds (resolv.conf(5), timeout:5) and gives up after 10: with
-// less, one lost packet would look like a dead name service.
+// glibc retries after 5 seconds (resolv.conf(5), timeout:5) and gives up after 10: with a shorter
+// limit, one lost packet would look like a dead name service.
 constexpr std::chrono::seconds kLookupLimit{12};
 
 bool derives_port(const Settings& settings, const Inherited& inherited) {
-  return !settings.master_port && !inherited.gives("MASTER_PORT");
+  return giver_of("MASTER_PORT", settings.master_port, inherited) == Giver::none;
 }
 
-// MASTER_ADDR as somebody gave it; nothing if it must be derived.
+// MASTER_ADDR as set by the user or the site; nullopt if it must be derived.
 std::optional<std::string> given_address(const Settings& settings, const Inherited& inherited) {
-  const auto& requested = settings.master_addr;
-  if (requested && requested->origin == Origin::command_line) return requested->value;
-  if (auto user = inherited.from_user("MASTER_ADDR")) return user;
-  if (requested && requested->origin == Origin::environment) return requested->value;
-  if (auto before = inherited.from_this_step("MASTER_ADDR")) return before;
-  if (requested) return requested->value;
+  const std::string name = "MASTER_ADDR";
+  switch (giver_of(name, settings.master_addr, inherited)) {
+    case Giver::setting:
+      return settings.master_addr->value;
+    case Giver::user:
+      return inherited.from_user(name);
+    case Giver::earlier_plan:
+      return inherited.from_this_step(name);
+    case Giver::none:
+      break;
+  }
   return std::nullopt;
 }
 
-// By the name that it has with addr_suffix. Where the site's makes a name that leads nowhere, as on
-// nodes that lack that network, the host's own name must do: the site is not to end a step.
+// Looks up the name with addr_suffix. If the site's suffix makes a name that does not resolve, as
+// on nodes without that network, the host's own name is used: the site's setting must not fail a
+// step.
 NameAnswer look_up_host(NodeFacts& facts, const std::string& host, const Settings& settings) {
   const auto& suffix = settings.addr_suffix;
   NameAnswer answer = look_up_name(with_suffix(host, suffix.value), kLookupLimit);
@@ -42,13 +49,13 @@ NameAnswer look_up_host(NodeFacts& facts, const std::string& host, const Setting
   return look_up_name(host, kLookupLimit);
 }
 
-// A given address is taken as it is; where it leads only decides about interfaces.
+// A given address is used as it is; its resolution only decides about interfaces.
 void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& settings,
                     const Inherited& inherited) {
   const bool wants_addresses = settings.fabric.value != "off" && step.node_count != 1;
   const auto given = given_address(settings, inherited);
   if (given && (!wants_addresses || !is_host_or_address(*given))) return;
-  std::string no_order;  // the plan says it
+  std::string no_order;  // reported by the plan
   const std::string host =
       given ? *given : find_leader(step, possible_order(step, settings.order, no_order)).host;
   NameAnswer answer =
@@ -63,7 +70,7 @@ void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& set
       look_up_name(with_suffix(other, suffix_in_use(facts, settings)), kLookupLimit).addresses;
 }
 
-// Nothing if the text is no port, which the plan notes.
+// Returns nullopt if the text is not a port, which the plan notes.
 std::optional<std::string> describe_if_taken(std::string_view text) {
   const auto port = parse_decimal(text, 65'535);
   if (!port || is_port_free(static_cast<std::uint16_t>(*port))) return std::nullopt;
@@ -91,7 +98,7 @@ void note_if_taken(Plan& plan, const Inherited& inherited) {
                        "=HOST:PORT");
 }
 
-// The ports of a step that this node may choose for all of it.
+// The ports of a step that this node may choose for the whole step.
 void choose_free_ports(NodeFacts& facts, const StepFacts& step, const Settings& settings,
                        const Inherited& inherited) {
   constexpr std::uint32_t kMaxCandidates = 64;

@@ -1,6 +1,6 @@
 #pragma once
-// What a plan needs to know of the node it is made on: does the leader's name lead anywhere here,
-// and are the ports free.
+// What a plan needs to know about its node: whether the leader's name resolves here, and whether
+// the ports are free.
 
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/marker.h"
@@ -9,18 +9,18 @@
 
 namespace ddp::launch {
 
-// Looks only at what will be derived: values that were given are taken as they are.
-// `may_choose_port`: the caller decides for all tasks of the node at once, before any of them has
-// started; then a step of one node may take the next port if its own is taken.
-// Throws LaunchError if the leader cannot be derived.
+// Checks only values that will be derived: given values are used as they are. `may_choose_port`:
+// the caller decides for all tasks of the node at once, before any of them has started; a step of
+// one node may then use the next port if its own is taken. Throws UsageError if the leader cannot
+// be derived.
 NodeFacts gather_node_facts(const StepFacts& step, const Settings& settings,
                             const Inherited& inherited, bool may_choose_port);
 
-// For a task with its plan: are the ports that its program will listen on free? All other ranks
-// have the same ports by now, so that none can be changed; one that somebody gave, or that the node
-// chose, is not looked at. Throws LaunchError, naming the holder, if MASTER_PORT is taken where
-// rank 0 runs, or the task's own port of TF_CONFIG. For JAX's port, which few programs use, a note
-// is added.
+// For a task with its plan: checks whether the ports that its program will listen on are free. All
+// other ranks have the same ports by now, so none can be changed; a port that was given by the
+// user, or chosen by the node, is not checked. Throws LaunchError, naming the holder, if
+// MASTER_PORT is taken on the node of rank 0, or if the task's own port of TF_CONFIG is taken. For
+// JAX's port, which few programs use, only a note is added.
 void check_planned_ports(Plan& plan, const Facts& facts, const Settings& settings,
                          const Inherited& inherited);
 

@@ -15,19 +15,19 @@
 namespace ddp::launch {
 namespace {
 
-constexpr std::size_t kMaxFile = 16U << 20U;  // a table of some 100,000 sockets
+constexpr std::size_t kMaxFile = 16U << 20U;  // a table of about 100,000 sockets
 
 std::string read_or_nothing(const char* path) {
   return fabric::read_text(path, kMaxFile).value_or("");
 }
 
-// True if the family exists here and the port is taken in it.
+// True if the address family exists here and the port is taken in it.
 bool is_taken(int family, const sockaddr* address, socklen_t length) noexcept {
   const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on,
-             sizeof on);  // as servers do: TIME_WAIT is no obstacle
+             sizeof on);  // as servers do: TIME_WAIT does not count
   const bool taken = bind(fd, address, length) != 0 && errno == EADDRINUSE;
   close(fd);
   return taken;
@@ -36,7 +36,7 @@ bool is_taken(int family, const sockaddr* address, socklen_t length) noexcept {
 }  // namespace
 
 bool is_port_free(std::uint16_t port) noexcept {
-  sockaddr_in6 v6{};  // the wildcard address; takes IPv4 too
+  sockaddr_in6 v6{};  // the wildcard address; accepts IPv4, too
   v6.sin6_family = AF_INET6;
   v6.sin6_port = htons(port);
   sockaddr_in v4{};
@@ -64,7 +64,7 @@ std::uint32_t count_ephemeral_here(PortRange range) {
   try {
     return count_ephemeral(range, read_or_nothing("/proc/sys/net/ipv4/ip_local_port_range"),
                            read_or_nothing("/proc/sys/net/ipv4/ip_local_reserved_ports"));
-  } catch (const LaunchError&) {  // a kernel that writes it differently
+  } catch (const LaunchError&) {  // the kernel uses another format
     return 0;
   }
 }

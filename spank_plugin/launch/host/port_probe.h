@@ -1,5 +1,5 @@
 #pragma once
-// Whether ports of this host are free, asked of the kernel.
+// Whether ports of this host are free, according to the kernel.
 
 #include <cstdint>
 #include <optional>
@@ -10,17 +10,18 @@
 
 namespace ddp::launch {
 
-// False only if a socket could not be bound because another one holds the port. A free port may be
-// taken a moment later: this moves most failures to the first second, it does not exclude them.
+// False only if a socket could not be bound because another one uses the port. A free port may be
+// taken a moment later: this check moves most failures to the first second, but cannot exclude
+// them.
 bool is_port_free(std::uint16_t port) noexcept;
 
-// The first free one; nothing if none is.
+// The first free port; nullopt if none is free.
 std::optional<std::uint16_t> first_free_port(std::span<const std::uint16_t> ports) noexcept;
 
 // "port 23001 is taken on this host (user 1000 listens on it)".
 std::string describe_taken_port(std::uint16_t port);
 
-// How many ports of the range the kernel may hand out to outgoing connections; 0 if unknown.
+// How many ports of the range the kernel may assign to outgoing connections; 0 if unknown.
 std::uint32_t count_ephemeral_here(PortRange range);
 
 }  // namespace ddp::launch

@@ -1,5 +1,5 @@
-// A program that knows no launcher: it only reads its environment, as a training program in C would
-// that opens its own sockets. Prints what it was told; fails if a number is missing or none.
+// A program without a launcher: it only reads its environment, like a training program in C that
+// opens its own sockets. Prints the values; fails if a number is missing or malformed.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-// Whether a fence of PMIx waits for the other nodes: rank 0 begins it late on purpose and leaves a file
-// when it does; each rank says whether the file was there when its own fence ended.
+// Checks whether a PMIx fence waits for the other nodes: rank 0 enters it late on purpose and
+// creates a file when it does; each rank reports whether the file existed when its own fence ended.
 #include <pmix.h>
 #include <stdio.h>
 #include <unistd.h>

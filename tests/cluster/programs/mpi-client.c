@@ -1,4 +1,4 @@
-// An MPI program that also reads RANK, as those do that let MPI carry the data and NCCL the tensors:
+// An MPI program that also reads RANK, as programs do that use MPI for data and NCCL for tensors:
 // the two worlds must number the same processes the same way.
 #include <mpi.h>
 #include <stdio.h>

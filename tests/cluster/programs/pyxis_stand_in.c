@@ -1,8 +1,8 @@
-// A stand-in for the container plugin pyxis, not pyxis itself: in each task it does to the
-// environment and to the view of the files what pyxis does, and nothing else. What the "image"
-// defines overwrites what the user set; enroot's hook for PyTorch images brings its own rendezvous;
-// and the task no longer sees the machine's /etc and /sys, nor the program that the argument in
-// plugstack.conf names: scontrol, which images do not have.
+// A stand-in for the container plugin pyxis, not pyxis itself: in each task it changes the
+// environment and the view of the files as pyxis does, and nothing else. The "image's" variables
+// overwrite the user's; enroot's hook for PyTorch images sets its own rendezvous; and the task no
+// longer sees the machine's /etc and /sys, nor the program named by the argument in plugstack.conf:
+// scontrol, which images do not have.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdint.h>

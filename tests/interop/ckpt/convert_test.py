@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""ddp-ckpt convert with the distribution's PyTorch: it reads ours and we read its, equal bitwise;
-hostile files are refused by name. Needs CKPT_FIXTURE and CKPT_BIN; exits with 77 without PyTorch.
+"""ddp-ckpt convert with the distribution's PyTorch: each reads the other's files bitwise equal, and
+malicious files are rejected with the reason. Needs CKPT_FIXTURE and CKPT_BIN; exits with 77 without PyTorch.
 """
 
 import io
@@ -94,7 +94,7 @@ class Convert(unittest.TestCase):
             dtype, shape, data = arrays[name]
             self.assertEqual((DTYPES[dtype], shape), (tensor.dtype, list(tensor.shape)), name)
             self.assertEqual(data, raw(tensor), name)
-        # What is no tensor is not lost.
+        # Values that are not tensors are kept.
         manifest = json.loads((self.at / "ckpt/step-00000000/manifest.json").read_text())
         self.assertEqual(manifest["state"]["values"], {"lr": 0.1, "step": 10 ** 9})
         self.assertIn("2 numbers and texts: 'values' in the checkpoint's state", done.stdout)
@@ -165,7 +165,7 @@ class Convert(unittest.TestCase):
         self.assertIn("model/conv1.bias", self.arrays_of(self.at / "ours"))
         self.assertEqual(self.convert(self.at / "ckpt", self.at / "n.pt", "--prefix", "nothing/").returncode, 1)
         self.assertFalse((self.at / "n.pt").exists())
-        # What is there is never replaced.
+        # Existing files are never replaced.
         self.assertEqual(self.convert(self.at / "ckpt", self.at / "m.pt").returncode, 1)
 
     def test_parts_become_whole_arrays(self):
@@ -176,15 +176,15 @@ class Convert(unittest.TestCase):
         self.assertEqual(sorted(loaded), ["model/bias", "optim/alone", "optim/rows", "optim/tiles"])
         for name in ("alone", "rows", "tiles"):
             self.assertTrue(torch.equal(loaded[f"optim/{name}"], matrix), name)
-        # There and back: nothing that diff sees has changed.
+        # After a round trip, diff finds no change.
         self.assertEqual(self.convert(self.at / "m.pt", self.at / "whole").returncode, 0)
         done = subprocess.run([TOOL, "diff", self.at / "ckpt", self.at / "whole"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout),
                          (0, "4 arrays equal bitwise, 0 different, 0 only in A, 0 only in B\n"))
 
-    # Many times what a process under LIMIT may hold.
+    # Many times the memory that a process under LIMIT may use.
     SIZE = (1 << 30) if os.environ.get("SLURM_DDP_LONG_TESTS") else (192 << 20)
-    LIMIT = (64 << 20) + (4 << 20)  # and one block
+    LIMIT = (64 << 20) + (4 << 20)  # plus one block
 
     def limited(self, *words):
         return subprocess.run([TOOL, "convert", *map(str, words)], capture_output=True, text=True, timeout=60,
@@ -198,7 +198,7 @@ class Convert(unittest.TestCase):
         with open(self.at / "big.safetensors", "wb") as file:
             file.write(struct.pack("<Q", len(header)) + header)
             at = file.tell()
-            file.truncate(at + self.SIZE)  # zeros, and not on the disk
+            file.truncate(at + self.SIZE)  # zeros, not allocated on the disk
             for place in range(0, self.SIZE, 1 << 20):
                 file.seek(at + place)
                 file.write(struct.pack("<Q", place + 1))
@@ -208,12 +208,12 @@ class Convert(unittest.TestCase):
         ours = (self.at / "again.safetensors").stat().st_size - self.SIZE
         subprocess.run(["cmp", f"--ignore-initial={at}:{ours}", self.at / "big.safetensors",
                         self.at / "again.safetensors"], check=True)
-        # The limit is one: a process that holds all of it does not get by.
+        # The limit is effective: a process that needs the whole file in memory fails.
         done = subprocess.run([TOOL, "diff", str(self.at / "ckpt"), str(self.at / "ckpt")], capture_output=True,
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (self.LIMIT, self.LIMIT)))
         self.assertEqual(done.returncode, 1)
         (self.at / "again.safetensors").unlink()
-        # A tensor that is not dense in its file is put in order on the disk.
+        # A tensor that is not dense in its file is put in order in a file on the disk.
         torch.save({"turned": torch.load(self.at / "big.pt")["big"].t()}, self.at / "turned.pt")
         (self.at / "big.pt").unlink()
         done = self.limited(self.at / "turned.pt", self.at / "turned")
@@ -227,7 +227,7 @@ class Convert(unittest.TestCase):
 
     def test_hdf5_behind_a_user_block_and_beyond_four_gibibytes(self):
         values = np.arange(1000, dtype="f4")
-        for block in (512, 8 << 30):  # of zeros, and not on the disk
+        for block in (512, 8 << 30):  # of zeros, not allocated on the disk
             with h5py.File(self.at / "x.h5", "w", userblock_size=block) as file:
                 file["w"] = values
             done = self.limited(self.at / "x.h5", self.at / f"from-{block}")
@@ -245,11 +245,11 @@ class Convert(unittest.TestCase):
         self.assertEqual(sorted(self.arrays_of(self.at / "ckpt")), sorted(names))
 
     def test_hdf5_larger_than_memory(self):
-        size = max(self.SIZE, 3 << 29)  # 1.5 GiB: the child that asks libhdf5 may have 1 GiB
+        size = max(self.SIZE, 3 << 29)  # 1.5 GiB: the child that runs libhdf5 may use 1 GiB
         with h5py.File(self.at / "x.h5", "w") as file:
             shape = (size // 8192, 2048)
             low = file.create_dataset("low", shape, "f4")
-            low[0, 0], low[-1, -1] = 1, 2  # what was not written is not on the disk
+            low[0, 0], low[-1, -1] = 1, 2  # unwritten parts are not allocated on the disk
             file["behind"] = np.arange(7)
         done = self.limited(self.at / "x.h5", self.at / "ckpt")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -269,7 +269,7 @@ class Convert(unittest.TestCase):
             os.close(terminal)
             self.assertEqual(done.returncode, 0)
             self.assertRegex(shown, rf"{target}: .* of [0-9.]+ KiB")
-            self.assertTrue(shown.endswith("\r\x1b[K"), shown)  # the line is wiped
+            self.assertTrue(shown.endswith("\r\x1b[K"), shown)  # the line is cleared
 
     def refused(self, name, data, sentence):
         path = self.at / name
@@ -332,7 +332,7 @@ class Convert(unittest.TestCase):
                 self.refused("x.h5", make(work), sentence)
         whole = make(lambda f: f.__setitem__("a", np.arange(30000.0)))
         self.refused("x.h5", whole[:len(whole) // 2], "cannot be converted")
-        # The parser of another's file must neither hang nor take us with it.
+        # The parser of external files must neither hang nor crash this process.
         random = np.random.default_rng(2)
         for _ in range(60):
             broken = bytearray(whole)
@@ -365,11 +365,11 @@ class Convert(unittest.TestCase):
                 self.refused("x.safetensors", data, sentence)
 
     def test_attacks_in_pickles(self):
-        witness = self.at / "executed"
+        marker = self.at / "executed"
 
         class Attack:
             def __reduce__(self):
-                return os.system, (f"touch {witness}",)
+                return os.system, (f"touch {marker}",)
 
         def archive(content, compression=zipfile.ZIP_STORED, storage=b"\0" * 16):
             out = io.BytesIO()
@@ -427,7 +427,7 @@ class Convert(unittest.TestCase):
                 (archive(tensor())[:-30], "not a zip file"), (b"PK", "not a zip file")):
             with self.subTest(sentence):
                 self.refused("x.pt", data, sentence)
-        self.assertFalse(witness.exists())
+        self.assertFalse(marker.exists())
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """A real process that saves, killed or failed by the kernel at each of its system calls.
 
-strace strikes the K-th call of one kind; then it must be that the checkpoint before is whole, the
-new one is whole or not there, it is there if it was acknowledged, and nobody hangs. Needs
-CKPT_FIXTURE and CKPT_BIN. Exits with 77 where strace may not trace. SLURM_DDP_LONG_TESTS=1 tries
-more errors.
+strace injects a fault into the K-th call of one kind. Afterwards the previous checkpoint must be
+whole, the new one whole or absent, but present if it was acknowledged, and nothing may hang. Needs
+CKPT_FIXTURE and CKPT_BIN. Exits with 77 if strace is not allowed to trace. SLURM_DDP_LONG_TESTS=1
+tries more errors.
 """
 
 import concurrent.futures
@@ -33,7 +33,7 @@ def documented(row):
 
 
 class Point:
-    """One save of step 2, struck once, and what is there afterwards."""
+    """One save of step 2 with one fault, and the state afterwards."""
 
     def __init__(self, base, call, fault, number):
         self.name = f"{call} {number} {fault}"
@@ -49,8 +49,8 @@ class Point:
             self.struck = "(INJECTED)" in text or "killed by SIGKILL" in text
             self.acknowledged = saved.returncode == 0
             self.message = saved.stderr.decode()
-            # libhdf5 1.10 dies at exit if its own write to the skeleton failed. The skeleton lies in
-            # memory that was reserved before, so that outside of this test none fails.
+            # libhdf5 1.10 crashes at exit if its own write to the skeleton failed. The skeleton is
+            # in memory that was reserved before, so such writes fail only in this test.
             in_memory = any("/skeleton.h5" in line for line in text.splitlines()
                             if "(INJECTED)" in line)
             self.died = saved.returncode < 0 and "SIGKILL" not in fault and not in_memory
@@ -58,7 +58,7 @@ class Point:
 
     @staticmethod
     def verified(step):
-        """True or False; None if there is none of that name."""
+        """True or False; None if there is no checkpoint of that name."""
         if not step.exists():
             return None
         tool = subprocess.run([TOOL, "verify", step], capture_output=True, timeout=SECONDS)
@@ -73,7 +73,7 @@ class CrashPoints(unittest.TestCase):
             if not point.struck:
                 return points
             points.append(point)
-        self.fail(f"{call} has no end")
+        self.fail(f"{call} never ends")
 
     def test_every_call(self):
         with tempfile.TemporaryDirectory() as directory:

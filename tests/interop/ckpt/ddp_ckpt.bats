@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# ddp-ckpt as its user sees it: what it prints and what it returns.
+# ddp-ckpt from the user's point of view: its output and its exit status.
 
 bats_require_minimum_version 1.5.0
 
@@ -21,7 +21,7 @@ print(next(a['offset'] for a in json.load(sys.stdin)['arrays'] if a['name'] == '
 
 json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print($1)"; }
 
-@test "help teaches and version tells" {
+@test "help shows examples and version shows the version" {
   run "$CKPT_BIN" --help
   [ "$status" -eq 0 ]
   [[ "$output" == *"ddp-ckpt verify ckpt/"* ]]
@@ -35,7 +35,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [[ "$output" == *PATH* ]]
 }
 
-@test "wrong usage is 2" {
+@test "wrong usage exits with 2" {
   for arguments in "" "frobnicate" "ls" "diff $ROOT" "verify --threads 0 $ROOT"; do
     # shellcheck disable=SC2086  # several words
     run "$CKPT_BIN" $arguments
@@ -43,7 +43,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   done
 }
 
-@test "of a file with options only those for the command that runs count" {
+@test "a configuration file sets only the options of the command that runs" {
   printf '%s\n' '[show]' 'json=true' '[ls]' 'verify=true' '[diff]' "B=$ROOT/other" > "$ROOT/../site.ini"
   run "$CKPT_BIN" --config "$ROOT/../site.ini" ls "$ROOT"
   [ "$status" -eq 0 ]
@@ -54,7 +54,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ ! -e "$ROOT/other" ]
 }
 
-@test "ls lists the newest first and does not claim to have read" {
+@test "ls lists the newest first and does not claim to have verified" {
   run "$CKPT_BIN" ls "$ROOT"
   [ "$status" -eq 0 ]
   [[ "${lines[0]}" =~ ^STEP\ +AFTER\ +SAVED\ \(UTC\)\ +SIZE\ +ARRAYS\ +VERIFIED$ ]]
@@ -65,7 +65,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [[ "${lines[1]}" =~ yes$ ]]
 }
 
-@test "ls names the damaged ones and what else takes space" {
+@test "ls names damaged checkpoints and other entries that take space" {
   damage "$STEP" model/half
   rm "$ROOT/step-00000100/manifest.json"
   mkdir "$ROOT/.tmp-step-00000300.1.r0.n.p5"
@@ -100,7 +100,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "${#lines[@]}" -eq 1 ]
 }
 
-@test "an empty directory and none at all" {
+@test "an empty and a missing directory" {
   mkdir "$BATS_TEST_TMPDIR/empty"
   run "$CKPT_BIN" ls "$BATS_TEST_TMPDIR/empty"
   [ "$status" -eq 0 ]
@@ -110,7 +110,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [[ "$output" == "ddp-ckpt: '"*"missing' is not a directory" ]]
 }
 
-@test "show lists arrays and state, of the newest for a directory" {
+@test "show lists arrays and state, for a directory those of the newest checkpoint" {
   run "$CKPT_BIN" show "$ROOT"
   [ "$status" -eq 0 ]
   [[ "$output" =~ step\ +200 ]]
@@ -121,14 +121,14 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "$(json "(d['step'], d['epoch'], d['state']['lr'], len(d['arrays']))" <<<"$output")" = "(100, 2, 0.1, 14)" ]
 }
 
-@test "show of something else says what it lacks" {
+@test "show of another directory reports the missing manifest" {
   run "$CKPT_BIN" show "$BATS_TEST_TMPDIR"
   [ "$status" -eq 1 ]
   [[ "$output" == *"'manifest.json' cannot be opened"* ]]
   [ "${#lines[@]}" -eq 1 ]
 }
 
-@test "verify is silent about progress off a terminal and names damage" {
+@test "verify shows no progress without a terminal and names the damage" {
   run "$CKPT_BIN" verify "$ROOT"
   [ "$status" -eq 0 ]
   [ "${#lines[@]}" -eq 2 ]
@@ -152,7 +152,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [[ "$output" == *"the HDF5 metadata of 'model.h5' is damaged"* ]]
 }
 
-@test "verify of nothing is no success" {
+@test "verify of an empty directory fails" {
   run "$CKPT_BIN" verify "$BATS_TEST_TMPDIR/missing"
   [ "$status" -eq 1 ]
   mkdir "$BATS_TEST_TMPDIR/empty"
@@ -169,7 +169,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [[ "$output" == *"diff: "*" %, "*" of "* ]]
 }
 
-@test "diff of equals is 0, of others 1, with the largest difference" {
+@test "diff exits with 0 if equal, else with 1, and reports the largest difference" {
   run "$CKPT_BIN" diff "$ROOT/step-00000100" "$STEP"
   [ "$status" -eq 0 ]
   [ "$output" = "14 arrays equal bitwise, 0 different, 0 only in A, 0 only in B" ]
@@ -182,7 +182,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "$(json "(d['equal'], d['equal_arrays'], d['different'])" <<<"$output")" = "(False, 13, [{'elements': 1, 'max_abs': 0.25, 'name': 'model/conv1.weight'}])" ]
 }
 
-@test "arrays in parts: show lists the parts, verify names the damaged one, diff sees whole arrays" {
+@test "arrays in parts: show lists the parts, verify names the damaged one, diff compares whole arrays" {
   local parts=$BATS_TEST_TMPDIR/parts
   "$CKPT_FIXTURE" parts "$parts" 1
   "$CKPT_FIXTURE" parts "$parts" 2
@@ -204,7 +204,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [[ "${lines[1]}" == "DAMAGED: "*"array 'optim/tiles': bytes 0 to 47 (in 'rank-00003-of-00004.h5'"* ]]
 }
 
-@test "with --json an error is JSON too" {
+@test "with --json errors are JSON, too" {
   for command in ls show verify "diff $ROOT"; do
     # shellcheck disable=SC2086  # several words
     run --separate-stderr "$CKPT_BIN" $command --json "$BATS_TEST_TMPDIR/missing"

@@ -1,9 +1,8 @@
 // Writes checkpoints for tests that are not C++:
 //   ckpt_fixture save ROOT STEP [CHANGE]  commits a checkpoint; CHANGE is added to one value
-//   ckpt_fixture parts ROOT STEP          commits one of arrays in parts: rows and tiles of a
-//   matrix ckpt_fixture expected                 prints what save writes, as JSON with bytes in hex
-//   ckpt_fixture torn DIRECTORY              files of writers that died at each of their system
-//   calls
+//   ckpt_fixture parts ROOT STEP          commits one with arrays in parts: rows and tiles
+//   ckpt_fixture expected                 prints the data that save writes, as JSON in hex
+//   ckpt_fixture torn DIRECTORY           files of writers that died at each system call
 
 #include <array>
 #include <cstring>
@@ -32,7 +31,7 @@ Named make(const std::string& name, DType dtype, const Shape& shape,
   return {name, {dtype, shape, {bytes.begin(), bytes.end()}}};
 }
 
-// Every bit pattern of 16-bit types, extremes of the others, and the shapes that are special.
+// Every bit pattern of 16-bit types, the extremes of the others, and special shapes.
 std::vector<Named> arrays(float change) {
   std::vector<std::uint16_t> patterns(65536);
   std::iota(patterns.begin(), patterns.end(), std::uint16_t{0});
@@ -81,7 +80,7 @@ void save(const std::string& root, std::uint64_t step, float change) {
                                   .state = {{"lr", 0.1}, {"seed", 18446744073709551615ULL}}});
 }
 
-// What one of four ranks holds: element (i, j) of a 6 x 8 matrix is 8 i + j.
+// The part of one of four ranks: element (i, j) of a 6 x 8 matrix is 8 i + j.
 OwnedArray tile(const PartOf& part, const Shape& shape) {
   std::vector<float> values;
   for (std::uint64_t i = 0; i < shape[0]; ++i)

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""Checkpoints through h5py: names, values equal bitwise, attributes, torn files refused.
+"""Checkpoints read with h5py: names, bitwise equal values, attributes, rejection of torn files.
 
-Needs CKPT_FIXTURE, the program that writes them, and CKPT_BIN, which is ddp-ckpt. Exits with 77 where h5py is not installed.
+Needs CKPT_FIXTURE, the program that writes them, and CKPT_BIN, which is ddp-ckpt. Exits with 77 if
+h5py is not installed.
 """
 
 import json
@@ -59,12 +60,12 @@ class Checkpoint(unittest.TestCase):
         for name, dataset in self.datasets.items():
             self.assertEqual(list(dataset.shape), self.expected[name]["shape"], name)
         self.assertIs(type(self.file["model/conv1.weight"]), h5py.Dataset)
-        # Tools that obey the flag must show non-ASCII names right.
+        # Tools that respect the flag must show non-ASCII names correctly.
         for name in ("mod\u00e8le".encode(), b"model"):
             info = self.file.id.links.get_info(name)
             self.assertEqual(info.cset, h5py.h5t.CSET_UTF8, name)
 
-    def test_values_to_the_bit(self):
+    def test_values_are_bitwise_equal(self):
         for name, dataset in self.datasets.items():
             dtype = self.expected[name]["dtype"]
             if dtype == "bfloat16":
@@ -147,7 +148,7 @@ class Parts(unittest.TestCase):
     """Arrays in parts: four ranks, see save_parts in fixture.cpp."""
 
     MATRIX = np.arange(48, dtype=np.float32).reshape(6, 8)
-    # Which ranks' files hold something of an array.
+    # The ranks whose files contain part of an array.
     HOLDERS = {"optim/rows": (0, 2, 3), "optim/tiles": (0, 1, 2, 3), "optim/alone": (1,), "model/bias": (2,)}
 
     def setUp(self):
@@ -206,12 +207,12 @@ class Parts(unittest.TestCase):
         self.assert_shows(path, self.HOLDERS)
         self.make_view(self.step)  # a second time
         self.assert_shows(path, self.HOLDERS)
-        # It is no part of the checkpoint, and goes with it.
+        # It does not belong to the checkpoint, and is deleted with it.
         subprocess.run([CKPT_BIN, "verify", self.step], check=True, stdout=subprocess.DEVNULL)
 
     def test_a_view_raises_if_a_file_is_missing_or_renamed(self):
         path = self.make_view(self.step)
-        # A directory with files of the same names must not be taken for it.
+        # A directory with files of the same names must not be used instead.
         os.chdir(self.make(self.root / "other"))
         raised = 0
         for rank in range(4):
@@ -227,7 +228,7 @@ class Parts(unittest.TestCase):
         self.assertEqual(raised, 18)
         self.assert_shows(path, self.HOLDERS)
 
-    def test_a_cut_file_is_met_when_it_is_opened(self):
+    def test_a_truncated_file_is_detected_when_it_is_opened(self):
         path = self.make_view(self.step)
         file = self.step / "rank-00002-of-00004.h5"
         for size in (file.stat().st_size - 1, file.stat().st_size // 2, 100):
@@ -238,19 +239,19 @@ class Parts(unittest.TestCase):
                 with self.assertRaises((OSError, KeyError)):
                     view["model/bias"]
 
-    def test_a_view_is_of_one_checkpoint_in_one_place(self):
+    def test_a_view_belongs_to_one_checkpoint_in_one_place(self):
         self.make_view(self.step)
         parts = ["optim/rows", "optim/tiles"]
         copy = self.root / "copy"
         shutil.copytree(self.step, copy, symlinks=True)
-        # Another checkpoint comes to the place of the first: the copy must not show that.
+        # Another checkpoint replaces the first: the copy must not show it.
         shutil.rmtree(self.step)
         self.make(self.root / "ck2", "2").rename(self.step)
         self.make_view(self.step)
         self.assert_raises(copy / "view.h5", parts)
         self.assert_shows(self.make_view(copy), self.HOLDERS)
 
-    def test_names_that_a_view_needs_are_refused(self):
+    def test_names_reserved_for_views_are_rejected(self):
         self.make_view(self.step)
         (self.step / "view.h5").unlink()
         (self.step / "view.h5").mkdir()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Loss of power, emulated: a file system in a file, copied without unmounting in the moment in which
-# the save has been acknowledged. What the copy lacks is what had not reached the disk.
+# An emulated loss of power: a file system in a file, copied without unmounting at the moment when
+# the save has been acknowledged. What is missing in the copy had not reached the disk.
 
 setup() {
   DISK="$BATS_TEST_TMPDIR/disk"
@@ -33,7 +33,7 @@ cut_power() {
   [ "$(cat "$AFTER/new/ckpt/latest")" = step-00000002 ]
 }
 
-@test "what was written without fsync does not survive: the test can fail" {
+@test "data written without fsync does not survive: the test can fail" {
   "$CKPT_FIXTURE" save "$DISK/ckpt" 1
   cp -r "$DISK/ckpt/step-00000001" "$DISK/ckpt/step-00000002"
   cut_power
@@ -41,9 +41,9 @@ cut_power() {
   [ "$status" -eq 1 ]
 }
 
-# The power goes in the moment of the K-th such call of a save: of the file system, what is on the
-# disk by then is left. The checkpoint before is whole, the new one is whole or not there.
-cut_at() { # call, number; status 1 when there is no such call any more
+# The power fails at the K-th such call of a save: only what has reached the disk by then remains.
+# The previous checkpoint must be whole, the new one either whole or absent.
+cut_at() { # call, number; status 1 if there is no such call any more
   local image=$BATS_TEST_TMPDIR/image
   cp --sparse=always "$image" "$image-now"
   mount -o loop,commit=300 "$image-now" "$DISK"
@@ -58,7 +58,7 @@ cut_at() { # call, number; status 1 when there is no such call any more
   umount "$AFTER"
 }
 
-@test "the power goes at any fsync, rename or reservation of a save: one is whole, none is torn" {
+@test "the power fails at any fsync, rename or reservation of a save: one checkpoint is whole, none is torn" {
   strace -o /dev/null true || skip "strace may not trace here"
   "$CKPT_FIXTURE" save "$DISK/ckpt" 1
   umount "$DISK"
@@ -70,7 +70,7 @@ cut_at() { # call, number; status 1 when there is no such call any more
       points=$((points + 1))
     done
     echo "$call $number: $output"
-    ! mountpoint -q "$AFTER"  # else it was the verification that failed
+    ! mountpoint -q "$AFTER"  # otherwise the verification failed
   done
   echo "fault matrix: power cut at a call of a save: $points points" >&3
   local row

@@ -47,12 +47,12 @@ peers_of() {
   run ! ranks 2 step "${small[@]}" --python-ddp '{"no_such_argument": 1}'
   [[ $output == *"the Python peer failed"*no_such_argument* ]]
   run -2 ranks 2 step "${small[@]}" --python-ddp '[1]'
-  [[ $output == *"no JSON object"* ]]
+  [[ $output == *"not a JSON object"* ]]
 }
 
 @test "without PyTorch the rest is measured and the reason is printed" {
   run -0 ranks 2 step "${small[@]}" --python "$PWD/no-such-python"
-  [[ $output == *"python_ddp_gloo is not compared: cannot start $PWD/no-such-python"* ]]
+  [[ $output == *"python_ddp_gloo not compared: cannot start $PWD/no-such-python"* ]]
   [ "$(json "'python_ddp_gloo' in d['compared'], len(d['compared']) > 0")" = "False True" ]
   printf '#!/bin/sh\nread -r line\necho "{\\"error\\": \\"No module named torch\\"}"\n' > python
   chmod +x python

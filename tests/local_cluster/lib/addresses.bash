@@ -1,4 +1,4 @@
-# Which addresses the cluster uses: a /24 that this machine has no route to yet.
+# Chooses the addresses of the cluster: a /24 to which this machine has no route yet.
 # shellcheck shell=bash
 
 readonly CANDIDATE_SUBNETS="10.213.77 10.214.78 172.29.213 192.168.213"
@@ -12,7 +12,7 @@ choose_subnet() {
       return
     fi
   done
-  fail "all of $CANDIDATE_SUBNETS are routed on this machine already; no addresses left for the nodes"
+  fail "all of $CANDIDATE_SUBNETS are already routed on this machine; no addresses are left for the nodes"
 }
 
 node_address() { # of nodeK, K = $1
@@ -34,6 +34,7 @@ write_hosts_file() {
     echo "$(controller_address) $CONTROLLER"
     echo "$(host_address) $HOST_LINK"
   } >"$STATE/hosts"
-  # Nodes have no way out: without name servers an unknown name fails at once, not after a timeout.
+  # Nodes have no external network: without name servers an unknown name fails at once, not after a
+  # timeout.
   echo "# no name servers: see the hosts file" >"$STATE/resolv.conf"
 }

@@ -1,4 +1,4 @@
-# Starting a cluster, and telling about the one that is up.
+# Starting a cluster, and reporting its status.
 # shellcheck shell=bash
 
 read_settings() {
@@ -31,7 +31,7 @@ bring_up() {
   remove_everything
   [[ $mode == plain ]] || choose_subnet
   install -d -m 755 "$STATE"
-  start_cluster # not in a condition: there `set -e` would not hold
+  start_cluster # not in a condition: `set -e` would not apply there
   say "$node_count nodes are up ($mode); use them with: eval \"\$($here/cluster env)\""
 }
 
@@ -54,7 +54,8 @@ start_cluster() {
 print_env() {
   require_up
   printf 'export SLURM_CONF=%q\n' "$STATE/slurm.conf"
-  # For ddp-launch what plugstack.conf says to the plugin: the node names resolve nowhere.
+  # For ddp-launch, the settings that plugstack.conf gives to the plugin: the node names do not
+  # resolve.
   [[ $mode == netns ]] || echo 'export SLURM_DDP=master_addr=127.0.0.1'
 }
 
@@ -70,7 +71,7 @@ print_status() {
   if is_healthy; then
     echo "healthy"
   else
-    echo "sick: see $STATE/log"
+    echo "unhealthy: see $STATE/log"
     exit "$EXIT_FAILED"
   fi
 }

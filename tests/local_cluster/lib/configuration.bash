@@ -1,11 +1,11 @@
-# The files of this SLURM: slurm.conf and what lies beside it, all in the state directory.
+# The files of this SLURM: slurm.conf and the files beside it, all in the state directory.
 # shellcheck shell=bash
 
 default_plugin() {
   [[ -n $plugin ]] || ! [[ -f $build_dir/lib/slurm/ddp.so ]] || plugin=$(readlink -f "$build_dir/lib/slurm/ddp.so")
 }
 
-# What decides whether a cluster that is up is the one asked for.
+# The settings that decide whether an existing cluster is the requested one.
 fingerprint() {
   echo "nodes=$node_count mode=$mode cpus=$cpus_per_node mpi=$mpi_default plugin=$plugin tmp=$tmp_size shm=$shm_size"
   [[ -z $slurm_conf_extra ]] || find "$slurm_conf_extra" -type f -exec sha256sum {} + | sort
@@ -16,15 +16,15 @@ write_plugstack() {
   echo "include $STATE/plugstack.conf.d/*.conf" >"$STATE/plugstack.conf"
   : >"$STATE/plugstack.conf.d/zz-ddp.conf"
   [[ -n $plugin ]] || return 0
-  # In plain mode the node names resolve nowhere, but all nodes are this host.
+  # In plain mode the node names do not resolve, but all nodes are this host.
   local arguments=""
   [[ $mode == netns ]] || arguments=" master_addr=127.0.0.1"
   echo "optional $plugin$arguments" >"$STATE/plugstack.conf.d/zz-ddp.conf"
 }
 
-# Beside the paths: short waits, so that a test of a time limit or of a requeue takes seconds.
-# cred_expire is also how long a requeued job waits before it starts again; only the backfill
-# scheduler starts jobs of several components.
+# Besides the paths: short delays, so that a test of a time limit or of a requeue takes seconds.
+# cred_expire is also the delay before a requeued job starts again; only the backfill scheduler
+# starts jobs of several components.
 write_base_options() {
   local controller=$CONTROLLER
   [[ $mode == netns ]] || controller=$(hostname -s)
@@ -64,8 +64,8 @@ MailProg=/bin/true
 CONF
 }
 
-# Lines of the base whose setting the extra lines have, too, are left out: SLURM would complain about
-# both in every command.
+# Base lines whose setting also occurs in the extra lines are left out: SLURM would complain about
+# duplicates in every command.
 without_settings_of() { # EXTRA; the base on standard input
   awk -v extra="$1" '
     function setting(line) { sub(/=.*/, "", line); return tolower(line) }
@@ -106,8 +106,8 @@ write_configuration() {
   local name extra_lines
   mkdir -p "$STATE/log" "$STATE/controller"
   for name in $(node_names "$node_count"); do mkdir -p "$STATE/nodes/$name/spool"; done
-  # cgroup/v1 is named because slurmd stops if it finds out by itself and sees both versions, or
-  # none; no cgroup is used by the plugins chosen here.
+  # cgroup/v1 is named because slurmd exits if it detects the version itself and finds both, or
+  # none; the plugins chosen here do not use cgroups.
   printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$STATE/cgroup.conf"
   write_plugstack
   copy_extra_files
@@ -116,8 +116,9 @@ write_configuration() {
   printf 'node_count=%q mode=%q subnet=%q\n' "$node_count" "$mode" "$subnet" >"$STATE/settings"
 }
 
-# Without an own /tmp each node needs an own place for the directories of the PMIx plugin, and that
-# is set in a file beside slurm.conf: so in plain mode each node has its own copy of the files.
+# Without a private /tmp each node needs a separate place for the directories of the PMIx plugin,
+# which is set in a file beside slurm.conf: so in plain mode each node has its own copy of the
+# files.
 write_plain_node_configuration() { # DIRECTORY
   local file
   for file in "$STATE"/*.conf; do ln -sf "$file" "$1/"; done

@@ -1,7 +1,8 @@
 # munged, slurmctld and the slurmd: starting them, and waiting until they answer.
 # shellcheck shell=bash
 
-# An own munged with an own key. It runs as the package's user and refuses directories of others.
+# A separate munged with its own key. It runs as the package's user and rejects other users'
+# directories.
 start_munged() {
   local user=root
   getent passwd munge >/dev/null && user=munge
@@ -15,7 +16,7 @@ start_munged() {
     --seed-file "$STATE/munge/munged.seed" || fail "munged does not start; see $STATE/log/start.log"
 }
 
-# start_in_node NAME COMMAND...: as the first daemon of that node, or of the controller.
+# start_in_node NAME COMMAND...: starts it as the first daemon of that node, or of the controller.
 start_in_node() {
   create_node_namespaces "$1"
   start_detached enter_node "$@"
@@ -38,7 +39,7 @@ start_slurmd() { # K
     fail "slurmd of node$1 does not start; see $STATE/log/node$1.log and start.log"
 }
 
-# wait_for SECONDS WHAT COMMAND...: until the command succeeds.
+# wait_for SECONDS WHAT COMMAND...: waits until the command succeeds.
 wait_for() {
   local seconds=$1 what=$2 end
   shift 2
@@ -57,7 +58,7 @@ all_nodes_idle() {
   [[ $(grep -cx idle <<<"$states") -eq $node_count ]]
 }
 
-# A node that works is healthy too; "*" (does not answer), down, drained, unknown are not.
+# A busy node is healthy, too; "*" (does not answer), down, drained, unknown are not.
 all_nodes_usable() {
   local states
   states=$(SLURM_CONF=$STATE/slurm.conf timeout 10 sinfo -h -N -o '%T' 2>/dev/null) || return 1

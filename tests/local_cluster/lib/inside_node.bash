@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Runs once inside the fresh mount and UTS namespaces of a node: gives it its own view.
+# Runs once inside the new mount and UTS namespaces of a node: sets up its own view.
 # Arguments: NAME STATE TMP_SIZE SHM_SIZE PROJECT_ROOT
 set -euo pipefail
 name=$1 state=$2 tmp_size=$3 shm_size=$4 project_root=$5
 
 hostname "$name"
 
-# A fresh /sys shows the interfaces of this network namespace, not those of the machine.
+# A new /sys shows the interfaces of this network namespace, not those of the machine.
 mount -t sysfs -o ro,nosuid,nodev,noexec sysfs /sys
 
-# Private /tmp: the PMIx plugin makes directories there that are named by job and step only.
-# A project that lies in /tmp or /dev/shm must stay visible, or no job could run its programs.
+# Private /tmp: the PMIx plugin creates directories there that are named only by job and step. A
+# project in /tmp or /dev/shm must stay visible, or no job could run its programs.
 keep=""
 case $project_root/ in
   /tmp/?* | /dev/shm/?*)

@@ -1,6 +1,6 @@
 # The network: a bridge inside the controller's namespace, and a veth pair from it to each node
-# (eth0 there) and to the machine itself. The bridge is not in the machine's own namespace, so its
-# firewall, which often drops what a bridge forwards, does not come between the nodes.
+# (eth0 there) and to the machine itself. The bridge is not in the machine's own namespace, so that
+# the machine's firewall, which often drops bridged traffic, does not affect the nodes.
 # shellcheck shell=bash
 
 # The far end appears as $2 in namespace $1 with address $3; the near end joins the bridge as $4.
@@ -28,7 +28,7 @@ create_node_network() { # K
   local namespace=${NAMESPACE_PREFIX}node$1
   ip netns add "$namespace"
   plug_in "$namespace" eth0 "$(node_address "$1")" "node$1"
-  # For `ip netns exec`, which binds these over the machine's own files.
+  # For `ip netns exec`, which mounts these over the machine's own files.
   mkdir -p "/etc/netns/$namespace"
   cp "$STATE/hosts" "$STATE/resolv.conf" "/etc/netns/$namespace/"
 }
@@ -40,6 +40,7 @@ remove_network() {
   done
   rm -rf "/etc/netns/$NAMESPACE_PREFIX"node[0-9]*
   rmdir /etc/netns 2>/dev/null || true
-  # It goes with its peer's namespace, but some time later; the next cluster wants the name now.
+  # It disappears with its peer's namespace, but some time later; the next cluster needs the name
+  # now.
   ip link delete dev "$HOST_LINK" 2>/dev/null || true
 }

@@ -1,6 +1,6 @@
-# What a node has besides its network: a host name, /tmp, /dev/shm, /sys of its own network, and a
-# hosts file. The namespaces are kept by bind mounts, not by a process, so a node whose processes
-# were all killed is still there to look into.
+# The parts of a node besides its network: a host name, /tmp, /dev/shm, /sys of its own network, and
+# a hosts file. The namespaces are kept by bind mounts, not by a process, so that a node whose
+# processes were all killed can still be inspected.
 # shellcheck shell=bash
 
 readonly NAMESPACES=$STATE/namespaces
@@ -32,7 +32,7 @@ enter_node() {
 }
 
 # Every mount below the state directory, deepest first. The kernel drops a namespace, and the mounts
-# in it, when nothing holds it any more.
+# in it, when nothing refers to it any more.
 unmount_all() {
   local point
   while read -r point; do

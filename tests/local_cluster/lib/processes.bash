@@ -1,10 +1,10 @@
-# Which processes are the cluster's own, and ending them. A process is ours if it lives in one of
-# our network namespaces, or if its working directory or its environment names our state directory.
-# Nothing is ever looked up by program name alone: other SLURM daemons may run on this machine.
+# Finds and terminates the cluster's own processes. A process is ours if it runs in one of our
+# network namespaces, or if its working directory or its environment contains our state directory.
+# Processes are never found by program name alone: other SLURM daemons may run on this machine.
 # shellcheck shell=bash
 
-# Runs $@ as a daemon's first process: no inherited files (the lock, a test runner's pipes) and a
-# small, known environment.
+# Runs $@ as a daemon's first process: without inherited files (the lock, a test runner's pipes) and
+# with a small, fixed environment.
 start_detached() {
   (
     local fd
@@ -20,7 +20,7 @@ start_detached() {
   )
 }
 
-namespace_names() { # those of this project, up or left over
+namespace_names() { # of this project, in use or left over
   ip netns list 2>/dev/null | awk -v p="$NAMESPACE_PREFIX" 'index($1, p) == 1 { print $1 }'
 }
 
@@ -29,8 +29,8 @@ namespace_processes() {
   for name in $(namespace_names); do ip netns pids "$name" 2>/dev/null || true; done
 }
 
-# Daemons, by the directory they work in or by the files they were started with. Not by their
-# environment: a person's shell, and whatever is started from it, may have our SLURM_CONF too.
+# Daemons, by their working directory or by the files they were started with. Not by their
+# environment: a user's shell, and everything started from it, may have our SLURM_CONF, too.
 daemon_processes() {
   local path
   while read -r path; do
@@ -43,7 +43,7 @@ daemon_processes() {
   )
 }
 
-# Tasks of jobs, and clients that wait for them, by environment: a task has a node's name there.
+# Tasks of jobs, and clients that wait for them, by environment: a task has a node's name in it.
 job_processes() {
   local path
   while read -r path; do
@@ -63,7 +63,8 @@ all_processes() {
   { namespace_processes; daemon_processes; job_processes; } | sort -un | grep -vx "$$" || true
 }
 
-# TERM, two seconds, KILL; looks again each time, because daemons start processes while they end.
+# TERM, two seconds, KILL; searches again each time, because daemons start processes while they
+# terminate.
 end_processes() {
   local pids attempt signal
   for ((attempt = 0; attempt < 60; attempt++)); do
@@ -76,5 +77,5 @@ end_processes() {
     kill -s "$signal" -- $pids 2>/dev/null || true
     sleep 0.1
   done
-  fail "these processes of the cluster do not end: $(tr '\n' ' ' <<<"$pids")"
+  fail "these processes of the cluster do not terminate: $(tr '\n' ' ' <<<"$pids")"
 }

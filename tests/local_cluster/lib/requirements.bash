@@ -1,4 +1,4 @@
-# What this machine must have, said in one sentence when it has not.
+# The requirements on this machine, with one sentence for each that is missing.
 # shellcheck shell=bash
 
 readonly PACKAGES="slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 util-linux"
@@ -21,7 +21,7 @@ require_programs() {
     cannot_run "no ${missing[*]} on this machine; run: apt-get install --no-install-recommends $PACKAGES"
 }
 
-# A network namespace needs more than root: a container may forbid it. Try, and look.
+# A network namespace needs more than root: a container may forbid it. Try it.
 network_namespaces_work() {
   command -v ip >/dev/null || return 1
   local probe=ddp-probe-$$ rc=0
@@ -40,7 +40,7 @@ choose_mode() {
       cannot_run "network namespaces do not work here (iproute2 missing, or forbidden in this container)"
       mode=netns ;;
     plain) mode=plain ;;
-    none) cannot_run "SLURM_DDP_CLUSTER_MODE=none says so" ;;
+    none) cannot_run "SLURM_DDP_CLUSTER_MODE=none turns it off" ;;
     "") if network_namespaces_work; then mode=netns; else mode=plain; fi ;;
     *) usage_error "SLURM_DDP_CLUSTER_MODE must be netns, plain or none, not '$SLURM_DDP_CLUSTER_MODE'" ;;
   esac

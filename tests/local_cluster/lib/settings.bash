@@ -1,15 +1,15 @@
 # Names, places and defaults of the cluster. There is at most one per machine: the names of its
-# network namespaces and its state directory are fixed, so that any checkout can find and end it.
+# network namespaces and its state directory are fixed, so that any checkout can find and remove it.
 # shellcheck shell=bash disable=SC2034  # the other parts use these
 
 readonly EXIT_FAILED=1 EXIT_USAGE=2 EXIT_NOT_UP=3 EXIT_CANNOT_RUN=75
-readonly MAX_NODES=200 # one address each out of a /24
+readonly MAX_NODES=200 # one address each from a /24
 
 readonly STATE=/run/slurm-ddp-cluster # configuration, sockets, pid files, spool, logs
 readonly LOCK=/run/slurm-ddp-cluster.lock
 readonly NAMESPACE_PREFIX=ddp-            # ip netns list: ddp-node1, ddp-node2, ...
 readonly CONTROLLER=ddp-controller        # the namespace of slurmctld, and of the bridge
-readonly HOST_LINK=ddp-host               # the machine's own leg on the cluster's network
+readonly HOST_LINK=ddp-host               # the machine's own link to the cluster's network
 readonly CONTROLLER_PORT=26817 NODE_PORT=26818
 readonly RESERVED_PORTS=23000-23999 # below the kernel's ephemeral range
 readonly CLUSTER_NAME=ddp-local
@@ -18,7 +18,7 @@ node_count=0
 mode=""
 plugin=""
 cpus_per_node=4
-mpi_default=none # what SLURM has where nobody chose
+mpi_default=none # SLURM's own default
 slurm_conf_extra=${SLURM_DDP_CLUSTER_SLURM_CONF_EXTRA:-}
 tmp_size=${SLURM_DDP_CLUSTER_TMP_SIZE:-2g}
 shm_size=${SLURM_DDP_CLUSTER_SHM_SIZE:-1g}
@@ -33,13 +33,13 @@ fail() {
   exit "$EXIT_FAILED"
 }
 
-node_names() { # of a cluster of $1 nodes, one a line
+node_names() { # of a cluster of $1 nodes, one per line
   local k
   for ((k = 1; k <= $1; k++)); do echo "node$k"; done
 }
 
-# Runs $@ alone: a second `cluster up` waits for the first. The lock file goes away with `down`,
-# so a waiter may hold the lock of a file that is gone; then it tries again with the new one.
+# Runs $@ alone: a second `cluster up` waits for the first. The lock file is deleted by `down`, so a
+# waiter may hold the lock of a deleted file; it then tries again with the new one.
 with_lock() {
   require_root
   while :; do

@@ -1,7 +1,7 @@
-# Ending a cluster, whole or crashed: jobs, processes, mounts, network, files, in this order.
+# Removing a cluster, complete or crashed: jobs, processes, mounts, network, files, in this order.
 # shellcheck shell=bash
 
-# Lets the clients that wait for a job end by themselves; a dead controller is not waited for.
+# Lets clients that wait for a job exit by themselves; does not wait for a dead controller.
 cancel_jobs() {
   [[ -f $STATE/slurm.conf ]] || return 0
   local jobs

@@ -1,4 +1,4 @@
-// A child that answers, one that has gone, one that was never there, one that does not listen.
+// A child that answers, one that has exited, one that does not exist, one that ignores its input.
 #include "bench/child_process.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What it throws, as text.
+// The message of the exception that it throws.
 template <class Function>
 std::string error_of(const Function& function) {
   try {
@@ -24,7 +24,7 @@ std::string error_of(const Function& function) {
   return "nothing";
 }
 
-TEST(ChildProcess, AnswersInWholeLines) {
+TEST(ChildProcess, ReadsWholeLines) {
   ChildProcess child({"/bin/cat"});
   child.write_line("first");
   child.write_line("");
@@ -34,18 +34,18 @@ TEST(ChildProcess, AnswersInWholeLines) {
   EXPECT_EQ(child.read_line(), std::string(100000, 'x'));
 }
 
-TEST(ChildProcess, TellsThatItIsGone) {
+TEST(ChildProcess, ReportsThatTheChildExited) {
   ChildProcess child({"/bin/true"});
   EXPECT_THAT(error_of([&] { child.read_line(); }), HasSubstr("/bin/true has ended too early"));
   EXPECT_THAT(error_of([&] { child.write_line("into nothing"); }), HasSubstr("ended too early"));
 }
 
-TEST(ChildProcess, CannotStartWhatIsNotThere) {
+TEST(ChildProcess, ReportsAMissingProgram) {
   EXPECT_THAT(error_of([] { const ChildProcess child({"/no/such/program"}); }),
               HasSubstr("cannot start /no/such/program: No such file"));
 }
 
-TEST(ChildProcess, EndsWithTheObjectEvenIfItIsDeaf) {
+TEST(ChildProcess, IsKilledWithTheObjectEvenIfItIgnoresInput) {
   pid_t pid = 0;
   {
     ChildProcess child({"/bin/sh", "-c", "echo $$; exec sleep 1000"});

@@ -1,4 +1,4 @@
-// What a schedule sends and receives is remembered, and nothing else about it changes.
+// Messages of a schedule are recorded, and nothing else about it changes.
 #include "bench/recording_transport.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Ratios between blocks that ran in one round.
+// Ratios between blocks that ran in the same round.
 #include "bench/statistics.h"
 
 #include <gmock/gmock.h>
@@ -15,12 +15,12 @@ TEST(BlockRatios, ComparesTheMediansOfEachRound) {
   EXPECT_THAT(block_ratios(ours, theirs, 3), ElementsAre(0.5, 2.0));
 }
 
-TEST(BlockRatios, LeavesOutARoundThatIsNotWhole) {
+TEST(BlockRatios, LeavesOutAnIncompleteRound) {
   EXPECT_THAT(block_ratios({4, 4, 4}, {2, 2, 2}, 2), ElementsAre(2.0));
   EXPECT_THAT(block_ratios({4, 4}, {2}, 2), IsEmpty());
 }
 
-TEST(Percentiles, AreOfTheNearestRank) {
+TEST(Percentiles, UseTheNearestRank) {
   std::vector<double> values;
   for (int i = 10; i >= 1; --i) values.push_back(i);
   const auto result = percentiles(values);

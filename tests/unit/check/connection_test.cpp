@@ -1,5 +1,4 @@
-// Deadlines and error texts of TCP, and the framing of control messages against bytes that are
-// none.
+// Deadlines and error texts of TCP, and the framing of control messages, including invalid bytes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +25,7 @@ Deadline in(int milliseconds) {
   return Clock::now() + std::chrono::milliseconds(milliseconds);
 }
 
-constexpr int kLong = 20'000;  // is not expected to pass
+constexpr int kLong = 20'000;  // long enough not to expire
 
 std::string message_of(const std::function<void()>& action) {
   try {
@@ -49,7 +48,7 @@ Ends connected() {
   return {std::move(near), std::move(*far)};
 }
 
-TEST(Tcp, BeginsAtTheAddressOfARail) {
+TEST(Tcp, ConnectsFromTheAddressOfARail) {
   const Listener listener = listen_on(0);
   const FileDescriptor near = connect_to("127.0.0.1", listener.port, in(kLong), {"127.0.0.2"});
   EXPECT_EQ(local_address(near.get()), "127.0.0.2");
@@ -70,7 +69,7 @@ TEST(Tcp, CarriesBytes) {
   EXPECT_EQ(remote_address(ends.far.get()), "127.0.0.1");
 }
 
-TEST(Tcp, SaysWhyItCannotConnect) {
+TEST(Tcp, ReportsWhyItCannotConnect) {
   std::uint16_t port = 0;
   { port = listen_on(0).port; }
   EXPECT_EQ(message_of([&] { connect_to("127.0.0.1", port, in(kLong)); }),
@@ -79,14 +78,14 @@ TEST(Tcp, SaysWhyItCannotConnect) {
               HasSubstr("cannot connect to name.invalid. port 80: "));
 }
 
-TEST(Tcp, APortInUseIsSaid) {
+TEST(Tcp, PortInUseIsReported) {
   const Listener listener = listen_on(0);
   EXPECT_EQ(
       message_of([&] { listen_on(listener.port); }),
       "cannot listen on TCP port " + std::to_string(listener.port) + ": Address already in use");
 }
 
-TEST(Tcp, ASilentPeerEndsTheWaitAndTheTextSaysHowFarItCame) {
+TEST(Tcp, ReceiveTimeoutReportsProgress) {
   Ends ends = connected();
   std::array<std::byte, 10> data{};
   send_all(ends.far.get(), std::span(data).first(4), in(kLong));
@@ -94,14 +93,14 @@ TEST(Tcp, ASilentPeerEndsTheWaitAndTheTextSaysHowFarItCame) {
             "the other end sent no more data after 4 of 10 bytes");
 }
 
-TEST(Tcp, APeerThatTakesNothingEndsTheWait) {
+TEST(Tcp, SendTimesOutIfThePeerDoesNotRead) {
   Ends ends = connected();
   std::vector<std::byte> data(64 << 20);
   EXPECT_THAT(message_of([&] { send_all(ends.near.get(), data, in(50)); }),
               HasSubstr("the other end took no more data after "));
 }
 
-TEST(Tcp, AClosedPeerIsSaid) {
+TEST(Tcp, ClosedConnectionIsReported) {
   Ends ends = connected();
   ends.far.close();
   std::array<std::byte, 10> data{};
@@ -109,7 +108,7 @@ TEST(Tcp, AClosedPeerIsSaid) {
             "the other end closed the connection after 0 of 10 bytes");
 }
 
-TEST(Tcp, NobodyConnects) {
+TEST(Tcp, AcceptTimesOutWithoutAConnection) {
   const Listener listener = listen_on(0);
   EXPECT_FALSE(accept_until(listener, in(20)));
 }
@@ -137,7 +136,7 @@ std::string frame(const std::string& text) {
   return header + text;
 }
 
-TEST(ControlChannel, MessagesArriveWholeHoweverTheyAreCut) {
+TEST(ControlChannel, MessagesArriveWholeHoweverTheyAreSplit) {
   auto [near, far] = channels();
   const std::string bytes = frame(R"({"a":1})") + frame(R"({"b":2})");
   std::thread sender([&bytes, &socket = far] {
@@ -146,7 +145,7 @@ TEST(ControlChannel, MessagesArriveWholeHoweverTheyAreCut) {
   EXPECT_EQ(near.receive(in(kLong))->at("a"), 1);
   EXPECT_EQ(near.receive(in(kLong))->at("b"), 2);
   sender.join();
-  EXPECT_FALSE(near.receive(in(20)));  // no third one
+  EXPECT_FALSE(near.receive(in(20)));  // there is no third message
 }
 
 TEST(ControlChannel, RoundTrip) {
@@ -159,7 +158,7 @@ TEST(ControlChannel, RoundTrip) {
                NetError);
 }
 
-TEST(ControlChannel, BytesThatAreNoMessageAreRefused) {
+TEST(ControlChannel, InvalidMessagesAreRejected) {
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("\x00\x10\x00\x01", 4), frame("[1]"),
         frame("{"), frame("null"), frame("")}) {
@@ -177,13 +176,13 @@ TEST(ControlChannel, EndOfTheStream) {
   EXPECT_THROW(near.receive(in(kLong)), NetError);
 }
 
-TEST(ControlChannel, TextsOfOthersArePrintable) {
+TEST(ControlChannel, ReceivedTextsArePrintable) {
   auto [near, far] = channels();
   send_raw(far, frame(R"({"\u001bx":["a\nb",{"k":"\u001b]0;t\u0007\u00e9"}],"n":1})"));
   EXPECT_EQ(near.receive(in(kLong))->dump(), R"({"?x":["a b",{"k":"?]0;t???"}],"n":1})");
 }
 
-TEST(ControlChannel, MessagesDeeperThanOursAreRefusedBeforeTheyAreParsed) {
+TEST(ControlChannel, DeepMessagesAreRejectedBeforeParsing) {
   for (const auto& [text, fine] :
        {std::pair{R"({"a":[[[[[[1]]]]]]})", true}, std::pair{R"({"a":[[[[[[[[1]]]]]]]]})", false},
         std::pair{R"({"a":"[[[[[[[[[[[[\"[[["})", true},
@@ -214,7 +213,7 @@ TEST(ControlChannel, SealedMessagesComeFromTheOtherEndInOrder) {
   EXPECT_EQ(near.receive(in(kLong))->at("a"), 1);
 }
 
-TEST(ControlChannel, MessagesOfOthersBreakASealedChannel) {
+TEST(ControlChannel, ForgedMessagesBreakASealedChannel) {
   const comm::Key key = comm::random_key();
   const auto receive = [&key](const std::string& bytes) {
     auto [near, far] = channels();
@@ -228,28 +227,28 @@ TEST(ControlChannel, MessagesOfOthersBreakASealedChannel) {
   };
   const std::string good = R"({"a":1})";
   EXPECT_NO_THROW(receive(sealed(0, good)));
-  EXPECT_THROW(receive(frame(good)), NetError);                         // no proof
-  EXPECT_THROW(receive(frame(good + std::string(32, 'x'))), NetError);  // a wrong one
-  EXPECT_THROW(receive(sealed(1, good)), NetError);                     // one was left out
+  EXPECT_THROW(receive(frame(good)), NetError);                         // without a proof
+  EXPECT_THROW(receive(frame(good + std::string(32, 'x'))), NetError);  // with a wrong proof
+  EXPECT_THROW(receive(sealed(1, good)), NetError);                     // with a skipped number
   std::string changed = sealed(0, good);
   changed[9] = '2';
   EXPECT_THROW(receive(changed), NetError);
 }
 
-TEST(ControlChannel, StrangersSayLittle) {
+TEST(ControlChannel, MessagesOfStrangersAreLimited) {
   auto [near, far] = channels();
   near.accept_at_most(4096);
   send_raw(far, std::string("\0\0\x10\x01", 4));
   EXPECT_THROW(near.receive(in(kLong)), NetError);
 }
 
-// ---- pairs find each other
+// ---- the peers of a pair
 
 std::string token(int number) {
   return fmt::format("{:032}", number);
 }
 
-TEST(PairLinks, StrangersAndOtherPairsAreNotThePeer) {
+TEST(PairLinks, StrangersAndOtherPairsAreNotAcceptedAsPeer) {
   const Listener listener = listen_on(0);
   const FileDescriptor silent = connect_to("127.0.0.1", listener.port, in(kLong));
   const FileDescriptor babbler = connect_to("127.0.0.1", listener.port, in(kLong));
@@ -264,8 +263,8 @@ TEST(PairLinks, StrangersAndOtherPairsAreNotThePeer) {
   EXPECT_EQ(word[0], std::byte{42});
 }
 
-// One after the other they would use up the time of the peer.
-TEST(PairLinks, HundredSilentStrangersDoNotHideThePeer) {
+// Handled one after the other, they would use up the time of the peer.
+TEST(PairLinks, AHundredSilentStrangersDoNotBlockThePeer) {
   const Listener listener = listen_on(0);
   std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 100; ++i) {
@@ -277,19 +276,19 @@ TEST(PairLinks, HundredSilentStrangersDoNotHideThePeer) {
   EXPECT_THROW(call_peer("127.0.0.1", listener.port, "", in(kLong)), NetError);
 }
 
-TEST(PairLinks, APeerThatDoesNotComeIsSaid) {
+TEST(PairLinks, MissingPeerIsReported) {
   const Listener listener = listen_on(0);
   EXPECT_EQ(message_of([&] { await_peer(listener, token(7), in(30)); }),
             "the other end did not connect in time");
 }
 
-// A tool that starts its server in the background never learns that it died.
-TEST(PairLinks, AServerThatDiesDuringTheExchangeIsAnError) {
+// A tool that starts its server in the background never notices that the server exits.
+TEST(PairLinks, PeerThatExitsDuringTheExchangeIsAnError) {
   const Listener listener = listen_on(0);
   auto server = std::async(std::launch::async, [&listener] {
     const auto link = await_peer(listener, token(1), in(kLong));
     std::array<std::byte, 8> word{};
-    link->receive(word);  // and then it ends
+    link->receive(word);  // the peer exits after this
   });
   const auto link = call_peer("127.0.0.1", listener.port, token(1), in(kLong));
   EXPECT_THROW(exchange(*link, {true, 1 << 20, 1, {}}), NetError);
@@ -298,7 +297,7 @@ TEST(PairLinks, AServerThatDiesDuringTheExchangeIsAnError) {
 
 // ---- the worker
 
-TEST(Worker, DoesJobsInOrderAndEnds) {
+TEST(Worker, RunsJobsInOrderAndStops) {
   Worker worker;
   const auto command = std::make_shared<std::string>();
   worker.post([command] { *command += "a"; });
@@ -307,7 +306,7 @@ TEST(Worker, DoesJobsInOrderAndEnds) {
   EXPECT_EQ(*command, "ab");
 }
 
-TEST(Worker, AJobThatHangsIsLeftBehind) {
+TEST(Worker, HangingJobIsAbandoned) {
   const auto gate = std::make_shared<std::promise<void>>();
   const auto done = std::make_shared<std::promise<void>>();
   {
@@ -319,7 +318,7 @@ TEST(Worker, AJobThatHangsIsLeftBehind) {
     EXPECT_FALSE(worker.finish(std::chrono::milliseconds(20)));
   }
   gate->set_value();
-  done->get_future().wait();  // the thread outlived the worker and still had all it needed
+  done->get_future().wait();  // the thread outlived the worker and still had all its data
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Error counters: what is read from /sys, what grew, and the file that keeps them.
+// Error counters: reading /sys, finding increases, and the file that stores them.
 #include "ddp_runtime/check/node/counters_check.h"
 
 #include <gtest/gtest.h>
@@ -33,26 +33,26 @@ TEST_F(CountersOf, InterfacesAndPortsAreRead) {
   EXPECT_TRUE(read_counters(directory_ / "nowhere").empty());
 }
 
-TEST(Counters, OnlyWhatGrewIsTold) {
+TEST(Counters, OnlyIncreasesAreReported) {
   const Counters before{{"a", 5}, {"b", 100}, {"c", 2}};
   EXPECT_EQ(evaluate_counters(before, before, "counters", "")[0].severity, Severity::ok);
   const auto findings =
       evaluate_counters(before, {{"a", 8}, {"b", 4}, {"c", 2}, {"d", 9}}, "x", "now");
-  ASSERT_EQ(findings.size(), 2U);  // d was not known before
+  ASSERT_EQ(findings.size(), 2U);  // d has no earlier value
   EXPECT_EQ(findings[0].device, "a");
   EXPECT_EQ(std::get<double>(findings[0].value), 3);
   EXPECT_EQ(findings[0].severity, Severity::warning);
   EXPECT_EQ(std::get<double>(findings[1].value), 4);  // b was reset
 }
 
-TEST_F(CountersOf, AreKeptFromRunToRun) {
+TEST_F(CountersOf, AreKeptBetweenRuns) {
   const std::string file = directory_ / "kept";
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::ok);
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 6}})[0].severity, Severity::warning);
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 6}})[0].severity, Severity::ok);
 }
 
-TEST_F(CountersOf, AFileOfSomethingElseIsUnknownOnce) {
+TEST_F(CountersOf, AnUnreadableFileIsUnknownOnce) {
   write("kept", "[1, 2");
   const std::string file = directory_ / "kept";
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::unknown);
@@ -60,8 +60,8 @@ TEST_F(CountersOf, AFileOfSomethingElseIsUnknownOnce) {
   EXPECT_THROW(compare_with_kept_counters(directory_ / "no/where", {}), RuntimeError);
 }
 
-// Root keeps the file, and the directory may be somebody else's.
-TEST_F(CountersOf, LinksThatSomebodyPlantedAreNotFollowed) {
+// Root writes the file, and the directory may belong to another user.
+TEST_F(CountersOf, SymbolicLinksAreNotFollowed) {
   write("victim", "precious\n");
   const std::string file = directory_ / "kept";
   std::filesystem::create_symlink(directory_ / "victim", file + ".new");
@@ -76,7 +76,7 @@ TEST_F(CountersOf, LinksThatSomebodyPlantedAreNotFollowed) {
   EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
 }
 
-TEST(Counters, OfTheDevicesInUse) {
+TEST(Counters, AreSelectedByDevice) {
   const Counters all{{"eth0 rx_errors", 1}, {"eth01 rx_errors", 2}, {"mlx5_0:1 symbol_error", 3}};
   EXPECT_EQ(counters_of(all, {"eth0", "mlx5_0:1"}),
             (Counters{{"eth0 rx_errors", 1}, {"mlx5_0:1 symbol_error", 3}}));

@@ -1,4 +1,4 @@
-// Defects that were read in other checking tools, each as a test of this one.
+// Defects found in other checking tools, each as a test of this one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,8 +50,8 @@ Verdict verdict_of(const PairsMeasured& measured) {
   return verdict;
 }
 
-// A check wrote WARN and then PASS to the same file, so that low bandwidth disappeared.
-TEST(DefectsOfOthers, APassThatOverwritesAWarning) {
+// One tool wrote WARN and then PASS to the same file, so that low bandwidth disappeared.
+TEST(DefectsOfOthers, PassDoesNotOverwriteAWarning) {
   Findings findings;
   findings.add(bandwidth("n1", Severity::warning, "slow"));
   findings.add(bandwidth("n1", Severity::ok, ""));
@@ -59,8 +59,8 @@ TEST(DefectsOfOthers, APassThatOverwritesAWarning) {
   EXPECT_EQ(findings.all().front().evidence, "slow");
 }
 
-// A limit that was compared only if a number had been found in a text, which never had one.
-TEST(DefectsOfOthers, ANumberThatCannotBeReadPasses) {
+// A limit was compared only if a number was found in a text, which never contained one.
+TEST(DefectsOfOthers, UnreadableNumberDoesNotPass) {
   fabric::InfinibandPort port;
   port.device = "mlx5_0";
   port.port = 1;
@@ -74,23 +74,22 @@ TEST(DefectsOfOthers, ANumberThatCannotBeReadPasses) {
   EXPECT_EQ(Findings().severity(), Severity::unknown);  // nothing measured at all
 }
 
-// A fixed threshold that half of the same machines could not reach, with no word of where it is
-// from.
-TEST(DefectsOfOthers, AThresholdOutOfNowhere) {
+// A fixed threshold that half of the same machines could not reach, without any hint of its origin.
+TEST(DefectsOfOthers, ThresholdComesFromTheNodesThemselves) {
   for (const auto& finding : evaluate_pairs(fleet(6, 2, 0.5e9), {})) {
     if (finding.node != "n3") continue;
     EXPECT_THAT(finding.rule, HasSubstr("median"));
     EXPECT_THAT(finding.evidence, HasSubstr("1 GB/s"));
     EXPECT_EQ(finding.expected, "at least 0.9 GB/s");
   }
-  // The same machines, ten times slower as a whole: nobody stands out.
+  // The same machines, all ten times slower: no node stands out.
   auto slower = fleet(6, -1, 0);
   for (auto& result : slower.results) result.a_to_b = result.b_to_a = 1e8;
   EXPECT_TRUE(bad_nodes(verdict_of(slower)).empty());
 }
 
-// The exit status of a server in the background that could not be the server's.
-TEST(DefectsOfOthers, AServerThatDied) {
+// The exit status of a background server was used, which could not be the server's.
+TEST(DefectsOfOthers, DeadServerIsAnError) {
   std::uint16_t port = 0;
   {
     const Listener gone = listen_on(0);
@@ -106,15 +105,15 @@ TEST(DefectsOfOthers, AServerThatDied) {
   EXPECT_EQ(exit_code_of(verdict_of(measured).severity()), 2);
 }
 
-// CRITICAL with the text of the last pair, which had "run successfully", and no host in any text.
-TEST(DefectsOfOthers, AVerdictWithoutTheCulprit) {
+// CRITICAL with the text of the last pair, which had "run successfully", and without any host name.
+TEST(DefectsOfOthers, VerdictNamesTheNode) {
   const Verdict verdict = verdict_of(fleet(6, 2, 0.1e9));
   EXPECT_THAT(verdict_line(verdict), HasSubstr("n3 (tcp.send)"));
   EXPECT_THAT(verdict_line(verdict), testing::Not(HasSubstr("n6")));
 }
 
-// Suspects with exit code 0; and an odd last node without a row.
-TEST(DefectsOfOthers, SuspectsThatDoNotFailAndANodeLeftOut) {
+// Suspects with exit code 0, and an odd last node without a row.
+TEST(DefectsOfOthers, SuspectsFailAndNoNodeIsLeftOut) {
   EXPECT_NE(exit_code_of(verdict_of(fleet(6, 2, 0.85e9)).severity()), 0);
   for (const int nodes : {5, 9, 33}) {
     std::vector<int> met(static_cast<std::size_t>(nodes), 0);
@@ -124,7 +123,7 @@ TEST(DefectsOfOthers, SuspectsThatDoNotFailAndANodeLeftOut) {
         ++met[static_cast<std::size_t>(pair.b)];
       }
     }
-    // A node may rest in one round, since their number is odd.
+    // A node may rest in one round if their number is odd.
     for (const int count : met) EXPECT_GE(count, kSampledRounds - 1) << nodes << " nodes";
   }
   auto measured = fleet(5, -1, 0);
@@ -132,8 +131,8 @@ TEST(DefectsOfOthers, SuspectsThatDoNotFailAndANodeLeftOut) {
   EXPECT_EQ(verdict_of(measured).severity(), Severity::unknown);  // n5 is listed as untested
 }
 
-// Two stragglers named on every healthy job.
-TEST(DefectsOfOthers, SomebodyIsAlwaysNamed) {
+// Two stragglers were named on every healthy job.
+TEST(DefectsOfOthers, HealthyRunsNameNoNode) {
   Simulation healthy;
   healthy.bad = 0;
   healthy.nodes = 128;

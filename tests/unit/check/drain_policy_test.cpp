@@ -1,4 +1,4 @@
-// Who may be drained, and who may come back.
+// Which nodes may be drained, and which may be resumed.
 #include "ddp_runtime/check/drain_policy.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(DrainPolicy, ReadsSinfoWithEachNodeOnce) {
   EXPECT_EQ(nodes[2].reason, "a | b");
 }
 
-TEST(DrainPolicy, LimitsAreNumbersOrParts) {
+TEST(DrainPolicy, LimitsAreNumbersOrPercentages) {
   EXPECT_EQ(most_drained(drain_limit_from("20"), 500), 20);
   EXPECT_EQ(most_drained(drain_limit_from("10%"), 500), 50);
   EXPECT_EQ(most_drained(drain_limit_from("2.5%"), 100), 2);
@@ -43,7 +43,7 @@ TEST(DrainPolicy, LimitsAreNumbersOrParts) {
   }
 }
 
-TEST(DrainPolicy, WhatOthersDrainedCounts) {
+TEST(DrainPolicy, NodesDrainedByOthersCount) {
   auto nodes = cluster(20);
   const DrainLimit limit = drain_limit_from("10%");
   EXPECT_TRUE(may_drain(nodes, "n15", limit));
@@ -51,11 +51,11 @@ TEST(DrainPolicy, WhatOthersDrainedCounts) {
   EXPECT_TRUE(may_drain(nodes, "n15", limit));
   drain(nodes[1], "ddp-check:storage.shm");
   EXPECT_FALSE(may_drain(nodes, "n15", limit));
-  EXPECT_TRUE(may_drain(nodes, "n11", limit));  // drained already, for whatever reason next
+  EXPECT_TRUE(may_drain(nodes, "n11", limit));  // drained already, so it may get any new reason
 }
 
-// Ten nodes lose the same file server at the same moment: all of them saw none drained.
-TEST(DrainPolicy, OfManyAtOnceOnlyTheLimitStaysDrained) {
+// Ten nodes lose the same file server at the same moment: each of them saw no drained nodes.
+TEST(DrainPolicy, AtMostTheLimitStaysDrainedWhenManyDrainAtOnce) {
   auto nodes = cluster(20);
   const DrainLimit limit = drain_limit_from("10%");
   for (int i = 3; i < 13; ++i) drain(nodes[static_cast<std::size_t>(i)], "ddp-check:storage.dir");
@@ -77,14 +77,14 @@ Verdict verdict_with(const std::string& check, const std::string& device, Severi
   return verdict;
 }
 
-TEST(DrainPolicy, OnlyWhatWasLookedAtAgainIsClean) {
+TEST(DrainPolicy, OnlyARepeatedCheckCanBeClean) {
   const auto fine = verdict_with("storage.shm", "/dev/shm", Severity::ok);
   EXPECT_TRUE(made_again_and_clean(fine, "n1", "ddp-check:storage.shm /dev/shm"));
   EXPECT_FALSE(made_again_and_clean(fine, "n1", "ddp-check:storage.dir /scratch"));
   EXPECT_FALSE(made_again_and_clean(fine, "n2", "ddp-check:storage.shm /dev/shm"));
   // A clean check of the node says nothing about the network.
   EXPECT_FALSE(made_again_and_clean(fine, "n1", "ddp-check:tcp.send"));
-  // Others' reasons stay, whatever they look like.
+  // Reasons given by others stay, whatever they look like.
   for (const char* reason : {"", "none", "storage.shm /dev/shm", "not ddp-check:storage.shm"}) {
     EXPECT_FALSE(made_again_and_clean(fine, "n1", reason)) << reason;
   }

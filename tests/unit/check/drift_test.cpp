@@ -1,4 +1,4 @@
-// Nodes that differ: facts, clocks, packet sizes; and the probe of packet sizes itself.
+// Nodes that differ in facts, clocks and packet sizes; and the probe of packet sizes itself.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -22,7 +22,7 @@ std::map<int, Hello> tasks(const std::vector<std::string>& kernels) {
   return present;
 }
 
-// "check node/peer" of all that is not OK.
+// "check node/peer" of all findings that are not OK.
 std::string drift_complaints(const std::vector<Finding>& findings) {
   std::string text;
   for (const auto& finding : findings) {
@@ -34,14 +34,14 @@ std::string drift_complaints(const std::vector<Finding>& findings) {
   return text;
 }
 
-TEST(Drift, TheMajorityIsRightAndTwoAreNone) {
+TEST(Drift, MajorityIsRightAndTwoNodesHaveNone) {
   EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "6.1", "6.1"}))), "");
   EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "5.9", "6.1"}))), "drift.kernel n2");
   EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "5.9"}))), "drift.kernel n2/n1");
   EXPECT_EQ(drift_complaints(evaluate_drift({})), "");
 }
 
-TEST(Drift, WhatOnlySomeHaveIsADifference) {
+TEST(Drift, FactsThatSomeNodesLackAreDifferences) {
   auto present = tasks({"6.1", "6.1", "6.1"});
   present[0].facts["driver.nvidia"] = present[1].facts["driver.nvidia"] = "535.104.05";
   EXPECT_EQ(drift_complaints(evaluate_drift(present)), "drift.driver.nvidia n3");
@@ -49,15 +49,15 @@ TEST(Drift, WhatOnlySomeHaveIsADifference) {
   EXPECT_EQ(drift_complaints(evaluate_drift(present)), "drift.driver.nvidia n1");
 }
 
-TEST(Clocks, AreComparedWithTheMedianNotWithTheLeader) {
+TEST(Clocks, AreComparedWithTheMedianNotTheLeader) {
   const auto present = tasks({"", "", ""});
   EXPECT_EQ(drift_complaints(evaluate_clocks({{{0, 0.0}, {1, 0.3}, {2, -0.2}}, {}}, present)), "");
-  // The leader's own clock is an hour late.
+  // The leader's own clock is an hour slow.
   EXPECT_EQ(drift_complaints(evaluate_clocks({{{0, 0.0}, {1, 3600}, {2, 3600.1}}, {}}, present)),
             "clock.offset n1");
 }
 
-TEST(Clocks, AJumpIsSeen) {
+TEST(Clocks, JumpIsDetected) {
   const auto present = tasks({"", "", ""});
   const ClockOffsets offsets{{{0, 0.0}, {1, 0.1}, {2, 0.0}}, {{0, 0.0}, {1, -59.0}}};
   EXPECT_EQ(drift_complaints(evaluate_clocks(offsets, present)), "clock.jump n2");
@@ -74,7 +74,7 @@ std::vector<PathResult> paths(int nodes, int small) {
   return results;
 }
 
-TEST(Paths, ThatCarryLessNameTheNodeOrTheLink) {
+TEST(Paths, WithSmallerPacketsNameTheNodeOrTheLink) {
   const std::vector<std::string> nodes{"n1", "n2", "n3", "n4"};
   EXPECT_EQ(drift_complaints(evaluate_paths(nodes, paths(4, -1))), "");
   EXPECT_EQ(drift_complaints(evaluate_paths(nodes, paths(4, 2))), "net.path_mtu n3");
@@ -91,13 +91,13 @@ TEST(Paths, WithoutAnyDatagramAreUnknown) {
   EXPECT_EQ(drift_complaints(evaluate_paths(nodes, {})), "net.path_mtu ?");
 }
 
-TEST(PathProbe, TellsTheLargestThatArrives) {
+TEST(PathProbe, ReturnsTheLargestPacketThatArrives) {
   const PathProbe one;
   const PathProbe other;
   const auto soon = [] { return Clock::now() + std::chrono::milliseconds(200); };
   one.send("127.0.0.1", other.port(), 9000, 77);
   EXPECT_EQ(other.receive(9000, 77, Clock::now() + std::chrono::seconds(20)), 9000);
-  EXPECT_EQ(other.receive(9000, 78, soon()), 0);  // what was left of the other probe
+  EXPECT_EQ(other.receive(9000, 78, soon()), 0);  // datagrams left over from the other probe
   one.send("127.0.0.1", other.port(), 1400, 79);
   EXPECT_EQ(other.receive(1500, 79, soon()), 1400);
   EXPECT_EQ(other.receive(1500, 80, soon()), 0);

@@ -1,5 +1,5 @@
-// Verdicts from made-up measurements: every kind of wrong, the right name, and nothing on a healthy
-// run.
+// Verdicts from made-up measurements: every kind of fault, the right name, and no findings on a
+// healthy run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// "check node/peer/device=SEVERITY" for everything that is not OK.
+// "check node/peer/device=SEVERITY" for every finding that is not OK.
 std::string complaints(const std::vector<Finding>& findings) {
   std::string text;
   for (const auto& finding : findings) {
@@ -32,7 +32,7 @@ std::string complaints(const std::vector<Finding>& findings) {
   return text;
 }
 
-// ---- who came
+// ---- tasks that reported
 
 JobStep two_nodes() {
   JobStep step;
@@ -62,7 +62,7 @@ std::map<int, Hello> reports(const std::vector<std::string>& nodes) {
 
 constexpr std::chrono::milliseconds kTimeout{30'000};
 
-TEST(JudgeRollCall, Everybody) {
+TEST(JudgeRollCall, AllTasksReported) {
   EXPECT_EQ(complaints(evaluate_roll_call(two_nodes(), reports({"n1", "n1", "n2"}), kTimeout, {})),
             "");
 }
@@ -75,21 +75,21 @@ TEST(JudgeRollCall, MissingNodesAndTasksAreNamed) {
   EXPECT_EQ(findings.front().evidence, "1 of 2 tasks reported");
 }
 
-TEST(JudgeRollCall, RanksAreNamedWhenNobodyKnowsTheNodes) {
+TEST(JudgeRollCall, RanksAreNamedIfTheNodesAreUnknown) {
   JobStep step = two_nodes();
   step.nodes.clear();
   EXPECT_EQ(complaints(evaluate_roll_call(step, reports({"n1", "", ""}), kTimeout, {})),
             "net.missing /rank 1,2=CRITICAL");
 }
 
-TEST(JudgeRollCall, RefusedTasksAreToldOf) {
+TEST(JudgeRollCall, RejectedTasksAreReported) {
   EXPECT_EQ(complaints(evaluate_roll_call(two_nodes(), reports({"n1", "n1", "n2"}), kTimeout,
                                           {"n9 belongs to another job step"})),
             "net.refused =WARNING");
 }
 
-// A job of one node has no network to check; a step of one node of several was started wrongly.
-TEST(JudgeRollCall, OneNodeIsFineOnlyWhereItIsTheWholeJob) {
+// A job of one node has no network to check; one node of a larger job was started wrongly.
+TEST(JudgeRollCall, OneNodeIsFineOnlyIfItIsTheWholeJob) {
   JobStep step;
   step.nodes = {{"n1", 4}};
   for (const auto& [job_nodes, severity] :
@@ -115,13 +115,13 @@ TEST(JudgeReports, AgreementIsNoFinding) {
   EXPECT_TRUE(evaluate_reports(two_nodes(), {}).empty());
 }
 
-TEST(JudgeReports, ANodeThatResolvesTheLeaderOtherwise) {
+TEST(JudgeReports, NodeThatResolvesTheLeaderDifferently) {
   auto present = reports({"n1", "n1", "n2"});
   present[2].leader_addresses = {"10.9.9.9"};
   EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)), "name.leader n2/n1=WARNING");
 }
 
-TEST(JudgeReports, ALeaderThatCannotReachItself) {
+TEST(JudgeReports, LeaderThatCannotReachItself) {
   auto present = reports({"n1", "n1", "n2"});
   present[0].by_loopback = true;
   EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)),
@@ -136,7 +136,7 @@ TEST(JudgeReports, MtusThatDiffer) {
   EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)), "");
 }
 
-TEST(JudgeReports, OfTwoMtusNobodyKnowsWhichIsRight) {
+TEST(JudgeReports, TwoMtusWithoutAMajorityNameBothNodes) {
   auto present = reports({"n1", "n2"});
   present[1].mtu = 1500;
   const auto findings = evaluate_reports(two_nodes(), present);
@@ -162,12 +162,12 @@ TEST(JudgeNames, TheMajorityIsRight) {
             "name.resolution n4/n3=WARNING, name.resolution n5/n3=WARNING");
 }
 
-TEST(JudgeNames, TwoNodesThatDisagreeAreNoMajority) {
+TEST(JudgeNames, TwoNodesThatDisagreeHaveNoMajority) {
   const Resolutions resolutions{{"n1", {{"n3", {"10.0.0.3"}}}}, {"n2", {{"n3", {"10.9.9.9"}}}}};
   EXPECT_EQ(complaints(evaluate_names(resolutions)), "");
 }
 
-TEST(JudgeNames, ANodeMayKnowItselfOtherwiseButNotAsLoopbackOnly) {
+TEST(JudgeNames, NodeMayResolveItselfDifferentlyButNotToLoopbackOnly) {
   const Resolutions resolutions{{"n1", {{"n1", {"127.0.1.1"}}}},
                                 {"n2", {{"n1", {"10.0.0.1"}}, {"n2", {"192.168.0.2"}}}},
                                 {"n3", {{"n1", {"10.0.0.1"}}, {"n2", {"10.0.0.2"}}}},
@@ -175,15 +175,15 @@ TEST(JudgeNames, ANodeMayKnowItselfOtherwiseButNotAsLoopbackOnly) {
   EXPECT_EQ(complaints(evaluate_names(resolutions)), "name.own n1=WARNING");
 }
 
-TEST(JudgeNames, ANodeThatDoesNotKnowItselfAlthoughOthersDo) {
+TEST(JudgeNames, NodeThatCannotResolveItselfAlthoughOthersCan) {
   Resolutions resolutions;
   resolutions["n1"]["n1"] = {};
   resolutions["n2"]["n1"] = {"10.0.0.1"};
   resolutions["n3"]["n1"] = {"10.0.0.1"};
   EXPECT_EQ(complaints(evaluate_names(resolutions)), "name.resolution n1/n1=WARNING");
-  // A cluster whose node names are in no name service at all.
-  const std::map<std::string, std::vector<std::string>> nobody{{"n1", {}}, {"n2", {}}};
-  EXPECT_EQ(complaints(evaluate_names({{"n1", nobody}, {"n2", nobody}})), "");
+  // A cluster whose node names are unknown to every name service.
+  const std::map<std::string, std::vector<std::string>> unknown{{"n1", {}}, {"n2", {}}};
+  EXPECT_EQ(complaints(evaluate_names({{"n1", unknown}, {"n2", unknown}})), "");
 }
 
 // ---- pairs
@@ -217,7 +217,7 @@ void change_pairs_of(PairsMeasured& measured, int node, const Change& change) {
   }
 }
 
-TEST(JudgePairs, AHealthyFleetHasNoFindings) {
+TEST(JudgePairs, HealthyClusterHasNoFindings) {
   EXPECT_EQ(complaints(evaluate_pairs(fleet(8), {})), "");
 }
 
@@ -231,7 +231,7 @@ TEST(JudgePairs, ASlowNode) {
             "tcp.send n3=WARNING, tcp.receive n3=WARNING");
 }
 
-TEST(JudgePairs, TheDirectionIsSaid) {
+TEST(JudgePairs, DirectionIsReported) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) {
     (r.pair.a == 2 ? r.b_to_a : r.a_to_b) = 0.5e9;  // what node 2 receives
@@ -249,7 +249,7 @@ TEST(JudgePairs, CorruptDataNamesTheNodeOrTheLink) {
   EXPECT_EQ(complaints(evaluate_pairs(one_link, {})), "tcp.data n1/n4=CRITICAL");
 }
 
-TEST(JudgePairs, ExchangesThatFail) {
+TEST(JudgePairs, FailedExchanges) {
   auto measured = fleet(4);
   change_pairs_of(measured, 1, [](PairResult& r) { r.failure = "refused"; });
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
@@ -261,7 +261,7 @@ TEST(JudgePairs, ExchangesThatFail) {
   EXPECT_THAT(findings[0].evidence, HasSubstr("all 6 pairs"));
 }
 
-TEST(JudgePairs, AnExchangeThatFailedForSlownessIsPutOnTheSlowNode) {
+TEST(JudgePairs, ExchangeThatFailedBecauseOfSlownessBlamesTheSlowNode) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.01e9; });
   for (auto& result : measured.results) {
@@ -271,8 +271,8 @@ TEST(JudgePairs, AnExchangeThatFailedForSlownessIsPutOnTheSlowNode) {
             "tcp.exchange n3=CRITICAL, tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
 }
 
-// No measurement is never OK, unless the node is named for another reason already.
-TEST(JudgePairs, ANodeWithoutAMeasurementIsUnknown) {
+// A missing measurement is never OK, unless the node is already reported for another reason.
+TEST(JudgePairs, NodeWithoutAMeasurementIsUnknown) {
   auto measured = fleet(5);
   std::erase_if(measured.results, [](const PairResult& r) { return r.pair.b == 4; });
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
@@ -281,16 +281,16 @@ TEST(JudgePairs, ANodeWithoutAMeasurementIsUnknown) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");
 }
 
-TEST(JudgePairs, TooFewPeersSaySo) {
+TEST(JudgePairs, TooFewPeersAreReported) {
   auto measured = fleet(3);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.1e9; });
   const auto findings = evaluate_pairs(measured, {});
   EXPECT_EQ(complaints(findings), "");
-  EXPECT_EQ(findings[0].rule, "not compared: 3 nodes are too few to outvote one, 4 are needed");
+  EXPECT_EQ(findings[0].rule, "not compared: 3 nodes are too few for a majority, 4 are needed");
 }
 
-// A whole fleet that is slow passes every comparison among its nodes.
-TEST(JudgePairs, TheLinkRateJudgesEvenTwoNodes) {
+// A cluster that is slow as a whole passes every comparison among its nodes.
+TEST(JudgePairs, LinkRateAppliesToTwoNodes) {
   auto measured = fleet(2, 0.05e9);
   measured.link_rate.assign(2, 0.125e9);  // 1 Gb/s
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.link_rate n1/n2=CRITICAL");
@@ -300,11 +300,11 @@ TEST(JudgePairs, TheLinkRateJudgesEvenTwoNodes) {
   measured = fleet(2, 0.117e9);
   measured.link_rate.assign(2, 0.125e9);
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");
-  measured.link_rate[1].reset();  // unknown at one end: nothing to compare with
+  measured.link_rate[1].reset();  // unknown at one end: no comparison
   EXPECT_EQ(complaints(evaluate_pairs(fleet(2, 0.001e9), {})), "");
 }
 
-TEST(JudgePairs, TheLinkRateNamesTheNodeAmongThree) {
+TEST(JudgePairs, LinkRateNamesTheNodeAmongThree) {
   auto measured = fleet(3, 0.117e9);
   measured.link_rate.assign(3, 0.125e9);
   change_pairs_of(measured, 1, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.02e9; });
@@ -332,7 +332,7 @@ Retest retest_of(std::optional<int> node, const Pair& link, double speed, int ti
   return retest;
 }
 
-TEST(JudgePairs, ASlowLinkThatWasConfirmed) {
+TEST(JudgePairs, ConfirmedSlowLink) {
   auto measured = fleet(6);
   const Pair link = measured.results[0].pair;
   measured.results[0].a_to_b = 0.3e9;
@@ -345,7 +345,7 @@ TEST(JudgePairs, ASlowLinkThatWasConfirmed) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");
 }
 
-TEST(JudgePairs, ANodeThatWasSlowOnceAndNotWhenMeasuredAgain) {
+TEST(JudgePairs, NodeThatPassesTheRetestIsCleared) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.5e9; });
   measured.retests = {retest_of(2, {}, 0.97e9)};
@@ -353,12 +353,12 @@ TEST(JudgePairs, ANodeThatWasSlowOnceAndNotWhenMeasuredAgain) {
   measured.retests = {retest_of(2, {}, 0.85e9)};
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
             "tcp.send n3=WARNING, tcp.receive n3=WARNING");
-  for (Try& one : measured.retests[0].tries) one.receive = 1e9;  // only what it sends
+  for (Try& one : measured.retests[0].tries) one.receive = 1e9;  // only its sending is slow
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.send n3=WARNING");
 }
 
-// Between slow and fast there is what nobody can tell.
-TEST(JudgePairs, ARetestThatDecidesNothingIsUnknown) {
+// Between slow and fast there is an undecided range.
+TEST(JudgePairs, UndecidedRetestIsUnknown) {
   auto measured = fleet(6);
   measured.retests = {retest_of(2, {}, 0.8e9)};
   measured.retests[0].noise = 0.2;
@@ -366,9 +366,9 @@ TEST(JudgePairs, ARetestThatDecidesNothingIsUnknown) {
             "tcp.send n3=UNKNOWN, tcp.receive n3=UNKNOWN");
 }
 
-// In more noise it is no longer slower than good pairs: then nothing is said about the node, and
-// what may hide in the noise is said about all of them.
-TEST(JudgePairs, NoiseAloneIsNobodysFaultAndWhatTheUserSaysItIs) {
+// With more noise it is not clearly slower than good pairs: then nothing is reported about this
+// node, and the slowdown that the noise may hide is reported for all nodes.
+TEST(JudgePairs, NoiseBlamesNoNodeAndHasTheSeverityTheUserChose) {
   auto measured = fleet(6);
   measured.retests = {retest_of(2, {}, 0.8e9)};
   measured.retests[0].noise = 0.3;
@@ -377,17 +377,17 @@ TEST(JudgePairs, NoiseAloneIsNobodysFaultAndWhatTheUserSaysItIs) {
   EXPECT_GT(detection_limit_of(measured, rules.peers), 0.2);
   rules.noise = Severity::warning;
   EXPECT_EQ(complaints(evaluate_pairs(measured, rules)), "tcp.noise =WARNING");
-  measured.retests[0].noise = 0.2;  // but a suspect is a suspect
+  measured.retests[0].noise = 0.2;  // a suspect stays a suspect
   EXPECT_EQ(complaints(evaluate_pairs(measured, rules)),
             "tcp.send n3=UNKNOWN, tcp.receive n3=UNKNOWN");
 }
 
-TEST(JudgePairs, ANodeThatIsFarBelowNowAndThen) {
+TEST(JudgePairs, NodeThatIsSometimesFarBelowIsUnsteady) {
   auto measured = fleet(6);
   measured.retests = {retest_of(2, {}, 1e9)};
   for (const std::size_t i : {1U, 4U, 7U}) measured.retests[0].tries[i].send = 0.3e9;
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.unsteady n3=WARNING");
-  // Seen on one link, and once with others at one of its ends.
+  // Seen on one link, and once with other partners of one of its ends.
   measured.retests[0].node.reset();
   measured.retests[0].link = {2, 4};
   measured.retests.push_back(retest_of(2, {}, 1e9));
@@ -397,7 +397,7 @@ TEST(JudgePairs, ANodeThatIsFarBelowNowAndThen) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.unsteady n5=WARNING");
 }
 
-TEST(JudgePairs, ANodeThatAnswersLate) {
+TEST(JudgePairs, NodeThatAnswersLate) {
   auto measured = fleet(6);
   measured.retests = {retest_of(2, {}, 1e9)};
   for (Try& one : measured.retests[0].tries) {
@@ -412,8 +412,8 @@ const Finding& noise_of(const std::vector<Finding>& findings) {
                        [](const Finding& f) { return f.check == "tcp.noise"; });
 }
 
-// An OK is worth as much as what it would have found.
-TEST(JudgePairs, WhatWouldHaveBeenSeenIsSaidAndTooLittleIsUnknown) {
+// An OK is worth as much as the slowdown it would have detected.
+TEST(JudgePairs, DetectionLimitIsReportedAndACoarseLimitIsUnknown) {
   auto measured = fleet(8);
   EXPECT_EQ(noise_of(evaluate_pairs(measured, {})).severity, Severity::ok);
   EXPECT_NEAR(std::get<double>(noise_of(evaluate_pairs(measured, {})).value), 10, 1e-6);
@@ -433,7 +433,7 @@ TEST(JudgePairs, WhatWouldHaveBeenSeenIsSaidAndTooLittleIsUnknown) {
   EXPECT_EQ(noise_of(evaluate_pairs(measured, tolerant)).severity, Severity::ok);
 }
 
-TEST(JudgePairs, SlowerLinksAreAFactAndNoFault) {
+TEST(JudgePairs, SlowerLinksAreReportedButNotAFault) {
   auto measured = fleet(10);
   measured.classes = {0, 0, 0, 0, 1, 1, 1, 1, 1, 1};
   for (auto& result : measured.results) {
@@ -447,7 +447,7 @@ TEST(JudgePairs, SlowerLinksAreAFactAndNoFault) {
   EXPECT_NE(complaints(evaluate_pairs(measured, {})), "");
 }
 
-TEST(JudgePairs, LinksOfASlowNodeSayNothingOfTheirOwn) {
+TEST(JudgePairs, LinksOfASlowNodeAreNotReported) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.1e9; });
   measured.retests = {retest_of(2, {}, 0.1e9), retest_of(std::nullopt, {2, 3}, 0.1e9)};
@@ -455,7 +455,7 @@ TEST(JudgePairs, LinksOfASlowNodeSayNothingOfTheirOwn) {
             "tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
 }
 
-// Loss accuses the link; a node only if all its links lose.
+// Loss blames the link; a node only if all its links lose packets.
 TEST(JudgePairs, LostPackets) {
   auto measured = fleet(5);
   const auto lose = [&measured](PairResult& result) {
@@ -466,7 +466,7 @@ TEST(JudgePairs, LostPackets) {
   };
   lose(measured.results[0]);
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.loss n2/n5=CRITICAL");
-  measured.retests[0].tries[3].lost = 0;  // twice it did not
+  measured.retests[0].tries[3].lost = 0;  // two tries without loss
   measured.retests[0].tries[5].lost = 0;
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.loss n2/n5=CRITICAL");
   measured.retests[0].tries[1].lost = 0;
@@ -476,7 +476,7 @@ TEST(JudgePairs, LostPackets) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.loss n4=CRITICAL");
 }
 
-TEST(JudgePairs, SummaryIsOfWhatWorked) {
+TEST(JudgePairs, SummaryCoversExchangesThatWorked) {
   auto measured = fleet(4);
   measured.results[0].a_to_b = 0.5e9;
   measured.results[1].failure = "refused";
@@ -520,12 +520,12 @@ TEST(JudgeCollective, BusBandwidthIsThatOfTheSlowestRank) {
   EXPECT_EQ(complaints(evaluate_collective_whole(measured, std::nullopt)), "");
 }
 
-TEST(JudgeCollective, AFloorThatWasAskedFor) {
+TEST(JudgeCollective, RequestedMinimumBandwidth) {
   EXPECT_EQ(complaints(evaluate_collective_whole(reduced(), 1.4e9)), "");
   EXPECT_EQ(complaints(evaluate_collective_whole(reduced(), 1.6e9)), "mpi.all_reduce =CRITICAL");
 }
 
-TEST(JudgeCollective, WrongSumsNameWhoHasThem) {
+TEST(JudgeCollective, WrongSumsNameTheirNode) {
   auto measured = reduced();
   measured.results[1].mismatch.count = 7;
   EXPECT_EQ(complaints(evaluate_collective_whole(measured, std::nullopt)),
@@ -535,7 +535,7 @@ TEST(JudgeCollective, WrongSumsNameWhoHasThem) {
             "mpi.all_reduce_data =CRITICAL");
 }
 
-TEST(JudgeCollective, BetweenTwoRanksEitherMayBeAtFault) {
+TEST(JudgeCollective, WithTwoRanksEitherMayBeAtFault) {
   auto measured = reduced();
   measured.ranks = 2;
   measured.results.erase(2);
@@ -570,7 +570,7 @@ std::vector<PairResult> pairs_at(double speed, double latency) {
 }
 
 // 1 GB over four ranks at 1 GB/s: a ring takes 1.5 s.
-TEST(JudgeCollective, ThePairsPredictIt) {
+TEST(JudgeCollective, PairsPredictTheTime) {
   PairBasis pairs = pair_basis_of(pairs_at(1e9, 1e-5));
   EXPECT_DOUBLE_EQ(pairs.slowest_per_second, 1e9);
   EXPECT_NEAR(*predicted_seconds(Collective::all_reduce, 4, 1e9, pairs), 1.5, 1e-3);
@@ -580,15 +580,15 @@ TEST(JudgeCollective, ThePairsPredictIt) {
   EXPECT_FALSE(predicted_seconds(Collective::all_reduce, 1, 1e9, pairs));
 }
 
-TEST(JudgeCollective, SlowBesideFastPairsIsAWarning) {
+TEST(JudgeCollective, SlowCollectiveWithFastPairsIsAWarning) {
   const PairBasis pairs = pair_basis_of(pairs_at(1e9, 1e-5));
   auto measured = reduced();
   EXPECT_EQ(evaluate_collective_speed(measured, std::nullopt, pairs).severity, Severity::ok);
   for (auto& [rank, result] : measured.results) result.seconds = {20, 30, 25};
   EXPECT_EQ(evaluate_collective_speed(measured, std::nullopt, pairs).severity, Severity::warning);
-  measured.results[0].seconds[1] = 1;  // of one rank alone
+  measured.results[0].seconds[1] = 1;  // on one rank only
   EXPECT_EQ(evaluate_collective_speed(measured, std::nullopt, pairs).severity, Severity::warning);
-  for (auto& [rank, result] : measured.results) result.seconds[1] = 2;  // it can be fast
+  for (auto& [rank, result] : measured.results) result.seconds[1] = 2;  // a fast time is possible
   EXPECT_EQ(evaluate_collective_speed(measured, std::nullopt, pairs).severity, Severity::ok);
   for (auto& [rank, result] : measured.results) result.seconds = {20, 30, 25};
   PairBasis crowded = pairs;
@@ -602,7 +602,7 @@ TEST(JudgeCollective, SlowBesideFastPairsIsAWarning) {
   EXPECT_EQ(evaluate_collective_speed(measured, std::nullopt, {}).severity, Severity::ok);
 }
 
-TEST(JudgeCollective, ALateAllReduceOfLittleIsAWarning) {
+TEST(JudgeCollective, SlowSmallAllReduceIsAWarning) {
   const PairBasis pairs = pair_basis_of(pairs_at(1e9, 1e-5));
   auto measured = reduced();
   measured.elements = 2;
@@ -622,7 +622,7 @@ TEST(JudgeCollective, TasksThatTakeTurnsAreNotCompared) {
   EXPECT_FALSE(processors_shared(present));
   present[0].processors = present[1].processors = 2;
   EXPECT_TRUE(processors_shared(present));
-  present[0].processors = present[1].processors = 0;  // nobody knows
+  present[0].processors = present[1].processors = 0;  // unknown
   EXPECT_TRUE(processors_shared(present));
 }
 

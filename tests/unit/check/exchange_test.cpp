@@ -1,5 +1,5 @@
-// One exchange between two ranks that are threads, over a real Group: data is checked, faults are
-// seen at the right end.
+// One exchange between two ranks that are threads, over a real Group: data is verified, faults are
+// detected at the right end.
 #include "ddp_runtime/check/net/measure/exchange.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::array<ExchangeResult, 2> exchange_with(const Faults& of_first, const Faults
 
 class ExchangeSizes : public testing::TestWithParam<std::size_t> {};
 
-TEST_P(ExchangeSizes, BothEndsGetWhatWasSent) {
+TEST_P(ExchangeSizes, BothEndsReceiveTheDataSent) {
   for (const auto& result : exchange_with({}, {}, GetParam())) {
     EXPECT_EQ(result.wrong_bytes, 0);
     EXPECT_GT(result.received_per_second, 0);
@@ -38,10 +38,10 @@ TEST_P(ExchangeSizes, BothEndsGetWhatWasSent) {
   }
 }
 
-// One byte, less than a warm-up piece, one segment, several with a rest.
+// One byte, less than a warm-up piece, one segment, several segments with a remainder.
 INSTANTIATE_TEST_SUITE_P(Table, ExchangeSizes, testing::Values(1, 31, 4 << 20, (9 << 20) + 5));
 
-TEST(Exchange, CorruptionIsSeenWhereItHappens) {
+TEST(Exchange, CorruptionIsDetectedWhereItHappens) {
   Faults corrupt;
   corrupt.corrupt = true;
   const auto results = exchange_with({}, corrupt, 1 << 20);
@@ -49,24 +49,24 @@ TEST(Exchange, CorruptionIsSeenWhereItHappens) {
   EXPECT_EQ(results[1].wrong_bytes, 1);
 }
 
-TEST(Exchange, DataOfAnotherExchangeDoesNotPass) {
+TEST(Exchange, DataOfAnotherExchangeIsDetected) {
   const auto results = exchange_with({}, {}, 1 << 20, 10);
   EXPECT_GT(results[0].wrong_bytes, 1'000'000);
   EXPECT_GT(results[1].wrong_bytes, 1'000'000);
 }
 
-TEST(LostBytes, WhatArrivedTwiceWasNotLost) {
+TEST(LostBytes, DuplicatesWereNotLost) {
   EXPECT_EQ(bytes_lost(0, 0, 1448), 0);
-  EXPECT_EQ(bytes_lost(100, 0, 1448), 144800) << "a receiver that tells nothing";
-  EXPECT_EQ(bytes_lost(100, 40, 1448), 50 * 1448) << "a quarter of them untold";
+  EXPECT_EQ(bytes_lost(100, 0, 1448), 144800) << "a receiver that reports no duplicates";
+  EXPECT_EQ(bytes_lost(100, 40, 1448), 50 * 1448) << "a quarter of them not reported";
   EXPECT_EQ(bytes_lost(100, 90, 1448), 0);
-  EXPECT_EQ(bytes_lost(100, 103, 1448), 0) << "of earlier segments";
+  EXPECT_EQ(bytes_lost(100, 103, 1448), 0) << "duplicates of earlier segments";
   EXPECT_EQ(bytes_lost(100, 4000000000U, 1448), 0);
   EXPECT_EQ(bytes_lost(4000000000U, 0, 65483), 261932000000000);
 }
 
 // As much as can arrive in about a second, however slow the link and however busy the machine.
-TEST(Exchange, TheAmountKeepsTheTimeLimit) {
+TEST(Exchange, AmountKeepsTheTimeLimit) {
   constexpr std::size_t kMiBs = std::size_t{1} << 20;
   EXPECT_EQ(amount_for(32 * kMiBs, 1e9), 32 * kMiBs);
   EXPECT_EQ(amount_for(32 * kMiBs, 10e6), 10'000'000U);
@@ -76,7 +76,7 @@ TEST(Exchange, TheAmountKeepsTheTimeLimit) {
   EXPECT_EQ(amount_for(1000, 1), 1000U);
 }
 
-// Counts what passes, so that a time is not needed.
+// Counts the bytes transferred, so that no time needs to be measured.
 class CountingLink final : public PairLink {
  public:
   CountingLink(PairLink& link, std::size_t& most) : link_(link), most_(most) {}
@@ -91,8 +91,8 @@ class CountingLink final : public PairLink {
   std::size_t& most_;
 };
 
-// An end that is held back to a ten-thousandth, whichever it is, gets less to send and to receive.
-TEST(Exchange, AHeldBackEndExchangesLess) {
+// An end throttled to a ten-thousandth, whichever it is, sends and receives less.
+TEST(Exchange, ThrottledEndExchangesLess) {
   constexpr std::size_t kBytes = std::size_t{16} << 20;
   std::array<std::size_t, 2> sent{};
   comm::run_ranks(2, [&](comm::Group& group) {
@@ -103,13 +103,13 @@ TEST(Exchange, AHeldBackEndExchangesLess) {
     if (!first) plan.faults.speed = 1e-4;
     exchange(counting, plan);
   });
-  // The warm-up is an eighth; what follows is little.
+  // The warm-up is an eighth; little follows after it.
   EXPECT_LT(sent[0], kBytes / 2);
   EXPECT_LT(sent[1], kBytes / 2);
 }
 
-// No time is asserted, only that an end held back to a hundredth is the slower one by far.
-TEST(Exchange, ASlowEndSlowsBothDirections) {
+// No time is asserted, only that an end throttled to a hundredth is slower by far.
+TEST(Exchange, SlowEndSlowsBothDirections) {
   Faults slow;
   slow.speed = 0.01;
   const auto natural = exchange_with({}, {}, 1 << 20);

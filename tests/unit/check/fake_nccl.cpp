@@ -1,9 +1,9 @@
 // A fake of NCCL and of the CUDA driver, for machines without a GPU: one library that is loaded as
-// both. Memory of the GPU is memory of the process, a stream does everything at once, and two
-// communicators are a TCP connection on this machine. FAKE_NCCL says what goes wrong, as words of
-// "key=value": "gpus=0", "version=N", "hang=1" (in ncclCommInitRank), "init=N" (cuInit's error),
+// both. GPU memory is process memory, a stream executes everything immediately, and two
+// communicators are a TCP connection on this machine. FAKE_NCCL selects what goes wrong, as words
+// of "key=value": "gpus=0", "version=N", "hang=1" (in ncclCommInitRank), "init=N" (cuInit's error),
 // "connect=N" (ncclCommInitRank's), "later=N" (found by NCCL's own threads), "wrong=1" (data
-// changes on its way), "dry=1" (after the first two long receives nothing is written any more).
+// changes in transit), "dry=1" (no data is written after the first two long receives).
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -46,7 +46,7 @@ sockaddr_in loopback() {
 
 }  // namespace
 
-// Names, types and codes are those of the two libraries.
+// Names, types and codes match those of the two libraries.
 extern "C" {
 
 int cuGetErrorString(int, const char** words) {

@@ -1,6 +1,6 @@
 // A fake of NVIDIA's management library, for machines without a GPU: a library that the test loads
-// by its path. FAKE_NVML says what it tells of the second of its two GPUs, as words of "key=value";
-// "hang=1" never comes back and "init=N" fails with NVML's error N.
+// by its path. FAKE_NVML selects what it reports about the second of its two GPUs, as words of
+// "key=value"; "hang=1" never returns and "init=N" fails with NVML's error N.
 #include <unistd.h>
 
 #include <cstdint>
@@ -19,7 +19,7 @@ long said(const std::string& key, long otherwise) {
   return at == text.npos ? otherwise : std::atol(text.c_str() + at + key.size() + 2);
 }
 
-// The error that the scenario wants of this question, about the second GPU only.
+// The error that the scenario selects for this query, about the second GPU only.
 int error_of(const void* device, const std::string& question) {
   return reinterpret_cast<std::intptr_t>(device) == 2 ? static_cast<int>(said(question, 0)) : 0;
 }
@@ -30,7 +30,7 @@ long of(const void* device, const std::string& key, long otherwise) {
 
 }  // namespace
 
-// Names, types and codes are NVML's.
+// Names, types and codes match NVML's.
 extern "C" {
 
 int nvmlInit_v2() {
@@ -76,7 +76,7 @@ int nvmlDeviceGetRetiredPagesPendingStatus(void*, int*) {
 }
 int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncorrected,
                               unsigned* pending, unsigned* failed) {
-  *corrected = *uncorrected = 3;  // replaced: no fault
+  *corrected = *uncorrected = 3;  // corrected: not a fault
   *pending = static_cast<unsigned>(of(device, "pending", 0));
   *failed = static_cast<unsigned>(of(device, "failed", 0));
   return 0;

@@ -1,4 +1,4 @@
-// Severities only rise, and no measurement is never OK.
+// Severities only rise, and a missing measurement is never OK.
 #include "ddp_runtime/check/finding.h"
 
 #include <gtest/gtest.h>
@@ -8,19 +8,19 @@
 namespace ddp::check {
 namespace {
 
-TEST(Severity, CodesAreThoseOfMonitoringSystems) {
+TEST(Severity, CodesMatchMonitoringSystems) {
   EXPECT_EQ(exit_code_of(Severity::ok), 0);
   EXPECT_EQ(exit_code_of(Severity::warning), 1);
   EXPECT_EQ(exit_code_of(Severity::critical), 2);
   EXPECT_EQ(exit_code_of(Severity::unknown), 3);
 }
 
-TEST(Findings, NoneIsUnknown) {
+TEST(Findings, AnEmptyListIsUnknown) {
   EXPECT_EQ(Findings().severity(), Severity::unknown);
 }
 
 // A suite that writes WARN and then PASS under one name loses the warning.
-TEST(Findings, ALaterPassDoesNotHideAWarning) {
+TEST(Findings, LaterPassDoesNotHideAWarning) {
   Findings findings;
   findings.add(Finding{.check = "c", .severity = Severity::warning, .evidence = "first"});
   findings.add(Finding{.check = "c", .severity = Severity::ok});
@@ -29,7 +29,7 @@ TEST(Findings, ALaterPassDoesNotHideAWarning) {
   EXPECT_EQ(findings.all()[0].evidence, "first");
 }
 
-TEST(Findings, AGraverOneReplaces) {
+TEST(Findings, MoreSevereFindingReplaces) {
   Findings findings;
   findings.add(Finding{.check = "c", .severity = Severity::warning});
   findings.add(Finding{.check = "c", .severity = Severity::critical, .evidence = "second"});

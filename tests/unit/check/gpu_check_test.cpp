@@ -1,5 +1,5 @@
-// GPUs as a fake of NVIDIA's library tells of them, loaded as the real one is, and what is said of
-// them. No test here has seen a real GPU.
+// GPUs as a fake of NVIDIA's library reports them, loaded like the real one, and the findings. No
+// test here has seen a real GPU.
 #include "ddp_runtime/check/node/gpu_check.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace ddp::check {
 namespace {
 
-// What the fake tells, as the check would read it.
+// The reports of the fake, as the check would read them.
 NvmlFacts told(const std::string& scenario) {
   setenv("FAKE_NVML", scenario.c_str(), 1);
   return read_nvml(SLURM_DDP_FAKE_NVML);
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(GpuCase{"", ""}, GpuCase{"ecc=1", "gpu.ecc 0000:02:00.0=CRITICAL"},
                     GpuCase{"ecc_error=3", ""},  // a GPU without ECC
                     GpuCase{"ecc_error=4", "gpu.ecc 0000:02:00.0=UNKNOWN"},
-                    GpuCase{"throttle=4", ""},  // a power limit that somebody set
+                    GpuCase{"throttle=4", ""},  // a power limit set on purpose
                     GpuCase{"throttle=8", "gpu.throttle 0000:02:00.0=CRITICAL"},
                     GpuCase{"throttle=96", "gpu.throttle 0000:02:00.0=CRITICAL"},
                     GpuCase{"throttle=32", "gpu.throttle 0000:02:00.0=WARNING"},
@@ -84,11 +84,11 @@ TEST(GpuCheck, OneGpuWithALinkDown) {
   EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "");
 }
 
-TEST(GpuCheck, JobsMayComputeWhereNobodyAskedForGpus) {
+TEST(GpuCheck, OtherJobsMayComputeIfNoGpusAreRequested) {
   EXPECT_EQ(complaints_of_gpus(evaluate_gpus(told("pid=12 used_mib=70000"), {})), "");
 }
 
-TEST(GpuCheck, NothingIsSaidWhereNoGpuIsAndNoneIsWanted) {
+TEST(GpuCheck, NoFindingsWithoutGpusIfNoneAreRequested) {
   EXPECT_TRUE(evaluate_gpus(read_nvml("/nowhere/libnvidia-ml.so.1"), {}).empty());
   EXPECT_TRUE(evaluate_gpus(told("gpus=0"), {}).empty());
   EXPECT_TRUE(evaluate_gpus(told("init=9"), {}).empty());  // the library is part of the image
@@ -104,7 +104,7 @@ TEST(GpuCheck, WithoutTheLibrary) {
   EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, expected)), "gpu.health=UNKNOWN");
 }
 
-TEST(GpuCheck, GpusOfOthersAreOnlyCounted) {
+TEST(GpuCheck, GpusOfOtherVendorsAreOnlyCounted) {
   GpuExpectations expected;
   expected.others_in_kernel = 2;
   const auto facts = read_nvml("/nowhere/libnvidia-ml.so.1");
@@ -116,7 +116,7 @@ TEST(GpuCheck, GpusOfOthersAreOnlyCounted) {
             "gpu.present=CRITICAL, gpu.health=UNKNOWN");
 }
 
-TEST(GpuCheck, FactsSurviveTheWayOutOfTheirProcess) {
+TEST(GpuCheck, FactsSurviveSerialization) {
   const auto facts = nvml_facts_from(to_text(told("ecc=5 ecc_error=0 links=3 pid=12")));
   EXPECT_EQ(facts.driver, "999.1 (fake)");
   ASSERT_EQ(facts.gpus.size(), 2U);
@@ -127,17 +127,17 @@ TEST(GpuCheck, FactsSurviveTheWayOutOfTheirProcess) {
   EXPECT_FALSE(facts.gpus[1].pages_pending.value);
 }
 
-TEST(GpuCheck, WhatTheStepAskedFor) {
+TEST(GpuCheck, ReadsTheRequestOfTheStep) {
   std::map<std::string, std::string> values;
   const Environment environment = [&values](const std::string& name) -> std::optional<std::string> {
     const auto found = values.find(name);
     return found == values.end() ? std::nullopt : std::optional(found->second);
   };
   EXPECT_EQ(gpus_wanted(environment), std::nullopt);
-  values["CUDA_VISIBLE_DEVICES"] = "0,1";  // a user's own
+  values["CUDA_VISIBLE_DEVICES"] = "0,1";  // set by the user
   EXPECT_EQ(gpus_wanted(environment), std::nullopt);
   values["SLURM_GPUS_ON_NODE"] = "4";
-  EXPECT_EQ(gpus_wanted(environment), 2);  // a task that is bound to two of them
+  EXPECT_EQ(gpus_wanted(environment), 2);  // a task bound to two of them
   values.erase("CUDA_VISIBLE_DEVICES");
   EXPECT_EQ(gpus_wanted(environment), 4);
   values["SLURM_GPUS_ON_NODE"] = "0";
@@ -158,7 +158,7 @@ TEST(GpuCheck, ReadsTheKernelsLog) {
   EXPECT_EQ(read_kernel_log(tree.root() / "none"), std::nullopt);
 }
 
-TEST(GpuCheck, ProcessesOfTheJobAreKnownByItsNumber) {
+TEST(GpuCheck, ProcessesOfTheJobAreFoundByJobId) {
   std::ifstream own("/proc/self/environ", std::ios::binary);
   std::string value;
   for (std::string entry; std::getline(own, entry, '\0');) {
@@ -197,15 +197,15 @@ class GpusOfANode : public testing::Test {
   )"};
 };
 
-TEST_F(GpusOfANode, AreAskedAndTheLogIsRead) {
+TEST_F(GpusOfANode, AreQueriedAndTheLogIsRead) {
   EXPECT_EQ(run("ecc=1"), "gpu.ecc 0000:02:00.0=CRITICAL, gpu.xid_48 0000:02:00=WARNING");
 }
 
-TEST_F(GpusOfANode, ADriverThatHangsIsUnknown) {
+TEST_F(GpusOfANode, HangingDriverIsUnknown) {
   EXPECT_EQ(run("hang=1"), "gpu.health=UNKNOWN, gpu.xid_48 0000:02:00=WARNING");
 }
 
-TEST_F(GpusOfANode, OneThatIsGoneFromTheLibraryIsMissed) {
+TEST_F(GpusOfANode, GpuMissingInTheLibraryIsCritical) {
   EXPECT_EQ(run("gpus=1"), "gpu.present=CRITICAL, gpu.xid_48 0000:02:00=WARNING");
 }
 

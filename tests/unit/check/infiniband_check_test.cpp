@@ -1,4 +1,4 @@
-// Made-up InfiniBand ports and what is said of them.
+// Made-up InfiniBand ports and the findings about them.
 #include "ddp_runtime/check/node/infiniband_check.h"
 
 #include <gtest/gtest.h>
@@ -42,19 +42,19 @@ TEST(InfinibandCheck, HealthyNodes) {
   EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1"), hca("s0", 100, "Ethernet")}), "");
 }
 
-TEST(InfinibandCheck, PortThatIsNotActive) {
+TEST(InfinibandCheck, InactivePort) {
   auto down = hca("m1");
   down.state = "DOWN";
   down.phys_state = "Polling";
   EXPECT_EQ(complaints_of_hcas({hca("m0"), down}), "infiniband.state m1:1=WARNING");
   EXPECT_EQ(complaints_of_hcas({down}),
-            "infiniband.state m1:1=CRITICAL");  // it is all the node has
+            "infiniband.state m1:1=CRITICAL");  // it is the node's only port
   auto waiting = hca("m2");
   waiting.state = "INIT";
   EXPECT_EQ(complaints_of_hcas({hca("m0"), waiting}), "infiniband.state m2:1=CRITICAL");
 }
 
-TEST(InfinibandCheck, StateThatIsHiddenIsUnknown) {
+TEST(InfinibandCheck, HiddenStateIsUnknown) {
   auto hidden = hca("m0");
   hidden.state.clear();
   EXPECT_EQ(complaints_of_hcas({hidden}), "infiniband.state m0:1=UNKNOWN");
@@ -68,7 +68,7 @@ TEST(InfinibandCheck, SlowPortAmongFastOnes) {
             "infiniband.rate m2:1=WARNING, infiniband.rate m3:1=WARNING");
 }
 
-TEST(InfinibandCheck, RateThatIsHiddenIsUnknown) {
+TEST(InfinibandCheck, HiddenRateIsUnknown) {
   auto hidden = hca("m0");
   hidden.rate_gbps.reset();
   EXPECT_EQ(complaints_of_hcas({hidden, hca("m1")}), "infiniband.rate m0:1=UNKNOWN");
@@ -86,18 +86,18 @@ TEST(InfinibandCheck, NoSubnetManager) {
   EXPECT_EQ(complaints_of_hcas({roce}), "");
 }
 
-TEST(InfinibandCheck, RoceWithoutAnAddressThatReachesOthers) {
+TEST(InfinibandCheck, RoceWithoutARoutableAddress) {
   auto roce = hca("r0", 100, "Ethernet");
   roce.gids[1].address = "fd00:0000:0000:0000:0000:0000:0000:0001";
   EXPECT_EQ(complaints_of_hcas({roce}), "infiniband.gid r0:1=WARNING");
   roce.gids.pop_back();  // link-local only
   EXPECT_EQ(complaints_of_hcas({roce}), "infiniband.gid r0:1=WARNING");
   auto infiniband = hca("m0");
-  infiniband.gids.pop_back();  // which is how InfiniBand has it
+  infiniband.gids.pop_back();  // as usual on InfiniBand
   EXPECT_EQ(complaints_of_hcas({infiniband}), "");
 }
 
-TEST(InfinibandCheck, GidsThatAreHiddenAreUnknown) {
+TEST(InfinibandCheck, HiddenGidsAreUnknown) {
   auto roce = hca("r0", 100, "Ethernet");
   roce.gids[0].type.clear();
   roce.gids[1].type.clear();

@@ -1,4 +1,4 @@
-// Made-up sets of interfaces and what is said of them.
+// Made-up sets of interfaces and the findings about them.
 #include "ddp_runtime/check/node/interfaces_check.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ NetworkInterface of_kind(const std::string& name, InterfaceKind kind) {
   return interface;
 }
 
-// "check device=SEVERITY" for everything that is not OK.
+// "check device=SEVERITY" for every finding that is not OK.
 std::string interface_complaints(const std::vector<NetworkInterface>& interfaces,
                                  const InterfaceExpectations& expected = {}) {
   std::string text;
@@ -41,7 +41,7 @@ std::string interface_complaints(const std::vector<NetworkInterface>& interfaces
 
 TEST(InterfacesCheck, HealthyNodesHaveNoComplaints) {
   EXPECT_EQ(interface_complaints({of_kind("lo", InterfaceKind::loopback), port("eth0")}), "");
-  // Ports of no bond may differ.
+  // Ports outside a bond may differ.
   EXPECT_EQ(interface_complaints({port("eth0"), port("eth1", 1000)}), "");
   // A virtual node: its only interface is a veth.
   EXPECT_EQ(interface_complaints(
@@ -49,21 +49,21 @@ TEST(InterfacesCheck, HealthyNodesHaveNoComplaints) {
             "");
 }
 
-TEST(InterfacesCheck, SomethingBesidesLoopbackMustRun) {
+TEST(InterfacesCheck, AnInterfaceBesidesLoopbackMustRun) {
   EXPECT_EQ(interface_complaints({of_kind("lo", InterfaceKind::loopback)}),
             "interface.any =CRITICAL");
   EXPECT_EQ(interface_complaints({}), "interface.any =CRITICAL");
 }
 
-TEST(InterfacesCheck, SwitchedOnWithoutALink) {
+TEST(InterfacesCheck, EnabledInterfaceWithoutALink) {
   NetworkInterface eth1 = port("eth1");
   eth1.running = false;
   EXPECT_EQ(interface_complaints({port("eth0"), eth1}), "interface.link eth1=WARNING");
-  eth1.up = false;  // switched off on purpose
+  eth1.up = false;  // disabled on purpose
   EXPECT_EQ(interface_complaints({port("eth0"), eth1}), "");
 }
 
-TEST(InterfacesCheck, APortSlowerThanItsBondsOthers) {
+TEST(InterfacesCheck, PortSlowerThanTheOthersOfItsBond) {
   auto first = port("eth0");
   auto second = port("eth1", 40000);
   first.master = second.master = "bond0";
@@ -74,7 +74,7 @@ TEST(InterfacesCheck, APortSlowerThanItsBondsOthers) {
   EXPECT_EQ(interface_complaints({first, second}), "");
 }
 
-TEST(InterfacesCheck, SpeedThatWasAskedFor) {
+TEST(InterfacesCheck, RequestedSpeed) {
   EXPECT_EQ(interface_complaints({port("eth0", 100000)}, {.speed_mbps = 100000}), "");
   EXPECT_EQ(interface_complaints({port("eth0", 60000)}, {.speed_mbps = 100000}),
             "interface.speed eth0=WARNING");
@@ -82,14 +82,14 @@ TEST(InterfacesCheck, SpeedThatWasAskedFor) {
             "interface.speed eth0=CRITICAL");
 }
 
-// Asked for a speed, a driver that reports none has not passed.
-TEST(InterfacesCheck, NoSpeedIsUnknownWhenOneWasAskedFor) {
+// If a speed is requested, a driver that does not report one has not passed.
+TEST(InterfacesCheck, MissingSpeedIsUnknownIfOneIsRequested) {
   NetworkInterface eth0 = port("eth0");
   eth0.speed_mbps.reset();
   EXPECT_EQ(interface_complaints({eth0}, {.speed_mbps = 1000}), "interface.speed eth0=UNKNOWN");
   EXPECT_EQ(interface_complaints({eth0}), "");
   for (const auto& finding : evaluate_interfaces(std::vector{eth0}, {})) {
-    EXPECT_NE(finding.check, "interface.speed");  // and no OK is made of it either
+    EXPECT_NE(finding.check, "interface.speed");  // and there is no OK finding either
   }
 }
 

@@ -1,4 +1,4 @@
-// What a task makes of the variables it was started with.
+// What a task derives from its environment variables.
 #include "ddp_runtime/check/net/step/job_step.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ std::string nodes_of(const JobStep& step) {
   return text;
 }
 
-TEST(JobStep, KnowsHowManyNodesTheWholeJobHas) {
+TEST(JobStep, KnowsTheNumberOfNodesOfTheWholeJob) {
   struct Case {
     const char* number;
     const char* list;
@@ -63,7 +63,7 @@ TEST(JobStep, KnowsHowManyNodesTheWholeJobHas) {
   }
 }
 
-TEST(JobStep, OfASlurmTask) {
+TEST(JobStep, IsReadFromASlurmTask) {
   const JobStep step = step_from(environment_of(slurm_task()), "host", {});
   EXPECT_EQ(step.rank, 3);
   EXPECT_EQ(step.size, 5);
@@ -74,7 +74,7 @@ TEST(JobStep, OfASlurmTask) {
   EXPECT_EQ(step.identity, "12.3");
 }
 
-TEST(JobStep, MeetsWhereTheTrainingWill) {
+TEST(JobStep, UsesMasterAddrAndPort) {
   auto variables = slurm_task();
   variables["SLURM_STEP_RESV_PORTS"] = "20086-20088";
   EXPECT_EQ(step_from(environment_of(variables), "host", {}).leader_port, 20086);
@@ -86,7 +86,7 @@ TEST(JobStep, MeetsWhereTheTrainingWill) {
   EXPECT_EQ(step_from(environment_of(variables), "host", {.port = 4711}).leader_port, 4711);
 }
 
-TEST(JobStep, OfMpirunOnOneMachine) {
+TEST(JobStep, IsReadFromMpirunOnOneMachine) {
   const JobStep step = step_from(environment_of(mpirun_task("4")), "host", {});
   EXPECT_EQ(step.rank, 2);
   EXPECT_EQ(nodes_of(step), "host:4 ");
@@ -94,16 +94,16 @@ TEST(JobStep, OfMpirunOnOneMachine) {
   EXPECT_GE(step.leader_port, 61000);
 }
 
-TEST(JobStep, OfMpirunOnSeveralMachinesNeedsToBeToldTheLeader) {
+TEST(JobStep, MpirunOnSeveralMachinesNeedsMasterAddr) {
   auto variables = mpirun_task("2");
   EXPECT_THROW(step_from(environment_of(variables), "host", {}), UsageError);
   variables["MASTER_ADDR"] = "head";
   const JobStep step = step_from(environment_of(variables), "host", {});
   EXPECT_EQ(step.leader_host, "head");
-  EXPECT_EQ(nodes_of(step), "");  // nobody says which nodes there are
+  EXPECT_EQ(nodes_of(step), "");  // the nodes are unknown
 }
 
-TEST(JobStep, AloneIsAWorldOfOne) {
+TEST(JobStep, WithoutALauncherIsAWorldOfOne) {
   const JobStep step = step_from(environment_of({}), "host", {});
   EXPECT_EQ(step.size, 1);
   EXPECT_EQ(nodes_of(step), "host:1 ");
@@ -119,7 +119,7 @@ TEST(JobStep, PretendedNodesAreEqualBlocksOfRanks) {
   };
   EXPECT_EQ(nodes_of(pretended(0, 4, "n[1-4]")), "n1:1 n2:1 n3:1 n4:1 ");
   EXPECT_EQ(nodes_of(pretended(0, 5, "n[1-2]")), "n1:3 n2:2 ");
-  // Every rank is on the node whose block it is counted in.
+  // Every rank is on the node whose block it belongs to.
   for (int size = 1; size <= 9; ++size) {
     for (int count = 1; count <= size; ++count) {
       const std::string list = "n[1-" + std::to_string(count) + "]";
@@ -134,7 +134,7 @@ TEST(JobStep, PretendedNodesAreEqualBlocksOfRanks) {
   EXPECT_THROW(pretended(0, 2, "n[1-"), UsageError);
 }
 
-TEST(JobStep, RefusesVariablesThatMakeNoSense) {
+TEST(JobStep, RejectsInconsistentVariables) {
   auto variables = slurm_task();
   variables["MASTER_PORT"] = "http";
   EXPECT_THROW(step_from(environment_of(variables), "host", {}), UsageError);

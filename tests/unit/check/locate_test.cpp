@@ -17,7 +17,7 @@ TEST(Threshold, Medians) {
   EXPECT_EQ(median(std::vector<double>{9, 1, 5, 3}), 4);
 }
 
-TEST(Threshold, FloorKeepsQuietFleetsQuiet) {
+TEST(Threshold, FloorAvoidsFalseAlarmsInQuietClusters) {
   // MAD alone would flag 99 among these.
   const auto thresholds = peer_thresholds(std::vector<double>{100, 100, 100, 99}, {});
   ASSERT_TRUE(thresholds);
@@ -29,7 +29,7 @@ TEST(Threshold, FloorKeepsQuietFleetsQuiet) {
   EXPECT_EQ(evaluate_by_peers(79, *thresholds), Severity::critical);
 }
 
-TEST(Threshold, WideFleetsGetWideThresholds) {
+TEST(Threshold, NoisyClustersGetWideThresholds) {
   // Deviations from 100: 0 10 10 20 20; their median 10, so 3.5 * 1.4826 * 10 = 51.9.
   const auto thresholds = peer_thresholds(std::vector<double>{80, 90, 100, 110, 120}, {});
   ASSERT_TRUE(thresholds);
@@ -37,7 +37,7 @@ TEST(Threshold, WideFleetsGetWideThresholds) {
   EXPECT_NEAR(thresholds->critical, 48.1, 0.05);
 }
 
-TEST(Threshold, AQuarterOfTheMedianIsSlowHoweverNoisyTheFleet) {
+TEST(Threshold, AQuarterOfTheMedianIsSlowInAnyNoise) {
   // Median 60 and MAD 45, so 3.5 * 1.4826 * MAD is far above the median.
   const auto thresholds = peer_thresholds(std::vector<double>{14, 20, 100, 110}, {});
   ASSERT_TRUE(thresholds);
@@ -50,7 +50,7 @@ TEST(Threshold, ThreeNodesAreTooFewToVote) {
   EXPECT_TRUE(peer_thresholds(std::vector<double>{100, 100, 100, 1}, {}));
 }
 
-TEST(Threshold, PartsOfTheLinkRate) {
+TEST(Threshold, FractionsOfTheLinkRate) {
   EXPECT_EQ(evaluate_by_link(0.80, {}), Severity::ok);
   EXPECT_EQ(evaluate_by_link(0.79, {}), Severity::warning);
   EXPECT_EQ(evaluate_by_link(0.59, {}), Severity::critical);
@@ -64,7 +64,7 @@ PairResult exchange(int a, int b, double a_to_b, double b_to_a) {
   return result;
 }
 
-// All pairs of `nodes` nodes; a node's speed bounds that of its pairs.
+// All pairs of `nodes` nodes; a node's speed limits that of its pairs.
 std::vector<PairResult> fleet(int nodes, const std::map<int, double>& slow) {
   const auto speed = [&slow](int node) { return slow.contains(node) ? slow.at(node) : 100.0; };
   std::vector<PairResult> results;
@@ -87,7 +87,7 @@ std::set<int> slow_set(int nodes, const std::vector<PairResult>& results) {
 }
 
 // A tool that always names its top two names two on a healthy machine.
-TEST(Locate, AHealthyFleetHasNoSlowNodesAndNoLossyLinks) {
+TEST(Locate, HealthyClusterHasNoSlowNodesAndNoLossyLinks) {
   const auto results = fleet(8, {});
   EXPECT_TRUE(slow_set(8, results).empty());
   EXPECT_TRUE(lossy_pairs(results).empty());
@@ -98,7 +98,7 @@ TEST(Locate, SlowNodesNotTheirPartners) {
   EXPECT_EQ(slow_set(8, fleet(8, {{1, 70.0}, {5, 70.0}})), (std::set<int>{1, 5}));
 }
 
-TEST(Locate, OneDirectionIsEnough) {
+TEST(Locate, OneSlowDirectionIsEnough) {
   auto results = fleet(4, {});
   for (auto& result : results) {
     if (result.pair.a == 1) result.a_to_b = 40;  // node 1 sends slowly
@@ -114,16 +114,16 @@ TEST(Locate, OneDirectionIsEnough) {
   EXPECT_EQ(best_speeds(2, std::vector{exchange(0, 1, 40, 100)}, Direction::receive)[1], 40);
 }
 
-TEST(Locate, AFailedExchangeIsNoMeasurement) {
+TEST(Locate, FailedExchangeIsNotAMeasurement) {
   auto results = fleet(4, {});
   for (auto& result : results) {
     if (result.pair.a == 3 || result.pair.b == 3) result.failure = "timed out";
   }
   EXPECT_FALSE(best_speeds(4, results, Direction::send)[3]);
-  EXPECT_TRUE(slow_set(4, results).empty());  // three values are left: too few to vote
+  EXPECT_TRUE(slow_set(4, results).empty());  // three values remain: too few to vote
 }
 
-TEST(Locate, LossIsSeenWhateverTheSpeed) {
+TEST(Locate, LossIsDetectedAtAnySpeed) {
   auto results = fleet(6, {});
   results[3].lost = 0.05;
   results[4].lost = 0.0001;

@@ -1,5 +1,5 @@
-// NCCL between two GPUs with a fake of NCCL and the CUDA driver, a library beside this file. No
-// test here has seen a GPU.
+// NCCL between two GPUs with a fake of NCCL and the CUDA driver, a library built from this
+// directory. No test here has seen a GPU.
 #include "ddp_runtime/check/net/measure/nccl_pair.h"
 
 #include <gmock/gmock.h>
@@ -22,9 +22,9 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::chrono::seconds kEndsTimeout{20};  // is not expected to pass
+constexpr std::chrono::seconds kEndsTimeout{20};  // long enough not to expire
 
-// What the fake is told, until the end of the test.
+// Sets the fake's scenario until the end of the test.
 class FakeTold {
  public:
   explicit FakeTold(const char* words) { setenv("FAKE_NCCL", words, 1); }
@@ -74,7 +74,7 @@ TEST(NcclEnds, MeasureBothDirectionsAndTheLatency) {
   }
 }
 
-TEST(NcclEnds, TheOneThatCallsMayBeEarly) {
+TEST(NcclEnds, ConnectingEndMayBeEarly) {
   const std::uint16_t port = port_of_nobody();
   auto first = std::async(std::launch::async, [port] {
     return measure_by_nccl(end_on(port, true), Clock::now() + kEndsTimeout);
@@ -84,20 +84,20 @@ TEST(NcclEnds, TheOneThatCallsMayBeEarly) {
   EXPECT_GT(first.get().received_per_second, 0);
   try {
     measure_by_nccl(end_on(port, true), Clock::now() + std::chrono::milliseconds(300));
-    FAIL() << "nobody listens";
+    FAIL() << "connected although no end listens";
   } catch (const NetError& error) {
     EXPECT_THAT(error.what(), HasSubstr("refused"));
   }
 }
 
-TEST(NcclEnds, AnEndThatIsHeldBackIsSlow) {
+TEST(NcclEnds, ThrottledEndIsSlow) {
   Faults slow;
   slow.speed = 0.02;
   const double held_back = measured_ends(slow).first.received_per_second;
   EXPECT_LT(held_back, measured_ends().first.received_per_second / 3);
 }
 
-TEST(NcclEnds, BytesThatChangeAreCountedWhereTheyArrive) {
+TEST(NcclEnds, CorruptBytesAreCountedWhereTheyArrive) {
   Faults corrupt;
   corrupt.corrupt = true;
   const auto [first, second] = measured_ends(corrupt);
@@ -107,8 +107,8 @@ TEST(NcclEnds, BytesThatChangeAreCountedWhereTheyArrive) {
   EXPECT_GT(measured_ends().first.wrong_bytes, 0);
 }
 
-// So slow that all of a piece was there from the warm-up: what is checked must be what came since.
-TEST(NcclEnds, DataThatDoesNotComeIsNotThatOfTheWarmUp) {
+// So slow that the warm-up filled a whole piece: the check must see only data received since.
+TEST(NcclEnds, MissingDataIsNotReplacedByTheWarmUp) {
   const FakeTold fake("dry=1");
   Faults slow;
   slow.speed = 1e-4;
@@ -116,7 +116,7 @@ TEST(NcclEnds, DataThatDoesNotComeIsNotThatOfTheWarmUp) {
   EXPECT_GT(second.wrong_bytes, 0);
 }
 
-TEST(GpuTransfer, LastsAFifthOfASecondInPiecesThatFit) {
+TEST(GpuTransfer, LastsAFifthOfASecondInPiecesThatFitIntoMemory) {
   constexpr std::size_t kMiB = std::size_t{1} << 20;
   const auto planned = [](std::size_t most, double per_second) {
     const GpuTransfer transfer = plan_transfer(most, per_second);
@@ -131,7 +131,7 @@ TEST(GpuTransfer, LastsAFifthOfASecondInPiecesThatFit) {
   EXPECT_EQ(planned(1, 1e9), Planned(1, 64));
 }
 
-TEST(GpuTransfer, WhatNoEndWouldSayIsRefused) {
+TEST(GpuTransfer, ImpossibleAnnouncementsAreRejected) {
   for (const double speed : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
     EXPECT_THROW(plan_transfer(1024, speed), RuntimeError) << speed;
   }
@@ -151,7 +151,7 @@ std::string error_of_ends() {
   return "no error";
 }
 
-TEST(NcclEnds, SayWhatTheLibrariesSay) {
+TEST(NcclEnds, ReportTheErrorsOfTheLibraries) {
   {
     const FakeTold fake("init=100");
     EXPECT_EQ(error_of_ends(), "CUDA cannot start: fake trouble (100)");
@@ -165,7 +165,7 @@ TEST(NcclEnds, SayWhatTheLibrariesSay) {
     EXPECT_EQ(error_of_ends(), "NCCL cannot connect the two GPUs: fake NCCL trouble");
   }
   {
-    // The stream never ends; NCCL's own threads know why.
+    // The stream never completes; NCCL's own threads know why.
     const FakeTold fake("later=6");
     EXPECT_EQ(error_of_ends(), "NCCL cannot transfer data: fake NCCL trouble");
   }
@@ -173,7 +173,7 @@ TEST(NcclEnds, SayWhatTheLibrariesSay) {
   end.cuda_library = "libno-such-driver.so.1";
   try {
     measure_by_nccl(end, Clock::now() + kEndsTimeout);
-    FAIL() << "a library that is not there";
+    FAIL() << "loaded a library that does not exist";
   } catch (const RuntimeError& error) {
     EXPECT_THAT(error.what(), HasSubstr("libno-such-driver.so.1: cannot open shared object file"));
   }
@@ -188,21 +188,21 @@ TEST(NcclSurvey, CountsGpusAndNamesTheVersion) {
   EXPECT_THAT(without.at("problem").get<std::string>(), HasSubstr("libno-nccl.so"));
 }
 
-TEST(NcclSurvey, VersionsBefore2_9WereCountedOtherwise) {
+TEST(NcclSurvey, VersionsBefore2_9AreDecodedDifferently) {
   const FakeTold fake("version=2804");
   EXPECT_EQ(survey_nccl(SLURM_DDP_FAKE_NCCL, SLURM_DDP_FAKE_NCCL).at("version"), "2.8.4");
 }
 
-TEST(NcclSurvey, AProcessThatFailsIsAProblem) {
+TEST(NcclSurvey, FailedProcessIsReported) {
   NcclTool tool;
   tool.program = "/bin/false";
   tool.cuda_library = "somewhere/libcuda.so";
-  EXPECT_EQ(find_nccl(tool, kEndsTimeout).problem, "NCCL failed: it said nothing");
-  tool.program = "/bin/echo";  // says something else
+  EXPECT_EQ(find_nccl(tool, kEndsTimeout).problem, "NCCL failed: it printed nothing");
+  tool.program = "/bin/echo";  // prints something else
   EXPECT_THAT(find_nccl(tool, kEndsTimeout).problem, HasSubstr("NCCL failed: nccl-end --nccl"));
 }
 
-TEST(NcclResult, IsTheLastLineThatIsOne) {
+TEST(NcclResult, IsTheLastResultLine) {
   const nlohmann::json value{{"gpus", 1}};
   EXPECT_EQ(parse_nccl_result("noise" + nccl_result_line({{"gpus", 0}}) + "noise" +
                               nccl_result_line(value) + "noise"),
@@ -213,8 +213,8 @@ TEST(NcclResult, IsTheLastLineThatIsOne) {
   }
 }
 
-// Lines as NCCL 2.8, 2.18 and its plugins for other networks write them.
-TEST(NcclTransport, IsWhatTheLogTells) {
+// Lines as written by NCCL 2.8, 2.18 and its plugins for other networks.
+TEST(NcclTransport, IsReadFromTheLog) {
   EXPECT_EQ(nccl_transport("h:1:2 [0] NCCL INFO Channel 01 : 2[c7000] -> 0[87000] [receive] via "
                            "NET/IB/5/GDRDMA\n"),
             "NET/IB/5/GDRDMA");
@@ -224,7 +224,7 @@ TEST(NcclTransport, IsWhatTheLogTells) {
   EXPECT_EQ(nccl_transport("NCCL INFO Connected via thread\nanything via NET/IB/0\n"), "");
 }
 
-TEST(NcclCommand, NamesTheOtherEndToTheOneThatCalls) {
+TEST(NcclCommand, PassesTheHostToTheConnectingEnd) {
   NcclTool tool;
   tool.program = "ddp-check";
   ExchangeCommand command;
@@ -264,7 +264,7 @@ std::string plan_text(const DevicePlan& plan) {
   return text;
 }
 
-TEST(NcclPlan, GpusAreMeasuredWhereTheyAreAndMissedWhereTheyShouldBe) {
+TEST(NcclPlan, GpusAreMeasuredWherePresentAndReportedWhereMissing) {
   std::map<int, Hello> present{{0, task_with_gpus("n1", 0, "")}, {1, task_with_gpus("n2", 0, "")}};
   EXPECT_EQ(plan_text(plan_nccl(present)), "0");
   present = {{0, task_with_gpus("n1", 4, "2.18.3")},
@@ -273,8 +273,8 @@ TEST(NcclPlan, GpusAreMeasuredWhereTheyAreAndMissedWhereTheyShouldBe) {
              {3, task_with_gpus("n4", 4, "", "no NCCL")},
              {4, task_with_gpus("n5", 0, "", "the driver hangs")}};
   EXPECT_EQ(plan_text(plan_nccl(present)),
-            "2, nccl.gpu n3 =CRITICAL , nccl.library n4 4 GPUs=UNKNOWN no NCCL, "
-            "nccl.library n5 0 GPUs=UNKNOWN the driver hangs");
+            "2, nccl.gpu n3 =CRITICAL , nccl.library n4 4 GPUs=UNKNOWN no NCCL, nccl.library n5 0 "
+            "GPUs=UNKNOWN the driver hangs");
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ TEST(Pattern, EveryChangedByteIsCounted) {
   EXPECT_EQ(count_wrong(data, 42), 3);
 }
 
-TEST(Pattern, SegmentsCannotTradePlaces) {
+TEST(Pattern, SwappedSegmentsAreDetected) {
   std::vector<std::byte> data(65536);
   fill_pattern(data, 42);
   std::swap_ranges(data.begin(), data.begin() + 4096, data.begin() + 8192);
@@ -32,7 +32,7 @@ TEST(Pattern, SegmentsCannotTradePlaces) {
   EXPECT_GT(count_wrong(data, 43), 60000);  // nor can other data pass
 }
 
-TEST(ExactSum, IsTheSumOfWhatTheRanksContribute) {
+TEST(ExactSum, IsTheSumOfTheRanksContributions) {
   constexpr int kRanks = 7;
   constexpr std::size_t kElements = 10000;
   const ExactSum sum(5, kRanks);
@@ -66,14 +66,14 @@ TEST(ExactSum, NamesTheFirstWrongElement) {
   EXPECT_EQ(mismatch.wanted, right);
 }
 
-TEST(ExactSum, ALostContributionIsSeen) {
+TEST(ExactSum, LostContributionIsDetected) {
   const ExactSum sum(5, 2);
   std::vector<float> data(4099);
   sum.fill(0, data);
   EXPECT_GT(compare(sum, data).count, 4000);
 }
 
-TEST(ExactSum, SharesAndInputsAreKnownByTheirPlace) {
+TEST(ExactSum, SharesAndInputsAreVerifiedByPosition) {
   constexpr int kRanks = 3;
   constexpr std::size_t kEach = 5000;
   const ExactSum sum(5, kRanks);
@@ -118,12 +118,13 @@ TEST(Inject, BetweenTwoNodesOnly) {
   EXPECT_FALSE(faults_between("n1", "n2", injections).corrupt);
   EXPECT_TRUE(faults_between("n3", "n2", injections).corrupt);
   EXPECT_EQ(faults_between("n1", "n3", injections).drop, 0.1);
-  EXPECT_EQ(faults_between("n1", "n3", injections).speed, 0.8) << "what is in the node acts too";
+  EXPECT_EQ(faults_between("n1", "n3", injections).speed, 0.8)
+      << "faults of the node itself apply, too";
   EXPECT_EQ(faults_of("n2", injections).speed, 1.0);
   EXPECT_FALSE(faults_of("n3", injections).corrupt);
 }
 
-TEST(Inject, RefusesWhatItDoesNotKnow) {
+TEST(Inject, RejectsUnknownFaults) {
   for (const char* text :
        {"", "slow", "slow:n1", "slow:n1:1.0", "slow:n1:0", "slow:n1:nan", "slow:n1:0.5x", "hang",
         "hang:", "hang:n1:tcp", "hang:n1+n2", "mtu:n1+n2:1400", "slow:+n2:0.5", "slow:n1+:0.5",

@@ -1,5 +1,5 @@
 // The whole network check, without MPI, with tasks that are threads of this process and nodes that
-// are names; and the leader alone against tasks that misbehave on the wire.
+// exist by name only; and the leader alone against tasks that misbehave on the wire.
 #include "ddp_runtime/check/net/run_net.h"
 
 #include <fmt/format.h>
@@ -47,7 +47,8 @@ NetOptions options_for(int rank, int size) {
   options.deadline = std::chrono::seconds(20);
   options.pair_limit = std::chrono::seconds(20);
   options.grace = std::chrono::milliseconds(1000);
-  // Threads on few processors are no fleet: only who has less than a quarter of the others is slow.
+  // Threads on few CPUs are not a cluster: only nodes below a quarter of the others' speed are
+  // slow.
   options.rules.peers = {0.75, 0.75};
   return options;
 }
@@ -56,7 +57,7 @@ std::uint16_t free_port() {
   return listen_on(0).port;
 }
 
-// `change` may alter each task's options.
+// `change` may modify each task's options.
 template <class Change>
 NetResult run_all(int size, const Change& change) {
   NetResult run;
@@ -85,31 +86,31 @@ NetResult run_with(int size, const std::string& fault) {
   });
 }
 
-// Three: speeds are not compared then, and threads that share two processors have any speed.
-TEST(NetRun, HealthyTasksAllEndWithOk) {
+// Three nodes: then speeds are not compared, and threads that share two CPUs have any speed.
+TEST(NetRun, HealthyTasksAllExitWithOk) {
   const NetResult run = run_with(3, "");
   EXPECT_EQ(run.exit_codes, (std::vector<int>{0, 0, 0})) << text_of(run.verdict);
   EXPECT_THAT(verdict_line(run.verdict), HasSubstr("net OK - 3 nodes, 3 tasks; TCP "));
   EXPECT_EQ(run.verdict.measurements.at("tcp").size(), 3U);
 }
 
-TEST(NetRun, CorruptDataIsFoundAndEverybodyEndsWithIt) {
+TEST(NetRun, CorruptDataIsCriticalForAllTasks) {
   const NetResult run = run_with(3, "corrupt:n3");
   EXPECT_EQ(run.exit_codes, (std::vector<int>{2, 2, 2}));
   EXPECT_EQ(exclude_list(run.verdict), "n3\n");
 }
 
-TEST(NetRun, AMissingTaskIsNamedAfterTheDeadline) {
+TEST(NetRun, MissingTaskIsNamedAfterTheDeadline) {
   const NetResult run = run_all(3, [](NetOptions& options) {
     options.injections = parse_injections({"missing:n2"});
     options.deadline = std::chrono::milliseconds(300);
   });
   EXPECT_EQ(run.exit_codes, (std::vector<int>{2, 2, 2}));
   EXPECT_EQ(exclude_list(run.verdict), "n2\n");
-  EXPECT_EQ(run.verdict.measurements.at("tcp").size(), 1U);  // the others are measured still
+  EXPECT_EQ(run.verdict.measurements.at("tcp").size(), 1U);  // the other pairs are still measured
 }
 
-TEST(NetRun, AHungTaskIsNamedAndItsPartnersAreNot) {
+TEST(NetRun, HungTaskIsNamedAndItsPartnersAreNot) {
   const NetResult run = run_all(4, [](NetOptions& options) {
     options.injections = parse_injections({"hang:n2"});
     options.pair_limit = std::chrono::milliseconds(500);
@@ -127,13 +128,13 @@ TEST(NetRun, TheLeadersOwnTaskMayHangToo) {
   EXPECT_EQ(exclude_list(run.verdict), "n1\n");
 }
 
-TEST(NetRun, OneNodeIsNoNetwork) {
+TEST(NetRun, OneNodeIsUnknown) {
   const NetResult run = run_with(1, "");
   EXPECT_EQ(run.exit_codes, std::vector<int>{3});
-  EXPECT_THAT(text_of(run.verdict), HasSubstr("one node only"));
+  EXPECT_THAT(text_of(run.verdict), HasSubstr("only one node"));
 }
 
-TEST(NetRun, ALeaderNobodyCanReachByItsNameIsFound) {
+TEST(NetRun, LeaderUnreachableByItsNameIsReported) {
   const NetResult run = run_all(2, [](NetOptions& options) {
     options.deadline = std::chrono::milliseconds(1500);
     if (options.step.rank == 0) options.step.leader_host = "name.invalid.";
@@ -143,7 +144,7 @@ TEST(NetRun, ALeaderNobodyCanReachByItsNameIsFound) {
   EXPECT_THAT(text_of(run.verdict), HasSubstr("n1 name.invalid. net.leader_address"));
 }
 
-TEST(NetRun, WithoutALeaderEveryTaskSaysSo) {
+TEST(NetRun, MissingLeaderIsReportedByEveryTask) {
   NetOptions options = options_for(1, 2);
   options.step.leader_port = free_port();
   options.deadline = std::chrono::milliseconds(300);
@@ -153,15 +154,15 @@ TEST(NetRun, WithoutALeaderEveryTaskSaysSo) {
   EXPECT_THAT(outcome.complaint, HasSubstr("Connection refused"));
 }
 
-TEST(NetRun, AStrangerOnTheLeadersPortIsNoLeader) {
-  const Listener stranger = listen_on(0);  // accepts, and says nothing
+TEST(NetRun, StrangerOnTheLeadersPortIsRejected) {
+  const Listener stranger = listen_on(0);  // accepts, and sends nothing
   NetOptions options = options_for(1, 2);
   options.step.leader_port = stranger.port;
   options.deadline = std::chrono::milliseconds(300);
   EXPECT_THAT(run_net(options).complaint, HasSubstr("does not answer as ddp-check does"));
 }
 
-TEST(NetRun, APortInUseIsAVerdict) {
+TEST(NetRun, PortInUseIsAVerdict) {
   const Listener other = listen_on(0);
   NetOptions options = options_for(0, 2);
   options.step.leader_port = other.port;
@@ -172,14 +173,14 @@ TEST(NetRun, APortInUseIsAVerdict) {
   EXPECT_THAT(text_of(verdict), HasSubstr("Address already in use"));
 }
 
-TEST(NetRun, AVerdictThatCannotBePublishedIsUnknownForAll) {
+TEST(NetRun, UnpublishableVerdictIsUnknownForAll) {
   const NetResult run = run_all(2, [](NetOptions& options) {
     options.publish = [](const Verdict&) { throw RuntimeError("disk full"); };
   });
   EXPECT_EQ(run.exit_codes, (std::vector<int>{3, 3}));
 }
 
-TEST(NetRun, InjectingIntoANodeThatIsNotThereIsAMistake) {
+TEST(NetRun, InjectingIntoAnUnknownNodeIsAUsageError) {
   NetOptions options = options_for(0, 2);
   options.injections = parse_injections({"corrupt:n9"});
   EXPECT_THROW(run_net(options), UsageError);
@@ -187,7 +188,7 @@ TEST(NetRun, InjectingIntoANodeThatIsNotThereIsAMistake) {
 
 // ---- the leader against the wire
 
-// A task that is a bare connection.
+// A task that is only a connection.
 class Puppet {
  public:
   Puppet(std::uint16_t port, int rank, const std::string& identity = "test",
@@ -218,7 +219,7 @@ class LeaderOnTheWire : public testing::Test {
  protected:
   LeaderOnTheWire() : listener_(listen_on(0)), port_(listener_.port) {
     step_.identity = "test";
-    step_.size = 400;  // on nodes that nobody tells
+    step_.size = 400;  // on unknown nodes
   }
 
   Leader& call(int expected, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
@@ -247,7 +248,7 @@ TEST_F(LeaderOnTheWire, StrangersAreNotCounted) {
   EXPECT_EQ(call(1).present().size(), 1U);
 }
 
-TEST_F(LeaderOnTheWire, TasksOfOthersAndTasksTwiceAreSentAwayWithTheReason) {
+TEST_F(LeaderOnTheWire, ForeignAndDuplicateTasksAreRejectedWithTheReason) {
   Puppet other_step(port_, 1, "12.0");
   Puppet other_version(port_, 2, "test", "ddp-check 0.0.1");
   Puppet right(port_, 3);
@@ -261,21 +262,21 @@ TEST_F(LeaderOnTheWire, TasksOfOthersAndTasksTwiceAreSentAwayWithTheReason) {
               HasSubstr("runs ddp-check 0.0.1"));
 }
 
-// What a stranger says of himself must not become a node that somebody drains.
-TEST_F(LeaderOnTheWire, RanksAndNodesThatAreNotTheStepsAreSentAway) {
+// A stranger's claim must not become a node that an administrator drains.
+TEST_F(LeaderOnTheWire, RanksAndNodesOutsideTheStepAreRejected) {
   step_.size = 3;
   step_.nodes = {{"n1", 1}, {"n2", 2}};
   struct Claim {
     int rank;
     const char* node;
-    const char* refusal;  // empty: welcome
+    const char* refusal;  // empty: accepted
   };
   const std::vector<Claim> claims{
       {57, "n1", "n1 reported as rank 57 of a step of 3 tasks"},
       {-1, "n1", "n1 reported as rank -1 of a step of 3 tasks"},
-      {0, "ALL", "'ALL' is not the name of a node"},
-      {0, "n[1-2]", "'n[1-2]' is not the name of a node"},
-      {0, "n1\n\x1b]0;x\a", "'n1 ?]0;x?' is not the name of a node"},
+      {0, "ALL", "'ALL' is not a node name"},
+      {0, "n[1-2]", "'n[1-2]' is not a node name"},
+      {0, "n1\n\x1b]0;x\a", "'n1 ?]0;x?' is not a node name"},
       {0, "n3", "rank 0 reported from n3, which is not a node of this step"},
       {0, "n1", ""},
       {2, "n1", "rank 2 reported from n1, whose 1 tasks have all reported"},
@@ -285,7 +286,7 @@ TEST_F(LeaderOnTheWire, RanksAndNodesThatAreNotTheStepsAreSentAway) {
     puppets.push_back(
         std::make_unique<Puppet>(port_, claim.rank, "test", "ddp-check test", claim.node));
   }
-  const Leader& leader = call(2);  // the second is the last
+  const Leader& leader = call(2);  // the second claim is the last
   for (std::size_t i = 0; i < claims.size(); ++i) {
     const auto answer = puppets[i]->receive();
     EXPECT_EQ(answer.value("refused", ""), claims[i].refusal);
@@ -302,15 +303,15 @@ FileDescriptor stranger_at(std::uint16_t port, const std::string& says = "") {
   return socket;
 }
 
-TEST_F(LeaderOnTheWire, SilentStrangersLockNobodyOut) {
+TEST_F(LeaderOnTheWire, SilentStrangersDoNotLockTasksOut) {
   std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 200; ++i) strangers.push_back(stranger_at(port_));
   Puppet task(port_, 0);
   EXPECT_EQ(call(1).present().size(), 1U);
 }
 
-// The task waits until the stranger is gone.
-TEST_F(LeaderOnTheWire, WhoSaysNothingIsSentAway) {
+// The task waits until the stranger is disconnected.
+TEST_F(LeaderOnTheWire, SilentConnectionsAreDropped) {
   std::unique_ptr<Puppet> task;
   std::thread watcher([&, stranger = stranger_at(port_)] {
     std::array<std::byte, 1> nothing{};
@@ -322,7 +323,7 @@ TEST_F(LeaderOnTheWire, WhoSaysNothingIsSentAway) {
   watcher.join();
 }
 
-TEST_F(LeaderOnTheWire, AfterTheRollCallNobodyListens) {
+TEST_F(LeaderOnTheWire, PortIsClosedAfterTheRollCall) {
   Puppet task(port_, 0);
   call(1);
   EXPECT_THROW(stranger_at(port_), NetError);
@@ -336,8 +337,8 @@ struct Nonsense {
 
 class AnswersOfATask : public LeaderOnTheWire, public testing::WithParamInterface<Nonsense> {};
 
-// The task is lost for it, by its name, and the check goes on without it.
-TEST_P(AnswersOfATask, ThatAreNoneCostTheTaskAndNotTheCheck) {
+// The task is lost because of it, by name, and the check continues without it.
+TEST_P(AnswersOfATask, InvalidOnesCostTheTaskAndNotTheCheck) {
   std::thread task([this] {
     Puppet puppet(port_, 0);
     puppet.receive();  // the welcome
@@ -352,7 +353,7 @@ TEST_P(AnswersOfATask, ThatAreNoneCostTheTaskAndNotTheCheck) {
   EXPECT_TRUE(answers.empty());
   ASSERT_EQ(leader.lost().size(), 1U);
   EXPECT_EQ(leader.lost()[0].during, "the test");
-  EXPECT_EQ(leader.lost()[0].why, "it sent something that is no answer");
+  EXPECT_EQ(leader.lost()[0].why, "it sent an invalid answer");
 }
 
 nlohmann::json exchanged(const char* key, const nlohmann::json& value) {
@@ -403,8 +404,8 @@ TEST_F(LeaderWithASecret, TasksThatKnowItAreWelcome) {
   task.join();
 }
 
-// Rank 0 is taken by a stranger first, in every way he can think of; the task comes afterwards.
-TEST_F(LeaderWithASecret, StrangersTakeNobodysPlaceAndAreNoFinding) {
+// First a stranger tries to take rank 0 in every possible way; the task comes afterwards.
+TEST_F(LeaderWithASecret, StrangersTakeNoPlaceAndAreNotAFinding) {
   std::thread tasks([this] {
     const Deadline end = Clock::now() + std::chrono::seconds(20);
     ControlChannel without(connect_to("127.0.0.1", port_, end));
@@ -412,7 +413,7 @@ TEST_F(LeaderWithASecret, StrangersTakeNobodysPlaceAndAreNoFinding) {
     EXPECT_THAT(without.receive(end)->value("refused", ""), HasSubstr("has a key from: none"));
     EXPECT_THROW(Puppet(port_, 0, "test", "ddp-check test", "",
                         comm::StepSecret(comm::KeySource::file, comm::random_key())),
-                 NetError);  // the leader's proof is not what this key says
+                 NetError);  // the leader's proof does not match this key
     for (const bool reflects : {true, false}) {
       ControlChannel liar(connect_to("127.0.0.1", port_, end));
       Presentation claim{"ddp-check test", "test", 0, "n0", "file", comm::random_nonce()};
@@ -430,7 +431,7 @@ TEST_F(LeaderWithASecret, StrangersTakeNobodysPlaceAndAreNoFinding) {
   EXPECT_THAT(leader.refusals(), testing::IsEmpty());
 }
 
-// Says what a leader says, without the key.
+// Acts like a leader, without the key.
 void pretend_to_lead(const Listener& listener) {
   while (auto socket = accept_until(listener, Clock::now() + std::chrono::seconds(2))) {
     const Deadline end = Clock::now() + std::chrono::seconds(20);
@@ -441,12 +442,12 @@ void pretend_to_lead(const Listener& listener) {
       channel.send({{"welcome", 1}}, end);
       channel.send({{"do", "verdict"}, {"exit_code", 0}}, end);
     } catch (const NetError&) {
-      continue;  // the task has left
+      continue;  // the task has disconnected
     }
   }
 }
 
-TEST(NetRun, AFalseLeaderGivesNoVerdict) {
+TEST(NetRun, FalseLeaderGivesNoVerdict) {
   const Listener listener = listen_on(0);
   std::thread liar([&listener] { pretend_to_lead(listener); });
   const comm::StepSecret secret(comm::KeySource::file, comm::random_key());
@@ -454,7 +455,7 @@ TEST(NetRun, AFalseLeaderGivesNoVerdict) {
     Puppet(listener.port, 1, "test", "ddp-check test", "", secret);
     ADD_FAILURE() << "the task believes it";
   } catch (const NetError& error) {
-    EXPECT_STREQ(error.what(), "whoever answers does not know the key of this step");
+    EXPECT_STREQ(error.what(), "the process that answers does not know the key of this step");
   }
   NetOptions options = options_for(1, 2);
   options.step.leader_port = listener.port;
@@ -464,7 +465,7 @@ TEST(NetRun, AFalseLeaderGivesNoVerdict) {
   liar.join();
 }
 
-TEST(NetRun, TasksThatShareASecretAllEndWithOk) {
+TEST(NetRun, TasksThatShareASecretAllExitWithOk) {
   const comm::StepSecret secret(comm::KeySource::file, comm::random_key());
   const NetResult run = run_all(2, [&secret](NetOptions& options) { options.secret = secret; });
   EXPECT_EQ(run.exit_codes, (std::vector<int>{0, 0})) << text_of(run.verdict);
@@ -483,7 +484,7 @@ TEST_F(LeaderOnTheWire, RefusalsAreFewAndShort) {
   for (const auto& text : leader.refusals()) EXPECT_LE(text.size(), 200U);
 }
 
-TEST_F(LeaderOnTheWire, TheSilentTheDeadAndTheConfusedAreLostTheSlowAreNot) {
+TEST_F(LeaderOnTheWire, SilentDeadAndInvalidTasksAreLostSlowOnesAreNot) {
   Puppet good(port_, 0);
   Puppet slow(port_, 1);
   Puppet silent(port_, 2);
@@ -496,7 +497,7 @@ TEST_F(LeaderOnTheWire, TheSilentTheDeadAndTheConfusedAreLostTheSlowAreNot) {
     dead.reset();
     confused.answer({{"result", 42}});
     const auto late = slow.receive().at("id");
-    const auto ping = slow.receive();  // it answers the sign of life, then what was asked
+    const auto ping = slow.receive();  // it answers the ping, then the command
     slow.answer({{"id", ping.at("id")}});
     slow.answer({{"id", late}, {"result", 1}});
     slow.answer({{"id", slow.receive().at("id")}, {"result", 2}});
@@ -509,15 +510,16 @@ TEST_F(LeaderOnTheWire, TheSilentTheDeadAndTheConfusedAreLostTheSlowAreNot) {
   std::set<int> lost;
   for (const auto& task : leader.lost()) lost.insert(task.rank);
   EXPECT_EQ(lost, (std::set<int>{2, 3, 4}));
-  // The late answer to the first order is not taken for the answer to the second.
+  // The late answer to the first command is not taken for the answer to the second.
   const ByRank second =
       leader.ask({{1, {{"do", "more"}}}}, "the test", std::chrono::milliseconds(20'000));
   EXPECT_EQ(second.at(1).at("result"), 2);
   puppets.join();
 }
 
-// A task ends when its connection does, and mpirun ends all of them with the first that ends badly.
-TEST_F(LeaderOnTheWire, WhoIsLostKeepsItsConnectionUntilTheVerdict) {
+// A task exits when its connection closes, and mpirun terminates all tasks as soon as one exits
+// with an error.
+TEST_F(LeaderOnTheWire, LostTaskKeepsItsConnectionUntilTheVerdict) {
   Puppet silent(port_, 0);
   Leader& leader = call(1);
   leader.ask({{0, {{"do", "something"}}}}, "the test", std::chrono::milliseconds(10));
@@ -528,16 +530,16 @@ TEST_F(LeaderOnTheWire, WhoIsLostKeepsItsConnectionUntilTheVerdict) {
   EXPECT_EQ(heard, (std::vector<std::string>{"welcome", "something", "ping", "verdict"}));
 }
 
-// The wait is as long as a day: that it ends at all is what is tested.
-TEST_F(LeaderOnTheWire, WhoVanishesDuringALongWaitIsNotWaitedFor) {
+// The wait is a day long: the test is that it ends at all.
+TEST_F(LeaderOnTheWire, VanishedTaskIsNotWaitedFor) {
   Puppet alive(port_, 0);
   Puppet vanished(port_, 1);
   Leader& leader = call(2);
   std::thread puppets([&] {
     alive.receive();  // welcome
     const auto command = alive.receive().at("id");
-    alive.answer({{"id", alive.receive().at("id")}});  // of the first sign of life
-    alive.answer({{"id", command}, {"result", 1}});    // which comes while others are waited for
+    alive.answer({{"id", alive.receive().at("id")}});  // to the first ping
+    alive.answer({{"id", command}, {"result", 1}});    // arrives while others are waited for
   });
   leader.ask_all({{"do", "start_mpi"}}, "the test", std::chrono::hours(23));
   EXPECT_EQ(leader.lost().size(), 1U);
@@ -545,8 +547,8 @@ TEST_F(LeaderOnTheWire, WhoVanishesDuringALongWaitIsNotWaitedFor) {
   puppets.join();
 }
 
-// Otherwise one that is waited for makes the clocks of all others look slow.
-TEST_F(LeaderOnTheWire, AnswersBearTheTimeOfTheirArrival) {
+// Otherwise a task that is waited for would make the clocks of all others look slow.
+TEST_F(LeaderOnTheWire, AnswersCarryTheirArrivalTime) {
   Puppet quick(port_, 0);
   Puppet silent(port_, 1);
   Leader& leader = call(2);
@@ -557,13 +559,13 @@ TEST_F(LeaderOnTheWire, AnswersBearTheTimeOfTheirArrival) {
   const double before = unix_time({});
   const ByRank commands{{0, {{"do", "anything"}}}, {1, {{"do", "anything"}}}};
   const ByRank answers = leader.ask(commands, "the test", std::chrono::milliseconds(1000));
-  const double after = unix_time({});  // the silent one was given a second for a sign of life
+  const double after = unix_time({});  // the silent task had a second to answer the ping
   puppets.join();
   EXPECT_GE(answers.at(0).at("arrival_time").get<double>(), before);
   EXPECT_LT(answers.at(0).at("arrival_time").get<double>(), after - 0.9);
 }
 
-// Aggregations have been seen to lose everybody's result in jobs of more than 300 nodes.
+// Aggregations have been seen to lose all results in jobs of more than 300 nodes.
 TEST_F(LeaderOnTheWire, FourHundredTasksReportAndAnswer) {
   constexpr int kTasks = 400;
   std::vector<std::unique_ptr<Puppet>> puppets;
@@ -584,7 +586,7 @@ TEST_F(LeaderOnTheWire, FourHundredTasksReportAndAnswer) {
   tasks.join();
 }
 
-TEST(Verdicts, AThousandNodesKeepTheirNames) {
+TEST(Verdicts, AThousandNodesAreAllNamed) {
   Verdict verdict;
   verdict.command = "net";
   for (int node = 0; node < 1024; ++node) {

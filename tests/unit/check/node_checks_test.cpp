@@ -1,5 +1,5 @@
-// The other checks of one node: limits, storage, names, processors, memory, clock; and the run of
-// all of them.
+// The other checks of one node: limits, storage, names, CPUs, memory, clock; and the run of all
+// checks.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -108,13 +108,13 @@ INSTANTIATE_TEST_SUITE_P(
                     LimitCase{"limits.stack", 4 * kMiB, false, Severity::warning},
                     LimitCase{"limits.stack", kMiB / 2, false, Severity::critical}));
 
-TEST(LimitsCheck, UnreadableIsUnknown) {
+TEST(LimitsCheck, UnreadableLimitIsUnknown) {
   for (const auto& finding : evaluate_limits({}, false)) {
     EXPECT_EQ(finding.severity, Severity::unknown) << finding.check;
   }
 }
 
-TEST(LimitsCheck, ReadsThoseOfThisProcess) {
+TEST(LimitsCheck, ReadsTheLimitsOfThisProcess) {
   const Limits limits = read_limits();
   ASSERT_TRUE(limits.open_files);
   EXPECT_GT(limits.open_files->soft, 0U);
@@ -135,14 +135,14 @@ TEST(StorageCheck, FreeSpace) {
   EXPECT_EQ(evaluate_storage(facts_with_free(63 * kMiB), kRule).severity, Severity::critical);
 }
 
-TEST(StorageCheck, AFailedWriteIsCriticalWhateverIsFree) {
+TEST(StorageCheck, FailedWriteIsCriticalDespiteFreeSpace) {
   StorageFacts facts = facts_with_free(4096 * kMiB);
   facts.error = "flushing failed";
   EXPECT_EQ(evaluate_storage(facts, kRule).severity, Severity::critical);
 }
 
 // One file server that is down must not look like five hundred bad nodes.
-TEST(StorageCheck, AFileServerThatFailsIsNotTheNode) {
+TEST(StorageCheck, FailedFileServerDoesNotBlameTheNode) {
   StorageFacts facts = facts_with_free(4096 * kMiB);
   facts.error = "the file system did not answer within 1000 ms";
   facts.server = "nfs4 files:/export";
@@ -154,7 +154,7 @@ TEST(StorageCheck, AFileServerThatFailsIsNotTheNode) {
   EXPECT_EQ(evaluate_storage(facts, kRule).check, kRule.check);
 }
 
-TEST(StorageCheck, WhichServerHasADirectoryIsReadFromTheMounts) {
+TEST(StorageCheck, ServerOfADirectoryIsReadFromTheMounts) {
   const std::string mounts =
       "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
       "30 22 0:40 / /scratch rw,relatime shared:1 - nfs4 files:/export rw,hard\n"
@@ -170,7 +170,7 @@ TEST(StorageCheck, WhichServerHasADirectoryIsReadFromTheMounts) {
   EXPECT_EQ(server_of("", "/x"), "");
 }
 
-TEST(StorageCheck, WritableButOfUnknownSizeIsUnknown) {
+TEST(StorageCheck, WritableWithUnknownSizeIsUnknown) {
   EXPECT_EQ(evaluate_storage(StorageFacts{}, kRule).severity, Severity::unknown);
 }
 
@@ -182,7 +182,7 @@ class TemporaryDirectory : public testing::Test {
 
 using StorageProbe = TemporaryDirectory;
 
-TEST_F(StorageProbe, WritesReadsBackAndLeavesNothing) {
+TEST_F(StorageProbe, WritesReadsBackAndLeavesNoFile) {
   const StorageFacts facts = probe_storage(path(), kNodeTimeout);
   EXPECT_EQ(facts.error, "");
   EXPECT_TRUE(facts.sizes_known);
@@ -191,7 +191,7 @@ TEST_F(StorageProbe, WritesReadsBackAndLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(path()));
 }
 
-TEST_F(StorageProbe, SaysWhyItCannotWrite) {
+TEST_F(StorageProbe, ReportsWhyItCannotWrite) {
   EXPECT_EQ(probe_storage(path() + "/nothing", kNodeTimeout).error,
             "creating a file failed: No such file or directory");
   std::ofstream(path() + "/file") << "x";
@@ -211,7 +211,7 @@ TEST(HostNameCheck, Table) {
   EXPECT_EQ(evaluate_host_name({{}, "no answer", true}).severity, Severity::critical);
 }
 
-TEST(Resolve, NumericNamesAndUnknownOnes) {
+TEST(Resolve, ResolvesNumericNamesAndRejectsUnknownOnes) {
   EXPECT_EQ(resolve("127.0.0.1", kNodeTimeout).addresses, std::vector<std::string>{"127.0.0.1"});
   const Resolution unknown = resolve("name.invalid.", kNodeTimeout);
   EXPECT_TRUE(unknown.addresses.empty());
@@ -226,7 +226,7 @@ TEST(Resolve, AddressesAreSortedAndEachOnce) {
   EXPECT_EQ(as_given, addresses);
 }
 
-TEST(Resolve, WhatIsLoopback) {
+TEST(Resolve, RecognizesLoopback) {
   EXPECT_TRUE(is_loopback("127.0.1.1"));
   EXPECT_TRUE(is_loopback("::1"));
   EXPECT_FALSE(is_loopback("10.127.0.1"));
@@ -236,7 +236,7 @@ TEST(Resolve, WhatIsLoopback) {
 
 // ---- bounded waiting
 
-TEST(RunWithin, GivesUpOnWhatDoesNotEnd) {
+TEST(RunWithin, TimesOut) {
   const auto gate = std::make_shared<std::promise<void>>();
   const auto stuck = [opened = gate->get_future().share()] {
     opened.wait();
@@ -252,7 +252,7 @@ TEST(RunWithin, PassesResultsAndExceptions) {
                std::runtime_error);
 }
 
-// ---- processors, memory, clock
+// ---- CPUs, memory, clock
 
 TEST(ProcessorCheck, Table) {
   EXPECT_EQ(evaluate_processors({8, 64, 8}).severity, Severity::ok);
@@ -297,9 +297,9 @@ TEST(ClockCheck, Table) {
   EXPECT_EQ(evaluate_clock({}).severity, Severity::unknown);
 }
 
-// ---- all of them
+// ---- all checks
 
-TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
+TEST(RunNodeChecks, FindsTheFaultsOfAFakeNode) {
   const test::FakeSysfs fake(R"(
     class/net/lo/type = 772
     class/infiniband/mlx5_0/ports/1/state = 1: DOWN
@@ -307,7 +307,7 @@ TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
   )");
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
-  limit.rlim_cur = 0;  // nothing may be locked, and the node has an InfiniBand port
+  limit.rlim_cur = 0;  // no memory may be locked, and the node has an InfiniBand port
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
   NodeOptions options;
   options.node = "n7";
@@ -333,7 +333,7 @@ TEST(RunNodeChecks, FindsTheBrokenPartsOfAFakeNode) {
   EXPECT_EQ(exclude_list(outcome.verdict), "n7\n");
 }
 
-TEST(RunNodeChecks, WhatCannotBeReadIsUnknown) {
+TEST(RunNodeChecks, UnreadableFactsAreUnknown) {
   const test::FakeSysfs fake(R"(
     sys/class/net = no directory
     sys/class/infiniband = no directory

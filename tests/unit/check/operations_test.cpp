@@ -1,4 +1,4 @@
-// What is made of a verdict: host lists, the choice of nodes, reasons to drain, events, Markdown.
+// What is made of a verdict: the choice of nodes, reasons to drain, events, Markdown.
 #include "ddp_runtime/check/operations.h"
 
 #include <gmock/gmock.h>
@@ -7,8 +7,6 @@
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include "spank_plugin/launch/hostlist.h"
 
 namespace ddp::check {
 namespace {
@@ -34,25 +32,6 @@ Verdict verdict_on_four() {
   verdict.nodes = {"n1", "n2", "n3", "n4"};
   verdict.findings.add(about("n1", "", Severity::ok));
   return verdict;
-}
-
-TEST(Hostlist, IsWhatSlurmWrites) {
-  EXPECT_EQ(compress_hostlist({}), "");
-  EXPECT_EQ(compress_hostlist({"n1"}), "n1");
-  EXPECT_EQ(compress_hostlist({"n1", "n2", "n3", "n7"}), "n[1-3,7]");
-  EXPECT_EQ(compress_hostlist({"n09", "n10", "n11"}), "n[09-11]");
-  EXPECT_EQ(compress_hostlist({"n9", "n10"}), "n[9-10]");
-  EXPECT_EQ(compress_hostlist({"n09", "n010"}), "n[09,010]");
-  EXPECT_EQ(compress_hostlist({"login", "r1n1", "r1n2", "r2n1"}), "login,r1n[1-2],r2n1");
-}
-
-TEST(Hostlist, ReadsBackTheSame) {
-  const std::vector<std::vector<std::string>> lists{{"a1", "a2", "b", "c08", "c09", "c10", "c12"},
-                                                    {"n3", "n1", "n2"},
-                                                    {"n99999999999", "n100000000000"}};
-  for (const auto& names : lists) {
-    EXPECT_EQ(launch::expand_hostlist(compress_hostlist(names)), names);
-  }
 }
 
 TEST(NodeChoice, SparesReplaceBadNodes) {

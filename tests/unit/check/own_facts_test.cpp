@@ -1,4 +1,4 @@
-// What a node says of itself, from trees of files made up for the purpose.
+// The facts of a node, read from made-up file trees.
 #include "ddp_runtime/check/net/measure/own_facts.h"
 
 #include <gmock/gmock.h>
@@ -28,12 +28,12 @@ class OwnFacts : public testing::Test {
   fs::path root_ = temporary_.path();
 };
 
-TEST_F(OwnFacts, TheMachineIsKnownWithoutAnyFile) {
+TEST_F(OwnFacts, MachineIsKnownWithoutAnyFile) {
   const auto facts = own_facts(sources());
   for (const char* fact : {"kernel", "cpus", "memory_GiB", "libc"}) {
     EXPECT_THAT(facts, Contains(testing::Pair(fact, Not(testing::IsEmpty()))));
   }
-  EXPECT_EQ(facts.size(), 4U) << "what is not there has no entry";
+  EXPECT_EQ(facts.size(), 4U) << "missing facts have no entry";
 }
 
 TEST_F(OwnFacts, DriversFirmwareAndSystemAreRead) {
@@ -51,7 +51,7 @@ TEST_F(OwnFacts, DriversFirmwareAndSystemAreRead) {
   EXPECT_THAT(facts, Contains(testing::Pair("system", "Rocky Linux 9.4 (Blue Onyx)")));
 }
 
-TEST_F(OwnFacts, ALibraryIsThatOfTheFirstDirectoryThatHasIt) {
+TEST_F(OwnFacts, LibraryIsFoundInTheFirstDirectoryThatHasIt) {
   write("second/libnccl.so.2.18.3", "");
   fs::create_symlink("libnccl.so.2.18.3", root_ / "second/libnccl.so.2");
   EXPECT_THAT(own_facts(sources()),
@@ -62,10 +62,10 @@ TEST_F(OwnFacts, ALibraryIsThatOfTheFirstDirectoryThatHasIt) {
               Contains(testing::Pair("library.libnccl", "libnccl.so.2.21.5")));
   fs::remove(root_ / "first/libnccl.so.2.21.5");
   EXPECT_THAT(own_facts(sources()), Contains(testing::Pair("library.libnccl", "libnccl.so.2.18.3")))
-      << "a link that leads nowhere is none";
+      << "a dangling link is skipped";
 }
 
-TEST_F(OwnFacts, TextsOfOthersAreBounded) {
+TEST_F(OwnFacts, ExternalTextsAreBounded) {
   write("sys/module/nvidia/version", "535\x1b[31m<b>\nsecond line\n");
   write("sys/module/ib_core/version", std::string(100000, 'x'));
   fs::create_directories(root_ / "sys/module/efa/version");
@@ -81,7 +81,7 @@ TEST_F(OwnFacts, TextsOfOthersAreBounded) {
   EXPECT_EQ(facts.size(), 4U + 3U + 64U);
 }
 
-TEST(FactSources, TheUsersDirectoriesComeFirst) {
+TEST(FactSources, DirectoriesOfTheUserComeFirst) {
   const auto directories = [](const char* path) {
     return fact_sources([path](const std::string& name) -> std::optional<std::string> {
              return name == "LD_LIBRARY_PATH" && path != nullptr ? std::optional<std::string>(path)

@@ -1,4 +1,4 @@
-// The tournament: everybody meets everybody once, nobody twice in a round, nobody is left out.
+// The tournament: all nodes meet each other exactly once, at most one partner per round.
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
 
 #include <gtest/gtest.h>
@@ -45,8 +45,8 @@ TEST(PairSchedule, OneNodeHasNoRounds) {
   EXPECT_TRUE(plan_rounds(1, 1).empty());
 }
 
-// A tool that pairs neighbors and forgets the odd one at the end never looks at it.
-TEST(PairSchedule, NobodyIsLeftOutOfASample) {
+// A tool that pairs neighbors and forgets the odd node at the end never checks it.
+TEST(PairSchedule, NoNodeIsLeftOutOfASample) {
   for (const int nodes : {9, 10, 63, 64, 257}) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       const auto rounds = random_rounds(nodes, 3, seed);
@@ -72,14 +72,15 @@ TEST(PairSchedule, SamplesDependOnTheSeedOnly) {
   EXPECT_NE(random_rounds(64, 3, 7), random_rounds(64, 3, 8));
 }
 
-TEST(PairSchedule, AFewNodesMeetAllOthersManyOnlySome) {
+TEST(PairSchedule, FewNodesMeetAllOthersManyOnlySome) {
   EXPECT_EQ(plan_rounds(8, 1).size(), 7U);
   EXPECT_EQ(plan_rounds(9, 1).size(), 3U);
-  EXPECT_EQ(random_rounds(4, 10, 1).size(), 3U);  // there are no more than that
+  EXPECT_EQ(random_rounds(4, 10, 1).size(), 3U);  // only three rounds exist
 }
 
-// One bad link among many nodes is seen in some jobs only, so these must not all look at the same.
-TEST(PairSchedule, EachJobHasPairsOfItsOwn) {
+// One bad link among many nodes is seen only in some jobs, so not all jobs may measure the same
+// pairs.
+TEST(PairSchedule, EachJobMeasuresDifferentPairs) {
   std::set<Pair> met;
   for (const char* identity : {"1.0", "1.1", "2.0", "30.0", "31.0"}) {
     EXPECT_EQ(seed_for(identity), seed_for(identity));
@@ -89,7 +90,7 @@ TEST(PairSchedule, EachJobHasPairsOfItsOwn) {
       met.insert(round.begin(), round.end());
     }
   }
-  EXPECT_GT(met.size(), 400U);  // of 480, the same pair now and then
+  EXPECT_GT(met.size(), 400U);  // of 480; some pairs repeat
 }
 
 }  // namespace

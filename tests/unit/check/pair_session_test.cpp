@@ -1,4 +1,4 @@
-// The order of measurements: which rounds, who is measured again, with whom, and how often.
+// The sequence of measurements: which rounds, which nodes are retested, with whom, and how often.
 #include "ddp_runtime/check/net/locate/pair_session.h"
 
 #include <gtest/gtest.h>
@@ -24,12 +24,12 @@ struct Course {
   std::vector<Retest> suspects;
 };
 
-bool anybody(int /*node*/) {
+bool any_node(int /*node*/) {
   return true;
 }
 
 Course run(SessionOptions options, const Speed& speed,
-           const PairSession::CanTakePart& can = anybody) {
+           const PairSession::CanTakePart& can = any_node) {
   PairSession session(std::move(options));
   Course course;
   while (const auto step = session.next(can)) {
@@ -64,7 +64,7 @@ const Retest* retest_of(const Course& course, int node) {
   return found == course.suspects.end() ? nullptr : &*found;
 }
 
-TEST(PairSession, AHealthyFleetIsMeasuredOnce) {
+TEST(PairSession, HealthyClusterIsMeasuredOnce) {
   const Course few = run({.nodes = 6}, slow_nodes_at({}, 1));
   EXPECT_EQ(few.rounds, 5);
   EXPECT_TRUE(few.retests.empty());
@@ -72,7 +72,7 @@ TEST(PairSession, AHealthyFleetIsMeasuredOnce) {
   EXPECT_EQ(run({.nodes = 50, .rounds = 7}, slow_nodes_at({}, 1)).rounds, 7);
 }
 
-TEST(PairSession, ASuspectIsTriedAFixedNumberOfTimesWithDifferentPartners) {
+TEST(PairSession, SuspectIsRetestedAFixedNumberOfTimesWithDifferentPartners) {
   const Course course = run({.nodes = 8}, slow_nodes_at({2}, 70));
   ASSERT_EQ(course.suspects.size(), 1U);
   EXPECT_EQ(course.suspects[0].tries.size(), static_cast<std::size_t>(kMinTries));
@@ -103,14 +103,14 @@ TEST(PairSession, PairsOfOneStepAreDisjoint) {
   for (int node = 1; node <= 7; ++node) ASSERT_NE(retest_of(course, node), nullptr);
 }
 
-// The time for it must not grow with the number of bad nodes.
+// The time must not grow with the number of bad nodes.
 TEST(PairSession, ManySuspectsAreMeasuredSideBySide) {
   std::set<int> bad;
   while (bad.size() < 100) bad.insert(static_cast<int>(bad.size()) * 5);
   const Course course = run({.nodes = 500}, slow_nodes_at(bad, 70));
   EXPECT_GE(course.suspects.size(), 100U);
   EXPECT_LE(course.retests.size(), 90U);
-  // A few more than two even in a small fleet, whose other half still exchanges data beside them.
+  // A few more than two even in a small cluster, whose other half still exchanges data beside them.
   const Course small = run({.nodes = 16}, slow_nodes_at({2, 7, 11}, 70));
   EXPECT_EQ(small.retests.size(), static_cast<std::size_t>(kMinTries));
   for (const int node : bad) {
@@ -119,8 +119,9 @@ TEST(PairSession, ManySuspectsAreMeasuredSideBySide) {
   }
 }
 
-// Three good nodes and one bad leave one good pair for the reference; two bad ones leave none free.
-TEST(PairSession, WhereNoGoodPairIsFreeItTakesItsTurn) {
+// Three good nodes and one bad node leave one good pair for the reference; two bad nodes leave
+// none.
+TEST(PairSession, ReferenceTakesItsTurnIfNoGoodPairIsFree) {
   for (const auto& [nodes, bad] :
        {std::pair{4, std::set<int>{1}}, std::pair{5, std::set<int>{0, 3}}}) {
     const Course course = run({.nodes = nodes}, slow_nodes_at(bad, 50));
@@ -132,7 +133,7 @@ TEST(PairSession, WhereNoGoodPairIsFreeItTakesItsTurn) {
   }
 }
 
-TEST(PairSession, TheEndsOfABadLinkAreMeasuredToo) {
+TEST(PairSession, EndsOfABadLinkAreMeasuredToo) {
   const Course course = run({.nodes = 8}, [](const Pair& pair) {
     return pair == Pair{1, 5} ? 40.0 : 100.0;
   });
@@ -145,14 +146,14 @@ TEST(PairSession, TheEndsOfABadLinkAreMeasuredToo) {
   }
 }
 
-TEST(PairSession, HopelessSuspectsEndItEarly) {
+TEST(PairSession, HopelessSuspectsShortenTheRetest) {
   const Course course = run({.nodes = 8}, slow_nodes_at({2}, 5));
   ASSERT_EQ(course.suspects.size(), 1U);
   EXPECT_LT(course.suspects[0].tries.size(), static_cast<std::size_t>(kMinTries));
   EXPECT_EQ(outcome(course.suspects[0], {}), Outcome::slow);
 }
 
-TEST(PairSession, WhoIsGoneIsLeftOutAndItEnds) {
+TEST(PairSession, LostNodesAreLeftOutAndTheSessionFinishes) {
   const auto without = [](std::set<int> gone) {
     return [gone](int node) { return !gone.contains(node); };
   };
@@ -165,13 +166,13 @@ TEST(PairSession, WhoIsGoneIsLeftOutAndItEnds) {
   EXPECT_TRUE(run({.nodes = 6}, slow_nodes_at({}, 1), without({0, 1, 2, 3, 4, 5})).retests.empty());
 }
 
-// Noise in which speeds say next to nothing, but not so packets that get lost.
-TEST(PairSession, LossIsMeasuredAsOftenInNoise) {
+// With noise that hides most speed differences, but not lost packets.
+TEST(PairSession, LossIsRetestedAsOftenInNoise) {
   for (const bool lossy : {false, true}) {
     std::uint64_t drawn = 0;
     PairSession session({.nodes = 16});
     std::size_t tries = 0;
-    while (const auto step = session.next(anybody)) {
+    while (const auto step = session.next(any_node)) {
       std::vector<PairResult> results;
       for (const Pair& pair : step->pairs) {
         PairResult result;
@@ -188,11 +189,12 @@ TEST(PairSession, LossIsMeasuredAsOftenInNoise) {
   }
 }
 
-// Noise that hides a critical node, but not from a few rounds more.
+// With noise that hides a CRITICAL node, but not after a few more rounds.
 TEST(PairSession, NoisyRoundsAreFollowedByMore) {
   std::uint64_t drawn = 0;
   const auto noisy = [&drawn](const Pair&) {
-    double sum = 0;  // of twelve uniform numbers: nearly normal, with a standard deviation of one
+    double sum =
+        0;  // sum of twelve uniform numbers: nearly normal, with a standard deviation of one
     for (int i = 0; i < 12; ++i) {
       sum += static_cast<double>(pattern_word(3, drawn++) >> 11U) * 0x1.0p-53;
     }
@@ -201,11 +203,11 @@ TEST(PairSession, NoisyRoundsAreFollowedByMore) {
   const Course course = run({.nodes = 60}, noisy);
   EXPECT_GT(course.rounds, kSampledRounds);
   EXPECT_LE(course.rounds, kSampledRounds + 3);
-  EXPECT_EQ(run({.nodes = 60, .rounds = 3}, noisy).rounds, 3);  // as the user said
+  EXPECT_EQ(run({.nodes = 60, .rounds = 3}, noisy).rounds, 3);  // as the user requested
 }
 
-// What else runs on the processors favors one pair for seconds: good pairs look steady meanwhile.
-TEST(PairSession, NobodyIsConvictedByRetestsThatAreSteadierThanTheRounds) {
+// Other load on the CPUs favors one pair for seconds: good pairs look steady meanwhile.
+TEST(PairSession, RetestsSteadierThanTheRoundsConfirmNoNode) {
   constexpr double kRoundNoise = 0.2;
   std::mt19937 random(7);
   std::normal_distribution<double> noise(0, kRoundNoise);
@@ -223,7 +225,7 @@ TEST(PairSession, NobodyIsConvictedByRetestsThatAreSteadierThanTheRounds) {
   EXPECT_EQ(outcome(*retest, {}), Outcome::noisy);
 }
 
-TEST(PairSession, ClassesPlayAmongThemselvesAndOnceTogether) {
+TEST(PairSession, ClassesAreMeasuredSeparatelyAndOnceTogether) {
   Classes classes(40, 1);
   for (int node = 0; node < 10; ++node) classes[static_cast<std::size_t>(node * 4)] = 0;
   const auto rounds = plan_class_rounds(40, classes, 0, 3);

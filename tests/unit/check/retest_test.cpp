@@ -1,4 +1,4 @@
-// What is made of the tries of a suspect: slow, cleared, undecided or unsteady.
+// The outcome of a suspect's retest: slow, cleared, undecided or unsteady.
 #include "ddp_runtime/check/net/locate/retest.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace ddp::check {
 namespace {
 
-// Tries at these parts of what good pairs reach beside them, whose noise is known.
+// Tries with these ratios to the good pairs at the same time, whose noise is known.
 Retest tried(const std::vector<double>& ratios, double noise = 0.02, double beside = 100) {
   Retest retest;
   retest.node = 0;
@@ -52,20 +52,20 @@ INSTANTIATE_TEST_SUITE_P(
                     Severity::warning},
         OutcomeCase{"bad", equal_tries(9, 0.7), 0.02, Outcome::slow, Severity::critical},
         OutcomeCase{"bad in noise", equal_tries(9, 0.7), 0.07, Outcome::slow, Severity::critical},
-        // Nine measurements of such a network do not tell 0.8 from 0.9.
+        // Nine measurements of such a network cannot distinguish 0.8 from 0.9.
         OutcomeCase{"too much noise", equal_tries(9, 0.8), 0.2, Outcome::undecided, Severity::ok},
-        // In more of it that is what any good node might reach.
-        OutcomeCase{"like everybody in noise", equal_tries(9, 0.8), 0.3, Outcome::noisy,
+        // With more noise, any good node might show this.
+        OutcomeCase{"like all nodes in noise", equal_tries(9, 0.8), 0.3, Outcome::noisy,
                     Severity::ok},
         OutcomeCase{"far below in noise", equal_tries(9, 0.3), 0.4, Outcome::slow,
                     Severity::critical},
-        // Twice as fast now and then is no doubt of its speed.
+        // An occasional double speed does not make its speed doubtful.
         OutcomeCase{"fast and uneven",
                     {1.1, 5, 1.3, 2.4, 0.9, 2.5, 7, 3, 4},
                     0.3,
                     Outcome::cleared,
                     Severity::ok},
-        // Few tries that agree by accident convict nobody who does not stand still.
+        // Few tries that agree by accident confirm no node unless it is stalled.
         OutcomeCase{"few and slow", equal_tries(5, 0.5), 0.2, Outcome::undecided, Severity::ok},
         OutcomeCase{"few and still", equal_tries(5, 0.3), 0.2, Outcome::slow, Severity::critical},
         OutcomeCase{"slow and uneven",
@@ -75,13 +75,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Severity::critical},
         OutcomeCase{"a bit slow in noise", equal_tries(9, 0.89), 0.02, Outcome::cleared,
                     Severity::ok},
-        // The best of several tries would acquit this one.
+        // Taking the best of several tries would clear this node.
         OutcomeCase{"one lucky try",
                     {0.7, 0.71, 1.0, 0.69, 0.7, 0.72, 0.7, 0.68, 0.7},
                     0.02,
                     Outcome::slow,
                     Severity::critical},
-        // And one disturbed try accuses nobody.
+        // And one disturbed try does not blame a node.
         OutcomeCase{"one unlucky try",
                     {1, 1.01, 0.3, 0.99, 1, 1, 1.02, 1, 1},
                     0.02,
@@ -98,8 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// What slows everybody at this moment slows the pairs beside it too.
-TEST(Retest, OnlyWhatIsMeasuredBesideItCounts) {
+// A slowdown that affects all nodes at this moment affects the pairs beside it, too.
+TEST(Retest, OnlyReferencesOfTheSameMomentCount) {
   Retest retest = tried(equal_tries(9, 1));
   for (std::size_t i = 0; i < retest.tries.size(); ++i) {
     const double moment = i % 2 == 0 ? 0.3 : 1;
@@ -111,8 +111,8 @@ TEST(Retest, OnlyWhatIsMeasuredBesideItCounts) {
   EXPECT_EQ(outcome(retest, {}), Outcome::cleared);
 }
 
-// Disturbances that hit good pairs as often are no fault of the suspect.
-TEST(Retest, WhatGoodPairsDoTooIsNotUnsteady) {
+// Disturbances that affect good pairs just as often are not the suspect's fault.
+TEST(Retest, DisturbancesOfGoodPairsAreNotUnsteady) {
   Retest retest = tried({1, 1.01, 0.3, 0.99, 0.3, 1, 1.02, 0.3, 1});
   for (std::size_t i = 0; i < retest.reference_ratios.size(); i += 6) {
     retest.reference_ratios[i] = 0.3;
@@ -121,7 +121,7 @@ TEST(Retest, WhatGoodPairsDoTooIsNotUnsteady) {
   EXPECT_EQ(tries_far_below(retest, {}), 3);
 }
 
-TEST(Retest, EachDirectionIsJudgedAlone) {
+TEST(Retest, DirectionsAreJudgedSeparately) {
   Retest retest = tried(equal_tries(9, 0.5));
   for (Try& one : retest.tries) one.receive = 100;
   EXPECT_EQ(outcome(retest, {}), Outcome::slow);
@@ -132,13 +132,13 @@ TEST(Retest, EachDirectionIsJudgedAlone) {
   PairResult result;
   result.pair = {3, 7};
   result.a_to_b = 100;
-  result.b_to_a = 50;  // what 7 sends
+  result.b_to_a = 50;  // speed at which 7 sends
   second_of_pair.add(result, 100, 0);
   EXPECT_EQ(second_of_pair.tries[0].send, 50);
   EXPECT_EQ(second_of_pair.tries[0].receive, 100);
 }
 
-TEST(Retest, ALossyLinkIsNotClearedByLuck) {
+TEST(Retest, LossyLinkIsNotClearedByLuck) {
   Retest retest = tried(equal_tries(9, 1));
   retest.node.reset();
   retest.lossy = true;
@@ -152,25 +152,26 @@ TEST(Retest, ALossyLinkIsNotClearedByLuck) {
   EXPECT_FALSE(keeps_losing(Retest{.lossy = true}));
 }
 
-TEST(Retest, HopelessOnesAreNotTriedToTheEnd) {
+TEST(Retest, HopelessSuspectsAreNotTriedToTheEnd) {
   EXPECT_FALSE(hopeless(tried(equal_tries(4, 0.1)), {}));
   EXPECT_TRUE(hopeless(tried(equal_tries(5, 0.1)), {}));
   EXPECT_FALSE(hopeless(tried({0.1, 0.1, 0.1, 0.9, 0.1}), {}));
   EXPECT_FALSE(hopeless(tried(equal_tries(5, 0.7)), {}));
 }
 
-TEST(Retest, NoiseAsksForMoreTriesAsLongAsTheyHelp) {
+TEST(Retest, NoiseRequiresMoreTriesAsLongAsTheyHelp) {
   EXPECT_EQ(tries_for(0.01, {}), kMinTries);
   EXPECT_GT(tries_for(0.08, {}), kMinTries);
   EXPECT_LE(tries_for(0.08, {}), kMaxTries);
-  EXPECT_EQ(tries_for(0.2, {}), kMinTries);  // enough for one at half of the speed
+  EXPECT_EQ(tries_for(0.2, {}), kMinTries);  // enough for a node at half of the speed
   EXPECT_EQ(tries_for(0.4, {}), kTriesInVain);
   EXPECT_LE(retest_limit(0.08, tries_for(0.08, {}), {}), 0.2);
   EXPECT_GT(retest_limit(0.15, kMaxTries, {}), 0.2);
 }
 
-// What noise hides of a suspect is told as a part of the speed, so that nobody takes it for fine.
-TEST(Retest, WhatMayHideInTheNoiseIsTold) {
+// The slowdown that noise may hide is reported as a fraction of the speed, so that the suspect is
+// not taken for healthy.
+TEST(Retest, SlowdownHiddenInTheNoiseIsReported) {
   const Retest noisy = tried(equal_tries(9, 1), 0.4);
   ASSERT_EQ(outcome(noisy, {}), Outcome::noisy);
   EXPECT_GT(hidden_by_noise(noisy, {}), 0.2);
@@ -180,7 +181,7 @@ TEST(Retest, WhatMayHideInTheNoiseIsTold) {
   EXPECT_EQ(hidden_by_noise(Retest{}, {}), 0);
 }
 
-TEST(Retest, LateIsWhoTakesThreeTimesAsLongNearlyEveryTime) {
+TEST(Retest, NodeIsLateAtThreeTimesTheLatencyInNearlyAllTries) {
   Retest retest = tried(equal_tries(9, 1));
   EXPECT_FALSE(late_by(retest));
   for (Try& one : retest.tries) {

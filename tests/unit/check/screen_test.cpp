@@ -1,4 +1,4 @@
-// Who attracts attention in the rounds, how noisy they are, and what they would not have shown.
+// Which nodes and links the rounds make suspect, how noisy they are, and what they could not show.
 #include "ddp_runtime/check/net/locate/screen.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace ddp::check {
 namespace {
 
-// All pairs of `nodes` nodes; a node's speed bounds that of its pairs.
+// All pairs of `nodes` nodes; a node's speed limits that of its pairs.
 std::vector<PairResult> rounds_of(int nodes, const std::map<int, double>& slow = {}) {
   const auto speed = [&slow](int node) { return slow.contains(node) ? slow.at(node) : 100.0; };
   std::vector<PairResult> results;
@@ -29,7 +29,7 @@ std::vector<PairResult> rounds_of(int nodes, const std::map<int, double>& slow =
   return results;
 }
 
-// Uniform between 1 - width and 1 + width, whose standard deviation is width / sqrt(3).
+// Uniform between 1 - width and 1 + width, which has the standard deviation width / sqrt(3).
 void disturb(std::vector<PairResult>& results, double width) {
   std::uint64_t drawn = 0;
   const auto factor = [&] {
@@ -50,7 +50,7 @@ std::set<int> nodes_of(const Screen& screen) {
   return nodes;
 }
 
-TEST(Screen, AHealthyFleetAttractsNoAttention) {
+TEST(Screen, HealthyClusterHasNoSuspects) {
   const Screen seen = screen(8, rounds_of(8), {});
   EXPECT_TRUE(nodes_of(seen).empty());
   EXPECT_TRUE(seen.pairs.empty());
@@ -65,7 +65,7 @@ TEST(Screen, SlowNodesNotTheirPartners) {
   EXPECT_TRUE(two.pairs.empty());
 }
 
-TEST(Screen, ASlowPairOfGoodNodes) {
+TEST(Screen, SlowPairOfGoodNodes) {
   auto results = rounds_of(6);
   for (auto& result : results) {
     if (result.pair == Pair{1, 4}) result.b_to_a = 30;
@@ -75,8 +75,8 @@ TEST(Screen, ASlowPairOfGoodNodes) {
   EXPECT_EQ(seen.pairs, (std::vector<Pair>{{1, 4}}));
 }
 
-// Fast with one partner and far below with two: the node, and neither of the links.
-TEST(Screen, FarBelowWithSeveralPartnersIsTheNode) {
+// Fast with one partner and far below with two: suspect the node, and neither of the links.
+TEST(Screen, FarBelowWithSeveralPartnersSuspectsTheNode) {
   auto results = rounds_of(6);
   for (auto& result : results) {
     if (result.pair == Pair{1, 4} || result.pair == Pair{1, 3}) result.b_to_a = 30;
@@ -86,7 +86,7 @@ TEST(Screen, FarBelowWithSeveralPartnersIsTheNode) {
   EXPECT_TRUE(seen.pairs.empty());
 }
 
-TEST(Screen, WhoAnswersLateToEverybody) {
+TEST(Screen, NodeThatIsLateWithAllPartners) {
   auto results = rounds_of(6);
   for (auto& result : results) {
     if (result.pair.a == 3 || result.pair.b == 3) result.latency_seconds = 8e-5;
@@ -95,12 +95,12 @@ TEST(Screen, WhoAnswersLateToEverybody) {
   results.back().latency_seconds = 8e-5;
   results.front().latency_seconds = 1e-5;
   for (auto& result : results) {
-    if (result.pair == Pair{3, 5}) result.latency_seconds = 1e-5;  // one that was not late
+    if (result.pair == Pair{3, 5}) result.latency_seconds = 1e-5;  // one exchange that was not late
   }
   EXPECT_TRUE(nodes_of(screen(6, results, {})).empty());
 }
 
-TEST(Screen, NoiseIsThatOfOneExchangeAndNotThatOfBadNodes) {
+TEST(Screen, NoiseIsThatOfOneExchangeNotOfBadNodes) {
   auto results = rounds_of(40, {{3, 30.0}, {17, 50.0}});
   disturb(results, 0.1);
   EXPECT_NEAR(exchange_noise(40, results), 0.1 / std::sqrt(3), 0.012);
@@ -124,8 +124,8 @@ TEST(Screen, WithoutPeersThereIsNoLimit) {
   EXPECT_FALSE(detection_limit(0, {}, {}));
 }
 
-// Half of the speed is what these links carry.
-TEST(Screen, NodesAreComparedWithThoseOfTheirLinkRate) {
+// These links carry only half of the speed.
+TEST(Screen, NodesAreComparedWithinTheirLinkRate) {
   auto results = rounds_of(12, {{0, 50}, {1, 50}, {2, 50}, {3, 50}});
   Classes classes(12, 1);
   for (int node = 0; node < 4; ++node) classes[static_cast<std::size_t>(node)] = 0;

@@ -1,5 +1,5 @@
-// The locator and the thresholds against simulated fleets with known faults, as `ddp-check
-// simulate` makes them. The seeds are not those with which the rule was chosen.
+// Fault localization and thresholds on simulated clusters with known faults, as in `ddp-check
+// simulate`. The seeds differ from those used for choosing the rule.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ struct Scenario {
   int nodes;
   double noise;
   int trials;
-  double right;  // part of the fleets whose exclude list must be right
+  double right;  // fraction of the clusters whose exclude list must be right
 };
 
 void PrintTo(const Scenario& s, std::ostream* out) {
@@ -38,7 +38,7 @@ Simulation of(const Scenario& scenario, int bad, std::uint64_t seed) {
 
 class OneBadNode : public testing::TestWithParam<Scenario> {};
 
-TEST_P(OneBadNode, IsLeftOutAndNobodyElse) {
+TEST_P(OneBadNode, IsTheOnlyNodeExcluded) {
   const auto& scenario = GetParam();
   const auto result = simulate(of(scenario, 1, 20240607), {});
   EXPECT_GE(result.right, scenario.right * result.trials);
@@ -46,7 +46,7 @@ TEST_P(OneBadNode, IsLeftOutAndNobodyElse) {
   EXPECT_EQ(result.silent, 0);
 }
 
-TEST_P(OneBadNode, AndNobodyInAHealthyFleet) {
+TEST_P(OneBadNode, NoNodeIsExcludedInAHealthyCluster) {
   const auto result = simulate(of(GetParam(), 0, 20240608), {});
   EXPECT_EQ(result.wrong_exclude, 0);
   EXPECT_LE(result.false_alarms, result.trials / 100);
@@ -74,7 +74,7 @@ void PrintTo(const FaultCase& c, std::ostream* out) {
 class Faults64 : public testing::TestWithParam<FaultCase> {};
 
 // One fault at 0.7 among 64 nodes.
-TEST_P(Faults64, AreFoundForWhatTheyAre) {
+TEST_P(Faults64, AreClassifiedCorrectly) {
   Simulation simulation;
   simulation.nodes = 64;
   simulation.bad = 1;
@@ -99,8 +99,8 @@ INSTANTIATE_TEST_SUITE_P(Table, Faults64,
                                          FaultCase{"onesided", "node", 0.05, 0.97},
                                          FaultCase{"hetero", "node", 0.03, 0.99}));
 
-// In noise that hides a bad node the verdict is UNKNOWN, and never OK.
-TEST(Locator, WhatNoiseHidesIsUnknown) {
+// With noise that hides a bad node the verdict is UNKNOWN, and never OK.
+TEST(Locator, HiddenInNoiseIsUnknown) {
   for (const int bad : {0, 1}) {
     Simulation simulation;
     simulation.nodes = 64;
@@ -116,8 +116,8 @@ TEST(Locator, WhatNoiseHidesIsUnknown) {
   }
 }
 
-// Where switches are oversubscribed the rounds hide nodes; then it must not say OK.
-TEST(Locator, OversubscribedUplinksAreNotBelieved) {
+// Oversubscribed switches hide nodes in the rounds; then the verdict must not be OK.
+TEST(Locator, OversubscribedUplinksAreNeverOk) {
   Simulation simulation;
   simulation.nodes = 64;
   simulation.bad = 1;
@@ -128,8 +128,8 @@ TEST(Locator, OversubscribedUplinksAreNotBelieved) {
   EXPECT_EQ(result.wrong_exclude, 0);
 }
 
-// Half of the speed by their links and not by a fault: nobody is blamed.
-TEST(Locator, AFleetOfTwoSpeedsIsHealthy) {
+// Half of the speed because of the link rate, not because of a fault: no node is blamed.
+TEST(Locator, ClusterWithTwoLinkRatesIsHealthy) {
   Simulation simulation;
   simulation.nodes = 64;
   simulation.bad = 0;
@@ -139,7 +139,7 @@ TEST(Locator, AFleetOfTwoSpeedsIsHealthy) {
   EXPECT_EQ(result.exact, 100);
 }
 
-TEST(Locator, AFaultThatComesAndGoesIsAWarningAtLeast) {
+TEST(Locator, IntermittentFaultIsAtLeastAWarning) {
   Simulation simulation;
   simulation.nodes = 64;
   simulation.bad = 1;
@@ -154,8 +154,9 @@ TEST(Locator, AFaultThatComesAndGoesIsAWarningAtLeast) {
   EXPECT_GE(result.named, 190);
 }
 
-// What is printed as the limit is what is found: a node that is slower by it, in 19 of 20 fleets.
-TEST(Locator, TheDetectionLimitIsTrue) {
+// The reported detection limit holds: a node that is slower by this much is found in 19 of 20
+// clusters.
+TEST(Locator, DetectionLimitHolds) {
   for (const double noise : {0.02, 0.04, 0.06}) {
     Simulation simulation;
     simulation.nodes = 64;
@@ -176,8 +177,8 @@ TEST(Locator, EightBadOfAThousandInThreeRounds) {
   EXPECT_EQ(result.exact, 30);
 }
 
-// Pairs that are always the same: the bad node's partner is as slow as the node.
-TEST(Locator, OneFixedRoundNamesNobody) {
+// Pairs that never change: the bad node's partner is as slow as the node.
+TEST(Locator, OneFixedRoundNamesNoNode) {
   Simulation simulation;
   simulation.nodes = 64;
   simulation.bad = 1;
@@ -186,7 +187,7 @@ TEST(Locator, OneFixedRoundNamesNobody) {
   EXPECT_EQ(simulate(simulation, {}).exact, 0);
 }
 
-TEST(Locator, ModelsAndFaultsAreRefusedByName) {
+TEST(Locator, UnknownModelsAndFaultsAreRejected) {
   Simulation simulation;
   for (const char* model : {"", "normal", "leaf", "leaf:16", "leaf:0:2", "leaf:16:x", "gauss:1"}) {
     EXPECT_THROW(set_model(model, simulation), UsageError) << model;
@@ -199,7 +200,7 @@ TEST(Locator, ModelsAndFaultsAreRefusedByName) {
   EXPECT_DOUBLE_EQ(simulation.uplink_ratio, 2.5);
 }
 
-// Uniform and normal numbers, our own so that one seed gives one result everywhere.
+// Uniform and normal numbers of our own, so that a seed gives the same result everywhere.
 class Random {
  public:
   double uniform() {
@@ -214,7 +215,8 @@ class Random {
   std::uint64_t drawn_ = 0;
 };
 
-// Fleets of N(1, 2 %) without pairs: how often a rule accuses somebody, or finds the one at 0.7.
+// Clusters with speeds N(1, 2 %) without pairs: how often a rule blames a healthy node, or finds
+// the node at 0.7.
 double rate_of_accusations(int nodes, double slow_speed, int trials) {
   Random random;
   int already_flagged = 0;
@@ -232,8 +234,8 @@ double rate_of_accusations(int nodes, double slow_speed, int trials) {
 
 class HealthyFleet : public testing::TestWithParam<int> {};
 
-TEST_P(HealthyFleet, AccusesNobody) {
-  // Five standard deviations below the mean happen once in some thousand fleets of 128.
+TEST_P(HealthyFleet, HasNoFalseAlarms) {
+  // Five standard deviations below the mean occur once in some thousand clusters of 128.
   EXPECT_LE(rate_of_accusations(GetParam(), 1.0, 4000), 0.0005);
 }
 

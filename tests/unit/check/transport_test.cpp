@@ -1,4 +1,4 @@
-// What carried the data: counters of a fake /sys tree, the judgment over nodes, rails and
+// The devices that carried the data: counters of a fake /sys tree, findings about nodes, rails and
 // switches.
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ std::string not_ok(const std::vector<Finding>& findings) {
 
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 
-TEST(Traffic, OfInterfacesAndPorts) {
+TEST(Traffic, IsReadFromInterfacesAndPorts) {
   const test::FakeSysfs fake(R"(
     class/net/eth0/statistics/rx_bytes = 1000
     class/net/eth0/statistics/tx_bytes = 234
@@ -43,12 +43,12 @@ TEST(Traffic, OfInterfacesAndPorts) {
   EXPECT_TRUE(read_traffic(fake.root() / "nowhere").empty());
 }
 
-TEST(Traffic, CarriersAreTheDevicesThatDidTheWork) {
+TEST(Traffic, CarriersAreTheDevicesWithTraffic) {
   const Traffic before{{"eth0", 50}, {"eth1", 0}, {"eth2", 0}, {"gone", 7}, {"reset", 1000}};
   const Traffic after{{"eth0", 50 + 5 * kMebibyte},
                       {"eth1", 40 * kMebibyte},
-                      {"eth2", 3 * kMebibyte},  // others' traffic beside it
-                      {"new", 90 * kMebibyte},  // since when is not known
+                      {"eth2", 3 * kMebibyte},  // other traffic during the test
+                      {"new", 90 * kMebibyte},  // no earlier reading
                       {"reset", 3}};
   EXPECT_EQ(carriers(before, after), (std::vector<std::string>{"eth1", "eth0"}));
   EXPECT_TRUE(carriers(before, {{"eth0", 60}}).empty());
@@ -61,7 +61,7 @@ TEST(Traffic, ModulesOfTheMpiLibrary) {
   EXPECT_EQ(modules_in({}), "");
 }
 
-TEST(Transport, IsToldOnceWhereItIsWhatMostUse) {
+TEST(Transport, CommonTransportIsReportedOnce) {
   const Transports sockets{{"n1", {{"eth0"}, "pml ob1"}}, {"n2", {{"ens5"}, "pml ob1"}}};
   const auto findings = evaluate_transport("mpi", sockets);
   ASSERT_EQ(findings.size(), 1U);
@@ -71,17 +71,17 @@ TEST(Transport, IsToldOnceWhereItIsWhatMostUse) {
   EXPECT_EQ(carriers_text(NodeTransport{}), "memory");
 }
 
-TEST(Transport, ANodeThatFellBackToSocketsIsNamed) {
+TEST(Transport, NodeThatFellBackToSocketsIsNamed) {
   const Transports mixed{
       {"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"mlx5_0:1", "eth0"}, ""}}, {"n3", {{"eth0"}, ""}}};
   EXPECT_EQ(not_ok(evaluate_transport("mpi", mixed)), "mpi.transport n3=WARNING");
-  EXPECT_EQ(not_ok(evaluate_transport("tcp", mixed)), "");  // IP over InfiniBand, on some
-  // One of two may be the better one.
+  EXPECT_EQ(not_ok(evaluate_transport("tcp", mixed)), "");  // IP over InfiniBand, on some nodes
+  // With two nodes, either may be the intended one.
   EXPECT_EQ(not_ok(evaluate_transport("mpi", {{"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"eth0"}, ""}}})),
             "");
 }
 
-TEST(Transport, ARailThatAnotherInterfaceServesIsNamed) {
+TEST(Transport, RailServedByAnotherInterfaceIsNamed) {
   const Transports strayed{{"n1", {{"eth1"}, ""}}, {"n2", {{"eth0"}, ""}}};
   EXPECT_EQ(not_ok(evaluate_transport("tcp", strayed, "eth1")), "tcp.transport n2 eth1=WARNING");
 }
@@ -99,7 +99,7 @@ Hello task_with(const std::string& node, const std::map<std::string, Rail>& rail
   return hello;
 }
 
-TEST(Rails, AlikeAreThoseOfOneNameAndSpeedOnAllNodes) {
+TEST(Rails, AutoSelectsPortsOfOneNameAndSpeedOnAllNodes) {
   const Rail fast{"10.0.0.1", 12.5e9, true};
   const Rail slow{"10.1.0.1", 1.25e8, true};
   const Rail virtual_one{"10.2.0.1", 12.5e9, false};
@@ -107,7 +107,7 @@ TEST(Rails, AlikeAreThoseOfOneNameAndSpeedOnAllNodes) {
       {"eth0", slow}, {"eth1", fast}, {"eth2", fast}, {"docker0", virtual_one}};
   std::map<int, Hello> present{{0, task_with("n1", all)}, {1, task_with("n2", all)}};
   EXPECT_EQ(alike_rails(present), (std::vector<std::string>{"eth1", "eth2"}));
-  present[1].rails.erase("eth2");  // one is left, which is no choice
+  present[1].rails.erase("eth2");  // only one is left, so there is no choice
   EXPECT_TRUE(alike_rails(present).empty());
   EXPECT_TRUE(alike_rails({}).empty());
 }
@@ -128,14 +128,14 @@ Hello task_with_rdma(const std::string& node, const std::string& port, bool meas
   return hello;
 }
 
-TEST(Rdma, IsMeasuredWhereItIsAndMissedWhereItShouldBe) {
+TEST(Rdma, IsMeasuredWherePresentAndReportedWhereMissing) {
   std::map<int, Hello> present{{0, task_with_rdma("n1", "", false)},
                                {1, task_with_rdma("n2", "", false)}};
   EXPECT_TRUE(plan_rdma(present).findings.empty());
   EXPECT_EQ(plan_rdma(present).nodes, 0U);
   present = {{0, task_with_rdma("n1", "m0:1", true)},
              {1, task_with_rdma("n2", "m0:1", true)},
-             {2, task_with_rdma("n2", "m0:1", true)},  // a second task of the node
+             {2, task_with_rdma("n2", "m0:1", true)},  // a second task on the node
              {3, task_with_rdma("n3", "", false)},
              {4, task_with_rdma("n4", "m0:1", false)}};
   EXPECT_EQ(plan_rdma(present).nodes, 2U);
@@ -181,26 +181,26 @@ INSTANTIATE_TEST_SUITE_P(
     Table, LeafTable,
     testing::Values(
         LeafCase{{}, ""}, LeafCase{{slow("n4"), slow("n5")}, "net.leaf switch s2=CRITICAL"},
-        LeafCase{{slow("n4"), slow("n1")}, ""},  // no switch has most of its nodes bad
-        // The uplink of s2: every link across it is bad, one node of each other switch is met.
+        LeafCase{{slow("n4"), slow("n1")}, ""},  // no switch has mostly bad nodes
+        // The uplink of s2: every link across it is bad; each other switch has one affected node.
         LeafCase{{slow("n1", "n4"), slow("n5", "n7"), slow("n1", "n6")},
                  "net.leaf switch s2=WARNING"},
-        LeafCase{{slow("n4", "n5"), slow("n5", "n6")}, ""},              // inside: not the uplink
-        LeafCase{{slow("n1"), slow("n2"), slow("n4"), slow("n5")}, ""},  // nearly everything
+        LeafCase{{slow("n4", "n5"), slow("n5", "n6")}, ""},  // below one switch: not the uplink
+        LeafCase{{slow("n1"), slow("n2"), slow("n4"), slow("n5")}, ""},  // almost all nodes
         LeafCase{{{.check = "drift.kernel", .severity = Severity::warning, .node = "n4"},
                   {.check = "drift.kernel", .severity = Severity::warning, .node = "n5"}},
                  ""}));
 
-TEST(Leaves, BetweenTwoSwitchesBothAreNamed) {
+TEST(Leaves, LinksBetweenTwoSwitchesNameBoth) {
   const Leaves two{{"n1", "s1"}, {"n2", "s1"}, {"n3", "s2"}, {"n4", "s2"}};
   EXPECT_EQ(not_ok(evaluate_leaves(findings_about({slow("n1", "n3"), slow("n2", "n4")}), two)),
             "net.leaf switch s1 or s2=WARNING");
   EXPECT_TRUE(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), {}).empty());
-  const Leaves one{{"n1", "s1"}, {"n2", "s1"}};  // nobody to compare it with
+  const Leaves one{{"n1", "s1"}, {"n2", "s1"}};  // nothing to compare it with
   EXPECT_TRUE(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), one).empty());
 }
 
-TEST(Leaves, TwoOfFiveAreNotTheSwitch) {
+TEST(Leaves, TwoBadNodesOfFiveDoNotBlameTheSwitch) {
   const Leaves uneven{{"n1", "s1"}, {"n2", "s1"}, {"n3", "s1"}, {"n4", "s1"},
                       {"n5", "s1"}, {"n6", "s2"}, {"n7", "s3"}};
   EXPECT_EQ(not_ok(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), uneven)), "");
@@ -208,7 +208,7 @@ TEST(Leaves, TwoOfFiveAreNotTheSwitch) {
             "net.leaf switch s1=CRITICAL");
 }
 
-TEST(Leaves, AreToldBySlurm) {
+TEST(Leaves, AreReadFromSlurm) {
   std::map<std::string, std::string> values;
   const Environment environment = [&values](const std::string& name) -> std::optional<std::string> {
     const auto found = values.find(name);

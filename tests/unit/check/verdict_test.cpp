@@ -1,4 +1,4 @@
-// How a verdict is told: the culprit is in every form of it.
+// Output of a verdict: the bad node is named in every format.
 #include "ddp_runtime/check/verdict.h"
 
 #include <gtest/gtest.h>
@@ -43,14 +43,14 @@ TEST(Verdict, FindingAsOneLine) {
             "UNKNOWN a <-> b eth0 x: not measured");
 }
 
-// A tool that ends in "ran successfully" beside exit code 2, naming no host, helps nobody.
-TEST(Verdict, TheLineNamesTheCulprit) {
+// A message "ran successfully" beside exit code 2, without any host name, is useless.
+TEST(Verdict, LineNamesTheBadNode) {
   Verdict verdict = four_nodes();
   verdict.findings.add(critical("n3"));
   EXPECT_EQ(verdict_line(verdict), "ddp-check net CRITICAL - n3 (tcp.send)");
 }
 
-TEST(Verdict, GravestFirstAndAtMostSixNamed) {
+TEST(Verdict, MostSevereFirstAndAtMostSixNamed) {
   Verdict verdict = four_nodes();
   verdict.findings.add(Finding{.check = "clock", .severity = Severity::warning, .node = "n1"});
   for (const char* node : {"n10", "n11", "n12", "n13", "n14", "n15", "n16"}) {
@@ -82,19 +82,19 @@ TEST(Verdict, OnlyNodesWithACriticalFindingOfTheirOwnAreBad) {
   EXPECT_EQ(exclude_list(verdict), "n2\nn4\n");
 }
 
-// They end in scontrol's arguments and in exclude files.
-TEST(Verdict, OnlyNodesOfTheStepWithNamesOfNodesAreBad) {
+// The names end up in scontrol's arguments and in exclude files.
+TEST(Verdict, OnlyValidNodeNamesOfTheStepAreBad) {
   Verdict verdict = four_nodes();
   for (const char* name : {"ALL", "all", "n[1-9]", "n1,n2", "n1\nn3", "-w", "", "n 1"}) {
     verdict.nodes.emplace_back(name);
     verdict.findings.add(critical(name));
   }
-  verdict.findings.add(critical("n5"));  // not looked at
+  verdict.findings.add(critical("n5"));  // not among the checked nodes
   verdict.findings.add(critical("n4"));
   EXPECT_EQ(exclude_list(verdict), "n4\n");
 }
 
-TEST(Verdict, JsonHoldsEverything) {
+TEST(Verdict, JsonContainsEverything) {
   Verdict verdict = four_nodes();
   verdict.findings.add(critical("n3"));
   verdict.findings.add(Finding{.check = "x", .node = "n1", .value = "word"});

@@ -1,4 +1,4 @@
-// RDMA measurements with a fake ib_write_bw, a script beside this file. No test here has seen a
+// RDMA measurements with a fake ib_write_bw, a script in this directory. No test here has seen a
 // real RDMA device.
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
 
@@ -30,12 +30,12 @@ TEST(WriteBandwidth, ReadsTheAverageInBothUnits) {
             104857600.0);
 }
 
-TEST(WriteBandwidth, WhatIsNoSpeedIsNone) {
+TEST(WriteBandwidth, InvalidSpeedsAreRejected) {
   const std::string header = " #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] Msg\n";
   for (const std::string& output :
        {std::string(), header, header + "65536 5000 97.6\n", header + "65536 5000 0.00 0.00 0\n",
         header + "65536 5000 inf nan 0\n", header + "65536 5000 1 -3 0\n",
-        std::string("65536 5000 97.6 96.0 0.18\n"),  // of which unit?
+        std::string("65536 5000 97.6 96.0 0.18\n"),  // unit unknown
         std::string(" #bytes BW average[furlongs]\n 65536 5000 97.6 96.0 0.18\n")}) {
     EXPECT_EQ(parse_write_bandwidth(output), std::nullopt) << output;
   }
@@ -101,7 +101,7 @@ TEST_F(FakeExchange, MeasuresBothDirections) {
   EXPECT_EQ(other.get(), "12.000000 through fake_0:1");
 }
 
-TEST_F(FakeExchange, AToolThatHangsIsKilledAtTheDeadline) {
+TEST_F(FakeExchange, HangingToolIsKilledAtTheDeadline) {
   setenv("FAKE_RDMA_GBITS", "hang", 1);
   const std::chrono::milliseconds timeout(700);
   auto other = std::async(std::launch::async, [&] { return end(false, timeout); });
@@ -109,7 +109,7 @@ TEST_F(FakeExchange, AToolThatHangsIsKilledAtTheDeadline) {
   EXPECT_THAT(other.get(), HasSubstr("did not finish in time"));
 }
 
-TEST_F(FakeExchange, AToolThatPrintsNoBandwidthMeasuredNothing) {
+TEST_F(FakeExchange, ToolThatPrintsNoBandwidthIsAnError) {
   setenv("FAKE_RDMA_GBITS", "silent", 1);
   const std::chrono::milliseconds timeout(2000);
   auto other = std::async(std::launch::async, [&] { return end(false, timeout); });
@@ -117,19 +117,19 @@ TEST_F(FakeExchange, AToolThatPrintsNoBandwidthMeasuredNothing) {
   EXPECT_NE(other.get(), "");
 }
 
-TEST_F(FakeExchange, APeerThatNeverListensIsNamedByTheToolsWords) {
+TEST_F(FakeExchange, PeerThatNeverListensIsReportedWithTheToolsMessage) {
   setenv("FAKE_RDMA_GBITS", "96", 1);
   EXPECT_THAT(end(true, std::chrono::milliseconds(3000)),
               HasSubstr("Couldn't connect to n2:18515"));
 }
 
-TEST_F(FakeExchange, AnEndThatCannotListenIsNamedByTheToolsWords) {
+TEST_F(FakeExchange, EndThatCannotListenIsReportedWithTheToolsMessage) {
   setenv("FAKE_RDMA_GBITS", "deaf", 1);
   EXPECT_THAT(end(false, std::chrono::seconds(30)),
               HasSubstr("on fake_0:1 failed: Unable to open the device"));
 }
 
-TEST_F(FakeExchange, AToolThatIsNotThereIsNamed) {
+TEST_F(FakeExchange, MissingToolIsNamed) {
   EXPECT_THAT(end(true, std::chrono::seconds(30), "/nowhere/ib_write_bw"),
               HasSubstr("/nowhere/ib_write_bw cannot be started"));
 }

@@ -1,4 +1,4 @@
-// Which port is whose. The DGX tables are built from public descriptions.
+// Assignment of ports to GPUs. The DGX tables are built from public descriptions.
 #include "spank_plugin/fabric/affinity.h"
 
 #include <gtest/gtest.h>
@@ -20,19 +20,19 @@ std::string table_of(const Node& node) {
   return table;
 }
 
-TEST(Affinity, OfADgxA100SharesTheTwoPortsOfEachSwitch) {
+TEST(Affinity, DgxA100SharesTheTwoPortsOfEachSwitch) {
   const test::Machine machine(test::machine_text("dgx_a100"));
   EXPECT_EQ(table_of(machine.read()),
             "mlx5_0/2 mlx5_1/2 mlx5_2/2 mlx5_3/2 mlx5_6/2 mlx5_7/2 mlx5_8/2 mlx5_9/2 ");
 }
 
-TEST(Affinity, OfADgxH100IsOneToOne) {
+TEST(Affinity, DgxH100IsOneToOne) {
   const test::Machine machine(test::machine_text("dgx_h100"));
   EXPECT_EQ(table_of(machine.read()),
             "mlx5_0/1 mlx5_3/1 mlx5_4/1 mlx5_5/1 mlx5_6/1 mlx5_9/1 mlx5_10/1 mlx5_11/1 ");
 }
 
-TEST(Affinity, TheNumaNodeDecidesWhereTheTreeDoesNot) {
+TEST(Affinity, NumaNodeDecidesIfTheTreeDoesNot) {
   Node node;
   test::add_port(node, "mlx5_0", "InfiniBand", 200).numa_node = 0;
   test::add_port(node, "mlx5_1", "InfiniBand", 200).numa_node = 1;
@@ -43,20 +43,20 @@ TEST(Affinity, TheNumaNodeDecidesWhereTheTreeDoesNot) {
 }
 
 // No port shares a root port with a GPU there, and each CPU has every other port.
-TEST(Affinity, OfAGb200FollowsTheNumaTable) {
+TEST(Affinity, Gb200FollowsTheNumaTable) {
   const test::Machine machine(test::machine_text("gb200"));
   EXPECT_EQ(table_of(machine.read()), "rocep0/2 rocep2/2 rocep1/2 rocep3/2 ");
 }
 
 // Two sockets of two NUMA nodes each: the other node of the same socket is nearer.
-TEST(Affinity, TheNearerNumaNodeDecidesWhereNoneIsTheSame) {
+TEST(Affinity, NearerNumaNodeDecidesIfNoneIsTheSame) {
   Node node;
   test::add_port(node, "mlx5_0", "InfiniBand", 200).numa_node = 0;
   test::add_port(node, "mlx5_1", "InfiniBand", 200).numa_node = 2;
   test::add_port(node, "mlx5_2", "InfiniBand", 200).numa_node.reset();
   test::add_gpu(node, {}, 1);
   test::add_gpu(node, {}, 3);
-  EXPECT_EQ(table_of(node), "mlx5_0/2 mlx5_1/2 ") << "without a table all are equally far";
+  EXPECT_EQ(table_of(node), "mlx5_0/2 mlx5_1/2 ") << "without a table all have the same distance";
   for (const auto& [from, to, distance] :
        {std::array{1, 0, 12}, {1, 2, 32}, {3, 0, 32}, {3, 2, 12}}) {
     node.numa_distances.set(from, to, distance);
@@ -73,7 +73,7 @@ TEST(Affinity, EquallyNearPortsAreSharedEvenly) {
   EXPECT_EQ(table_of(node), "mlx5_0/3 mlx5_1/3 mlx5_2/3 mlx5_0/3 mlx5_1/3 mlx5_2/3 ");
 }
 
-TEST(Affinity, GpusAreFoundByTheirNames) {
+TEST(Affinity, FindsGpusByName) {
   const test::Machine machine(test::machine_text("dgx_h100"));
   const Node node = machine.read();
   EXPECT_EQ(find_gpu(node, "7"), 7U);

@@ -1,4 +1,4 @@
-// nccl.conf and its like, well-formed and not.
+// nccl.conf and similar files, well-formed and malformed.
 #include "spank_plugin/fabric/assignments.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace ddp::fabric {
 namespace {
 
-TEST(Assignments, CommentsSpacesAndEqualSignsInValues) {
+TEST(Assignments, HandlesCommentsSpacesAndEqualSigns) {
   const auto found = parse_assignments(
       "# site\n"
       "NCCL_IB_HCA==mlx5_0:1,mlx5_1:1\n"
@@ -23,7 +23,7 @@ TEST(Assignments, CommentsSpacesAndEqualSignsInValues) {
   EXPECT_EQ(find_assignment(found, "NCCL_NET"), nullptr);
 }
 
-TEST(Assignments, WhatIsNoneIsSkipped) {
+TEST(Assignments, OtherLinesAreSkipped) {
   for (const auto* const text : {"", "NCCL_DEBUG", "=x", "1A=x", "A B=x", "A=\x01", "A=\xc3\xa9"}) {
     EXPECT_TRUE(parse_assignments(text, "f").empty()) << text;
   }

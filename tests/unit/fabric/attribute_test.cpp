@@ -17,14 +17,14 @@ TEST(Attribute, IsTrimmed) {
   EXPECT_EQ(read_attribute(fake.root() / "a"), "4: ACTIVE");
 }
 
-TEST(Attribute, ThatCannotBeReadIsAbsent) {
+TEST(Attribute, IsAbsentIfUnreadable) {
   const test::FakeSysfs fake("directory/");
   EXPECT_FALSE(read_attribute(fake.root() / "nothing"));
   EXPECT_FALSE(
       read_attribute(fake.root() / "directory"));  // read(2) fails, as EINVAL does in sysfs
 }
 
-TEST(Attribute, LargerThanAPageIsAbsent) {
+TEST(Attribute, IsAbsentIfLargerThanAPage) {
   const test::FakeSysfs fake("directory/");
   std::ofstream(fake.root() / "page") << std::string(4096, 'x');
   std::ofstream(fake.root() / "more") << std::string(4097, 'x');
@@ -32,13 +32,13 @@ TEST(Attribute, LargerThanAPageIsAbsent) {
   EXPECT_FALSE(read_attribute(fake.root() / "more"));
 }
 
-TEST(Attribute, OfAFifoWithoutWriterDoesNotBlock) {
+TEST(Attribute, DoesNotBlockOnAFifoWithoutWriter) {
   const test::FakeSysfs fake("directory/");
   ASSERT_EQ(mkfifo((fake.root() / "fifo").c_str(), 0600), 0);
   EXPECT_EQ(read_attribute(fake.root() / "fifo"), "");
 }
 
-TEST(Attribute, IntegersInTheKernelsSpellings) {
+TEST(Attribute, ReadsIntegersInTheKernelsFormats) {
   const test::FakeSysfs fake(
       "decimal = 9000\nhex = 0x1a\nnamed = 5: LinkUp\nminus = -1\nword = up\n"
       "huge = 99999999999999999999");

@@ -21,7 +21,7 @@ void PrintTo(const Kind& kind, std::ostream* out) {
 
 class Candidate : public testing::TestWithParam<Kind> {};
 
-TEST_P(Candidate, ByKindAndName) {
+TEST_P(Candidate, DependsOnKindAndName) {
   NetworkInterface interface;
   interface.name = GetParam().name;
   interface.kind = GetParam().kind;
@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Kind{"br-5f2c1a9b", InterfaceKind::physical, false, true},
                     Kind{"virbr0-nic", InterfaceKind::physical, false, true}));
 
-TEST(CandidateRule, NotWirelessAndNotPartOfABond) {
+TEST(CandidateRule, ExcludesWirelessAndBondMembers) {
   NetworkInterface interface;
   interface.name = "eth0";
   interface.kind = InterfaceKind::physical;

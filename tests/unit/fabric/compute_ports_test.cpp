@@ -1,4 +1,4 @@
-// Which ports carry the data, on mixed nodes and on those where nothing is to be chosen.
+// Which ports carry the data, on mixed nodes and on nodes without a choice.
 #include "spank_plugin/fabric/compute_ports.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ std::string list_of(const Node& node) {
   return exact_port_list(node, choose_compute_ports(node).ports);
 }
 
-TEST(ComputePorts, AllOfOneKindAreTaken) {
+TEST(ComputePorts, AllPortsOfOneKindAreUsed) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:15", "0000:18:00.0"));
   add_port(node, "mlx5_1", "InfiniBand", 400, at("0000:85", "0000:88:00.0"));
@@ -32,7 +32,7 @@ TEST(ComputePorts, AllOfOneKindAreTaken) {
   EXPECT_EQ(list_of(node), "=mlx5_0:1,mlx5_1:1");
 }
 
-TEST(ComputePorts, OfNoneAreNone) {
+TEST(ComputePorts, NoPortsGiveNone) {
   Node node;
   add_port(node, "efa_0", "Unspecified", 100);
   add_port(node, "mlx5_0", "InfiniBand", 400).state = "DOWN";
@@ -40,7 +40,7 @@ TEST(ComputePorts, OfNoneAreNone) {
   EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
 }
 
-TEST(ComputePorts, AnotherLinkLayerIsLeftOut) {
+TEST(ComputePorts, OtherLinkLayerIsLeftOut) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 200);
   add_port(node, "mlx5_1", "InfiniBand", 200);
@@ -51,7 +51,7 @@ TEST(ComputePorts, AnotherLinkLayerIsLeftOut) {
 }
 
 // GB200: the ports share no root port with a GPU, and the DPUs for storage have half the rate.
-TEST(ComputePorts, ADpuOfJustHalfTheRateIsLeftOutUnlessItServesAGpu) {
+TEST(ComputePorts, DpuOfHalfTheRateIsLeftOutUnlessNearAGpu) {
   Node node;
   add_port(node, "rocep0", "Ethernet", 400, at("0000:00", "0000:03:00.0"));
   add_port(node, "rocep1", "Ethernet", 400, at("0002:00", "0002:03:00.0"));
@@ -64,7 +64,7 @@ TEST(ComputePorts, ADpuOfJustHalfTheRateIsLeftOutUnlessItServesAGpu) {
   EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
 }
 
-TEST(ComputePorts, ASlowerPortWithTheDefaultRouteIsLeftOut) {
+TEST(ComputePorts, SlowerPortWithTheDefaultRouteIsLeftOut) {
   Node node;
   add_gid(add_port(node, "mlx5_0", "Ethernet", 400), 3, "0000:0000:0000:0000:0000:ffff:0a0a:0009",
           "RoCE v2", "rail0");
@@ -76,7 +76,7 @@ TEST(ComputePorts, ASlowerPortWithTheDefaultRouteIsLeftOut) {
               ElementsAre("mlx5_1:1 (slower, and with the default route)"));
 }
 
-TEST(ComputePorts, TheFabricNearTheGpusWinsOverMoreBandwidth) {
+TEST(ComputePorts, FabricNearTheGpusWinsOverMoreBandwidth) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 100, at("0000:15", "0000:18:00.0"));
   add_port(node, "mlx5_1", "Ethernet", 200, at("0000:60", "0000:63:00.0"));
@@ -86,14 +86,14 @@ TEST(ComputePorts, TheFabricNearTheGpusWinsOverMoreBandwidth) {
   EXPECT_EQ(list_of(node), "=mlx5_0:1");
 }
 
-TEST(ComputePorts, OfEqualFabricsInfiniBandIsTaken) {
+TEST(ComputePorts, InfiniBandWinsBetweenEqualFabrics) {
   Node node;
   add_port(node, "mlx5_0", "Ethernet", 200);
   add_port(node, "mlx5_1", "InfiniBand", 200);
   EXPECT_EQ(list_of(node), "=mlx5_1:1");
 }
 
-TEST(ComputePorts, LessThanHalfTheRateIsManagement) {
+TEST(ComputePorts, PortsBelowHalfTheRateAreManagement) {
   Node node;
   add_port(node, "mlx5_0", "Ethernet", 400);
   add_port(node, "mlx5_1", "Ethernet", 200);
@@ -103,14 +103,14 @@ TEST(ComputePorts, LessThanHalfTheRateIsManagement) {
               ElementsAre("mlx5_2:1 (less than half the rate)"));
 }
 
-TEST(ComputePorts, OfAnUnknownRateAreNotLeftOutForIt) {
+TEST(ComputePorts, PortsOfUnknownRateAreKept) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 400);
   add_port(node, "mlx5_1", "InfiniBand", 0);
   EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
 }
 
-TEST(ComputePorts, ABondWithTheDefaultRouteIsManagement) {
+TEST(ComputePorts, BondWithTheDefaultRouteIsManagement) {
   Node node;
   add_port(node, "mlx5_0", "Ethernet", 200);
   add_gid(add_port(node, "mlx5_bond_0", "Ethernet", 200), 3, "::ffff:10.0.0.1", "RoCE v2", "bond0");
@@ -118,14 +118,14 @@ TEST(ComputePorts, ABondWithTheDefaultRouteIsManagement) {
   test::add_route(node, "bond0", "0.0.0.0/0");
   EXPECT_THAT(choose_compute_ports(node).left_out,
               ElementsAre("mlx5_bond_0:1 (bond with the default route)"));
-  Node alone;  // nothing else to use
+  Node alone;  // no other port to use
   add_gid(add_port(alone, "mlx5_bond_0", "Ethernet", 200), 3, "::ffff:10.0.0.1", "RoCE v2",
           "bond0");
   test::add_route(alone, "bond0", "0.0.0.0/0");
   EXPECT_EQ(list_of(alone), "=mlx5_bond_0:1");
 }
 
-TEST(ComputePorts, FarFromEveryGpuIsLeftOutOnlyIfTheOthersAreNear) {
+TEST(ComputePorts, FarPortsAreLeftOutOnlyIfTheOthersAreNear) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:15", "0000:18:00.0"));
   add_port(node, "mlx5_1", "InfiniBand", 200, at("0000:26", "0000:29:00.0"));
@@ -136,7 +136,7 @@ TEST(ComputePorts, FarFromEveryGpuIsLeftOutOnlyIfTheOthersAreNear) {
 }
 
 // As on machines where no port shares a root port with a GPU.
-TEST(ComputePorts, FartherByNumaDistanceIsLeftOut) {
+TEST(ComputePorts, FartherPortsByNumaDistanceAreLeftOut) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:15", "0000:18:00.0")).numa_node = 0;
   add_port(node, "mlx5_1", "InfiniBand", 200, at("0001:15", "0001:18:00.0")).numa_node = 1;
@@ -144,7 +144,7 @@ TEST(ComputePorts, FartherByNumaDistanceIsLeftOut) {
   EXPECT_THAT(choose_compute_ports(node).left_out,
               ElementsAre("mlx5_1:1 (on a NUMA node farther from every GPU)"));
   node.ports[1].numa_node.reset();
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "where it is is not known";
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "its location is unknown";
   node.ports[1].numa_node = 1;
   node.numa_distances.set(0, 1, 10);
   EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "no farther";
@@ -158,7 +158,7 @@ TEST(ComputePorts, NumaDistanceDoesNotMakeASlowPortTheComputeFabric) {
   EXPECT_EQ(list_of(node), "=mlx5_0:1,mlx5_1:1");
 }
 
-TEST(ComputePorts, BelowAnotherRootPortOfTheSameComplexIsFar) {
+TEST(ComputePorts, PortBelowAnotherRootPortIsFar) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 400, {"pci0000:15", "0000:15:01.0", "0000:18:00.0"});
   add_port(node, "mlx5_1", "InfiniBand", 200, {"pci0000:15", "0000:15:03.0", "0000:29:00.0"});

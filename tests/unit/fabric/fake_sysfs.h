@@ -1,5 +1,5 @@
-// A made-up /sys tree in a temporary directory, written from one readable text. It stands in for
-// hardware that the test machine does not have; every tree in the tests is such a fake.
+// A fake /sys tree in a temporary directory, written from one readable text. It replaces hardware
+// that the test machine does not have; every tree in the tests is such a fake.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace ddp::test {
 
 class FakeSysfs {
  public:
-  // One entry a line; empty lines and lines that begin with # are skipped:
+  // One entry per line; empty lines and lines that begin with # are skipped:
   //   class/net/eth0/mtu = 1500                 a file; \n in the value is a line break
   //   class/net/eth0/master -> ../bond0         a symbolic link
   //   class/net/eth0/bridge/                    a directory

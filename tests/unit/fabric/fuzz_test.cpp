@@ -1,5 +1,5 @@
-// Damaged files and trees: nothing crashes, nothing hangs, what comes out is bounded and is text
-// that can be shown on a line. DDP_FUZZ_CASES and DDP_FUZZ_SEED change how many cases and which.
+// Damaged files and trees: nothing crashes, nothing hangs, and the results are bounded and
+// printable on one line. DDP_FUZZ_CASES and DDP_FUZZ_SEED change the number of cases and the seed.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -38,7 +38,7 @@ bool is_one_line(const std::string& text) {
   return text.size() < 65'536 && text.find_first_of("\n\r\x1b") == std::string::npos;
 }
 
-// One of everything that the readers look at.
+// One instance of everything that the readers read.
 constexpr std::string_view kSmallNode = R"(
   sys/class/net/lo/type = 772
   sys/class/net/lo/flags = 0x9
@@ -85,7 +85,7 @@ constexpr std::string_view kSmallNode = R"(
   route eth0 2001:db8::/64
 )";
 
-// A tree on disk whose entries are damaged one after the other and restored.
+// A tree on disk whose entries are damaged one at a time and restored.
 class DamagedTree {
  public:
   DamagedTree() : machine_(kSmallNode) {
@@ -124,7 +124,7 @@ class DamagedTree {
   static void replace(Mutator& mutator, const fs::path& path, const std::string& content) {
     switch (mutator.below(24)) {
       case 0:
-        return;  // it is gone
+        return;  // removed
       case 1:
         fs::create_directory(path);
         return;
@@ -160,7 +160,7 @@ void expect_sound(const Plan& plan) {
   }
 }
 
-TEST(Fuzz, TreesGiveAPlanOrASentence) {
+TEST(Fuzz, TreesGiveAPlanOrAnError) {
   Mutator mutator(seed());
   DamagedTree tree;
   for (std::uint64_t i = 0; i < cases() / 4 && !testing::Test::HasFailure(); ++i) {
@@ -174,7 +174,7 @@ TEST(Fuzz, TreesGiveAPlanOrASentence) {
   }
 }
 
-TEST(Fuzz, EnvironmentsAndRequestsGiveAPlanOrASentence) {
+TEST(Fuzz, EnvironmentsAndRequestsGiveAPlanOrAnError) {
   constexpr std::array<const char*, 9> kNames{
       "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA",      "NCCL_IB_GID_INDEX",
       "GLOO_SOCKET_IFNAME", "NCCL_DEBUG",       "UCX_TLS",
@@ -198,7 +198,7 @@ TEST(Fuzz, EnvironmentsAndRequestsGiveAPlanOrASentence) {
   }
 }
 
-TEST(Fuzz, SiteFilesAreReadOrRefusedInOneSentence) {
+TEST(Fuzz, SiteFilesAreReadOrRejectedInOneSentence) {
   constexpr std::string_view kFile =
       "# site\npreset = rack7\ninterface = bond0\nib_hca = mlx5_0:1,mlx5_1\nnccl_version = 2.18.1\n"
       "ucx = bind\n[preset rack7]\nNCCL_IB_TC = 106\nNCCL_NET = AWS Libfabric\n[preset b]\nUCX_X = "
@@ -221,7 +221,7 @@ TEST(Fuzz, SiteFilesAreReadOrRefusedInOneSentence) {
   EXPECT_GT(refused, 0U);
 }
 
-TEST(Fuzz, ListsAndTablesAreReadAsFarAsTheyGo) {
+TEST(Fuzz, ListsAndTablesAreReadWithinBounds) {
   constexpr std::string_view kV4 = "eth0\t0002A8C0\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\n";
   constexpr std::string_view kV6 =
       "20010db8000000000000000000000000 40 00000000000000000000000000000000 00 "

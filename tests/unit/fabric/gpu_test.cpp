@@ -1,4 +1,4 @@
-// GPUs and their places in made-up PCI trees.
+// GPUs and their places in fake PCI trees.
 #include "spank_plugin/fabric/gpu.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ constexpr std::string_view kGpuNode = R"(
   proc/driver/nvidia/gpus/0000:1b:00.0/information = Model: NVIDIA H100\nGPU UUID:   GPU-1234\nX: y
 )";
 
-TEST(Gpu, OfBothVendorsInPciOrder) {
+TEST(Gpu, ReadsBothVendorsInPciOrder) {
   const test::FakeSysfs fake(kGpuNode);
   const auto gpus = read_gpus(fake.root());
   ASSERT_EQ(gpus.size(), 2U);  // 05:00.0 is a switch with NVIDIA's driver
@@ -40,7 +40,7 @@ TEST(Gpu, OfBothVendorsInPciOrder) {
   EXPECT_EQ(gpus[1].path, (PciPath{"pci0000:15", "0000:15:01.0", "0000:16:00.0", "0000:1b:00.0"}));
 }
 
-TEST(Gpu, SharedBridgesAreTheCommonBeginning) {
+TEST(Gpu, SharedBridgesAreTheCommonPrefix) {
   const PciPath gpu{"pci0000:15", "0000:15:01.0", "0000:16:00.0", "0000:1b:00.0"};
   EXPECT_EQ(shared_bridges(gpu, {"pci0000:15", "0000:15:01.0", "0000:17:00.0"}), 2U);
   EXPECT_EQ(shared_bridges(gpu, {"pci0000:26", "0000:15:01.0"}), 0U);

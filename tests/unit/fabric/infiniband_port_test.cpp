@@ -1,4 +1,4 @@
-// InfiniBand, RoCE and EFA ports of made-up nodes.
+// InfiniBand, RoCE and EFA ports of fake nodes.
 #include "spank_plugin/fabric/infiniband_port.h"
 
 #include <gtest/gtest.h>
@@ -36,14 +36,14 @@ constexpr std::string_view kInfinibandNode = R"(
   class/infiniband/efa_0/ports/1/state = 4: ACTIVE
 )";
 
-TEST(InfinibandPort, AllPortsByDeviceAndNumber) {
+TEST(InfinibandPort, ReadsAllPortsByDeviceAndNumber) {
   const test::FakeSysfs fake(kInfinibandNode);
   std::string names;
   for (const auto& port : read_infiniband_ports(fake.root())) names += name_of(port) + " ";
   EXPECT_EQ(names, "efa_0:1 mlx5_0:1 mlx5_1:1 mlx5_1:2 ");
 }
 
-TEST(InfinibandPort, AttributesOfAnActivePort) {
+TEST(InfinibandPort, ReadsTheAttributesOfAnActivePort) {
   const test::FakeSysfs fake(kInfinibandNode);
   const InfinibandPort port = read_infiniband_ports(fake.root()).at(1);
   EXPECT_EQ(port.link_layer, "InfiniBand");
@@ -61,7 +61,7 @@ TEST(InfinibandPort, AttributesOfAnActivePort) {
   EXPECT_EQ(port.gids[0].type, "");
 }
 
-TEST(InfinibandPort, GidsOfARocePortInNumericOrder) {
+TEST(InfinibandPort, ReadsTheGidsOfARocePortInNumericOrder) {
   const test::FakeSysfs fake(kInfinibandNode);
   const InfinibandPort port = read_infiniband_ports(fake.root()).at(3);
   EXPECT_FALSE(port.active());
@@ -73,7 +73,7 @@ TEST(InfinibandPort, GidsOfARocePortInNumericOrder) {
   EXPECT_EQ(port.gids[1].net_device, "eth1");
 }
 
-TEST(InfinibandPort, AGidTableEndsWithALongRunOfUnusedEntries) {
+TEST(InfinibandPort, GidTableEndsAtALongRunOfUnusedEntries) {
   const auto indices_with_gap = [](int gap) {
     std::string tree = "class/infiniband/m/ports/1/gids/0 = fe80::1\n";
     for (int i = 1; i <= gap; ++i) {
@@ -87,7 +87,7 @@ TEST(InfinibandPort, AGidTableEndsWithALongRunOfUnusedEntries) {
   EXPECT_EQ(indices_with_gap(32), 1U);
 }
 
-TEST(InfinibandPort, WhatIsHiddenIsAbsent) {
+TEST(InfinibandPort, HiddenAttributesAreAbsent) {
   const test::FakeSysfs fake(kInfinibandNode);
   const InfinibandPort port = read_infiniband_ports(fake.root()).at(2);
   EXPECT_EQ(port.state, "");
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
                     RateText{"nan Gb/sec", std::nullopt}, RateText{"100 Mb/sec", std::nullopt},
                     RateText{"fast", std::nullopt}));
 
-TEST(InfinibandPort, DirectoriesThatAreNoPortsAreSkipped) {
+TEST(InfinibandPort, OtherDirectoriesAreSkipped) {
   const test::FakeSysfs fake(
       "class/infiniband/m/ports/x/state = 4: ACTIVE\n"
       "class/infiniband/m/ports/12345678/state = 4: ACTIVE\n"

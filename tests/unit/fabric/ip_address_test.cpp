@@ -10,7 +10,7 @@ IpAddress ip(std::string_view text) {
   return parse_ip_address(text).value();
 }
 
-TEST(IpAddress, IsReadInAllItsSpellings) {
+TEST(IpAddress, IsReadInAllFormats) {
   EXPECT_EQ(to_string(ip("10.0.0.1")), "10.0.0.1");
   EXPECT_EQ(to_string(ip("fe80:0000:0000:0000:506b:4b03:00c0:ffee")), "fe80::506b:4b03:c0:ffee");
   EXPECT_EQ(to_string(ip("fe80::1%eth0")), "fe80::1");
@@ -20,7 +20,7 @@ TEST(IpAddress, IsReadInAllItsSpellings) {
   }
 }
 
-TEST(IpAddress, LoopbackAndLinkLocalAreKnown) {
+TEST(IpAddress, LoopbackAndLinkLocalAreRecognized) {
   EXPECT_TRUE(ip("127.0.1.1").is_loopback());
   EXPECT_TRUE(ip("::1").is_loopback());
   EXPECT_FALSE(ip("128.0.0.1").is_loopback());
@@ -43,7 +43,7 @@ TEST(IpAddress, BelongsToANetworkByItsFirstBits) {
   EXPECT_TRUE(is_in(ip("2001:db8::1"), ip("2001:db8::"), 128 - 1));
 }
 
-TEST(IpAddress, AnInterfaceIsReachedByItsIPv4AddressFirst) {
+TEST(IpAddress, PrefersTheIPv4AddressOfAnInterface) {
   const std::vector<InterfaceAddress> addresses{{"e0", ip("fe80::1"), 64},
                                                 {"e0", ip("2001:db8::1"), 64},
                                                 {"e0", ip("10.0.0.1"), 24},

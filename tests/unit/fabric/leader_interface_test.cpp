@@ -1,4 +1,4 @@
-// Which interface reaches the leader: who is believed, in which order.
+// Which interface reaches the leader: the sources of information, in order of precedence.
 #include "spank_plugin/fabric/leader_interface.h"
 
 #include <gmock/gmock.h>
@@ -39,26 +39,26 @@ TEST(LeaderInterface, HasTheRouteToTheLeader) {
   EXPECT_EQ(found_by(node, two_nodes("2001:db8::1")), "nothing");
 }
 
-TEST(LeaderInterface, OfTheLeaderHasItsAddress) {
+TEST(LeaderInterface, OnTheLeaderHasItsAddress) {
   EXPECT_EQ(found_by(node_on_two_networks(), two_nodes("10.1.0.2")), "ib0");
 }
 
-TEST(LeaderInterface, WithoutALinkIsNone) {
+TEST(LeaderInterface, NeedsALink) {
   Node node = node_on_two_networks();
   node.interfaces[2].running = false;
   EXPECT_EQ(found_by(node, two_nodes("10.1.0.2")), "nothing");
   EXPECT_EQ(found_by(node, two_nodes("10.1.0.1")), "nothing");
 }
 
-TEST(LeaderInterface, OwnNetworksGoBeforeTheDefaultRoute) {
+TEST(LeaderInterface, OwnNetworksTakePrecedenceOverTheDefaultRoute) {
   Request request = two_nodes("192.0.2.1");
   request.leader_addresses = {"192.0.2.1", "10.1.0.1"};
   EXPECT_EQ(found_by(node_on_two_networks(), request), "ib0");
 }
 
-TEST(LeaderInterface, TheKernelsAnswerGoesBeforeTheTable) {
+TEST(LeaderInterface, KernelsAnswerTakesPrecedenceOverTheTable) {
   Request request = two_nodes("10.0.0.1");
-  request.source_address = "10.1.0.2";  // a rule of the routing policy
+  request.source_address = "10.1.0.2";  // by a policy routing rule
   EXPECT_EQ(found_by(node_on_two_networks(), request), "ib0");
   for (const auto* const useless : {"127.0.0.1", "10.9.9.9", "node1", ""}) {
     request.source_address = useless;
@@ -66,14 +66,14 @@ TEST(LeaderInterface, TheKernelsAnswerGoesBeforeTheTable) {
   }
 }
 
-TEST(LeaderInterface, OfALeaderThatSeesItselfAsLoopbackLeadsToTheOthers) {
+TEST(LeaderInterface, OnALoopbackLeaderReachesTheOtherNodes) {
   Request request = two_nodes("127.0.1.1");
   EXPECT_EQ(found_by(node_on_two_networks(), request), "nothing");
   request.peer_addresses = {"10.1.0.3"};
   EXPECT_EQ(found_by(node_on_two_networks(), request), "ib0");
 }
 
-TEST(LeaderInterface, WithoutALeaderIsTheOnlyOneOrTheDefaultRoutes) {
+TEST(LeaderInterface, UnknownLeaderMeansTheOnlyOneOrTheDefaultRoutes) {
   Request request;
   request.node_count = 2;
   EXPECT_EQ(found_by(node_on_two_networks(), request), "eth0");
@@ -87,7 +87,7 @@ TEST(LeaderInterface, WithoutALeaderIsTheOnlyOneOrTheDefaultRoutes) {
   EXPECT_EQ(found_by(node, request), "nothing");
 }
 
-TEST(LeaderInterface, TheSitesChoiceGoesFirstIfItIsPossible) {
+TEST(LeaderInterface, SitesChoiceTakesPrecedenceIfPossible) {
   Node node = node_on_two_networks();
   node.site.path = "/etc/slurm-ddp/fabric.conf";
   node.site.interface = "ib0";
@@ -102,7 +102,7 @@ TEST(LeaderInterface, TheSitesChoiceGoesFirstIfItIsPossible) {
   EXPECT_THAT(warnings, testing::ElementsAre(testing::HasSubstr("ib7, which this node does not")));
 }
 
-TEST(LeaderInterface, ThroughABridgeOfContainersIsWarnedOf) {
+TEST(LeaderInterface, ContainerBridgeGivesAWarning) {
   Node node = node_on_two_networks();
   add_interface(node, "docker0", "172.17.0.1/16").kind = InterfaceKind::bridge;
   add_route(node, "docker0", "172.17.0.0/16");

@@ -1,4 +1,4 @@
-// What this machine's kernel says of itself: there is always a loopback.
+// What this machine's kernel reports about itself: there is always a loopback.
 #include "spank_plugin/fabric/host/local_addresses.h"
 
 #include <gtest/gtest.h>
@@ -8,13 +8,13 @@
 namespace ddp::fabric {
 namespace {
 
-TEST(LocalAddresses, HaveTheLoopback) {
+TEST(LocalAddresses, IncludeTheLoopback) {
   const auto addresses = local_addresses();
   const InterfaceAddress loopback{"lo", parse_ip_address("127.0.0.1").value(), 8};
   EXPECT_NE(std::find(addresses.begin(), addresses.end(), loopback), addresses.end());
 }
 
-TEST(LocalAddresses, TheSourceTowardsOneselfIsOneself) {
+TEST(LocalAddresses, SourceToOwnAddressIsThatAddress) {
   EXPECT_EQ(source_address_to("127.0.0.1"), "127.0.0.1");
   for (const auto& entry : local_addresses()) {
     if (entry.address.is_v6) continue;
@@ -22,7 +22,7 @@ TEST(LocalAddresses, TheSourceTowardsOneselfIsOneself) {
   }
 }
 
-TEST(LocalAddresses, ThereIsNoSourceTowardsWhatIsNoAddress) {
+TEST(LocalAddresses, NoSourceForInvalidAddresses) {
   EXPECT_FALSE(source_address_to("node1"));
   EXPECT_FALSE(source_address_to(""));
   EXPECT_FALSE(source_address_to("255.255.255.255"));  // needs SO_BROADCAST

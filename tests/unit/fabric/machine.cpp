@@ -58,7 +58,7 @@ std::string format_v6_route(const std::string& interface, const Network& network
   return line.data();
 }
 
-// Takes the lines that are no part of the tree out of the text, and writes the routing files.
+// Removes the lines that do not belong to the tree from the text, and writes the routing files.
 std::string make_tree(std::string_view text, std::vector<fabric::InterfaceAddress>& addresses) {
   std::string tree;
   std::string v4 =
@@ -88,7 +88,7 @@ std::string make_tree(std::string_view text, std::vector<fabric::InterfaceAddres
   return tree + "proc/net/route = " + v4 + "\nproc/net/ipv6_route = " + v6 + "\n";
 }
 
-// A node with RDMA ports has their device files, unless the text says what is in the directory.
+// A node with RDMA ports has their device files, unless the text defines the directory's contents.
 std::string with_device_files(std::string tree) {
   const bool has_ports = tree.find("sys/class/infiniband/") != std::string::npos;
   if (has_ports && tree.find("dev/infiniband/") == std::string::npos) {

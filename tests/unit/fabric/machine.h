@@ -1,5 +1,5 @@
 // A whole node as a test input: a fake tree of /sys, /proc and /etc, its addresses and its routes,
-// from one readable text. Files in machines/ hold nodes of known kinds.
+// from one readable text. The files in machines/ describe nodes of known kinds.
 #pragma once
 
 #include <filesystem>

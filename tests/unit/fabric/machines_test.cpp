@@ -1,6 +1,6 @@
-// Whole nodes in, decisions out. All machines but recorded_vm are built from public descriptions.
-// For each the table gives everything that the plan sets, so that a variable too many fails as
-// well.
+// Whole nodes in, decisions out. All machines except recorded_vm are built from public
+// descriptions. The table lists everything that the plan sets for each, so that an additional
+// variable fails as well.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,18 +20,19 @@ using Variables = std::map<std::string, std::string>;
 struct Case {
   std::string name;
   std::string machine;
-  std::string leader;  // MASTER_ADDR's address; empty: it was not looked up
+  std::string leader;  // MASTER_ADDR's address; empty: not looked up
   std::string interface;
   Variables settings;
   std::string summary;
-  std::string warning;  // part of the only one; empty: there is none
+  std::string warning;  // part of the only warning; empty: there is none
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
 }
 
-// What every node of several gets: the interface for the two libraries that do not look.
+// The settings of every node in a step of several: the interface for the two libraries that do not
+// detect it.
 Variables on(const std::string& interface, const Variables& others = {}) {
   Variables all{{"GLOO_SOCKET_IFNAME", interface}, {"TP_SOCKET_IFNAME", interface}};
   all.insert(others.begin(), others.end());
@@ -40,7 +41,7 @@ Variables on(const std::string& interface, const Variables& others = {}) {
 
 class MachineDecision : public testing::TestWithParam<Case> {};
 
-TEST_P(MachineDecision, IsTheOneOfTheTable) {
+TEST_P(MachineDecision, MatchesTheTable) {
   const Case& expected = GetParam();
   const test::Machine machine(test::machine_text(expected.machine));
   Request request;
@@ -66,7 +67,8 @@ TEST_P(MachineDecision, IsTheOneOfTheTable) {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> kCases{
-      // Ten ports of one kind: NCCL goes by distance. It would meet on the first IPoIB interface.
+      // Ten ports of one kind: NCCL chooses by distance. It would bootstrap on the first IPoIB
+      // interface.
       {"dgx_a100", "dgx_a100", "10.33.0.10", "enp226s0",
        on("enp226s0", {{"NCCL_SOCKET_IFNAME", "=enp226s0"},
                        {"OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,docker0"}}),
@@ -96,7 +98,7 @@ const std::vector<Case>& cases() {
        on("enp66s0np0",
           {{"NCCL_IB_ADDR_FAMILY", "AF_INET6"}, {"NCCL_SOCKET_IFNAME", "=enp66s0np0"}}),
        "fabric: 2 x bnxt 200 Gb/s RoCE, leader through enp66s0np0 (200 Gb/s)", ""},
-      // The names lead to management, and the DPUs' ports are no part of the compute fabric.
+      // The names lead to management, and the DPUs' ports do not belong to the compute fabric.
       {"gb200", "gb200", "10.1.0.70", "enP5p9s0",
        on("enP5p9s0", {{"NCCL_IB_HCA", "=rocep0:1,rocep1:1,rocep2:1,rocep3:1"}}),
        "fabric: 4 x mlx5 400 Gb/s RoCE, leader through enP5p9s0 (1 Gb/s)", ""},
@@ -134,7 +136,7 @@ const std::vector<Case>& cases() {
        "",
        "",
        {},
-       "fabric: no RDMA, way to the leader unknown",
+       "fabric: no RDMA, route to the leader unknown",
        "is unknown on this node"},
       {"bonded", "bonded", "10.40.0.2", "bond0", on("bond0"),
        "fabric: no RDMA, leader through bond0 (50 Gb/s)", ""},

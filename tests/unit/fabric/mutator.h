@@ -1,4 +1,4 @@
-// Damages text at random, the same way for the same seed.
+// Damages text at random, reproducibly for a given seed.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class Mutator {
   // 0 to `end` - 1; `end` must not be 0.
   std::size_t below(std::size_t end) { return random_() % end; }
 
-  // A few flips, cuts, repetitions and insertions of what parsers stumble over. At most 16 KiB.
+  // A few flips, cuts, repetitions and insertions of troublesome characters. At most 16 KiB.
   std::string damaged(std::string text);
 
  private:

@@ -1,10 +1,10 @@
-// NCCL's own rules, as its source has them: what it takes with a variable and without.
+// NCCL's own rules, from its source: its choice with a variable and without.
 #include "spank_plugin/fabric/nccl_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "spank_plugin/fabric/text.h"
+#include "base/text.h"
 #include "tests/unit/fabric/node_values.h"
 
 namespace ddp::fabric {
@@ -32,13 +32,13 @@ struct Pick {
 
 class NcclInterfaces : public testing::TestWithParam<Pick> {};
 
-TEST_P(NcclInterfaces, InTheOrderOfTheirAddresses) {
+TEST_P(NcclInterfaces, AreInTheOrderOfTheirAddresses) {
   EXPECT_EQ(join(nccl_interfaces(crowded_node(), GetParam().value), " "), GetParam().interfaces);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Table, NcclInterfaces,
-    testing::Values(Pick{"", "virbr0 eth0 eth10"},  // before 2.28, virbr is taken
+    testing::Values(Pick{"", "virbr0 eth0 eth10"},  // before 2.28, virbr is accepted
                     Pick{"e", "virbr0 eth0 eth10"}, Pick{"eth", "eth0 eth10"},
                     Pick{"eth1", "eth10"}, Pick{"=eth1", ""}, Pick{"=eth10,eth0", "eth0 eth10"},
                     Pick{"^docker,lo,virbr", "eth0 eth10"},
@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Pick{"^=eth0,lo,docker0", "virbr0 eth10"}, Pick{"ib", ""}, Pick{"down0", ""},
                     Pick{"eth0:5000", "eth0"}));
 
-TEST(NcclInterfaces, IPoIBGoesFirstAndDockerLast) {
+TEST(NcclInterfaces, PutIPoIBFirstAndDockerLast) {
   Node node = crowded_node();
   add_interface(node, "ibs5", "10.9.0.1/16");
   EXPECT_EQ(join(nccl_interfaces(node, ""), " "), "ibs5");
@@ -71,7 +71,7 @@ Node node_with_ports() {
 
 class NcclPorts : public testing::TestWithParam<Pick> {};
 
-TEST_P(NcclPorts, AreActiveAndSpeakVerbs) {
+TEST_P(NcclPorts, AreActiveAndSupportVerbs) {
   const Node node = node_with_ports();
   std::string names;
   for (const auto* port : nccl_ports(node, GetParam().value)) names += name_of(*port) + " ";
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Pick{"^mlx5_1", "mlx5_0:1 "}, Pick{"^=mlx5_1:1,mlx5_0", "mlx5_10:1 mlx5_1:2 "},
                     Pick{"=mlx5_2", ""}, Pick{"efa", ""}, Pick{"=mlx5_0:x", ""}));
 
-TEST(NcclPorts, EntriesAreThoseWithoutSigns) {
+TEST(NcclPorts, EntriesExcludeTheSigns) {
   EXPECT_THAT(list_entries("^=a,b:1"), testing::ElementsAre("a", "b:1"));
   EXPECT_THAT(list_entries(""), testing::IsEmpty());
 }

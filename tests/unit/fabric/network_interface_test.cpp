@@ -1,4 +1,4 @@
-// Interfaces of made-up nodes: each kind is told apart, and nothing is dropped.
+// Interfaces of fake nodes: each kind is recognized, and nothing is dropped.
 #include "spank_plugin/fabric/network_interface.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ std::map<std::string, NetworkInterface> by_name(const test::FakeSysfs& fake) {
   return result;
 }
 
-// A bare-metal node with everything a site may put on it.
+// A bare-metal node with everything that a site may install on it.
 constexpr std::string_view kCrowdedNode = R"(
   devices/pci/0000:17:00.0/numa_node = 1
   class/net/lo/type = 772
@@ -72,7 +72,7 @@ constexpr std::string_view kCrowdedNode = R"(
   class/net/bonding_masters = bond0
 )";
 
-TEST(NetworkInterface, EveryKindIsToldApart) {
+TEST(NetworkInterface, EveryKindIsRecognized) {
   const test::FakeSysfs fake(kCrowdedNode);
   std::map<std::string, std::string> kinds;
   for (const auto& [name, interface] : by_name(fake)) kinds[name] = name_of(interface.kind);
@@ -83,7 +83,7 @@ TEST(NetworkInterface, EveryKindIsToldApart) {
   EXPECT_EQ(kinds, expected);
 }
 
-TEST(NetworkInterface, OrderIsThatOfTheIndices) {
+TEST(NetworkInterface, AreInIndexOrder) {
   const test::FakeSysfs fake(kCrowdedNode);
   const auto interfaces = read_network_interfaces(fake.root());
   EXPECT_EQ(interfaces.front().name, "lo");
@@ -91,7 +91,7 @@ TEST(NetworkInterface, OrderIsThatOfTheIndices) {
                              [](const auto& a, const auto& b) { return a.index < b.index; }));
 }
 
-TEST(NetworkInterface, AttributesOfAPhysicalPort) {
+TEST(NetworkInterface, ReadsTheAttributesOfAPhysicalPort) {
   const test::FakeSysfs fake(kCrowdedNode);
   const NetworkInterface eth0 = by_name(fake).at("eth0");
   EXPECT_TRUE(eth0.up);
@@ -106,7 +106,7 @@ TEST(NetworkInterface, AttributesOfAPhysicalPort) {
   EXPECT_EQ(by_name(fake).at("bond0.8").lower, "bond0");
 }
 
-TEST(NetworkInterface, AVethWithAnotherNameIsKnownByItsPeer) {
+TEST(NetworkInterface, VethWithAnotherNameIsRecognizedByItsPeer) {
   const test::FakeSysfs fake(R"(
     class/net/eth0/type = 1
     class/net/eth0/flags = 0x1003
@@ -121,7 +121,7 @@ TEST(NetworkInterface, AVethWithAnotherNameIsKnownByItsPeer) {
   EXPECT_FALSE(has_wire_speed(eth0.kind));
 }
 
-TEST(NetworkInterface, WhatTheDriverDoesNotSayIsAbsent) {
+TEST(NetworkInterface, UnreportedAttributesAreAbsent) {
   const test::FakeSysfs fake(R"(
     class/net/eth0/type = 1
     class/net/eth0/speed = -1
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Table, RunningState,
                                          LinkState{"0x1003", "unknown", "0", false},
                                          LinkState{"0x1002", "up", "1", false}));
 
-TEST(NetworkInterface, AMachineWithoutSysHasNone) {
+TEST(NetworkInterface, MissingSysGivesNone) {
   const test::FakeSysfs fake("empty/");
   EXPECT_TRUE(read_network_interfaces(fake.root()).empty());
 }

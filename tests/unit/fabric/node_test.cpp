@@ -1,4 +1,4 @@
-// Reading a whole node: what is missing is absent, what is odd is left out.
+// Reading a whole node: missing values are absent, odd ones are left out.
 #include "spank_plugin/fabric/node.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@
 namespace ddp::fabric {
 namespace {
 
-TEST(Node, OfAnEmptyFileSystemIsEmpty) {
+TEST(Node, EmptyFileSystemGivesAnEmptyNode) {
   const test::Machine machine("empty/");
   const Node node = machine.read();
   EXPECT_TRUE(node.interfaces.empty() && node.ports.empty() && node.gpus.empty());
@@ -22,7 +22,7 @@ TEST(Node, OfAnEmptyFileSystemIsEmpty) {
   EXPECT_EQ(node.site.path, "");
 }
 
-TEST(Node, HasEverythingOfADgx) {
+TEST(Node, ReadsEverythingOfADgx) {
   const test::Machine machine(test::machine_text("dgx_h100"));
   const Node node = machine.read();
   EXPECT_EQ(node.interfaces.size(), 11U);
@@ -36,33 +36,33 @@ TEST(Node, HasEverythingOfADgx) {
   EXPECT_EQ(node.gpus[4].uuid, "GPU-h100-0000-0004");
 }
 
-TEST(Node, TellsWhetherVerbsCanBeUsed) {
+TEST(Node, DetectsWhetherVerbsCanBeUsed) {
   const std::string port = "sys/class/infiniband/mlx5_0/ports/1/state = 4: ACTIVE\n";
   EXPECT_TRUE(test::Machine(port).read().can_use_verbs);
   EXPECT_FALSE(test::Machine(port + "dev/infiniband/rdma_cm = \n").read().can_use_verbs);
 }
 
-TEST(Node, TakesTheSitesFileThatWasReadBeforeTheContainer) {
+TEST(Node, UsesTheSiteFileReadBeforeTheContainer) {
   const test::Machine host(
       "etc/slurm-ddp/fabric.conf = preset = rack7\\n[preset rack7]\\nNCCL_IB_TC = 106");
   const test::Machine container("etc/hosts = ");
   const auto file = host.root() / "etc/slurm-ddp/fabric.conf";
   const bool is_root = geteuid() == 0;
-  EXPECT_EQ(read_site(host.root(), SiteOwner::anybody).file.preset, "rack7");
+  EXPECT_EQ(read_site(host.root(), SiteOwner::any).file.preset, "rack7");
   const Site site = read_site(host.root(), SiteOwner::root);
-  EXPECT_EQ(site.file.preset.has_value(), is_root) << "written by the user who runs the test";
+  EXPECT_EQ(site.file.preset.has_value(), is_root) << "owned by the user who runs the test";
   std::filesystem::permissions(file, std::filesystem::perms(0666));
   EXPECT_THAT(read_site(host.root(), SiteOwner::root).problems,
               testing::ElementsAre(testing::HasSubstr("must belong to root")));
   const Node node =
-      read_node({container.root(), "", ""}, {}, read_site(host.root(), SiteOwner::anybody));
+      read_node({container.root(), "", ""}, {}, read_site(host.root(), SiteOwner::any));
   EXPECT_EQ(node.site.preset, "rack7");
   EXPECT_EQ(container.read().site.preset, std::nullopt);
   EXPECT_EQ(test::value_set(make_plan(node, {}, {}), "NCCL_IB_TC"), "106");
 }
 
-// In a namespace of their own, users name interfaces as they like.
-TEST(Node, NamesThatLibrariesWouldTakeForListsAreLeftOut) {
+// In a namespace of their own, users can give interfaces any name.
+TEST(Node, LeavesOutNamesThatLookLikeLists) {
   const test::Machine machine(
       "sys/class/net/eth0,eth1/type = 1\nsys/class/net/\x1b[31m/type = 1\n"
       "sys/class/net/^eth/type = 1\nsys/class/net/=eth/type = 1\nsys/class/net/eth0/type = 1\n"

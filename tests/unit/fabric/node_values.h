@@ -1,4 +1,4 @@
-// Nodes as values, for tests of rules that need no files.
+// Nodes as values, for tests of rules that do not need files.
 #pragma once
 
 #include <map>
@@ -32,7 +32,7 @@ fabric::UserVariables variables(std::map<std::string, std::string> values);
 // A step of two nodes whose leader has this address.
 fabric::Request two_nodes(const std::string& leader);
 
-// The value the plan sets; "" if it sets none or keeps another's.
+// The value that the plan sets; "" if it sets none or keeps a user's value.
 std::string value_set(const fabric::Plan& plan, const std::string& name);
 
 }  // namespace ddp::test

@@ -1,4 +1,4 @@
-// The table of distances between NUMA nodes, as firmware writes it, and as it may be broken.
+// The table of distances between NUMA nodes, as firmware writes it, and damaged ones.
 #include "spank_plugin/fabric/numa.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace ddp::fabric {
 namespace {
 
-TEST(NumaDistances, AreReadByTheNumbersOfTheNodes) {
+TEST(NumaDistances, AreReadByNodeNumber) {
   const test::FakeSysfs fake(R"(
     devices/system/node/node0/distance = 10 40 80
     devices/system/node/node2/distance = 40 10 120
@@ -25,7 +25,7 @@ TEST(NumaDistances, AreReadByTheNumbersOfTheNodes) {
   EXPECT_FALSE(table.between(0, std::nullopt));
 }
 
-TEST(NumaDistances, WithoutATableAreTheKernelsDefaults) {
+TEST(NumaDistances, DefaultToTheKernelsValues) {
   const test::FakeSysfs fake(R"(
     devices/system/node/node0/distance = 10 x
     devices/system/node/node1/distance = 21 10 31

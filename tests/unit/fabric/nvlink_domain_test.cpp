@@ -1,4 +1,4 @@
-// What is said of NVLink between nodes: only where there is such a GPU and no way to use it.
+// Warnings about NVLink between nodes: only if there is such a GPU but no way to use it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ Plan plan_for(const Node& node, std::map<std::string, std::string> user = {}) {
   return make_plan(node, test::two_nodes("10.1.0.70"), test::variables(std::move(user)));
 }
 
-TEST(NvlinkDomain, WithAChannelOrWithoutSuchAGpuIsLeftAlone) {
+TEST(NvlinkDomain, NoWarningWithAChannelOrWithoutSuchAGpu) {
   const Plan plan = plan_for(gb200("dev/nvidia-caps-imex-channels/channel7 = "));
   EXPECT_THAT(plan.warnings, Not(Contains(HasSubstr("IMEX"))));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("may open an IMEX channel")));
@@ -33,7 +33,7 @@ TEST(NvlinkDomain, WithAChannelOrWithoutSuchAGpuIsLeftAlone) {
   EXPECT_THAT(plan_for(node).warnings, Not(Contains(HasSubstr("IMEX"))));
 }
 
-TEST(NvlinkDomain, WithoutAChannelIsWarnedOf) {
+TEST(NvlinkDomain, MissingChannelGivesAWarning) {
   EXPECT_THAT(plan_for(gb200("")).warnings,
               Contains(AllOf(HasSubstr("no IMEX channel in /dev/nvidia-caps-imex-channels"),
                              HasSubstr("'NVIDIA GB200'"))));
@@ -41,16 +41,17 @@ TEST(NvlinkDomain, WithoutAChannelIsWarnedOf) {
               Contains(HasSubstr("no IMEX channel")));
   Node node = gb200("dev/nvidia-caps-imex-channels/channel0 = ");
   node.can_use_imex = false;  // the tests may run as root, who may open everything
-  EXPECT_THAT(plan_for(node).warnings, Contains(HasSubstr("none of the 1 IMEX channels")));
+  EXPECT_THAT(plan_for(node).warnings,
+              Contains(HasSubstr("cannot open any of the 1 IMEX channels")));
 }
 
-TEST(NvlinkDomain, ThatIsSwitchedOffNeedsNoChannel) {
+TEST(NvlinkDomain, NeedsNoChannelIfTurnedOff) {
   for (const auto* const name : {"NCCL_MNNVL_ENABLE", "NCCL_CUMEM_ENABLE"}) {
     EXPECT_THAT(plan_for(gb200(""), {{name, "0"}}).warnings, Not(Contains(HasSubstr("IMEX"))));
   }
 }
 
-TEST(NvlinkDomain, OfOneNodeNeedsNoChannel) {
+TEST(NvlinkDomain, NeedsNoChannelOnOneNode) {
   const Plan plan = make_plan(gb200(""), Request(), {});
   EXPECT_THAT(plan.warnings, Not(Contains(HasSubstr("IMEX"))));
 }

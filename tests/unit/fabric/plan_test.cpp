@@ -1,5 +1,5 @@
-// What the plan sets, keeps, leaves alone and warns of. Section by section the ways in which such
-// variables do harm: a site's file overridden, a job-wide constant, a leftover of debugging.
+// What the plan sets, keeps, leaves unchanged and warns about. Each section covers one way in which
+// such variables do harm: overriding a site's file, a job-wide constant, a leftover of debugging.
 #include "spank_plugin/fabric/plan.h"
 
 #include <gmock/gmock.h>
@@ -33,9 +33,9 @@ Setting setting_of(const Plan& plan, const std::string& name) {
   return found == nullptr ? Setting{"none", "", "", "", false} : *found;
 }
 
-// --- what others say is kept
+// --- given values are kept
 
-TEST(Plan, TheUsersVariablesAreKept) {
+TEST(Plan, UsersVariablesAreKept) {
   const Plan plan = make_plan(read("azure_nd_h100"), two_nodes("10.10.0.5"),
                               variables({{"NCCL_SOCKET_IFNAME", "ib0"},
                                          {"GLOO_SOCKET_IFNAME", "ib0"},
@@ -48,13 +48,13 @@ TEST(Plan, TheUsersVariablesAreKept) {
   EXPECT_EQ(value_set(plan, "TP_SOCKET_IFNAME"), "eth0");
 }
 
-TEST(Plan, AnEmptyVariableIsNotSet) {
+TEST(Plan, EmptyVariableCountsAsUnset) {
   const Plan plan =
       make_plan(read("cloud_vm"), two_nodes("10.0.0.4"), variables({{"GLOO_SOCKET_IFNAME", ""}}));
   EXPECT_EQ(value_set(plan, "GLOO_SOCKET_IFNAME"), "ens3");
 }
 
-TEST(Plan, NcclsFilesAreKeptAsIfTheUserHadSetThem) {
+TEST(Plan, ValuesOfNcclsFilesAreKept) {
   const Node node = read("dual_fabric",
                          "etc/nccl.conf = NCCL_IB_HCA==mlx5_0\\nNCCL_SOCKET_IFNAME=eno1\n"
                          "home/.nccl.conf = NCCL_IB_HCA==mlx5_1\n");
@@ -67,7 +67,7 @@ TEST(Plan, NcclsFilesAreKeptAsIfTheUserHadSetThem) {
   EXPECT_EQ(setting_of(other, "NCCL_IB_HCA").value, "mlx5");
 }
 
-TEST(Plan, TheFileOfNcclConfFileGoesFirst) {
+TEST(Plan, NcclConfFileTakesPrecedence) {
   const Machine machine(
       machine_text("dual_fabric") +
       "home/.nccl.conf = NCCL_IB_HCA==mlx5_1\nopt/nccl.conf = NCCL_IB_HCA==mlx5_2\n");
@@ -99,16 +99,16 @@ TEST(Plan, OpenMpiNeverGetsBothLists) {
   EXPECT_EQ(value_set(plan, "OMPI_MCA_btl_tcp_if_exclude"), "");
 }
 
-TEST(Plan, WithInfiniBandOffSocketsCarryTheData) {
+TEST(Plan, SocketsCarryTheDataIfInfiniBandIsOff) {
   const Plan plan =
       make_plan(read("single_ib"), two_nodes("10.1.0.20"), variables({{"NCCL_IB_DISABLE", "1"}}));
   EXPECT_EQ(value_set(plan, "NCCL_SOCKET_IFNAME"), "");  // =eno1 would cost 7/8 of the bandwidth
-  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("NCCL begins with ib0"), HasSubstr("over TCP")));
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("NCCL starts with ib0"), HasSubstr("over TCP")));
 }
 
-// --- where verbs cannot be used
+// --- nodes where verbs cannot be used
 
-TEST(Plan, WithoutDeviceFilesNcclIsNotMovedToTheSlowNetworkOfTheNames) {
+TEST(Plan, MissingDeviceFilesDoNotMoveNcclToASlowNetwork) {
   const std::string closed = test::machine_text("dgx_a100") + "\ndev/infiniband/rdma_cm = \n";
   const Plan plan = make_plan(test::Machine(closed).read(), two_nodes("10.33.0.10"), {});
   EXPECT_NE(value_set(plan, "NCCL_SOCKET_IFNAME"), "=enp226s0");
@@ -116,10 +116,10 @@ TEST(Plan, WithoutDeviceFilesNcclIsNotMovedToTheSlowNetworkOfTheNames) {
   EXPECT_EQ(
       value_set(make_plan(read("dgx_a100"), two_nodes("10.33.0.10"), {}), "NCCL_SOCKET_IFNAME"),
       "=enp226s0")
-      << "only to meet: the data go over InfiniBand";
+      << "only for bootstrap: the data go over InfiniBand";
 }
 
-TEST(Plan, ASlowInterfaceIsNoHelpBesideFastOnes) {
+TEST(Plan, SlowLeaderInterfaceIsNotForcedOnData) {
   Node node;
   test::add_interface(node, "eno1", "10.1.0.9/24").speed_mbps = 1000;
   test::add_interface(node, "ens1", "10.50.0.9/24").speed_mbps = 100'000;
@@ -132,7 +132,7 @@ TEST(Plan, ASlowInterfaceIsNoHelpBesideFastOnes) {
               testing::Contains(HasSubstr("eno1 (1 Gb/s), while ens1 has 100 Gb/s")));
 }
 
-TEST(Plan, SlingshotIsSeenAndWhatItNeedsIsSaid) {
+TEST(Plan, SlingshotIsDetectedWithAWarning) {
   const test::Machine machine("sys/class/cxi/cxi0/\nsys/class/cxi/cxi1/\n");
   const Plan plan = make_plan(machine.read(), two_nodes("10.1.0.7"), {});
   EXPECT_THAT(plan.summary, HasSubstr("fabric: 2 x cxi Slingshot"));
@@ -145,7 +145,7 @@ TEST(Plan, SlingshotIsSeenAndWhatItNeedsIsSaid) {
 
 // --- steps of one node
 
-TEST(Plan, OfOneNodeSetsNothing) {
+TEST(Plan, OneNodeSetsNothing) {
   for (const auto* const machine : {"dual_fabric", "workstation", "laptop", "roce_ipv6"}) {
     Request request;
     request.leader_addresses = {"127.0.0.1"};
@@ -156,7 +156,7 @@ TEST(Plan, OfOneNodeSetsNothing) {
   }
 }
 
-TEST(Plan, SaysTheNodesAddressForThoseWhoListen) {
+TEST(Plan, ReportsTheNodesAddressForListeners) {
   const Plan plan = make_plan(read("ipoib"), two_nodes("10.71.0.8"), {});
   EXPECT_EQ(plan.local_address, "10.71.0.9");
   EXPECT_EQ(make_plan(read("roce_ipv6"), two_nodes("2001:db8:0:1::50"), {}).local_address,
@@ -167,17 +167,17 @@ TEST(Plan, SaysTheNodesAddressForThoseWhoListen) {
 
 constexpr const char* kOldNccl = "etc/slurm-ddp/fabric.conf = nccl_version = 2.18\n";
 
-TEST(Plan, OldNcclIsToldTheGidIndexOfThisNode) {
+TEST(Plan, OldNcclGetsTheGidIndexOfThisNode) {
   const Plan plan = make_plan(read("roce_ipv4", kOldNccl), two_nodes("10.0.8.40"), {});
   EXPECT_EQ(value_set(plan, "NCCL_IB_GID_INDEX"), "3");
   EXPECT_EQ(setting_of(plan, "NCCL_IB_GID_INDEX").source, "/etc/slurm-ddp/fabric.conf");
-  // InfiniBand has no such index, whatever the version.
+  // InfiniBand does not have such an index, in any version.
   EXPECT_EQ(value_set(make_plan(read("dgx_a100", kOldNccl), two_nodes("10.33.0.10"), {}),
                       "NCCL_IB_GID_INDEX"),
             "");
 }
 
-TEST(Plan, PortsThatDifferCannotShareAGidIndex) {
+TEST(Plan, DifferentPortsCannotShareAGidIndex) {
   Node node;
   test::add_interface(node, "eth0", "10.0.0.2/24");
   test::add_gid(test::add_port(node, "mlx5_0", "Ethernet", 100), 3, "::ffff:10.0.0.2");
@@ -185,12 +185,13 @@ TEST(Plan, PortsThatDifferCannotShareAGidIndex) {
   node.site.nccl_version = NcclVersion{2, 20};
   const Plan plan = make_plan(node, two_nodes("10.0.0.2"), {});
   EXPECT_EQ(value_set(plan, "NCCL_IB_GID_INDEX"), "");
-  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 has its RoCE v2 address at another")));
-  node.site.nccl_version = NcclVersion{2, 21};  // finds them by itself
+  EXPECT_THAT(plan.warnings,
+              ElementsAre(HasSubstr("mlx5_1:1 has its RoCE v2 address at a different")));
+  node.site.nccl_version = NcclVersion{2, 21};  // finds them itself
   EXPECT_THAT(make_plan(node, two_nodes("10.0.0.2"), {}).warnings, IsEmpty());
 }
 
-TEST(Plan, PortsOfBothFamiliesAreWarnedOf) {
+TEST(Plan, PortsOfBothFamiliesGiveAWarning) {
   Node node;
   test::add_interface(node, "eth0", "10.0.0.2/24");
   test::add_gid(test::add_port(node, "mlx5_0", "Ethernet", 100), 3, "::ffff:10.0.0.2");
@@ -200,10 +201,10 @@ TEST(Plan, PortsOfBothFamiliesAreWarnedOf) {
   EXPECT_EQ(value_set(plan, "NCCL_IB_ADDR_FAMILY"), "");
   node.ports[1].gids[0].address = "fe80::1";
   plan = make_plan(node, two_nodes("10.0.0.2"), {});
-  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 has no RoCE v2 address")));
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 does not have a RoCE v2 address")));
 }
 
-TEST(Plan, WhereGidTypesAreHiddenNothingIsConcluded) {
+TEST(Plan, HiddenGidTypesDecideNothing) {
   Node node;
   test::add_interface(node, "eth0", "10.0.0.2/24");
   test::add_gid(test::add_port(node, "mlx5_0", "Ethernet", 100), 3, "2001:db8::1", "");
@@ -214,7 +215,7 @@ TEST(Plan, WhereGidTypesAreHiddenNothingIsConcluded) {
 
 // --- UCX
 
-TEST(Plan, UcxIsBoundOnlyIfAskedAndOnlyWherePortsTie) {
+TEST(Plan, UcxIsBoundOnlyOnRequestAndIfPortsTie) {
   Request request = two_nodes("10.33.0.10");
   request.gpu = "1";
   EXPECT_EQ(value_set(make_plan(read("dgx_a100"), request, {}), "UCX_NET_DEVICES"), "");
@@ -232,7 +233,7 @@ TEST(Plan, UcxIsBoundOnlyIfAskedAndOnlyWherePortsTie) {
   EXPECT_TRUE(setting_of(kept, "UCX_NET_DEVICES").kept);
 }
 
-TEST(Plan, UcxIsBoundIfTheSiteSaysSo) {
+TEST(Plan, UcxIsBoundAtTheSitesRequest) {
   Request request = two_nodes("10.33.0.10");
   request.gpu = "0";
   const Node node = read("dgx_a100", "etc/slurm-ddp/fabric.conf = ucx = bind\n");
@@ -247,7 +248,7 @@ Plan with_preset(const Node& node, const std::string& leader, const std::string&
   return make_plan(node, request, {});
 }
 
-TEST(Plan, APresetGoesBeforeWhatIsDerived) {
+TEST(Plan, PresetOverridesDerivedValues) {
   const Plan plan = with_preset(read("efa_p4d"), "10.1.0.70", "efa");
   const Setting set = setting_of(plan, "NCCL_SOCKET_IFNAME");
   EXPECT_EQ(set.value, "^docker,lo,veth");
@@ -256,7 +257,7 @@ TEST(Plan, APresetGoesBeforeWhatIsDerived) {
   EXPECT_THAT(plan.warnings, IsEmpty());
 }
 
-TEST(Plan, TheUserGoesBeforeAPreset) {
+TEST(Plan, UserOverridesAPreset) {
   Request request = two_nodes("10.1.0.70");
   request.preset = "efa";
   const Plan plan =
@@ -264,20 +265,20 @@ TEST(Plan, TheUserGoesBeforeAPreset) {
   EXPECT_TRUE(setting_of(plan, "NCCL_SOCKET_IFNAME").kept);
 }
 
-TEST(Plan, APresetKeepsTheImagesOwnFile) {
+TEST(Plan, PresetKeepsTheImagesOwnFile) {
   const Plan plan = with_preset(read("azure_nd_h100"), "10.10.0.5", "azure-ndv5");
   EXPECT_EQ(setting_of(plan, "NCCL_TOPO_FILE").source, "/etc/nccl.conf");
   EXPECT_EQ(value_set(plan, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
   EXPECT_EQ(value_set(plan, "NCCL_SOCKET_IFNAME"), "=eth0");
 }
 
-TEST(Plan, APresetsImpossibleValuesAreLeftOut) {
+TEST(Plan, ImpossibleValuesOfAPresetAreLeftOut) {
   const Plan azure = with_preset(read("dgx_h100"), "100.126.0.10", "azure-ndv5");
   EXPECT_THAT(azure.warnings,
               ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME==eth0 is left out, since no running"),
                           HasSubstr("NCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml is left out")));
   EXPECT_EQ(azure.find("NCCL_SOCKET_IFNAME"), nullptr);
-  Request kept = two_nodes("100.126.0.10");  // nobody asks for what is left out then
+  Request kept = two_nodes("100.126.0.10");  // excludes the values left out above
   kept.preset = "azure-ndv5";
   EXPECT_THAT(make_plan(read("dgx_h100"), kept,
                         variables({{"NCCL_SOCKET_IFNAME", "=ibp24s0"}, {"NCCL_TOPO_FILE", "/x"}}))
@@ -291,19 +292,19 @@ TEST(Plan, APresetsImpossibleValuesAreLeftOut) {
   EXPECT_THAT(
       with_preset(other, "10.0.8.40", "oci-roce").warnings,
       ElementsAre(HasSubstr("NCCL_IB_GID_INDEX=3 is left out, since that entry of mlx5_5:1"),
-                  HasSubstr("mlx5_5:1 has no RoCE v2 address")));
+                  HasSubstr("mlx5_5:1 does not have a RoCE v2 address")));
 }
 
-TEST(Plan, AnUnknownPresetIsAnError) {
+TEST(Plan, UnknownPresetIsAnError) {
   try {
     with_preset(read("cloud_vm"), "10.0.0.4", "eva");
     FAIL();
   } catch (const FabricError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("no fabric preset 'eva': known are efa, "));
+    EXPECT_THAT(error.what(), HasSubstr("unknown fabric preset 'eva': known presets are efa, "));
   }
 }
 
-TEST(Plan, TheSitesPresetAppliesUnlessAnotherIsAskedFor) {
+TEST(Plan, SitesPresetAppliesUnlessAnotherIsRequested) {
   const Node node = read("roce_ipv4",
                          "etc/slurm-ddp/fabric.conf = preset = rack7\\n[preset rack7]\\n"
                          "NCCL_IB_TC = 106\n");
@@ -312,7 +313,7 @@ TEST(Plan, TheSitesPresetAppliesUnlessAnotherIsAskedFor) {
   EXPECT_EQ(value_set(with_preset(node, "10.0.8.40", "oci-roce"), "NCCL_IB_TC"), "41");
 }
 
-TEST(Plan, TheSitesPortListIsTakenWhereItFits) {
+TEST(Plan, SitesPortListIsUsedIfItMatches) {
   const Node node = read("roce_ipv4", "etc/slurm-ddp/fabric.conf = ib_hca = mlx5_0:1,mlx5_1:1\n");
   EXPECT_EQ(value_set(make_plan(node, two_nodes("10.0.8.40"), {}), "NCCL_IB_HCA"),
             "=mlx5_0:1,mlx5_1:1");
@@ -322,8 +323,8 @@ TEST(Plan, TheSitesPortListIsTakenWhereItFits) {
   EXPECT_EQ(value_set(plan, "NCCL_IB_HCA"), "=mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1");
 }
 
-TEST(Plan, AMistakeInTheSitesFileIsAWarningAndTheFileIsNotUsed) {
-  const Node node = read("cloud_vm", "etc/slurm-ddp/fabric.conf = preset = efa\\ncolour = red\n");
+TEST(Plan, ErrorInTheSiteFileIsAWarningAndTheFileIsNotUsed) {
+  const Node node = read("cloud_vm", "etc/slurm-ddp/fabric.conf = preset = efa\\ncolor = red\n");
   const Plan plan = make_plan(node, two_nodes("10.0.0.4"), {});
   EXPECT_THAT(plan.warnings,
               ElementsAre(HasSubstr("fabric.conf: line 2 has the unknown key 'color'")));
@@ -334,7 +335,7 @@ TEST(Plan, AMistakeInTheSitesFileIsAWarningAndTheFileIsNotUsed) {
   EXPECT_THAT(large.problems, ElementsAre(HasSubstr("larger than 64 KiB")));
 }
 
-// --- what is brought along and does harm
+// --- harmful values from the user or a file
 
 struct Leftover {
   std::string machine, leader, name, value, warning;
@@ -346,7 +347,7 @@ void PrintTo(const Leftover& leftover, std::ostream* out) {
 
 class GivenValue : public testing::TestWithParam<Leftover> {};
 
-TEST_P(GivenValue, IsWarnedOfAndKept) {
+TEST_P(GivenValue, GivesAWarningAndIsKept) {
   const auto& [machine, leader, name, value, warning] = GetParam();
   const Plan plan = make_plan(read(machine), two_nodes(leader), variables({{name, value}}));
   EXPECT_EQ(value_set(plan, name), "");
@@ -387,9 +388,9 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Interfaces, GivenValue,
     testing::Values(
-        // "Find or fail": AWS's recipe for another image leaves no interface here.
+        // "Find or fail": with AWS's recipe for another image, no interface is left here.
         Leftover{"container", "10.88.0.1", "NCCL_SOCKET_IFNAME", "^docker,lo,veth,eth",
-                 "no running interface of this node fits"},
+                 "no running interface of this node matches"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "eth0", "no running interface"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "ens", ""},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "^docker0", "exclude lo as well"},
@@ -397,38 +398,39 @@ INSTANTIATE_TEST_SUITE_P(
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "^docker0", "no ^, ="},
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "=ens32", "no ^, ="},
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "ens65,ens32", ""},
-        Leftover{"efa_p4d", "10.1.0.70", "TP_SOCKET_IFNAME", "eth9", "no interface of that name"}));
+        Leftover{"efa_p4d", "10.1.0.70", "TP_SOCKET_IFNAME", "eth9",
+                 "does not have an interface of that name"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Ports, GivenValue,
     testing::Values(
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "mlx5_1",
-                 "mlx5_1 fits mlx5_10 as well"},
+                 "mlx5_1 matches mlx5_10 as well"},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "=mlx5_1", ""},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "mlx5", ""},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "bnxt", "no active port"},
         Leftover{"cloud_vm", "10.0.0.4", "NCCL_IB_HCA", "mlx5", ""},
         Leftover{"single_ib", "10.1.0.20", "NCCL_IB_GID_INDEX", "3", "mlx5_0:1 is InfiniBand"},
         Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "3", ""},
-        Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "0", "is no RoCE v2 address"},
+        Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "0", "is not a RoCE v2 address"},
         Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "-1", ""}));
 
-TEST(Plan, WarningsSayWhichFileAValueIsFrom) {
+TEST(Plan, WarningsNameTheFileOfAValue) {
   const Node node = read("single_ib", "etc/nccl.conf = NCCL_P2P_DISABLE=1\n");
   const Plan plan = make_plan(node, two_nodes("10.1.0.20"), {});
   EXPECT_THAT(plan.warnings, ElementsAre(testing::AllOf(HasSubstr("(/etc/nccl.conf)"),
                                                         testing::Not(HasSubstr("shell")))));
 }
 
-// --- for all machines
+// --- all machines
 
 constexpr std::array<const char*, 17> kMachines{
     "azure_nd_h100", "bonded",    "cloud_vm", "container", "dgx_a100",    "dgx_h100",
     "dual_fabric",   "efa_p4d",   "ipoib",    "laptop",    "recorded_vm", "roce_ipv4",
     "roce_ipv6",     "single_ib", "two_nics", "vlan",      "workstation"};
 
-// Without a preset nothing but these is ever set: no tuning, no debugging, no loader's variables.
-TEST(Plan, SetsOnlyWhatNamesInterfacesPortsAndAddresses) {
+// Without a preset only these are ever set: no tuning, debugging or loader variables.
+TEST(Plan, SetsOnlyInterfacesPortsAndAddresses) {
   const std::set<std::string> allowed{"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
                                       "TP_SOCKET_IFNAME",   "NCCL_IB_HCA",
                                       "NCCL_IB_GID_INDEX",  "NCCL_IB_ADDR_FAMILY",
@@ -450,7 +452,7 @@ TEST(Plan, SetsOnlyWhatNamesInterfacesPortsAndAddresses) {
 }
 
 // NCCL "finds or fails": a value that this node cannot satisfy would end the job.
-TEST(Plan, NeverSetsAnInterfaceThatIsNotThere) {
+TEST(Plan, NeverSetsAMissingInterface) {
   for (const auto* const machine : kMachines) {
     const Node node = read(machine);
     for (const auto& entry : node.addresses) {
@@ -464,13 +466,13 @@ TEST(Plan, NeverSetsAnInterfaceThatIsNotThere) {
                                    variables({{"NCCL_SOCKET_IFNAME", nccl}}));
       for (const auto& warning : again.warnings) {
         EXPECT_THAT(warning, testing::Not(HasSubstr("no running interface"))) << machine << nccl;
-        EXPECT_THAT(warning, testing::Not(HasSubstr("loopback fits"))) << machine << nccl;
+        EXPECT_THAT(warning, testing::Not(HasSubstr("loopback matches"))) << machine << nccl;
       }
     }
   }
 }
 
-// A plan that finds its own variables as the user's changes nothing.
+// A plan that finds its own variables set as if by the user changes nothing.
 TEST(Plan, IsStable) {
   for (const auto* const machine : kMachines) {
     const Node node = read(machine);

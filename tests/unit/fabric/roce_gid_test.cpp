@@ -36,7 +36,7 @@ TEST(RoceGid, IsVersionTwoAndIPv4) {
   EXPECT_EQ(index_of(port), 7);
 }
 
-TEST(RoceGid, OfTheInterfaceThatRoutesGoesFirst) {
+TEST(RoceGid, PrefersTheInterfaceOfTheRoute) {
   InfinibandPort port;
   add_gid(port, 3, kGidV4, "RoCE v2", "eth1");
   add_gid(port, 5, kGidV4, "RoCE v2", "eth1.100");
@@ -45,7 +45,7 @@ TEST(RoceGid, OfTheInterfaceThatRoutesGoesFirst) {
   EXPECT_EQ(index_of(port, "eth1.200"), 3);  // IPv4 goes before the interface
 }
 
-TEST(RoceGid, OfDamagedOrHiddenTablesIsUnknown) {
+TEST(RoceGid, IsUnknownForDamagedOrHiddenTables) {
   InfinibandPort port;
   add_gid(port, 0, "not an address");
   add_gid(port, 1, kGidV4, "");

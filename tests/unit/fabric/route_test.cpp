@@ -33,7 +33,7 @@ std::string interface_to(const std::vector<Route>& routes, std::string_view addr
   return route == nullptr ? "none" : route->interface;
 }
 
-TEST(Route, LongestPrefixThenLowestMetric) {
+TEST(Route, PrefersLongestPrefixThenLowestMetric) {
   const auto routes = parse_ipv4_routes(kRoutesV4);
   EXPECT_EQ(routes.size(), 4U);  // one is down, one rejects
   EXPECT_EQ(interface_to(routes, "192.168.2.77"), "eth0");
@@ -43,7 +43,7 @@ TEST(Route, LongestPrefixThenLowestMetric) {
   EXPECT_EQ(interface_to(routes, "2001:db8::1"), "none");
 }
 
-TEST(Route, IPv6LeavesOutWhatIsLocalOrRejects) {
+TEST(Route, IPv6LeavesOutLocalAndRejectRoutes) {
   const auto routes = parse_ipv6_routes(kRoutesV6);
   ASSERT_EQ(routes.size(), 2U);
   EXPECT_EQ(interface_to(routes, "2001:db8::77"), "eth0");
@@ -64,7 +64,7 @@ TEST(Route, DamagedLinesAreSkipped) {
   EXPECT_EQ(parse_ipv6_routes(wide).size(), 1U);
 }
 
-TEST(Route, TablesOfAnySizeAreBounded) {
+TEST(Route, TablesAreBounded) {
   std::string many;
   for (int i = 0; i < 5000; ++i) many += "eth0 0002A8C0 0 0001 0 0 0 00FFFFFF\n";
   EXPECT_EQ(parse_ipv4_routes(many).size(), 4096U);

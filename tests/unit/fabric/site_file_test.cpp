@@ -1,4 +1,4 @@
-// fabric.conf: what it may say, and one sentence for each way to get it wrong.
+// fabric.conf: the valid settings, and one sentence for each possible error.
 #include "spank_plugin/fabric/site_file.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kPath = "/etc/slurm-ddp/fabric.conf";
 
-TEST(SiteFile, EveryKey) {
+TEST(SiteFile, ReadsEveryKey) {
   const SiteFile site = parse_site_file(
       "# our cluster\n"
       "; another comment\n"
@@ -42,8 +42,8 @@ TEST(SiteFile, EveryKey) {
   EXPECT_EQ(site.presets[1].source, kPath);
 }
 
-// People copy the example of the manual page.
-TEST(SiteFile, OfTheManualPageIsRight) {
+// Users copy the example of the manual page.
+TEST(SiteFile, ExampleOfTheManualPageIsValid) {
   std::ifstream page(SLURM_DDP_SOURCE_DIR "/docs/fabric.md");
   std::string example;
   for (std::string line; std::getline(page, line);) {
@@ -56,7 +56,7 @@ TEST(SiteFile, OfTheManualPageIsRight) {
   EXPECT_EQ(site.presets[0].values[0].second, "106");
 }
 
-TEST(SiteFile, OfNothingSaysNothing) {
+TEST(SiteFile, EmptyFileSetsNothing) {
   const SiteFile site = parse_site_file("", kPath);
   EXPECT_FALSE(site.preset || site.interface || site.ib_hca || site.nccl_version || site.bind_ucx);
   EXPECT_EQ(parse_site_file("preset = none", kPath).preset, "none");
@@ -70,7 +70,7 @@ struct Mistake {
 
 class SiteFileMistake : public testing::TestWithParam<Mistake> {};
 
-TEST_P(SiteFileMistake, IsToldWithFileLineAndKey) {
+TEST_P(SiteFileMistake, IsReportedWithFileLineAndKey) {
   try {
     parse_site_file(GetParam().text, kPath);
     FAIL() << "accepted: " << GetParam().text;
@@ -121,7 +121,7 @@ TEST(SiteFile, PresetsAreBounded) {
   EXPECT_THROW(parse_site_file(text, kPath), FabricError);
 }
 
-TEST(Preset, BuiltInOnesSetOnlyWhatPresetsMaySet) {
+TEST(Preset, BuiltInPresetsSetOnlyAllowedVariables) {
   for (const auto& preset : built_in_presets()) {
     EXPECT_NE(preset.source, "") << preset.name;
     EXPECT_FALSE(preset.values.empty()) << preset.name;
@@ -133,7 +133,7 @@ TEST(Preset, BuiltInOnesSetOnlyWhatPresetsMaySet) {
   EXPECT_EQ(preset_names({}), "efa, azure-ndv4, azure-ndv5, oci-roce, slingshot, gib, none");
 }
 
-TEST(Preset, OfTheSiteGoesBeforeABuiltInOne) {
+TEST(Preset, SitesPresetReplacesABuiltInOne) {
   const SiteFile site = parse_site_file("[preset efa]\nFI_PROVIDER = efa", kPath);
   EXPECT_EQ(find_preset(site.presets, "efa")->source, kPath);
   EXPECT_NE(find_preset({}, "efa")->source, kPath);

@@ -1,4 +1,4 @@
-// What is said of a task's CPUs and limits, on nodes as values.
+// Warnings about a task's CPUs and limits, with nodes as values.
 #include "spank_plugin/fabric/task_limits.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-TEST(CpuList, IsReadAndWrittenAsTheKernelDoes) {
+TEST(CpuList, RoundTripsInTheKernelsFormat) {
   EXPECT_THAT(parse_cpu_list("0-2,8\n"), ElementsAre(0, 1, 2, 8));
   EXPECT_THAT(parse_cpu_list("4,1-2,2"), ElementsAre(1, 2, 4));
   for (const auto* const wrong : {"", ",", "x", "3-1", "1-", "-1", "0-65536", "1-2-3", "0 1"}) {
@@ -32,7 +32,7 @@ std::vector<std::string> warnings_for(const Node& node, Request request,
   return make_plan(node, request, test::variables(std::move(user))).warnings;
 }
 
-TEST(CpusOfGpu, AreNotedWhereTheyAreAllFar) {
+TEST(CpusOfGpu, GiveAWarningIfAllAreFar) {
   Node node;
   test::add_gpu(node, {"pci0000:15", "0000:15:01.0", "0000:17:00.0"}, 3);
   node.gpus[0].local_cpus = "48-63,112-127";
@@ -52,10 +52,10 @@ TEST(CpusOfGpu, AreNotedWhereTheyAreAllFar) {
   EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "which GPU is unknown";
   request.gpu = "0";
   node.gpus[0].local_cpus.clear();
-  EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "sysfs does not say";
+  EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "sysfs does not report it";
 }
 
-TEST(LockedMemory, IsNotedWhereRdmaNeedsMore) {
+TEST(LockedMemory, GivesAWarningIfRdmaNeedsMore) {
   Node node;
   test::add_interface(node, "eth0", "10.0.0.1/24");
   test::add_port(node, "mlx5_0", "InfiniBand", 200);

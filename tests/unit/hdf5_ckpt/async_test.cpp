@@ -1,4 +1,4 @@
-// Saving in the background: what is saved is what was there when start() returned.
+// Saving in the background: a save contains the state at the time start() returned.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using test::small_model;
 using test::TempDirectory;
 using testing::HasSubstr;
 
-TEST(Async, LaterChangesAreNotSaved) {
+TEST(Async, ExcludesLaterChanges) {
   const TempDirectory root(test::On::memory);
   CheckpointDirectory directory(root.path(), test::small_options());
   AsyncSaver saver;
@@ -43,7 +43,7 @@ TEST(Async, LaterChangesAreNotSaved) {
   }
 }
 
-TEST(Async, OneIsInFlightAndTheNextWaits) {
+TEST(Async, SecondSaveWaitsForTheFirst) {
   AsyncSaver saver;
   const test::ArraySet state = small_model(1);
   std::atomic<int> at_work = 0;
@@ -62,7 +62,7 @@ TEST(Async, OneIsInFlightAndTheNextWaits) {
   EXPECT_EQ(done, 20);
 }
 
-TEST(Async, AnErrorIsToldOnceAndTheNextSaveWorks) {
+TEST(Async, ErrorIsReportedOnceAndTheNextSaveWorks) {
   AsyncSaver saver;
   const test::ArraySet state = small_model(1);
   const auto fails = [](std::span<const ArrayView>) { throw Error("the disk is gone"); };
@@ -93,7 +93,7 @@ TEST(Async, MemoryIsBoundedAndReused) {
     saver.wait();
   }
   EXPECT_EQ(saver.memory(), 1U << 20);
-  // What does not fit is written from where it lies, before start() returns.
+  // State that does not fit is written from its original memory, before start() returns.
   state.add("v", DType::uint8, {1});
   const auto views = state.views();
   bool written = false;
@@ -105,7 +105,7 @@ TEST(Async, MemoryIsBoundedAndReused) {
   EXPECT_EQ(saver.memory(), 1U << 20);
 }
 
-// What this process has of that which RLIMIT_DATA limits: with a sanitizer's shadow, much.
+// Memory of this process that RLIMIT_DATA counts; a lot with a sanitizer's shadow memory.
 rlim_t data_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -114,7 +114,7 @@ rlim_t data_bytes() {
   return 0;
 }
 
-TEST(Async, WithoutMemoryForTheCopyThereIsOneSentence) {
+TEST(Async, MissingMemoryForTheCopyIsReported) {
   const pid_t child = ::fork();
   if (child == 0) {
     test::ArraySet state;

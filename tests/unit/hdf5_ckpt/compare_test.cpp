@@ -1,4 +1,4 @@
-// How far two arrays are apart, for every element type.
+// The difference of two arrays, for every element type.
 
 #include "ddp_runtime/tools/ckpt/compare.h"
 
@@ -50,7 +50,7 @@ TEST(Compare, IntegersDoNotOverflow) {
             static_cast<double>(std::numeric_limits<std::uint64_t>::max()));
 }
 
-TEST(Compare, HalfFloatsAreNumbers) {
+TEST(Compare, ComparesHalfFloatsByValue) {
   // 1.5 and -2 in both; the smallest subnormal of float16.
   EXPECT_EQ(difference<std::uint16_t>(DType::float16, {0x3E00}, {0xC000}).max_abs, 3.5);
   EXPECT_EQ(difference<std::uint16_t>(DType::bfloat16, {0x3FC0}, {0xC000}).max_abs, 3.5);
@@ -67,7 +67,7 @@ TEST(Compare, EqualityIsByBits) {
   const ArrayDifference zeros = difference<float>(DType::float32, {0.0F}, {-0.0F});
   EXPECT_EQ(zeros.elements, 1U);
   EXPECT_EQ(zeros.max_abs, 0);
-  // Once not finite, a larger finite difference does not hide it.
+  // A non-finite difference is not hidden by a later, larger finite one.
   const ArrayDifference d = difference<float>(DType::float32, {nan, 1}, {1, 5});
   EXPECT_EQ(d.elements, 2U);
   EXPECT_TRUE(std::isnan(d.max_abs));

@@ -1,4 +1,4 @@
-// Real processes that are really killed, and file systems that are really full.
+// Real processes that are killed, and real file systems that are full.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ using test::small_model;
 using test::TempDirectory;
 using testing::HasSubstr;
 
-// Saves `first`, `first` + 1, ... for ever and reports each that was acknowledged.
+// Saves `first`, `first` + 1, ... forever, and reports each acknowledged save.
 [[noreturn]] void save_until_killed(const fs::path& root, const fs::path& scratch,
                                     std::uint64_t first, int acknowledge) {
   SaveOptions options = test::small_options();
@@ -45,7 +45,8 @@ using testing::HasSubstr;
   }
 }
 
-// A process that saves and keeps one checkpoint, until the object is gone. It starts with step 1.
+// A process that saves, keeping one checkpoint, until the object is destroyed. It starts with step
+// 1.
 class Saver {
  public:
   explicit Saver(const fs::path& root) : child_(::fork()) {
@@ -68,15 +69,15 @@ class Saver {
     ::kill(child_, SIGKILL);
     int status = 0;
     ::waitpid(child_, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "the saver ended by itself with " << WEXITSTATUS(status);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "the saver exited by itself with " << WEXITSTATUS(status);
   }
 
  private:
   pid_t child_;
 };
 
-// Runs the above and kills it: `delay` after its first acknowledgement, or after its start. The
-// last step it acknowledged, `before` if none.
+// Runs save_until_killed and kills it: `delay` after its first acknowledgment, or after its start.
+// Returns the last acknowledged step, `before` if there was none.
 std::uint64_t run_and_kill(const fs::path& root, const fs::path& scratch, std::uint64_t before,
                            bool after_first, std::chrono::nanoseconds delay) {
   int ends[2];
@@ -100,14 +101,14 @@ std::uint64_t run_and_kill(const fs::path& root, const fs::path& scratch, std::u
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFSIGNALED(status)) << "the writer ended by itself with " << WEXITSTATUS(status);
+  EXPECT_TRUE(WIFSIGNALED(status)) << "the writer exited by itself with " << WEXITSTATUS(status);
   while (acknowledged()) {
   }
   ::close(ends[0]);
   return step;
 }
 
-TEST(Crash, WhatIsLoadedWhileAnotherProcessSavesAndDeletesIsWhole) {
+TEST(Crash, LoadsWholeCheckpointsWhileAnotherProcessSavesAndDeletes) {
   const TempDirectory root(test::On::memory);
   const Saver saver(root.path());
   CheckpointDirectory directory(root.path());
@@ -121,7 +122,7 @@ TEST(Crash, WhatIsLoadedWhileAnotherProcessSavesAndDeletesIsWhole) {
     test::ArraySet memory = small_model(1).zeros();
     try {
       const auto loaded = directory.load_newest(memory.targets());
-      ASSERT_TRUE(loaded.has_value()) << "one has been there always";
+      ASSERT_TRUE(loaded.has_value()) << "there was a checkpoint at all times";
       const std::uint64_t step = loaded->checkpoint.manifest().step;
       ASSERT_EQ(memory, small_model(step)) << step;
       ASSERT_GE(step, newest);
@@ -129,16 +130,16 @@ TEST(Crash, WhatIsLoadedWhileAnotherProcessSavesAndDeletesIsWhole) {
       steps.insert(step);
       ++loaded_whole;
     } catch (const Error& error) {
-      ASSERT_THAT(error.what(), HasSubstr("is whole")) << "neither loaded nor told";
+      ASSERT_THAT(error.what(), HasSubstr("is whole")) << "neither loaded nor reported";
       ++told;
     }
   }
-  EXPECT_GT(steps.size(), 5U) << "the other process hardly saved anything meanwhile";
+  EXPECT_GT(steps.size(), 5U) << "the other process saved almost nothing meanwhile";
   EXPECT_GT(loaded_whole, kLoads / 2);
   test::expect_in_fault_matrix("load while another process saves and deletes", kLoads);
 }
 
-// How long one save takes here, so that the kills fall into saves on slow machines too.
+// The duration of one save on this machine, so that the kills hit saves on slow machines too.
 std::chrono::nanoseconds time_of_a_save() {
   const TempDirectory root;
   const auto start = std::chrono::steady_clock::now();
@@ -147,7 +148,7 @@ std::chrono::nanoseconds time_of_a_save() {
   return std::chrono::steady_clock::now() - start;
 }
 
-TEST(Crash, KilledAtAnyMomentNothingAcknowledgedIsLost) {
+TEST(Crash, KillAtAnyMomentLosesNothingAcknowledged) {
   const TempDirectory root;
   const TempDirectory scratch(test::On::memory);
   std::mt19937 random(11);
@@ -168,13 +169,13 @@ TEST(Crash, KilledAtAnyMomentNothingAcknowledgedIsLost) {
     ASSERT_LE(step, acknowledged + 1);
     ASSERT_TRUE(loaded->skipped.empty()) << loaded->skipped[0];
     ASSERT_TRUE(test::holds(loaded->checkpoint, small_model(step)));
-    // The next process clears up after the dead one, and only what is no checkpoint.
+    // The next process cleans up after the dead one, and removes only what is not a checkpoint.
     const auto removed =
         remove_leftovers(root.path(), dead_relatives_of(OwnerTag::of_this_process("crash", 0)));
     if (!removed.empty()) ++with_leftovers;
     for (const std::string& name : test::names_in(root.path()))
       ASSERT_TRUE(name == "latest" || name.starts_with("step-")) << name;
-    // The one that was published and not acknowledged counts from now on.
+    // One that was published but not acknowledged counts from now on.
     acknowledged = step;
   }
   EXPECT_GE(acknowledged, 30U);
@@ -206,7 +207,7 @@ class FullDisk : public testing::Test {
   bool is_mounted_ = false;
 };
 
-TEST_F(FullDisk, IsReportedAndLeavesTheLastOne) {
+TEST_F(FullDisk, IsReportedAndKeepsTheLastCheckpoint) {
   CheckpointDirectory directory(mounted_);
   const test::ArraySet model = model_of(3 << 20);
   directory.save(1, test::test_owner(), model.views(), test::test_info());
@@ -223,12 +224,12 @@ TEST_F(FullDisk, IsReportedAndLeavesTheLastOne) {
   ASSERT_TRUE(loaded);
   EXPECT_EQ(loaded->checkpoint.manifest().step, 2U);
   EXPECT_TRUE(test::holds(loaded->checkpoint, model));
-  // With room made, the same save works.
+  // After space has been freed, the same save works.
   Retention(mounted_, test::test_owner()).apply({.keep_last = 1});
   EXPECT_NO_THROW(directory.save(3, test::test_owner(), model.views(), test::test_info()));
 }
 
-TEST(Crash, AFileSizeLimitIsReportedAndDoesNotKill) {
+TEST(Crash, FileSizeLimitIsReportedAndDoesNotKill) {
   const TempDirectory root;
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

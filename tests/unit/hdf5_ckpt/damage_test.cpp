@@ -1,5 +1,5 @@
-// What happens to files after they were saved: cut, flipped, zeroed, swapped, replaced by links.
-// No such checkpoint is ever loaded; the one before it is.
+// Damage to files after a save: truncated, flipped, zeroed, swapped, replaced by links. Such a
+// checkpoint is never loaded; the previous one is loaded instead.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ using test::small_model;
 using test::TempDirectory;
 using testing::HasSubstr;
 
-// Steps 1 and 2; the file of step 2 is what gets damaged, and put back afterwards.
+// Steps 1 and 2; the file of step 2 is damaged, and restored afterwards.
 class Damage : public testing::Test {
  protected:
   void SetUp() override {
@@ -35,7 +35,7 @@ class Damage : public testing::Test {
     original_ = test::file_bytes(file_);
   }
 
-  // Neither way of loading takes step 2; both give step 1. Returns why.
+  // Neither way of loading accepts step 2; both return step 1. Returns the reason.
   std::string reason_for_fallback() {
     const CheckpointDirectory directory(root_.path());
     test::ArraySet loaded = small_model(0).zeros();
@@ -48,8 +48,8 @@ class Damage : public testing::Test {
     return by_reading->skipped.empty() ? "" : by_reading->skipped[0];
   }
 
-  // Why step 2 is not taken with one byte changed. Every 100th time both ways of loading are asked
-  // for what they do then; otherwise only whether reading and verifying refuse.
+  // The reason for rejecting step 2 with one byte changed. Both ways of loading are tested every
+  // 100th time; otherwise only reading and verifying must reject it.
   std::string reason_with(std::size_t at, std::byte value) {
     put(at, value);
     std::string reason;
@@ -63,7 +63,7 @@ class Damage : public testing::Test {
     return reason;
   }
 
-  // Why step 2 is not taken with these bytes for its file.
+  // The reason for rejecting step 2 with these bytes as its file.
   std::function<std::string(const std::vector<std::byte>&)> with_bytes() {
     return [this](const std::vector<std::byte>& bytes) {
       test::put_file_bytes(file_, bytes);
@@ -71,7 +71,7 @@ class Damage : public testing::Test {
     };
   }
 
-  // Places of the file that belong to no array, in order.
+  // Offsets in the file that belong to no array, in order.
   std::vector<std::size_t> metadata_bytes() const {
     std::vector<bool> claimed(original_.size());
     const Checkpoint checkpoint = Checkpoint::open(step_);
@@ -116,7 +116,7 @@ TEST_F(Damage, EveryFlippedMetadataByteIsFound) {
   std::size_t flips = 0;
   for (const std::size_t at : metadata_bytes())
     for (int bit = 0; bit < 8; ++bit) {
-      // Most of the room that libhdf5 takes for metadata stays empty.
+      // Most of the space that libhdf5 reserves for metadata stays empty.
       const bool chosen = original_[at] != std::byte{0} || at % 64 == 0;
       if (!test::long_tests() && !(chosen && bit == static_cast<int>(at % 8))) continue;
       ASSERT_THAT(reason_with(at, original_[at] ^ std::byte(1 << bit)),
@@ -143,7 +143,7 @@ TEST_F(Damage, FlippedDataBitsAreFound) {
   test::expect_in_fault_matrix("bit flipped in a byte of an array", flips);
 }
 
-TEST_F(Damage, AReadOfOneArrayNamesItsDamagedBytes) {
+TEST_F(Damage, ReadOfOneArrayNamesItsDamagedBytes) {
   const Checkpoint checkpoint = Checkpoint::open(step_);
   const ArrayInfo* info = &checkpoint.find("model/conv1.weight")->parts.front();
   std::vector<std::byte> bytes = original_;
@@ -157,7 +157,7 @@ TEST_F(Damage, AReadOfOneArrayNamesItsDamagedBytes) {
 }
 
 // Calls `change` with each page of the file and expects the damage to be found wherever it changed
-// something. Returns how often that was.
+// something. Returns the number of changes.
 template <typename Change>
 std::size_t count_found(const std::vector<std::byte>& original, const Change& change,
                         const std::function<std::string(const std::vector<std::byte>&)>& reason) {
@@ -165,7 +165,7 @@ std::size_t count_found(const std::vector<std::byte>& original, const Change& ch
   for (std::size_t page = 0; page < original.size(); page += 4096) {
     std::vector<std::byte> bytes = original;
     change(bytes, page, std::min<std::size_t>(4096, bytes.size() - page));
-    if (bytes == original) continue;  // room for metadata that was not needed
+    if (bytes == original) continue;  // unused space for metadata
     EXPECT_THAT(reason(bytes), HasSubstr("damaged")) << page;
     ++found;
   }
@@ -209,12 +209,12 @@ TEST_F(Damage, SwappedBlocksAreFound) {
   EXPECT_THAT(with_bytes()(bytes), HasSubstr("model/conv1.weight"));
 }
 
-TEST_F(Damage, AnOldFileUnderANewManifestIsFound) {
+TEST_F(Damage, OldFileUnderANewManifestIsFound) {
   fs::copy_file(root_ / "step-00000001/model.h5", file_, fs::copy_options::overwrite_existing);
   EXPECT_THAT(reason_for_fallback(), HasSubstr("damaged"));
 }
 
-TEST_F(Damage, EveryByteOfTheManifestCounts) {
+TEST_F(Damage, EveryChangedManifestByteIsFound) {
   const fs::path manifest = step_ / "manifest.json";
   const std::vector<std::byte> bytes = test::file_bytes(manifest);
   std::size_t flips = 0;
@@ -234,19 +234,19 @@ TEST_F(Damage, EveryByteOfTheManifestCounts) {
   EXPECT_THAT(reason_for_fallback(), HasSubstr("larger than"));
 }
 
-TEST_F(Damage, OnlyPlainFilesAreRead) {
+TEST_F(Damage, OnlyRegularFilesAreRead) {
   const fs::path elsewhere = root_ / "elsewhere.h5";
   fs::rename(file_, elsewhere);
   fs::create_symlink(elsewhere, file_);
   EXPECT_THAT(reason_for_fallback(), HasSubstr("'model.h5' is a symbolic link"));
   fs::remove(file_);
   EXPECT_THAT(reason_for_fallback(), HasSubstr("'model.h5' cannot be opened: No such file"));
-  // Opening a pipe for reading would wait for a writer for ever.
+  // Opening a pipe for reading would wait forever for a writer.
   ASSERT_EQ(::mkfifo(file_.c_str(), 0600), 0);
-  EXPECT_THAT(reason_for_fallback(), HasSubstr("'model.h5' is not a plain file"));
+  EXPECT_THAT(reason_for_fallback(), HasSubstr("'model.h5' is not a regular file"));
   fs::remove(file_);
   fs::create_directory(file_);
-  EXPECT_THAT(reason_for_fallback(), HasSubstr("'model.h5' is not a plain file"));
+  EXPECT_THAT(reason_for_fallback(), HasSubstr("'model.h5' is not a regular file"));
   fs::remove(file_);
   fs::rename(elsewhere, file_);
   fs::rename(step_ / "manifest.json", root_ / "m.json");
@@ -254,12 +254,12 @@ TEST_F(Damage, OnlyPlainFilesAreRead) {
   EXPECT_THAT(reason_for_fallback(), HasSubstr("'manifest.json' is a symbolic link"));
 }
 
-TEST_F(Damage, AFileThatShrinksWhileItIsReadIsFound) {
+TEST_F(Damage, FileThatShrinksDuringAReadIsFound) {
   const Checkpoint checkpoint = Checkpoint::open(step_);
   const ReadOptions cutting{1,
                             [&](std::uint64_t, std::uint64_t) { fs::resize_file(file_, 70000); }};
   EXPECT_THAT(test::error_of([&] { checkpoint.verify(cutting); }),
-              HasSubstr("are missing: the file has been cut off"));
+              HasSubstr("are missing: the file is truncated"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Arrays and boxes looked at element by element: slow, and too simple to be wrong.
+// Arrays and boxes processed element by element: slow, and too simple to be wrong.
 
 #include <cstdint>
 #include <optional>
@@ -24,7 +24,8 @@ void for_each_element(const Shape& shape, const Visit& visit) {
   }
 }
 
-// Where element `index` of the whole array lies in a box, in elements; nothing if it does not.
+// The position of element `index` of the whole array in a box, in elements; nullopt if it is
+// outside.
 inline std::optional<std::uint64_t> place_in(const Box& box, const Shape& index) {
   std::uint64_t place = 0;
   for (std::size_t d = 0; d < index.size(); ++d) {

@@ -1,5 +1,5 @@
-// Files of other programs with bytes changed at random: each is read or refused by a DamagedError,
-// and what is read lies inside the file.
+// Files of other programs with random changes: each is read or rejected with a DamagedError, and
+// the result lies inside the file.
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ std::vector<std::byte> written(const char* name,
   return test::file_bytes(directory / name);
 }
 
-// A byte changed, a piece cut out, repeated or written over: one to four times.
+// One to four random changes: a byte changed, a piece removed, repeated or overwritten.
 std::vector<std::byte> mutated(std::vector<std::byte> bytes, std::mt19937& random) {
   for (unsigned i = 0; i <= random() % 4 && bytes.size() > 16; ++i) {
     const auto at = static_cast<std::ptrdiff_t>(random() % (bytes.size() - 8));
@@ -77,18 +77,18 @@ void fuzz(const std::string& format, const std::vector<std::byte>& original, con
     }
   }
   EXPECT_GT(refused, cases / 2);
-  EXPECT_LT(refused, cases) << "every single one was refused: the original, too?";
+  EXPECT_LT(refused, cases) << "every file was rejected: the original, too?";
   test::expect_in_fault_matrix(format + " file with bytes changed at random", cases);
 }
 
-TEST(External, MutatedSafetensorsAreReadOrRefused) {
+TEST(External, MutatedSafetensorsAreReadOrRejected) {
   const auto parse = [](const std::vector<std::byte>& bytes) {
     return parse_safetensors(bytes, bytes.size());
   };
   fuzz("safetensors", written("x.safetensors", write_safetensors), parse);
 }
 
-TEST(External, MutatedTorchFilesAreReadOrRefused) {
+TEST(External, MutatedTorchFilesAreReadOrRejected) {
   const auto parse = [](const std::vector<std::byte>& bytes) {
     return parse_torch_file(bytes).arrays;
   };

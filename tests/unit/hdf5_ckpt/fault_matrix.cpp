@@ -1,4 +1,4 @@
-// The table is part of the documentation, so the documentation is what is compared with.
+// The table is part of the documentation, so the tests compare with the documentation.
 
 #include "fault_matrix.h"
 

@@ -1,9 +1,9 @@
-// Every system call of a save, hit by every fault, one at a time. What must hold afterwards, with
+// Every system call of a save combined with every fault, one at a time. Invariants afterwards, with
 // one checkpoint acknowledged before:
 //   I1 a checkpoint loads       I2 it is at least the acknowledged one
-//   I3 it is equal to the byte  I4 no half-written file has the look of an HDF5 file
-//   I5 leftovers can be removed I6 nothing hangs or dies
-// and after an error (not a crash): save() threw one clear sentence and nothing is left behind.
+//   I3 it is bitwise equal      I4 no half-written file looks like an HDF5 file
+//   I5 leftovers can be removed I6 nothing hangs or crashes
+// After an error (not a crash), save() has also thrown one clear sentence and left nothing behind.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ using test::FaultyOps;
 using test::small_model;
 using test::TempDirectory;
 
-// What stands before the save of step 2, and on which file system.
+// The state before the save of step 2, and the features of the file system.
 struct Scenario {
   const char* name;
   std::function<void(FaultyOps&)> lacks;
@@ -55,7 +55,7 @@ std::vector<Scenario> scenarios() {
 
 const OwnerTag kOwner = {"test", 0, "host", 100};
 
-// The contents of step 2: an older one that may stand there, and the one that is saved.
+// The contents of step 2: an older one that may exist, and the one that is saved.
 constexpr std::uint64_t kOld = 20;
 constexpr std::uint64_t kNew = 2;
 
@@ -73,7 +73,7 @@ class FaultySave {
     file.put('\0');
   }
 
-  // Saves step 2 with the fault. The message of the error, if there was one.
+  // Saves step 2 with the fault and records the message of the error, if there was one.
   void save_with_fault() {
     try {
       save(ops_, 2, kNew);
@@ -85,7 +85,7 @@ class FaultySave {
     }
   }
 
-  // What a new process finds.
+  // Checks what a new process finds.
   void expect_loadable(const Scenario& scenario) {
     const auto loaded = CheckpointDirectory(root_.path()).newest_verified();
     ASSERT_TRUE(loaded);
@@ -104,7 +104,7 @@ class FaultySave {
     }
   }
 
-  // A file that starts like HDF5 is complete: equal to what an undisturbed save writes.
+  // A file that starts like HDF5 must be complete: equal to the result of an undisturbed save.
   void expect_no_torn_hdf5() {
     for (const auto& entry : fs::recursive_directory_iterator(root_.path())) {
       if (entry.path().filename() != "model.h5" ||
@@ -115,7 +115,7 @@ class FaultySave {
       if (bytes.size() < signature.size() ||
           std::memcmp(bytes.data(), signature.data(), signature.size()) != 0)
         continue;
-      // Exchanged away by the new one, or the new one itself.
+      // The old one, exchanged for the new one, or the new one itself.
       const bool complete = bytes == complete_file(kNew) || bytes == complete_file(kOld) ||
                             fs::exists(entry.path().parent_path() / "manifest.json");
       ASSERT_TRUE(complete) << entry.path();
@@ -186,7 +186,7 @@ class Faults : public testing::TestWithParam<std::size_t> {
 
 INSTANTIATE_TEST_SUITE_P(EveryScenario, Faults, testing::Range<std::size_t>(0, 5));
 
-TEST_P(Faults, ACrashAtAnyCallLosesNothing) {
+TEST_P(Faults, CrashAtAnyCallLosesNothing) {
   const std::size_t calls = count_calls(scenario_);
   for (const Fault fault : {Fault::crash_before, Fault::crash_after, Fault::crash_half_written})
     for (std::size_t k = 0; k < calls; ++k) {
@@ -203,9 +203,9 @@ TEST_P(Faults, ACrashAtAnyCallLosesNothing) {
   report("process dies at a call", 3 * calls);
 }
 
-// Calls whose failure does not make the save fail: what comes after the commit, trying O_DIRECT,
-// which not every file system has, closing a directory, which loses nothing, and looking whether
-// something is there, of which the next call will tell.
+// Calls whose failure does not make the save fail: those after the commit; trying O_DIRECT, which
+// not every file system supports; closing a directory, which loses nothing; and checking whether a
+// path exists, since the next call reports the error.
 bool may_fail(const FaultyOps::Call& call) {
   const fs::path path = call.path;
   return path.filename().string().find("latest") != std::string::npos ||
@@ -214,7 +214,7 @@ bool may_fail(const FaultyOps::Call& call) {
          (call.what == "close" && path.extension() != ".h5" && path.extension() != ".json");
 }
 
-TEST_P(Faults, AnErrorAtAnyCallIsReportedAndLeavesNothing) {
+TEST_P(Faults, ErrorAtAnyCallIsReportedAndLeavesNothing) {
   const std::size_t calls = count_calls(scenario_);
   for (const int code : {ENOSPC, EIO})
     for (std::size_t k = 0; k < calls; ++k) {
@@ -237,7 +237,7 @@ TEST_P(Faults, AnErrorAtAnyCallIsReportedAndLeavesNothing) {
   report("call fails with ENOSPC or EIO", 2 * calls);
 }
 
-TEST_P(Faults, ADiskThatStaysDeadLosesNothing) {
+TEST_P(Faults, DiskThatStaysDeadLosesNothing) {
   const std::size_t calls = count_calls(scenario_);
   for (std::size_t k = 0; k < calls; ++k) {
     FaultySave run(scenario_, Fault::error_from_here_on, k, EIO);
@@ -255,7 +255,7 @@ TEST_P(Faults, ADiskThatStaysDeadLosesNothing) {
   report("disk dead from a call on", calls);
 }
 
-TEST_P(Faults, AWriteThatLiesIsFoundWhenLoading) {
+TEST_P(Faults, FalselyReportedWriteIsFoundWhenLoading) {
   const std::size_t calls = count_calls(scenario_);
   std::size_t lies = 0;
   for (std::size_t k = 0; k < calls; ++k) {
@@ -274,7 +274,7 @@ TEST_P(Faults, AWriteThatLiesIsFoundWhenLoading) {
   report("write that reports success and does nothing", lies);
 }
 
-TEST(FaultsInThreads, WithWriterThreadsAnErrorIsReportedOnce) {
+TEST(FaultsInThreads, ErrorInWriterThreadsIsReportedOnce) {
   for (std::size_t k = 0; k < 24; ++k) {
     const TempDirectory root;
     FaultyOps ops(Fault::error_from_here_on, k, ENOSPC);

@@ -1,4 +1,4 @@
-// One function decides for every call whether the fault strikes it.
+// One function decides for every call whether the fault applies.
 
 #include "faulty_ops.h"
 
@@ -18,7 +18,7 @@ int fail(int code) {
 
 }  // namespace
 
-// `success` is what a lie reports; `half` does a part of the work.
+// `success` is the result that a lie reports; `half` does part of the work.
 template <typename Real, typename Half>
 ssize_t FaultyOps::call(const Call& made, ssize_t success, const Real& real, const Half& half) {
   const std::lock_guard lock(mutex_);
@@ -74,7 +74,7 @@ int FaultyOps::open(const char* path, int flags, mode_t mode) {
 int FaultyOps::close(int fd) {
   const std::lock_guard lock(mutex_);
   if (fd < 0) return fail(EBADF);
-  // The descriptor goes in any case: a process that dies closes its files too.
+  // The descriptor is closed in any case, as a dying process closes its files.
   const std::string path = paths_[fd];
   FileOps::close(fd);
   return call("close", path, [] { return 0; });

@@ -1,6 +1,6 @@
 #pragma once
-// The file system as it is on a bad day: any call of a save can be made to fail, to stop the
-// process there, to be cut short, or to lie. All calls are recorded, in order.
+// A file system with injected faults: any call of a save can be made to fail, to crash the process,
+// to be cut short, or to report false success. All calls are recorded in order.
 
 #include <mutex>
 #include <string>
@@ -11,20 +11,20 @@
 
 namespace ddp::ckpt::test {
 
-// Thrown where the process dies. Not an Error, so that nothing in the library treats it as one.
+// Thrown where the process would die. Not an Error, so that the library does not handle it as one.
 struct Crashed {};
 
 enum class Fault {
   none,
-  error,             // the call fails with `code`
-  error_from_here_on,   // and so does every later one
-  crash_before,       // the process dies before the call has any effect
-  crash_after,        // ... after it had its effect
+  error,               // the call fails with `code`
+  error_from_here_on,  // and so does every later call
+  crash_before,        // the process dies before the call has any effect
+  crash_after,         // ... after its effect
   crash_half_written,  // ... after half of the bytes of a pwrite, before any other call
-  lie,               // the call does nothing and reports success
+  lie,                 // the call does nothing and reports success
 };
 
-// After a crash every call fails without effect, as nobody is there to make it: cleaning up while
+// After a crash every call fails without effect, because the process would be dead: cleanup while
 // the exception unwinds does nothing either.
 class FaultyOps : public FileOps {
  public:
@@ -39,12 +39,12 @@ class FaultyOps : public FileOps {
   FaultyOps(Fault fault, std::size_t index, int code = 0)
       : fault_(fault), index_(index), code_(code) {}
 
-  // Features that some file systems lack.
+  // Simulates missing features of file systems.
   void without_fallocate() { has_fallocate_ = false; }
   void without_rename_flags() { has_rename_flags_ = false; }
   void without_direct_open() { has_direct_open_ = false; }
   void without_direct_write() { has_direct_write_ = false; }
-  // pwrite takes at most `bytes` at a time; every call that may be interrupted is, once.
+  // pwrite accepts at most `bytes` at a time; every interruptible call is interrupted once.
   void with_short_writes(std::size_t bytes) { most_written_ = bytes; }
   void with_interruptions() { interrupts_ = true; }
   void with_free_bytes(std::int64_t bytes) { free_bytes_ = bytes; }

@@ -25,8 +25,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Time enough that a busy machine does not make a living owner silent; what is silent in these
-// tests is so for ever.
+// Long enough that a live owner does not appear silent on a busy machine; silent owners in these
+// tests are silent forever.
 const LeaseTimes kQuick = {milliseconds(10), milliseconds(300)};
 const LeaseTimes kNeverSilent = {milliseconds(10), std::chrono::hours(1)};
 
@@ -41,7 +41,7 @@ std::unique_ptr<Lease> hold(const fs::path& root, const OwnerTag& owner,
     if (auto lease = claim.advance(milliseconds(50))) return lease;
 }
 
-// A lease of a process that never beats again.
+// A lease of a process that never increases its count again.
 LeaseHolder leave_lease(const fs::path& root, const OwnerTag& owner, const std::string& machine) {
   LeaseHolder holder = LeaseHolder::of_this_process(owner);
   holder.machine = machine;
@@ -78,7 +78,7 @@ TEST(LeaseRule, FollowsTheTable) {
         << c.what;
 }
 
-TEST(LeaseText, IsReadAsItWasWrittenAndAlwaysAsLong) {
+TEST(LeaseText, RoundTripsWithConstantLength) {
   LeaseHolder holder{{"17", 3, "node1", 4242}, "token", "boot pid:[1]", 77, 0};
   const std::size_t length = holder.text().size();
   for (const std::uint64_t beat : {0ULL, 1ULL, 123456789012ULL}) {
@@ -90,7 +90,7 @@ TEST(LeaseText, IsReadAsItWasWrittenAndAlwaysAsLong) {
     EXPECT_EQ(LeaseHolder::parse(text), std::nullopt) << text;
 }
 
-TEST(Lease, IsGoneWhenItEnds) {
+TEST(Lease, IsRemovedWhenItEnds) {
   const TempDirectory root;
   {
     const auto lease = hold(root.path(), tag("a"));
@@ -100,7 +100,7 @@ TEST(Lease, IsGoneWhenItEnds) {
   EXPECT_THAT(names_in(root.path()), IsEmpty());
 }
 
-TEST(Lease, OfALivingProcessIsRespected) {
+TEST(Lease, LiveOwnerIsRespected) {
   const TempDirectory root;
   const auto lease = hold(root.path(), tag("a"));
   const std::string error = error_of([&] { hold(root.path(), tag("b")); });
@@ -109,7 +109,7 @@ TEST(Lease, OfALivingProcessIsRespected) {
   lease->require();
 }
 
-TEST(Lease, OfAProcessThatWasKilledIsTakenOverAtOnce) {
+TEST(Lease, KilledOwnerIsReplacedAtOnce) {
   const TempDirectory root;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -127,7 +127,7 @@ TEST(Lease, OfAProcessThatWasKilledIsTakenOverAtOnce) {
   EXPECT_THAT(names_in(root.path()), ElementsAre(".owner"));
 }
 
-TEST(Lease, OfAnEarlierRestartIsTakenOverAndFencedOff) {
+TEST(Lease, EarlierRestartIsReplacedAndFenced) {
   const TempDirectory root;
   const auto before = hold(root.path(), tag("17", 0));
   const auto now = hold(root.path(), tag("17", 1));
@@ -137,7 +137,7 @@ TEST(Lease, OfAnEarlierRestartIsTakenOverAndFencedOff) {
   EXPECT_THAT(error_of([&] { hold(root.path(), tag("17", 0)); }), HasSubstr("is in use"));
 }
 
-TEST(Lease, TheEndOfOneThatWasFencedOffTakesNothingAway) {
+TEST(Lease, FencedOwnerRemovesNothingWhenItEnds) {
   const TempDirectory root;
   auto before = hold(root.path(), tag("17", 0));
   const auto now = hold(root.path(), tag("17", 1));
@@ -145,7 +145,7 @@ TEST(Lease, TheEndOfOneThatWasFencedOffTakesNothingAway) {
   now->require();
 }
 
-TEST(Lease, OfASilentOwnerElsewhereIsTakenOverAfterAWhile) {
+TEST(Lease, SilentRemoteOwnerIsReplacedAfterTheTimeout) {
   const TempDirectory root;
   leave_lease(root.path(), tag("a"), "another machine");
   LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
@@ -154,7 +154,7 @@ TEST(Lease, OfASilentOwnerElsewhereIsTakenOverAfterAWhile) {
   EXPECT_NE(hold(root.path(), tag("b")), nullptr);
 }
 
-TEST(Lease, OfAnOwnerElsewhereWhoseCountMovesIsRespected) {
+TEST(Lease, RemoteOwnerWhoseCountIncreasesIsRespected) {
   const TempDirectory root;
   LeaseHolder holder = leave_lease(root.path(), tag("a"), "another machine");
   LeaseClaim claim(root.path(), tag("b"), kNeverSilent);
@@ -176,8 +176,8 @@ TEST(Lease, CountsWhileItIsHeld) {
   while (beat() == first) std::this_thread::sleep_for(milliseconds(5));
 }
 
-TEST(Lease, ThatIsNoTextIsWatchedToo) {
-  // An empty one is what a full disk or a loss of power leaves.
+TEST(Lease, UnreadableTextIsWatchedToo) {
+  // A full disk or a loss of power leaves an empty one.
   for (const char* text : {"who?", "", "\n"}) {
     const TempDirectory root;
     std::ofstream(root / ".owner") << text;
@@ -188,24 +188,24 @@ TEST(Lease, ThatIsNoTextIsWatchedToo) {
   }
 }
 
-TEST(Lease, ThatTheDiskHasNoRoomForIsAnErrorAndLeavesNothing) {
+TEST(Lease, FullDiskIsAnErrorAndLeavesNothing) {
   const TempDirectory root;
   rlimit before = {};
   ::getrlimit(RLIMIT_FSIZE, &before);
   rlimit little = before;
-  little.rlim_cur = 10;  // bytes in a file: a part of the text is taken, as by a full disk
+  little.rlim_cur = 10;  // bytes in a file: only part of the text is written, as on a full disk
   auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
   ::setrlimit(RLIMIT_FSIZE, &little);
   const std::string error =
       error_of([&] { LeaseClaim(root.path(), tag("a")).advance(milliseconds(0)); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
-  EXPECT_THAT(error, HasSubstr("cannot write who saves to the directory,"));
+  EXPECT_THAT(error, HasSubstr("cannot write the lease of the directory,"));
   EXPECT_THAT(names_in(root.path()), IsEmpty());
   EXPECT_NE(hold(root.path(), tag("a")), nullptr);
 }
 
-TEST(Lease, OfManyThatWantItAtOnceOneGetsIt) {
+TEST(Lease, OneOfManyConcurrentClaimsSucceeds) {
   const TempDirectory root;
   leave_lease(root.path(), tag("17", 0), "another machine");
   std::atomic<int> have = 0;
@@ -216,7 +216,7 @@ TEST(Lease, OfManyThatWantItAtOnceOneGetsIt) {
     for (std::size_t i = 0; i < leases.size(); ++i)
       threads.emplace_back([&, i] {
         OwnerTag owner = tag("18");
-        owner.pid += static_cast<pid_t>(i);  // names of their own, as processes have them
+        owner.pid += static_cast<pid_t>(i);  // names of their own, as different processes have
         try {
           leases[i] = hold(root.path(), owner);
           ++have;
@@ -225,7 +225,7 @@ TEST(Lease, OfManyThatWantItAtOnceOneGetsIt) {
         }
       });
   }
-  // Those that another one took over are fenced off: one is left.
+  // Those taken over by another one are fenced: one is left.
   int good = 0;
   for (const auto& lease : leases) {
     try {

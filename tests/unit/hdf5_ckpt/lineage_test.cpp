@@ -1,5 +1,5 @@
-// From which checkpoint a run goes on: the rule as a table, and the same on the disk, where runs
-// start, are requeued, are rolled back and are requeued again.
+// The checkpoint that a run resumes from: the rule as a table, and on the disk, where runs start,
+// are requeued, are rolled back and are requeued again.
 
 #include "hdf5_ckpt/lineage.h"
 
@@ -68,8 +68,8 @@ std::vector<PlanCase> plan_cases() {
        {{150, rolled_back}, {160, rolled_back}},
        From::newest,
        {}},
-      {"deleted, and nobody came from it", gone, {{150, old}}, From::start, {}},
-      {"another one of the same name",
+      {"deleted, and nothing was reached from it", gone, {{150, old}}, From::start, {}},
+      {"another one with the same name",
        rewritten,
        {{120, rolled_back}, {130, rolled_back}},
        From::start,
@@ -99,7 +99,7 @@ TEST(ResumePlan, FollowsTheTable) {
   }
 }
 
-TEST(Lineage, OfAForkIsAnotherRun) {
+TEST(Lineage, ForkIsAnotherRun) {
   const StartingPoint start{"/a/step-00000007", 7, 1, Lineage{"a", 6, {kAt120}}, false};
   const Lineage fork = lineage_from(start, "new", false);
   EXPECT_EQ(fork.run, "new");
@@ -108,20 +108,20 @@ TEST(Lineage, OfAForkIsAnotherRun) {
   EXPECT_EQ(lineage_from(start, "new", true).run, "a");
 }
 
-TEST(Lineage, HoldsNoMoreOriginsThanAManifestMay) {
+TEST(Lineage, KeepsAtMostTheOriginsThatAManifestMayHave) {
   StartingPoint start{"/a/\n", 7, 1, Lineage{"a", 6, {}}, false};
   start.lineage->origins.assign(kMaxOrigins, kAt120);
   const Lineage lineage = lineage_from(start, "new", false);
   EXPECT_EQ(lineage.origins.size(), kMaxOrigins);
-  EXPECT_EQ(lineage.origins.back(), (Origin{7, 1, ""})) << "a path that no manifest may hold";
+  EXPECT_EQ(lineage.origins.back(), (Origin{7, 1, ""})) << "a path that manifests must not contain";
 }
 
-// A run that saves to `root`, as far as its checkpoints show.
+// A run that saves to `root`, as seen in its checkpoints.
 class SavedRun {
  public:
   explicit SavedRun(fs::path root) : root_(std::move(root)) {}
 
-  // Returns the step from which it goes on; none: afresh.
+  // Returns the step that it resumes from; nullopt: from scratch.
   std::optional<std::uint64_t> start(const std::string& resume = "auto") {
     notes_.clear();
     lineage_ = {new_run_name(), {}, {}};
@@ -187,7 +187,7 @@ class Resuming : public testing::Test {
   SavedRun run_{root_ / "ck"};
 };
 
-TEST_F(Resuming, ARollbackKeepsWhatItSavesAndSetsTheOthersAside) {
+TEST_F(Resuming, RollbackKeepsItsSavesAndSetsTheOthersAside) {
   EXPECT_THAT(run_.steps(), ElementsAre(140, 130, 120));
   EXPECT_EQ(run_.start(run_.path_of(120)), 120U);
   EXPECT_THAT(run_.steps(), ElementsAre(120));
@@ -199,7 +199,7 @@ TEST_F(Resuming, ARollbackKeepsWhatItSavesAndSetsTheOthersAside) {
   EXPECT_EQ(run_.start(), 124U);
 }
 
-TEST_F(Resuming, TheCommandOfARollbackGoesOnWhenGivenAgain) {
+TEST_F(Resuming, RepeatedRollbackCommandContinues) {
   const std::string command = run_.path_of(120);
   run_.start(command);
   EXPECT_EQ(run_.start(command), 120U) << "nothing was saved";
@@ -214,17 +214,17 @@ TEST_F(Resuming, TheCommandOfARollbackGoesOnWhenGivenAgain) {
   EXPECT_EQ(run_.start(command + "/"), 160U);
 }
 
-TEST_F(Resuming, ASecondRollbackRollsBackToo) {
+TEST_F(Resuming, SecondRollbackRollsBackToo) {
   run_.start(run_.path_of(120));
   for (const std::uint64_t step : {130, 140}) run_.save(step);
   EXPECT_EQ(run_.start(run_.path_of(130)), 130U);
   run_.save(135);
   EXPECT_THAT(run_.steps(), ElementsAre(135, 130, 120));
-  // The first command again: what it started is where the second one has led it.
+  // The first command again: it continues where the second rollback has led.
   EXPECT_EQ(run_.start(run_.path_of(120)), 135U);
 }
 
-TEST_F(Resuming, AStartFromElsewhereIsAStartOnce) {
+TEST_F(Resuming, StartFromAnotherDirectoryHappensOnce) {
   SavedRun fine_tuning(root_ / "other");
   EXPECT_EQ(fine_tuning.start(run_.path_of(130)), 130U);
   EXPECT_NE(fine_tuning.lineage().run, run_.lineage().run);
@@ -236,7 +236,7 @@ TEST_F(Resuming, AStartFromElsewhereIsAStartOnce) {
   EXPECT_THAT(fine_tuning.steps(), ElementsAre(134, 133, 132));
 }
 
-TEST_F(Resuming, WhatIsDamagedAheadOfTheStartIsPassedOver) {
+TEST_F(Resuming, DamagedCheckpointsAheadOfTheStartAreSkipped) {
   const std::string command = run_.path_of(120);
   run_.start(command);
   run_.save(130);
@@ -248,7 +248,7 @@ TEST_F(Resuming, WhatIsDamagedAheadOfTheStartIsPassedOver) {
   EXPECT_EQ(run_.notes().size(), 2U);
 }
 
-TEST_F(Resuming, AFreshStartBesideOnesSetAsideIsNobodysDecision) {
+TEST_F(Resuming, RefusesToStartFromScratchBesideCheckpointsSetAside) {
   fs::create_directories(root_ / "ck/best");
   fs::rename(run_.path_of(120), root_ / "ck/best/step-00000120");
   EXPECT_EQ(run_.start(root_ / "ck/best/step-00000120"), 120U);
@@ -260,13 +260,13 @@ TEST_F(Resuming, AFreshStartBesideOnesSetAsideIsNobodysDecision) {
   EXPECT_EQ(run_.start(), 125U);
 }
 
-TEST_F(Resuming, ADirectoryIsNoStartingPoint) {
+TEST_F(Resuming, DirectoryIsNotAStartingPoint) {
   EXPECT_THAT(error_of([&] { run_.start(root_ / "ck"); }),
               HasSubstr("is a directory of checkpoints; name one of them, such as"));
   EXPECT_THAT(error_of([&] { run_.start(root_ / "nothing"); }), HasSubstr("is not a checkpoint"));
 }
 
-TEST_F(Resuming, ACopyUnderAnotherStepIsRefused) {
+TEST_F(Resuming, CopyUnderAnotherStepIsRejected) {
   fs::copy(run_.path_of(130), run_.path_of(900), fs::copy_options::recursive);
   EXPECT_EQ(run_.start(), 140U);
   EXPECT_THAT(run_.notes()[0], HasSubstr("its manifest says step 130"));
@@ -285,16 +285,16 @@ TEST_F(Resuming, SettingAsideTheSameStepTwiceKeepsBoth) {
   EXPECT_EQ(run_.set_aside().size(), 6U);
 }
 
-TEST_F(Resuming, TwoOfOneStepAreBothKeptIfAskedFor) {
+TEST_F(Resuming, KeepsBothCheckpointsOfOneStepIfRequested) {
   SaveOptions options = test::small_options();
   options.if_exists = IfExists::set_aside;
   const Saved saved = test::save_step(root_ / "ck", 140, options);
   ASSERT_EQ(saved.notes.size(), 1U);
-  EXPECT_THAT(saved.notes[0], HasSubstr("replaced another one of that step, kept as"));
+  EXPECT_THAT(saved.notes[0], HasSubstr("replaced another checkpoint of that step, kept as"));
   EXPECT_THAT(run_.set_aside(), ElementsAre("step-00000140"));
 }
 
-TEST_F(Resuming, RetentionNeverDeletesWhatWasSavedLast) {
+TEST_F(Resuming, RetentionNeverDeletesTheLastSave) {
   Retention retention(root_ / "ck", {"test", 0, "host", 100});
   const RetentionReport report = retention.apply({1, 120});
   EXPECT_THAT(report.removed, IsEmpty());

@@ -1,5 +1,4 @@
-// Which checkpoint is loaded, and what is read of it. See damage_test.cpp for all that can be wrong
-// with its bytes.
+// Which checkpoint is loaded, and what is read from it. damage_test.cpp covers wrong bytes.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -28,7 +27,7 @@ using test::TempDirectory;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(Directory, NothingToLoadIsNoError) {
+TEST(Directory, EmptyDirectoryIsNotAnError) {
   const TempDirectory top;
   EXPECT_FALSE(CheckpointDirectory(top.path()).load_newest({}));
   EXPECT_FALSE(CheckpointDirectory(top / "missing").newest_verified());
@@ -46,13 +45,13 @@ TEST(Directory, OnlyStepsAreCandidates) {
   EXPECT_THAT(steps, ElementsAre(100000000, 30, 2));
 }
 
-TEST(Directory, TheNewestWholeOneIsLoadedAndTheRestNamed) {
+TEST(Directory, LoadsTheNewestWholeOneAndNamesTheSkipped) {
   const TempDirectory root;
   for (const std::uint64_t step : {1, 2, 3, 4}) save_step(root.path(), step);
   damage(Checkpoint::open(root / "step-00000004"), "model/conv1.weight");
   fs::remove(root / "step-00000003/manifest.json");
   const CheckpointDirectory directory(root.path());
-  // What the damaged one left in memory must be gone.
+  // Data that the damaged one left in memory must be overwritten.
   ArraySet loaded = small_model(0).zeros();
   const auto result = directory.load_newest(loaded.targets());
   ASSERT_TRUE(result);
@@ -69,7 +68,7 @@ TEST(Directory, TheNewestWholeOneIsLoadedAndTheRestNamed) {
   EXPECT_EQ(verified->skipped, result->skipped);
 }
 
-TEST(Directory, NoneWholeIsAnErrorAndNotAFreshStart) {
+TEST(Directory, NoWholeCheckpointIsAnErrorAndNotAFreshStart) {
   const TempDirectory root;
   for (const std::uint64_t step : {1, 2})
     damage(Checkpoint::open(save_step(root.path(), step).path), "optim/step");
@@ -77,10 +76,10 @@ TEST(Directory, NoneWholeIsAnErrorAndNotAFreshStart) {
       error_of([&] { static_cast<void>(CheckpointDirectory(root.path()).newest_verified()); });
   EXPECT_THAT(error, HasSubstr("none of the 2 checkpoints"));
   EXPECT_THAT(error, HasSubstr("step-00000002"));
-  EXPECT_THAT(error, HasSubstr("to start afresh all the same"));
+  EXPECT_THAT(error, HasSubstr("to start from scratch anyway"));
 }
 
-TEST(Directory, AManifestUnderAnotherStepIsNotLoaded) {
+TEST(Directory, ManifestUnderAnotherStepIsNotLoaded) {
   const TempDirectory root;
   save_step(root.path(), 1);
   fs::copy(root / "step-00000001", root / "step-00000009", fs::copy_options::recursive);
@@ -88,12 +87,12 @@ TEST(Directory, AManifestUnderAnotherStepIsNotLoaded) {
   ASSERT_TRUE(result);
   EXPECT_EQ(result->checkpoint.manifest().step, 1U);
   EXPECT_THAT(result->skipped.at(0), HasSubstr("its manifest says step 1"));
-  // By its path, a copy is as good as the original.
+  // Opened by its path, a copy is as good as the original.
   fs::rename(root / "step-00000009", root / "best");
   EXPECT_TRUE(test::holds(Checkpoint::open(root / "best"), small_model(1)));
 }
 
-TEST(Directory, AnErrorThatIsNotDamageIsNotPassedOver) {
+TEST(Directory, ErrorOtherThanDamageIsNotSkipped) {
   const TempDirectory root;
   for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
   ArraySet other;
@@ -123,7 +122,7 @@ TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
               HasSubstr("'x9' and 3 more;"));
 }
 
-TEST(Checkpoint, TargetsOfTheWrongSizeAreNotWrittenTo) {
+TEST(Checkpoint, DoesNotWriteToTargetsOfTheWrongSize) {
   const TempDirectory root;
   const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
   std::vector<std::byte> memory(8);
@@ -135,10 +134,10 @@ TEST(Checkpoint, TargetsOfTheWrongSizeAreNotWrittenTo) {
   const MutableArrayView twice[] = {{"optim/step", DType::int64, {}, memory},
                                     {"optim/step", DType::int64, {}, memory}};
   EXPECT_THAT(error_of([&] { checkpoint.read_into(twice, Match::subset); }),
-              HasSubstr("'optim/step' is asked for twice"));
+              HasSubstr("'optim/step' is requested twice"));
 }
 
-// Beyond what is read through the page cache: to pages of their own, and to what lies beside them.
+// Sizes beyond those read through the page cache, to page-aligned memory and to other addresses.
 TEST(Checkpoint, LargeArraysReachAnyAddress) {
   constexpr std::size_t kPage = 4096;
   const TempDirectory root;
@@ -157,7 +156,7 @@ TEST(Checkpoint, LargeArraysReachAnyAddress) {
       checkpoint.read_into({&target, 1}, Match::subset);
       EXPECT_TRUE(std::ranges::equal(place, array.bytes)) << array.name << " at " << misplaced;
       EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(memory, std::byte{0})), 2 * kPage)
-          << "nothing beside it";
+          << "bytes beside it unchanged";
     }
 }
 
@@ -191,7 +190,7 @@ TEST(Checkpoint, ProgressCountsEveryByteOnce) {
   }
 }
 
-TEST(Checkpoint, WhatIsNoneIsNamed) {
+TEST(Checkpoint, ErrorNamesWhatIsNotACheckpoint) {
   const TempDirectory top;
   EXPECT_THAT(error_of([&] { Checkpoint::open(top / "missing"); }),
               HasSubstr("missing' is not a checkpoint: No such file"));
@@ -200,11 +199,11 @@ TEST(Checkpoint, WhatIsNoneIsNamed) {
   EXPECT_THAT(error_of([&] { Checkpoint::open(top / "file"); }), HasSubstr("Not a directory"));
 }
 
-TEST(Load, LooksAgainIfWhatWasListedIsGoneAndSomethingNewerIsThere) {
+TEST(Load, ListsAgainIfTheListedCheckpointsAreGone) {
   const TempDirectory root(test::On::memory);
   CheckpointDirectory directory(root.path(), test::small_options());
   directory.save(1, test::test_owner(), small_model(1).views(), test::test_info());
-  // While step 1 is read, another process saves step 2 and removes step 1.
+  // While step 1 is being read, another process saves step 2 and removes step 1.
   bool first = true;
   const ReadOptions options{1, [&](std::uint64_t, std::uint64_t) {
                               if (!std::exchange(first, false)) return;

@@ -1,5 +1,5 @@
-// Manifests: what is written is read back, what was changed or made up is refused with a sentence
-// that names the fault.
+// Manifests: a written one is read back; a changed or fabricated one is rejected with a sentence
+// that names the defect.
 
 #include "hdf5_ckpt/manifest.h"
 
@@ -29,7 +29,7 @@ using nlohmann::json;
 using test::TempDirectory;
 using testing::HasSubstr;
 
-// Two files, arrays with one block, several blocks, none.
+// Two files; arrays with one block, several blocks, and none.
 Manifest sample() {
   Manifest manifest;
   manifest.step = 12345;
@@ -51,7 +51,7 @@ Manifest sample() {
   return manifest;
 }
 
-// The text of a manifest with this body and a right checksum, as an attacker would make it.
+// The text of a manifest with this body and a correct checksum, as an attacker would make it.
 std::string sign_text(std::string body) {
   body = "\"," + body;
   return "{\"crc32c\": \"" + checksum_text(crc32c(std::as_bytes(std::span(body)))) + body;
@@ -76,7 +76,7 @@ std::string damage_of(const std::string& text) {
   return "none";
 }
 
-TEST(Manifest, IsReadAsItWasWritten) {
+TEST(Manifest, RoundTrips) {
   const Manifest written = sample();
   const Manifest read = parse_manifest(serialize_manifest(written));
   EXPECT_EQ(read.step, written.step);
@@ -91,7 +91,7 @@ TEST(Manifest, IsReadAsItWasWritten) {
 }
 
 // More than any model has.
-TEST(Manifest, OfAHundredThousandArraysIsRead) {
+TEST(Manifest, ReadsAHundredThousandArrays) {
   constexpr std::uint64_t kArrays = 100000;
   Manifest written = sample();
   const ArrayInfo first = written.arrays.front();
@@ -106,8 +106,8 @@ TEST(Manifest, OfAHundredThousandArraysIsRead) {
   EXPECT_EQ(parse_manifest(serialize_manifest(written)).arrays, written.arrays);
 }
 
-TEST(Manifest, AHandSignedCopyIsAccepted) {
-  // Otherwise the tests below would be refused for a wrong reason.
+TEST(Manifest, HandSignedCopyIsAccepted) {
+  // Otherwise the tests below would be rejected for the wrong reason.
   EXPECT_EQ(damage_of(sign(sample_document())), "none");
 }
 
@@ -118,7 +118,7 @@ TEST(Manifest, UnknownKeysAreIgnored) {
   EXPECT_EQ(damage_of(sign(document)), "none");
 }
 
-TEST(Manifest, RecordsTravelAsJson) {
+TEST(Manifest, RecordsRoundTripAsJson) {
   const Manifest manifest = sample();
   const FileRecord record{manifest.files[0], {manifest.arrays[2], manifest.arrays[3]}};
   EXPECT_EQ(record_from_json(json::parse(record_to_json(record).dump())), record);
@@ -149,29 +149,30 @@ struct Attack {
   const char* expected;
 };
 
-TEST(Manifest, NamesWhatAnAttackerChanged) {
+TEST(Manifest, ErrorNamesTheChangedField) {
   const auto set = [](const char* pointer, const json& value) {
     return [pointer, value](json& d) { d[json::json_pointer(pointer)] = value; };
   };
   const std::vector<Attack> attacks = {
       {"directory above", set("/files/0/name", "../rank-0.h5"), "not start with '.'"},
-      {"absolute path", set("/files/0/name", "/etc/passwd.h5"), "a file name may hold only"},
+      {"absolute path", set("/files/0/name", "/etc/passwd.h5"), "a file name may contain only"},
       {"other file", set("/files/0/name", "manifest.json"), "a file name must end in '.h5'"},
       {"file twice", set("/files/1/name", "rank-0.h5"), "'rank-0.h5' appears twice"},
-      {"no such file", set("/arrays/2/file", "rank-9.h5"), "lies in a file that is not listed"},
+      {"no such file", set("/arrays/2/file", "rank-9.h5"), "is in a file that is not listed"},
       {"name with ..", set("/arrays/0/name", "model/../x"), "component '.' or '..'"},
       {"name absolute", set("/arrays/0/name", "/model"), "starts or ends with '/'"},
       {"name empty", set("/arrays/0/name", ""), "is empty"},
       {"name long", set("/arrays/0/name", std::string(1025, 'a')), "longer than 1024"},
-      {"name steers", set("/arrays/0/name", "a\x1b[2J"), "control character"},
+      {"name controls terminal", set("/arrays/0/name", "a\x1b[2J"), "control character"},
       {"name twice", set("/arrays/1/name", "model/bias"), "'model/bias' appears twice"},
       {"array is group", set("/arrays/0/name", "model"), "is an array and also the group"},
       {"not sorted", set("/arrays/3/name", "a"), "not sorted by name"},
       {"dtype", set("/arrays/2/dtype", "float8"), "arrays[2].dtype is not an element type"},
       {"length too long", set("/arrays/2/length", 20000), "takes 10000"},
       {"shape too large", set("/arrays/2/shape", {50, 101}), "takes 10100"},
-      {"shape overflows", set("/arrays/2/shape", {1LL << 62, 1LL << 62}), "does not exist"},
-      {"shape hides overflow", set("/arrays/1/shape", {0, 1LL << 62, 1LL << 62}), "does not exist"},
+      {"shape overflows", set("/arrays/2/shape", {1LL << 62, 1LL << 62}), "impossible size"},
+      {"shape hides overflow", set("/arrays/1/shape", {0, 1LL << 62, 1LL << 62}),
+       "impossible size"},
       {"shape negative", set("/arrays/2/shape", {-50, -100}), "not a whole number"},
       {"shape real", set("/arrays/2/shape", {50.0, 100}), "not a whole number"},
       {"shape text", set("/arrays/2/shape", "big"), "arrays[2].shape is \"big\", not a list"},
@@ -198,11 +199,11 @@ TEST(Manifest, NamesWhatAnAttackerChanged) {
       {"step", set("/step", "1"), "step is \"1\""},
       {"step huge", set("/step", 0xFFFFFFFFFFFFFFFFULL), "step is 18446744073709551615"},
       {"no ranks", set("/world_size", 0), "world_size is 0"},
-      {"run id", set("/run_id", "a\nb"), "run_id holds a control character"},
+      {"run id", set("/run_id", "a\nb"), "run_id contains a control character"},
       {"schema", set("/schema", "safetensors"), "schema is not that of a checkpoint"},
       {"no arrays", [](json& d) { d.erase("arrays"); }, "arrays is missing"},
-      {"arrays no list", set("/arrays", json::object()), "arrays is {}, not a list"},
-      {"array no object", set("/arrays/2", 7), "arrays[2] is 7, not an object"},
+      {"arrays not a list", set("/arrays", json::object()), "arrays is {}, not a list"},
+      {"array not an object", set("/arrays/2", 7), "arrays[2] is 7, not an object"},
       {"too many files", [](json& d) { d["files"] = json(65537, d["files"][0]); },
        "files has 65537 entries"},
       {"part without its start", [](json& d) { d["arrays"][0]["global_shape"] = {20}; },
@@ -213,7 +214,7 @@ TEST(Manifest, NamesWhatAnAttackerChanged) {
        [](json& d) {
          d["arrays"][0].update({{"global_shape", {20}}, {"start", {-1}}});
        },
-       "arrays[0].start holds what is not a whole number"},
+       "arrays[0].start contains something that is not a whole number"},
       {"part outside",
        [](json& d) {
          d["arrays"][0].update({{"global_shape", {20}}, {"start", {11}}});
@@ -255,7 +256,7 @@ TEST(Manifest, NamesWhatAnAttackerChanged) {
   }
 }
 
-TEST(Manifest, TextThatIsNoManifestIsRefused) {
+TEST(Manifest, OtherTextIsRejected) {
   EXPECT_THAT(damage_of(""), HasSubstr("does not start like a manifest"));
   EXPECT_THAT(damage_of("{}"), HasSubstr("does not start like a manifest"));
   EXPECT_THAT(damage_of(sign_text("\"step\": }")), HasSubstr("not JSON"));
@@ -267,7 +268,7 @@ TEST(Manifest, TextThatIsNoManifestIsRefused) {
   EXPECT_THAT(damage_of(std::string(kMaxManifestBytes + 1, ' ')), HasSubstr("larger than"));
 }
 
-TEST(Manifest, NewerFormatIsNotCalledDamage) {
+TEST(Manifest, NewerFormatIsNotReportedAsDamage) {
   for (const auto& [key, value] :
        {std::pair<const char*, json>{"schema", "slurm-ddp/checkpoint/2"},
         std::pair<const char*, json>{"min_reader", kReaderVersion + 1}}) {
@@ -285,7 +286,7 @@ TEST(Manifest, NewerFormatIsNotCalledDamage) {
   }
 }
 
-TEST(Manifest, StateThatWouldChangeIsNotWritten) {
+TEST(Manifest, StateThatJsonWouldChangeIsNotWritten) {
   const auto problem = [](const json& state) {
     Manifest manifest = sample();
     manifest.state = state;
@@ -298,7 +299,7 @@ TEST(Manifest, StateThatWouldChangeIsNotWritten) {
   EXPECT_THAT(problem(json::binary({1, 2})), HasSubstr("binary"));
 }
 
-TEST(Manifest, StateAsDeepAsAllowedIsRead) {
+TEST(Manifest, StateOfMaximumDepthIsRead) {
   const auto nested = [](int levels) {
     json state = 1;
     for (int i = 0; i < levels; ++i) state = json::array({state});
@@ -356,7 +357,7 @@ json random_value(std::mt19937& random) {
   return kValues[random() % kValues.size()];
 }
 
-// Changes, removes or doubles one random value somewhere in the document.
+// Changes, removes or duplicates one random value somewhere in the document.
 void mutate(json& value, std::mt19937& random) {
   if (!value.is_structured() || value.empty() || random() % 8 == 0) {
     value = random_value(random);
@@ -399,7 +400,7 @@ void expect_rules_kept(const Manifest& manifest) {
   }
 }
 
-TEST(Manifest, HundredThousandMutationsNeverGetThrough) {
+TEST(Manifest, HundredThousandMutationsAreRejectedOrValid) {
   std::mt19937 random(20240517);
   const json original = sample_document();
   const std::string text = original.dump();
@@ -426,12 +427,12 @@ TEST(Manifest, HundredThousandMutationsNeverGetThrough) {
     if (testing::Test::HasFatalFailure()) FAIL() << "case " << i << ": " << signed_text;
   }
   test::expect_in_fault_matrix("manifest with bytes changed at random", 100000);
-  // Some mutations are harmless (the state, a step): if none were, the mutator tests nothing.
+  // Some mutations are harmless (the state, a step): if none were, the mutator would test nothing.
   EXPECT_GT(accepted, 1000);
   EXPECT_LT(accepted, 90000);
 }
 
-// The most address space that this process may have, until this ends.
+// Limits the address space of this process while the object lives.
 class AddressSpace {
  public:
   explicit AddressSpace(std::uint64_t more) {
@@ -450,8 +451,8 @@ class AddressSpace {
   rlimit before_ = {};
 };
 
-// Six million empty texts are 18 MB of JSON and several hundred in memory.
-TEST(ManifestLimits, OneThatMemoryHasNoRoomForIsRefusedAndEndsNothing) {
+// Six million empty strings are 18 MB of JSON and several hundred MB in memory.
+TEST(ManifestLimits, ManifestTooLargeForMemoryIsRejectedWithoutACrash) {
   std::string body = "\",\n\"schema\": \"slurm-ddp/checkpoint/1\",\n\"state\": [\"\"";
   for (int i = 0; i < 6000000; ++i) body += ",\"\"";
   body += "]}\n";
@@ -460,13 +461,13 @@ TEST(ManifestLimits, OneThatMemoryHasNoRoomForIsRefusedAndEndsNothing) {
   {
     const AddressSpace little(400ULL << 20);
     EXPECT_THAT(test::error_of([&] { parse_manifest(text); }),
-                HasSubstr("more than this process may have"));
+                HasSubstr("more than this process may use"));
     EXPECT_THROW(parse_manifest(text), UnreadableError) << "its bytes may be right";
   }
   EXPECT_THAT(test::error_of([&] { parse_manifest(text); }), HasSubstr("min_reader is missing"));
 }
 
-TEST(ManifestVersion, IsTheLeastThatKnowsTheElementTypes) {
+TEST(ManifestVersion, IsTheLowestThatSupportsTheElementTypes) {
   for (const DType dtype : kAllDTypes) {
     const TempDirectory root(test::On::memory);
     test::ArraySet set;
@@ -479,7 +480,7 @@ TEST(ManifestVersion, IsTheLeastThatKnowsTheElementTypes) {
     EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
     EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), set));
   }
-  // Others have been written by now.
+  // Other versions have been written since then.
   EXPECT_TRUE(is_of_first_versions(DType::float8_e5m2));
   EXPECT_FALSE(is_of_first_versions(DType::uint16));
 }

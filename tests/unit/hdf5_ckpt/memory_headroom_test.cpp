@@ -1,5 +1,5 @@
-// How much memory there is left: what the files of control groups say, and a real group with a real
-// limit, in which a copy of the state would be the process's end.
+// How much memory is left: values from control group files, and a real group with a real limit, in
+// which a copy of the state would get the process killed.
 
 #include "hdf5_ckpt/memory_headroom.h"
 
@@ -92,7 +92,7 @@ std::vector<HeadroomCase> headroom_cases() {
   };
 }
 
-TEST(MemoryHeadroom, IsWhatTheFilesLeave) {
+TEST(MemoryHeadroom, FollowsTheControlGroupFiles) {
   for (const HeadroomCase& c : headroom_cases()) {
     const TempDirectory root(test::On::memory);
     for (const auto& [name, text] : c.files) {
@@ -103,7 +103,7 @@ TEST(MemoryHeadroom, IsWhatTheFilesLeave) {
   }
 }
 
-TEST(MemoryHeadroom, OfThisMachineIsKnown) {
+TEST(MemoryHeadroom, IsKnownOnThisMachine) {
   const auto bytes = memory_headroom();
   ASSERT_TRUE(bytes);
   EXPECT_LT(*bytes, 1ULL << 50);
@@ -111,11 +111,11 @@ TEST(MemoryHeadroom, OfThisMachineIsKnown) {
 
 constexpr std::uint64_t kMiB = 1ULL << 20;
 
-// Much more than what a child of this process needs beside it.
+// Much more than a child of this process needs in addition.
 constexpr std::uint64_t kState = 160 * kMiB;
 
-// In a child, in the group: the state is saved with a copy of as much. 0: written at once, without
-// a copy; 1: copied.
+// Runs in a child, in the group: saves the state, with a copy if it fits. Returns 0 if written at
+// once, without a copy, 1 if copied.
 int save_in_group(const fs::path& group) {
   std::ofstream(group / "cgroup.procs") << ::getpid() << std::flush;
   std::vector<std::byte> state(kState, std::byte{1});
@@ -128,7 +128,7 @@ int save_in_group(const fs::path& group) {
   return saver.memory() == 0 ? 0 : 1;
 }
 
-// A control group of version 1 or 2 below this process's own, removed at the end.
+// A control group of version 1 or 2 below this process's own, removed by the destructor.
 class MemoryGroup {
  public:
   explicit MemoryGroup(std::uint64_t bytes) {
@@ -167,13 +167,13 @@ class MemoryGroup {
   bool works_ = false;
 };
 
-TEST(MemoryHeadroom, InAGroupWithTooLittleTheStateIsWrittenWithoutACopy) {
+TEST(MemoryHeadroom, TooLittleMemoryInAGroupWritesWithoutACopy) {
 #ifdef SLURM_DDP_SANITIZED
-  GTEST_SKIP() << "a child of this process holds a sanitizer's memory, which counts in the group";
+  GTEST_SKIP() << "a child of this process has a sanitizer's memory, which counts in the group";
 #endif
   for (const auto& [limit, expected] : {std::pair{288 * kMiB, 0}, std::pair{1024 * kMiB, 1}}) {
     const MemoryGroup group(limit);
-    if (!group.works()) GTEST_SKIP() << "no control group of memory can be made here";
+    if (!group.works()) GTEST_SKIP() << "cannot create a memory control group here";
     const pid_t child = ::fork();
     if (child == 0) ::_exit(save_in_group(group.path()));
     int status = 0;
@@ -183,7 +183,7 @@ TEST(MemoryHeadroom, InAGroupWithTooLittleTheStateIsWrittenWithoutACopy) {
   }
 }
 
-TEST(MemoryHeadroom, WhatIsHeldAlreadyIsNotAskedForAgain) {
+TEST(MemoryHeadroom, MemoryAlreadyHeldIsNotRequestedAgain) {
   const auto set = test::small_model(1);
   std::uint64_t left = 1ULL << 30;
   AsyncOptions options;

@@ -1,4 +1,4 @@
-// Names of arrays, files, directories and owners: tables of good and bad ones.
+// Names of arrays, files, directories and owners: tables of valid and invalid ones.
 
 #include "hdf5_ckpt/detail/names.h"
 
@@ -18,7 +18,7 @@
 namespace ddp::ckpt {
 namespace {
 
-TEST(ArrayNames, AcceptsWhatModelsUse) {
+TEST(ArrayNames, AcceptsNamesThatModelsUse) {
   for (const char* name : {"w", "model/conv1.weight", "optim/conv1.weight/momentum_buffer",
                            "rng/rank-3/cpu", "a/b/c/d/e/f/g", "mod\xC3\xA8le/\xE2\x82\xAC",
                            "with space", "...", "model/%2F", "\xF0\x9F\x8E\xB2"})
@@ -26,7 +26,7 @@ TEST(ArrayNames, AcceptsWhatModelsUse) {
   EXPECT_EQ(array_name_problem(std::string(1024, 'n')), "");
 }
 
-TEST(ArrayNames, RejectsWhatIsNoPathOrCouldSteerATerminal) {
+TEST(ArrayNames, RejectsInvalidPathsAndTerminalControl) {
   for (const std::string& name : {std::string(),
                                   std::string("/a"),
                                   std::string("a/"),
@@ -62,14 +62,14 @@ TEST(FileNames, AcceptsOnlyPlainHdf5Names) {
     EXPECT_NE(file_name_problem(name), "") << name;
 }
 
-TEST(NameSets, RejectsDoublesAndArraysThatAreGroups) {
+TEST(NameSets, RejectsDuplicatesAndArraysThatAreGroups) {
   const auto problem = [](const std::vector<std::string_view>& names) {
     return name_set_problem(names);
   };
   EXPECT_EQ(problem({}), "");
   EXPECT_EQ(problem({"a", "a-b", "ab", "b/a", "b/a-c"}), "");
   EXPECT_EQ(problem({"a", "a"}), "the array 'a' appears twice");
-  // '-' sorts before '/', so the two are not neighbors.
+  // '-' sorts before '/', so the two are not adjacent.
   EXPECT_EQ(problem({"a", "a-b", "a/b/c"}), "'a' is an array and also the group of 'a/b/c'");
   EXPECT_EQ(problem({"x/a", "x/a/b"}), "'x/a' is an array and also the group of 'x/a/b'");
 }
@@ -98,7 +98,7 @@ TEST(Owners, TextAndTagAreInverse) {
   EXPECT_THROW((OwnerTag{"", 0, "n", 1}.text()), Error);
 }
 
-// A process id that nobody has any more.
+// A process id that is no longer in use.
 pid_t dead_pid() {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
@@ -106,7 +106,7 @@ pid_t dead_pid() {
   return child;
 }
 
-TEST(Owners, OnlyRelativesCanBeDead) {
+TEST(Owners, OnlyProcessesOfTheSameJobCanBeDead) {
   const OwnerTag own = OwnerTag::of_this_process("77", 1);
   const OwnerIsDead is_dead = dead_relatives_of(own);
   const auto with = [&own](auto change) {
@@ -124,7 +124,7 @@ TEST(Owners, OnlyRelativesCanBeDead) {
   EXPECT_FALSE(is_dead(with([&](OwnerTag& t) { t.pid = gone, t.job = "78", t.restart = 0; })));
 }
 
-TEST(Owners, AProcessThatNobodyHasWaitedForIsDead) {
+TEST(Owners, ZombieProcessIsDead) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   siginfo_t ended = {};
@@ -139,20 +139,20 @@ TEST(Owners, AProcessThatNobodyHasWaitedForIsDead) {
   ::waitpid(child, nullptr, 0);
 }
 
-TEST(Leftovers, AreKnownByTheirNames) {
+TEST(Leftovers, AreRecognizedByTheirNames) {
   const OwnerTag tag{"1", 0, "n", 5};
   for (const std::string_view kind : {kBuilding, kDeleting})
     EXPECT_EQ(owner_of_leftover(owned_directory_name(kind, 12, tag)), tag);
   EXPECT_EQ(owned_directory_name(kBuilding, 12, tag), ".tmp-step-00000012.1.r0.n.p5");
   EXPECT_EQ(owner_of_leftover(hint_draft_name(tag)), tag);
-  // What was set aside as damaged is for people to delete.
+  // Directories set aside as damaged are left for the user to delete.
   EXPECT_FALSE(owner_of_leftover(owned_directory_name(kDamaged, 12, tag)));
   for (const char* name : {"latest", ".latest", ".tmp", ".tmp-x.1.r0.n.p5", "step-00000012",
                            ".tmp-step-12.1.r0.n.p5", ".tmp-step-00000012", ".tmp-step-00000012.x"})
     EXPECT_FALSE(owner_of_leftover(name)) << name;
 }
 
-TEST(Extents, GapsAreWhatNobodyClaims) {
+TEST(Extents, GapsAreTheUnclaimedRanges) {
   using Extents = std::vector<Extent>;
   EXPECT_EQ(gaps_between(Extents{}, 0), Extents{});
   EXPECT_EQ(gaps_between(Extents{}, 10), (Extents{{0, 10}}));
@@ -174,7 +174,7 @@ TEST(Blocks, CoverAnArrayOnce) {
   EXPECT_EQ(blocks[2].array, 2U);
 }
 
-TEST(Arrays, ByteCountRefusesWhatOverflows) {
+TEST(Arrays, ByteCountRejectsOverflow) {
   EXPECT_EQ(byte_count(DType::float32, {}), 4U);
   EXPECT_EQ(byte_count(DType::int64, {3, 5}), 120U);
   EXPECT_EQ(byte_count(DType::int64, {3, 0, 5}), 0U);

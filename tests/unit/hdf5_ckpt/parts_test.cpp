@@ -1,5 +1,5 @@
-// Boxes within arrays: which bytes two of them share, and lists of parts that are not together one
-// array. What is saved and loaded in parts: see sharded_test.cpp.
+// Boxes within arrays: which bytes two of them share, and lists of parts that do not form one
+// array. sharded_test.cpp covers saving and loading in parts.
 
 #include "hdf5_ckpt/detail/parts.h"
 
@@ -33,7 +33,7 @@ Box random_box(const Shape& shape, std::mt19937& random) {
   return box;
 }
 
-TEST(Overlap, IsWhatComparingElementByElementFinds) {
+TEST(Overlap, AgreesWithAnElementwiseComparison) {
   std::mt19937 random(7);
   for (int i = 0; i < 3000; ++i) {
     Shape shape;
@@ -62,7 +62,7 @@ TEST(Overlap, IsWhatComparingElementByElementFinds) {
   }
 }
 
-TEST(Overlap, OfRowsIsOneRun) {
+TEST(Overlap, RowsAreOneRun) {
   const Overlap rows({{10, 0, 0}, {20, 7, 3}}, {{15, 0, 0}, {30, 7, 3}}, 4);
   ASSERT_EQ(rows.runs(), 1U);
   EXPECT_EQ(rows.run(0).from, 5U * 7 * 3 * 4);
@@ -70,7 +70,7 @@ TEST(Overlap, OfRowsIsOneRun) {
   EXPECT_EQ(rows.run(0).length, 15U * 7 * 3 * 4);
 }
 
-TEST(Pieces, AreTheArrayInItsOrder) {
+TEST(Pieces, CoverTheArrayInOrder) {
   std::mt19937 random(5);
   for (int i = 0; i < 1000; ++i) {
     Shape shape;
@@ -106,7 +106,7 @@ ArrayInfo part_of(const Shape& global, const Shape& start, const Shape& shape, i
   return info;
 }
 
-// All rules for a list of parts, as check_manifest() applies them.
+// Applies all rules for a list of parts, as check_manifest() does.
 std::string problem_of(const std::vector<ArrayInfo>& parts) {
   for (const ArrayInfo& part : parts)
     if (std::string problem = part_problem(part.dtype, part.shape, *part.part); !problem.empty())
@@ -115,7 +115,7 @@ std::string problem_of(const std::vector<ArrayInfo>& parts) {
   return cover_problem(parts, comparisons);
 }
 
-TEST(Parts, EveryThingThatCanBeWrongIsNamed) {
+TEST(Parts, ErrorNamesEveryDefect) {
   struct Case {
     std::vector<ArrayInfo> parts;
     const char* expected;
@@ -141,14 +141,14 @@ TEST(Parts, EveryThingThatCanBeWrongIsNamed) {
       {{part_of(g, {1, 0}, {~0ULL, 6}, 0)}, "outside of [4, 6]"},
       {{part_of(g, {0}, {4, 6}, 0)}, "has 2 dimensions, starts at [0] and belongs to [4, 6]"},
       {{part_of({4}, {0, 0}, {4, 6}, 0)}, "belongs to [4]"},
-      {{part_of({1ULL << 62, 1ULL << 62}, {0, 0}, {1, 1}, 0)}, "a size that does not exist"},
+      {{part_of({1ULL << 62, 1ULL << 62}, {0, 0}, {1, 1}, 0)}, "an impossible size"},
       {{part_of(g, {0, 0}, {3, 6}, 0)}, "has a hole: its parts have 18 of its 24 elements"},
       {{part_of(g, {0, 0}, {0, 6}, 0)}, "has a hole: its parts have 0 of its 24"},
       {{part_of(g, {0, 0}, {3, 6}, 0), part_of(g, {2, 0}, {2, 6}, 1)}, "has parts that overlap"},
-      // As many elements as the array has, and yet not the array.
+      // As many elements as the array has, but not the array.
       {{part_of(g, {0, 0}, {2, 6}, 0), part_of(g, {1, 0}, {2, 6}, 1)}, "has parts that overlap"},
       {{part_of(g, {0, 0}, {4, 6}, 0), part_of(g, {0, 0}, {4, 6}, 1)}, "has parts that overlap"},
-      {{part_of({}, {}, {}, 0), part_of({}, {}, {}, 1)}, "has several parts, and is a scalar"},
+      {{part_of({}, {}, {}, 0), part_of({}, {}, {}, 1)}, "is a scalar in several parts"},
       {{part_of(g, {0, 0}, {2, 6}, 0), part_of(g, {2, 0}, {2, 6}, 0)}, "two parts in 'rank-0.h5'"},
       {{part_of(g, {0, 0}, {2, 6}, 0), part_of({5, 6}, {2, 0}, {3, 6}, 1)}, "float32 [5, 6] in"},
       {other_type, "is float32 [4, 6] in 'rank-0.h5' and int32 [4, 6] in 'rank-1.h5'"},
@@ -162,7 +162,7 @@ TEST(Parts, EveryThingThatCanBeWrongIsNamed) {
   }
 }
 
-TEST(Parts, AGridOfManyRanksIsCompared) {
+TEST(Parts, GridOfManyRanksIsCompared) {
   std::vector<ArrayInfo> parts;
   for (std::uint64_t i = 0; i < 64; ++i)
     for (std::uint64_t j = 0; j < 64; ++j)
@@ -173,7 +173,7 @@ TEST(Parts, AGridOfManyRanksIsCompared) {
   EXPECT_THAT(problem_of(parts), HasSubstr("overlap"));
 }
 
-// However they were cut: slices that only touch are never compared with each other.
+// For any direction of the cuts: slices that only touch are never compared with each other.
 TEST(Parts, SlicesOfManyRanksNeedNoComparison) {
   constexpr std::uint64_t kSlices = 1000;
   for (const std::size_t cut : {0, 1, 2}) {
@@ -192,7 +192,7 @@ TEST(Parts, SlicesOfManyRanksNeedNoComparison) {
   }
 }
 
-TEST(Parts, AListThatTakesTooLongToCompareIsRefused) {
+TEST(Parts, ListThatTakesTooLongToCompareIsRejected) {
   const std::vector<ArrayInfo> parts = {part_of({4, 4}, {0, 0}, {2, 4}, 0),
                                         part_of({4, 4}, {2, 0}, {2, 4}, 1),
                                         part_of({4, 4}, {3, 0}, {1, 4}, 2)};
@@ -200,7 +200,7 @@ TEST(Parts, AListThatTakesTooLongToCompareIsRefused) {
   EXPECT_THAT(cover_problem(parts, comparisons), HasSubstr("more parts than can be compared"));
 }
 
-// Cuts a box in two along a random dimension until there are `count`.
+// Divides a box along random dimensions until there are `count`.
 std::vector<Box> random_cut(const Shape& shape, std::size_t count, std::mt19937& random) {
   std::vector<Box> boxes = {{Shape(shape.size(), 0), shape}};
   while (boxes.size() < count) {
@@ -216,7 +216,7 @@ std::vector<Box> random_cut(const Shape& shape, std::size_t count, std::mt19937&
   return boxes;
 }
 
-TEST(Parts, ListsChangedAtRandomAreTakenOnlyIfEachElementIsThereOnce) {
+TEST(Parts, RandomListsAreAcceptedOnlyIfEachElementOccursOnce) {
   std::mt19937 random(11);
   const std::size_t kCases = test::long_tests() ? 1000000 : 20000;
   std::size_t taken = 0;
@@ -229,7 +229,7 @@ TEST(Parts, ListsChangedAtRandomAreTakenOnlyIfEachElementIsThereOnce) {
     for (auto changes = random() % 3; changes > 0; --changes) {
       ArrayInfo& part = parts[random() % parts.size()];
       Shape& numbers = random() % 2 == 0 ? part.part->start : part.shape;
-      numbers[random() % numbers.size()] += random() % 3 - 1;  // wraps below zero, too
+      numbers[random() % numbers.size()] += random() % 3 - 1;  // may wrap below zero, too
     }
     bool valid = true;
     for (const ArrayInfo& part : parts)

@@ -1,4 +1,4 @@
-// What is deleted, what never is, and that a deletion may be interrupted anywhere.
+// What is deleted and what never is, and that a deletion may be interrupted anywhere.
 
 #include "hdf5_ckpt/retention.h"
 
@@ -78,7 +78,7 @@ TEST_F(RetentionTest, NeverDeletesEverything) {
   EXPECT_THAT(steps_in(root_.path()), ElementsAre(5, 4, 3, 2, 1));
 }
 
-TEST_F(RetentionTest, DamagedOnesDoNotCountAndAreNotDeleted) {
+TEST_F(RetentionTest, DamagedCheckpointsAreNeitherCountedNorDeleted) {
   flip_in(root_ / "step-00000005");
   flip_in(root_ / "step-00000002");
   fs::remove(root_ / "step-00000004/manifest.json");
@@ -90,7 +90,7 @@ TEST_F(RetentionTest, DamagedOnesDoNotCountAndAreNotDeleted) {
   EXPECT_THAT(report.notes[0], HasSubstr("step-00000005"));
 }
 
-TEST_F(RetentionTest, WhatWasVerifiedIsNotReadAgain) {
+TEST_F(RetentionTest, VerifiedCheckpointsAreNotReadAgain) {
   std::uint64_t read = 0;
   const ReadOptions counting{1, [&read](std::uint64_t, std::uint64_t) { ++read; }};
   Retention retention(root_.path(), kSaver);
@@ -100,14 +100,14 @@ TEST_F(RetentionTest, WhatWasVerifiedIsNotReadAgain) {
   EXPECT_GT(first, 0U);
   retention.apply({4}, counting);
   EXPECT_EQ(read, first);
-  // Another checkpoint under the same step is another checkpoint.
+  // Another checkpoint of the same step is a different checkpoint.
   CheckpointDirectory(root_.path(), {.if_exists = IfExists::replace})
       .save(5, kSaver, small_model(50).views(), test::test_info());
   retention.apply({4}, counting);
   EXPECT_GT(read, first);
 }
 
-// Steps that apply() reads in a process that starts now.
+// Steps that apply() reads in a newly started process.
 class AfterARestart : public RetentionTest {
  protected:
   std::vector<std::uint64_t> read_again() {
@@ -130,7 +130,7 @@ class AfterARestart : public RetentionTest {
   const fs::path mark_ = root_ / ".verified";
 };
 
-TEST_F(AfterARestart, WhatWasVerifiedBeforeIsNotReadAgain) {
+TEST_F(AfterARestart, VerifiedCheckpointsAreNotReadAgain) {
   EXPECT_THAT(read_again(), ElementsAre(5, 4, 3, 2, 1));
   Retention before(root_.path(), kSaver);
   before.remember_across_restarts();
@@ -152,7 +152,7 @@ TEST_F(AfterARestart, AnotherCheckpointOfTheStepIsRead) {
   EXPECT_THAT(read_again(), ElementsAre(3));
 }
 
-TEST_F(AfterARestart, AMarkThatIsNotOneIsWorthNothing) {
+TEST_F(AfterARestart, InvalidMarkIsIgnored) {
   for (const std::string& text :
        {std::string(), std::string("5"), std::string("5 zzzzzzzz\n"), std::string("-5 00000000\n"),
         std::string("99999999999999999999 00000000\n"), std::string(70000, '7'),
@@ -161,7 +161,7 @@ TEST_F(AfterARestart, AMarkThatIsNotOneIsWorthNothing) {
     EXPECT_THAT(read_again(), ElementsAre(5, 4, 3, 2, 1)) << text.substr(0, 40);
   }
   fs::remove(mark_);
-  ASSERT_EQ(::mkfifo(mark_.c_str(), 0600), 0);  // nobody writes to it: waiting would be for ever
+  ASSERT_EQ(::mkfifo(mark_.c_str(), 0600), 0);  // has no writer: waiting would take forever
   Retention(root_.path(), kSaver).remember_across_restarts();
   fs::remove(mark_);
   fs::create_directory(mark_);
@@ -170,8 +170,8 @@ TEST_F(AfterARestart, AMarkThatIsNotOneIsWorthNothing) {
   EXPECT_THAT(retention.apply({2}).removed, ElementsAre(1, 2, 3));
 }
 
-// The mark spares a reading where something is deleted. It says nothing about what is loaded.
-TEST_F(AfterARestart, WhatIsLoadedIsReadInSpiteOfTheMark) {
+// The mark avoids reads before deletions. It does not affect loading.
+TEST_F(AfterARestart, LoadingVerifiesDespiteTheMark) {
   Retention before(root_.path(), kSaver);
   before.remember_across_restarts();
   before.apply({5});
@@ -181,7 +181,7 @@ TEST_F(AfterARestart, WhatIsLoadedIsReadInSpiteOfTheMark) {
   EXPECT_EQ(loaded->checkpoint.manifest().step, 4U);
 }
 
-TEST_F(AfterARestart, ALinkInPlaceOfTheMarkIsReplacedAndNotFollowed) {
+TEST_F(AfterARestart, LinkInPlaceOfTheMarkIsReplacedAndNotFollowed) {
   const TempDirectory elsewhere;
   std::ofstream(elsewhere / "precious") << "x";
   fs::create_symlink(elsewhere / "precious", mark_);
@@ -194,7 +194,7 @@ TEST_F(AfterARestart, ALinkInPlaceOfTheMarkIsReplacedAndNotFollowed) {
   EXPECT_THAT(read_again(), IsEmpty());
 }
 
-TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
+TEST_F(RetentionTest, InterruptedDeletionLeavesNoHalfCheckpoint) {
   FaultyOps probe;
   {
     const TempDirectory copy(test::On::memory);
@@ -227,7 +227,7 @@ TEST_F(RetentionTest, AnInterruptedDeletionLeavesNoHalfCheckpoint) {
     }
 }
 
-TEST_F(RetentionTest, ADeletionThatFailsIsNoted) {
+TEST_F(RetentionTest, FailedDeletionIsNoted) {
   FaultyOps probe;
   CheckpointDirectory(root_.path(), {}, probe).candidates();
   FaultyOps ops(Fault::error_from_here_on, probe.calls().size(), EACCES);
@@ -237,7 +237,7 @@ TEST_F(RetentionTest, ADeletionThatFailsIsNoted) {
   EXPECT_THAT(report.notes[0], HasSubstr("cannot set aside for deletion"));
 }
 
-TEST_F(RetentionTest, LeftoversOfOthersStay) {
+TEST_F(RetentionTest, LeftoversOfOtherOwnersStay) {
   const auto make = [&](const std::string& name) {
     fs::create_directory(root_ / name);
     std::ofstream(root_ / name / "model.h5") << "x";
@@ -261,7 +261,7 @@ TEST_F(RetentionTest, LeftoversOfOthersStay) {
                   "step-00000003", "step-00000004", "step-00000005"));
 }
 
-TEST_F(RetentionTest, ALinkAmongLeftoversIsNotFollowed) {
+TEST_F(RetentionTest, LinkAmongLeftoversIsNotFollowed) {
   const TempDirectory elsewhere;
   std::ofstream(elsewhere / "precious") << "x";
   fs::create_directory_symlink(elsewhere.path(), root_ / ".tmp-step-00000006.test.r0.host.p1");
@@ -270,7 +270,7 @@ TEST_F(RetentionTest, ALinkAmongLeftoversIsNotFollowed) {
   EXPECT_THAT(names_in(elsewhere.path()), ElementsAre("precious"));
 }
 
-TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
+TEST_F(RetentionTest, TemporarilyUnreadableIsNeitherDeletedNorDamaged) {
   if (::geteuid() == 0 && ::seteuid(65534) != 0) GTEST_SKIP() << "root reads everything";
   const auto back = [](int*) { static_cast<void>(::seteuid(0)); };
   int unused = 0;
@@ -285,14 +285,14 @@ TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
   // A save of that step does not move it away.
   EXPECT_THAT(test::error_of([&] { test::save_step(mine.path(), 3); }),
               HasSubstr("Permission denied"));
-  // Nor is an older one taken for resuming.
+  // An older one is not used for resuming either.
   SaveOptions options = test::small_options();
   options.retry.unit = std::chrono::milliseconds(2);
   CheckpointDirectory directory(mine.path(), options);
   EXPECT_THROW(directory.newest_verified(), UnreadableError);
   fs::permissions(mine / "step-00000003", fs::perms::owner_all);
   EXPECT_EQ(directory.newest_verified()->checkpoint.manifest().step, 3U);
-  // One that becomes readable while it is waited for is taken.
+  // One that becomes readable during the wait is used.
   fs::permissions(mine / "step-00000003", fs::perms::none);
   options.retry.unit = std::chrono::milliseconds(200);
   std::jthread fixes([&] {
@@ -303,7 +303,7 @@ TEST_F(RetentionTest, WhatCannotBeReadJustNowIsNotDeletedAndNotCalledDamaged) {
   EXPECT_EQ(patient.newest_verified()->checkpoint.manifest().step, 3U);
 }
 
-TEST(Leftovers, OfADirectoryThatDoesNotExistAreNone) {
+TEST(Leftovers, MissingDirectoryHasNone) {
   const TempDirectory top;
   EXPECT_THAT(remove_leftovers(top / "missing", [](const OwnerTag&) { return true; }), IsEmpty());
 }

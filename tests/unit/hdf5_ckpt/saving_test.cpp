@@ -1,4 +1,4 @@
-// The commit protocol, without faults: see fault_test.cpp for those.
+// The commit protocol without faults; fault_test.cpp covers faults.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ OwnerTag owner_number(int n) {
   return {"test", 0, "host", n};
 }
 
-TEST(Directory, ASaveIsWhatItSays) {
+TEST(Directory, SaveReportsWhatItWrote) {
   const TempDirectory top;
   const fs::path root = top / "a/b";
   const Saved saved = save_step(root, 12345);
@@ -56,7 +56,7 @@ TEST(Directory, ASaveIsWhatItSays) {
   EXPECT_TRUE(test::holds(checkpoint, small_model(12345)));
 }
 
-TEST(Directory, TheHintNamesTheLastOne) {
+TEST(Directory, HintNamesTheLastOne) {
   const TempDirectory root;
   for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
   std::ifstream hint(root / "latest");
@@ -65,7 +65,7 @@ TEST(Directory, TheHintNamesTheLastOne) {
   EXPECT_EQ(line, "step-00000002");
 }
 
-TEST(Directory, AHintThatCannotBeWrittenIsOnlyNoted) {
+TEST(Directory, UnwritableHintIsOnlyNoted) {
   const TempDirectory root;
   fs::create_directory(root / "latest");
   const Saved saved = save_step(root.path(), 1);
@@ -74,7 +74,7 @@ TEST(Directory, AHintThatCannotBeWrittenIsOnlyNoted) {
   EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000001"));
 }
 
-TEST(Directory, ManyRanksMakeOneCheckpoint) {
+TEST(Directory, ManyRanksWriteOneCheckpoint) {
   const TempDirectory root;
   constexpr int kRanks = 4;
   CheckpointDirectory directory(root.path(), {.write = {.threads = 2, .block_bytes = 8192}});
@@ -104,7 +104,7 @@ TEST(Directory, ManyRanksMakeOneCheckpoint) {
   EXPECT_EQ(saved.manifest.files.size(), 4U);
 }
 
-TEST(Directory, RecordsThatDoNotFitAreNotCommitted) {
+TEST(Directory, InconsistentRecordsAreNotCommitted) {
   const TempDirectory root;
   CheckpointDirectory directory(root.path());
   const auto commit = [&](const std::function<void(std::vector<FileRecord>&)>& change) {
@@ -131,7 +131,7 @@ TEST(Directory, RecordsThatDoNotFitAreNotCommitted) {
   EXPECT_THAT(commit([](Records& r) { r[1].arrays[0].offset = 1ULL << 40; }), HasSubstr("outside"));
 }
 
-TEST(Directory, TwoShardsOfOneNameDoNotMix) {
+TEST(Directory, TwoShardsWithOneNameDoNotMix) {
   const TempDirectory root;
   CheckpointDirectory directory(root.path());
   const SaveId id = directory.begin(7, test_owner());
@@ -142,7 +142,7 @@ TEST(Directory, TwoShardsOfOneNameDoNotMix) {
   EXPECT_TRUE(names_in(root.path()).empty());
 }
 
-TEST(Directory, AFailedSaveOfTheSameOwnerIsCleared) {
+TEST(Directory, FailedSaveOfTheSameOwnerIsRemoved) {
   const TempDirectory root;
   CheckpointDirectory directory(root.path());
   directory.write_shard(directory.begin(7, test_owner()), "model.h5", {});
@@ -150,7 +150,7 @@ TEST(Directory, AFailedSaveOfTheSameOwnerIsCleared) {
   EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000007"));
 }
 
-TEST(Directory, ALinkUnderTheNameOfADraftIsNotFollowed) {
+TEST(Directory, LinkUnderTheNameOfADraftIsNotFollowed) {
   const TempDirectory root;
   const TempDirectory elsewhere;
   std::ofstream(elsewhere / "precious") << "x";
@@ -164,7 +164,7 @@ TEST(Directory, ALinkUnderTheNameOfADraftIsNotFollowed) {
   EXPECT_THAT(names_in(elsewhere.path()), testing::ElementsAre("precious"));
 }
 
-TEST(Directory, ReadBackFindsAWriteThatLied) {
+TEST(Directory, ReadBackFindsAFalselyReportedWrite) {
   const TempDirectory root;
   SaveOptions options = test::small_options();
   options.read_back = true;
@@ -182,7 +182,7 @@ TEST(Directory, ReadBackFindsAWriteThatLied) {
   EXPECT_GE(lies, 10);
 }
 
-TEST(Directory, OfTwoWritersOfOneStepOneWins) {
+TEST(Directory, OneOfTwoWritersOfAStepWins) {
   for (int round = 0; round < 20; ++round) {
     const TempDirectory root;
     std::latch start(2);
@@ -206,13 +206,14 @@ TEST(Directory, OfTwoWritersOfOneStepOneWins) {
     }
     ASSERT_NE(errors[0].empty(), errors[1].empty());
     const int winner = errors[0].empty() ? 0 : 1;
-    EXPECT_THAT(errors[1 - winner], HasSubstr("is there already, whole, written by another save"));
+    EXPECT_THAT(errors[1 - winner],
+                HasSubstr("already exists and is whole, written by another save"));
     EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000005"));
     EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(100 + winner)));
   }
 }
 
-TEST(Directory, AStepThatIsThereStaysUnlessToldOtherwise) {
+TEST(Directory, ExistingStepStaysByDefault) {
   for (const bool flags : {true, false}) {
     const TempDirectory root;
     FaultyOps ops;
@@ -221,7 +222,7 @@ TEST(Directory, AStepThatIsThereStaysUnlessToldOtherwise) {
     CheckpointDirectory(root.path(), options, ops)
         .save(5, test_owner(), small_model(1).views(), test_info());
     EXPECT_THAT(error_of([&] { save_step(root.path(), 5, options, ops); }),
-                HasSubstr("is there already"));
+                HasSubstr("already exists"));
     EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(1)));
     options.if_exists = IfExists::replace;
     EXPECT_TRUE(save_step(root.path(), 5, options, ops).notes.empty());
@@ -230,7 +231,7 @@ TEST(Directory, AStepThatIsThereStaysUnlessToldOtherwise) {
   }
 }
 
-TEST(Directory, ADamagedStepIsReplacedAndKept) {
+TEST(Directory, DamagedStepIsReplacedAndKept) {
   for (const bool flags : {true, false}) {
     const TempDirectory root;
     FaultyOps ops;
@@ -238,7 +239,7 @@ TEST(Directory, ADamagedStepIsReplacedAndKept) {
     damage(Checkpoint::open(save_step(root.path(), 5).path), "model/fc.weight");
     const Saved saved = save_step(root.path(), 5, test::small_options(), ops);
     ASSERT_EQ(saved.notes.size(), 1U);
-    EXPECT_THAT(saved.notes[0], HasSubstr("replaced a damaged one, kept as"));
+    EXPECT_THAT(saved.notes[0], HasSubstr("replaced a damaged checkpoint, kept as"));
     EXPECT_THAT(saved.notes[0], HasSubstr("model/fc.weight"));
     EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), small_model(5)));
     EXPECT_THAT(names_in(root.path()),
@@ -247,14 +248,14 @@ TEST(Directory, ADamagedStepIsReplacedAndKept) {
   }
 }
 
-TEST(Directory, AnEmptyDirectoryUnderTheNameIsKeptToo) {
+TEST(Directory, EmptyDirectoryUnderTheNameIsKeptToo) {
   const TempDirectory root;
   fs::create_directory(root / "step-00000005");
   EXPECT_EQ(save_step(root.path(), 5).notes.size(), 1U);
   EXPECT_TRUE(fs::is_empty(root / fmt::format(".broken-step-00000005.{}", test_owner().text())));
 }
 
-TEST(Directory, SomethingElseUnderTheNameIsKept) {
+TEST(Directory, OtherContentsUnderTheNameAreKept) {
   const TempDirectory root;
   std::ofstream(root / "step-00000005") << "notes";
   EXPECT_EQ(save_step(root.path(), 5).notes.size(), 1U);
@@ -264,7 +265,7 @@ TEST(Directory, SomethingElseUnderTheNameIsKept) {
             5U);
 }
 
-TEST(Directory, AnUnwritableDirectoryIsNamed) {
+TEST(Directory, ErrorNamesAnUnwritableDirectory) {
   const TempDirectory top;
   const fs::path root = top / "ro";
   fs::create_directory(root);
@@ -280,7 +281,7 @@ TEST(Directory, AnUnwritableDirectoryIsNamed) {
   EXPECT_THAT(error_of([&] { save_step(top / "file", 1); }), HasSubstr("Not a directory"));
 }
 
-TEST(Directory, ARelativeNameIsOfTheDirectoryAtTheStart) {
+TEST(Directory, RelativeNameRefersToTheInitialWorkingDirectory) {
   const TempDirectory top;
   const fs::path before = fs::current_path();
   fs::current_path(top.path());
@@ -290,7 +291,7 @@ TEST(Directory, ARelativeNameIsOfTheDirectoryAtTheStart) {
   EXPECT_THAT(names_in(top / "ckpt"), ElementsAre("latest", "step-00000001"));
 }
 
-TEST(Directory, WrongOwnersAndIdsAreRefused) {
+TEST(Directory, WrongOwnersAndIdsAreRejected) {
   const TempDirectory root;
   CheckpointDirectory directory(root.path());
   EXPECT_THAT(error_of([&] { directory.begin(1, {"a/b", 0, "h", 1}); }), HasSubstr("cannot name"));

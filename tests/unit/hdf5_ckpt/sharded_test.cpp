@@ -1,5 +1,4 @@
-// Arrays saved and loaded in parts: any number of writers, any number of readers, any way of
-// cutting.
+// Arrays saved and loaded in parts, with any number of writers and readers and any division.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// The bytes of a box of an array that is held whole.
+// The bytes of a box of a whole array.
 std::vector<std::byte> cut_out(const OwnedArray& whole, const Box& box) {
   const std::size_t item = itemsize(whole.dtype);
   std::vector<std::byte> bytes(byte_count(whole.dtype, box.extent).value());
@@ -40,7 +39,7 @@ OwnedArray numbered(DType dtype, const Shape& shape) {
   return array;
 }
 
-// `count` boxes along dimension d: even, uneven, or with empty ones, by `kind`.
+// `count` boxes along dimension d: even, uneven, or some empty, by `kind`.
 std::vector<Box> slices(const Shape& shape, std::size_t d, std::size_t count, int kind) {
   std::vector<Box> boxes;
   std::uint64_t at = 0;
@@ -58,7 +57,7 @@ std::vector<Box> slices(const Shape& shape, std::size_t d, std::size_t count, in
   return boxes;
 }
 
-// Every array of the test cut along dimension d (or its last), and one that is replicated.
+// Every array of the test divided along dimension d (or its last), plus a replicated one.
 class Sharded : public testing::Test {
  protected:
   Sharded() {
@@ -75,7 +74,7 @@ class Sharded : public testing::Test {
     return slices(shape, std::min(d, shape.size() - 1), count, kind)[rank];
   }
 
-  // Saves as `count` ranks do, and opens what was saved.
+  // Saves as `count` ranks and opens the result.
   Checkpoint save(std::uint64_t step, std::size_t count, std::size_t d, int kind) {
     CheckpointDirectory directory(dir_.path(), options_);
     const SaveId id = directory.begin(step, test::test_owner());
@@ -97,7 +96,7 @@ class Sharded : public testing::Test {
     return Checkpoint::open(directory.commit(id, records, test::test_info()).path);
   }
 
-  // Whether rank `rank` of `count` gets its parts.
+  // Checks that rank `rank` of `count` reads its parts.
   void expect_reads(const Checkpoint& checkpoint, std::size_t count, std::size_t d, int kind,
                     std::size_t rank) {
     std::vector<std::vector<std::byte>> expected;
@@ -133,7 +132,7 @@ TEST_F(Sharded, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
         checkpoint.verify();
         for (const auto& [name, whole] : arrays_)
           EXPECT_EQ(checkpoint.read(name).bytes, whole.bytes) << name;
-        // Each way of reading meets each way of writing, for some number of readers.
+        // Each division for reading is combined with each for writing, for some number of readers.
         for (std::size_t readers = 1; readers <= 5; ++readers) {
           const std::size_t other = (cut + readers) % 3;
           SCOPED_TRACE(testing::Message() << writers << " writers cut " << cut << " kind " << kind
@@ -145,10 +144,10 @@ TEST_F(Sharded, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
       }
 }
 
-TEST_F(Sharded, AReaderReadsOnlyTheBlocksThatItNeeds) {
+TEST_F(Sharded, ReaderReadsOnlyTheBlocksThatItNeeds) {
   const Checkpoint checkpoint = save(1, 2, 0, 0);  // rows 0 to 2501 and 2502 to 5002
   std::vector<std::byte> memory(4);
-  // The first byte of the second block of the second part, and so all of that block.
+  // Needs the first byte of the second block of the second part, and so reads all of that block.
   const Shape at = {2502 + 1024};
   const MutableArrayView one{"a/line", DType::float32, {1}, memory, PartOf{{5003}, at}};
   std::uint64_t read = 0;
@@ -157,7 +156,7 @@ TEST_F(Sharded, AReaderReadsOnlyTheBlocksThatItNeeds) {
   EXPECT_EQ(read, 4096U);
   const auto& whole = arrays_.at("a/line").bytes;
   EXPECT_EQ(std::memcmp(memory.data(), whole.data() + 4 * at[0], 4), 0);
-  // Damage beside it is not met, damage in its block is.
+  // Damage outside this block is not noticed; damage in it is.
   const ArrayInfo& part = checkpoint.find("a/line")->parts[1];
   const auto file = checkpoint.path() / part.file;
   const auto original = test::file_bytes(file);
@@ -176,7 +175,7 @@ TEST_F(Sharded, AReaderReadsOnlyTheBlocksThatItNeeds) {
   }
 }
 
-TEST_F(Sharded, AStreamIsTheWholeArrayInPieces) {
+TEST_F(Sharded, StreamIsTheWholeArrayInPieces) {
   const Checkpoint checkpoint = save(1, 3, 1, 1);
   for (const auto& [name, whole] : arrays_) {
     std::vector<std::byte> all;
@@ -192,7 +191,7 @@ TEST_F(Sharded, AStreamIsTheWholeArrayInPieces) {
               HasSubstr("has no array 'x'"));
 }
 
-TEST_F(Sharded, OneReadMayAskForSeveralParts) {
+TEST_F(Sharded, OneReadMayRequestSeveralParts) {
   const Checkpoint checkpoint = save(1, 3, 0, 0);
   std::vector<std::byte> first(8);
   std::vector<std::byte> last(8);
@@ -205,7 +204,7 @@ TEST_F(Sharded, OneReadMayAskForSeveralParts) {
   EXPECT_EQ(std::memcmp(last.data(), whole.data() + whole.size() - 8, 8), 0);
 }
 
-TEST_F(Sharded, WhatDoesNotFitIsNamedBeforeAnyByteIsRead) {
+TEST_F(Sharded, MismatchIsReportedBeforeAnyByteIsRead) {
   const Checkpoint checkpoint = save(1, 2, 0, 0);
   std::vector<std::byte> memory(8);
   const auto error = [&](const Shape& shape, const PartOf& part) {
@@ -213,7 +212,7 @@ TEST_F(Sharded, WhatDoesNotFitIsNamedBeforeAnyByteIsRead) {
     return test::error_of([&] { checkpoint.read_into({&target, 1}, Match::subset); });
   };
   EXPECT_THAT(error({2}, {{5004}, {0}}), HasSubstr("is float32 [5003] there and float32 [5004]"));
-  EXPECT_THAT(error({2}, {{5003}, {5002}}), HasSubstr("asked for in a part that has [2] from"));
+  EXPECT_THAT(error({2}, {{5003}, {5002}}), HasSubstr("requested in a part that has [2] from"));
   EXPECT_THAT(error({3}, {{5003}, {0}}), HasSubstr("takes 12 bytes, not 8"));
   const MutableArrayView missing{"replicated", DType::uint8, {5000}, bias_, {}};
   EXPECT_THAT(test::error_of([&] {
@@ -222,7 +221,7 @@ TEST_F(Sharded, WhatDoesNotFitIsNamedBeforeAnyByteIsRead) {
               HasSubstr("not expected here: 'a/cube', 'a/line'"));
 }
 
-TEST_F(Sharded, PartsThatAreNoArrayAreNotCommitted) {
+TEST_F(Sharded, PartsThatDoNotFormAnArrayAreNotCommitted) {
   CheckpointDirectory directory(dir_.path(), options_);
   std::vector<std::byte> bytes(16);
   const auto commit = [&](const Shape& start_of_second, const char* name_of_second) {
@@ -243,7 +242,7 @@ TEST_F(Sharded, PartsThatAreNoArrayAreNotCommitted) {
   EXPECT_THAT(test::names_in(dir_.path()), testing::IsEmpty());
 }
 
-TEST_F(Sharded, OnlyPartsAskForANewerReader) {
+TEST_F(Sharded, OnlyPartsRequireANewerReader) {
   static_cast<void>(save(1, 2, 0, 0));
   const auto text_of = [&](const char* dir) {
     const auto bytes = test::file_bytes(dir_ / dir / "manifest.json");

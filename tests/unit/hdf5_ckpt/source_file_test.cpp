@@ -1,4 +1,4 @@
-// Pieces of a file, read around the page cache and through it, are the same bytes.
+// Pieces of a file read around the page cache and through it have the same bytes.
 #include "hdf5_ckpt/detail/source_file.h"
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ struct Piece {
   const char* name;
   std::uint64_t offset;
   std::size_t bytes;
-  std::size_t misplaced;  // bytes of the target's address behind a page's begin
+  std::size_t misplaced;  // offset of the target's address from a page boundary
 };
 
 void PrintTo(const Piece& piece, std::ostream* out) {
@@ -42,19 +42,19 @@ void PrintTo(const Piece& piece, std::ostream* out) {
 
 class SourcePieces : public testing::TestWithParam<Piece> {};
 
-// kRefused: by the file system, with EINVAL, though the file could be opened with O_DIRECT.
+// kRefused: by the file system, with EINVAL, although the file could be opened with O_DIRECT.
 enum class Way { cache, around_it, refused };
 
 SourceFile open_source(const std::filesystem::path& path, Way way) {
   FileDescriptor fd = open_to_read(path);
   if (way == Way::cache) return SourceFile(std::move(fd));
-  // Such a file opens, and reading it is EINVAL.
+  // Such a file can be opened, but reading it returns EINVAL.
   FileDescriptor around =
       way == Way::refused ? open_to_read("/proc/self/ns/net") : open_around_cache(fd);
   return SourceFile(std::move(fd), std::move(around));
 }
 
-TEST_P(SourcePieces, AreThoseOfTheFile) {
+TEST_P(SourcePieces, MatchTheFile) {
   const test::TempDirectory directory;
   const auto all = random_bytes(kFileBytes);
   test::put_file_bytes(directory / "x", all);
@@ -81,15 +81,15 @@ TEST_P(SourcePieces, AreThoseOfTheFile) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, SourcePieces,
-    testing::Values(Piece{"whole pages to a page", 8192, 1 << 20, 0},
-                    Piece{"whole pages beside a page", 8192, 1 << 20, 64},
+    testing::Values(Piece{"whole pages to an aligned address", 8192, 1 << 20, 0},
+                    Piece{"whole pages to another address", 8192, 1 << 20, 64},
                     Piece{"within pages", 8193, 1 << 20, 0},
                     Piece{"ends within a page", 4096, 300001, 0}, Piece{"small", 5000, 100, 3},
                     Piece{"to the end", kFileBytes - 500000, 500000, 8},
-                    Piece{"over the end", kFileBytes - 300000, 500000, 8},
-                    Piece{"over the end, in pages", 1 << 20, 2 << 20, 0},
-                    Piece{"behind the end", kFileBytes + 5000, 500000, 0},
-                    Piece{"behind the end, same page", kFileBytes + 5, 300000, 0},
+                    Piece{"across the end", kFileBytes - 300000, 500000, 8},
+                    Piece{"across the end, in pages", 1 << 20, 2 << 20, 0},
+                    Piece{"beyond the end", kFileBytes + 5000, 500000, 0},
+                    Piece{"beyond the end, same page", kFileBytes + 5, 300000, 0},
                     Piece{"all", 0, kFileBytes, 16}));
 
 std::size_t pages_in_cache(const std::filesystem::path& path) {
@@ -102,7 +102,7 @@ std::size_t pages_in_cache(const std::filesystem::path& path) {
                                                 [](unsigned char c) { return (c & 1) != 0; }));
 }
 
-TEST(SourceFile, LeavesTheCacheAlone) {
+TEST(SourceFile, DoesNotFillThePageCache) {
   const test::TempDirectory directory;
   struct statfs status = {};
   ASSERT_EQ(::statfs(directory.path().c_str(), &status), 0);
@@ -118,7 +118,8 @@ TEST(SourceFile, LeavesTheCacheAlone) {
     SourceFile file = open_source(directory / "x", way);
     AlignedBuffer passage;
     EXPECT_EQ(file.read(100, kSize, {}, passage).bytes.size(), kSize);
-    // A place that begins with a page and ends within one: not every disk writes so little.
+    // A destination that begins at a page boundary but ends within a page: not every disk supports
+    // such small writes.
     AlignedBuffer memory;
     EXPECT_EQ(file.read(0, kSize - 8, memory.get(kSize - 8), passage).bytes.size(), kSize - 8);
     if (way == Way::around_it) {
@@ -129,8 +130,8 @@ TEST(SourceFile, LeavesTheCacheAlone) {
   }
 }
 
-TEST(SourceFile, ReadsWhatCannotBeReadAroundTheCache) {
-  // Files of /proc refuse O_DIRECT; what they hold is read all the same.
+TEST(SourceFile, FallsBackToThePageCache) {
+  // Files of /proc do not support O_DIRECT; their contents are read all the same.
   SourceFile file = open_source("/proc/self/maps", Way::around_it);
   AlignedBuffer passage;
   const auto [bytes, code] = file.read(0, 1 << 20, {}, passage);

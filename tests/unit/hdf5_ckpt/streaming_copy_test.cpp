@@ -1,4 +1,4 @@
-// Copies to any address, from any address and of any length; nothing beside them changes.
+// Copies to any address, from any address and of any length, leaving adjacent bytes unchanged.
 #include "hdf5_ckpt/detail/streaming_copy.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace ddp::ckpt {
 namespace {
 
-TEST(StreamingCopy, CopiesAllAndNothingElse) {
+TEST(StreamingCopy, CopiesAllBytesAndNoOthers) {
   constexpr std::size_t kRoom = 80 << 10;
   constexpr std::byte kUntouched{0xee};
   std::mt19937 random(3);

@@ -1,4 +1,4 @@
-// Contents depend on names and seeds only, so that a test can make again what it has saved.
+// Contents depend only on names and seeds, so that a test can recreate what it has saved.
 
 #include "support.h"
 

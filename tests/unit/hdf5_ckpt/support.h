@@ -1,6 +1,6 @@
 #pragma once
-// What the tests of checkpoints share: a directory that goes away, arrays with known contents, and
-// comparison of what was loaded with what was saved.
+// Shared helpers of the checkpoint tests: a temporary directory, arrays with known contents, and
+// comparison of loaded data with saved data.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,11 +16,11 @@
 
 namespace ddp::ckpt::test {
 
-// kMemory is a tmpfs, if there is one: for tests that save thousands of times and ask nothing of
-// the disk itself.
+// kMemory is a tmpfs, if there is one: for tests that save thousands of times and do not depend on
+// the disk.
 enum class On { disk, memory };
 
-// A new directory below the system's one for temporary files, removed with all that is in it.
+// A new directory below the system's temporary directory, removed with its contents.
 class TempDirectory {
  public:
   explicit TempDirectory(On on = On::disk);
@@ -34,21 +34,21 @@ class TempDirectory {
   std::filesystem::path path_;
 };
 
-// Arrays and their memory.
+// Arrays that own their memory.
 class ArraySet {
  public:
-  // Adds an array of bytes that depend on `seed`, the name and the position, and are never zero:
-  // a byte that was not written is a byte that differs.
+  // Adds an array whose bytes depend on `seed`, the name and the position, and are never zero, so
+  // that a byte that was not written differs.
   void add(const std::string& name, DType dtype, const Shape& shape, std::uint64_t seed = 1);
   void add_bytes(const std::string& name, DType dtype, const Shape& shape,
                  std::vector<std::byte> bytes);
 
   std::vector<ArrayView> views() const;
-  // The same names and shapes over memory of zeros.
+  // The same names and shapes with zeroed memory.
   ArraySet zeros() const;
   std::vector<MutableArrayView> targets();
 
-  // Names, dtypes, shapes and bytes.
+  // Compares names, dtypes, shapes and bytes.
   bool operator==(const ArraySet& other) const = default;
   std::size_t size() const { return arrays_.size(); }
 
@@ -68,13 +68,13 @@ class ArraySet {
 // `step`.
 ArraySet small_model(std::uint64_t step);
 
-// All arrays of a checkpoint equal those of `expected`, and there are no others.
+// True if all arrays of a checkpoint equal those of `expected`, and there are no others.
 bool holds(const Checkpoint& checkpoint, const ArraySet& expected);
 
 OwnerTag test_owner();
 CheckpointInfo test_info();
 
-// One thread, small blocks: every path is taken with little data and in a fixed order.
+// One thread, small blocks: every path is exercised with little data and in a fixed order.
 SaveOptions small_options();
 
 // Saves small_model(step) as that step.
@@ -88,7 +88,7 @@ void put_file_bytes(const std::filesystem::path& path, std::span<const std::byte
 // Names in a directory, sorted.
 std::vector<std::string> names_in(const std::filesystem::path& directory);
 
-// The sentence of the Error that `work` throws; fails the test if it throws none.
+// The message of the Error that `work` throws; fails the test if it does not throw.
 std::string error_of(const std::function<void()>& work);
 
 }  // namespace ddp::ckpt::test

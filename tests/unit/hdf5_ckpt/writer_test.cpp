@@ -1,5 +1,5 @@
-// One HDF5 file: what goes in comes out, on every path through the writer; equal input gives equal
-// bytes; the calls that make it durable come in the promised order.
+// One HDF5 file: the contents round-trip on every path through the writer; equal input gives equal
+// bytes; the calls that make it durable come in the required order.
 
 #include "hdf5_ckpt/writer.h"
 
@@ -32,7 +32,7 @@ using test::FaultyOps;
 using test::TempDirectory;
 using testing::HasSubstr;
 
-// Every dtype in every kind of shape: scalar, empty, small, aligned, larger with an odd tail.
+// Every dtype with every kind of shape: scalar, empty, small, aligned, larger with an odd tail.
 ArraySet every_kind() {
   ArraySet set;
   for (const DType dtype : kAllDTypes)
@@ -52,11 +52,11 @@ void expect_round_trip(const ArraySet& set, const SaveOptions& options,
   EXPECT_TRUE(test::holds(checkpoint, set));
 }
 
-TEST(Writer, EveryDtypeAndShapeComesBack) {
+TEST(Writer, EveryDtypeAndShapeRoundTrips) {
   expect_round_trip(every_kind(), {});
 }
 
-TEST(Writer, NothingAtAllComesBack) {
+TEST(Writer, EmptySetRoundTrips) {
   expect_round_trip({}, {});
 }
 
@@ -67,7 +67,7 @@ struct Path {
   bool direct;
 };
 
-TEST(Writer, EveryPathGivesTheSame) {
+TEST(Writer, EveryPathGivesTheSameFile) {
   for (const Path& path :
        {Path{"one thread", 1, 4 << 20, true}, Path{"threads", 4, 65536, true},
         Path{"tiny blocks", 2, 4096, true}, Path{"page cache", 2, 65536, false}}) {
@@ -78,7 +78,7 @@ TEST(Writer, EveryPathGivesTheSame) {
   }
 }
 
-TEST(Writer, FileSystemsThatLackThingsGiveTheSame) {
+TEST(Writer, FileSystemsWithMissingFeaturesGiveTheSameFile) {
   const std::vector<std::pair<const char*, std::function<void(FaultyOps&)>>> kinds = {
       {"no fallocate", &FaultyOps::without_fallocate},
       {"no O_DIRECT at open", &FaultyOps::without_direct_open},
@@ -96,7 +96,7 @@ TEST(Writer, FileSystemsThatLackThingsGiveTheSame) {
 }
 
 TEST(Writer, MemoryNeedNotBeAligned) {
-  // Neither the address that O_DIRECT wants nor a multiple of the element's size.
+  // Neither aligned for O_DIRECT nor a multiple of the element size.
   std::vector<std::byte> memory(300001);
   for (std::size_t i = 0; i < memory.size(); ++i)
     memory[i] = static_cast<std::byte>(i * 7 + i / 251);
@@ -110,7 +110,7 @@ TEST(Writer, MemoryNeedNotBeAligned) {
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), read.bytes.begin(), read.bytes.end()));
 }
 
-TEST(Writer, ChecksumsAreThoseOfTheBytes) {
+TEST(Writer, ChecksumsMatchTheBytes) {
   const TempDirectory dir;
   const ArraySet set = test::small_model(1);
   WriteOptions options;
@@ -136,14 +136,14 @@ TEST(Writer, SameArraysGiveTheSameBytes) {
   const nlohmann::json attributes = {{"step", 7}, {"note", "n"}};
   std::vector<ArrayView> views = set.views();
   write_hdf5_file(dir / "a.h5", views, attributes, {.threads = 1});
-  // HDF5 would note times in seconds.
+  // HDF5 would record times in seconds.
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   std::reverse(views.begin(), views.end());
   write_hdf5_file(dir / "b.h5", views, attributes, {.threads = 3});
   EXPECT_EQ(test::file_bytes(dir / "a.h5"), test::file_bytes(dir / "b.h5"));
 }
 
-// The place of the first call for which `wanted` holds, from `start` on.
+// The index of the first call from `start` on for which `wanted` is true.
 template <typename Wanted>
 std::size_t find_call(const std::vector<FaultyOps::Call>& calls, std::size_t start,
                       const Wanted& wanted) {
@@ -151,7 +151,7 @@ std::size_t find_call(const std::vector<FaultyOps::Call>& calls, std::size_t sta
   return start;
 }
 
-TEST(Writer, WhatMustBeDurableIsSoBeforeWhatRestsOnIt) {
+TEST(Writer, DurabilityOrderIsKept) {
   const TempDirectory top;
   const std::filesystem::path root = top / "ckpt";
   FaultyOps ops;
@@ -163,7 +163,7 @@ TEST(Writer, WhatMustBeDurableIsSoBeforeWhatRestsOnIt) {
       return call.what == what && call.path.ends_with(path_end);
     };
   };
-  // ROOT is made and its name is durable before anything is built in it.
+  // ROOT is created and its name is durable before anything is built in it.
   const auto root_made = find_call(calls, 0, is("mkdir", "/ckpt"));
   const auto root_durable = find_call(calls, root_made, is("fsync", top.path().filename()));
   const auto reserved = find_call(calls, root_durable, is("fallocate", "/model.h5"));
@@ -184,7 +184,7 @@ TEST(Writer, WhatMustBeDurableIsSoBeforeWhatRestsOnIt) {
   EXPECT_LT(hint, calls.size());
 }
 
-// Bytes that one save of `bytes` hands to pwrite: through the page cache, and direct.
+// Bytes that one save of `bytes` passes to pwrite: through the page cache, and direct.
 std::array<std::size_t, 2> bytes_written(std::span<const std::byte> bytes, bool direct_io) {
   const TempDirectory dir;
   FaultyOps ops;
@@ -207,13 +207,13 @@ TEST(Writer, OnlyWholePagesBypassThePageCache) {
   if (direct[1] == 0) GTEST_SKIP() << "no O_DIRECT on the file system of temporary files";
   EXPECT_EQ(direct[1], 196608U);  // 48 * 4096
   EXPECT_EQ(direct[0] + direct[1], cached[0]);
-  // Memory that is not aligned is copied to some that is.
+  // Unaligned memory is copied to aligned memory.
   EXPECT_EQ(bytes_written(memory.subspan(64, 200000), true), direct);
   // A small array is not worth the copy.
   EXPECT_EQ(bytes_written(memory.subspan(64, 60000), true)[1], 0U);
 }
 
-TEST(Writer, AFullDiskIsMetBeforeAnyData) {
+TEST(Writer, FullDiskIsDetectedBeforeAnyData) {
   const TempDirectory dir;
   const ArraySet set = test::small_model(1);
   for (const bool known : {true, false}) {
@@ -229,7 +229,7 @@ TEST(Writer, AFullDiskIsMetBeforeAnyData) {
   }
 }
 
-TEST(Writer, AnExistingFileStays) {
+TEST(Writer, ExistingFileStays) {
   const TempDirectory dir;
   const std::vector<std::byte> before(10, std::byte{7});
   test::put_file_bytes(dir / "a.h5", before);
@@ -238,7 +238,7 @@ TEST(Writer, AnExistingFileStays) {
   EXPECT_EQ(test::file_bytes(dir / "a.h5"), before);
 }
 
-TEST(Writer, WrongInputIsNamed) {
+TEST(Writer, ErrorNamesWrongInput) {
   const TempDirectory dir;
   const std::vector<std::byte> bytes(8);
   const auto error = [&](const std::vector<ArrayView>& arrays,
@@ -266,16 +266,16 @@ TEST(Writer, WrongInputIsNamed) {
   EXPECT_TRUE(test::names_in(dir.path()).empty());
 }
 
-TEST(Writer, TheSkeletonNeedsAPlace) {
+TEST(Writer, MissingScratchDirectoryIsReported) {
   const TempDirectory dir;
   const std::string error = error_of([&] {
     write_hdf5_file(dir / "a.h5", {}, nlohmann::json::object(), {.scratch_dir = dir / "missing"});
   });
-  EXPECT_THAT(error, HasSubstr("missing: No such file or directory; give another directory"));
+  EXPECT_THAT(error, HasSubstr("missing: No such file or directory; set scratch_dir"));
   EXPECT_TRUE(test::names_in(dir.path()).empty());
 }
 
-TEST(Writer, AFullPlaceForTheSkeletonIsNoticed) {
+TEST(Writer, FullScratchDirectoryIsReported) {
   const TempDirectory dir;
   const std::filesystem::path small = dir / "small";
   std::filesystem::create_directory(small);
@@ -290,7 +290,7 @@ TEST(Writer, AFullPlaceForTheSkeletonIsNoticed) {
   EXPECT_THAT(error, HasSubstr("too little free space"));
 }
 
-TEST(Skeleton, ClearsUpAfterProcessesKilledLongAgo) {
+TEST(Skeleton, CleansUpAfterProcessesKilledLongAgo) {
   const TempDirectory scratch;
   const auto make = [&](const char* name, int age) {
     std::filesystem::create_directory(scratch / name);
@@ -299,7 +299,7 @@ TEST(Skeleton, ClearsUpAfterProcessesKilledLongAgo) {
     std::filesystem::last_write_time(scratch / name, when);
   };
   make("ddp-ckpt-aaaaaa", 61);
-  make("ddp-ckpt-bbbbbb", 10);  // may be at work
+  make("ddp-ckpt-bbbbbb", 10);  // may be in use
   make("other", 1000);
   const Skeleton skeleton({}, {}, nlohmann::json::object(), scratch.path());
   EXPECT_THAT(test::names_in(scratch.path()), testing::ElementsAre("ddp-ckpt-bbbbbb", "other"));
@@ -340,7 +340,7 @@ TEST(Skeleton, LeavesNothingBehindAndFitsItsBound) {
     skeleton.finish(std::vector<std::uint32_t>(list.size()));
     EXPECT_LE(skeleton.size(), file_size_bound(list, {{"a", 1}}));
     if (list.empty()) continue;
-    // All metadata lies in front of the first array.
+    // All metadata comes before the first array.
     const auto first = *std::min_element(skeleton.offsets().begin(), skeleton.offsets().end());
     std::vector<std::byte> rest(skeleton.size() - first);
     skeleton.read(rest, first);

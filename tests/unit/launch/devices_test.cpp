@@ -1,5 +1,5 @@
-// What a task may use of its node: GPUs and LOCAL_RANK, CPU cores and OMP_NUM_THREADS. The GPU
-// tables are those that SLURM 22.05 gives for the options named.
+// The resources of its node that a task may use: GPUs and LOCAL_RANK, CPU cores and
+// OMP_NUM_THREADS. The GPU tables contain the values that SLURM 22.05 sets for the named options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ NodeFacts node_with(const std::string& devices) {
 const Variables kShared = {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"SLURM_GPUS_ON_NODE", "2"}};
 const Variables kMasked = {{"CUDA_VISIBLE_DEVICES", "1"}, {"SLURM_GPUS_ON_NODE", "2"}};
 
-TEST(CountDevices, OfAnyList) {
+TEST(CountDevices, CountsAnyList) {
   EXPECT_EQ(count_devices("0"), 1U);
   EXPECT_EQ(count_devices("0,1,2"), 3U);
   EXPECT_EQ(count_devices("GPU-8932f937-d72c,MIG-0a1b"), 2U);
@@ -51,7 +51,7 @@ TEST(CountDevices, OfAnyList) {
   EXPECT_EQ(count_devices(std::string(100'000, ',')), 4096U) << "bounded";
 }
 
-TEST(Gpus, AllVisibleNothingToSay) {  // --gpus-per-node=2 -n2
+TEST(Gpus, NoNotesIfAllAreVisible) {  // --gpus-per-node=2 -n2
   const Plan plan = gpu_plan(kShared);
   EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "1");
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
@@ -60,7 +60,7 @@ TEST(Gpus, AllVisibleNothingToSay) {  // --gpus-per-node=2 -n2
   EXPECT_THAT(plan.notes, IsEmpty());
 }
 
-TEST(Gpus, OfATaskWithAMask) {  // --gpus-per-task=1, --gpu-bind=single:1
+TEST(Gpus, MaskedTaskGetsANote) {  // --gpus-per-task=1, --gpu-bind=single:1
   const Plan plan = gpu_plan(kMasked);
   EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "1") << "still the number on the node";
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "0");
@@ -79,12 +79,12 @@ TEST(Gpus, UnmaskedOnRequest) {
             nullptr);
 }
 
-TEST(Gpus, NotUnmaskedWhereTheDeviceFilesAreClosed) {
+TEST(Gpus, StayMaskedIfDeviceFilesAreInaccessible) {
   Facts facts = slurm_facts(merged(second_task(), kMasked), node_with("0,1"));
   facts.task.hides_gpu_devices = true;
   const Plan plan = make_plan(facts, asked("gpus=shared"), Inherited(lookup_in({}), facts.step.id));
   EXPECT_EQ(plan.find("CUDA_VISIBLE_DEVICES"), nullptr);
-  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("device files are closed")));
+  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("may not open their device files")));
 }
 
 TEST(Gpus, LocalRankAsDeviceOnRequest) {
@@ -93,30 +93,30 @@ TEST(Gpus, LocalRankAsDeviceOnRequest) {
   EXPECT_EQ(value_in(gpu_plan({}, "local_rank=device"), "LOCAL_RANK"), "1") << "no GPUs";
 }
 
-TEST(Gpus, WithoutAListMeansAllOfTheStep) {  // --gpus-per-task=1 --gpu-bind=none
+TEST(Gpus, MissingListMeansAllOfTheStep) {  // --gpus-per-task=1 --gpu-bind=none
   const Plan plan = gpu_plan({{"SLURM_GPUS_ON_NODE", "2"}});
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
   EXPECT_THAT(plan.notes, IsEmpty());
 }
 
-TEST(Gpus, TooFewOrTooManyForTheTasks) {
+TEST(Gpus, NotesTooFewOrTooManyForTheTasks) {
   EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0"}, {"SLURM_GPUS_ON_NODE", "1"}}).notes,
               ElementsAre(HasSubstr("Duplicate GPU")));
   EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}, {"SLURM_GPUS_ON_NODE", "4"}}).notes,
               ElementsAre(HasSubstr("leave 2 of its 4 GPUs idle")));
 }
 
-TEST(Gpus, OfOtherVendors) {
+TEST(Gpus, SupportsOtherVendors) {
   EXPECT_EQ(value_in(gpu_plan({{"ROCR_VISIBLE_DEVICES", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
   EXPECT_EQ(value_in(gpu_plan({{"ZE_AFFINITY_MASK", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
   NodeFacts node;
   node.gpus = {{"ROCR_VISIBLE_DEVICES", "0,1"}, {"GPU_DEVICE_ORDINAL", "0,1"}};
   const Plan amd =
       gpu_plan({{"ROCR_VISIBLE_DEVICES", "1"}, {"GPU_DEVICE_ORDINAL", "1"}}, "gpus=shared", node);
-  EXPECT_EQ(value_in(amd, "GPU_DEVICE_ORDINAL"), "0,1") << "HIP goes by it, too";
+  EXPECT_EQ(value_in(amd, "GPU_DEVICE_ORDINAL"), "0,1") << "HIP uses it, too";
 }
 
-TEST(Gpus, OfMigDevicesATaskHasOne) {
+TEST(Gpus, TaskUsesOneMigDevice) {
   const std::string all = "MIG-a,MIG-b";
   const Variables shared = {{"CUDA_VISIBLE_DEVICES", all}, {"SLURM_GPUS_ON_NODE", "2"}};
   const Plan plan = gpu_plan(shared, "local_rank=device", node_with(all));
@@ -128,7 +128,7 @@ TEST(Gpus, OfMigDevicesATaskHasOne) {
     const Plan masked = gpu_plan(own, spec, node_with(all));
     EXPECT_EQ(masked.find("CUDA_VISIBLE_DEVICES"), nullptr) << "all would compute on MIG-a";
     EXPECT_EQ(value_in(masked, "DDP_LOCAL_DEVICE"), "0");
-    EXPECT_THAT(masked.notes, IsEmpty()) << "there is nothing better";
+    EXPECT_THAT(masked.notes, IsEmpty()) << "there is no better choice";
   }
 }
 
@@ -150,7 +150,7 @@ void PrintTo(const OwnGpu& row, std::ostream* out) {
 
 class OwnGpuOf : public testing::TestWithParam<OwnGpu> {};
 
-TEST_P(OwnGpuOf, ATaskByItsNumberOnTheNode) {
+TEST_P(OwnGpuOf, TaskIsItsNumberOnTheNode) {
   const OwnGpu& row = GetParam();
   TaskFacts task;
   task.local_rank = row.local_rank;
@@ -168,23 +168,23 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(OwnGpu{"all see all", "0,1,2,3", "0,1,2,3", 2, "2"},
                     OwnGpu{"one for each task", "5", "5", 1, "5"},
                     OwnGpu{"one for each task behind a cgroup", "0", "5", 1, "5"},
-                    OwnGpu{"a part of the node behind a cgroup", "0,1,2,3", "4,5,6,7", 2, "6"},
-                    OwnGpu{"a part of the node without one", "4,5,6,7", "4,5,6,7", 2, "6"},
+                    OwnGpu{"part of the node behind a cgroup", "0,1,2,3", "4,5,6,7", 2, "6"},
+                    OwnGpu{"part of the node without a cgroup", "4,5,6,7", "4,5,6,7", 2, "6"},
                     OwnGpu{"more tasks than GPUs", "0,1", "4,5", 3, "5"},
                     OwnGpu{"without SLURM", "2,3", "", 1, "3"},
                     OwnGpu{"by name", "GPU-8f3a,GPU-0b1c", "4,5", 1, "GPU-0b1c"},
                     OwnGpu{"a slice of a GPU", "MIG-8f3a", "0", 0, "MIG-8f3a"},
-                    OwnGpu{"of several slices the first", "MIG-8f3a,MIG-1", "0,0", 1, "MIG-8f3a"},
+                    OwnGpu{"the first of several slices", "MIG-8f3a,MIG-1", "0,0", 1, "MIG-8f3a"},
                     OwnGpu{"fewer than SLURM gave", "0", "4,5", 0, "unknown"},
                     OwnGpu{"none", "", "", 0, "unknown"},
-                    OwnGpu{"none, as NVIDIA says it", "-1", "", 0, "unknown"},
+                    OwnGpu{"none, in NVIDIA's notation", "-1", "", 0, "unknown"},
                     OwnGpu{"no list", nullptr, "", 0, "unknown"},
                     OwnGpu{"shown to all again", "1", "5", 1, "5", GpuPolicy::shared, "0,1", "4,5"},
                     OwnGpu{"shown to all, of which it takes another", "0", "4", 1, "5",
                            GpuPolicy::shared, "0,1", "4,5"},
-                    OwnGpu{"not shown, for the files are closed", "0", "4", 1, "4",
+                    OwnGpu{"not shown, because the files are inaccessible", "0", "4", 1, "4",
                            GpuPolicy::shared, "0,1", "4,5", true},
-                    OwnGpu{"not asked to be shown", "0", "4", 1, "4", GpuPolicy::keep, "0,1",
+                    OwnGpu{"not requested to be shown", "0", "4", 1, "4", GpuPolicy::keep, "0,1",
                            "4,5"}));
 
 TEST(Threads, AreTheCoresOfTheTask) {
@@ -194,22 +194,22 @@ TEST(Threads, AreTheCoresOfTheTask) {
     const char* why;
   } kCases[] = {
       {{8, 8, 64}, 16, 2, 1, 8, "bound to its own half"},
-      {{16, 8, 64}, 32, 2, 1, 8, "two hardware threads are one core"},
+      {{16, 8, 64}, 32, 2, 1, 8, "two hardware threads per core"},
       {{16, 16, 64}, 16, 1, 1, 16, "the only task"},
       {{16, 16, 64}, 16, 4, 1, 4, "confined but not bound: shared"},
-      {{64, 64, 64}, 16, 4, 1, 4, "not confined at all: only the step's part, shared"},
+      {{64, 64, 64}, 16, 4, 1, 4, "not confined at all: only the step's share, divided"},
       {{64, 32, 64}, 16, 1, 1, 8, "hardware threads of the step, as cores"},
-      {{2, 2, 2}, 4, 2, 1, 1, "SLURM believes in more CPUs than there are"},
+      {{2, 2, 2}, 4, 2, 1, 1, "SLURM is configured with more CPUs than exist"},
       {{1, 1, 64}, 16, 16, 1, 1, "one each"},
       {{4, 4, 4}, 4, 9, 1, 1, "never less than one"},
-      {{64, 64, 64}, 0, 8, 1, 8, "unknown how many the step has: the whole node"},
+      {{64, 64, 64}, 0, 8, 1, 8, "unknown number for the step: the whole node"},
       {{16, 16, 64}, 16, 1, 4, 4, "shared by torchrun's workers"},
       {{64, 64, 128}, 128, 8, 1, 16, "--cpu-bind=sockets: four tasks in each mask"},
       {{32, 32, 128}, 128, 16, 1, 8, "--cpu-bind=ldoms: four tasks in each mask"},
       {{128, 64, 256}, 256, 8, 1, 16, "the same with two hardware threads for each core"},
-      {{16, 16, 128}, 128, 8, 1, 16, "masks that do not meet lose nothing"},
+      {{16, 16, 128}, 128, 8, 1, 16, "disjoint masks lose nothing"},
       {{8, 8, 128}, 128, 8, 1, 8, "smaller than its share: bound so by the user"},
-      {{0, 0, 0}, 0, 1, 1, 1, "a kernel that tells nothing"},
+      {{0, 0, 0}, 0, 1, 1, 1, "a kernel that reports nothing"},
   };
   for (const auto& c : kCases) {
     EXPECT_EQ(count_threads(c.cpus, c.of_step, c.tasks, c.ranks).threads, c.threads) << c.why;
@@ -233,17 +233,17 @@ TEST(Threads, AreSetUnlessTheUserDid) {
   EXPECT_EQ(value_in(thread_plan("threads=3", {{"OMP_NUM_THREADS", "1"}}), "OMP_NUM_THREADS"), "3")
       << "the command line wins";
   EXPECT_EQ(slurm_plan(second_task()).find("OMP_NUM_THREADS"), nullptr)
-      << "nobody asked the kernel";
+      << "the kernel was not asked";
 }
 
-TEST(Threads, CpusThatSrunDidNotPassOnAreNoted) {
+TEST(Threads, NotesCpusThatSrunDidNotPassOn) {
   EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "6"}}).notes,
               ElementsAre(HasSubstr("SLURM_CPUS_PER_TASK=6, but this task has 4 CPUs: add -c 6")));
   EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "4"}}).notes, IsEmpty());
   EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "many"}}).notes, IsEmpty());
 }
 
-TEST(Jax, MeetsAtASecondPort) {
+TEST(Jax, UsesASecondPort) {
   const Plan reserved = gpu_plan({{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
   EXPECT_EQ(value_in(reserved, "JAX_COORDINATOR_ADDRESS"), "p1:20087");
   EXPECT_EQ(value_in(reserved, "JAX_NUM_PROCESSES"), "4");

@@ -1,10 +1,10 @@
-// What is written for people, held against the code: every item and argument is explained, none is
-// that does not exist, and every test that a table names is there.
+// Documents compared with the code: every item and argument is documented, no others are, and every
+// test that a table names exists.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
-// GCC 12 with a sanitizer warns of its own <regex>.
+// GCC 12 with a sanitizer gives warnings for its own <regex>.
 #pragma GCC diagnostic push
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -52,23 +52,23 @@ std::string section(const std::string& text, const std::string& from, const std:
   return text.substr(begin, end - begin);
 }
 
-TEST(Documents, ConfigurationFileKnowsEveryArgumentAndNoOther) {
+TEST(Documents, ConfigurationFileListsExactlyTheArguments) {
   EXPECT_EQ(all_matches(text_of("spank_plugin/spank/ddp.conf.in"), "#   ([a-z_]+)="),
             names_of(site_arguments()));
 }
 
-TEST(Documents, AdministratorsPageKnowsEveryArgumentAndNoOther) {
+TEST(Documents, AdministratorsPageListsExactlyTheArguments) {
   const auto arguments = section(text_of("docs/man/ddp.8"), ".SH ARGUMENTS", ".SH PORTS");
   EXPECT_EQ(all_matches(arguments, R"(\.TP\n\.B[IR] ([a-z_]+)=)"), names_of(site_arguments()));
 }
 
-TEST(Documents, LaunchPageKnowsEveryArgumentAndNoOther) {
+TEST(Documents, LaunchPageListsExactlyTheArguments) {
   const auto table =
       section(text_of("docs/launch.md"), "| argument | meaning", "Arguments are read where");
   EXPECT_EQ(all_matches(table, "[|`,] `([a-z_]+)="), names_of(site_arguments()));
 }
 
-TEST(Documents, UsersPageKnowsEveryItemAndNoOther) {
+TEST(Documents, UsersPageListsExactlyTheItems) {
   const auto page = text_of("docs/man/srun-ddp.1");
   EXPECT_EQ(all_matches(section(page, ".SS Words", ".SS Keys"), R"(\.TP\n\.B ([a-z_]+)\n)"),
             names_of(spec_words()));
@@ -76,7 +76,7 @@ TEST(Documents, UsersPageKnowsEveryItemAndNoOther) {
   EXPECT_EQ(all_matches(keys, R"((?:\n\.B[IR] |", " )([a-z_]+)=)"), names_of(spec_keys()));
 }
 
-TEST(Documents, LaunchPageKnowsEveryItemAndNoOther) {
+TEST(Documents, LaunchPageListsExactlyTheItems) {
   const auto table =
       section(text_of("docs/launch.md"), "| item | meaning |", "With `sbatch --ddp`");
   auto expected = names_of(spec_words());
@@ -86,7 +86,7 @@ TEST(Documents, LaunchPageKnowsEveryItemAndNoOther) {
 
 // `file_test.cpp Suite.Case` or `file.bats "title"`.
 TEST(Documents, NamedTestsExist) {
-  const auto page = text_of("docs/launch.md");
+  const auto page = text_of("docs/evidence/launch.md");
   const auto gtests = all_matches(page, R"re(`([a-z_]+\.cpp [A-Za-z0-9]+\.[A-Za-z0-9]+)`)re");
   const auto bats = all_matches(page, R"re(`([a-z_]+\.bats "[^`]+")`)re");
   EXPECT_GT(gtests.size(), 15U);
@@ -113,7 +113,7 @@ TEST(Documents, NamedTestsExist) {
 }
 
 TEST(Documents, EveryRowOfTheComparisonNamesATest) {
-  const auto page = text_of("docs/launch.md");
+  const auto page = text_of("docs/evidence/launch.md");
   const auto tables = page.substr(page.find("Starting a step:"));
   std::istringstream lines(tables);
   int rows = 0;

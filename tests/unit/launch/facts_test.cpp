@@ -1,9 +1,10 @@
-// Facts of a step: what is refused, and where they come from under other launchers.
+// Facts of a step: which values are rejected, and their sources under other launchers.
 #include "spank_plugin/launch/facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/errors.h"
 #include "fake_environment.h"
 #include "spank_plugin/launch/error.h"
 
@@ -15,13 +16,13 @@ using ::testing::HasSubstr;
 std::string message_of(const Variables& variables) {
   try {
     slurm_facts(variables);
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     return error.what();
   }
   return "accepted";
 }
 
-TEST(SlurmFacts, AMissingVariableIsNamed) {
+TEST(SlurmFacts, ErrorNamesAMissingVariable) {
   for (const auto* name :
        {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES",
         "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_PROCID", "SLURM_LOCALID",
@@ -39,7 +40,7 @@ TEST(SlurmFacts, OptionalVariablesMayBeMissing) {
   EXPECT_EQ(message_of(variables), "accepted");
 }
 
-TEST(SlurmFacts, NonsenseIsRefused) {
+TEST(SlurmFacts, MalformedValuesAreRejected) {
   const struct {
     const char* name;
     const char* value;
@@ -69,14 +70,14 @@ TEST(SlurmFacts, NonsenseIsRefused) {
   }
 }
 
-TEST(SlurmFacts, AMapInheritedFromAStepAroundIsNotBelieved) {
+TEST(SlurmFacts, MapInheritedFromAnEnclosingStepIsIgnored) {
   const Variables outer_map = {{"SLURM_PMIX_MAPPING_SERV", "(vector,(1,1,2),(0,1,2))"}};
   EXPECT_EQ(slurm_facts(merged(two_by_two(), outer_map)).step.rank_zero_in_map, std::nullopt);
   const auto with_pmix = merged(merged(two_by_two(), outer_map), {{"SLURM_MPI_TYPE", "pmix_v4"}});
   EXPECT_EQ(slurm_facts(with_pmix).step.rank_zero_in_map, 1U);
 }
 
-TEST(SlurmFacts, ReservedPortsOfAStepAroundAreNotOurs) {
+TEST(SlurmFacts, ReservedPortsOfAnEnclosingStepAreIgnored) {
   auto variables = merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20000-20002"}});
   EXPECT_EQ(slurm_facts(variables).step.reserved_ports, "20000-20002");
   variables["SLURM_DDP_SET"] = "100.0:MASTER_PORT:20000-20002";
@@ -87,7 +88,7 @@ TEST(SlurmFacts, ReservedPortsOfAStepAroundAreNotOurs) {
   EXPECT_EQ(slurm_facts(variables).step.reserved_ports, "20000-20002") << "this step got its own";
 }
 
-TEST(SlurmFacts, AStepOf4096NodesIsRead) {
+TEST(SlurmFacts, ReadsAStepOf4096Nodes) {
   Variables variables = {{"SLURM_JOB_ID", "1"},
                          {"SLURM_STEP_ID", "0"},
                          {"SLURM_STEP_NUM_NODES", "4096"},
@@ -124,10 +125,10 @@ TEST(DetectLauncher, InnermostWins) {
   EXPECT_EQ(detect_launcher(
                 lookup_in({{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})),
             Launcher::none)
-      << "a batch script is no step";
+      << "a batch script is not a step";
 }
 
-TEST(OpenMpiFacts, OnOneHost) {
+TEST(OpenMpiFacts, ReadsOneHost) {
   const Facts facts = read_open_mpi(lookup_in(mpirun_rank()), "box");
   EXPECT_EQ(facts.task.rank, 1U);
   EXPECT_EQ(facts.task.local_rank, 1U);
@@ -137,7 +138,7 @@ TEST(OpenMpiFacts, OnOneHost) {
   EXPECT_EQ(facts.step.nodes, std::vector<std::string>{"box"});
 }
 
-TEST(OpenMpiFacts, OnSeveralHostsTheNodesAreUnknown) {
+TEST(OpenMpiFacts, NodesAreUnknownOnSeveralHosts) {
   const auto variables =
       merged(mpirun_rank(), {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}});
   const Facts facts = read_open_mpi(lookup_in(variables), "box");
@@ -145,7 +146,7 @@ TEST(OpenMpiFacts, OnSeveralHostsTheNodesAreUnknown) {
   EXPECT_EQ(facts.task.node_rank, std::nullopt);
 }
 
-TEST(OpenMpiFacts, RunsDifferAndRanksAgree) {
+TEST(OpenMpiFacts, DifferBetweenRunsAndAgreeBetweenRanks) {
   const auto of = [](const Variables& more) {
     return read_open_mpi(lookup_in(merged(mpirun_rank(), more)), "box").step;
   };
@@ -155,7 +156,7 @@ TEST(OpenMpiFacts, RunsDifferAndRanksAgree) {
   EXPECT_NE(of({}).id, of({{"PMIX_NAMESPACE", "1234568.1"}}).id);
 }
 
-TEST(OpenMpiFacts, NonsenseIsRefused) {
+TEST(OpenMpiFacts, MalformedValuesAreRejected) {
   const Variables kWrong[] = {
       {{"OMPI_COMM_WORLD_SIZE", "x"}},       {{"OMPI_COMM_WORLD_RANK", "2"}},
       {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}}, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}},

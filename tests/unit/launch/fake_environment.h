@@ -1,5 +1,5 @@
 #pragma once
-// A table of variables in place of a process's environment, and plans made from one.
+// A table of variables that replaces a process's environment, and plans made from one.
 
 #include <map>
 #include <optional>
@@ -41,7 +41,7 @@ inline Plan slurm_plan(const Variables& variables, const Settings& settings = {}
   return make_plan(facts, settings, Inherited(lookup_in(variables), facts.step.id));
 }
 
-// "" for a variable that the plan does not have.
+// Returns "" for a variable that the plan does not have.
 inline std::string value_in(const Plan& plan, const std::string& name) {
   const PlanEntry* entry = plan.find(name);
   return entry == nullptr ? "" : entry->value;

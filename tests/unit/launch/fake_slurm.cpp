@@ -17,7 +17,7 @@
 #define DDP_OWN_MALLOC 1
 #endif
 
-// What SLURM hides behind spank_t; here it is the table.
+// SLURM's hidden content of spank_t; here it is the table.
 struct spank_handle {
   const ddp::launch::FakeSlurm* slurm;
 };
@@ -26,7 +26,7 @@ namespace {
 
 using ddp::launch::FakeSlurm;
 
-// Of the child process in which the plugin runs.
+// State of the child process in which the plugin runs.
 int transcript = -1;
 const FakeSlurm* current = nullptr;
 spank_opt_cb_f callback = nullptr;
@@ -61,7 +61,7 @@ void say(const char* format, ...) {
 extern "C" {
 void* __libc_malloc(std::size_t size);
 
-// Found before libc's, by the plugin too.
+// Found before libc's version, also by the plugin.
 void* malloc(std::size_t size) {
   if (allocations_left != 0 && --allocations_left == 0) {
     errno = ENOMEM;
@@ -97,7 +97,7 @@ int spank_remote(spank_t /*spank*/) {
 }
 
 const char* spank_strerror(spank_err_t /*error*/) {
-  return "as the test wants it";
+  return "as requested by the test";
 }
 
 spank_err_t spank_option_register(spank_t /*spank*/, struct spank_option* option) {
@@ -132,7 +132,7 @@ spank_err_t spank_unsetenv(spank_t /*spank*/, const char* name) {
   return static_cast<spank_err_t>(ESPANK_SUCCESS);
 }
 
-// SLURM says so: an enumeration before the dots.
+// SLURM's own declaration: an enumeration before the dots.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wvarargs"
 spank_err_t spank_get_item(spank_t /*spank*/, spank_item_t item, ...) {
@@ -167,7 +167,7 @@ namespace {
 
 using EntryPoint = int (*)(spank_t, int, char**);
 
-// In the child: the callbacks in SLURM's order. Never returns.
+// Runs the callbacks in SLURM's order, in the child. Never returns.
 [[noreturn]] void act(const FakeSlurm& slurm, const char* option, unsigned failing_allocation) {
   current = &slurm;
   const auto load_other = [&slurm](bool now) {
@@ -190,8 +190,8 @@ using EntryPoint = int (*)(spank_t, int, char**);
     const int result = entry(&handle, static_cast<int>(arguments.size()), arguments.data());
     say("%s: %d", name + std::strlen("slurm_spank_"), result);
   };
-  // The first exception of a thread needs memory that glibc will not do without: it aborts. A wrong
-  // argument makes the plugin throw, and catch, one now.
+  // The first exception of a thread needs memory that glibc requires: otherwise it aborts. A wrong
+  // argument makes the plugin throw and catch one now.
   if (failing_allocation != 0) call("slurm_spank_init");
   allocations_left = failing_allocation;
   call("slurm_spank_init");
@@ -228,7 +228,7 @@ Transcript run_plugin(const FakeSlurm& slurm, const char* option, unsigned faili
   const pid_t child = fork();
   if (child == 0) {
     transcript = ends[1];
-    // What the task would print is none of the tests' output.
+    // The task's own output is not part of the test's output.
     dup2(ends[1], STDERR_FILENO);
     dup2(ends[1], STDOUT_FILENO);
     act(slurm, option, failing_allocation);

@@ -1,7 +1,6 @@
 #pragma once
-// A SLURM that is only functions: loads the built plugin as SLURM would and answers its questions
-// from a table, so that tests can give it contexts, values and failures that a real SLURM seldom
-// has.
+// A fake SLURM: loads the built plugin as SLURM would and answers its questions from a table, so
+// that tests can produce contexts, values and failures that are rare with a real SLURM.
 
 #include <cstdint>
 #include <string>
@@ -15,34 +14,34 @@ namespace ddp::launch {
 struct FakeSlurm {
   spank_context_t context = S_CTX_REMOTE;
   std::uint32_t step_id = 0;
-  std::string release_major;  // that of the headers, unless a test says otherwise
+  std::string release_major;  // the headers' release, unless a test sets another
   std::string release_minor;
-  Variables variables;       // of the step; the tests' own process environment is srun's
-  Variables task_variables;  // what other plugins put over them in each task, before ours
+  Variables variables;       // of the step; srun's variables are the test process's own environment
+  Variables task_variables;  // set over them in each task by other plugins, before ours
   std::vector<std::string> command = {"python", "train.py"};
   std::vector<std::string> plugin_arguments;
-  int getenv_result = ESPANK_SUCCESS;  // anything else: for every variable
+  int getenv_result = ESPANK_SUCCESS;  // any other value: returned for every variable
   int setenv_result = ESPANK_SUCCESS;
   int item_result = ESPANK_SUCCESS;
   bool refuses_option = false;
-  std::string other_plugin;  // a library that plugstack.conf names, too; empty: none
+  std::string other_plugin;  // another library that plugstack.conf names; empty: none
   bool other_plugin_is_later = false;
-  std::vector<std::string> shown;  // variables of the process to show at the end: "has RANK=3"
+  std::vector<std::string> shown;  // variables of the process to print at the end: "has RANK=3"
 
   FakeSlurm();
 };
 
-// What the plugin did in a process of its own.
+// The actions of the plugin, run in a separate process.
 struct Transcript {
   std::string
-      text;  // "set RANK=2", "unset X", "error: ...", "log: ...", "init: 0", ... a line each
-  bool ended_well = false;  // by itself, with status 0 or 1
+      text;  // "set RANK=2", "unset X", "error: ...", "log: ...", "init: 0", ... one per line
+  bool ended_well = false;  // it exited by itself with status 0 or 1
   int status = 0;
 };
 
 // Calls init, the option's callback if `option` is not null, init_post_opt, and in slurmstepd
-// user_init and task_init, in SLURM's order. `failing_allocation`: the how-many-th memory
-// allocation of the plugin fails; 0 none.
+// user_init and task_init, in SLURM's order. `failing_allocation`: the index of the plugin's memory
+// allocation that fails, from 1; 0 for none.
 Transcript run_plugin(const FakeSlurm& slurm, const char* option = nullptr,
                       unsigned failing_allocation = 0);
 

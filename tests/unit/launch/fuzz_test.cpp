@@ -1,6 +1,6 @@
-// Text from outside, mutated at random from good examples: whatever it becomes, a parser returns
-// something within its bounds or throws LaunchError. Meant for a build with sanitizers. The seed is
-// fixed; SLURM_DDP_FUZZ_ITERATIONS sets how many texts each parser gets (default 3,000), and
+// External text, mutated at random from valid examples: for any text, a parser returns something
+// within its limits or throws UsageError. Intended for builds with sanitizers. The seed is fixed;
+// SLURM_DDP_FUZZ_ITERATIONS sets the number of texts for each parser (default 3,000), and
 // SLURM_DDP_FUZZ_SEED another seed.
 #include <gtest/gtest.h>
 
@@ -8,10 +8,12 @@
 #include <functional>
 #include <random>
 
+#include "base/errors.h"
+#include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/ephemeral_ports.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/hostfile.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/launch/port_ranges.h"
 #include "spank_plugin/launch/process_map.h"
@@ -19,7 +21,6 @@
 #include "spank_plugin/launch/socket_table.h"
 #include "spank_plugin/launch/switch_map.h"
 #include "spank_plugin/launch/tasks_per_node.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -72,7 +73,8 @@ class Mutator {
 };
 
 // Runs `parse` on mutated examples. It may throw LaunchError; anything else fails the test. Returns
-// how many texts it accepted: a fuzzer whose texts are all refused, or all accepted, tests nothing.
+// the number of accepted texts: a fuzzer whose texts are all rejected, or all accepted, tests
+// nothing.
 std::uint64_t fuzz(const std::vector<std::string>& examples,
                    const std::function<void(const std::string&)>& parse) {
   Mutator mutator(examples, number_from("SLURM_DDP_FUZZ_SEED", 1));
@@ -84,8 +86,8 @@ std::uint64_t fuzz(const std::vector<std::string>& examples,
     try {
       parse(text);
       ++accepted;
-    } catch (const LaunchError& error) {
-      EXPECT_LT(std::string(error.what()).size(), 2000U) << "a message is for people";
+    } catch (const UsageError& error) {
+      EXPECT_LT(std::string(error.what()).size(), 2000U) << "a message must be readable";
     }
   }
   return accepted;

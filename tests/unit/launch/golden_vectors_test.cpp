@@ -1,5 +1,5 @@
-// What SLURM 22.05.8 really put into the environments of the tasks of many kinds of steps, and the
-// plan that is right for each. Recorded from live runs, not derived from documentation.
+// The environments that SLURM 22.05.8 gave to the tasks of many kinds of steps, and the correct
+// plan for each. Recorded from live runs, not derived from documentation.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -113,7 +113,8 @@ std::vector<Step> recorded_steps() {
         {"3", "0", "2", "p4", "3", "1"}},
        "4",
        "p1"},
-      // The list is sorted over all components, SLURM_NODEID is not: rank 0 is on the last of them.
+      // The list is sorted over all components, but SLURM_NODEID is not: rank 0 is on the last
+      // node.
       {"job of components, first one last",
        step("3", "p[1-3]", "4", "1(x2),2",
             {{"SLURM_HET_SIZE", "2"},
@@ -145,7 +146,7 @@ Variables task_variables(const Step& step, const Task& task) {
                                  {"SLURMD_NODENAME", task.node}});
 }
 
-TEST(GoldenVectors, GiveTheRightPlan) {
+TEST(GoldenVectors, GiveTheExpectedPlan) {
   for (const Step& recorded : recorded_steps()) {
     for (const Task& task : recorded.tasks) {
       SCOPED_TRACE(std::string(recorded.name) + ", rank " + task.proc_id);

@@ -1,7 +1,6 @@
-// What is asked of the host: name service, ports, files. Real sockets and files, no network.
+// Queries of the host: name service, ports, files. Real sockets and files, no network.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 
 #include "spank_plugin/launch/ephemeral_ports.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/host/command_output.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
@@ -70,7 +68,7 @@ TEST(NameLookupTest, LeavesNoChildBehind) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
 }
 
-// A listening socket on a port that the kernel chose; one for IPv6 takes nothing else.
+// A listening socket on a port that the kernel chose; one for IPv6 does not accept IPv4.
 class Listener {
  public:
   explicit Listener(int family) : fd_(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -84,7 +82,7 @@ class Listener {
       throw std::runtime_error("no listening socket");
     }
     port_ = ntohs(
-        reinterpret_cast<const sockaddr_in*>(&address)->sin_port);  // same place in sockaddr_in6
+        reinterpret_cast<const sockaddr_in*>(&address)->sin_port);  // same position in sockaddr_in6
   }
   ~Listener() { close(fd_); }
   Listener(const Listener&) = delete;
@@ -97,9 +95,9 @@ class Listener {
   std::uint16_t port_ = 0;
 };
 
-TEST(PortProbe, SeesAListenerOfEitherFamily) {
+TEST(PortProbe, DetectsListenersOfBothFamilies) {
   std::uint16_t port = 0;
-  // IPv4 last: a port that the kernel finds free for IPv6 alone may be another process's in IPv4.
+  // IPv4 last: a port that is free for IPv6 may be in use by another process for IPv4.
   for (const int family : {AF_INET6, AF_INET}) {
     const Listener listener(family);
     port = listener.port();
@@ -108,7 +106,7 @@ TEST(PortProbe, SeesAListenerOfEitherFamily) {
   EXPECT_TRUE(is_port_free(port)) << "free again";
 }
 
-TEST(PortProbe, TakesTheNextFreeOne) {
+TEST(PortProbe, ChoosesTheNextFreePort) {
   const Listener first(AF_INET);
   const Listener second(AF_INET);
   std::uint16_t free = 0;
@@ -136,14 +134,14 @@ constexpr const char* kTcp =
     "00000000:00000000 00:00000000 00000000    33        0 5014 1 0\n"
     "   3: 0100007F:1F91 00";
 
-TEST(SocketTable, FindsWhoHoldsAPort) {
+TEST(SocketTable, FindsTheHolderOfAPort) {
   ASSERT_TRUE(find_port_holder(kTcp, 23000));
   EXPECT_EQ(find_port_holder(kTcp, 23000)->user, 1000U);
   EXPECT_TRUE(find_port_holder(kTcp, 23000)->listens);
   EXPECT_FALSE(find_port_holder(kTcp, 61000)->listens);
   EXPECT_EQ(find_port_holder(kTcp, 8080)->user, 33U);
-  EXPECT_EQ(find_port_holder(kTcp, 22), std::nullopt) << "a remote port is no local one";
-  EXPECT_EQ(find_port_holder(kTcp, 0x1F91), std::nullopt) << "a line that is torn off";
+  EXPECT_EQ(find_port_holder(kTcp, 22), std::nullopt) << "a remote port is not a local one";
+  EXPECT_EQ(find_port_holder(kTcp, 0x1F91), std::nullopt) << "a truncated line";
   EXPECT_EQ(find_port_holder("", 22), std::nullopt);
   EXPECT_EQ(find_port_holder("a b c d e f g h i j", 22), std::nullopt);
 }
@@ -181,21 +179,21 @@ NodeFacts node_facts(const Settings& settings) {
   return gather_node_facts(two_nodes(), settings, nothing(), false);
 }
 
-TEST(NodeFactsTest, AGivenAddressIsLookedUpForTheFabricOnly) {
+TEST(NodeFactsTest, GivenAddressIsResolvedForTheFabricOnly) {
   const NodeFacts given = node_facts(with("master_addr=192.0.2.7"));
-  EXPECT_EQ(given.leader_lookup, NameLookup::not_done) << "it is taken as it is";
+  EXPECT_EQ(given.leader_lookup, NameLookup::not_done) << "it is used as it is";
   EXPECT_EQ(given.leader_addresses, std::vector<std::string>{"192.0.2.7"});
   EXPECT_TRUE(node_facts(with("master_addr=192.0.2.7,fabric=off")).leader_addresses.empty());
 }
 
-TEST(NodeFactsTest, ALoopbackLeaderIsReachedLikeAnotherNodeOfTheStep) {
+TEST(NodeFactsTest, LoopbackLeaderUsesTheAddressOfAnotherNode) {
   const NodeFacts facts = node_facts(with("auto"));
   EXPECT_EQ(facts.leader_lookup, NameLookup::only_loopback);
   EXPECT_EQ(facts.peer_addresses, std::vector<std::string>{"192.0.2.8"});
 }
 
-// "127" and "192" are the names of hosts here: numbers ask no name service.
-TEST(NodeFactsTest, ASuffixOfTheSiteThatLeadsNowhereIsLeftOut) {
+// "127" and "192" are host names here: numbers do not need a name service.
+TEST(NodeFactsTest, UnresolvableSiteSuffixIsLeftOut) {
   StepFacts step = two_nodes();
   step.nodes = {"127", "192"};
   Settings settings;
@@ -211,7 +209,7 @@ TEST(NodeFactsTest, ASuffixOfTheSiteThatLeadsNowhereIsLeftOut) {
   EXPECT_EQ(requested.peer_addresses, std::vector<std::string>{"192.0.0.1"});
 }
 
-TEST(NodeFactsTest, ASuffixLeadsToTheOtherNetwork) {
+TEST(NodeFactsTest, SuffixSelectsTheOtherNetwork) {
   StepFacts step = two_nodes();
   step.nodes = {"192", "127"};
   const NodeFacts facts = gather_node_facts(step, with("addr_suffix=.0.2.7"), nothing(), false);
@@ -228,11 +226,11 @@ StepFacts one_node(std::uint16_t master, std::uint16_t second) {
   return step;
 }
 
-TEST(NodeFactsTest, AStepOfOneNodeTakesTwoDifferentFreePorts) {
+TEST(NodeFactsTest, StepOfOneNodeUsesTwoDifferentFreePorts) {
   const Listener taken(AF_INET);
   std::uint16_t free = 0;
   { free = Listener(AF_INET).port(); }
-  // Of the two one is taken: the other is MASTER_PORT, and none is left for JAX.
+  // One of the two is taken: the other is MASTER_PORT, and none is left for JAX.
   const auto step = one_node(taken.port(), free);
   const NodeFacts facts = gather_node_facts(step, {}, nothing(), true);
   EXPECT_EQ(facts.free_port, free);
@@ -242,11 +240,11 @@ TEST(NodeFactsTest, AStepOfOneNodeTakesTwoDifferentFreePorts) {
   const auto base = static_cast<std::uint16_t>(taken.port() - 4);
   computed.computed_ports = {{base, static_cast<std::uint16_t>(base + 7)}, Origin::site};
   StepFacts without = step;
-  without.reserved_ports.clear();  // 8 ports: JAX's are the last four, of which the first is taken
+  without.reserved_ports.clear();  // 8 ports: JAX's are the last four, the first of which is taken
   EXPECT_GT(gather_node_facts(without, computed, nothing(), true).free_second_port, taken.port());
 }
 
-// A plan of rank 0 on this host, of two tasks on each of two nodes.
+// A plan for rank 0 on this host, with two tasks on each of two nodes.
 struct Checked {
   Facts facts;
   Settings settings;
@@ -272,18 +270,19 @@ struct Checked {
   }
 };
 
-TEST(PlannedPorts, AreLookedAtWhereTheyWillBeListenedOn) {
+TEST(PlannedPorts, AreCheckedWhereTheyWillBeUsed) {
   const Listener taken(AF_INET);
   const std::string is_taken = "port " + std::to_string(taken.port()) + " is taken on this host";
   const std::string port = std::to_string(taken.port());
   EXPECT_TRUE(Checked(port + ",65535", "auto").error().starts_with(is_taken)) << "MASTER_PORT";
-  EXPECT_EQ(Checked(port + ",65535", "master_port=" + port).error(), "") << "the user's affair";
+  EXPECT_EQ(Checked(port + ",65535", "master_port=" + port).error(), "")
+      << "the user's responsibility";
   Checked jax("7," + port, "auto");
   EXPECT_EQ(jax.error(), "") << "most programs do not use it";
   ASSERT_FALSE(jax.plan.notes.empty());
   EXPECT_TRUE(jax.plan.notes.back().starts_with(is_taken)) << jax.plan.notes.back();
   EXPECT_TRUE(Checked("7," + port + ",65535", "tf_config").error().starts_with(is_taken))
-      << "asked for";
+      << "requested";
   Checked other_rank("7," + port, "auto");
   other_rank.plan.rank = 1;
   const auto notes = other_rank.plan.notes.size();
@@ -291,7 +290,7 @@ TEST(PlannedPorts, AreLookedAtWhereTheyWillBeListenedOn) {
   EXPECT_EQ(other_rank.plan.notes.size(), notes) << "it will listen on neither";
 }
 
-TEST(FabricFacts, OffReadsNothingAndAnUnknownPresetIsAnError) {
+TEST(FabricFacts, OffReadsNothingAndUnknownPresetIsAnError) {
   const EnvLookup nothing = [](const std::string&) { return std::nullopt; };
   const Inherited inherited(nothing, "1.0");
   Facts facts;
@@ -302,7 +301,7 @@ TEST(FabricFacts, OffReadsNothingAndAnUnknownPresetIsAnError) {
   EXPECT_THROW(find_fabric_part(facts, with("fabric=no-such"), nothing, inherited), LaunchError);
 }
 
-TEST(FabricRequest, NamesTheGpuOfTheTaskButNoneForTorchrunsWorkers) {
+TEST(FabricRequest, NamesTheTasksGpuExceptForTorchrunWorkers) {
   Facts facts;
   facts.step = two_nodes();
   facts.step.tasks_per_node = TasksPerNode::parse("1(x2)");
@@ -318,36 +317,7 @@ TEST(FabricRequest, NamesTheGpuOfTheTaskButNoneForTorchrunsWorkers) {
   EXPECT_EQ(fabric_request(facts, with("torchrun,ucx=bind")).gpu, "5") << "of its only worker";
 }
 
-TEST(CommandOutput, OfAProgramThatEndsWell) {
-  EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two >&2"}, 5s, 1000), "one\n");
-  EXPECT_EQ(output_of({"sh", "-c", "cat"}, 5s, 1000), "") << "no input";
-}
-
-TEST(CommandOutput, IsNothingBeyondItsLimits) {
-  EXPECT_EQ(output_of({"no-such-program"}, 5s, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"sh", "-c", "echo x; exit 3"}, 5s, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"sh", "-c", "kill -9 $$"}, 5s, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"sleep", "1000"}, 50ms, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 20'000)->size(), 20'000U);
-  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 19'999), std::nullopt);
-  EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt) << "without end";
-  EXPECT_EQ(output_of({"sh", "-c", "echo x; exec >&- sleep 1000"}, 50ms, 1000), std::nullopt)
-      << "it has closed its output, and stays";
-  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
-}
-
-// A site's `scontrol` may be a script around the real one.
-TEST(CommandOutput, EndsWhatAScriptHasStarted) {
-  std::array<int, 2> alive{};
-  ASSERT_EQ(pipe(alive.data()), 0);  // open until the last process that inherits it is gone
-  EXPECT_EQ(output_of({"sh", "-c", "sleep 1000; true"}, 100ms, 1000), std::nullopt);
-  close(alive[1]);
-  pollfd ended{alive[0], POLLIN, 0};
-  EXPECT_EQ(poll(&ended, 1, 5000), 1) << "sleep goes on";
-  close(alive[0]);
-}
-
-// That others may look into.
+// A directory that other users can access.
 class Directory {
  public:
   Directory() { std::filesystem::permissions(path_, std::filesystem::perms(0755)); }
@@ -362,12 +332,12 @@ class Directory {
   std::string path_ = directory_.path().string();
 };
 
-TEST(CpuMask, CountsCoresByTheirSiblings) {
+TEST(CpuMask, CountsCoresBySiblings) {
   const auto real = read_cpu_mask();
   ASSERT_TRUE(real);
   EXPECT_GE(real->cpus, real->cores);
   EXPECT_GE(real->online, real->cpus);
-  const Directory directory;  // all CPUs are one core
+  const Directory directory;  // all CPUs belong to one core
   for (std::uint32_t cpu = 0; cpu < 1024; ++cpu) {
     directory.write("cpu" + std::to_string(cpu) + "/topology/thread_siblings_list", "0-1023\n");
   }
@@ -375,7 +345,7 @@ TEST(CpuMask, CountsCoresByTheirSiblings) {
   EXPECT_EQ(read_cpu_mask("/nowhere")->cores, real->cpus) << "unknown: each CPU is one";
 }
 
-// Whether an ordinary user would be told that GPUs are hidden: root may open everything.
+// Whether an ordinary user would find GPUs hidden: root may open everything.
 bool hides_from_user(const std::string& directory) {
   const pid_t child = fork();
   if (child == 0) {
@@ -388,7 +358,7 @@ bool hides_from_user(const std::string& directory) {
   return WEXITSTATUS(status) == 1;
 }
 
-TEST(GpuDevices, AreHiddenIfOneMayNotBeOpened) {
+TEST(GpuDevices, AreHiddenIfOneIsInaccessible) {
   const Directory directory;
   EXPECT_FALSE(hides_from_user(directory.path())) << "there are none";
   directory.write("nvidia0", "");
@@ -400,7 +370,7 @@ TEST(GpuDevices, AreHiddenIfOneMayNotBeOpened) {
   EXPECT_TRUE(hides_from_user(directory.path()));
 }
 
-TEST(GpuDevices, OfAmdAreTheRenderNodesOfItsDriver) {
+TEST(GpuDevices, AmdDevicesAreTheRenderNodesOfItsDriver) {
   const Directory directory;
   namespace fs = std::filesystem;
   const auto add = [&directory](const std::string& name, const std::string& driver, unsigned mode) {
@@ -412,7 +382,7 @@ TEST(GpuDevices, OfAmdAreTheRenderNodesOfItsDriver) {
     fs::permissions(device, fs::perms(mode));
     fs::create_symlink("/sys/bus/pci/drivers/" + driver, sysfs / "driver");
   };
-  add("renderD128", "nvidia", 0);  // for the group "render" only, as usual
+  add("renderD128", "nvidia", 0);  // accessible to the group "render" only, as usual
   add("renderD129", "amdgpu", 0666);
   EXPECT_FALSE(hides_from_user(directory.path()));
   add("renderD130", "amdgpu", 0);

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/errors.h"
 #include "fake_environment.h"
-#include "spank_plugin/launch/error.h"
 
 namespace ddp::launch {
 namespace {
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 std::string error_of(const Variables& variables, const NodeFacts& node = {}) {
   try {
     return "leader " + find_leader_address(slurm_facts(variables, node), {}).host;
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     return error.what();
   }
 }
@@ -24,44 +24,44 @@ Variables arbitrary(const Variables& more) {
   return merged(merged(two_by_two(), {{"SLURM_DISTRIBUTION", "arbitrary"}}), more);
 }
 
-TEST(Leader, ArbitraryOrderWithoutAHintIsNotGuessed) {
+TEST(Leader, IsNotGuessedInArbitraryOrderWithoutAHint) {
   EXPECT_THAT(error_of(arbitrary({})),
               AllOf(HasSubstr("cannot tell which node runs rank 0"), HasSubstr("SLURM_HOSTFILE"),
                     HasSubstr("--ddp=master_addr=")));
 }
 
-TEST(Leader, AHostfileOfAnotherStepIsNotBelieved) {
+TEST(Leader, IgnoresAHostfileOfAnotherStep) {
   EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "elsewhere"}})), HasSubstr("cannot tell"));
 }
 
-TEST(Leader, OfAnArbitraryJobIsTheFirstOfItsList) {
+TEST(Leader, IsTheFirstOfTheListInAnArbitraryJob) {
   const Variables list = {
       {"SLURM_ARBITRARY_NODELIST", "p2,p1"}, {"SLURM_GTIDS", "0,2"}, {"SLURM_PROCID", "0"}};
   EXPECT_EQ(error_of(arbitrary(list)), "leader p2");
   EXPECT_EQ(
       error_of(arbitrary(merged(list, {{"SLURM_ARBITRARY_NODELIST", "q9,p2"}}))).substr(0, 11),
       "cannot tell")
-      << "of another job";
+      << "from another job";
   EXPECT_THAT(error_of(arbitrary(merged(list, {{"SLURM_GTIDS", "2,3"}, {"SLURM_PROCID", "2"}}))),
               HasSubstr("p2 does not run rank 0"))
       << "srun was given another list";
   EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_ARBITRARY_NODELIST", "p2,p1"}})), "leader p1");
 }
 
-TEST(Leader, AHostfileMeansNothingInBlockOrder) {
+TEST(Leader, IgnoresAHostfileInBlockOrder) {
   EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_DDP_HEAD", "p2"}})), "leader p1");
 }
 
-TEST(Leader, TheProcessMapIsBelievedBeforeTheHostfile) {
-  // srun -m arbitrary -w LIST takes the list, whatever SLURM_HOSTFILE says.
+TEST(Leader, ProcessMapTakesPrecedenceOverTheHostfile) {
+  // srun -m arbitrary -w LIST uses the list, regardless of SLURM_HOSTFILE.
   EXPECT_EQ(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"},
                                 {"SLURM_MPI_TYPE", "pmix"},
                                 {"SLURM_PMIX_MAPPING_SERV", "(vector,(0,1,2),(1,1,2))"}})),
             "leader p1");
 }
 
-TEST(Leader, ANodeThatKnowsBetterSaysSo) {
-  // Hostfile says p2, but the tasks of p2 are 2 and 3.
+TEST(Leader, NodeReportsAContradictionWithItsOwnTasks) {
+  // The hostfile says p2, but the tasks of p2 are 2 and 3.
   EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"}})), HasSubstr("p2 does not run rank 0"));
   const Variables on_p1 = {{"SLURM_DDP_HEAD", "p2"},
                            {"SLURM_PROCID", "0"},
@@ -71,12 +71,12 @@ TEST(Leader, ANodeThatKnowsBetterSaysSo) {
   EXPECT_THAT(error_of(arbitrary(on_p1)), HasSubstr("p1 runs rank 0"));
 }
 
-TEST(Leader, ComponentsWithoutTheirNodesAreNotGuessed) {
+TEST(Leader, IsNotGuessedForComponentsWithoutNodes) {
   EXPECT_THAT(error_of(merged(two_by_two(), {{"SLURM_DDP_COMPONENTS", "2"}})),
               AllOf(HasSubstr("components"), HasSubstr("--mpi=pmix")));
 }
 
-TEST(Leader, AStepOfOneComponentOfTheJobIsLedByItsOwnFirstNode) {
+TEST(Leader, StepOfOneComponentUsesItsOwnFirstNode) {
   EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_HET_SIZE", "2"},
                                            {"SLURM_JOB_NODELIST_HET_GROUP_0", "q[1-9]"},
                                            {"SLURM_JOB_NODELIST_HET_GROUP_1", "p[1-8]"}})),
@@ -92,7 +92,7 @@ struct Lookup {
 
 class NameOfLeader : public testing::TestWithParam<Lookup> {};
 
-TEST_P(NameOfLeader, DecidesWhatItIsGoodFor) {
+TEST_P(NameOfLeader, LookupDecidesTheAddress) {
   const NodeFacts node{GetParam().lookup, {}};
   const Variables alone = {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NODELIST", "p1"},
                            {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "2"},
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Lookup{NameLookup::no_answer, "leader 127.0.0.1", "leader p1", "leader p1"},
                     Lookup{NameLookup::timed_out, "leader 127.0.0.1", "leader p1", "leader p1"}));
 
-TEST(Leader, ANameServiceThatDoesNotAnswerIsNotedByTheFirstTaskOfTheNode) {
+TEST(Leader, FirstTaskOfTheNodeNotesAnUnresponsiveNameService) {
   for (const auto lookup : {NameLookup::no_answer, NameLookup::timed_out}) {
     const Plan first = slurm_plan(two_by_two(), {}, NodeFacts{lookup, {}});
     EXPECT_EQ(value_in(first, "MASTER_ADDR"), "p1");
@@ -140,14 +140,14 @@ Settings suffixed(Origin origin, const std::string& spec = "addr_suffix=i") {
   return settings;
 }
 
-TEST(AddressSuffix, FollowsTheFirstPartOfAName) {
+TEST(AddressSuffix, FollowsTheFirstLabelOfAName) {
   EXPECT_EQ(with_suffix("jwb0001", "i"), "jwb0001i");
   EXPECT_EQ(with_suffix("jwb0001.juwels", "i"), "jwb0001i.juwels");
   EXPECT_EQ(with_suffix("n1", ".ib.site"), "n1.ib.site");
   EXPECT_EQ(with_suffix("n1", ""), "n1");
 }
 
-TEST(AddressSuffix, NamesRankZerosHostAndWhatElseIsToldToOthers) {
+TEST(AddressSuffix, AppliesToEveryNamePublishedToOtherNodes) {
   const Plan plan = slurm_plan(merged(two_by_two(), {{"http_proxy", "x"}}),
                                suffixed(Origin::site, "addr_suffix=-ib,tf_config"));
   EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "p1-ib");
@@ -159,7 +159,7 @@ TEST(AddressSuffix, NamesRankZerosHostAndWhatElseIsToldToOthers) {
                                 suffixed(Origin::command_line)),
                      "MASTER_ADDR"),
             "mine")
-      << "what somebody gives is taken as it is";
+      << "a given address is used as it is";
   const Plan agents =
       slurm_plan(merged(two_by_two(), {{"SLURM_STEP_NUM_TASKS", "2"},
                                        {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
@@ -169,22 +169,22 @@ TEST(AddressSuffix, NamesRankZerosHostAndWhatElseIsToldToOthers) {
   EXPECT_EQ(value_in(agents, "PET_LOCAL_ADDR"), "p2i");
 }
 
-TEST(AddressSuffix, ThatLeadsNowhereEndsOnlyAStepWhoseUserAskedForIt) {
+TEST(AddressSuffix, UnresolvableSuffixFailsOnlyAStepWhoseUserRequestedIt) {
   NodeFacts node{NameLookup::unknown_name, {}};
   try {
     slurm_plan(two_by_two(), suffixed(Origin::command_line), node);
     FAIL();
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("'p1i'"), HasSubstr("leave out addr_suffix=i")));
   }
   node.leader_lookup = NameLookup::usable;
   node.lacks_suffix = true;
   const Plan plan = slurm_plan(two_by_two(), suffixed(Origin::site), node);
   EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "p1");
-  EXPECT_THAT(plan.own_notes(), testing::ElementsAre(HasSubstr("where p1i leads nowhere")));
+  EXPECT_THAT(plan.own_notes(), testing::ElementsAre(HasSubstr("where p1i does not resolve")));
 }
 
-TEST(AddressSuffix, OnItsOwnHostMayBeALoopback) {
+TEST(AddressSuffix, MayResolveToALoopbackOnItsOwnHost) {
   const Variables own = {{"SLURM_PROCID", "0"},
                          {"SLURM_NODEID", "0"},
                          {"SLURM_GTIDS", "0,1"},
@@ -202,7 +202,7 @@ TEST(Leader, MpirunOverSeveralHostsSaysWhatToDo) {
   try {
     find_leader_address(facts, {});
     FAIL();
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("-x MASTER_ADDR="), HasSubstr("master_addr=HOST")));
   }
 }

@@ -67,7 +67,7 @@ TEST(ComputedPort, StaysInTheSitesRange) {
   }
 }
 
-TEST(ReservedPorts, ComeFirst) {
+TEST(ReservedPorts, TakePrecedence) {
   const auto variables = merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
   const Plan plan = slurm_plan(variables);
   EXPECT_EQ(value_in(plan, "MASTER_PORT"), "20086");
@@ -75,14 +75,14 @@ TEST(ReservedPorts, ComeFirst) {
   EXPECT_THROW(slurm_plan(merged(variables, {{"SLURM_STEP_RESV_PORTS", "20086-"}})), LaunchError);
 }
 
-TEST(ReservedPorts, AreNotTakenFromCraysPmi) {
+TEST(ReservedPorts, LeaveOneToCraysPmi) {
   const auto ports = [](const Variables& more) {
     const StepFacts step = slurm_facts(merged(two_by_two(), more)).step;
     return std::make_pair(choose_port(step, {}).candidates, service_ports(step, {}, 8));
   };
   using Ports = std::vector<std::uint16_t>;
   const Variables reserved = {{"SLURM_STEP_RESV_PORTS", "20086-20088"}};
-  // SLURM gives it the first; in the step's environment only the type may say so.
+  // SLURM gives it the first port; in the step's environment only the type may show this.
   for (const Variables& cray :
        {Variables{{"PMI_CONTROL_PORT", "20086"}}, Variables{{"SLURM_MPI_TYPE", "cray_shasta"}},
         Variables{{"SLURM_MPI_TYPE", "cray_shasta"}, {"PMI_CONTROL_PORT", "of an outer step"}}}) {
@@ -91,11 +91,11 @@ TEST(ReservedPorts, AreNotTakenFromCraysPmi) {
   EXPECT_EQ(ports(merged(reserved, {{"SLURM_MPI_TYPE", "pmix"}})).first.front(), 20086);
   EXPECT_EQ(ports(merged(reserved, {{"PMI_CONTROL_PORT", "none"}})).first.front(), 20086);
   EXPECT_EQ(ports({{"SLURM_STEP_RESV_PORTS", "7"}, {"PMI_CONTROL_PORT", "7"}}).first.front(), 61100)
-      << "the only one is the PMI's: computed";
+      << "the only one belongs to PMI: computed";
   EXPECT_EQ(ports({{"PMI_CONTROL_PORT", "61100"}}).first.front(), 61101);
 }
 
-TEST(PortCandidates, AreAFewInTurn) {
+TEST(PortCandidates, AreAFewConsecutivePorts) {
   auto facts = slurm_facts(two_by_two());
   EXPECT_EQ(choose_port(facts.step, {}).candidates.size(), 64U);
   facts.step.port_key = 4535;
@@ -107,7 +107,7 @@ TEST(PortCandidates, AreAFewInTurn) {
   EXPECT_EQ(choose_port(facts.step, {}).candidates.size(), 64U);
 }
 
-TEST(Plan, TakesThePortThatTheNodeFoundFree) {
+TEST(Plan, UsesThePortThatTheNodeFoundFree) {
   NodeFacts node;
   node.free_port = 61101;
   const Plan plan = slurm_plan(two_by_two(), {}, node);
@@ -130,7 +130,7 @@ TEST(Plan, AlwaysOverwritesRankVariables) {
   EXPECT_EQ(value_in(plan, "WORLD_SIZE"), "4");
 }
 
-TEST(Plan, NotesWhereLightningWouldLookForRankZeroElsewhere) {
+TEST(Plan, NotesIfLightningExpectsRankZeroElsewhere) {
   const Variables leader = {{"SLURM_PROCID", "0"},
                             {"SLURM_NODEID", "0"},
                             {"SLURM_GTIDS", "0,1"},
@@ -143,16 +143,16 @@ TEST(Plan, NotesWhereLightningWouldLookForRankZeroElsewhere) {
   EXPECT_THAT(notes({{"SLURM_NODELIST", "p[1-4]"}}), IsEmpty());
   EXPECT_THAT(notes({{"SLURM_NODELIST", "p[1-"}}), IsEmpty());
   EXPECT_THAT(slurm_plan(merged(two_by_two(), {{"SLURM_NODELIST", "n8"}})).notes, IsEmpty())
-      << "rank 0 says it";
+      << "rank 0 reports it";
 }
 
-TEST(Plan, ARendezvousThatIsNoneIsNotedInOneShortLine) {
+TEST(Plan, InvalidRendezvousIsNotedInOneShortLine) {
   const Plan plan =
       slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "a\nb\x1b[2J" + std::string(100'000, 'x')},
                                        {"MASTER_PORT", " 29500"}}));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("'a?b?[2Jx")));
-  EXPECT_THAT(plan.notes, Contains(HasSubstr("is no host name or address")));
-  EXPECT_THAT(plan.notes, Contains(HasSubstr("MASTER_PORT=' 29500' (environment) is no port")));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("is not a host name or address")));
+  EXPECT_THAT(plan.notes, Contains(HasSubstr("MASTER_PORT=' 29500' (environment) is not a port")));
   for (const auto& line : {render_summary(plan), render_task_line(plan)}) {
     EXPECT_LT(line.size(), 1'000U);
     EXPECT_EQ(line.find_first_of("\n\x1b"), std::string::npos);
@@ -167,10 +167,10 @@ TEST(Plan, KeepsTheUsersRendezvous) {
   EXPECT_TRUE(plan.find("MASTER_ADDR")->kept);
   EXPECT_THAT(render_exports(plan), Not(HasSubstr("MASTER_")));
   EXPECT_EQ(value_in(slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", ""}})), "MASTER_ADDR"), "p1")
-      << "an empty value is none";
+      << "an empty value counts as unset";
 }
 
-TEST(Plan, RepairsTheTasksPerNodeThatFrameworksInsistOn) {
+TEST(Plan, CorrectsTheTasksPerNodeThatFrameworksRequire) {
   const auto planned = [](const Variables& more) { return slurm_plan(merged(two_by_two(), more)); };
   const Plan missing = planned({});
   EXPECT_EQ(value_in(missing, "SLURM_NTASKS_PER_NODE"), "2");
@@ -178,7 +178,7 @@ TEST(Plan, RepairsTheTasksPerNodeThatFrameworksInsistOn) {
   EXPECT_EQ(value_in(planned({{"SLURM_NTASKS_PER_NODE", "8"}}), "SLURM_NTASKS_PER_NODE"), "2")
       << "the job's, not the step's";
   EXPECT_EQ(planned({{"SLURM_NTASKS_PER_NODE", "2"}}).find("SLURM_NTASKS_PER_NODE"), nullptr)
-      << "right already";
+      << "already correct";
   EXPECT_EQ(
       planned(
           {{"SLURM_STEP_TASKS_PER_NODE", "1,3"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,2,3"}})
@@ -187,7 +187,7 @@ TEST(Plan, RepairsTheTasksPerNodeThatFrameworksInsistOn) {
       << "there is no such number";
 }
 
-TEST(Plan, PrecedenceOfWhoAsks) {
+TEST(Plan, FollowsThePrecedenceOfSources) {
   const Variables user = {{"MASTER_PORT", "1111"}};
   const auto port = [&](const Variables& more, const Settings& settings) {
     return value_in(slurm_plan(merged(two_by_two(), more), settings), "MASTER_PORT");
@@ -203,14 +203,14 @@ TEST(Plan, PrecedenceOfWhoAsks) {
       "mine");
 }
 
-TEST(Plan, GivenAnAddressItNeedsNoHint) {
+TEST(Plan, NeedsNoHintIfTheAddressIsGiven) {
   const auto variables = merged(two_by_two(), {{"SLURM_DISTRIBUTION", "arbitrary"}});
   EXPECT_EQ(
       value_in(slurm_plan(variables, asked("master_addr=p2", Origin::command_line)), "MASTER_ADDR"),
       "p2");
 }
 
-TEST(Plan, AStepInsideAnotherOneStartsAfresh) {
+TEST(Plan, NestedStepIsPlannedFromScratch) {
   const Plan outer = slurm_plan(merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20000-20002"}}));
   Variables inherited = {{"SLURM_STEP_RESV_PORTS", "20000-20002"}};
   for (const auto& entry : outer.entries) inherited[entry.name] = entry.value;
@@ -232,7 +232,7 @@ TEST(Plan, AStepInsideAnotherOneStartsAfresh) {
   EXPECT_THAT(value_in(inner, "SLURM_DDP_SET"), StartsWith("100.1:"));
 }
 
-TEST(Plan, ASecondPlanForTheSameStepChangesNothing) {
+TEST(Plan, SecondPlanForTheSameStepChangesNothing) {
   NodeFacts node;
   node.free_port = 61105;
   const Plan first = slurm_plan(two_by_two(), asked("auto", Origin::command_line), node);
@@ -242,16 +242,16 @@ TEST(Plan, ASecondPlanForTheSameStepChangesNothing) {
   for (const auto& entry : first.entries)
     EXPECT_EQ(value_in(second, entry.name), entry.value) << entry.name;
   const Plan told = slurm_plan(planned, asked("master_port=2222", Origin::environment));
-  EXPECT_EQ(value_in(told, "MASTER_PORT"), "2222") << "unless it is told to";
+  EXPECT_EQ(value_in(told, "MASTER_PORT"), "2222") << "unless requested";
 }
 
-TEST(Plan, AVariableThatTheUserKeptStaysTheUsersInsideTheStep) {
+TEST(Plan, UsersVariableStaysTheUsersInsideTheStep) {
   const Plan outer = slurm_plan(merged(two_by_two(), {{"MASTER_PORT", "1234"}}));
   EXPECT_THAT(value_in(outer, "SLURM_DDP_SET"), Not(HasSubstr("MASTER_PORT")));
   EXPECT_THAT(value_in(outer, "SLURM_DDP_SET"), HasSubstr("MASTER_ADDR"));
 }
 
-TEST(Notes, SayWhatIsOftenAMistake) {
+TEST(Notes, WarnOfFrequentMistakes) {
   const auto notes = [](const Variables& more) {
     return slurm_plan(merged(two_by_two(), more)).notes;
   };
@@ -263,7 +263,7 @@ TEST(Notes, SayWhatIsOftenAMistake) {
   EXPECT_THAT(
       notes({{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,3"}}),
       testing::ElementsAre(AllOf(HasSubstr("not numbered node by node"), HasSubstr("cyclic"))));
-  // The first rank of a cyclic step is where it would be in block order; its neighbors are not.
+  // The first rank of a cyclic step is where it would be in block order; the others are not.
   EXPECT_THAT(notes({{"SLURM_DISTRIBUTION", "cyclic"},
                      {"SLURM_PROCID", "0"},
                      {"SLURM_NODEID", "0"},
@@ -271,14 +271,14 @@ TEST(Notes, SayWhatIsOftenAMistake) {
                      {"SLURMD_NODENAME", "p1"}}),
               testing::ElementsAre(HasSubstr("not numbered node by node")));
   EXPECT_THAT(notes({{"MASTER_ADDR", "localhost"}}),
-              testing::ElementsAre(HasSubstr("leads every node to itself")));
+              testing::ElementsAre(HasSubstr("points every node to itself")));
   EXPECT_THAT(slurm_plan(two_by_two(), asked("master_addr=127.0.0.1", Origin::site)).notes,
               IsEmpty())
       << "all nodes of that site are one host";
-  EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is no port")));
+  EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is not a port")));
 }
 
-TEST(Marker, TextFromElsewhereIsNoMarker) {
+TEST(Marker, RejectsOtherText) {
   for (const std::string& text :
        std::vector<std::string>{"", "100.0", "100.0:MASTER_PORT", ":MASTER_PORT:", "a:b:c:d",
                                 "100.0:A=:", "100.0:" + std::string(20'000, 'x') + ":"}) {
@@ -289,7 +289,7 @@ TEST(Marker, TextFromElsewhereIsNoMarker) {
   EXPECT_EQ(parse_marker("100.0:A=0123abcd,B:1-2")->variables, marker.variables);
 }
 
-TEST(Marker, WhatChangedSinceIsTheUsers) {
+TEST(Marker, ChangedValuesBelongToTheUser) {
   const Variables outer = {{"SLURM_DDP_SET", value_in(slurm_plan(two_by_two()), "SLURM_DDP_SET")},
                            {"MASTER_ADDR", "p1"},
                            {"MASTER_PORT", "61100"}};
@@ -304,10 +304,10 @@ TEST(Marker, WhatChangedSinceIsTheUsers) {
   EXPECT_EQ(value_in(inner({{"SLURM_DDP_SET", "100.0:MASTER_PORT:"}, {"MASTER_PORT", "7"}}),
                      "MASTER_PORT"),
             "62109")
-      << "an older release, which knows no hashes";
+      << "an older release without hashes";
 }
 
-TEST(Plan, TakesInWhatTheFabricAsksFor) {
+TEST(Plan, IncludesTheFabricPart) {
   Facts facts = slurm_facts(two_by_two());
   facts.fabric = {{{"GLOO_SOCKET_IFNAME", "ib0", "leads to the leader", "sysfs", false, false},
                    {"NCCL_IB_HCA", "mine", "kept", "/etc/nccl.conf", true, false}},
@@ -332,7 +332,7 @@ TEST(Render, SummaryNamesBothEndsOfTheRendezvous) {
             "MASTER_PORT=61100 (computed from job, step and restart number)");
 }
 
-TEST(Render, TableHasARowPerVariableWithItsReason) {
+TEST(Render, TableHasOneRowPerVariableWithItsRule) {
   const Plan plan = slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "localhost"}}));
   const std::string table = render_table(plan);
   EXPECT_THAT(table, HasSubstr("plan of rank 2 of 4 on p2, step 100.0\n"));
@@ -342,7 +342,7 @@ TEST(Render, TableHasARowPerVariableWithItsReason) {
   EXPECT_THAT(table, HasSubstr("note: MASTER_ADDR=localhost"));
 }
 
-TEST(Render, ExternalValuesCannotDriveATerminal) {
+TEST(Render, ExternalValuesCannotControlATerminal) {
   const Plan plan = slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "a\x1b[2Jb"}}));
   for (const auto& text : {render_table(plan), render_summary(plan), render_task_line(plan)}) {
     EXPECT_EQ(text.find('\x1b'), std::string::npos);
@@ -360,7 +360,7 @@ TEST(Render, JsonHasEveryEntry) {
   EXPECT_EQ(render_json(plan).find('\n'), std::string::npos);
 }
 
-TEST(Render, ExportsAreForAShell) {
+TEST(Render, ExportsAreValidShell) {
   EXPECT_THAT(
       render_exports(slurm_plan(two_by_two())),
       AllOf(StartsWith("export RANK=2\n"), HasSubstr("export MASTER_ADDR=p1\n"),

@@ -20,7 +20,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A step that srun's side of the plugin has turned on.
+// A step for which srun's side of the plugin has turned planning on.
 FakeSlurm planned_step(const Variables& more = {}) {
   Settings settings;
   apply(settings, parse_spec("master_addr=10.0.0.1,master_port=2222", "--ddp"),
@@ -31,7 +31,7 @@ FakeSlurm planned_step(const Variables& more = {}) {
   return slurm;
 }
 
-TEST(Plugin, DoesNothingInAnyContextUnlessAsked) {
+TEST(Plugin, DoesNothingInAnyContextUnlessRequested) {
   for (const auto context :
        {S_CTX_ERROR, S_CTX_LOCAL, S_CTX_REMOTE, S_CTX_ALLOCATOR, S_CTX_SLURMD, S_CTX_JOB_SCRIPT}) {
     FakeSlurm slurm;
@@ -91,7 +91,7 @@ TEST(Plugin, UserInitNeverFails) {  // that would drain the node
   }
 }
 
-TEST(Plugin, AQuotedVariableWritesNoLineOfItsOwnIntoTheLog) {
+TEST(Plugin, QuotedVariableCannotAddALineToTheLog) {
   const Transcript done = run_plugin(
       planned_step({{variable::kSettings, "error: x\n[2026-01-01] error: Node n17 drained\x1b[2J" +
                                               std::string(100'000, 'y')}}));
@@ -100,7 +100,7 @@ TEST(Plugin, AQuotedVariableWritesNoLineOfItsOwnIntoTheLog) {
   EXPECT_LT(done.text.size(), 5'000U);
 }
 
-TEST(Plugin, KeepsTheThreadsOfAUserAndNotThoseOfAContainersHook) {
+TEST(Plugin, KeepsTheUsersThreadCountButNotAContainerHooks) {
   const auto threads = [](const Variables& step, const Variables& task) {
     FakeSlurm slurm = planned_step(step);
     slurm.task_variables = task;
@@ -110,20 +110,20 @@ TEST(Plugin, KeepsTheThreadsOfAUserAndNotThoseOfAContainersHook) {
   EXPECT_THAT(threads({}, hook), HasSubstr("set OMP_NUM_THREADS="));
   EXPECT_THAT(threads({{"OMP_NUM_THREADS", "1"}}, hook), Not(HasSubstr("set OMP_NUM_THREADS=")));
   EXPECT_THAT(threads({}, {{"OMP_NUM_THREADS", "1"}}), Not(HasSubstr("set OMP_NUM_THREADS=")))
-      << "some other image's own";
+      << "another image's own";
   EXPECT_THAT(threads({}, {{"OMP_NUM_THREADS", "7"}, {"PYTORCH_VERSION", "2.4"}}),
               Not(HasSubstr("set OMP_NUM_THREADS=")));
 }
 
-TEST(Plugin, AStepThatOnlyTheSiteWantedRunsUnplanned) {
+TEST(Plugin, StepRequestedOnlyByTheSiteRunsUnplannedOnError) {
   const Transcript done = run_plugin(
       planned_step({{variable::kSettings, "1/rank"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}}));
   EXPECT_THAT(done.text,
               AllOf(HasSubstr("log: ddp: no variable is set"), HasSubstr("task_init: 0\n")));
 }
 
-TEST(Plugin, AStepThatOnlyTheSiteWantedSaysNothingOfItsPlan) {
-  // Rank 0 on its node, which is the one that would speak.
+TEST(Plugin, StepRequestedOnlyByTheSitePrintsNoPlan) {
+  // Rank 0 on its node, which is the one that prints.
   const Variables first = {{"SLURM_PROCID", "0"},  {"SLURM_NODEID", "0"},
                            {"SLURM_GTIDS", "0,1"}, {"SLURMD_NODENAME", "p1"},
                            {"MASTER_ADDR", "p1"},  {"MASTER_PORT", "2222"},
@@ -137,7 +137,7 @@ TEST(Plugin, AStepThatOnlyTheSiteWantedSaysNothingOfItsPlan) {
   EXPECT_THAT(said("3/rank 1/fabric=off"), HasSubstr("ddp: 4 ranks on 2 nodes"));
 }
 
-TEST(Plugin, SurvivesWhatSlurmMayAnswer) {
+TEST(Plugin, SurvivesAnyAnswerOfSlurm) {
   for (const auto result : {ESPANK_ERROR, ESPANK_BAD_ARG, ESPANK_NOSPACE, ESPANK_NOT_AVAIL}) {
     FakeSlurm no_variables = planned_step();
     no_variables.getenv_result = result;
@@ -146,7 +146,7 @@ TEST(Plugin, SurvivesWhatSlurmMayAnswer) {
     for (const auto& slurm : {no_variables, no_items}) {
       const Transcript done = run_plugin(slurm);
       EXPECT_EQ(done.status, 0) << done.text;
-      EXPECT_THAT(done.text, Not(HasSubstr("set "))) << "what kind of step it is is not known";
+      EXPECT_THAT(done.text, Not(HasSubstr("set "))) << "the kind of step is unknown";
     }
     FakeSlurm no_setting = planned_step();
     no_setting.setenv_result = result;
@@ -156,7 +156,7 @@ TEST(Plugin, SurvivesWhatSlurmMayAnswer) {
   }
 }
 
-TEST(Plugin, ARefusedOptionFailsWhereTheUserSeesItOnly) {
+TEST(Plugin, RejectedOptionFailsOnlyWhereTheUserSeesIt) {
   FakeSlurm slurm;
   slurm.refuses_option = true;
   for (const auto context : {S_CTX_LOCAL, S_CTX_ALLOCATOR}) {
@@ -168,7 +168,7 @@ TEST(Plugin, ARefusedOptionFailsWhereTheUserSeesItOnly) {
   EXPECT_THAT(run_plugin(slurm).text, Not(HasSubstr("init: -1\n"))) << "that would drain the node";
 }
 
-TEST(Plugin, AnotherReleaseIsToldApartAndLeftAlone) {
+TEST(Plugin, DetectsAnotherReleaseAndDoesNothing) {
   FakeSlurm slurm = planned_step();
   slurm.release_major = "99";
   slurm.release_minor = "11";
@@ -179,13 +179,13 @@ TEST(Plugin, AnotherReleaseIsToldApartAndLeftAlone) {
   slurm.context = S_CTX_LOCAL;
   EXPECT_THAT(run_plugin(slurm, "auto").text,
               AllOf(HasSubstr("but this is SLURM 99.11"), HasSubstr("init_post_opt: -1\n")));
-  EXPECT_THAT(run_plugin(slurm).text, Not(HasSubstr("error: "))) << "nobody asked for anything";
+  EXPECT_THAT(run_plugin(slurm).text, Not(HasSubstr("error: "))) << "nothing was requested";
   slurm.context = S_CTX_SLURMD;
   EXPECT_THAT(run_plugin(slurm).text,
               AllOf(HasSubstr("but this is SLURM 99.11"), Not(HasSubstr("init: -1\n"))));
 }
 
-TEST(Plugin, NoExceptionLeavesItWhenMemoryRunsOut) {
+TEST(Plugin, NoExceptionEscapesWhenMemoryRunsOut) {
 #ifdef SLURM_DDP_SANITIZED
   GTEST_SKIP() << "the sanitizer brings its own malloc";
 #endif
@@ -197,9 +197,9 @@ TEST(Plugin, NoExceptionLeavesItWhenMemoryRunsOut) {
     unsigned failing = 1;
     for (; !all_done && failing < 3000; ++failing) {
       const Transcript done = run_plugin(slurm, "auto", failing);
-      // The C++ library's directory iterator ends a process that is out of memory. In task_init,
-      // after user_init, that is the task's own process; anywhere else it would be srun or
-      // slurmstepd.
+      // The C++ library's directory iterator terminates a process that is out of memory. In
+      // task_init, after user_init, that is the task's own process; anywhere else it would be srun
+      // or slurmstepd.
       const bool is_task = done.text.find("user_init: 0\n") != std::string::npos;
       ASSERT_TRUE(done.ended_well || (is_task && WTERMSIG(done.status) == SIGABRT))
           << "allocation " << failing << " failed: " << done.text;
@@ -214,7 +214,7 @@ TEST(Plugin, NoExceptionLeavesItWhenMemoryRunsOut) {
   }
 }
 
-TEST(Plugin, SrunInsideATaskForgetsTheOuterStepsTasksPerNode) {
+TEST(Plugin, SrunInsideATaskDropsTheOuterStepsTasksPerNode) {
   FakeSlurm slurm;
   slurm.context = S_CTX_LOCAL;
   const auto inside = [&slurm](const char* marker) {
@@ -226,10 +226,10 @@ TEST(Plugin, SrunInsideATaskForgetsTheOuterStepsTasksPerNode) {
   const auto is_forgotten = Not(HasSubstr("tasks per node 2\n"));
   EXPECT_THAT(inside("100.0:SLURM_NTASKS_PER_NODE,MASTER_ADDR:"), is_forgotten);
   EXPECT_THAT(inside("100.0:MASTER_ADDR:"), Not(is_forgotten)) << "SLURM's own, an option";
-  EXPECT_THAT(inside("99.0:SLURM_NTASKS_PER_NODE:"), Not(is_forgotten)) << "of another job";
+  EXPECT_THAT(inside("99.0:SLURM_NTASKS_PER_NODE:"), Not(is_forgotten)) << "from another job";
   EXPECT_THAT(inside("nonsense"), Not(is_forgotten));
   slurm.context = S_CTX_ALLOCATOR;
-  EXPECT_THAT(inside("100.0:SLURM_NTASKS_PER_NODE:"), is_forgotten) << "of no use to a new job";
+  EXPECT_THAT(inside("100.0:SLURM_NTASKS_PER_NODE:"), is_forgotten) << "useless for a new job";
   for (const auto* name : {"SLURM_JOB_ID", "SLURM_NTASKS_PER_NODE", variable::kMarker})
     unsetenv(name);
 }
@@ -261,13 +261,14 @@ TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
   outside.context = S_CTX_ALLOCATOR;
   outside.shown = {"RANK"};
   setenv("RANK", "3", 1);
-  EXPECT_THAT(run_plugin(outside).text, HasSubstr("has RANK=3\n")) << "no plan's, the user's own";
+  EXPECT_THAT(run_plugin(outside).text, HasSubstr("has RANK=3\n"))
+      << "not from a plan, the user's own";
   unsetenv("RANK");
 }
 
-TEST(Plugin, SaysSoIfTheContainerPluginComesAfterIt) {
+TEST(Plugin, WarnsIfTheContainerPluginComesAfterIt) {
   const test::TemporaryDirectory directory;
-  const auto pyxis = directory.path() / "spank_pyxis.so";  // any library will do
+  const auto pyxis = directory.path() / "spank_pyxis.so";  // any library works
   std::filesystem::copy_file(SLURM_DDP_PLUGIN_FILE, pyxis);
   const auto said = [&](spank_context_t context, bool is_later) {
     FakeSlurm slurm;
@@ -286,7 +287,7 @@ TEST(Plugin, SaysSoIfTheContainerPluginComesAfterIt) {
   unsetenv("SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image");
 }
 
-TEST(Plugin, OptionCallbacksTakeAnything) {
+TEST(Plugin, OptionCallbacksAcceptAnyText) {
   FakeSlurm slurm;
   slurm.context = S_CTX_LOCAL;
   EXPECT_THAT(run_plugin(slurm, "").text,
@@ -296,7 +297,7 @@ TEST(Plugin, OptionCallbacksTakeAnything) {
   EXPECT_THAT(run_plugin(slurm, long_spec.c_str()).text, HasSubstr("callback: -1\n"));
   slurm.context = S_CTX_REMOTE;
   EXPECT_THAT(run_plugin(slurm, "bogus").text, HasSubstr("callback: 0\n"))
-      << "srun has told already";
+      << "srun has already reported it";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// gRPC and the proxies of a site: what JAX and TensorFlow need to reach the other nodes directly.
+// gRPC and a site's proxies: what JAX and TensorFlow need to reach the other nodes directly.
 #include <gtest/gtest.h>
 
 #include "fake_environment.h"
@@ -16,7 +16,7 @@ std::string exceptions(const Variables& more, const std::string& spec = "") {
   return (entry->kept ? "kept " : "") + entry->value;
 }
 
-TEST(ProxyExceptions, AreTheHostsThatGrpcMustReach) {
+TEST(ProxyExceptions, ListTheHostsThatGrpcMustReach) {
   const Variables proxy = {{"http_proxy", "http://proxy:3128"}};
   const auto with = [&](const Variables& more, const char* spec = "") {
     return exceptions(merged(proxy, more), spec);
@@ -42,14 +42,14 @@ TEST(ProxyExceptions, AreTheHostsThatGrpcMustReach) {
   EXPECT_EQ(with({{"no_proxy", std::string(127'000, 'x')}}), "not set") << "no room for more";
 }
 
-TEST(ProxyExceptions, OfTheStepAroundThisOneAreReplaced) {
+TEST(ProxyExceptions, OfAnEnclosingStepAreReplaced) {
   EXPECT_EQ(exceptions({{"http_proxy", "http://proxy:3128"},
                         {"no_grpc_proxy", "n9"},
                         {variable::kMarker, "99.0:no_grpc_proxy=" + hash_for_marker("n9") + ":"}}),
             "p1");
 }
 
-TEST(ProxyExceptions, FitByTheirEnds) {
+TEST(ProxyExceptions, MatchBySuffix) {
   EXPECT_TRUE(is_proxy_exception("n1.site", "a,.SITE"));
   EXPECT_TRUE(is_proxy_exception("n1", "n1"));
   EXPECT_FALSE(is_proxy_exception("n1", "cn1"));

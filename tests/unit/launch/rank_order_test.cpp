@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "base/errors.h"
 #include "fake_environment.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/leader.h"
@@ -23,7 +24,7 @@ Settings ordered(const std::string& order) {
   return settings;
 }
 
-// The tasks of a cyclic step of 5 on p1 (ranks 0,2,3,4) and p2 (rank 1), as SLURM gives them.
+// The tasks of a cyclic step of 5 on p1 (ranks 0,2,3,4) and p2 (rank 1), with SLURM's variables.
 Variables cyclic_task(std::uint32_t rank) {
   const bool second = rank == 1;
   const std::map<std::uint32_t, std::string> local = {
@@ -57,7 +58,7 @@ TEST(Packed, CountsNodeByNode) {
   EXPECT_THAT(ranks, ElementsAre("0", "1", "2", "3", "4"));
 }
 
-TEST(Packed, NeedsNoHintWhereArbitraryOrderDoes) {
+TEST(Packed, NeedsNoHintInArbitraryOrder) {
   const auto variables =
       merged(two_by_two(),
              {{"SLURM_DISTRIBUTION", "arbitrary"}, {"SLURM_PROCID", "0"}, {"SLURM_GTIDS", "0,2"}});
@@ -67,23 +68,23 @@ TEST(Packed, NeedsNoHintWhereArbitraryOrderDoes) {
   EXPECT_EQ(value_in(plan, "RANK"), "2");
 }
 
-TEST(Packed, SaysSoWhereSlurmNumbersDifferently) {
+TEST(Packed, NotesADifferenceFromSlurmsNumbering) {
   const auto notes = [](std::uint32_t rank, const Variables& more) {
     return slurm_plan(merged(cyclic_task(rank), more), ordered("packed")).notes;
   };
   const auto said = ElementsAre(HasSubstr("RANK differs from SLURM's numbers"));
   EXPECT_THAT(notes(1, {}), said);
-  EXPECT_THAT(notes(0, {}), said) << "rank 0 speaks for all";
+  EXPECT_THAT(notes(0, {}), said) << "rank 0 reports for all";
   EXPECT_THAT(slurm_plan(two_by_two(), ordered("packed")).notes, ElementsAre())
       << "block order is packed already";
 }
 
-TEST(Packed, IsRefusedInAStepOfSeveralComponents) {
+TEST(Packed, IsRejectedInAStepOfSeveralComponents) {
   const auto variables = merged(two_by_two(), {{"SLURM_HET_SIZE", "2"}});
   EXPECT_THROW(slurm_plan(variables, ordered("packed")), LaunchError);
 }
 
-TEST(OrderOfTheSite, FallsBackToSlurmsWhereItCannotBeHad) {
+TEST(OrderOfTheSite, FallsBackToSlurmsOrderIfImpossible) {
   const auto site = [](const std::string& order) {
     Settings settings = ordered(order);
     settings.order.origin = Origin::site;
@@ -97,7 +98,7 @@ TEST(OrderOfTheSite, FallsBackToSlurmsWhereItCannotBeHad) {
     EXPECT_EQ(value_in(plan, "RANK"), "2");
     EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "p1");
     EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("although plugstack.conf asks for another")));
-    EXPECT_THROW(slurm_plan(components, ordered(order)), LaunchError) << "the user asked for it";
+    EXPECT_THROW(slurm_plan(components, ordered(order)), LaunchError) << "the user requested it";
   }
   const Plan no_switches = slurm_plan(two_by_two(), site("switch"));
   EXPECT_EQ(value_in(no_switches, "RANK"), "2");
@@ -106,7 +107,7 @@ TEST(OrderOfTheSite, FallsBackToSlurmsWhereItCannotBeHad) {
       slurm_plan(merged(two_by_two(), {{"SLURM_DDP_SWITCHES", "nonsense"}}), site("switch")).notes,
       ElementsAre(HasSubstr("cannot read the map of switches")));
   const Plan cyclic = slurm_plan(cyclic_task(1), site("packed"));
-  EXPECT_EQ(value_in(cyclic, "RANK"), "4") << "where it can be had, it is";
+  EXPECT_EQ(value_in(cyclic, "RANK"), "4") << "it is used if possible";
 }
 
 constexpr const char* kScontrol =
@@ -118,7 +119,7 @@ constexpr const char* kScontrol =
     "SwitchName=top Level=2 LinkSpeed=1 Nodes=n[1-6] Switches=left,right\n";
 constexpr const char* kMap = "top.left.s1=n[1,4];top.right.s2=n[2,5];top.left.s3=n[3,6]";
 
-TEST(SwitchMap, IsMadeFromWhatScontrolPrints) {
+TEST(SwitchMap, IsMadeFromTheOutputOfScontrol) {
   EXPECT_EQ(make_switch_map(kScontrol), kMap);
   EXPECT_EQ(make_switch_map("SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n1 \n"), "s1=n1");
   EXPECT_EQ(make_switch_map(""), "");
@@ -126,14 +127,14 @@ TEST(SwitchMap, IsMadeFromWhatScontrolPrints) {
   EXPECT_EQ(make_switch_map("SwitchName=a Switches=b\nSwitchName=b Switches=a\n"), "");
 }
 
-TEST(SwitchMap, KnowsBlocks) {
+TEST(SwitchMap, SupportsBlocks) {
   EXPECT_EQ(make_switch_map("BlockName=b1 BlockIndex=0 Nodes=n[1-18] BlockSize=18\n"
                             "BlockName=b2 BlockIndex=1 Nodes=n[19-36] BlockSize=18\n"
                             "AggregatedBlock=b1,b2 BlockIndex=2 Nodes=n[1-36] BlockSize=36\n"),
             "b1=n[1-18];b2=n[19-36]");
 }
 
-TEST(SwitchMap, SurvivesALoopAndRefusesWhatIsTooLong) {
+TEST(SwitchMap, SurvivesALoopAndRejectsTooLongText) {
   const std::string loop = make_switch_map(
       "SwitchName=s1 Nodes=n1\nSwitchName=a Switches=s1,b\nSwitchName=b Switches=a");
   EXPECT_TRUE(loop.ends_with("a.s1=n1")) << loop;
@@ -142,7 +143,7 @@ TEST(SwitchMap, SurvivesALoopAndRefusesWhatIsTooLong) {
     many += "SwitchName=s" + std::to_string(i) + " Nodes=n" + std::to_string(i) + "\n";
   }
   EXPECT_THROW(make_switch_map(many), LaunchError);
-  EXPECT_THROW(make_switch_map("SwitchName=a Switches=s[1-"), LaunchError);
+  EXPECT_THROW(make_switch_map("SwitchName=a Switches=s[1-"), UsageError);
 }
 
 TEST(SwitchMap, GivesEachNodeThePathOfItsLeaf) {
@@ -150,11 +151,11 @@ TEST(SwitchMap, GivesEachNodeThePathOfItsLeaf) {
   EXPECT_THAT(switch_paths(kMap, nodes), ElementsAre("top.left.s1", "", "top.right.s2"));
   for (const std::string& text :
        std::vector<std::string>{"s1", "s1=n[1-", "s 1=n1", "s1=n1;;", std::string(200'000, 'x')}) {
-    EXPECT_THROW(switch_paths(text, nodes), LaunchError) << text.substr(0, 40);
+    EXPECT_THROW(switch_paths(text, nodes), UsageError) << text.substr(0, 40);
   }
 }
 
-// How often a ring over nodes in this order goes from one switch to another.
+// How often a ring over nodes in this order crosses from one switch to another.
 int crossings(const std::vector<std::uint32_t>& order, const std::vector<std::string>& paths) {
   int count = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -163,7 +164,7 @@ int crossings(const std::vector<std::uint32_t>& order, const std::vector<std::st
   return count;
 }
 
-TEST(OrderBySwitch, KeepsThoseUnderOneSwitchTogetherAtEveryLevel) {
+TEST(OrderBySwitch, KeepsNodesOfOneSwitchTogetherAtEveryLevel) {
   const std::vector<std::string> nodes = {"n1", "n2", "n3", "n4", "n5", "n6"};
   const auto paths = switch_paths(kMap, nodes);
   const auto order = order_by_switch(paths);
@@ -172,7 +173,7 @@ TEST(OrderBySwitch, KeepsThoseUnderOneSwitchTogetherAtEveryLevel) {
   EXPECT_EQ(crossings({0, 1, 2, 3, 4, 5}, paths), 6) << "as SLURM lists them";
 }
 
-TEST(OrderBySwitch, TakesNodesThatHangOnAnInnerSwitch) {
+TEST(OrderBySwitch, AcceptsNodesOfAnInnerSwitch) {
   const std::vector<std::string> paths = {"top.s1", "top", "top.s1", "", "top"};
   EXPECT_THAT(order_by_switch(paths), ElementsAre(0, 2, 1, 4, 3));
 }
@@ -191,7 +192,7 @@ TEST(OrderBySwitch, IsAlwaysAPermutationWithTheFirstNodeFirst) {
     EXPECT_EQ(std::set<std::uint32_t>(order.begin(), order.end()).size(), paths.size());
     ASSERT_EQ(order.size(), paths.size());
     EXPECT_EQ(order.front(), 0U);
-    std::set<std::string> left;  // each switch is one run
+    std::set<std::string> left;  // each switch is one contiguous run
     for (std::size_t i = 1; i < order.size(); ++i) {
       if (paths[order[i]] == paths[order[i - 1]]) continue;
       if (!paths[order[i - 1]].empty()) left.insert(paths[order[i - 1]]);
@@ -231,18 +232,18 @@ TEST(BySwitch, RanksFollowTheOrderOfTheNodes) {
   EXPECT_THAT(nodes, ElementsAre("0", "4", "2", "1", "5", "3"));
 }
 
-TEST(BySwitch, WithoutAMapIsAnErrorThatSaysWhatIsNeeded) {
+TEST(BySwitch, MissingMapIsAnErrorWithARemedy) {
   Variables variables = on_node(0);
   variables.erase("SLURM_DDP_SWITCHES");
   try {
     slurm_plan(variables, ordered("switch"));
-    FAIL() << "there is nothing to order by";
-  } catch (const LaunchError& error) {
+    FAIL() << "no information to order by";
+  } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("scontrol show topology"));
   }
 }
 
-TEST(BySwitch, NotesANodeThatKnowsBetter) {
+TEST(BySwitch, NotesAContradictingNode) {
   const auto notes = [](const std::string& address) {
     return slurm_plan(merged(on_node(1), {{"SLURM_TOPOLOGY_ADDR", address}}), ordered("switch"))
         .notes;

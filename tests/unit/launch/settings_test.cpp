@@ -36,7 +36,7 @@ TEST(Spec, ReadsWordsAndPairs) {
   EXPECT_EQ(parse_spec("master_addr=fe80::1%eth0", "--ddp").master_addr, "fe80::1%eth0");
 }
 
-TEST(Spec, UnknownItemIsNamedAndTheAllowedAreListed) {
+TEST(Spec, ErrorNamesTheUnknownItemAndListsTheAllowedOnes) {
   EXPECT_THAT(message_of("bogus"), AllOf(StartsWith("--ddp: unknown item 'bogus'"),
                                          HasSubstr("auto, rank, torchrun, off, explain"),
                                          HasSubstr("master_port=PORT")));
@@ -44,7 +44,7 @@ TEST(Spec, UnknownItemIsNamedAndTheAllowedAreListed) {
               AllOf(HasSubstr("unknown key 'color'"), HasSubstr("master_addr=HOST")));
 }
 
-TEST(Spec, ReadsEveryValueThatItsTableNames) {
+TEST(Spec, ReadsEveryValueInItsTable) {
   for (const auto& word : spec_words()) EXPECT_EQ(message_of(std::string(word.name)), "accepted");
   for (const auto& key : spec_keys()) {
     std::string values(key.values);
@@ -59,7 +59,7 @@ TEST(Spec, ReadsEveryValueThatItsTableNames) {
   }
 }
 
-TEST(Spec, ValuesComeBackAsWords) {
+TEST(Spec, ValuesRoundTripAsWords) {
   const Spec spec = parse_spec(
       "torchrun,explain=json,order=switch,rdzv=c10d,threads=12,gpus=shared,local_rank=device,"
       "tf_config,fabric=efa,ucx=bind",
@@ -93,11 +93,11 @@ INSTANTIATE_TEST_SUITE_P(
                     "gpus=0", "auto,off", "torchrun,rank", "auto,auto", "off,explain",
                     "master_port=1,master_port=1", std::string(5000, 'a')));
 
-TEST(Settings, AreOffUnlessSomebodyAsks) {
+TEST(Settings, AreOffUnlessRequested) {
   Settings settings;
   EXPECT_EQ(settings.mode.value, Mode::off);
   apply(settings, parse_spec("verbose,master_port=5", "SLURM_DDP"), Origin::environment);
-  EXPECT_EQ(settings.mode.value, Mode::off) << "a detail in the environment is no request";
+  EXPECT_EQ(settings.mode.value, Mode::off) << "a detail in the environment is not a request";
   apply(settings, parse_spec("", "--ddp"), Origin::command_line);
   EXPECT_EQ(settings.mode.value, Mode::automatic) << "a bare --ddp is";
   EXPECT_TRUE(settings.verbose);
@@ -117,7 +117,7 @@ TEST(Settings, LaterLayersWinItemByItem) {
   EXPECT_EQ(settings.computed_ports, (Chosen<PortRange>{{50000, 50099}, Origin::site}));
 }
 
-TEST(Settings, OffOnTheCommandLineEndsEverything) {
+TEST(Settings, OffOnTheCommandLineTurnsEverythingOff) {
   Settings settings;
   apply(settings, parse_spec("explain", "SLURM_DDP"), Origin::environment);
   EXPECT_EQ(settings.mode.value, Mode::automatic);
@@ -126,7 +126,7 @@ TEST(Settings, OffOnTheCommandLineEndsEverything) {
   EXPECT_EQ(settings.explain, std::nullopt);
 }
 
-TEST(Settings, ABareOptionKeepsTheModeThatTheSiteChose) {
+TEST(Settings, BareOptionKeepsTheSitesMode) {
   Settings settings;
   const std::vector<std::string_view> site = {"default=torchrun"};
   EXPECT_THAT(apply_site_arguments(settings, site), ElementsAre());
@@ -134,7 +134,7 @@ TEST(Settings, ABareOptionKeepsTheModeThatTheSiteChose) {
   EXPECT_EQ(settings.mode, (Chosen<Mode>{Mode::torchrun, Origin::command_line}));
 }
 
-TEST(Settings, KnowWhetherTheUserAsked) {
+TEST(Settings, RecordWhetherTheUserRequestedAPlan) {
   Settings settings;
   const std::vector<std::string_view> site = {"default=auto"};
   apply_site_arguments(settings, site);
@@ -149,7 +149,7 @@ TEST(Settings, KnowWhetherTheUserAsked) {
   EXPECT_FALSE(settings.is_requested());
 }
 
-TEST(SiteArguments, AMistakeIsReportedAndLeftOut) {
+TEST(SiteArguments, WrongArgumentIsReportedAndLeftOut) {
   const struct {
     std::vector<std::string_view> arguments;
     const char* message;
@@ -164,10 +164,10 @@ TEST(SiteArguments, AMistakeIsReportedAndLeftOut) {
                 {{"port_base=x"}, "1024 to 65535"},
                 {{"port_count=0"}, "1 to 64512"},
                 {{"port_base=65000", "port_count=1000"}, "beyond port 65535"},
-                {{"master_addr=a b"}, "no host name"},
-                {{"addr_suffix=;reboot"}, "no part of a host name"},
-                {{"addr_suffix=%eth0"}, "no part of a host name"},
-                {{"verbose=maybe"}, "none of yes, no"},
+                {{"master_addr=a b"}, "not a host name"},
+                {{"addr_suffix=;reboot"}, "not part of a host name"},
+                {{"addr_suffix=%eth0"}, "not part of a host name"},
+                {{"verbose=maybe"}, "not one of yes, no"},
                 {{""}, "allowed are"}};
   for (const auto& [arguments, message] : kCases) {
     Settings settings;
@@ -177,7 +177,7 @@ TEST(SiteArguments, AMistakeIsReportedAndLeftOut) {
   }
 }
 
-TEST(SiteArguments, OneMistakeDoesNotSpoilTheOthers) {
+TEST(SiteArguments, WrongArgumentDoesNotAffectOthers) {
   Settings settings;
   const std::vector<std::string_view> arguments = {"default=auto", "nonsense=1", "verbose=yes"};
   EXPECT_EQ(apply_site_arguments(settings, arguments).size(), 1U);
@@ -185,14 +185,14 @@ TEST(SiteArguments, OneMistakeDoesNotSpoilTheOthers) {
   EXPECT_TRUE(settings.verbose);
 }
 
-TEST(SiteArguments, PortBaseAloneGoesUpToTheLastPort) {
+TEST(SiteArguments, PortBaseAloneExtendsToTheLastPort) {
   Settings settings;
   const std::vector<std::string_view> arguments = {"port_base=62000"};
   apply_site_arguments(settings, arguments);
   EXPECT_EQ(settings.computed_ports.value, (PortRange{62000, 65535}));
 }
 
-TEST(EncodedSettings, ComeBackAsTheyWere) {
+TEST(EncodedSettings, RoundTrip) {
   Settings full;
   full.mode = {Mode::rank, Origin::environment};
   full.explain = ExplainFormat::json;
@@ -200,7 +200,7 @@ TEST(EncodedSettings, ComeBackAsTheyWere) {
   full.master_addr = {"fe80::1%eth0", Origin::command_line};
   full.master_port = {29500, Origin::environment};
   full.computed_ports = {{50000, 50099}, Origin::site};
-  full.addr_suffix = {"", Origin::command_line};  // takes back the site's
+  full.addr_suffix = {"", Origin::command_line};  // cancels the site's
   full.order = {Order::by_switch, Origin::command_line};
   full.threads = {{ThreadPolicy::Kind::count, 12}, Origin::site};
   full.gpus = {GpuPolicy::shared, Origin::site};
@@ -215,7 +215,7 @@ TEST(EncodedSettings, ComeBackAsTheyWere) {
   }
 }
 
-TEST(EncodedSettings, OtherTextIsRefused) {
+TEST(EncodedSettings, OtherTextIsRejected) {
   for (const std::string text :
        {"", "x", "rank", "2/rank  verbose", "2/torch", "1/master_port=0", "1/master_port=70000",
         "9/master_port=1", "master_port=1", "1/master_addr=a;b", "1/ports=1-2,3-4",

@@ -1,4 +1,4 @@
-// The small grammars of SLURM's step variables, and the text work they share.
+// The small grammars of SLURM step variables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/launcher_daemon.h"
 #include "spank_plugin/launch/port_ranges.h"
 #include "spank_plugin/launch/process_map.h"
 #include "spank_plugin/launch/tasks_per_node.h"
-#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Malformed, TasksPerNodeRefuses,
                                          "2(x99999999999999999999)", "99999999999", "1(x65537)",
                                          "1(x65536),1", "2147483647,1", "65536(x65536)"));
 
-TEST(TasksPerNode, KnowsWhetherNodesAreEqual) {
+TEST(TasksPerNode, DetectsEqualNodes) {
   EXPECT_TRUE(TasksPerNode::parse("2(x2)").uniform());
   EXPECT_TRUE(TasksPerNode::parse("2,2(x3)").uniform());
   EXPECT_FALSE(TasksPerNode::parse("4,1").uniform());
@@ -67,7 +67,7 @@ TEST(TasksPerNode, HasNoTasksBeyondTheLastNode) {
   EXPECT_EQ(TasksPerNode::parse("4,1").at(std::numeric_limits<std::uint32_t>::max() - 1), 0U);
 }
 
-TEST(PortRanges, ReadWhatSlurmAndTheKernelWrite) {
+TEST(PortRanges, ReadTheFormatOfSlurmAndTheKernel) {
   EXPECT_THAT(parse_port_ranges("20086-20088", "X"), ElementsAre(PortRange{20086, 20088}));
   EXPECT_THAT(parse_port_ranges("7,9-9", "X"), ElementsAre(PortRange{7, 7}, PortRange{9, 9}));
   EXPECT_THAT(parse_port_ranges("", "X"), ElementsAre());
@@ -100,7 +100,7 @@ struct Map {
 
 class ProcessMap : public testing::TestWithParam<Map> {};
 
-TEST_P(ProcessMap, TellsTheNodeOfRankZero) {
+TEST_P(ProcessMap, GivesTheNodeOfRankZero) {
   const auto& [text, tasks, nodes, node] = GetParam();
   EXPECT_EQ(node_of_rank_zero(text, tasks, nodes), node) << text;
 }
@@ -128,35 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
         Map{"(matrix,(0,1,1))", 1, 1, std::nullopt}, Map{"(vector,(0,1,1))x", 1, 1, std::nullopt},
         Map{"(vector,(0,2147483647,2147483647))", 1, 1, std::nullopt}));
 
-TEST(Decimal, IsStrictAndBounded) {
-  EXPECT_EQ(parse_decimal("0", 10), 0U);
-  EXPECT_EQ(parse_decimal("010", 10), 10U);
-  EXPECT_EQ(parse_decimal("11", 10), std::nullopt);
-  EXPECT_EQ(parse_decimal("5", 4), std::nullopt);
-  constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
-  EXPECT_EQ(parse_decimal("18446744073709551615", kMax), kMax);
-  EXPECT_EQ(parse_decimal("18446744073709551616", kMax), std::nullopt);
-  for (const auto* text : {"", " 1", "1 ", "+1", "-1", "0x1", "1e3", "1.0"}) {
-    EXPECT_EQ(parse_decimal(text, 1000), std::nullopt) << text;
-  }
-}
-
-TEST(ShellWord, QuotesWhatAShellWouldRead) {
-  EXPECT_EQ(shell_word("node1:29500"), "node1:29500");
-  EXPECT_EQ(shell_word(""), "''");
-  EXPECT_EQ(shell_word("a b"), "'a b'");
-  EXPECT_EQ(shell_word("$(reboot)"), "'$(reboot)'");
-  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
-  EXPECT_EQ(shell_word("a\nb"), "'a\nb'");
-}
-
-TEST(InQuotes, ShowsUntrustedTextSafely) {
-  EXPECT_EQ(in_quotes("abc"), "'abc'");
-  EXPECT_EQ(in_quotes("a\x1b[2Jb\n"), "'a?[2Jb?'");
-  EXPECT_EQ(in_quotes(std::string(100, 'x')).size(), 60 + 5U);
-}
-
-TEST(LauncherDaemon, IsToldByItsName) {
+TEST(LauncherDaemon, IsRecognizedByName) {
   for (const auto* program : {"orted", "/usr/bin/orted", "prted", "/opt/x/hydra_pmi_proxy"}) {
     EXPECT_TRUE(is_launcher_daemon(program)) << program;
   }

@@ -1,4 +1,4 @@
-// TF_CONFIG: every worker in the order of the ranks, or a reason why not.
+// TF_CONFIG: every worker in rank order, or the reason why that is not possible.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,8 +50,8 @@ TEST(TfConfig, FollowsTheOrderOfRanks) {
   EXPECT_EQ(json.at("cluster").at("worker").size(), 4U);
 }
 
-TEST(TfConfig, OneTaskPerNodeIsInOrderWhateverTheDistribution) {
-  // What SLURM says of `srun -n2` in an allocation of two nodes.
+TEST(TfConfig, OneTaskPerNodeIsInOrderForAnyDistribution) {
+  // The variables that SLURM sets for `srun -n2` in an allocation of two nodes.
   const Variables one_each = {{"SLURM_DISTRIBUTION", "cyclic"},
                               {"SLURM_STEP_NUM_TASKS", "2"},
                               {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
@@ -63,12 +63,12 @@ TEST(TfConfig, OneTaskPerNodeIsInOrderWhateverTheDistribution) {
               HasSubstr("add order=packed"));
 }
 
-TEST(TfConfig, NeedsAPortForEachTaskOfANode) {
+TEST(TfConfig, NeedsAPortForEachTaskOnANode) {
   EXPECT_THAT(problem_of(merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20086-20087"}})),
               HasSubstr("--resv-ports=3"));
 }
 
-TEST(TfConfig, OfTooManyRanksIsRefused) {
+TEST(TfConfig, TooManyRanksAreRejected) {
   EXPECT_THAT(problem_of(merged(two_by_two(), {{"SLURM_STEP_NUM_TASKS", "8000"},
                                                {"SLURM_STEP_NUM_NODES", "4000"},
                                                {"SLURM_STEP_NODELIST", "long-name[0001-4000]"},

@@ -1,4 +1,4 @@
-// torchrun with zero options: when the mode is chosen, and what torchrun is told.
+// torchrun without options: when the mode is chosen, and which settings torchrun gets.
 #include "spank_plugin/launch/torchrun_variables.h"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ TEST(IsTorchrun, ByProgramAndByModule) {
   }
 }
 
-TEST(StepCommand, SeesTorchrunInWhateverStartsIt) {
+TEST(StepCommand, FindsTorchrunInsideWrappers) {
   using Words = std::vector<std::string_view>;
   for (const auto& words :
        {Words{"torchrun", "train.py"},
@@ -69,7 +69,7 @@ TEST(StepCommand, SeesTorchrunInWhateverStartsIt) {
     EXPECT_TRUE(read_step_command(words).mentions_torchrun) << words.front();
     EXPECT_FALSE(read_step_command(words).is_for_each_node) << words.front();
   }
-  EXPECT_FALSE(read_step_command(Words{"./run.sh"}).mentions_torchrun) << "nobody can know";
+  EXPECT_FALSE(read_step_command(Words{"./run.sh"}).mentions_torchrun) << "cannot be known";
   for (const auto& words :
        {Words{"torchrun", "--standalone", "t.py"}, Words{"torchrun", "--nnodes", "1", "t.py"},
         Words{"bash", "-c", "torchrun --nnodes=1 t.py"}}) {
@@ -95,7 +95,7 @@ Plan plan_of_command(std::vector<std::string_view> words, const Variables& more 
 
 const Variables kFourGpus = {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}, {"SLURM_GPUS_ON_NODE", "4"}};
 
-TEST(TorchrunBesideRanks, IsAnAgentOfTheStepBehindAnyWrapper) {
+TEST(TorchrunBesideRanks, IsAnAgentOfTheStepInsideAnyWrapper) {
   const Plan plan = plan_of_command({"./run.sh"}, kFourGpus);
   EXPECT_EQ(plan.mode, Mode::rank);
   EXPECT_EQ(value_in(plan, "RANK"), "1");
@@ -105,17 +105,17 @@ TEST(TorchrunBesideRanks, IsAnAgentOfTheStepBehindAnyWrapper) {
   EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100.2");
   EXPECT_EQ(value_in(plan, "PET_MASTER_ADDR"), "p1");
   EXPECT_EQ(value_in(plan, "PET_MASTER_PORT"), value_in(plan, "MASTER_PORT"));
-  EXPECT_EQ(value_in(plan, "OMP_NUM_THREADS"), "4") << "as many as a worker may have";
+  EXPECT_EQ(value_in(plan, "OMP_NUM_THREADS"), "4") << "as many as one worker may use";
   EXPECT_THAT(plan.notes, testing::ElementsAre(testing::AllOf(HasSubstr("sees 4 GPUs"),
                                                               HasSubstr("--ntasks-per-node=4"))));
-  EXPECT_THAT(plan_of_command({"./run.sh"}).notes, testing::IsEmpty()) << "no GPUs, nothing to say";
+  EXPECT_THAT(plan_of_command({"./run.sh"}).notes, testing::IsEmpty()) << "no GPUs, no notes";
   EXPECT_EQ(value_in(plan_of_command({"./run.sh"}), "OMP_NUM_THREADS"), "16");
   EXPECT_EQ(plan_of_command({"bash", "-c", "torchrun t.py"}).find("OMP_NUM_THREADS"), nullptr)
-      << "how many workers is not known: torchrun says 1";
+      << "unknown number of workers: torchrun sets 1";
 }
 
 TEST(TorchrunBesideRanks, OnlyWhereItCanBeAnAgent) {
-  EXPECT_EQ(plan_of_command({"./run.sh"}, {}, "rank").find("PET_NNODES"), nullptr) << "asked for";
+  EXPECT_EQ(plan_of_command({"./run.sh"}, {}, "rank").find("PET_NNODES"), nullptr) << "requested";
   EXPECT_EQ(slurm_plan(two_by_two(), asked("auto")).find("PET_NNODES"), nullptr) << "two tasks";
   for (const auto* option : {"--standalone", "--nnodes=1"}) {
     const Plan alone = plan_of_command({"torchrun", option, "t.py"});
@@ -125,7 +125,7 @@ TEST(TorchrunBesideRanks, OnlyWhereItCanBeAnAgent) {
   }
 }
 
-TEST(TorchrunBesideRanks, TheOuterStepsOptionsAreTakenAway) {
+TEST(TorchrunBesideRanks, OuterStepsOptionsAreRemoved) {
   const Plan outer = plan_of_command({"./run.sh"}, kFourGpus);
   Variables inherited;
   for (const auto& entry : outer.entries) inherited[entry.name] = entry.value;
@@ -136,7 +136,7 @@ TEST(TorchrunBesideRanks, TheOuterStepsOptionsAreTakenAway) {
   EXPECT_EQ(plan.find("PET_NPROC_PER_NODE"), nullptr) << "the user has changed it";
 }
 
-TEST(OtherLaunchers, AreToldWhatToDoInstead) {
+TEST(OtherLaunchers, GetANoteWithTheAlternative) {
   EXPECT_THAT(plan_of_command({"accelerate", "launch", "t.py"}).notes,
               testing::ElementsAre(HasSubstr("accelerate launch starts processes by itself")));
 }
@@ -155,7 +155,7 @@ TEST(ChooseMode, AutomaticNeedsTheProgramAndOneTaskPerNode) {
   EXPECT_EQ(mode(one_per_node(), false, "torchrun"), Mode::torchrun);
   try {
     mode(two_by_two(), true, "torchrun");
-    FAIL() << "two tasks on a node are no agents";
+    FAIL() << "two tasks on a node are not agents";
   } catch (const LaunchError& error) {
     EXPECT_THAT(error.what(), HasSubstr("4 tasks run on 2 nodes; use srun --ntasks-per-node=1"));
   }
@@ -178,7 +178,7 @@ TEST(Torchrun, GetsItsOptionsFromVariables) {
   EXPECT_THAT(plan.notes, testing::ElementsAre(HasSubstr("one worker per node")));
 }
 
-TEST(Torchrun, TakesAwayTheRanksOfAnOuterStep) {
+TEST(Torchrun, RemovesTheRanksOfAnOuterStep) {
   const Plan plan = torchrun_plan({{"RANK", "7"}, {"WORLD_SIZE", "9"}});
   ASSERT_NE(plan.find("RANK"), nullptr);
   EXPECT_TRUE(plan.find("RANK")->removed);
@@ -188,7 +188,7 @@ TEST(Torchrun, TakesAwayTheRanksOfAnOuterStep) {
   EXPECT_THAT(render_table(plan), HasSubstr("(removed)"));
 }
 
-TEST(Torchrun, C10dOnlyWhereAgentsMayComeAndGo) {
+TEST(Torchrun, UsesC10dOnlyIfAgentsMayComeAndGo) {
   const auto backend = [](const Variables& more, const std::string& spec = "torchrun") {
     return value_in(torchrun_plan(more, spec), "PET_RDZV_BACKEND");
   };
@@ -200,7 +200,7 @@ TEST(Torchrun, C10dOnlyWhereAgentsMayComeAndGo) {
   EXPECT_EQ(backend({{"PET_RDZV_BACKEND", "etcd"}}), "etcd") << "the user's own";
 }
 
-TEST(Torchrun, C10dKnowsWhoHostsTheStore) {
+TEST(Torchrun, C10dNamesTheHostOfTheStore) {
   const Plan second = torchrun_plan({{"SLURM_RESTART_COUNT", "4"}}, "torchrun,rdzv=c10d");
   EXPECT_EQ(value_in(second, "PET_RDZV_ENDPOINT"), "p1:" + value_in(second, "MASTER_PORT"));
   EXPECT_EQ(value_in(second, "PET_RDZV_CONF"), "is_host=0");
@@ -232,7 +232,7 @@ TEST(Torchrun, OneWorkerForEachGpuAndThreadsForEachWorker) {
   EXPECT_EQ(value_in(users, "OMP_NUM_THREADS"), "8");
 }
 
-TEST(Torchrun, AgentsAreNumberedByRankSoThatTheFirstIsWhereMasterAddrIs) {
+TEST(Torchrun, AgentsAreNumberedByRankWithTheFirstAtMasterAddr) {
   // Arbitrary order: rank 0 is on p3, whose SLURM_NODEID is 2.
   const Plan plan = torchrun_plan({{"SLURM_DISTRIBUTION", "arbitrary"},
                                    {"SLURM_DDP_HEAD", "p3"},

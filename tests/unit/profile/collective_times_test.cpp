@@ -1,4 +1,4 @@
-// Collectives split into waiting and wire, by hand.
+// Splitting collectives into waiting and transfer, with values computed by hand.
 #include "ddp_runtime/profile/collective_times.h"
 
 #include <gtest/gtest.h>
@@ -18,8 +18,9 @@ Interval measured(double begin, double end) {
   return {at(begin), at(end)};
 }
 
-// Backward until 3 s. The first bucket is waited for and sent under it, the second one after it.
-TEST(SplitWaiting, WhatIsBeyondTheShortestDurationIsWaiting) {
+// Backward lasts until 3 s. The first bucket is waited for and sent during it, the second one after
+// it.
+TEST(SplitWaiting, TimeBeyondTheShortestDurationIsWaiting) {
   const StepCollectives step{{measured(1, 3), measured(3, 7)}, measured(3, 7)};
   const std::vector<float> least{0.5F, 1};
   const WaitSplit split = split_waiting(step, least);
@@ -28,7 +29,7 @@ TEST(SplitWaiting, WhatIsBeyondTheShortestDurationIsWaiting) {
   EXPECT_NEAR(split.exposed_waiting, 3, 1e-6);
 }
 
-TEST(SplitWaiting, TheLastRankWaitsForNobody) {
+TEST(SplitWaiting, TheLastRankDoesNotWait) {
   const StepCollectives step{{measured(0, 2)}, measured(0, 2)};
   const std::vector<float> least{2};
   const WaitSplit split = split_waiting(step, least);
@@ -43,13 +44,14 @@ TEST(SplitWaiting, OnlyTheExposedPartOfAWaitIsExposed) {
   EXPECT_NEAR(split_waiting(step, least).exposed_waiting, 1, 1e-6);
 }
 
-TEST(SplitWaiting, NonsenseGivesNothingNegative) {
+TEST(SplitWaiting, ImpossibleTimesGiveNoNegativeValues) {
   const StepCollectives backwards{{measured(4, 1)}, measured(0, 9)};
   const std::vector<float> least{-1};
   EXPECT_EQ(split_waiting(backwards, least).waiting, 0);
   const StepCollectives more{{measured(0, 1), measured(1, 2)}, measured(0, 2)};
   const std::vector<float> longer{7};
-  EXPECT_EQ(split_waiting(more, longer).waiting, 0) << "longer than it took, and one is missing";
+  EXPECT_EQ(split_waiting(more, longer).waiting, 0)
+      << "longer than the collective, and one is missing";
   EXPECT_NEAR(split_waiting(more, longer).wire, 1, 1e-6);
 }
 
@@ -61,7 +63,7 @@ TEST(LastCollectives, AreThoseOfTheLastStepInTheirOrder) {
   for (int i = 0; i < 2; ++i) {
     recorder.begin_step();
     t = Clock::now();
-    recorder.add(Phase::exposed_comm, {t, t});  // a micro-batch that sends nothing
+    recorder.add(Phase::exposed_comm, {t, t});  // a micro-batch without communication
     recorder.add(Phase::exposed_comm, {t + 4us, t + 6us});
     recorder.add_communication({{"a", 10, {t + 1us, t + 2us}}, {"b", 10, {t + 2us, t + 6us}}},
                                {t, t + 4us});

@@ -92,7 +92,7 @@ TEST(StepRecorder, CommunicationUnderBackwardIsHidden) {
   EXPECT_DOUBLE_EQ(summary.hidden_seconds, 3);
 }
 
-TEST(StepRecorder, ALongRunForgetsItsOldestSteps) {
+TEST(StepRecorder, LongRunDropsItsOldestSteps) {
   StepRecorder recorder;
   std::size_t most = 0;
   for (int i = 0; i < 20000; ++i) {
@@ -104,7 +104,7 @@ TEST(StepRecorder, ALongRunForgetsItsOldestSteps) {
   EXPECT_GE(recorder.steps().size(), 2048U);
 }
 
-TEST(ChromeTrace, IsJsonWithComputingAndCommunicationApart) {
+TEST(ChromeTrace, IsJsonWithSeparateComputeAndCommunication) {
   StepRecorder recorder;
   for (int i = 0; i < 30; ++i) {
     recorder.begin_step();

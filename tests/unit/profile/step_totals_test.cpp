@@ -1,4 +1,4 @@
-// Sums of steps in bounded memory against the summary of all of them.
+// Totals in bounded memory, compared with the summary of all steps.
 #include "ddp_runtime/profile/step_totals.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ void expect_same(const StepSummary& a, const StepSummary& b) {
   EXPECT_NEAR(a.hidden_seconds, b.hidden_seconds, 1e-12);
 }
 
-TEST(StepTotals, AreTheSummaryOfAllStepsWhateverTheirNumber) {
+TEST(StepTotals, MatchTheSummaryForAnyNumberOfSteps) {
   std::mt19937 random(1);
   std::lognormal_distribution<double> seconds(-5, 1);
   StepTotals totals(kWarmup);
@@ -49,7 +49,7 @@ TEST(StepTotals, AreTheSummaryOfAllStepsWhateverTheirNumber) {
   EXPECT_EQ(totals.steps(), 300U);
 }
 
-TEST(StepTotals, PercentilesOfALongRunAreRightToOnePercent) {
+TEST(StepTotals, PercentilesOfALongRunAreAccurateToOnePercent) {
   std::mt19937 random(2);
   std::lognormal_distribution<double> seconds(-6, 2);
   StepTotals totals(kWarmup);

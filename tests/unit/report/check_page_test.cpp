@@ -1,4 +1,4 @@
-// The page of a network check, from reports made up for it.
+// The HTML page of a network check, from made-up reports.
 #include "ddp_runtime/report/check_page.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ json report_of(const json& measurements) {
           {"measurements", measurements}};
 }
 
-// What stands between `begin` and `end`, each time.
+// All texts between `begin` and `end`.
 std::vector<std::string> between(const std::string& page, const std::string& begin,
                                  const std::string& end) {
   std::vector<std::string> found;
@@ -43,7 +43,7 @@ std::vector<std::string> headings(const std::string& page) {
   return between(page, "<h2>Pairs over ", "</h2>");
 }
 
-TEST(CheckPage, EachWayOfMeasuringHasItsMap) {
+TEST(CheckPage, EachTransportHasItsMap) {
   const json pairs = {pair_of("n1", "n2", 1, 2), pair_of("n1", "n3", 1, 2)};
   const auto page = check_page(report_of({{"mpi", pairs},
                                           {"tcp", pairs},
@@ -62,7 +62,7 @@ TEST(CheckPage, EachWayOfMeasuringHasItsMap) {
   EXPECT_EQ(between(page, "<rect", ">").size(), 6U * 6U) << "both directions of three pairs";
 }
 
-TEST(CheckPage, WhatWasNotMeasuredHasNone) {
+TEST(CheckPage, MissingMeasurementsHaveNoMap) {
   EXPECT_THAT(headings(check_page(report_of({{"tcp", json::array()}, {"tcp_x", json::array()}}))),
               IsEmpty());
   const auto page = check_page(report_of({{"tcp", {pair_of("n1", "n2", 1, 2)}}}));
@@ -71,7 +71,7 @@ TEST(CheckPage, WhatWasNotMeasuredHasNone) {
   EXPECT_THAT(page, HasSubstr("<title>n2 to n1: 2 GB/s</title>"));
 }
 
-TEST(CheckPage, NamesFromElsewhereAreNoMarkup) {
+TEST(CheckPage, ExternalNamesAreEscaped) {
   const auto page = check_page(report_of({{"tcp_<b>", {pair_of("n1", "n2", 1, 2)}}}));
   EXPECT_THAT(headings(page), ElementsAre("TCP over &lt;b&gt;"));
   EXPECT_THAT(page, Not(HasSubstr("<b>")));

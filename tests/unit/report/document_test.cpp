@@ -1,4 +1,4 @@
-// What the documents say, and that they can be rendered whatever the figures are.
+// The content of the documents, and that they can be rendered whatever the figures are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ const Section& section(const Document& document, const std::string& id) {
   throw std::runtime_error("no section " + id);
 }
 
-TEST(SweepDocument, TheVerdictHasTheFigureAndTheReason) {
+TEST(SweepDocument, VerdictHasTheFigureAndTheReason) {
   const Document document = strong_document();
   EXPECT_EQ(document.title, "Scaling of mlp on digits");
   EXPECT_EQ(document.verdict,
@@ -61,7 +61,7 @@ TEST(SweepDocument, TheVerdictHasTheFigureAndTheReason) {
   EXPECT_NEAR(document.summary["biggest_loss_part"].get<double>(), 0.25, 1e-12);
 }
 
-TEST(SweepDocument, SpreadIsToldWhereThereIsOne) {
+TEST(SweepDocument, SpreadIsReportedIfKnown) {
   auto slower = run_json(4, 64, kFourRanks);
   slower["samples_per_second"] = 120;
   const Document document = sweep({run_json(1, 64, kOneRank), run_json(4, 64, kFourRanks), slower});
@@ -77,11 +77,11 @@ TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
   other["device"] = "cuda";
   EXPECT_THAT(
       sweep({run_json(1, 64, kOneRank), other}).cautions,
-      Contains("The runs differ in device (cpu, cuda), so they do not compare like with like."));
-  // One rank alone uses no backend.
+      Contains("The runs differ in device (cpu, cuda), so they are not directly comparable."));
+  // A single rank does not use a backend.
   EXPECT_THAT(
       strong_document().cautions,
-      testing::ElementsAre("Every number of ranks was run once, so the spread is not known."));
+      testing::ElementsAre("Every number of ranks was run once, so the spread is unknown."));
   EXPECT_THAT(sweep({run_json(1, 64, kOneRank), run_json(4, 100, kFourRanks)}).cautions,
               Contains(HasSubstr("Neither the global batch nor the batch per rank")));
   auto gap = run_json(4, 64, kFourRanks);
@@ -95,7 +95,7 @@ TEST(SweepDocument, RunsOfDifferentWorkHaveNoSpeedup) {
   other["model"] = "cnn";
   const Document document = sweep({run_json(1, 64, kOneRank), other});
   EXPECT_EQ(document.title, "Runs of different work");
-  EXPECT_EQ(document.verdict, "The runs differ in model: nothing can be said about scaling.");
+  EXPECT_EQ(document.verdict, "The runs differ in model: scaling cannot be computed.");
   EXPECT_EQ(document.advice, "");
   EXPECT_THAT(document.figures, IsEmpty());
   std::vector<std::string> ids;
@@ -103,24 +103,24 @@ TEST(SweepDocument, RunsOfDifferentWorkHaveNoSpeedup) {
   EXPECT_THAT(ids, testing::ElementsAre("step", "runs"));
 }
 
-TEST(SweepDocument, NoisyStepsAndTimeOutsideOfThemAreTold) {
+TEST(SweepDocument, NoisyStepsAndTimeOutsideOfThemAreReported) {
   auto noisy = run_json(4, 64, kFourRanks);
   noisy["step_seconds"]["p95"] = 1.1;
   noisy["wall_seconds"] = {{"total", 100.0},    {"startup", 20.0},   {"steps", 70.0},
                            {"evaluation", 6.0}, {"checkpoint", 3.0}, {"rest", 1.0}};
   const Document document = sweep({run_json(1, 64, kOneRank), noisy});
-  EXPECT_THAT(document.cautions, Contains(HasSubstr("With 4 ranks single steps vary much")));
+  EXPECT_THAT(document.cautions, Contains(HasSubstr("With 4 ranks single steps vary widely")));
   EXPECT_THAT(document.cautions,
               Contains("30.0 % of the wall time with 4 ranks was outside of the steps."));
   const auto& wall = section(document, "wall").table;
-  ASSERT_EQ(wall.rows.size(), 1U) << "the other run has not recorded it";
+  ASSERT_EQ(wall.rows.size(), 1U) << "the other run did not record it";
   double sum = 0;
   for (std::size_t i = 3; i < wall.rows[0].size(); ++i) sum += std::get<double>(wall.rows[0][i]);
   EXPECT_NEAR(sum, 1, 1e-12);
 }
 
-// Kept 200 %, lost 25 % to communication: what was gained is drawn before zero.
-TEST(SweepDocument, ABarOfLossesEndsAtTheIdeal) {
+// 200 % kept, 25 % lost to communication: the gain is drawn below zero.
+TEST(SweepDocument, LossBarEndsAtTheIdeal) {
   const Document document =
       sweep({run_json(1, 64, kOneRank), run_json(4, 64, {0, 0.025, 0.05, 0.025, 0.025, 0, 0})});
   const auto& bar = std::get<BarChart>(section(document, "loss").charts[0]).bars[0];
@@ -130,11 +130,11 @@ TEST(SweepDocument, ABarOfLossesEndsAtTheIdeal) {
   EXPECT_LT(bar.begin, 0);
 }
 
-TEST(SweepDocument, OneWorldSizeSaysNothingAboutScaling) {
+TEST(SweepDocument, OneWorldSizeHasNoScaling) {
   const Document document = sweep({run_json(2, 64, kOneRank)});
-  EXPECT_EQ(document.verdict, "One world size only, 2 ranks: nothing can be said about scaling.");
+  EXPECT_EQ(document.verdict, "Only one world size, 2 ranks: scaling cannot be computed.");
   EXPECT_TRUE(section(document, "loss").table.rows.empty());
-  EXPECT_THAT(section(document, "loss").paragraphs.front(), HasSubstr("Not known"));
+  EXPECT_THAT(section(document, "loss").paragraphs.front(), HasSubstr("Unknown"));
 }
 
 TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
@@ -154,8 +154,8 @@ TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
   }
 }
 
-// A bar of a step whose parts are less than the step shows the rest.
-TEST(SweepDocument, TheRestOfAStepIsDrawn) {
+// If the phases sum to less than the step, the bar shows the remainder.
+TEST(SweepDocument, UnaccountedTimeIsDrawn) {
   auto gap = run_json(4, 64, kFourRanks);
   gap["step_seconds"]["mean"] = 0.7;
   const Document document = sweep({run_json(1, 64, kOneRank), gap});
@@ -173,7 +173,7 @@ TEST(RunDocument, ShowsEachRank) {
   EXPECT_EQ(section(document, "ranks").table.rows.size(), 3U);
 }
 
-TEST(RunDocument, ARunThatDidNotEndOrWasResumedSaysSo) {
+TEST(RunDocument, UnfinishedAndResumedRunsAreReported) {
   auto run = run_json(2, 64, kFourRanks);
   run["outcome"] = "interrupted";
   run["outcome_reason"] = "SIGTERM came";
@@ -182,13 +182,15 @@ TEST(RunDocument, ARunThatDidNotEndOrWasResumedSaysSo) {
                    {"earlier", {nlohmann::json::object()}},
                    {"rows_missing", 0}};
   const Document document = run_document(run_of(run), "p");
-  EXPECT_THAT(document.cautions, Contains(HasSubstr("was told to stop, and saved (SIGTERM came)")));
+  EXPECT_THAT(document.cautions,
+              Contains(HasSubstr("was asked to stop, and saved (SIGTERM came)")));
   EXPECT_THAT(document.cautions, Contains(HasSubstr("steps 21 to 48")));
   EXPECT_THAT(document.facts,
               Contains(std::pair<std::string, std::string>("covers steps", "21 to 48")));
   auto few = run_json(2, 64, kFourRanks);
   few["ranks"].erase(1);
-  EXPECT_THAT(run_document(run_of(few), "p").cautions, Contains("run.json tells of 1 of 2 ranks."));
+  EXPECT_THAT(run_document(run_of(few), "p").cautions,
+              Contains("run.json describes 1 of 2 ranks."));
 }
 
 TEST(RunDocument, LongNamesAreShortInTheTitle) {
@@ -199,7 +201,7 @@ TEST(RunDocument, LongNamesAreShortInTheTitle) {
   EXPECT_LT(document.verdict.size(), 400U);
 }
 
-TEST(RunDocument, OfManyRanksTheSlowest) {
+TEST(RunDocument, ManyRanksShowOnlyTheSlowest) {
   auto run = run_json(200, 64, kFourRanks);
   run["ranks"][150]["step_seconds"]["mean"] = 0.9;
   const Document document = run_document(run_of(run), "ddp-report test");
@@ -298,7 +300,7 @@ TEST(Render, HtmlNeedsNothingFromOutside) {
   EXPECT_THAT(html, HasSubstr("@media print"));
 }
 
-// Figures that nobody should write still make a page without NaN in its drawings.
+// Figures that should not occur still give a page without NaN in its drawings.
 TEST(Render, ImpossibleFiguresStillRender) {
   const double nan = std::nan("");
   const double infinity = std::numeric_limits<double>::infinity();

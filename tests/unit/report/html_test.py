@@ -1,5 +1,5 @@
-"""The files of ddp-report, as a reader gets them: well-formed XML that needs nothing from outside,
-charts that can be read aloud, tables that say what the JSON says.
+"""The files of ddp-report: well-formed, self-contained XML, charts that a screen reader can read
+aloud, and tables with the same content as the JSON.
 
 usage: html_test.py PATH-OF-DDP-REPORT
 """
@@ -189,7 +189,7 @@ class Reports(unittest.TestCase):
             self.assertEqual(done.returncode, 2)
             self.assertIn("is given twice", done.stderr)
 
-    def test_nothing_steers_the_terminal(self):
+    def test_no_control_characters_reach_the_terminal(self):
         hostile = "\x1b[31mred\u202e\x00\x9b1m"
         html, _, _ = self.report("run", [dict(strong(2), model=hostile)])
         for arguments in (["--html", str(self.path / "x.html")], []):
@@ -198,7 +198,7 @@ class Reports(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertFalse(set(done.stdout) & set("\x1b\u202e\x00\x9b"), repr(done.stdout[:200]))
 
-    def test_mistakes(self):
+    def test_usage_errors(self):
         for arguments, status, words in (
                 (["sweep"], 2, "DIR is required"),
                 (["sweep", str(self.path), "--min-efficiency", "80"], 2, "give a fraction, as in 0.8"),

@@ -1,4 +1,4 @@
-// Who makes the others wait, and that nobody is named who does not.
+// Which rank makes the others wait, and that no other rank is named.
 #include "ddp_runtime/report/late_rank.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ json seconds_of(const std::vector<double>& parts) {
   return run_json(1, 64, parts)["step_seconds"];
 }
 
-// Rank 7's backward takes 80 ms, the others' 30 ms. As it was written before waiting was measured.
+// Rank 7's backward takes 80 ms, the others' 30 ms. In the format used before waiting was measured.
 json eight_ranks() {
   const std::vector<double> healthy{0.002, 0.02, 0.03, 0.055, 0.002, 0, 0};
   const std::vector<double> late{0.002, 0.02, 0.08, 0.005, 0.002, 0, 0};
@@ -47,7 +47,7 @@ json eight_ranks() {
   return run;
 }
 
-TEST(LateRank, OfEightIsNamedWithItsNodeAndPhase) {
+TEST(LateRank, OneOfEightIsNamedWithItsNodeAndPhase) {
   const RunRecord run = run_of(eight_ranks());
   const auto cause = find_cause(run);
   ASSERT_TRUE(cause.late);
@@ -64,7 +64,7 @@ TEST(LateRank, VerdictAdviceAndAllFormsAgree) {
   const Document document = run_document(run_of(eight_ranks()), "p");
   EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 comes 50.0 ms later"));
   EXPECT_THAT(document.verdict, HasSubstr("goes to waiting for other ranks: 40.1 %"));
-  EXPECT_THAT(document.advice, HasSubstr("Look at rank 7 on n7"));
+  EXPECT_THAT(document.advice, HasSubstr("Check rank 7 on n7"));
   EXPECT_THAT(document.advice, Not(HasSubstr("ddp-check net")));
   const auto cause = to_json(document)["summary"]["cause"];
   EXPECT_EQ(cause["late_ranks"]["ranks"], json({7}));
@@ -73,11 +73,11 @@ TEST(LateRank, VerdictAdviceAndAllFormsAgree) {
   EXPECT_TRUE(cause["shared_processors"].is_null());
   for (const auto& text : {to_markdown(document), to_html(document)}) {
     EXPECT_THAT(text, HasSubstr("Rank 7 on n7 comes 50.0 ms later"));
-    EXPECT_THAT(text, HasSubstr("Look at rank 7 on n7"));
+    EXPECT_THAT(text, HasSubstr("Check rank 7 on n7"));
   }
 }
 
-TEST(LateRank, EachPhaseStandsInItsColumn) {
+TEST(LateRank, EachPhaseHasItsColumn) {
   const auto written = to_json(run_document(run_of(eight_ranks()), "p"));
   const auto& sections = written["sections"];
   const auto& row = sections[1]["table"]["rows"][0];
@@ -92,12 +92,12 @@ TEST(LateRank, EachPhaseStandsInItsColumn) {
   EXPECT_EQ(row["other"], 0);
 }
 
-TEST(LateRank, ASweepDoesNotBlameTheNetworkForIt) {
+TEST(LateRank, SweepDoesNotBlameTheNetwork) {
   const auto base = run_of(run_json(1, 64, {0.002, 0.02, 0.03, 0, 0.002, 0, 0}));
   const Document document = sweep_document(analyze({base, run_of(eight_ranks())}), "p");
   EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 comes"));
   EXPECT_THAT(document.verdict, HasSubstr("Biggest loss: waiting for other ranks"));
-  EXPECT_THAT(document.advice, HasSubstr("Look at rank 7 on n7"));
+  EXPECT_THAT(document.advice, HasSubstr("Check rank 7 on n7"));
   EXPECT_EQ(document.summary["biggest_loss"], "waiting");
   EXPECT_EQ(document.summary["cause"]["late_ranks"]["phase"], "backward");
 }
@@ -120,7 +120,7 @@ TEST(LateRank, InEachPhaseIsFound) {
   }
 }
 
-TEST(LateRank, AWholeNodeIsNamedAsOne) {
+TEST(LateRank, LateNodeIsNamedAsAWhole) {
   json run = run_json(8, 64, {0, 0.02, 0.03, 0.06, 0, 0, 0});
   for (int rank = 4; rank < 8; ++rank) {
     run["ranks"][rank]["node"] = "slow";
@@ -131,7 +131,7 @@ TEST(LateRank, AWholeNodeIsNamedAsOne) {
   EXPECT_THAT(sentence_of(*cause.late), HasSubstr("4 ranks on slow come 50.0 ms later"));
 }
 
-TEST(LateRank, EqualRanksAndASlowNetworkHaveNone) {
+TEST(LateRank, SlowNetworkWithEqualRanksHasNone) {
   EXPECT_FALSE(find_cause(run_of(run_json(8, 64, {0, 0.02, 0.03, 0.5, 0, 0, 0}))).late);
   const Document document =
       run_document(run_of(run_json(8, 64, {0, 0.02, 0.03, 0.5, 0, 0, 0})), "p");
@@ -139,7 +139,7 @@ TEST(LateRank, EqualRanksAndASlowNetworkHaveNone) {
   EXPECT_THAT(document.advice, HasSubstr("ddp-check net"));
 }
 
-TEST(LateRank, MeasuredWaitingIsAPartOfTheExposedCommunication) {
+TEST(LateRank, MeasuredWaitingIsPartOfExposedCommunication) {
   json run = run_json(2, 64, {0, 0.02, 0.03, 0.05, 0, 0, 0});
   for (json* seconds :
        {&run["step_seconds"], &run["ranks"][0]["step_seconds"], &run["ranks"][1]["step_seconds"]}) {
@@ -153,7 +153,7 @@ TEST(LateRank, MeasuredWaitingIsAPartOfTheExposedCommunication) {
   EXPECT_FALSE(find_cause(record).late) << "both wait for each other in turns";
 }
 
-// ---- made-up runs: ranks that compute with noise, and meet in one collective a step
+// ---- made-up runs: ranks that compute with noise, and meet in one collective per step
 
 struct Made {
   int ranks = 4;
@@ -161,7 +161,7 @@ struct Made {
   std::function<double(std::mt19937&, int rank)> compute;
 };
 
-// `measured`: as a run is written that has compared its steps.
+// `measured`: in the format of a run that has compared its steps.
 json make_run(const Made& made, std::mt19937& random, bool measured) {
   constexpr double kWire = 0.01;
   const auto count = static_cast<std::size_t>(made.ranks);
@@ -213,7 +213,7 @@ double with_bursts(std::mt19937& random) {
   return gauss(random, 0.05) + (taken ? std::exponential_distribution<double>(10)(random) : 0);
 }
 
-TEST(LateRank, HealthyNoisyRunsNameNobody) {
+TEST(LateRank, HealthyNoisyRunsNameNoRank) {
   std::mt19937 random(7);
   std::vector<std::string> named;
   for (int run = 0; run < 300; ++run) {
@@ -235,7 +235,7 @@ TEST(LateRank, HealthyNoisyRunsNameNobody) {
   EXPECT_THAT(named, testing::IsEmpty());
 }
 
-TEST(LateRank, OneThatIsLateThroughoutIsNamedThroughNoise) {
+TEST(LateRank, ConsistentlyLateRankIsNamedDespiteNoise) {
   std::mt19937 random(8);
   for (int run = 0; run < 200; ++run) {
     Made made;
@@ -254,7 +254,7 @@ TEST(LateRank, OneThatIsLateThroughoutIsNamedThroughNoise) {
   }
 }
 
-// ---- processors
+// ---- CPUs
 
 json on_processors(const std::vector<std::string>& lists, int threads = 1) {
   json run = run_json(static_cast<int>(lists.size()), 64, {0, 0.02, 0.03, 0.05, 0, 0, 0});
@@ -272,34 +272,32 @@ std::string shared_by(const json& run) {
 
 TEST(SharedProcessors, AreTheFirstCause) {
   const auto run = on_processors({"0-1", "0-1", "0-1", "0-1"});
-  EXPECT_EQ(shared_by(run), "4 ranks share 2 processors on node1.");
+  EXPECT_EQ(shared_by(run), "4 ranks share 2 CPUs on node1.");
   const Document document = run_document(run_of(run), "p");
-  EXPECT_THAT(document.verdict, HasSubstr("4 ranks share 2 processors on node1."));
-  EXPECT_THAT(document.advice, HasSubstr("Give each rank a processor of its own"));
+  EXPECT_THAT(document.verdict, HasSubstr("4 ranks share 2 CPUs on node1."));
+  EXPECT_THAT(document.advice, HasSubstr("Give each rank a CPU of its own"));
   EXPECT_EQ(document.summary["cause"]["shared_processors"]["processors"], 2);
   const auto base = run_of(run_json(1, 64, {0, 0.02, 0.03, 0, 0, 0, 0}));
   const Document sweep = sweep_document(analyze({base, run_of(run)}), "p");
-  EXPECT_THAT(sweep.verdict, HasSubstr("4 ranks share 2 processors on node1."));
+  EXPECT_THAT(sweep.verdict, HasSubstr("4 ranks share 2 CPUs on node1."));
   EXPECT_LT(sweep.verdict.find("share"), sweep.verdict.find("Biggest loss"));
-  EXPECT_THAT(sweep.advice, HasSubstr("Give each rank a processor of its own"));
+  EXPECT_THAT(sweep.advice, HasSubstr("Give each rank a CPU of its own"));
 }
 
-TEST(SharedProcessors, AreThoseWithinAMaskAndOnANode) {
+TEST(SharedProcessors, AreCountedPerMaskAndNode) {
   EXPECT_EQ(shared_by(on_processors({"0", "1", "2", "3"})), "");
   EXPECT_EQ(shared_by(on_processors({"0-3", "0-3", "0-3", "0-3"})), "");
-  EXPECT_EQ(shared_by(on_processors({"0", "0", "2", "3-9"})),
-            "2 ranks share 1 processor on node1.");
-  EXPECT_EQ(shared_by(on_processors({"0-1", "0", "1", "8"})),
-            "3 ranks share 2 processors on node1.");
+  EXPECT_EQ(shared_by(on_processors({"0", "0", "2", "3-9"})), "2 ranks share 1 CPU on node1.");
+  EXPECT_EQ(shared_by(on_processors({"0-1", "0", "1", "8"})), "3 ranks share 2 CPUs on node1.");
   auto elsewhere = on_processors({"0", "0"});
   elsewhere["ranks"][1]["node"] = "node2";
   EXPECT_EQ(shared_by(elsewhere), "");
   EXPECT_EQ(shared_by(on_processors({"0-1", "0-1"}, 2)),
-            "2 ranks with 4 threads together share 2 processors on node1.");
+            "2 ranks with 4 threads together share 2 CPUs on node1.");
   EXPECT_EQ(shared_by(on_processors({"0-3", "0-3"}, 2)), "");
 }
 
-TEST(SharedProcessors, NonsenseIsNotKnown) {
+TEST(SharedProcessors, InvalidListsAreIgnored) {
   for (const char* list : {"", "x", "3-1", "1-", "0,0", "5,3", "0-99999999", "-1", "1,,2"}) {
     EXPECT_EQ(shared_by(on_processors({list, list})), "") << list;
   }

@@ -1,4 +1,4 @@
-// run.json as it should be, and everything that can be wrong with one.
+// A valid run.json, and everything that can be wrong with one.
 #include "ddp_runtime/report/run_record.h"
 
 #include <gmock/gmock.h>
@@ -141,10 +141,10 @@ TEST_P(WrongValue, IsNamedWithItsPath) {
 INSTANTIATE_TEST_SUITE_P(
     Table, WrongValue,
     testing::Values(
-        WrongCase{"/world_size", "two", "'world_size' is not a whole number of at least 1"},
-        WrongCase{"/world_size", 0, "'world_size' is not a whole number of at least 1"},
-        WrongCase{"/world_size", 2.5, "'world_size' is not a whole number of at least 1"},
-        WrongCase{"/nodes", 1e18, "'nodes' is not a whole number of at least 1"},
+        WrongCase{"/world_size", "two", "'world_size' is not an integer of at least 1"},
+        WrongCase{"/world_size", 0, "'world_size' is not an integer of at least 1"},
+        WrongCase{"/world_size", 2.5, "'world_size' is not an integer of at least 1"},
+        WrongCase{"/nodes", 1e18, "'nodes' is not an integer of at least 1"},
         WrongCase{"/model", 7, "'model' is not a text of at most 4096 bytes"},
         WrongCase{"/model", std::string(5000, 'x'), "'model' is not a text of at most 4096 bytes"},
         WrongCase{"/samples_per_second", "fast", "'samples_per_second' is not a number"},
@@ -153,19 +153,20 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"/step_seconds/data", -1.0, "'step_seconds.data' is negative"},
         WrongCase{"/step_seconds/mean", -1.0, "'step_seconds.mean' is negative"},
         WrongCase{"/step_seconds/other", -1.0, "'step_seconds.other' is negative"},
-        WrongCase{"/step_seconds/p50", 1e300, "'step_seconds.p50' is 1e+300, which no run has"},
+        WrongCase{"/step_seconds/p50", 1e300, "'step_seconds.p50' is 1e+300, which is impossible"},
         WrongCase{"/step_seconds/waiting", 0.5,
-                  "'step_seconds.waiting' is more than 'exposed_comm', of which it is a part"},
+                  "'step_seconds.waiting' is larger than 'exposed_comm', which includes it"},
         WrongCase{"/samples_per_second", -5, "'samples_per_second' is negative"},
         WrongCase{"/steps", -3, "'steps' is negative"},
         WrongCase{"/started_unix", -1, "'started_unix' is negative"},
         WrongCase{"/final/eval_accuracy", 1.5, "'final.eval_accuracy' is more than 1"},
-        WrongCase{"/final/train_loss", -1e300, "'final.train_loss' is -1e+300, which no run has"},
+        WrongCase{"/final/train_loss", -1e300,
+                  "'final.train_loss' is -1e+300, which is impossible"},
         WrongCase{"/comm/overlap_ratio", 7.3, "'comm.overlap_ratio' is more than 1"},
         WrongCase{"/comm/busbw_GBps", -1, "'comm.busbw_GBps' is negative"},
         WrongCase{"/ranks/0/rank", -5, "'ranks[0].rank' is not a rank of 2"},
         WrongCase{"/ranks/1/rank", 2, "'ranks[1].rank' is not a rank of 2"},
-        WrongCase{"/ranks/1/rank", 0, "'ranks[1].rank' is 0 for the second time"},
+        WrongCase{"/ranks/1/rank", 0, "'ranks[1].rank' is 0, which another entry already has"},
         WrongCase{"/ranks/1/late_share", 1.2, "'ranks[1].late_share' is more than 1"},
         WrongCase{"/ranks", 3, "'ranks' is not a list of at most 65536 entries"},
         WrongCase{"/ranks/1", 3, "'ranks' has an entry that is not an object"},
@@ -173,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"/ranks/0/step_seconds/forward", "x",
                   "'ranks[0].step_seconds.forward' is not a number"}));
 
-TEST(RunRecord, WhatIsNewerIsReadToo) {
+TEST(RunRecord, NewerKeysAreReadToo) {
   json run = good();
   run["outcome"] = "interrupted";
   run["outcome_reason"] = "SIGTERM";
@@ -201,16 +202,16 @@ TEST(RunRecord, WhatIsNewerIsReadToo) {
   EXPECT_EQ(record.ranks[1].preemptions, 3.5);
 }
 
-TEST(RunRecord, AllThatIsWrongIsToldAtOnceUpToAPoint) {
+TEST(RunRecord, AllErrorsAreReportedAtOnceUpToALimit) {
   json run = good();
   run.erase("model");
   run["world_size"] = "x";
   EXPECT_EQ(complaint(run),
-            "a/run.json: 'world_size' is not a whole number of at least 1; 'model' is missing");
+            "a/run.json: 'world_size' is not an integer of at least 1; 'model' is missing");
   EXPECT_THAT(complaint(json{{"schema", "slurm-ddp/run/1"}}), HasSubstr("; and 8 more"));
 }
 
-TEST(RunRecord, OtherFilesAreToldApart) {
+TEST(RunRecord, OtherFilesAreRejectedWithTheReason) {
   EXPECT_THAT(complaint_about(""), HasSubstr("a/run.json is not JSON"));
   EXPECT_THAT(complaint_about("{\"world_size\": NaN}"), HasSubstr("a/run.json is not JSON"));
   EXPECT_THAT(complaint_about("{\"a\": 1e999}"), HasSubstr("a/run.json is not JSON"));
@@ -231,7 +232,7 @@ TEST(RunRecord, DeepNestingIsHarmless) {
   EXPECT_EQ(complaint_about(text), "");
 }
 
-TEST(RunRecord, PartsThatDoNotSumLeaveARest) {
+TEST(RunRecord, PartsThatDoNotSumLeaveUnaccountedTime) {
   json run = good();
   run["step_seconds"]["mean"] = 0.2;
   EXPECT_NEAR(*test::run_of(run).step.unaccounted(), 0.1, 1e-12);
@@ -254,7 +255,7 @@ TEST_F(RunFile, IsFoundInItsDirectoryOrByName) {
   EXPECT_EQ(read_run(directory_.string()).source, directory_.string());
 }
 
-TEST_F(RunFile, ThatIsNotThereIsNamed) {
+TEST_F(RunFile, MissingFileIsNamed) {
   const auto complaint_of = [](const std::string& path) -> std::string {
     try {
       read_run(path);
@@ -270,7 +271,7 @@ TEST_F(RunFile, ThatIsNotThereIsNamed) {
   EXPECT_THAT(complaint_of(directory_.string()), HasSubstr("cannot read "));
 }
 
-TEST_F(RunFile, TooLargeIsNotReadAtAll) {
+TEST_F(RunFile, TooLargeFileIsNotRead) {
   std::ofstream(directory_ / "run.json") << "{}";
   std::filesystem::resize_file(directory_ / "run.json", std::uintmax_t{65} << 20U);
   EXPECT_THROW(read_run(directory_.string()), InputError);

@@ -49,7 +49,7 @@ TEST(Scaling, LossesByHand) {
 }
 
 TEST(Scaling, WeakByHand) {
-  // Four times the batch; the step grows from 1 s to 1.25 s by communication alone.
+  // Four times the batch; communication alone increases the step from 1 s to 1.25 s.
   std::vector<double> four = kOne;
   four[index_of(Phase::exposed_comm)] = 0.25;
   const Scaling scaling = analyze({run_of(run_json(1, 64, kOne)), run_of(run_json(4, 256, four))});
@@ -59,7 +59,7 @@ TEST(Scaling, WeakByHand) {
   EXPECT_NEAR(total(*scaling.points[1].losses), 0.2, 1e-12);
 }
 
-TEST(Scaling, KindsAreToldApart) {
+TEST(Scaling, KindsAreDistinguished) {
   const auto kind_of = [](std::vector<std::pair<int, double>> runs) {
     std::vector<RunRecord> records;
     for (const auto& [size, batch] : runs) records.push_back(run_of(run_json(size, batch, kOne)));
@@ -87,7 +87,7 @@ RunRecord with_throughput(int world_size, std::optional<double> samples, const c
   return run_of(run, source);
 }
 
-TEST(Scaling, OfSeveralRunsTheMiddleOneCounts) {
+TEST(Scaling, MedianOfSeveralRunsCounts) {
   const Scaling scaling = analyze({with_throughput(1, 100, "base"), with_throughput(2, 190, "high"),
                                    with_throughput(2, 120, "low"), with_throughput(2, 150, "mid")});
   const ScalingPoint& point = scaling.points[1];
@@ -100,24 +100,24 @@ TEST(Scaling, OfSeveralRunsTheMiddleOneCounts) {
   EXPECT_DOUBLE_EQ(*point.most_efficiency, 0.95);
 }
 
-TEST(Scaling, TheSpreadOfTheBaseIsPartOfTheInterval) {
+TEST(Scaling, SpreadOfTheBaseIsPartOfTheInterval) {
   const Scaling scaling = analyze({with_throughput(1, 80, ""), with_throughput(1, 100, ""),
                                    with_throughput(1, 125, ""), with_throughput(2, 150, "")});
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.75);
   EXPECT_DOUBLE_EQ(*scaling.points[1].least_efficiency, 0.6);
   EXPECT_DOUBLE_EQ(*scaling.points[1].most_efficiency, 0.9375);
-  EXPECT_DOUBLE_EQ(*scaling.points[0].least_efficiency, 0.8) << "its own";
+  EXPECT_DOUBLE_EQ(*scaling.points[0].least_efficiency, 0.8) << "its own spread";
   EXPECT_DOUBLE_EQ(*scaling.points[0].most_efficiency, 1.25);
 }
 
-TEST(Scaling, DifferentWorkIsSeen) {
+TEST(Scaling, DifferentWorkIsDetected) {
   const auto differ = [](const char* key, const nlohmann::json& value) {
     auto other = run_json(2, 64, kOne);
     other[key] = value;
     return unlike(analyze({run_of(run_json(1, 64, kOne)), run_of(other)}));
   };
   EXPECT_EQ(differ("model", "mlp"), std::vector<std::string>{});
-  EXPECT_EQ(differ("model", nullptr), std::vector<std::string>{}) << "not known is not different";
+  EXPECT_EQ(differ("model", nullptr), std::vector<std::string>{}) << "unknown is not different";
   EXPECT_EQ(differ("model", "cnn"), std::vector<std::string>{"model"});
   EXPECT_EQ(differ("data", "mnist"), std::vector<std::string>{"data"});
   EXPECT_EQ(differ("parameters", 99), std::vector<std::string>{"number of parameters"});
@@ -129,7 +129,7 @@ TEST(Scaling, OfTwoRunsTheSlowerCounts) {
   EXPECT_EQ(scaling.points[0].median.source, "low");
 }
 
-TEST(Scaling, RunsWithoutAThroughputAreLeftOutOfIt) {
+TEST(Scaling, RunsWithoutAThroughputAreLeftOut) {
   const Scaling scaling =
       analyze({with_throughput(1, 100, "base"), with_throughput(2, std::nullopt, "none"),
                with_throughput(2, 150, "some"), with_throughput(4, std::nullopt, "nothing"),
@@ -140,7 +140,7 @@ TEST(Scaling, RunsWithoutAThroughputAreLeftOutOfIt) {
   EXPECT_FALSE(scaling.points[3].efficiency);
 }
 
-TEST(Scaling, TimeOutsideTheStepsIsALossOfItsOwn) {
+TEST(Scaling, TimeOutsideTheStepsIsASeparateLoss) {
   auto four = run_json(4, 64, kFour);
   four["samples_per_second"] = 96;  // the steps alone would allow 128
   const Scaling scaling = analyze({run_of(run_json(1, 64, kOne)), run_of(four)});
@@ -150,7 +150,7 @@ TEST(Scaling, TimeOutsideTheStepsIsALossOfItsOwn) {
   EXPECT_NEAR(total(losses), 0.625, 1e-12);
 }
 
-TEST(Scaling, TimeInNoPhaseIsALossOfItsOwn) {
+TEST(Scaling, UnaccountedTimeIsASeparateLoss) {
   auto four = run_json(4, 64, {0, 0.0625, 0.15625, 0.0625, 0.125, 0, 0});
   four["step_seconds"]["mean"] = 0.5;
   four["samples_per_second"] = 128;
@@ -159,7 +159,7 @@ TEST(Scaling, TimeInNoPhaseIsALossOfItsOwn) {
   EXPECT_NEAR(total(*scaling.points[1].losses), 0.5, 1e-12);
 }
 
-// Kept and lost are everything, whatever the figures.
+// Kept and lost fractions always add up to 1.
 TEST(Scaling, LossesAlwaysAddUp) {
   for (const double faster : {0.1, 0.5, 1.0, 3.0}) {
     std::vector<double> parts = kFour;
@@ -173,7 +173,7 @@ TEST(Scaling, LossesAlwaysAddUp) {
   }
 }
 
-TEST(Scaling, TheGateNamesWhoIsBelow) {
+TEST(Scaling, GateNamesWorldSizesBelowTheMinimum) {
   const Scaling scaling = analyze({with_throughput(1, 100, ""), with_throughput(2, 190, ""),
                                    with_throughput(4, 300, ""), with_throughput(8, 700, "")});
   EXPECT_EQ(below(scaling, 0.7), std::vector<int>{});
@@ -181,7 +181,7 @@ TEST(Scaling, TheGateNamesWhoIsBelow) {
   EXPECT_EQ(below(scaling, 0.9), (std::vector<int>{4, 8}));
 }
 
-TEST(Scaling, TheGateDoesNotPassWhatIsNotKnown) {
+TEST(Scaling, GateDoesNotPassUnknownEfficiency) {
   EXPECT_EQ(
       below(analyze({with_throughput(1, 100, ""), with_throughput(2, std::nullopt, "")}), 0.1),
       std::vector<int>{2});

@@ -1,4 +1,4 @@
-// Numbers as text, strings made harmless, ticks of axes.
+// Numbers as text, escaped strings, ticks of axes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -47,7 +47,7 @@ TEST(Format, PercentAndMilliseconds) {
   EXPECT_EQ(milliseconds(0.0123), "12.3");
 }
 
-TEST(Format, AbsurdSharesAndLongNamesStayShort) {
+TEST(Format, HugePercentagesAndLongNamesStayShort) {
   EXPECT_EQ(percent(1e300), "1.0e+302 %");
   EXPECT_EQ(percent(9999), "999900.0 %");
   EXPECT_EQ(shortened("mlp"), "mlp");
@@ -79,7 +79,7 @@ TEST(Escape, Html) {
   EXPECT_EQ(html_escape("Müller 数 \U0001F600"), "Müller 数 \U0001F600");
 }
 
-TEST(Escape, WhatXmlDoesNotAllowIsReplaced) {
+TEST(Escape, CharactersInvalidInXmlAreReplaced) {
   EXPECT_EQ(html_escape(std::string("a\0b", 3)), "a" + kReplaced + "b");
   EXPECT_EQ(html_escape("\x1b[31m"), kReplaced + "[31m");
   EXPECT_EQ(html_escape("\xff"), kReplaced);
@@ -99,13 +99,13 @@ TEST(Escape, MarkdownStaysInItsCell) {
   EXPECT_EQ(markdown_escape("# a - b"), "\\# a - b");
 }
 
-TEST(Escape, ATerminalIsNotSteered) {
+TEST(Escape, TerminalControlCharactersAreReplaced) {
   EXPECT_EQ(terminal_text("a\tb\nMüller 数"), "a\tb\nMüller 数");
   EXPECT_EQ(terminal_text("\x1b[31m"), kReplaced + "[31m");
   EXPECT_EQ(terminal_text(std::string("a\0b", 3)), "a" + kReplaced + "b");
   EXPECT_EQ(terminal_text("a\rb\x7f\b"), "a" + kReplaced + "b" + kReplaced + kReplaced);
   EXPECT_EQ(terminal_text("\u202Etxt.exe\u2066"), kReplaced + "txt.exe" + kReplaced);
-  EXPECT_EQ(terminal_text("\u009b31m"), kReplaced + "31m");  // CSI in one character
+  EXPECT_EQ(terminal_text("\u009b31m"), kReplaced + "31m");  // CSI as a single character
 }
 
 TEST(Axis, Maps) {
@@ -115,7 +115,7 @@ TEST(Axis, Maps) {
   const Axis binary(1, 16, 0, 400, true);
   EXPECT_DOUBLE_EQ(binary(1), 0);
   EXPECT_DOUBLE_EQ(binary(4), 200);
-  EXPECT_DOUBLE_EQ(Axis(3, 3, 0, 10, false)(3), 5);  // one value only: the middle
+  EXPECT_DOUBLE_EQ(Axis(3, 3, 0, 10, false)(3), 5);  // a single value: the middle
 }
 
 TEST(Axis, LinearTicksAreRoundAndReachTheTop) {
@@ -135,7 +135,7 @@ TEST(Axis, LinearTicksAreRoundAndReachTheTop) {
 TEST(Axis, BinaryTicksEnclose) {
   EXPECT_EQ(binary_ticks(1, 64), (std::vector<double>{1, 2, 4, 8, 16, 32, 64}));
   EXPECT_EQ(binary_ticks(0.7, 3), (std::vector<double>{0.5, 1, 2, 4}));
-  EXPECT_EQ(binary_ticks(0.98, 4.05), (std::vector<double>{1, 2, 4}));  // hardly beyond
+  EXPECT_EQ(binary_ticks(0.98, 4.05), (std::vector<double>{1, 2, 4}));  // only slightly above
   EXPECT_EQ(binary_ticks(1, 1024).size(), 6U);                          // every second one
 }
 

@@ -13,7 +13,6 @@
 #include <string>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/output_file.h"
 #include "ddp_runtime/train/run_history.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -47,41 +46,15 @@ class ReportFile : public testing::Test {
 const auto kNone = [](std::string_view) { return false; };
 const auto kAll = [](std::string_view) { return true; };
 
-TEST_F(ReportFile, IsReplacedAtomically) {
-  put(file_, "old");
-  comm::replace_file(file_, "new");
-  EXPECT_EQ(contents(file_), "new");
-  EXPECT_EQ(files(), 1U);
-}
-
 TEST_F(ReportFile, PlantedLinkIsReplacedNotFollowed) {
   const fs::path treasure = directory_ / "treasure";
   put(treasure, "precious");
-  fs::create_symlink(treasure, file_);
-  fs::create_symlink(treasure, directory_ / "steps.csv.tmp");
-  comm::replace_file(file_, "report");
-  EXPECT_EQ(contents(treasure), "precious");
-  EXPECT_FALSE(fs::is_symlink(file_));
-  fs::remove(file_);
   fs::create_symlink(treasure, file_);
   EXPECT_EQ(read_if_there(file_, 100), "");
   LineFile lines(file_, "head\n", kAll);
   lines.append("1\n");
   EXPECT_EQ(contents(treasure), "precious");
   EXPECT_EQ(contents(file_), "head\n1\n");
-}
-
-TEST_F(ReportFile, WriteErrorNamesTheFileAndLeavesNothing) {
-  try {
-    comm::replace_file(directory_ / "none" / "run.json", "x");
-    FAIL();
-  } catch (const RuntimeError& error) {
-    EXPECT_EQ(error.what(), "cannot write " + (directory_ / "none" / "run.json").string() +
-                                ": creating a temporary file failed: No such file or directory");
-  }
-  fs::create_directory(file_);
-  EXPECT_THROW(comm::replace_file(file_, "x"), RuntimeError);
-  EXPECT_EQ(files(), 1U);
 }
 
 TEST_F(ReportFile, IsReadOnlyUpToAMaximumSize) {

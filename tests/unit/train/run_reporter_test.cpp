@@ -6,6 +6,14 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+// GCC 12 with a sanitizer warns of its own <regex>.
+#pragma GCC diagnostic push
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <regex>
+#pragma GCC diagnostic pop
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -281,6 +289,46 @@ TEST_F(KeptReport, DiskErrorDoesNotStopTheRunAndIsReportedAtTheEnd) {
            EXPECT_NE(std::string(error.what()).find("steps.csv"), std::string::npos);
          }
        }});
+}
+
+// ---- the table of keys in docs/report.md
+
+std::set<std::string> documented_keys() {
+  std::ifstream page(SLURM_DDP_SOURCE_DIR "/docs/report.md");
+  const std::regex key("`([A-Za-z0-9_.\\[\\]]+)`");
+  std::set<std::string> keys;
+  bool inside = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("#")) inside = line == "### run.json";
+    if (!inside || !line.starts_with("| `")) continue;
+    const auto cell = line.substr(0, line.find('|', 1));
+    for (std::sregex_iterator at(cell.begin(), cell.end(), key), end; at != end; ++at) {
+      keys.insert((*at)[1]);
+    }
+  }
+  return keys;
+}
+
+// Stops where the table explains an object as a whole.
+void add_keys(const nlohmann::json& value, const std::string& path,
+              const std::set<std::string>& documented, std::set<std::string>& keys) {
+  if (value.is_primitive() || documented.contains(path)) {
+    keys.insert(path);
+  } else if (value.is_array() && !value.empty()) {
+    add_keys(value.front(), path + "[]", documented, keys);
+  } else if (value.is_object()) {
+    for (const auto& [key, inner] : value.items()) {
+      add_keys(inner, path.empty() ? key : path + "." + key, documented, keys);
+    }
+  }
+}
+
+TEST_F(KeptReport, EveryKeyIsInTheTableAndNoOther) {
+  run({.steps = 25, .end = finish});
+  const auto documented = documented_keys();
+  std::set<std::string> keys{"staleness", "largest_lead", "mean_lead"};  // of --staleness only
+  add_keys(report(), "", documented, keys);
+  EXPECT_EQ(keys, documented);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ Finding wrong_data(Collective collective, const CollectiveResult& result) {
           .action = "do not use it: check memory and network card"};
 }
 
-// Between two ranks the data may have changed at either end.
+// Between two ranks either end may have corrupted the data.
 void blame_both_ends(const CollectiveMeasured& measured, Finding& finding) {
   for (const auto& [rank, node] : measured.nodes) {
     if (node != finding.node) finding.peer = node;
@@ -49,7 +49,7 @@ std::vector<Finding> evaluate_collective_data(const CollectiveMeasured& measured
   if (wrong.size() < 2 || wrong.size() < measured.results.size()) return wrong;
   Finding everywhere = wrong.front();
   everywhere.node.clear();
-  everywhere.evidence += "; on all ranks, so the node that spoils it is not known";
+  everywhere.evidence += "; on all ranks, so the faulty node is not known";
   return {everywhere};
 }
 
@@ -114,14 +114,15 @@ double bytes_of(const CollectiveMeasured& measured) {
   return static_cast<double>(measured.elements * sizeof(float));
 }
 
-// Compares with what the pairs predict; leaves OK, with the reason, where that says nothing.
+// Compares the time with the prediction from the pairs. Stays OK, with the reason, where a
+// prediction is not possible.
 void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pairs,
                         const BusBandwidth& bandwidth, double times, Finding& finding) {
   const auto predicted =
       predicted_seconds(measured.collective, measured.ranks, bytes_of(measured), pairs);
   finding.rule = "verified; not compared";
   if (pairs.processors_shared) {
-    finding.rule += ": tasks share processors and wait for their turn";
+    finding.rule += ": tasks share cores and wait for their turn";
   } else if (pairs.noisy) {
     finding.rule += ": the pairs vary too much to predict it";
   }
@@ -136,8 +137,8 @@ void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pai
   if (bandwidth.best_seconds <= times * *predicted) return;
   finding.severity = Severity::warning;
   finding.action =
-      "the pairs are faster: look at placement, at shared uplinks and at the MPI library's choice "
-      "of algorithm and transport";
+      "the pairs are faster: check placement, shared uplinks and the MPI library's choice of "
+      "algorithm and transport";
 }
 
 }  // namespace
@@ -148,11 +149,11 @@ Finding evaluate_collective_speed(const CollectiveMeasured& measured, std::optio
       .check = "mpi." + name_of(measured.collective),
       .severity = Severity::ok,
       .unit = "GB/s",
-      .rule = fewest ? "at least the bus bandwidth asked for" : "verified; not compared"};
+      .rule = fewest ? "at least the requested bus bandwidth" : "verified; not compared"};
   const auto bandwidth = bus_bandwidth(measured);
   if (!bandwidth) {
     finding.severity = Severity::unknown;
-    finding.evidence = fmt::format("no {} was completed", title_of(measured.collective));
+    finding.evidence = fmt::format("no {} completed", title_of(measured.collective));
     finding.action = "see the other findings";
     return finding;
   }
@@ -167,7 +168,7 @@ Finding evaluate_collective_speed(const CollectiveMeasured& measured, std::optio
   finding.expected = fmt::format("at least {:.3g} GB/s", *fewest / kGB);
   if (bandwidth->bus_per_second < *fewest) {
     finding.severity = Severity::critical;
-    finding.action = "if the pairs are fast, look at placement and at the MPI library's transport";
+    finding.action = "if the pairs are fast, check placement and the MPI library's transport";
   }
   return finding;
 }

@@ -13,9 +13,9 @@ namespace ddp::check {
 namespace {
 
 constexpr double kMaxDriftSeconds = 2;
-constexpr const char* kAbsent = "none";  // a driver or library that others have
+constexpr const char* kAbsent = "none";  // this node lacks a driver or library that others have
 
-// What most say, if that is more than half of them.
+// The value that more than half of the nodes report, if there is one.
 std::optional<std::string> majority(const std::map<std::string, std::vector<std::string>>& said) {
   std::size_t all = 0;
   for (const auto& [value, nodes] : said) all += nodes.size();
@@ -34,7 +34,7 @@ Finding differs(const std::string& fact, const std::string& value) {
 }
 
 std::vector<Finding> evaluate_fact(const std::string& fact, const std::map<int, Hello>& present) {
-  std::map<std::string, std::vector<std::string>> said;  // value, by which nodes
+  std::map<std::string, std::vector<std::string>> said;  // value -> nodes that report it
   std::map<std::string, std::string> by_node;
   for (const auto& [rank, hello] : present) {
     const auto found = hello.facts.find(fact);
@@ -62,7 +62,7 @@ std::vector<Finding> evaluate_fact(const std::string& fact, const std::map<int, 
                                        other->second.front(), other->first);
       }
       findings.push_back(std::move(finding));
-      if (!agreed) return findings;  // once, not from both ends
+      if (!agreed) return findings;  // report it once, not from both ends
     }
   }
   return findings;
@@ -107,7 +107,7 @@ std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets,
     if (std::abs(seconds - right) > kMaxDriftSeconds) {
       finding.severity = Severity::warning;
       finding.evidence = "compared with the median of all tasks";
-      finding.action = "start chrony or another time service there";
+      finding.action = "start chrony or another time service on this node";
     }
     findings.push_back(finding);
     const auto last = offsets.last.find(rank);
@@ -117,8 +117,9 @@ std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets,
     finding.severity = Severity::warning;
     finding.value = last->second - seconds;
     finding.rule = "a clock does not jump while the check runs";
-    finding.evidence = "against the leader's clock, between report and end";
-    finding.action = "look at the time service there; the durations of this check are not affected";
+    finding.evidence = "relative to the leader's clock, from the task's report to its end";
+    finding.action =
+        "check the time service on this node; the durations of this check are not affected";
     findings.push_back(std::move(finding));
   }
   return findings;
@@ -147,9 +148,9 @@ std::vector<Finding> evaluate_paths(const std::vector<std::string>& nodes,
   }
   Finding finding{.check = "net.path_mtu",
                   .severity = Severity::warning,
-                  .value = "large packets get lost",
+                  .value = "large packets are lost",
                   .expected = "packets as large as the sender's interface allows arrive",
-                  .rule = "datagrams that must not be cut, in both directions",
+                  .rule = "datagrams that must not be fragmented, in both directions",
                   .action = "make the MTUs of interfaces and switches agree"};
   const Explanation who = explain(static_cast<int>(nodes.size()), bad, good);
   std::vector<Finding> findings;
@@ -177,7 +178,7 @@ std::vector<Finding> evaluate_paths(const std::vector<std::string>& nodes,
     finding.value = Value();
     finding.evidence = evidence.empty() ? "no pair was probed"
                                         : "no datagram arrived; " + evidence.begin()->second;
-    finding.action = "let UDP pass between the nodes";
+    finding.action = "allow UDP between the nodes";
   }
   finding.node.clear();
   finding.peer.clear();

@@ -1,5 +1,5 @@
-// What should be the same on all nodes and is not: versions and sizes, the time, and how large the
-// packets may be that travel between two of them.
+// Differences between nodes that should be identical: versions and sizes, clocks, and the largest
+// packet that two nodes can exchange.
 #pragma once
 
 #include <map>
@@ -13,11 +13,11 @@
 
 namespace ddp::check {
 
-// Facts that differ from those of the majority name the node; without a majority, both.
+// A fact that differs from the majority names the node; without a majority both sides are named.
 std::vector<Finding> evaluate_drift(const std::map<int, Hello>& present);
 
-// Clocks, as seconds ahead of the leader's when the task reported and when it ended, by rank. Their
-// median is taken for the right time, because the leader's own clock may be wrong.
+// Clocks, in seconds ahead of the leader's when the task reported and when it ended, by rank. Their
+// median is taken as the right time, because the leader's own clock may be wrong.
 struct ClockOffsets {
   std::map<int, double> first;
   std::map<int, double> last;
@@ -25,12 +25,12 @@ struct ClockOffsets {
 std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets,
                                      const std::map<int, Hello>& present);
 
-// How large packets reached the other end, of those sent with the size of the sender's interface.
+// The largest packets that reached the other end, of those sent at the sender's interface MTU.
 struct PathResult {
   Pair pair;
   int mtu_a = 0;  // of a's interface
   int mtu_b = 0;
-  int arrived_at_a = 0;  // bytes of the largest; 0 if none
+  int arrived_at_a = 0;  // largest size in bytes; 0 if none arrived
   int arrived_at_b = 0;
 };
 bool all_arrived(const PathResult& result) noexcept;

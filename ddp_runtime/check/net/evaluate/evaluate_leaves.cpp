@@ -12,7 +12,8 @@ namespace {
 
 using Names = std::set<std::string>;
 
-// What a switch or its uplink does to the nodes below it; not what their own set-up does.
+// Checks that a faulty switch or uplink makes fail on the nodes below it, as opposed to checks of a
+// node's own configuration.
 bool is_of_the_network(const Finding& finding) {
   constexpr std::array<std::string_view, 8> kKinds{"send", "receive",  "link",   "link_rate",
                                                    "loss", "exchange", "answer", "missing"};
@@ -42,14 +43,14 @@ std::map<std::string, Leaf> suspects_by_leaf(const Findings& findings, const Lea
     const auto other = leaves.find(finding.peer);
     const bool inside =
         one != leaves.end() && other != leaves.end() && one->second == other->second;
-    if (inside) continue;  // such a link does not cross the switch's uplink
+    if (inside) continue;  // this link does not cross the switch's uplink
     suspect(finding.node, finding.severity);
     suspect(finding.peer, finding.severity);
   }
   return result;
 }
 
-// How large a part of its nodes is suspected.
+// Fraction of the switch's nodes that are suspected.
 double part_of(const Leaf& leaf) {
   return static_cast<double>(leaf.suspects.size()) / static_cast<double>(leaf.nodes.size());
 }
@@ -74,7 +75,7 @@ std::vector<Finding> evaluate_leaves(const Findings& findings, const Leaves& lea
   std::vector<std::string> good;
   for (const auto& [name, leaf] : by_leaf) (looks_bad(leaf) ? bad : good).push_back(name);
   if (bad.empty() || by_leaf.size() < 2) return {};
-  // Links accuse the switches at both their ends: with three or more, most of them are good.
+  // A bad link implicates the switches at both ends: with three or more switches, most are good.
   if (2 * bad.size() > by_leaf.size() && by_leaf.size() > 2) return {};
   Names named;
   Names suspects;
@@ -93,7 +94,7 @@ std::vector<Finding> evaluate_leaves(const Findings& findings, const Leaves& lea
            .value = static_cast<double>(suspects.size()),
            .unit = "nodes",
            .expected = "no more than half of the nodes of a switch look bad",
-           .rule = "nodes that hang on one switch share its faults",
+           .rule = "nodes below one switch share its faults",
            .evidence = fmt::format("{} of the {} nodes below it look bad: {}", suspects.size(),
                                    below, fmt::join(suspects, " ")),
            .action = fmt::format("check leaf {} or its uplink before the nodes",

@@ -1,4 +1,4 @@
-// Nodes that look bad together because they hang on one switch.
+// Nodes that look bad together because they are connected to the same switch.
 #pragma once
 
 #include <map>
@@ -10,14 +10,14 @@
 
 namespace ddp::check {
 
-using Leaves = std::map<std::string, std::string>;  // the switch of each node, by the node's name
+using Leaves = std::map<std::string, std::string>;  // leaf switch of each node, by node name
 
-// Of nodes that SLURM gave a switch.
+// The nodes for which SLURM reports a switch.
 Leaves leaves_of(const std::map<int, Hello>& present);
 
-// Names a switch when more than half of the nodes below it, two at least, are found to be slow,
-// lossy or cut off, by themselves or on links to nodes below other switches, and no more than half
-// of the nodes elsewhere are. Two switches that the same links accuse are named together.
+// Names a switch if more than half of the nodes below it, and at least two, are slow, lossy or cut
+// off, by themselves or on links to nodes below other switches, while at most half of the nodes
+// elsewhere are. Two switches implicated by the same links are named together.
 std::vector<Finding> evaluate_leaves(const Findings& findings, const Leaves& leaves);
 
 }  // namespace ddp::check

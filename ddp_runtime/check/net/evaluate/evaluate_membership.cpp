@@ -25,7 +25,7 @@ Finding missing(const JobStep& step, std::chrono::milliseconds timeout) {
                                 way_to_leader(step))};
 }
 
-// Ranks nobody heard of, when nobody said where they should run.
+// Ranks that did not report when the launcher does not say which node they run on.
 std::vector<Finding> missing_ranks(const JobStep& step, const std::map<int, Hello>& present,
                                    std::chrono::milliseconds timeout) {
   std::string ranks;
@@ -35,11 +35,11 @@ std::vector<Finding> missing_ranks(const JobStep& step, const std::map<int, Hell
   if (ranks.empty()) return {};
   Finding finding = missing(step, timeout);
   finding.device = "rank " + ranks;
-  finding.evidence = "whoever started the tasks does not say on which nodes they should run";
+  finding.evidence = "the launcher does not say on which nodes the tasks should run";
   return {finding};
 }
 
-// The commonest of some texts and how often it occurs.
+// The most common of some texts and how often it occurs.
 std::pair<std::string, int> majority(const std::map<std::string, int>& counts) {
   const auto most =
       std::max_element(counts.begin(), counts.end(),
@@ -51,7 +51,7 @@ std::string joined(const std::vector<std::string>& texts) {
   return texts.empty() ? "nothing" : fmt::format("{}", fmt::join(texts, " "));
 }
 
-// The leader's own node may know itself by another address, as long as others can use it.
+// The leader's own node may resolve its name to another address, as long as the others can use it.
 std::vector<Finding> evaluate_leader_name(const JobStep& step,
                                           const std::map<int, Hello>& present) {
   std::map<std::string, int> counts;
@@ -67,7 +67,7 @@ std::vector<Finding> evaluate_leader_name(const JobStep& step,
          .device = step.leader_host,
          .value = joined(hello.leader_addresses),
          .expected = agreed,
-         .rule = "the leader's name means the same on every node",
+         .rule = "the leader's name resolves to the same address on every node",
          .evidence = fmt::format("{} of {} tasks resolve it to {}", count, present.size(), agreed),
          .action = "make /etc/hosts and DNS agree on all nodes"});
   }
@@ -76,7 +76,7 @@ std::vector<Finding> evaluate_leader_name(const JobStep& step,
                         .severity = Severity::ok,
                         .device = step.leader_host,
                         .value = agreed,
-                        .rule = "the leader's name means the same on every node"});
+                        .rule = "the leader's name resolves to the same address on every node"});
   }
   return findings;
 }
@@ -130,9 +130,9 @@ std::vector<Finding> evaluate_mtu(const std::map<int, Hello>& present) {
          .expected = agreed + " bytes",
          .rule = "the interfaces of all nodes have the same MTU",
          .evidence = fmt::format("{} of {} tasks have {}", count, present.size(), agreed),
-         .action = "make the MTUs agree; large packets may get lost"});
+         .action = "make the MTUs agree; large packets may be lost"});
     if (2 * count > tasks) continue;
-    // Nobody can say which of them is right.
+    // There is no majority to say which of them is right.
     findings.back().peer = findings.back().node;
     findings.back().node = first_with(present, agreed);
     return {findings.back()};
@@ -166,14 +166,15 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
     for (auto& finding : missing_ranks(step, present, timeout)) findings.push_back(finding);
   }
   if (!refusals.empty()) {
-    findings.push_back({.check = "net.refused",
-                        .severity = Severity::warning,
-                        .value = static_cast<double>(refusals.size()),
-                        .unit = "tasks",
-                        .expected = "none",
-                        .rule = "only tasks of this step report here, each once",
-                        .evidence = refusals.front(),
-                        .action = "give each job step a port of its own, and one version to all"});
+    findings.push_back(
+        {.check = "net.refused",
+         .severity = Severity::warning,
+         .value = static_cast<double>(refusals.size()),
+         .unit = "tasks",
+         .expected = "none",
+         .rule = "only tasks of this step report to this port, each once",
+         .evidence = refusals.front(),
+         .action = "give each job step its own port, and use the same version on all nodes"});
   }
   return findings;
 }
@@ -182,9 +183,9 @@ Finding evaluate_no_pair(const JobStep& step) {
   Finding finding{
       .check = "net.pairs",
       .severity = Severity::unknown,
-      .expected = "two nodes at least",
+      .expected = "at least two nodes",
       .rule = "a network is measured between nodes",
-      .evidence = "one node only, so there is no pair to measure",
+      .evidence = "only one node, so there is no pair to measure",
       .action = "run it on several nodes, as in `srun -N2 --ntasks-per-node=1 ddp-check net`"};
   if (step.job_nodes != 1 || step.nodes.size() != 1 || step.pretended) return finding;
   finding.severity = Severity::ok;
@@ -205,9 +206,9 @@ std::vector<Finding> evaluate_known_bad(const std::vector<std::string>& bad,
                         .severity = Severity::critical,
                         .node = node,
                         .value = "bad",
-                        .rule = "what another check found stays",
+                        .rule = "a node that another check rejected stays rejected",
                         .evidence = "named by --known-bad",
-                        .action = "see what `ddp-check node` says there"});
+                        .action = "run `ddp-check node` on this node"});
   }
   return findings;
 }
@@ -223,7 +224,7 @@ std::vector<Finding> evaluate_lost(std::span<const LostTask> lost) {
          .expected = "an answer",
          .rule = "every task answers until the end of the check",
          .evidence = fmt::format("rank {}, during {}: {}", task.rank, task.during, task.why),
-         .action = "look for crashes and hung processes there; exclude it"});
+         .action = "look for crashed and hung processes on this node, or exclude it"});
   }
   return findings;
 }

@@ -1,4 +1,4 @@
-// Who came, who did not, and who was lost on the way.
+// Which tasks reported, which did not, and which were lost during the check.
 #pragma once
 
 #include <chrono>
@@ -12,22 +12,22 @@
 
 namespace ddp::check {
 
-// `timeout`: how long was waited. `refusals`: why tasks that came were sent away.
+// `timeout`: how long the leader waited. `refusals`: why it rejected connecting tasks.
 std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int, Hello>& present,
                                         std::chrono::milliseconds timeout,
                                         const std::vector<std::string>& refusals);
 
-// Of a step with one node that reported, so that no pair can be measured. OK where the whole SLURM
-// job is that node, since such a job sends nothing over the network; UNKNOWN anywhere else.
+// For a step in which only one node reported, so that no pair can be measured. OK if the whole
+// SLURM job is that node, since such a job sends nothing over the network; UNKNOWN otherwise.
 Finding evaluate_no_pair(const JobStep& step);
 
 std::vector<Finding> evaluate_lost(std::span<const LostTask> lost);
 
-// What the tasks say about the way to the leader: the name must mean the same everywhere, the
-// leader must reach itself by it, and packet sizes must agree.
+// What the tasks report about the path to the leader: its name must resolve to the same address
+// everywhere, the leader must reach itself by that name, and MTUs must agree.
 std::vector<Finding> evaluate_reports(const JobStep& step, const std::map<int, Hello>& present);
 
-// Nodes of the step that were found to be bad before, by another check.
+// Nodes of the step that another check already found to be bad.
 std::vector<Finding> evaluate_known_bad(const std::vector<std::string>& bad,
                                         const std::vector<std::string>& nodes);
 

@@ -30,7 +30,7 @@ Finding own_name(const std::string& node, const Addresses& addresses) {
   return finding;
 }
 
-// What most other nodes say about `name`; nothing if nobody says anything.
+// The addresses that most other nodes report for `name`; nullopt if none reports any.
 std::pair<std::string, int> most_say(const Resolutions& resolutions, const std::string& name) {
   std::map<std::string, int> counts;
   for (const auto& [node, answers] : resolutions) {

@@ -1,4 +1,4 @@
-// Whether the nodes agree on what the names of the nodes mean.
+// Whether the nodes agree on what their names resolve to.
 #pragma once
 
 #include <map>
@@ -9,11 +9,11 @@
 
 namespace ddp::check {
 
-// By asking node, then by name: the addresses it got.
+// By asking node, then by name: the addresses returned.
 using Resolutions = std::map<std::string, std::map<std::string, std::vector<std::string>>>;
 
-// The majority is right. A node may know itself by loopback addresses only, which is reported as
-// such: what it announces as its address is then of no use to the others.
+// The majority is taken as right. A node may resolve its own name to loopback addresses only; that
+// is reported separately, because the address it then announces is useless to the others.
 std::vector<Finding> evaluate_names(const Resolutions& resolutions);
 
 }  // namespace ddp::check

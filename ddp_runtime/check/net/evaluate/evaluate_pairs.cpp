@@ -14,30 +14,31 @@
 namespace ddp::check {
 namespace {
 
-// More than one TCP stream of one core can be counted on to carry, so that a fast link does not
-// accuse the processor of being a bad cable.
+// The most that one TCP stream on one core can be counted on to carry, so that a fast link limited
+// by its core is not reported as a bad cable.
 constexpr double kOneStream = 1.25 * kGB;
-// A link is used by few of a job's rings, a node by all: so it is grave only when it is this slow.
+// A link is used by few of a job's rings, a node by all of them, so a slow link is CRITICAL only at
+// this speed.
 constexpr double kGraveLink = 0.5;
 
 std::size_t slot(int node) {
   return static_cast<std::size_t>(node);
 }
 
-// The direction that failed worst, for evidence.
+// The direction that failed worst, as evidence.
 std::string describe(const PairsMeasured& measured, const PairResult& result) {
   const std::string& a = measured.nodes[slot(result.pair.a)];
   const std::string& b = measured.nodes[slot(result.pair.b)];
-  if (!result.failure.empty()) return fmt::format("{} with {}: {}", a, b, result.failure);
+  if (!result.failure.empty()) return fmt::format("{} and {}: {}", a, b, result.failure);
   if (result.corrupt()) {
-    return fmt::format("{} bytes changed on the way to {}, {} on the way to {}", result.wrong_at_a,
-                       a, result.wrong_at_b, b);
+    return fmt::format("{} bytes corrupted on the way to {}, {} on the way to {}",
+                       result.wrong_at_a, a, result.wrong_at_b, b);
   }
   return fmt::format("{} to {} {:.3g} GB/s, back {:.3g} GB/s", a, b, result.a_to_b / kGB,
                      result.b_to_a / kGB);
 }
 
-// What some exchanges are already_flagged of.
+// What a set of bad exchanges is reported as.
 struct Charge {
   std::string check;
   std::string value;
@@ -59,7 +60,7 @@ Finding accuse(const PairsMeasured& measured, const Charge& charge, std::string 
 
 using Bad = std::vector<const PairResult*>;
 
-// The first of the bad exchanges that a predicate on pairs accepts; `bad` has one.
+// The first bad exchange whose pair the predicate accepts; `bad` contains one.
 template <class Concerns>
 std::string example(const PairsMeasured& measured, const Bad& bad, const Concerns& concerns) {
   const auto found = std::find_if(bad.begin(), bad.end(),
@@ -89,7 +90,7 @@ std::vector<Finding> accuse_links(const PairsMeasured& measured, const Charge& c
     const auto concerns = [link](const Pair& p) { return p == link; };
     findings.push_back(
         accuse(measured, charge,
-               example(measured, bad, concerns) + "; which end is at fault cannot be told"));
+               example(measured, bad, concerns) + "; which end is at fault is not known"));
     findings.back().node = measured.nodes[slot(link.a)];
     findings.back().peer = measured.nodes[slot(link.b)];
   }
@@ -112,10 +113,11 @@ std::vector<Finding> charge_pairs(const PairsMeasured& measured, const Charge& c
   const auto nodes = static_cast<int>(measured.nodes.size());
   const Explanation explanation = explain(nodes, bad_pairs, good_pairs, suspected);
   if (explanation.everything) {
-    return {accuse(measured, charge,
-                   fmt::format("all {} pairs, so it is the network or a setting and not one node; "
-                               "{}",
-                               bad.size(), describe(measured, *bad.front())))};
+    return {
+        accuse(measured, charge,
+               fmt::format("all {} pairs, so the cause is the network or a setting, not one node; "
+                           "{}",
+                           bad.size(), describe(measured, *bad.front())))};
   }
   std::vector<Finding> findings = accuse_nodes(measured, charge, bad, explanation.nodes);
   for (auto& finding : accuse_links(measured, charge, bad, explanation.links)) {
@@ -136,7 +138,7 @@ std::vector<Finding> evaluate_failures(const PairsMeasured& measured, const Peer
 }
 
 std::vector<Finding> evaluate_data(const PairsMeasured& measured) {
-  const Charge charge{"data", "changed on the way", "every byte as it was sent",
+  const Charge charge{"data", "corrupted in transit", "every byte arrives as sent",
                       "all bytes that arrive are compared with those sent",
                       "do not use it: check memory and network card"};
   return charge_pairs(
@@ -159,7 +161,7 @@ std::vector<Finding> evaluate_link_rates(const PairsMeasured& measured, const Li
   };
   Charge charge{"link_rate", "slow",
                 fmt::format("at least {:.0f} % of the link's rate", 100 * rule.warning),
-                "large messages reach most of the link's rate, up to what one TCP stream carries",
+                "large messages reach most of the link's rate, up to what one TCP stream can carry",
                 "check the negotiated speed, duplex and error counters of the interfaces"};
   const auto is_good = [&](const PairResult& r) { return severity_of(r) == Severity::ok; };
   auto findings = charge_pairs(
@@ -174,7 +176,7 @@ std::vector<Finding> evaluate_link_rates(const PairsMeasured& measured, const Li
   return findings;
 }
 
-// How many exchanges of each node worked.
+// Number of successful exchanges of each node.
 std::vector<int> count_exchanges(const PairsMeasured& measured) {
   std::vector<int> counts(measured.nodes.size(), 0);
   for (const auto& result : measured.results) {
@@ -185,7 +187,7 @@ std::vector<int> count_exchanges(const PairsMeasured& measured) {
   return counts;
 }
 
-// The retest of a node; nothing if it was not suspected or could not be measured again.
+// The retest of a node; nullptr if it was not a suspect or could not be measured again.
 const Retest* retest_of(const PairsMeasured& measured, int node) {
   const auto found =
       std::find_if(measured.retests.begin(), measured.retests.end(), [node](const Retest& retest) {
@@ -198,12 +200,12 @@ std::string percent(double part) {
   return fmt::format("{:.3g} %", 100 * part);
 }
 
-// "reaches 71 % of what good pairs reach beside it, 68 to 74 % within two standard errors; median
-// of 9 measurements"
+// "reaches 71 % of the speed of good pairs at the same time, 68 to 74 % within two standard errors;
+// median of 9 measurements"
 std::string evidence_of(const Retest& retest, const Estimate& found) {
   return fmt::format(
-      "reaches {} of what good pairs reach beside it, {:.3g} to {} within two standard errors; "
-      "median of {} measurements",
+      "reaches {} of the speed of good pairs at the same time, {:.3g} to {} within two standard "
+      "errors; median of {} measurements",
       percent(found.ratio), 100 * found.lowest(), percent(found.highest()), retest.tries.size());
 }
 
@@ -216,13 +218,13 @@ void tell_retest(const Retest& retest, Direction direction, const PeerRule& rule
   finding.severity = severity_of(retest, direction, rule);
   finding.value = found.ratio * usual / kGB;
   finding.expected = fmt::format("at least {:.3g} GB/s", (1 - rule.warning) * usual / kGB);
-  finding.rule = "measured again beside good pairs: median of the ratios, and its standard error";
+  finding.rule = "retested beside good pairs: median of the ratios, and its standard error";
   finding.evidence = evidence_of(retest, found);
   if (finding.severity != Severity::ok) {
     finding.action = "exclude the node and check its network";
   } else if (outcome(retest, direction, rule) == Outcome::undecided) {
     finding.severity = Severity::unknown;
-    finding.action = "run it again when the network and the node are less busy";
+    finding.action = "rerun when the network and the node are less busy";
   }
 }
 
@@ -274,14 +276,14 @@ std::vector<Finding> evaluate_direction(const PairsMeasured& measured, Direction
       finding.severity = evaluate_by_peers(*speed, own->second);
       finding.expected = fmt::format("at least {:.3g} GB/s", own->second.warning / kGB);
       finding.rule =
-          "median - max(3.5 * 1.4826 * MAD, part of the median) of the nodes' best speeds";
+          "median - max(3.5 * 1.4826 * MAD, fraction of the median) of the nodes' best speeds";
       finding.evidence =
           fmt::format("best of {} exchanges; the median of {} nodes is {:.3g} GB/s",
                       exchanges[slot(node)], counts[own->first], own->second.median / kGB);
       if (finding.severity != Severity::ok)
         finding.action = "exclude the node and check its network";
     } else {
-      finding.rule = fmt::format("not compared: {} nodes are too few to outvote one, {} are needed",
+      finding.rule = fmt::format("not compared: {} nodes are too few for a majority, {} are needed",
                                  counts[class_of(measured.classes, node)], kMinPeers);
     }
     findings.push_back(std::move(finding));
@@ -295,7 +297,7 @@ const Retest* retest_of_node(const PairsMeasured& measured, int node) {
   return found == measured.retests.end() ? nullptr : &*found;
 }
 
-// The end of an unsteady link that was far below with others as well, if only one was.
+// The end of an unsteady link that was far below with others as well, if only one end was.
 const Retest* unsteady_end(const PairsMeasured& measured, const Retest& link,
                            const PeerRule& rule) {
   const auto failing = [&](int node) -> const Retest* {
@@ -308,7 +310,8 @@ const Retest* unsteady_end(const PairsMeasured& measured, const Retest& link,
   return a != nullptr ? a : b;
 }
 
-// Slower links are a fact about a fleet and no fault: told, and compared among themselves.
+// Slower links are a property of the cluster, not a fault: report them, and compare them among
+// themselves.
 std::vector<Finding> evaluate_classes(const PairsMeasured& measured) {
   std::map<int, std::vector<std::string>> members;
   for (std::size_t i = 0; i < measured.classes.size(); ++i) {
@@ -348,17 +351,16 @@ std::vector<Finding> evaluate_unsteady(const PairsMeasured& measured, const Peer
     for (const Try& one : retest.tries) {
       lowest = std::min(lowest, std::min(one.send, one.receive) / one.beside);
     }
-    findings.push_back(
-        {.check = measured.kind + ".unsteady",
-         .severity = Severity::warning,
-         .node = measured.nodes[slot(node)],
-         .value = 100 * lowest,
-         .unit = "% of the speed",
-         .expected = "more than half of the speed in every try",
-         .rule = "measured again beside good pairs, the speed is the same every time",
-         .evidence = fmt::format("the lowest of {} measurements; most of them are fine",
-                                 retest.tries.size()),
-         .action = "look for a port that flaps, and for clocks held down by heat or power"});
+    findings.push_back({.check = measured.kind + ".unsteady",
+                        .severity = Severity::warning,
+                        .node = measured.nodes[slot(node)],
+                        .value = 100 * lowest,
+                        .unit = "% of the speed",
+                        .expected = "more than half of the speed in every try",
+                        .rule = "retested beside good pairs, the speed is the same every time",
+                        .evidence = fmt::format("the lowest of {} measurements; most are fine",
+                                                retest.tries.size()),
+                        .action = "look for a flapping port and for thermal or power throttling"});
   }
   return findings;
 }
@@ -377,14 +379,14 @@ std::vector<Finding> evaluate_latencies(const PairsMeasured& measured) {
          .value = 1e6 * median(seconds),
          .unit = "us",
          .expected = fmt::format("about {:.3g} us", 1e6 * median(seconds) / *times),
-         .rule = "a node answers no later than three times what good pairs take beside it",
+         .rule = "a node answers within three times the latency of good pairs at the same time",
          .evidence = fmt::format("{:.2g} times as long in {} measurements", *times, seconds.size()),
-         .action = "check interrupt moderation, power saving and the path of the node"});
+         .action = "check the node's interrupt moderation, power saving and network path"});
   }
   return findings;
 }
 
-// How much slower a node would have to be to be found: what an OK of the speeds is worth.
+// How much slower a node would have to be to be found: how much an OK on speed is worth.
 std::vector<Finding> evaluate_noise(const PairsMeasured& measured, const PairRules& rules) {
   const PeerRule& rule = rules.peers;
   const auto limit = detection_limit_of(measured, rule);
@@ -394,20 +396,20 @@ std::vector<Finding> evaluate_noise(const PairsMeasured& measured, const PairRul
   Finding finding{.check = measured.kind + ".noise",
                   .severity = Severity::ok,
                   .value = 100 * *limit,
-                  .unit = "% slower would have been seen",
+                  .unit = "% slower would have been detected",
                   .expected = fmt::format("at most {:.0f}", 100 * rule.coarsest()),
-                  .rule = "a node that is slower by this part is found in 19 of 20 cases",
+                  .rule = "a node that is slower by this much is found in 19 of 20 cases",
                   .evidence = fmt::format("single measurements vary by {}", percent(noise))};
   if (*limit > rule.coarsest()) {
     finding.severity = rules.noise;
     finding.action =
-        "run it again when the network and the nodes are less busy, with more --rounds, or with a "
-        "larger --slow-critical";
+        "rerun when the network and the nodes are less busy, with more --rounds, or with a larger "
+        "--slow-critical";
   }
   return {finding};
 }
 
-// Whether an end of the link is bad with everybody: then the link says nothing of its own.
+// Whether one end of the link is bad with all partners: then the link itself is not to blame.
 bool ends_at_bad_node(const PairsMeasured& measured, const Pair& link, const PeerRule& rule) {
   return std::any_of(measured.retests.begin(), measured.retests.end(), [&](const Retest& r) {
     if (!r.node || (*r.node != link.a && *r.node != link.b)) return false;
@@ -440,16 +442,16 @@ std::vector<Finding> evaluate_slow_links(const PairsMeasured& measured, const Pa
          .value = slower.ratio * usual / kGB,
          .unit = "GB/s",
          .expected = fmt::format("at least {:.3g} GB/s", (1 - rules.peers.warning) * usual / kGB),
-         .rule = "a pair is as fast as other pairs measured beside it",
+         .rule = "a pair is as fast as other pairs measured at the same time",
          .evidence = found == Outcome::slow
                          ? evidence_of(retest, slower) + "; both nodes are fast with others"
                          : "far below in some measurements; both nodes are steady with others",
-         .action = "check the path between the two: switches, routes, cables"});
+         .action = "check the path between the two nodes: switches, routes, cables"});
   }
   return findings;
 }
 
-// Packets that get lost: again and again between the same two nodes.
+// Repeated packet loss between the same two nodes.
 std::vector<Finding> evaluate_loss(const PairsMeasured& measured, const PeerRule& rule) {
   const auto lossy = [&](const PairResult& result) {
     if (result.lost < kLossy || ends_at_bad_node(measured, result.pair, rule)) return false;
@@ -463,7 +465,7 @@ std::vector<Finding> evaluate_loss(const PairsMeasured& measured, const PeerRule
   }
   const Charge charge{"loss", fmt::format("{:.2g} % of the data lost", 100 * worst),
                       fmt::format("less than {:g} %", 100 * kLossy),
-                      "what TCP has to send again was lost on the way, again and again",
+                      "TCP retransmissions show repeated packet loss",
                       "check cables, transceivers and the error counters of the ports on the path"};
   return charge_pairs(measured, charge, lossy, [&](const PairResult& result) {
     return result.measured() && !lossy(result);

@@ -37,17 +37,18 @@ std::vector<Finding> evaluate_transport(const std::string& kind, const Transport
                   .severity = Severity::ok,
                   .device = rail,
                   .value = carriers_text(transports),
-                  .rule = "the bytes that each device carried meanwhile"};
+                  .rule = "the bytes that each device carried during the test"};
   if (transports.empty()) {
     finding.severity = Severity::unknown;
     finding.value = Value();
-    finding.evidence = "no node told what its devices carried";
-    finding.action = "check that /sys is visible there";
+    finding.evidence = "no node reported interface counters";
+    finding.action = "check that /sys is visible on the nodes";
     return {finding};
   }
   const auto rdma = std::count_if(transports.begin(), transports.end(),
                                   [](const auto& entry) { return by_rdma(entry.second); });
-  // IP over InfiniBand counts on its port too, which for TCP is no better than another interface.
+  // IPoIB traffic also counts on the InfiniBand port, but for TCP that is no better than any other
+  // interface.
   const bool most = kind != "tcp" && 2 * rdma > static_cast<std::ptrdiff_t>(transports.size());
   std::vector<Finding> findings;
   for (const auto& [node, transport] : transports) {
@@ -60,8 +61,10 @@ std::vector<Finding> evaluate_transport(const std::string& kind, const Transport
     wrong.node = node;
     wrong.value = carriers_text(transport);
     wrong.expected = strayed ? rail : "an RDMA port, as most nodes used";
-    wrong.action = strayed ? "check the routes there: an address of the rail is reached otherwise"
-                           : "check drivers, locked memory and the library's settings there";
+    wrong.action =
+        strayed
+            ? "check routing on this node: traffic for this rail leaves through another interface"
+            : "check drivers, the locked-memory limit and the library's settings on this node";
     findings.push_back(std::move(wrong));
   }
   if (findings.empty()) findings.push_back(finding);

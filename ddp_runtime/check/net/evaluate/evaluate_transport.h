@@ -1,5 +1,5 @@
-// What really carried the data of a stage, node by node: an MPI library that falls back to slow
-// sockets on one node says nothing, and all of a job waits for it.
+// Which devices actually carried the data of a stage, per node: an MPI library that falls back to
+// slow sockets on one node does so silently, and the whole job waits for that node.
 #pragma once
 
 #include <map>
@@ -12,21 +12,21 @@
 namespace ddp::check {
 
 struct NodeTransport {
-  std::vector<std::string> carriers;  // devices, busiest first; none: memory only
-  std::string modules;                // of the MPI library, if it was at work
+  std::vector<std::string> carriers;  // devices, busiest first; empty if only memory was used
+  std::string modules;                // modules of the MPI library, if it was used
 };
 using Transports = std::map<std::string, NodeTransport>;  // by node
 
-// One finding that says what was used, or, except over TCP, one for each node that used interfaces
-// where most used RDMA ports. `rail`, if any, is the interface that should have carried the data: a
-// node where another did is named too. UNKNOWN if no node answered. `kind` begins the name:
-// "mpi.transport".
+// One finding that names what was used or, except over TCP, one for each node that used interfaces
+// where most used RDMA ports. `rail`, if not empty, is the interface that should have carried the
+// data: a node where another interface did is named too. UNKNOWN if no node answered. `kind` is the
+// prefix of the check name: "mpi.transport".
 std::vector<Finding> evaluate_transport(const std::string& kind, const Transports& transports,
                                         const std::string& rail = {});
 
 // "eth0", "mlx5_0:1 mlx5_1:1", "memory"
 std::string carriers_text(const NodeTransport& transport);
-// The carriers of all nodes, each text once: "eth0, ens5".
+// The carriers of all nodes, each listed once: "eth0, ens5".
 std::string carriers_text(const Transports& transports);
 
 }  // namespace ddp::check

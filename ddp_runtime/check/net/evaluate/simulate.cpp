@@ -28,7 +28,7 @@ constexpr double kSlowClassPart = 1.0 / 7;
 constexpr double kLeastSpeed = 1e-6;
 constexpr double kTailNoise = 0.02;
 
-// Not those of <random>, whose distributions differ between standard libraries.
+// Not the distributions of <random>, which differ between standard libraries.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : seed_(seed) {}
@@ -72,7 +72,7 @@ class Fleet {
   }
 
  private:
-  using Flows = std::map<int, int>;  // pairs that cross the uplink of each switch
+  using Flows = std::map<int, int>;  // number of pairs that cross the uplink of each switch
 
   void draw_fault() {
     const int nodes = simulation_.nodes;
@@ -108,8 +108,8 @@ class Fleet {
     return flows;
   }
 
-  // What the links carry in both directions without faults, as a part of a fast one. Each
-  // direction of an uplink has half of the pairs at any time.
+  // What a link without faults carries in both directions, as a fraction of a fast link. Each
+  // direction of an uplink serves half of the pairs at any time.
   double capacity(const Pair& pair, const Flows& flows) const {
     const bool slow_class =
         !classes_.empty() && std::min(class_of(classes_, pair.a), class_of(classes_, pair.b)) == 0;
@@ -138,7 +138,8 @@ class Fleet {
     }
   }
 
-  // What a fault of this node leaves of what it sends or receives in an exchange with another.
+  // The fraction of its speed, sending or receiving, that this node's fault leaves in an exchange
+  // with another node.
   double left_by(int node, int other, Direction direction, bool acts) const {
     if (!bad_nodes_.contains(node)) return 1;
     const auto fault = simulation_.fault;
@@ -172,7 +173,7 @@ class Fleet {
     return result;
   }
 
-  // A bad node is slow beside its own class.
+  // A bad node is slow relative to its own class.
   double class_speed(int one, int other) const {
     if (classes_.empty()) return 1;
     return std::min(class_of(classes_, one), class_of(classes_, other)) == 0 ? kSlowClassSpeed : 1;
@@ -216,10 +217,10 @@ bool includes(const Names& all, const Names& some) {
   return std::includes(all.begin(), all.end(), some.begin(), some.end());
 }
 
-// What one fleet had, as names.
+// The faults of one cluster, by name.
 struct Truth {
   Names nodes;
-  Names links;  // that were measured
+  Names links;  // links that were measured
 };
 
 Truth truth_of(const Fleet& fleet, const PairsMeasured& measured) {
@@ -260,7 +261,8 @@ std::vector<std::string> names_of_nodes(int nodes) {
   return names;
 }
 
-// One fleet, through the decisions of the check. Its time is without the measurements.
+// One cluster, run through the decisions of the check. The time excludes the simulated
+// measurements.
 double run_locator(const Simulation& simulation, const PeerRule& rule, Fleet& fleet,
                    std::uint64_t seed, PairsMeasured& measured, double& steps) {
   using Clock = std::chrono::steady_clock;

@@ -12,7 +12,7 @@ std::size_t at(int node) {
   return static_cast<std::size_t>(node);
 }
 
-// Nodes beside whom each node was part of one of the pairs.
+// The partners of each node over all pairs.
 std::vector<std::set<int>> partners(int nodes, std::span<const Pair> pairs) {
   std::vector<std::set<int>> result(at(nodes));
   for (const auto& [a, b] : pairs) {
@@ -26,8 +26,8 @@ void forget(std::vector<Pair>& pairs, int node) {
   std::erase_if(pairs, [node](const Pair& pair) { return pair.a == node || pair.b == node; });
 }
 
-// The node with the most bad partners if nobody has as many; it then has two at least, since the
-// ends of a single pair have one each.
+// The node with the most bad partners, unless there is a tie. It has at least two, since the ends
+// of a single pair have one each.
 std::optional<int> most_bad_links(int nodes, std::span<const Pair> bad) {
   const auto accusers = partners(nodes, bad);
   int worst = -1;
@@ -44,7 +44,7 @@ std::optional<int> most_bad_links(int nodes, std::span<const Pair> bad) {
   return alone ? std::optional(worst) : std::nullopt;
 }
 
-// Nodes all of whose pairs are bad, with two partners at least.
+// Nodes all of whose pairs are bad, with at least two partners.
 std::vector<int> without_good_pair(int nodes, std::span<const Pair> bad,
                                    std::span<const Pair> good) {
   const auto bad_partners = partners(nodes, bad);
@@ -111,7 +111,7 @@ std::vector<std::optional<double>> best_speeds(int nodes, std::span<const PairRe
 Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> good,
                     const std::vector<bool>& suspected) {
   Explanation result;
-  // Of one or two pairs it cannot be said that they are everything.
+  // One or two bad pairs are not enough to blame the whole network.
   result.everything = good.empty() && bad.size() >= 3 && !most_bad_links(nodes, bad);
   if (bad.empty() || result.everything) return result;
   std::vector<Pair> open(bad.begin(), bad.end());

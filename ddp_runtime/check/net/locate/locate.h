@@ -16,12 +16,12 @@ namespace ddp::check {
 struct PairResult {
   Pair pair;
   double a_to_b = 0;            // bytes per second; 0 if not measured
-  double b_to_a = 0;            // likewise
+  double b_to_a = 0;            // the same for the other direction
   double latency_seconds = 0;   // one way; 0 if not measured
-  std::int64_t wrong_at_a = 0;  // bytes that arrived changed
+  std::int64_t wrong_at_a = 0;  // bytes that arrived corrupted
   std::int64_t wrong_at_b = 0;
-  double lost = 0;         // part of what one of them sent, the larger of the two
-  std::string via_a = {};  // interface and address at a; empty if not known
+  double lost = 0;         // fraction of what an end sent, the larger of the two
+  std::string via_a = {};  // interface and address at a; empty if unknown
   std::string via_b = {};
   std::string failure = {};  // why the exchange did not finish; empty if it did
 
@@ -31,47 +31,48 @@ struct PairResult {
 
 enum class Direction : std::uint8_t { send, receive };
 
-// Nodes by the rate of their links: those of one class are compared with each other only. A higher
-// number is a faster link; an empty list means that all are alike.
+// Class of each node by the rate of its link: only nodes of one class are compared. A higher number
+// is a faster link; an empty list means that all are alike.
 using Classes = std::vector<int>;
 int class_of(const Classes& classes, int node);
-// Of the slower end, which bounds what the two can exchange.
+// The class of the slower end, which limits what the two can exchange.
 int class_of(const Classes& classes, const Pair& pair);
 
-// From the rates of the nodes' links, from the slowest on. A node whose rate is not known counts as
-// what most are. Empty if all are alike.
+// Derives the classes from the link rates, slowest first. A node with an unknown rate is put into
+// the most common class. Empty if all are alike.
 Classes classes_by_rate(const std::vector<std::optional<double>>& rates);
 
-// What one direction of a node can do: the best of its exchanges, because one slow partner or one
-// congested moment says nothing about the node. Exchanges with nodes of a slower class do not
-// count. Nothing for nodes without a measurement.
+// What a node can do in one direction: its best exchange, because one slow partner or one congested
+// moment says nothing about the node. Exchanges with nodes of a slower class do not count. nullopt
+// for nodes without a measurement.
 std::vector<std::optional<double>> best_speeds(int nodes, std::span<const PairResult> results,
                                                Direction direction, const Classes& classes = {});
 
-// Who is behind a set of bad pairs, by the smallest explanation.
+// The smallest explanation of a set of bad pairs.
 struct Explanation {
-  bool everything = false;  // no pair at all was good: the network, not a node
-  std::vector<int> nodes;   // named nodes
-  std::vector<Pair> links;  // bad pairs whose bad end cannot be told
+  bool everything = false;  // no good pair at all: the network is at fault, not a node
+  std::vector<int> nodes;   // nodes to blame
+  std::vector<Pair> links;  // bad pairs whose faulty end is not known
 };
-// A node is named if all its pairs are bad, with two partners at least; then whoever has the most
-// bad pairs that are not explained yet, again with two partners at least; then a node that is
-// `suspected` for another reason (none, or one entry for each node) while its partner is not. What
-// remains are links.
+// A node is blamed if all its pairs are bad, with at least two partners; then the node with the
+// most unexplained bad pairs, again with at least two partners; then a node that is `suspected` for
+// another reason (empty, or one entry per node) while its partner is not. The remaining pairs are
+// reported as links.
 Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> good,
                     const std::vector<bool>& suspected = {});
 
-// Part of the data lost from which on a pair counts as lossy. TCP's own probes at the end of
-// a burst stay far below.
+// Fraction of the data lost above which a pair counts as lossy. TCP's own probes at the end of a
+// burst stay far below.
 inline constexpr double kLossy = 0.001;
 
-// Pairs that lost packets in one of their exchanges.
+// Pairs that lost packets in any of their exchanges.
 std::vector<Pair> lossy_pairs(std::span<const PairResult> results);
 
-// The nodes by their speed in their slower direction, fastest first; without those not measured.
+// The nodes ordered by their speed in the slower direction, fastest first, without nodes that were
+// not measured.
 std::vector<int> fastest_first(int nodes, std::span<const PairResult> results);
 
-// For each node whether it sends or receives slower than its peers; false where there are too few
+// For each node, whether it sends or receives slower than its peers; false if there are too few
 // peers or no measurement.
 std::vector<bool> slow_nodes(int nodes, std::span<const PairResult> results, const PeerRule& rule,
                              const Classes& classes = {});

@@ -1,9 +1,9 @@
-// Which nodes exchange data with which, and when: the circle method of round-robin tournaments.
+// Which nodes exchange data in which round: the circle method of round-robin tournaments.
 //
-// Node 0 keeps its seat, the others move one seat on each round, and opposite seats play. With an
-// even number n of nodes n - 1 rounds of n / 2 disjoint pairs meet every pair exactly once; an odd
-// number gets an empty seat, so each node rests in one of n rounds. All pairs of a round run at
-// once, so the cost is the number of rounds, whatever the number of nodes.
+// Node 0 keeps its seat, the others move by one seat each round, and opposite seats form pairs.
+// With an even number n of nodes, n - 1 rounds of n / 2 disjoint pairs contain every pair exactly
+// once; an odd number adds an empty seat, so each node rests in one of n rounds. All pairs of a
+// round run at the same time, so the cost is the number of rounds, whatever the number of nodes.
 #pragma once
 
 #include <compare>
@@ -13,7 +13,7 @@
 
 namespace ddp::check {
 
-// Positions in the list of nodes, a < b.
+// Indices in the list of nodes, a < b.
 struct Pair {
   int a = 0;
   int b = 0;
@@ -27,24 +27,24 @@ using Round = std::vector<Pair>;
 // Every pair of `nodes` nodes once.
 std::vector<Round> all_rounds(int nodes);
 
-// `count` different rounds of the circle after shuffling the nodes, or all if there are fewer.
-// Three rounds in which each node is judged by its best name the bad nodes in 94 % of fleets of 256
-// with 8 bad nodes, and neighbors that always meet each other name none: with one partner nobody
-// can tell which of the two is bad.
+// `count` different rounds of the circle after shuffling the nodes, or all rounds if there are
+// fewer. Three rounds, with each node judged by its best, name the bad nodes in 94 % of clusters of
+// 256 nodes with 8 bad ones, while fixed neighbor pairs name none: with a single partner it is not
+// known which of the two is bad.
 std::vector<Round> random_rounds(int nodes, int count, std::uint64_t seed);
 
-// A seed of at most nine digits from what names a job step. Each job measures other pairs, so that
-// what one of them does not see the next ones do.
+// A seed of at most nine digits from the identity of a job step. Each job measures different pairs,
+// so that later jobs find what one job does not see.
 std::uint64_t seed_for(std::string_view identity);
 
 inline constexpr int kMaxNodesForAllPairs = 8;
 inline constexpr int kSampledRounds = 3;
 
-// All pairs of a few nodes, three random rounds of many.
+// All pairs for few nodes, three random rounds for many.
 std::vector<Round> plan_rounds(int nodes, std::uint64_t seed);
 
-// Likewise, or `rounds` random ones unless it is 0, of nodes that are compared only with those of
-// the same class: each class plays among itself, then one round mixes all. `classes` may be empty.
+// The same, or `rounds` random ones unless it is 0, for nodes that are compared within their class
+// only: each class has its own rounds, then one round mixes all. `classes` may be empty.
 std::vector<Round> plan_class_rounds(int nodes, const std::vector<int>& classes, int rounds,
                                      std::uint64_t seed);
 

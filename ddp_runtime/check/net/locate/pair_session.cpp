@@ -11,19 +11,19 @@ namespace {
 
 constexpr int kMaxExtraRounds = 3;
 constexpr std::size_t kMinTrusted = 3;
-// So many suspects are measured side by side, as far as that leaves most nodes idle, and one of 32
-// nodes in a large fleet: all at once would be the traffic of the rounds again.
+// Number of suspects measured at the same time, provided that most nodes stay idle, and at most one
+// in 32 nodes in a large cluster: all at once would repeat the traffic of the rounds.
 constexpr std::size_t kFewAtOnce = 2;
 constexpr std::size_t kMoreAtOnce = 4;
 constexpr std::size_t kNodesForEachOfMore = 4;
 constexpr std::size_t kNodesForEach = 32;
-// Two pairs of good nodes for each suspect where there are many: how often good pairs are far below
-// by bad luck has to be known.
+// Two pairs of good nodes per suspect if there are many suspects: the retest has to know how often
+// good pairs are far below by bad luck.
 constexpr std::size_t kMaxReferences = 4;
 constexpr std::size_t kReferencesForEach = 2;
 constexpr std::size_t kMaxReferencesOfMany = 8;
 constexpr int kManyNodes = 16;
-// Where suspects are many, each is measured less often, so that the time stays bounded.
+// With many suspects, each is measured less often, so that the time stays bounded.
 constexpr std::size_t kMaxSteps = 90;
 
 std::size_t suspects_at_once(int nodes) {
@@ -36,14 +36,14 @@ double slower_way(const PairResult& result) {
   return std::min(result.a_to_b, result.b_to_a);
 }
 
-// Values of one try as parts of their median.
+// The values of one try relative to their median.
 void add_ratios(std::span<const double> values, std::vector<double>& ratios) {
   if (values.size() < 2) return;
   const double middle = median(values);
   for (const double value : values) ratios.push_back(value / middle);
 }
 
-// A median of few values is nearer to them than the truth is.
+// The median of few values is closer to them than the true value is.
 double noise_of(std::span<const double> ratios, std::size_t tries) {
   if (ratios.empty() || tries == 0) return 0;
   std::vector<double> deviations;
@@ -90,7 +90,7 @@ void PairSession::take(std::span<const PairResult> results) {
   place.insert(place.end(), results.begin(), results.end());
 }
 
-// Where the noise hides what is CRITICAL and more measurements help against it.
+// If the noise hides what would be CRITICAL and more measurements help.
 bool PairSession::plan_more_rounds() {
   const int planned = static_cast<int>(
       plan_class_rounds(options_.nodes, options_.classes, 0, options_.seed).size());
@@ -123,12 +123,12 @@ void PairSession::find_suspects() {
   }
   trust_the_good();
   tries_ = tries_for(seen.noise, options_.rule);
-  // Loss is counted in tries, whatever the speeds are worth.
+  // Loss is counted in tries, no matter how reliable the speeds are.
   if (!lossy.empty()) tries_ = std::max(tries_, kMinTries);
   begin_tries();
 }
 
-// A link that is slow in every try, or in some, may be an end that is.
+// A link that is slow in every try, or in some, may have a slow end.
 bool PairSession::add_ends_of_bad_links() {
   std::set<int> tested;
   std::set<int> ends;
@@ -148,9 +148,9 @@ bool PairSession::add_ends_of_bad_links() {
   return first_ < retests_.size();
 }
 
-// Nodes to measure suspects with, and each other: the faster half of each class, three at least,
-// without suspects if two others are left. In an order of chance, so that no lucky node is the
-// yardstick for all.
+// Nodes to measure suspects with, and among each other: the faster half of each class, at least
+// three, without suspects if at least two others remain. In random order, so that no lucky node
+// becomes the yardstick for all.
 void PairSession::trust_the_good() {
   std::vector<bool> suspected(static_cast<std::size_t>(options_.nodes), false);
   for (const Retest& retest : retests_) {
@@ -232,7 +232,7 @@ int PairSession::class_of_suspect(const Retest& retest) const {
                      : class_of(options_.classes, retest.link);
 }
 
-// Another one at each try.
+// A different one in each try.
 int PairSession::partner_at(int number, std::size_t place) const {
   const auto& nodes = trusted_.at(number);
   return nodes[(place + static_cast<std::size_t>(try_)) % nodes.size()];
@@ -272,7 +272,8 @@ PairSession::SubRound PairSession::deal(const CanTakePart& can_take_part) {
   return round;
 }
 
-// Of classes whose suspects left no pair of good nodes free in this try: in turn instead of beside.
+// For classes whose suspects left no pair of good nodes free in this try: one after the other
+// instead of side by side.
 PairSession::SubRound PairSession::deal_references(const CanTakePart& can_take_part) {
   std::set<int> wanted;
   std::set<int> had;
@@ -292,7 +293,7 @@ PairSession::SubRound PairSession::deal_references(const CanTakePart& can_take_p
   return round;
 }
 
-// Whether there is a pair for the suspect whose ends are both free.
+// Whether there is a pair for the suspect with both ends free.
 bool PairSession::place(std::size_t suspect, std::map<int, std::size_t>& cursors,
                         std::set<int>& busy, SubRound& round, const CanTakePart& can_take_part) {
   const Retest& retest = retests_[suspect];
@@ -310,7 +311,7 @@ bool PairSession::place(std::size_t suspect, std::map<int, std::size_t>& cursors
   const int number = class_of_suspect(retest);
   const auto count = trusted_[number].size();
   std::size_t& cursor = cursors[number];
-  for (const bool any : {false, true}) {  // over a suspected link only if there is no other
+  for (const bool any : {false, true}) {  // use a suspected link only if there is no other
     for (std::size_t at = any ? 0 : cursor; at < count; ++at) {
       const int partner = partner_at(number, at);
       const Pair pair = make_pair_of(*retest.node, partner);
@@ -326,7 +327,7 @@ bool PairSession::place(std::size_t suspect, std::map<int, std::size_t>& cursors
 void PairSession::add_references(int number, std::size_t most, std::set<int>& busy, SubRound& round,
                                  const CanTakePart& can_take_part) {
   const auto count = trusted_[number].size();
-  int first = -1;  // of a pair that lacks its other end
+  int first = -1;  // of a pair whose other end is still missing
   std::size_t added = 0;
   for (std::size_t at = count; at > 0 && added < most; --at) {
     const int node = partner_at(number, at - 1);
@@ -344,7 +345,7 @@ void PairSession::add_references(int number, std::size_t most, std::set<int>& bu
   }
 }
 
-// Puts each try beside the references of its own moment, or else of the same try.
+// Relates each try to the references measured at the same moment or, without any, in the same try.
 void PairSession::end_try() {
   std::map<int, std::vector<double>> speeds;
   std::map<int, std::vector<double>> latencies;
@@ -394,8 +395,8 @@ void PairSession::finish_tries() {
     const int number = class_of_suspect(retests_[i]);
     retests_[i].references = speeds[number];
     retests_[i].reference_ratios = ratios[number];
-    // Good pairs may be steady by luck for the seconds of a retest, where what else runs on the
-    // processors favors one pair over another for longer than that.
+    // Good pairs may look steady for the few seconds of a retest, while other load on the CPUs
+    // favors one pair over another for longer than that.
     retests_[i].noise = std::max(noise_of(ratios[number], references_[number].size()), noise);
   }
 }

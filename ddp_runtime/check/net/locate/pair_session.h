@@ -1,11 +1,12 @@
 // The whole search for bad nodes and links as a sequence of rounds of disjoint pairs: what to
-// measure next, given what has been measured so far. It measures nothing itself, so that the check
-// of a real network and a simulated one take the same decisions.
+// measure next, given what has been measured so far. It performs no measurements itself, so that
+// the check of a real network and a simulated one make the same decisions.
 //
-// 1. The rounds of the tournament, and more of them as long as the noise hides what is CRITICAL.
-// 2. Whoever seems bad is measured again, each time with another good node, while other good nodes
-//    exchange data beside it; several suspects at once, as they have different partners.
-// 3. The ends of links that turn out to be bad, in the same way, to tell a link from its ends.
+// 1. The rounds of the tournament, and more of them as long as the noise hides what would be
+//    CRITICAL.
+// 2. Suspect nodes are measured again, each time with another good node, while other good nodes
+//    exchange data at the same time; several suspects at once, each with its own partner.
+// 3. The ends of links that turn out to be bad, in the same way, to tell a bad link from a bad end.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +35,8 @@ struct SessionOptions {
 struct SessionStep {
   enum class Kind : std::uint8_t { round, retest } kind = Kind::round;
   int number = 1;            // of the round, or of the try
-  int of = 1;                // as many are planned so far
-  std::size_t suspects = 0;  // that are measured again in this step
+  int of = 1;                // number planned so far
+  std::size_t suspects = 0;  // suspects measured again in this step
   Round pairs;
 };
 
@@ -45,19 +46,20 @@ class PairSession {
 
   explicit PairSession(SessionOptions options);
 
-  // What to measure next; nothing at the end. Each step is followed by its results.
+  // What to measure next, or nullopt when done. Each step is followed by its results.
   std::optional<SessionStep> next(const CanTakePart& can_take_part);
-  // Of the last step; those that are missing were not measured.
+  // The results of the last step; missing pairs were not measured.
   void take(std::span<const PairResult> results);
 
-  // Of the rounds.
+  // The results of the rounds.
   const std::vector<PairResult>& results() const noexcept { return results_; }
   const std::vector<Retest>& retests() const noexcept { return retests_; }
 
  private:
   struct SubRound {
     Round pairs;
-    std::vector<std::size_t> suspects;  // of the first pairs; the rest are references
+    std::vector<std::size_t>
+        suspects;  // indices of the suspects of the first pairs; the remaining pairs are references
     std::vector<PairResult> results;
   };
 
@@ -82,18 +84,18 @@ class PairSession {
 
   SessionOptions options_;
   std::vector<Round> rounds_;
-  std::size_t begun_ = 0;  // rounds
+  std::size_t begun_ = 0;  // rounds started
   std::vector<PairResult> results_;
   std::vector<Retest> retests_;
-  std::set<Pair> bad_links_;                 // suspected ones, which are no reference
+  std::set<Pair> bad_links_;                 // suspected links, not used as references
   std::map<int, std::vector<int>> trusted_;  // good nodes by class
   enum class Phase : std::uint8_t { rounds, suspects, ends, done } phase_ = Phase::rounds;
-  std::size_t first_ = 0;          // of the retests in this phase
-  int tries_ = 0;                  // planned for each
-  int try_ = 0;                    // begun
-  std::vector<std::size_t> left_;  // suspects that have not had their turn in this try
+  std::size_t first_ = 0;          // first retest of this phase
+  int tries_ = 0;                  // tries planned for each suspect
+  int try_ = 0;                    // tries started
+  std::vector<std::size_t> left_;  // suspects not yet measured in this try
   std::vector<SubRound> summary_;  // of this try
-  std::map<int, std::vector<std::vector<double>>> references_;  // by class: of each try
+  std::map<int, std::vector<std::vector<double>>> references_;  // by class, for each try
 };
 
 }  // namespace ddp::check

@@ -6,20 +6,21 @@
 namespace ddp::check {
 namespace {
 
-// A median of normally distributed values has this many times the standard error of their mean.
+// The standard error of a median of normally distributed values, relative to that of their mean.
 constexpr double kMedianError = 1.2533;
-// What the references of one try add to the noise of a ratio, for two or four pairs of them.
+// What the references of one try add to the noise of a ratio, for two or four pairs of references.
 constexpr double kRatioNoise = 1.12;
-// What is far below must be out of reach of the noise, too.
+// A speed that counts as far below must be out of reach of the noise, too.
 constexpr double kFarOfNoise = 4;
 constexpr int kMinFarBelow = 2;
-// Chance that a good pair among so many suspects passes for unsteady.
+// Probability that a good pair among this many suspects is reported as unsteady.
 constexpr double kUnsteadyByLuck = 5e-4;
 constexpr int kHopelessTries = 5;
-// Of a normal distribution: all of five values lie below so many standard deviations in 95 %.
+// For a normal distribution: with 95 % probability all of five values lie less than this many
+// standard deviations above the mean.
 constexpr double kAllOfFew = 2.32;
-// Of 64 packets, 4 MiB as segmentation offload cuts them, all arrive once in 27 times where one in
-// twenty is lost: three such tries of nine are one in 250.
+// If one packet in twenty is lost, all of 64 packets (4 MiB as segmentation offload cuts them)
+// arrive once in 27 times: three such tries out of nine have a probability of one in 250.
 constexpr int kCleanTriesByLuck = 2;
 
 std::vector<double> ratios_of(const Retest& retest, Direction direction) {
@@ -31,10 +32,10 @@ std::vector<double> ratios_of(const Retest& retest, Direction direction) {
   return ratios;
 }
 
-// A direction in which nothing arrives is as slow as can be, and has a logarithm.
+// A direction in which nothing arrives counts as extremely slow, so that it has a logarithm.
 constexpr double kLeastRatio = 1e-9;
 
-// Of the logarithms.
+// Computed from the logarithms.
 double spread_of(std::span<const double> ratios, double middle) {
   std::vector<double> deviations;
   deviations.reserve(ratios.size());
@@ -44,7 +45,7 @@ double spread_of(std::span<const double> ratios, double middle) {
   return 1.4826 * median(deviations);
 }
 
-// A smaller ratio is far below.
+// A ratio below this is far below.
 double far_below(const Retest& retest, const PeerRule& rule) {
   return std::min(
       {1 - kFarBelow, 1 - rule.critical, std::exp(-kFarOfNoise * kRatioNoise * retest.noise)});
@@ -55,12 +56,12 @@ int count_below(std::span<const double> ratios, double limit) {
       std::count_if(ratios.begin(), ratios.end(), [limit](double ratio) { return ratio < limit; }));
 }
 
-// What stands still reaches less than this part of the speed.
+// A node below this fraction of the speed is considered stalled.
 double part_of_still(const PeerRule& rule) {
   return (1 - rule.critical) / 2;
 }
 
-// The chance of `count` or more of `tries` when each happens with this probability.
+// The probability of `count` or more hits in `tries` when each has this probability.
 double chance_of(int count, int tries, double probability) {
   double below = 0;
   double term = std::pow(1 - probability, tries);
@@ -71,7 +72,7 @@ double chance_of(int count, int tries, double probability) {
   return 1 - below;
 }
 
-// Disturbances by traffic of others hit the good pairs as often.
+// Disturbances by other traffic hit the good pairs just as often.
 bool is_unsteady(const Retest& retest, Direction direction, const PeerRule& rule) {
   const auto ratios = ratios_of(retest, direction);
   const double limit = far_below(retest, rule);
@@ -83,7 +84,7 @@ bool is_unsteady(const Retest& retest, Direction direction, const PeerRule& rule
   return chance_of(found, static_cast<int>(ratios.size()), usual) < kUnsteadyByLuck;
 }
 
-// Whether the direction is so far below in every try that chance cannot have done it.
+// Whether the direction is so far below in every try that it cannot be chance.
 bool stands_still(const Retest& retest, Direction direction, const PeerRule& rule) {
   const auto ratios = ratios_of(retest, direction);
   return ratios.size() >= kHopelessTries &&
@@ -106,7 +107,7 @@ int tries_for(double noise, const PeerRule& rule) {
   for (int tries = kMinTries; tries < kMaxTries; ++tries) {
     if (retest_limit(noise, tries, rule) <= rule.coarsest()) return tries;
   }
-  // Where no number is enough, more of them only take longer.
+  // If no number of tries is enough, more of them only take longer.
   if (retest_limit(noise, kMaxTries, rule) <= rule.coarsest()) return kMaxTries;
   const double worth_it = std::max(kFarBelow, rule.coarsest());
   return retest_limit(noise, kMinTries, rule) <= worth_it ? kMinTries : kTriesInVain;
@@ -146,7 +147,7 @@ Outcome outcome(const Retest& retest, Direction direction, const PeerRule& rule)
   const auto found = estimate(retest, direction);
   if (!found) return Outcome::untested;
   if (found->highest() < 1 - rule.warning) {
-    // The spread of few tries may be small by accident, and they all below by another.
+    // The spread of few tries may be small by accident, and all of them may be low by another.
     const auto tries = static_cast<int>(retest.tries.size());
     const bool sure = tries >= kMinTries || stands_still(retest, direction, rule);
     return sure ? Outcome::slow : Outcome::undecided;

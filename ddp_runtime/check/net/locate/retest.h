@@ -1,13 +1,14 @@
-// The second look at whoever seems slow, lossy or late to answer: measured again a number of times
-// that is fixed before the first, each time beside pairs that are good.
+// The retest of nodes and links that seem slow, lossy or late to answer: a number of measurements
+// that is fixed in advance, each taken while good pairs run beside it.
 //
-// The rounds measure many pairs at once, and whatever else a machine does slows some of them. So a
-// suspect is judged by ratios: what it reached, divided by what the good pairs reached at the same
-// moment. Their median is the estimate, and its standard error says what can be decided: below the
-// threshold by a margin of two errors is slow, above the graver threshold by as much is cleared,
-// and in between nobody knows. The best of several would acquit everybody when the noise is large.
-// Errors are those of logarithms: half of the speed and twice the speed are equally far from what
-// is usual, and a node that is several times as fast now and then is not less sure to be fast.
+// The rounds measure many pairs at once, and any other load on a machine slows some of them. So a
+// suspect is judged by ratios: its speed divided by the speed of the good pairs at the same moment.
+// The median of the ratios is the estimate, and its standard error decides what can be said: a
+// suspect below the threshold by a margin of two errors is slow, one above the graver threshold by
+// the same margin is cleared, and anything in between stays undecided. Taking the best of several
+// measurements would clear every suspect when the noise is large. Errors are computed on
+// logarithms: half the speed and twice the speed are equally far from the usual, and a node that is
+// occasionally several times as fast is not less certain to be fast.
 #pragma once
 
 #include <cstdint>
@@ -21,87 +22,89 @@ namespace ddp::check {
 
 // One measurement of a suspect.
 struct Try {
-  double send = 0;     // bytes per second that the node sends; of a link from a to b
-  double receive = 0;  // likewise receives; of a link from b to a
-  double lost = 0;     // part of the data
+  double send = 0;     // bytes per second that the node sends; for a link, from a to b
+  double receive = 0;  // bytes per second that it receives; for a link, from b to a
+  double lost = 0;     // fraction of the data
   double latency_seconds = 0;
-  // What the good pairs beside it reached, the median.
+  // Median speed of the good pairs measured at the same time.
   double beside = 0;
   double beside_latency_seconds = 0;
 };
 
 struct Retest {
-  std::optional<int> node = {};  // the suspect: a node, or
-  Pair link = {};                // the link between two
+  std::optional<int> node = {};  // the suspect, if it is a node
+  Pair link = {};                // the suspect, if it is a link between two nodes
   bool lossy = false;            // the link lost data in the rounds
   std::vector<Try> tries = {};
   std::vector<double> references = {};  // bytes per second of good pairs, both directions
-  // Each of them as a part of those beside it.
+  // Each reference relative to the others at the same moment.
   std::vector<double> reference_ratios = {};
-  // Standard deviation of one measurement's logarithm: theirs, or the larger one of the rounds.
+  // Standard deviation of the logarithm of one measurement: from the references, or from the rounds
+  // if that is larger.
   double noise = 0;
 
-  // One more measurement of the suspect; of a node with any partner.
+  // Another measurement of the suspect; for a node, with any partner.
   void add(const PairResult& result, double beside, double beside_latency_seconds);
 };
 
-// "Far below" is less than this part of the speed.
+// "Far below" is less than this fraction of the speed.
 inline constexpr double kFarBelow = 0.5;
-// How many times as long as others somebody takes to answer who is late. Latencies of healthy nodes
-// differ by the switches in between, which is less.
+// A node is late if it takes this many times as long as others to answer. Latencies of healthy
+// nodes differ because of the switches in between, by less than this.
 inline constexpr double kLate = 3;
 
 inline constexpr int kMinTries = 9;
 inline constexpr int kMaxTries = 17;
 inline constexpr int kTriesInVain = 5;
-// How sure a judgment must be, in standard errors.
+// How certain a judgment must be, in standard errors.
 inline constexpr double kMargin = 2;
 
-// How often to measure suspects: so often that a node which is slow by `critical` stands out of
-// this noise of one measurement, if kMaxTries are enough. In noise from which not even half of the
-// speed stands out kTriesInVain are left, to find those that stand still.
+// How often to measure suspects: enough for a node that is slow by `critical` to stand out from
+// this noise of a single measurement, if kMaxTries suffice. If not even half the speed stands out
+// from the noise, kTriesInVain remain, to find stalled nodes.
 int tries_for(double noise, const PeerRule& rule);
 
-// Part by which a node must be slower to be found slow in 19 of 20 retests of `tries` measurements.
+// How much slower, as a fraction, a node must be to be found in 19 of 20 retests of `tries`
+// measurements.
 double retest_limit(double noise, int tries, const PeerRule& rule);
 
-// A direction of the suspect as a part of what good pairs reach. Nothing without a try.
+// A direction of the suspect relative to good pairs. Returns nullopt without a try.
 struct Estimate {
   double ratio = 0;  // median of the tries
   double error = 0;  // standard error of its logarithm
-  // What it may be, by the margin that a judgment needs.
+  // The bounds of the ratio, with the margin that a judgment needs.
   double lowest() const;
   double highest() const;
 };
 std::optional<Estimate> estimate(const Retest& retest, Direction direction);
 
-// How many tries were far below what is usual: less than half of the speed, and out of reach of the
+// How many tries were far below the usual speed: less than half of it, and out of reach of the
 // noise. The larger number of both directions.
 int tries_far_below(const Retest& retest, const PeerRule& rule);
 
-// `noisy`: perhaps slow, perhaps as fast as good pairs, like everybody else in this noise.
-// `undecided`: slower than good pairs, and whether it is slow enough to be bad cannot be told.
-// `unsteady`: fine in most tries and far below in others, more often than good pairs are.
+// `noisy`: the noise is too large to say whether it is slow. `undecided`: slower than good pairs,
+// but not known whether slow enough to be bad. `unsteady`: fine in most tries and far below in
+// others, more often than good pairs are.
 enum class Outcome : std::uint8_t { untested, cleared, noisy, undecided, unsteady, slow };
 Outcome outcome(const Retest& retest, Direction direction, const PeerRule& rule);
-// The graver of both directions.
+// The worse of both directions.
 Outcome outcome(const Retest& retest, const PeerRule& rule);
 
-// OK unless the direction is slow; how grave is said by the estimate.
+// OK unless the direction is slow; the estimate determines the severity.
 Severity severity_of(const Retest& retest, Direction direction, const PeerRule& rule);
 
-// Whether the rest of the tries can be left out, because all of some are hopeless.
+// Whether the remaining tries can be skipped because some were all hopeless.
 bool hopeless(const Retest& retest, const PeerRule& rule);
 
 // Whether the link lost data in the rounds and in nearly all tries since.
 bool keeps_losing(const Retest& retest);
 
-// How many times as long as the good pairs beside it the suspect took to answer; nothing unless
-// nearly all tries say so.
+// How many times as long as the good pairs at the same time the suspect took to answer; nullopt
+// unless nearly all tries agree that it is late.
 std::optional<double> late_by(const Retest& retest);
 
-// Part by which the node, whose outcome is `noisy`, may be slow for all that is known; the larger
-// one of both directions. 0 for any other.
+// How slow, as a fraction, a node whose outcome is `noisy` may still be; the larger of both
+// directions. 0 for any other outcome.
 double hidden_by_noise(const Retest& retest, const PeerRule& rule);
 
 }  // namespace ddp::check

@@ -10,15 +10,15 @@
 namespace ddp::check {
 namespace {
 
-// Standard deviations of the best speeds below their median, from which a node is measured again.
+// Number of standard deviations below the median of the best speeds from which a node is retested.
 constexpr double kSuspicious = 2.5;
-// A slow pair is one measurement where a node has several.
+// A pair has a single measurement where a node has several.
 constexpr double kSuspiciousPair = 3.5;
 constexpr std::size_t kManyPeers = 16;
-// The lower quartile of the differences between two normally distributed values, in their standard
-// deviations (Rousseeuw and Croux).
+// The lower quartile of the differences between two normally distributed values, in units of their
+// standard deviation (Rousseeuw and Croux).
 constexpr double kQuartileOfDifferences = 0.4506;
-// More than this is the same to everybody: nothing can be told.
+// Noise above this is treated as this: no difference can be detected anyway.
 constexpr double kMaxNoise = 0.5;
 constexpr int kOftenFarBelow = 2;
 constexpr double kLeastLateSeconds = 5e-6;
@@ -35,8 +35,8 @@ double deviation_of(std::span<const double> values, double middle) {
   return 1.4826 * median(deviations);
 }
 
-// The standard deviation of the best of some normally distributed values, as a part of theirs; an
-// approximation within 3 % up to ten.
+// The standard deviation of the maximum of some normally distributed values, relative to that of
+// one value; an approximation within 3 % up to ten values.
 double spread_of_best(double count) {
   return 1 / std::sqrt(1 + 0.8 * std::log(std::max(1.0, count)));
 }
@@ -54,8 +54,8 @@ Level level_of(std::span<const double> values, double spread, double least, doub
   return {middle, middle - below, spread};
 }
 
-// Of the best speeds of some nodes. Few of them say little of their own spread, but the exchanges
-// they come from are many.
+// Computed from the best speeds of some nodes. A few nodes say little about their own spread, but
+// the exchanges behind them are many.
 Level node_level(std::span<const double> best, double noise_of_best, const PeerRule& rule) {
   const double middle = median(best);
   double spread = deviation_of(best, middle);
@@ -82,7 +82,7 @@ class Screening {
   }
 
  private:
-  // By class, those with enough of them.
+  // By class, only classes with enough nodes.
   template <class ValueOf>
   std::map<int, std::vector<double>> values_by_class(const ValueOf& value_of) const {
     std::map<int, std::vector<double>> values;
@@ -114,7 +114,7 @@ class Screening {
     }
   }
 
-  // Who takes long to answer everybody.
+  // Nodes that take long to answer all their partners.
   void look_at_latencies() {
     std::vector<std::optional<double>> lowest(index(nodes_));
     for (const auto& result : results_) {
@@ -172,7 +172,7 @@ class Screening {
       ++often[pair.a];
       ++often[pair.b];
     }
-    // Far below with several partners is about the node, even if it is fast with others.
+    // A node far below with several partners is a suspect itself, even if it is fast with others.
     for (const auto& [node, times] : often) {
       if (times >= kOftenFarBelow) found_.nodes[index(node)] = true;
     }

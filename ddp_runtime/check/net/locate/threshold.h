@@ -1,11 +1,12 @@
-// When a measured speed is too low: compared with its peers in the same run, and with the link.
+// When a measured speed is too low, compared with its peers in the same run and with the link's
+// rate.
 //
-// The peer rule is median - max(3.5 * 1.4826 * MAD, a part of the median). The MAD alone flags a
-// healthy node in one run of twelve, and three standard deviations can never flag anything among
+// The peer rule is median - max(3.5 * 1.4826 * MAD, a fraction of the median). The MAD alone flags
+// a healthy node in one run of twelve, and three standard deviations can never flag anything among
 // fewer than eleven nodes; with a floor of 10 % of the median there were no false alarms in
-// simulated fleets of 4 to 128 nodes. However noisy the fleet, a node with less than a quarter of
-// the median is slow. A whole fleet that is slow passes every peer rule, so the
-// link's rate is the second rule.
+// simulated clusters of 4 to 128 nodes. However noisy the cluster, a node with less than a quarter
+// of the median is slow. A cluster that is slow as a whole passes every peer rule, so the link's
+// rate is the second rule.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +17,25 @@
 
 namespace ddp::check {
 
-// Not defined for no values.
+// Undefined for an empty list.
 double median(std::span<const double> values);
 
 inline constexpr std::size_t kMinPeers = 4;
 
-// Among few nodes and much noise the MAD may exceed the median, and nobody would ever be slow.
-inline constexpr double kWidestSpread = 0.75;  // as a part of the median
+// With few nodes and much noise the MAD may exceed the median, and no node would ever be slow.
+inline constexpr double kWidestSpread = 0.75;  // as a fraction of the median
 
-// Of a normal distribution: 95 % lie below so many standard deviations.
+// For a normal distribution: 95 % lie less than this many standard deviations above the mean.
 inline constexpr double kNineteenOfTwenty = 1.645;
 
-// Parts of the median that a speed must lose before it is said to be slow.
+// Fractions of the median that a speed must lose to be reported as slow.
 struct PeerRule {
   double warning = 0.10;
   double critical = 0.20;
 
-  // The largest part that may go unnoticed while a check still says OK. Where the rule leaves no
-  // room between its thresholds, nothing could be told apart at them: then half of the speed that
-  // they allow.
+  // The largest slowdown that may go unnoticed while a check still reports OK. Where the rule
+  // leaves no room between its thresholds, it could not distinguish anything at them: then half of
+  // the speed that they allow.
   double coarsest() const { return warning < critical ? critical : 1 - (1 - warning) / 2; }
 };
 
@@ -44,15 +45,15 @@ struct PeerThresholds {
   double critical = 0;  // below: CRITICAL
 };
 
-// Of one value at least.
+// Requires at least one value.
 PeerThresholds thresholds_of(std::span<const double> values, const PeerRule& rule);
 
-// Nothing for fewer than four values: two cannot outvote one.
+// nullopt for fewer than four values: two cannot outvote one.
 std::optional<PeerThresholds> peer_thresholds(std::span<const double> values, const PeerRule& rule);
 
 Severity evaluate_by_peers(double value, const PeerThresholds& thresholds) noexcept;
 
-// Parts of the link's rate that large messages should reach.
+// Fractions of the link's rate that large messages should reach.
 struct LinkRule {
   double warning = 0.80;
   double critical = 0.60;

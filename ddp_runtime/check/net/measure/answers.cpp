@@ -14,15 +14,15 @@ namespace {
 using nlohmann::json;
 
 constexpr double kMaxBytesPerSecond = 1e15;
-constexpr double kLatestTime = 1e12;  // since 1970, or of anything else
-constexpr double kMaxLost = 1e6;      // as a part of the data, which is sent again and again
+constexpr double kLatestTime = 1e12;  // seconds since 1970, or since any other start
+constexpr double kMaxLost = 1e6;      // relative to the data, which may be sent again and again
 constexpr int kMaxPacket = 1 << 24;
 
 bool within(double value, double most) {
   return value >= 0 && value <= most;
 }
 
-// Read as unsigned, a negative one would be a large one.
+// Read as unsigned, a negative number would become a large one.
 bool counts(const json& numbers) {
   return numbers.is_object() && std::all_of(numbers.begin(), numbers.end(), [](const json& number) {
            return number.is_number_unsigned();

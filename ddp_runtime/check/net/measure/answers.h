@@ -1,13 +1,13 @@
-// Whether what a task sent is an answer to what it was asked: of the right types, and possible. A
-// task that sends anything else must cost the check this task and not the verdict.
+// Whether a task's answer fits the command: the right types, and possible values. A task that sends
+// anything else must cost the check this task, not the verdict.
 #pragma once
 
 #include <nlohmann/json.hpp>
 
 namespace ddp::check {
 
-// Everything that is read out of an answer to this order can be read, and is a number that can be
-// measured. An error told in words is an answer, too.
+// True if every field that is read from an answer to this command exists and holds a number that
+// can be measured. An answer that holds an error message is valid, too.
 bool is_answer_to(const nlohmann::json& command, const nlohmann::json& answer);
 
 }  // namespace ddp::check

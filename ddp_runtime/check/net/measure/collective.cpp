@@ -27,7 +27,7 @@ std::string title_of(Collective collective) {
 Collective collective_named(std::string_view name) {
   for (const Collective collective : kCollectives)
     if (name_of(collective) == name) return collective;
-  throw RuntimeError("there is no collective '" + std::string(name) + "'");
+  throw RuntimeError("unknown collective '" + std::string(name) + "'");
 }
 
 double bus_factor(Collective collective, int ranks) {

@@ -1,10 +1,10 @@
 // Data for collectives whose sum is exact in float32 whatever the order of the additions, so that
-// every wrong element is seen and none is a matter of rounding.
+// every wrong element is detected and none is a matter of rounding.
 //
 // The values are integers from -64 to 64: with fewer than 2^18 ranks every partial sum is below
-// 2^24 and therefore exact. Element i of rank r is an entry of one table of random integers, at a
-// place that r shifts; the expected sum then has the table's length as its period and costs nothing
-// to know at any size.
+// 2^24 and therefore exact. Element i of rank r is an entry of one table of random integers, at an
+// offset that depends on r; the expected sum is therefore periodic with the table's length and
+// costs nothing to compute at any size.
 #pragma once
 
 #include <cstddef>
@@ -33,17 +33,17 @@ class ExactSum {
 };
 
 struct Mismatch {
-  std::int64_t count = 0;  // of wrong elements
-  std::size_t first = 0;   // the first of them
-  float got = 0;           // its value
+  std::int64_t count = 0;  // number of wrong elements
+  std::size_t first = 0;   // index of the first
+  float got = 0;           // value of the first
   float wanted = 0;
 };
 
-// Data that should be the sum's elements from number `first` on.
+// Checks data that should be elements `first` and following of the sum.
 Mismatch compare(const ExactSum& sum, std::span<const float> data, std::size_t first = 0);
 
-// Data that should be what each of the ranks contributes, one after the other, as many elements of
-// each.
+// Checks data that should be the contribution of each rank, one after the other, with the same
+// number of elements each.
 Mismatch compare_inputs(const ExactSum& sum, std::span<const float> data, int ranks);
 
 }  // namespace ddp::check

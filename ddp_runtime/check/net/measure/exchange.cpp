@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/locate/threshold.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
 
@@ -23,20 +23,20 @@ constexpr int kRoundTrips = 40;
 constexpr int kWarmUpRoundTrips = 8;
 constexpr int kWarmUpPieces = 4;
 constexpr double kMaxSeconds = 1.0;
-// Less would fit into the buffers and the bursts that shaped links allow. Of a link or a machine so
-// slow that even this takes long, the warm-up has used these up.
+// A smaller amount would fit into the buffers and the bursts that shaped links allow. On a link or
+// a machine so slow that even this takes long, the warm-up has used up the bursts.
 constexpr std::size_t kMinBytes = std::size_t{4} << 20;
 constexpr double kMaxSecondsForMinTries = 2.0;
 constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 
-// Holds an end that is to be slow back to a part of the speed it had in the warm-up. Sleeping for a
-// share of each segment's time would not do: buffers fill meanwhile and hide it.
+// Slows an end down to a fraction of the speed it had in the warm-up. Sleeping for a share of each
+// segment's time would not do: buffers fill meanwhile and hide it.
 class Pace {
  public:
   Pace(double speed, double natural_per_second) : per_second_(speed * natural_per_second) {
     held_back_ = speed < 1.0;
   }
-  // Until it is time for the segment that ends at this byte.
+  // Waits until the segment that ends at this byte is due.
   void hold_back(std::size_t bytes) const {
     if (!held_back_) return;
     const std::chrono::duration<double> due(static_cast<double>(bytes) / per_second_);
@@ -65,10 +65,10 @@ std::uint64_t seed_of(const ExchangePlan& plan, bool from_first) {
 struct NaturalSpeed {  // bytes per second
   double best = 0;
   double worst = std::numeric_limits<double>::infinity();  // without the bursts of a shaped link
-  double held_back = 1;  // the part of it that an injected fault leaves
+  double held_back = 1;  // fraction of it that an injected fault leaves
 };
 
-// A part between 2^-16 and 1 in one byte.
+// Encodes a fraction between 2^-16 and 1 in one byte.
 std::byte to_byte(double part) {
   return static_cast<std::byte>(std::clamp(std::lround(-16 * std::log2(part)), 0L, 255L));
 }
@@ -77,9 +77,9 @@ double from_byte(std::byte byte) {
   return std::exp2(-std::to_integer<int>(byte) / 16.0);
 }
 
-// Opens buffers and windows, and tells what speed is natural here, by some pieces each of which the
-// receiver acknowledges. With that it says to what part of this speed it will be held back, which
-// of a really slow link the pieces tell by themselves.
+// Opens buffers and windows, and measures the natural speed with some pieces, each of which the
+// receiver acknowledges. The acknowledgement also carries the fraction of this speed to which an
+// injected fault limits the receiver; on a really slow link the pieces show that by themselves.
 NaturalSpeed warm_up(PairLink& link, std::span<std::byte> data, bool sender, double speed) {
   std::array<std::byte, 1> acknowledgement{};
   const std::size_t length = std::max<std::size_t>(data.size() / 8 / kWarmUpPieces, 1);
@@ -131,7 +131,7 @@ void send_data(PairLink& link, const ExchangePlan& plan, std::span<std::byte> da
   in_segments(data.first(amount), Pace(plan.faults.speed, natural.best),
               [&link](std::span<std::byte> segment) { link.send(segment); });
   std::array<std::byte, 1> acknowledgement{};
-  link.receive(acknowledgement);  // everything has arrived and is checked
+  link.receive(acknowledgement);  // everything has arrived and is verified
   const auto lost = std::max<std::int64_t>(0, link.lost_bytes() - lost_before);
   result.lost = static_cast<double>(lost) / static_cast<double>(amount) + plan.faults.drop;
 }
@@ -176,8 +176,8 @@ std::size_t amount_for(std::size_t most, double per_second) {
 ExchangeResult exchange(PairLink& link, const ExchangePlan& plan) {
   ExchangeResult result;
   result.latency_seconds = measure_latency(link, plan.first);
-  // One for both directions, since new pages cost as much time as the data. What one direction
-  // leaves behind never passes for data of the other, whose pattern is another.
+  // One buffer for both directions, since new pages cost as much time as the data. What one
+  // direction leaves behind cannot pass for data of the other, which uses another pattern.
   std::vector<std::byte> data(plan.bytes);
   if (plan.first) {
     send_data(link, plan, data, result);

@@ -7,27 +7,17 @@
 #include <string_view>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace ddp::check {
 namespace {
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const std::size_t at = text.find(separator);
-    parts.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) return parts;
-    text.remove_prefix(at + 1);
-  }
-}
 
 [[noreturn]] void refuse(std::string_view text) {
   throw UsageError(fmt::format(
       "--inject '{}' is not understood; use slow:NODE:FACTOR with a factor between 0 and 1, "
       "hang:NODE, hang:NODE:mpi, corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, "
-      "skew:NODE:SECONDS or jump:NODE:SECONDS; slow, corrupt and drop take NODE+NODE too, for what "
-      "two "
-      "nodes exchange",
+      "skew:NODE:SECONDS or jump:NODE:SECONDS; slow, corrupt and drop accept NODE+NODE for faults "
+      "between two nodes only",
       text));
 }
 
@@ -78,7 +68,7 @@ Faults parse_faults(std::string_view text, const std::vector<std::string_view>& 
   return faults;
 }
 
-// Both at once.
+// Both are active at the same time.
 void add_faults(const Faults& faults, Faults& all) {
   all.speed = std::min(all.speed, faults.speed);
   all.corrupt = all.corrupt || faults.corrupt;
@@ -90,7 +80,7 @@ void add_faults(const Faults& faults, Faults& all) {
   all.jump += faults.jump;
 }
 
-// "NODE" or "NODE+NODE", the latter for what happens between two only.
+// "NODE" or "NODE+NODE"; the latter for faults between two nodes only.
 Injection parse_injection(std::string_view text) {
   const auto parts = split(text, ':');
   if (parts.size() < 2) refuse(text);

@@ -12,7 +12,7 @@
 namespace ddp::check {
 namespace {
 
-// Values of both interfaces, as their headers give them.
+// Constants of both interfaces, copied from their headers.
 constexpr int kNoError = 0;
 constexpr int kCudaNotReady = 600;
 constexpr int kNcclInProgress = 7;
@@ -24,7 +24,7 @@ std::function<Signature> function_in(const DynamicLibrary& library, const char* 
   return reinterpret_cast<Signature*>(library.require(name));
 }
 
-// "2.18.3" of 21803; before 2.9 it was 2803.
+// "2.18.3" for 21803; before 2.9 it was 2803.
 std::string version_text(int code) {
   constexpr int kNewScheme = 10'000;
   const int major = code < kNewScheme ? code / 1000 : code / 10'000;
@@ -46,7 +46,7 @@ struct CudaGpu::Calls {
     throw RuntimeError(fmt::format("CUDA cannot {}: {} ({})", what, words, code));
   }
 
-  DynamicLibrary library;  // first: the others are found in it
+  DynamicLibrary library;  // first: the functions below are looked up in it
   std::function<int(int, const char**)> error_string =
       function_in<int(int, const char**)>(library, "cuGetErrorString");
   std::function<int(unsigned)> init = function_in<int(unsigned)>(library, "cuInit");
@@ -74,10 +74,10 @@ CudaGpu::CudaGpu(const std::string& library) : calls_(std::make_unique<Calls>(li
   void* context = nullptr;
   calls_->check(calls_->retain(&context, device_), "use the GPU");
   calls_->check(calls_->set_current(context), "use the GPU");
-  calls_->check(calls_->stream_create(&stream_, kNonBlockingStream), "make a stream");
+  calls_->check(calls_->stream_create(&stream_, kNonBlockingStream), "create a stream");
 }
 
-// What belongs to the context goes with it.
+// Everything that belongs to the context is released with it.
 CudaGpu::~CudaGpu() {
   calls_->release(device_);
 }
@@ -92,7 +92,7 @@ int CudaGpu::count(const std::string& library) {
 
 std::uint64_t CudaGpu::allocate(std::size_t bytes) {
   std::uint64_t memory = 0;
-  calls_->check(calls_->allocate(&memory, bytes), "allocate memory of the GPU");
+  calls_->check(calls_->allocate(&memory, bytes), "allocate GPU memory");
   return memory;
 }
 
@@ -107,14 +107,14 @@ void CudaGpu::download(std::span<std::byte> to, std::uint64_t from) {
 bool CudaGpu::idle() const {
   const int code = calls_->stream_query(stream_);
   if (code == kCudaNotReady) return false;
-  calls_->check(code, "do what was put on the stream");
+  calls_->check(code, "run the work queued on the stream");
   return true;
 }
 
 // ---- NCCL
 
 struct NcclPair::Calls {
-  struct UniqueId {  // passed by value, as the interface has it
+  struct UniqueId {  // passed by value, as in the interface
     Id bytes;
   };
 
@@ -125,7 +125,7 @@ struct NcclPair::Calls {
     throw RuntimeError(fmt::format("NCCL cannot {}: {}", what, error_string(code)));
   }
 
-  DynamicLibrary library;  // first: the others are found in it
+  DynamicLibrary library;  // first: the functions below are looked up in it
   std::function<const char*(int)> error_string =
       function_in<const char*(int)>(library, "ncclGetErrorString");
   std::function<int(int*)> get_version = function_in<int(int*)>(library, "ncclGetVersion");
@@ -144,14 +144,14 @@ struct NcclPair::Calls {
 std::string NcclPair::version(const std::string& library) {
   const Calls calls(library);
   int version = 0;
-  calls.check(calls.get_version(&version), "tell its version");
+  calls.check(calls.get_version(&version), "report its version");
   return version_text(version);
 }
 
 NcclPair::Id NcclPair::make_id(const std::string& library) {
   const Calls calls(library);
   Calls::UniqueId id{};
-  calls.check(calls.get_id(&id), "make an id");
+  calls.check(calls.get_id(&id), "create an id");
   return id.bytes;
 }
 
@@ -160,7 +160,7 @@ NcclPair::NcclPair(const std::string& library, const CudaGpu& gpu, const Id& id,
   calls_->check(calls_->init(&communicator_, 2, {id}, rank), "connect the two GPUs");
 }
 
-// Not ncclCommDestroy, which waits for the other end; by now both have what they wanted.
+// Not ncclCommDestroy, which waits for the other end; by now both ends are done.
 NcclPair::~NcclPair() {
   if (communicator_ != nullptr) calls_->abort(communicator_);
 }
@@ -177,11 +177,11 @@ void NcclPair::receive(std::uint64_t memory, std::size_t bytes) {
                 "receive");
 }
 
-// An error of the network is found by NCCL's own threads, and the stream then never ends.
+// NCCL's own threads detect network errors, and the stream then never completes.
 void NcclPair::wait() {
   while (!gpu_.idle()) {
     int error = kNoError;
-    calls_->check(calls_->async_error(communicator_, &error), "look after the transfer");
+    calls_->check(calls_->async_error(communicator_, &error), "check the transfer for errors");
     calls_->check(error, "transfer data");
     std::this_thread::yield();
   }

@@ -1,5 +1,6 @@
 // The part of NCCL's and the CUDA driver's binary interfaces that a measurement between two GPUs
-// needs, loaded if it is there: no build needs either, and a node without GPUs has none.
+// needs, loaded at run time if installed: no build needs either, and a node without GPUs has
+// neither.
 #pragma once
 
 #include <array>
@@ -14,8 +15,9 @@ namespace ddp::check {
 inline constexpr const char* kNcclLibrary = "libnccl.so.2";
 inline constexpr const char* kCudaLibrary = "libcuda.so.1";
 
-// One GPU with memory of its own, and a stream. May hang with the driver, as may Nccl: both belong
-// in a process that can be killed. All calls throw RuntimeError with what the library says.
+// One GPU with a memory allocation and a stream. Calls may hang in the driver, as may those of
+// Nccl: both belong in a process that can be killed. All calls throw RuntimeError with the
+// library's message.
 class CudaGpu {
  public:
   // The first GPU that this process may use.
@@ -27,7 +29,7 @@ class CudaGpu {
   // How many GPUs this process may use.
   static int count(const std::string& library);
 
-  // Memory of the GPU, kept until the end.
+  // Allocates GPU memory, released with this object.
   std::uint64_t allocate(std::size_t bytes);
   void upload(std::uint64_t to, std::span<const std::byte> from);
   void download(std::span<std::byte> to, std::uint64_t from);
@@ -42,7 +44,7 @@ class CudaGpu {
   void* stream_ = nullptr;
 };
 
-// A communicator of two.
+// A communicator of two ranks.
 class NcclPair {
  public:
   using Id = std::array<std::byte, 128>;  // ncclUniqueId
@@ -51,13 +53,13 @@ class NcclPair {
   static std::string version(const std::string& library);
   static Id make_id(const std::string& library);
 
-  // Rank 0 or 1, as both call it with the same id. `gpu` must outlive it.
+  // `rank` is 0 or 1; both ranks call it with the same id. `gpu` must outlive it.
   NcclPair(const std::string& library, const CudaGpu& gpu, const Id& id, int rank);
   NcclPair(const NcclPair&) = delete;
   NcclPair& operator=(const NcclPair&) = delete;
   ~NcclPair();
 
-  // Put to the GPU's stream; wait() returns when all that was put there is done.
+  // Queued on the GPU's stream; wait() returns when all queued work is done.
   void send(std::uint64_t memory, std::size_t bytes);
   void receive(std::uint64_t memory, std::size_t bytes);
   void wait();

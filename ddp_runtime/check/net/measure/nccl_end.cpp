@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/check/clock.h"
+#include "base/deadline.h"
 #include "ddp_runtime/check/net/locate/threshold.h"
 #include "ddp_runtime/check/net/measure/gpu_transfer.h"
 #include "ddp_runtime/check/net/measure/pair_links.h"
@@ -21,7 +21,7 @@ constexpr int kGpuRoundTrips = 20;
 constexpr int kGpuWarmUps = 5;
 constexpr std::size_t kPingBytes = 8;
 
-// The other end may not listen yet.
+// The other end may not be listening yet.
 std::unique_ptr<PairLink> call_until(const NcclEnd& end, Deadline deadline) {
   for (;; std::this_thread::sleep_for(kRedial)) {
     try {
@@ -74,7 +74,7 @@ class Measurement {
     return value;
   }
 
-  // Neither end is ahead of the other afterwards.
+  // A barrier: afterwards neither end is ahead of the other.
   void meet() {
     std::array<std::byte, 1> word{};
     if (first()) control_.send(word);
@@ -95,7 +95,8 @@ class Measurement {
     return median(seconds) / 2;
   }
 
-  // Bytes per second of an eighth of the memory, the second time: the first one connects.
+  // Measures bytes per second with an eighth of the memory, on the second transfer: the first one
+  // sets up the connection.
   double warm_up(bool sends) {
     const std::size_t part = std::max<std::size_t>(end_.bytes / 8, 1);
     double per_second = 0;
@@ -109,7 +110,7 @@ class Measurement {
     return per_second;
   }
 
-  // An end that is to be slow waits for the time at which a slow one would have come so far.
+  // An end that an injected fault slows down waits until a slow one would have come this far.
   double timed(bool sends, const GpuTransfer& amount, double natural) {
     const bool held_back = end_.faults.speed < 1.0;
     meet();
@@ -136,7 +137,7 @@ class Measurement {
         plan_transfer(end_.bytes, std::min(natural * end_.faults.speed, theirs));
     tell(amount);
     const double per_second = timed(true, amount, natural);
-    meet();  // the other end has looked at what came
+    meet();  // the other end has checked what arrived
     return per_second;
   }
 
@@ -146,7 +147,7 @@ class Measurement {
     const auto amount = told<GpuTransfer>();
     require_possible(amount, end_.bytes);
     std::vector<std::byte> data(amount.bytes);
-    gpu_.upload(memory_, data);  // what was there must not pass for what is to come
+    gpu_.upload(memory_, data);  // old contents must not pass for received data
     result.received_per_second = timed(false, amount, natural);
     gpu_.download(data, memory_);
     if (end_.faults.corrupt) data[data.size() / 2] ^= std::byte{0x10};
@@ -158,7 +159,7 @@ class Measurement {
   PairLink& control_;
   CudaGpu& gpu_;
   NcclPair& pair_;
-  std::uint64_t memory_;  // of the GPU
+  std::uint64_t memory_;  // GPU memory
 };
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/check/bounded_child.h"
-#include "ddp_runtime/check/printable.h"
+#include "base/subprocess.h"
+#include "base/text.h"
 
 namespace ddp::check {
 namespace {
@@ -15,7 +15,7 @@ using nlohmann::json;
 
 constexpr std::string_view kResult = "nccl-end result: ";
 constexpr const char* kDriver = "/dev/nvidiactl";
-// For the ends to find each other, by the number of the exchange, which no other one has.
+// Port at which the ends meet, derived from the number of the exchange, which is unique.
 constexpr std::uint16_t kFirstNcclPort = 22'700;
 constexpr std::uint16_t kNcclPorts = 4096;
 constexpr std::size_t kMaxNcclWords = 200;
@@ -30,22 +30,23 @@ std::vector<std::string_view> lines_of_log(std::string_view text) {
   return lines;
 }
 
-// Why it failed, in NCCL's own words if it has any: the error that follows from them says less.
+// Why it failed, preferably in NCCL's own words: the error that follows from them says less.
 std::string last_nccl_words(const std::string& output) {
   constexpr std::string_view kWarning = "NCCL WARN ";
   std::string warning;
   std::string last;
   for (const auto line : lines_of_log(output)) {
     const auto at = line.find(kWarning);
-    if (at != line.npos) warning = printable(line.substr(at + kWarning.size()), kMaxNcclWords);
+    if (at != line.npos)
+      warning = sanitize_first_line(line.substr(at + kWarning.size()), kMaxNcclWords);
     const bool log = line.find("NCCL INFO") != line.npos || line.find("NCCL version") != line.npos;
-    if (!log && at == line.npos && !line.empty()) last = printable(line, kMaxNcclWords);
+    if (!log && at == line.npos && !line.empty()) last = sanitize_first_line(line, kMaxNcclWords);
   }
-  if (last.empty()) return warning.empty() ? "it said nothing" : warning;
+  if (last.empty()) return warning.empty() ? "it printed nothing" : warning;
   return warning.empty() ? last : fmt::format("{} ({})", last, warning);
 }
 
-std::string nccl_failure(const ChildOutput& output) {
+std::string nccl_failure(const SubprocessOutput& output) {
   return fmt::format("{}: {}", output.timed_out ? "NCCL did not finish in time" : "NCCL failed",
                      last_nccl_words(output.text));
 }
@@ -71,7 +72,7 @@ std::string nccl_transport(std::string_view output) {
     const auto at = line.find(kVia);
     if (at == line.npos || line.find("NCCL INFO Channel ") == line.npos) continue;
     const auto words = line.substr(at + kVia.size());
-    return printable(words.substr(0, words.find(' ')), kMaxNcclWords);
+    return sanitize_first_line(words.substr(0, words.find(' ')), kMaxNcclWords);
   }
   return {};
 }
@@ -89,16 +90,16 @@ json survey_nccl(const std::string& nccl_library, const std::string& cuda_librar
 
 NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit) {
   if (tool.cuda_library == kCudaLibrary && access(kDriver, F_OK) != 0) return tool;
-  const ChildOutput output =
-      BoundedChild::running(nccl_survey_command(tool)).wait(Clock::now() + limit);
+  const SubprocessOutput output =
+      Subprocess::running(nccl_survey_command(tool)).wait(Clock::now() + limit);
   const auto found = parse_nccl_result(output.text);
   if (output.exit_code != 0 || !found) {
     tool.problem = nccl_failure(output);
     return tool;
   }
   tool.gpus = found->value("gpus", 0);
-  tool.version = printable(found->value("version", ""), kMaxNcclWords);
-  tool.problem = printable(found->value("problem", ""), kMaxNcclWords);
+  tool.version = sanitize_first_line(found->value("version", ""), kMaxNcclWords);
+  tool.problem = sanitize_first_line(found->value("problem", ""), kMaxNcclWords);
   return tool;
 }
 
@@ -109,10 +110,10 @@ std::vector<std::string> nccl_survey_command(const NcclTool& tool) {
 
 std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeCommand& command,
                                           const Faults& faults) {
-  std::vector<std::string> command{tool.program, "nccl-end"};
-  const auto add = [&command](const char* option, const std::string& value) {
-    command.emplace_back(option);
-    command.push_back(value);
+  std::vector<std::string> arguments{tool.program, "nccl-end"};
+  const auto add = [&arguments](const char* option, const std::string& value) {
+    arguments.emplace_back(option);
+    arguments.push_back(value);
   };
   add("--nccl", tool.nccl_library);
   add("--cuda", tool.cuda_library);
@@ -122,22 +123,23 @@ std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeCo
   add("--limit-ms", std::to_string(command.limit_ms));
   if (command.first) add("--host", command.host);
   if (faults.speed < 1.0) add("--slow", fmt::format("{}", faults.speed));
-  if (faults.corrupt) command.emplace_back("--corrupt");
-  return command;
+  if (faults.corrupt) arguments.emplace_back("--corrupt");
+  return arguments;
 }
 
 ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeCommand& command,
                                 const Faults& faults, Deadline deadline) {
-  const ChildOutput output = BoundedChild::running(nccl_end_command(tool, command, faults),
-                                                   {{kPairTokenVariable, command.token}})
-                                 .wait(deadline);
+  const SubprocessOutput output =
+      Subprocess::running(nccl_end_command(tool, command, faults),
+                          {.variables = {{kPairTokenVariable, command.token}}})
+          .wait(deadline);
   const auto message = parse_nccl_result(output.text);
   if (output.exit_code != 0 || !message) throw NetError(nccl_failure(output));
   ExchangeResult result;
   try {
     result = exchange_result_from(*message);
   } catch (const json::exception&) {
-    throw NetError("the measurement by NCCL printed something else than its result");
+    throw NetError("the NCCL measurement did not print a result");
   }
   result.via = nccl_transport(output.text);
   return result;

@@ -1,4 +1,4 @@
-// NCCL between the first GPUs of two nodes, each end measured by a process of its own.
+// NCCL between the first GPUs of two nodes; each end is measured by a process of its own.
 #pragma once
 
 #include <chrono>
@@ -15,40 +15,40 @@
 namespace ddp::check {
 
 struct NcclTool {
-  std::string program = "/proc/self/exe";  // that has the command nccl-end
+  std::string program = "/proc/self/exe";  // program with the command nccl-end
   std::string nccl_library = kNcclLibrary;
   std::string cuda_library = kCudaLibrary;
-  int gpus = 0;         // that this task may use
+  int gpus = 0;         // GPUs that this task may use
   std::string version;  // of NCCL; empty if it cannot be used
   std::string problem;  // why the GPUs or NCCL cannot be used
 };
 
-// What NCCL has to work with here, asked in a process of its own. Where the kernel has no driver
-// for GPUs, and `cuda_library` is the usual one, nothing is asked and there are none.
+// Asks a separate process what NCCL has to work with here. If the kernel has no GPU driver and
+// `cuda_library` is the default, no process is started and there are no GPUs.
 NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit);
 
-// The variable by which the token of an exchange reaches the process: other users can read command
-// lines.
+// The environment variable that passes the token of an exchange to the process: other users can
+// read command lines.
 inline constexpr const char* kPairTokenVariable = "SLURM_DDP_PAIR_TOKEN";
 
-// The commands of the processes, and what they print on standard output.
+// The command lines of the processes, and what they print on standard output.
 std::vector<std::string> nccl_survey_command(const NcclTool& tool);
 std::vector<std::string> nccl_end_command(const NcclTool& tool, const ExchangeCommand& command,
                                           const Faults& faults);
 std::string nccl_result_line(const nlohmann::json& result);
 
-// The value of the last such line; nothing if there is none, or it is no JSON object.
+// The value of the last such line; nullopt if there is none or it is not a JSON object.
 std::optional<nlohmann::json> parse_nccl_result(std::string_view output);
 
-// "NET/IB/0/GDRDMA" from NCCL's own log; empty if it does not tell.
+// "NET/IB/0/GDRDMA" from NCCL's own log; empty if the log does not contain it.
 std::string nccl_transport(std::string_view output);
 
-// Both directions, the first end's first. Throws NetError if it fails or the deadline passes; the
-// process is killed then.
+// Measures both directions, the first end's first. Throws NetError if the measurement fails or the
+// deadline passes, in which case the process is killed.
 ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeCommand& command,
                                 const Faults& faults, Deadline deadline);
 
-// What the process does that nccl_survey_command() starts.
+// The work of the process that nccl_survey_command() starts.
 nlohmann::json survey_nccl(const std::string& nccl_library, const std::string& cuda_library);
 
 }  // namespace ddp::check

@@ -9,8 +9,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "ddp_runtime/check/printable.h"
-#include "spank_plugin/fabric/text.h"
+#include "base/text.h"
 #include "spank_plugin/fabric/text_file.h"
 
 namespace ddp::check {
@@ -19,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Facts = std::map<std::string, std::string>;
 
-// Of texts that come from drivers and end in reports of all nodes.
+// Length limit of texts that come from drivers and end up in reports of all nodes.
 constexpr std::size_t kMaxCharacters = 80;
 constexpr std::size_t kMaxDirectories = 64;
 constexpr std::size_t kMaxDevices = 64;
@@ -33,7 +32,7 @@ constexpr std::array kLibraries{"libnccl.so.2",    "libmpi.so.40",         "libu
 
 void add_first_line(Facts& facts, const std::string& name, const fs::path& file) {
   const auto text = fabric::read_text(file, kMaxCharacters);
-  if (text && !text->empty()) facts[name] = printable(*text, kMaxCharacters);
+  if (text && !text->empty()) facts[name] = sanitize_first_line(*text, kMaxCharacters);
 }
 
 void add_machine(Facts& facts) {
@@ -57,7 +56,7 @@ void add_system(Facts& facts, const fs::path& root) {
   value = value.substr(0, value.find('\n'));
   if (value.size() >= 2 && value.front() == '"' && value.back() == '"')
     value = value.substr(1, value.size() - 2);
-  facts["system"] = printable(value, kMaxCharacters);
+  facts["system"] = sanitize_first_line(value, kMaxCharacters);
 }
 
 void add_firmware(Facts& facts, const fs::path& root) {
@@ -65,21 +64,21 @@ void add_firmware(Facts& facts, const fs::path& root) {
   std::size_t devices = 0;
   for (fs::directory_iterator entry(root / "sys/class/infiniband", error), end;
        !error && entry != end && devices < kMaxDevices; entry.increment(error), ++devices) {
-    add_first_line(
-        facts,
-        fmt::format("firmware.{}", printable(entry->path().filename().native(), kMaxCharacters)),
-        entry->path() / "fw_ver");
+    add_first_line(facts,
+                   fmt::format("firmware.{}", sanitize_first_line(entry->path().filename().native(),
+                                                                  kMaxCharacters)),
+                   entry->path() / "fw_ver");
   }
 }
 
-// "libnccl.so.2" is found as the linker finds it: in the first directory that has it.
+// Finds "libnccl.so.2" as the linker does: in the first directory that contains it.
 void add_library(Facts& facts, std::string_view name, const std::vector<fs::path>& directories) {
   for (const auto& directory : directories) {
     std::error_code error;
     const fs::path file = fs::canonical(directory / name, error);
     if (error) continue;
     facts[fmt::format("library.{}", name.substr(0, name.find('.')))] =
-        printable(file.filename().native(), kMaxCharacters);
+        sanitize_first_line(file.filename().native(), kMaxCharacters);
     return;
   }
 }
@@ -89,7 +88,7 @@ void add_library(Facts& facts, std::string_view name, const std::vector<fs::path
 FactSources fact_sources(const Environment& environment) {
   FactSources sources;
   const std::string path = environment("LD_LIBRARY_PATH").value_or("");
-  for (const std::string_view directory : fabric::split(path, ':', kMaxDirectories))
+  for (const std::string_view directory : split(path, ':', kMaxDirectories))
     if (!directory.empty()) sources.library_directories.emplace_back(directory);
   for (const char* directory : {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu",
                                 "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"}) {

@@ -1,4 +1,4 @@
-// Which interface carries this task's traffic to the leader, and what its wire can do.
+// The interface that carries this task's traffic to the leader, and the rate of its link.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace ddp::check {
 
 // Fills in interface, rate and MTU of the interface that has hello.address, and all interfaces that
-// could be rails. A rate stays unknown for interfaces without a wire of their own.
+// could be rails. The rate stays unknown for virtual interfaces.
 void describe_link(Hello& hello);
 
 // The interface that has this numeric address; empty if none has.

@@ -21,19 +21,20 @@ namespace {
 
 constexpr std::size_t kMaxPairCallers = 64;
 
-// Sent first by whoever connects; anything else is not our peer.
+// Sent first by the connecting end; anything else is not our peer.
 std::string preamble_of(const std::string& token) {
-  if (token.size() != kTokenCharacters) throw NetError("an exchange without a token");
+  if (token.size() != kTokenCharacters) throw NetError("the exchange has no token");
   return "ddp-chk2" + token;
 }
 
-// Somebody who has connected and has not shown the token.
+// A connection that has not sent the token yet.
 struct PairCaller {
   FileDescriptor socket;
   std::string said;
 };
 
-// True if the caller is done with: it is gone, a stranger, or the peer, who goes to `peer`.
+// Returns true if the caller is finished: it disconnected, is not the peer, or is the peer and was
+// moved to `peer`.
 bool hear(PairCaller& caller, const std::string& preamble, FileDescriptor& peer) {
   std::array<char, 64> chunk{};  // what the peer sends next stays in the socket
   const std::size_t missing = std::min(chunk.size(), preamble.size() - caller.said.size());
@@ -48,7 +49,8 @@ bool hear(PairCaller& caller, const std::string& preamble, FileDescriptor& peer)
   return true;
 }
 
-// The peer speaks as soon as it is connected, so of too many the one goes that came first.
+// The peer sends its token as soon as it is connected, so with too many callers the oldest is
+// dropped.
 void accept_callers(const Listener& listener, const std::string& preamble,
                     std::deque<PairCaller>& callers, FileDescriptor& peer) {
   for (std::size_t n = 0; n < kMaxPairCallers && !peer; ++n) {
@@ -101,7 +103,8 @@ class GroupLink final : public PairLink {
 
 std::int64_t bytes_lost(std::uint32_t sent_again, std::uint32_t arrived_twice,
                         std::uint32_t segment_bytes) noexcept {
-  // Up to a tenth of them went untold in measurements: an acknowledgement tells of one range only.
+  // Measured: up to a tenth of the duplicates are not reported, because an acknowledgement carries
+  // only one range.
   const std::uint64_t in_vain = std::uint64_t{arrived_twice} + arrived_twice / 4;
   const std::uint64_t lost = sent_again - std::min<std::uint64_t>(sent_again, in_vain);
   return static_cast<std::int64_t>(lost) * segment_bytes;

@@ -1,6 +1,6 @@
-// Whether packets of a size reach another node whole: UDP datagrams that must not be cut on the
-// way. TCP between the two may work all the same, because its ends agree on a size when they
-// connect; where a switch in between carries less, large packets vanish without a word.
+// Tests whether packets of a given size reach another node whole, using UDP datagrams that must not
+// be fragmented. TCP between the two may work all the same, because its ends agree on a size when
+// they connect; if a switch in between carries less, large packets are dropped silently.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,12 @@ class PathProbe {
   PathProbe();
   std::uint16_t port() const noexcept { return port_; }
 
-  // Sends packets of the sizes worth knowing up to `mtu` bytes, each three times; `token` tells
-  // this probe from others. What this machine itself refuses to send is not sent.
+  // Sends packets of the relevant sizes up to `mtu` bytes, each three times; `token` distinguishes
+  // this probe from others. Sizes that this machine refuses to send are skipped.
   void send(const std::string& host, std::uint16_t port, int mtu, std::uint64_t token) const;
 
-  // The size in bytes of the largest packet with this token that arrived; 0 if none did. Waits for
-  // one of `mtu` bytes at most until then.
+  // The size in bytes of the largest packet with this token that arrived; 0 if none did. Waits
+  // until the deadline, or until one of `mtu` bytes arrives.
   int receive(int mtu, std::uint64_t token, Deadline deadline) const;
 
  private:

@@ -18,7 +18,7 @@ std::array<std::byte, kWord> word_bytes(std::uint64_t seed, std::size_t index) n
 
 }  // namespace
 
-// splitmix64, Steele, Lea and Flood 2014.
+// splitmix64 (Steele, Lea and Flood, 2014).
 std::uint64_t pattern_word(std::uint64_t seed, std::uint64_t index) noexcept {
   std::uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15U;
   z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;

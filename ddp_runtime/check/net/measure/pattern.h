@@ -1,4 +1,4 @@
-// Bytes that sender and receiver both know, so that the receiver can tell whether they arrived.
+// Bytes known to both sender and receiver, so that the receiver can verify what arrives.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace ddp::check {
 
-// The index-th word of the pattern of `seed`: all words are different and look random.
+// Word number `index` of the pattern of `seed`: all words are different and look random.
 std::uint64_t pattern_word(std::uint64_t seed, std::uint64_t index) noexcept;
 
-// Fills with words 0, 1, .. of the pattern; a last part of less than a word is filled too.
+// Fills with words 0, 1, .. of the pattern; a remainder of less than a word is filled too.
 void fill_pattern(std::span<std::byte> data, std::uint64_t seed) noexcept;
 
 // How many bytes differ from the pattern.

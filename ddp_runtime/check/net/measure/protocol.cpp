@@ -176,7 +176,7 @@ CollectiveResult collective_result_from(const nlohmann::json& message) {
   message.at("seconds").get_to(result.seconds);
   message.at("wrong").get_to(result.mismatch.count);
   message.at("first_wrong").get_to(result.mismatch.first);
-  // A wrong element may be no number at all, which JSON writes as null.
+  // A wrong element may be NaN or infinite, which JSON writes as null.
   result.mismatch.got = message.at("got").is_null() ? 0 : message.at("got").get<float>();
   message.at("wanted").get_to(result.mismatch.wanted);
   return result;

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/check/clock.h"
 #include "ddp_runtime/check/net/measure/exact_sum.h"
 
 namespace ddp::check {
@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMaxElements = std::size_t{1} << 30;
 constexpr const char* kLabel = "ddp-check collective";
 
-// Keeps the first wrong element and counts all of them.
+// Keeps the first wrong element and counts all wrong elements.
 void merge(Mismatch& all, const Mismatch& one) {
   if (all.count == 0) {
     all = one;
@@ -23,7 +23,7 @@ void merge(Mismatch& all, const Mismatch& one) {
   }
 }
 
-// The buffers of one rank: all of the elements, and one rank's share of them.
+// The buffers of one rank: one for all elements, one for its share.
 class Buffers {
  public:
   Buffers(comm::Group& group, const CollectiveCommand& command)
@@ -82,10 +82,10 @@ CollectiveResult run_collective(comm::Group& group, const CollectiveCommand& com
   const auto ranks = static_cast<std::size_t>(group.size());
   const bool uneven = command.collective != Collective::all_reduce && command.elements % ranks != 0;
   if (command.elements == 0 || command.elements > kMaxElements || uneven || command.iterations < 1)
-    throw RuntimeError("the leader ordered a collective of an impossible size");
+    throw RuntimeError("the leader requested a collective of an impossible size");
   Buffers buffers(group, command);
   CollectiveResult result;
-  for (int i = 0; i <= command.iterations; ++i) {  // the first one warms up
+  for (int i = 0; i <= command.iterations; ++i) {  // the first one is a warm-up
     buffers.fill();
     group.barrier(kLabel).wait();
     const auto start = Clock::now();

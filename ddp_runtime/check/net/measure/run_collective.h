@@ -1,4 +1,4 @@
-// One rank's part in the measurement of a collective.
+// One rank's part in measuring a collective.
 #pragma once
 
 #include "ddp_runtime/check/net/measure/protocol.h"
@@ -6,9 +6,9 @@
 
 namespace ddp::check {
 
-// Runs it order.iterations times after one that warms up, and compares every element of every
-// result. `corrupt`: an element of each result is changed first. Throws RuntimeError if the order
-// is impossible, and what the group throws.
+// Runs the collective command.iterations times after one warm-up, and compares every element of
+// every result. `corrupt`: one element of each result is changed before the comparison. Throws
+// RuntimeError if the command is impossible, and whatever the group throws.
 CollectiveResult run_collective(comm::Group& group, const CollectiveCommand& command, bool corrupt);
 
 }  // namespace ddp::check

@@ -128,11 +128,6 @@ std::string numeric(const sockaddr_storage& address, socklen_t length) {
 
 }  // namespace
 
-int milliseconds_until(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<decltype(left)>(left, 0, 86'400'000));
-}
-
 bool wait_for(int descriptor, short events, Deadline deadline) {
   while (true) {
     pollfd entry{descriptor, events, 0};

@@ -8,13 +8,11 @@
 #include <span>
 #include <string>
 
+#include "base/deadline.h"
 #include "base/errors.h"
 #include "base/file_descriptor.h"
-#include "ddp_runtime/check/clock.h"
 
 namespace ddp::check {
-
-using Deadline = Clock::time_point;
 
 // A connection that could not be made, ended, or was silent for too long.
 class NetError : public RuntimeError {
@@ -53,8 +51,5 @@ std::string remote_address(int socket);
 
 // Waits for poll(2) `events`; false when the deadline passes first.
 bool wait_for(int descriptor, short events, Deadline deadline);
-
-// Milliseconds until then, from 0 to a day: what poll(2) takes.
-int milliseconds_until(Deadline deadline);
 
 }  // namespace ddp::check

@@ -23,7 +23,7 @@ constexpr std::size_t kMaxCounted = 1024;
 constexpr std::uint64_t kMinCarried = std::uint64_t{1} << 20;
 constexpr std::uint64_t kPortWord = 4;  // InfiniBand counts words of four bytes
 
-// The sum of two counters; nothing if one cannot be read.
+// The sum of two counters; nullopt if one cannot be read.
 std::optional<std::uint64_t> sum_of(const fs::path& directory, const char* one, const char* other) {
   std::uint64_t first = 0;
   std::uint64_t second = 0;
@@ -40,7 +40,7 @@ int remember(dl_phdr_info* info, std::size_t /*size*/, void* files) {
   return 0;
 }
 
-// "tcp" of ".../mca_btl_tcp.so" for the kind "btl".
+// "tcp" from ".../mca_btl_tcp.so" for the kind "btl".
 std::optional<std::string> module_of(const std::string& kind, std::string_view file) {
   const std::string begin = fmt::format("/mca_{}_", kind);
   const auto at = file.rfind(begin);
@@ -84,7 +84,7 @@ std::vector<std::string> carriers(const Traffic& before, const Traffic& after) {
 }
 
 bool is_rdma_port(const std::string& device) {
-  const auto colon = device.rfind(':');  // "eth0:1" is no device of the kernel
+  const auto colon = device.rfind(':');  // "eth0:1" is an alias, not a kernel device
   return colon != std::string::npos;
 }
 

@@ -37,7 +37,7 @@ TransportKind stage_named(std::string_view name) {
   const auto found = std::find_if(kStages.begin(), kStages.end(),
                                   [name](const StageNames& names) { return names.name == name; });
   if (found != kStages.end()) return found->stage;
-  throw RuntimeError("there is no way '" + std::string(name) + "' to measure pairs");
+  throw RuntimeError("unknown transport '" + std::string(name) + "'");
 }
 
 }  // namespace ddp::check

@@ -1,4 +1,4 @@
-// The ways in which pairs are measured.
+// The transports over which pairs are measured.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@ namespace ddp::check {
 
 enum class TransportKind : std::uint8_t { tcp, verbs, nccl, mpi };
 
-// As messages and reports name it: "tcp", "verbs", "nccl", "mpi".
+// As used in messages and reports: "tcp", "verbs", "nccl", "mpi".
 std::string name_of(TransportKind stage);
 
 // For people: "TCP", "RDMA", "NCCL", "MPI".
 std::string title_of(TransportKind stage);
 
-// Of such a name. Throws RuntimeError for another one.
+// Parses such a name. Throws RuntimeError if it is unknown.
 TransportKind stage_named(std::string_view name);
 
 }  // namespace ddp::check

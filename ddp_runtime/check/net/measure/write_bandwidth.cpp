@@ -9,8 +9,8 @@
 #include <sstream>
 #include <thread>
 
-#include "ddp_runtime/check/bounded_child.h"
-#include "ddp_runtime/check/printable.h"
+#include "base/subprocess.h"
+#include "base/text.h"
 #include "spank_plugin/fabric/infiniband_port.h"
 #include "spank_plugin/fabric/roce_gid.h"
 
@@ -21,7 +21,7 @@ constexpr std::size_t kMessage = std::size_t{1} << 20;
 constexpr std::size_t kMaxWords = 200;
 constexpr int kToolNotFound = 127;
 constexpr std::chrono::milliseconds kBetweenCalls{100};
-// Ports for the tool's own handshake, by the number of the exchange, which no other one has.
+// Port for the tool's own handshake, derived from the number of the exchange, which is unique.
 constexpr std::uint16_t kFirstPort = 18515;
 constexpr std::uint16_t kPorts = 4096;
 
@@ -37,15 +37,17 @@ bool is_there(const std::string& program) {
 
 std::string last_line(const std::string& text) {
   std::istringstream lines(text);
-  std::string last = "it said nothing";
+  std::string last = "it printed nothing";
   for (std::string line; std::getline(lines, line);) {
     if (line.find_first_not_of(" -\t\r") != std::string::npos) last = line;
   }
-  return printable(last, kMaxWords);
+  return sanitize_first_line(last, kMaxWords);
 }
 
-// `earlier`: what it said the time before, for an attempt that was killed before it could speak.
-NetError failure(const RdmaTool& tool, const ChildOutput& output, const std::string& earlier = {}) {
+// `earlier`: the output of the previous attempt, for an attempt that was killed before it could
+// print.
+NetError failure(const RdmaTool& tool, const SubprocessOutput& output,
+                 const std::string& earlier = {}) {
   if (output.exit_code == kToolNotFound) return NetError(tool.program + " cannot be started");
   return NetError(
       fmt::format("{} on {} {}: {}", tool.program, tool.port,
@@ -53,11 +55,11 @@ NetError failure(const RdmaTool& tool, const ChildOutput& output, const std::str
                   output.text.empty() && !earlier.empty() ? earlier : last_line(output.text)));
 }
 
-// The other end may not listen yet, so that a first attempt that fails says nothing.
+// The other end may not be listening yet, so a failed first attempt proves nothing.
 double write_to_peer(const RdmaTool& tool, const std::vector<std::string>& command,
                      Deadline deadline) {
   for (std::string earlier;; std::this_thread::sleep_for(kBetweenCalls)) {
-    const ChildOutput output = BoundedChild::running(command).wait(deadline);
+    const SubprocessOutput output = Subprocess::running(command).wait(deadline);
     if (output.exit_code == 0) {
       if (const auto speed = parse_write_bandwidth(output.text)) return *speed;
       throw NetError(tool.program + " printed no bandwidth: " + last_line(output.text));
@@ -71,7 +73,7 @@ double write_to_peer(const RdmaTool& tool, const std::vector<std::string>& comma
 
 void be_written_to(const RdmaTool& tool, const std::vector<std::string>& command,
                    Deadline deadline) {
-  const ChildOutput output = BoundedChild::running(command).wait(deadline);
+  const SubprocessOutput output = Subprocess::running(command).wait(deadline);
   if (output.exit_code != 0) throw failure(tool, output);
 }
 

@@ -1,5 +1,5 @@
 // RDMA writes between two nodes, measured by perftest's ib_write_bw: the network card's own speed,
-// without TCP, MPI or a processor in the way.
+// with no TCP, MPI or CPU involved.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@ namespace ddp::check {
 
 struct RdmaTool {
   std::string program = "ib_write_bw";
-  std::string port = {};              // "mlx5_0:1"; empty: the node has none that is active
-  std::optional<int> gid_index = {};  // where the port is Ethernet
-  bool runnable() const;              // a port to use, and a program that is there
+  std::string port = {};              // "mlx5_0:1"; empty: the node has no active port
+  std::optional<int> gid_index = {};  // set if the port is Ethernet
+  bool runnable() const;              // there is a port to use, and the program is installed
 };
 
-// The first active port below `sys`, or `wanted` as it is, if given.
+// The first active port below `sys`, or `wanted` unchanged if given.
 RdmaTool find_rdma(const std::filesystem::path& sys, const std::string& program,
                    const std::string& wanted);
 
-// The command for one direction; without `host` the end that is written to.
+// The command line for one direction; without `host`, for the end that is written to.
 std::vector<std::string> write_bandwidth_command(const RdmaTool& tool, std::uint16_t port,
                                                  std::size_t bytes, const std::string& host);
 
-// Bytes per second, the average that the tool printed; nothing if it printed none, or what is no
-// speed. Both units that it knows are understood.
+// Bytes per second: the average that the tool printed. nullopt if it printed none or an impossible
+// speed. Accepts both of the tool's units.
 std::optional<double> parse_write_bandwidth(std::string_view output);
 
-// Both directions, the first end's writes first. Throws NetError if it fails or the deadline
-// passes; the tool is killed then.
+// Measures both directions, the first end's writes first. Throws NetError if the measurement fails
+// or the deadline passes, in which case the tool is killed.
 ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeCommand& command,
                                 Deadline deadline);
 

@@ -29,7 +29,8 @@ constexpr std::chrono::milliseconds kWorkerTimeout{2000};
 
 using nlohmann::json;
 
-// Connects and presents itself once. Throws NetError with what the leader, or whoever it is, said.
+// Connects and presents itself once. Throws NetError with the reason given by the leader, or by
+// whatever process answered.
 std::unique_ptr<ControlChannel> report_to(const std::string& host, const AgentOptions& options,
                                           Hello hello, Deadline deadline) {
   FileDescriptor socket = connect_to(host, options.leader_port, deadline);
@@ -47,19 +48,18 @@ std::unique_ptr<ControlChannel> report_to(const std::string& host, const AgentOp
   }
   require_no_refusal(*answer);
   if (answer->value("welcome", -1) != hello.rank) {
-    throw NetError(
-        fmt::format("{} port {} did not say who it welcomes", host, options.leader_port));
+    throw NetError(fmt::format("{} port {} did not confirm the rank", host, options.leader_port));
   }
   return channel;
 }
 
-// Tries until the deadline: tasks start at different times. The leader's own task falls back to the
-// loopback address, so that a wrong MASTER_ADDR is reported instead of ending the check.
+// Retries until the deadline: tasks start at different times. The leader's own task falls back to
+// the loopback address, so that a wrong MASTER_ADDR is reported instead of terminating the check.
 std::unique_ptr<ControlChannel> find_leader(const AgentOptions& options, Hello hello) {
   const Deadline deadline = Clock::now() + options.deadline;
   const Deadline loopback_from =
       Clock::now() + std::min(options.deadline / 3, std::chrono::milliseconds(3000));
-  std::string last = "no time to try";
+  std::string last = "no time left to connect";
   while (Clock::now() < deadline) {
     hello.by_loopback = options.leaders_own && Clock::now() > loopback_from;
     try {
@@ -104,13 +104,13 @@ bool hangs_at(const json& command, const Faults& faults) {
          command.value("stage", "") == name_of(*faults.hang);
 }
 
-// An injected hang: deaf until the other end is gone.
+// An injected hang: ignores all messages until the other end is gone.
 void hang(const ControlChannel& channel) {
   pollfd entry{channel.fd(), POLLRDHUP, 0};
   poll(&entry, 1, -1);
 }
 
-// Runs on the worker. Whatever goes wrong is the answer.
+// Runs on the worker. Any error is returned as the answer.
 json answer_to(const json& command, CommandHandler& work) noexcept {
   try {
     return work.execute(command);
@@ -134,7 +134,7 @@ void post(Worker& worker, const std::shared_ptr<ControlChannel>& channel,
   });
 }
 
-// Until the verdict, whose exit code it returns.
+// Runs until the verdict, and returns its exit code.
 int obey(const std::shared_ptr<ControlChannel>& channel,
          const std::shared_ptr<CommandHandler>& work, Worker& worker, const AgentOptions& options) {
   while (true) {

@@ -1,5 +1,5 @@
-// A task's side of the network check: reports to the leader, does what it is told, and ends with
-// the verdict that everybody ends with.
+// A task's side of the network check: reports to the leader, executes its commands, and exits with
+// the verdict that all tasks share.
 #pragma once
 
 #include <chrono>
@@ -16,21 +16,21 @@ namespace ddp::check {
 struct AgentOptions {
   JobStep step;
   std::string program;
-  std::string host;  // what the machine calls itself
+  std::string host;  // the machine's own host name
   RdmaTool rdma;
   NcclTool nccl;
   std::vector<Injection> injections;
   std::chrono::milliseconds deadline;  // to reach the leader
-  std::chrono::milliseconds silence;   // of the leader that is too long
+  std::chrono::milliseconds silence;   // silence of the leader after which it is given up
   bool leaders_own = false;            // runs in the leader's process: may use loopback
   std::uint16_t leader_port = 0;       // where the leader listens
-  comm::StepSecret secret;             // which the leader must know
+  comm::StepSecret secret;             // that the leader must know
 };
 
 struct AgentOutcome {
   int exit_code = 2;
   std::string complaint;     // why there is no verdict; empty if there is one
-  bool left_behind = false;  // a thread still hangs: end with _Exit
+  bool left_behind = false;  // a thread still hangs: exit with _Exit
 };
 
 AgentOutcome run_agent(const AgentOptions& options);

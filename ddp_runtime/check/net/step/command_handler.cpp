@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 32;
 constexpr std::chrono::milliseconds kResolveTimeout{2000};
-constexpr std::chrono::milliseconds kProbeTimeout{500};  // only where something is lost
+constexpr std::chrono::milliseconds kProbeTimeout{500};  // only used if something is lost
 
 std::chrono::milliseconds limit_of(const json& command) {
   return std::chrono::milliseconds(command.at("limit_ms").get<std::int64_t>());
@@ -43,8 +43,8 @@ CommandHandler::CommandHandler(Listener data, PathProbe probe, TaskOptions optio
       faults_(faults_of(options_.node, options_.injections)) {}
 
 CommandHandler::~CommandHandler() {
-  // Leaving MPI needs all ranks. Where one of them hangs the process ends with _Exit instead, and
-  // the world must not be taken apart before that.
+  // Leaving MPI needs all ranks. If one of them hangs, the process exits with _Exit instead, and
+  // the world must not be destroyed before that.
   if (!in_world()) return;
   static_cast<void>(world_.release());
   if (mpi_) mpi_->abandon();
@@ -65,7 +65,7 @@ json CommandHandler::execute(const json& command) {
   if (what == "join_world") return join_world(command);
   if (what == "collective") return measure_collective(collective_order_from(command));
   if (what == "leave_world") return leave_world();
-  throw RuntimeError("the leader ordered '" + what + "', which this version does not know");
+  throw RuntimeError("unknown command '" + what + "' from the leader");
 }
 
 json CommandHandler::resolve_names(const json& command) const {
@@ -89,8 +89,8 @@ json CommandHandler::probe_path(const json& command) const {
   return {{"arrived", limited(arrived)}};
 }
 
-// Apart from join_world, so that no task sends before MPI has started on all of them: Open MPI 4.1
-// over TCP was seen to crash where a message arrives during MPI_Init.
+// Separate from join_world, so that no task sends before MPI has started on all of them: Open MPI
+// 4.1 over TCP was seen to crash if a message arrives during MPI_Init.
 json CommandHandler::start_mpi() {
   in_world_.store(true);
   mpi_ = std::make_unique<comm::MpiEnvironment>();
@@ -108,7 +108,7 @@ json CommandHandler::join_world(const json& command) {
     throw;
   }
   if (world_->rank() != options_.rank) {
-    throw RuntimeError("MPI and whoever started the step disagree on the order of the ranks");
+    throw RuntimeError("MPI and the launcher disagree on the order of the ranks");
   }
   return {{"size", world_->size()}};
 }
@@ -123,10 +123,10 @@ json CommandHandler::leave_world() {
 
 json CommandHandler::exchange_data(const ExchangeCommand& command) {
   if (command.bytes == 0 || command.bytes > kMaxBytes) {
-    throw RuntimeError("the leader ordered an exchange of an impossible size");
+    throw RuntimeError("the leader requested an exchange of an impossible size");
   }
   if (command.stage != TransportKind::mpi && !is_address(command.host)) {
-    throw RuntimeError("the leader ordered a connection to '" + command.host +
+    throw RuntimeError("the leader requested a connection to '" + command.host +
                        "', which is not an address");
   }
   const Faults faults = faults_between(options_.node, command.peer_node, options_.injections);
@@ -134,7 +134,7 @@ json CommandHandler::exchange_data(const ExchangeCommand& command) {
   if (command.stage == TransportKind::mpi) {
     failed_ = true;  // until it has worked
     ExchangePlan over_mpi = plan;
-    over_mpi.faults.drop = 0;  // only TCP tells what it lost
+    over_mpi.faults.drop = 0;  // only TCP reports its losses
     const auto result = exchange(*link_by_group(group_of(world_), command.peer_rank), over_mpi);
     failed_ = false;
     return to_message(result);

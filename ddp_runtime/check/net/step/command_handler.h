@@ -1,5 +1,5 @@
-// What a task does when the leader orders it to: resolve names, exchange data with another task,
-// start MPI, join its world, work with everybody, leave the world. All on one thread.
+// Executes the leader's commands on a task: resolve names, exchange data with another task, start
+// MPI, join its world, run collectives, leave the world. All on one thread.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace ddp::check {
 
-// Seconds since 1970 by this node's clock, with what is put in.
+// Seconds since 1970 by this node's clock, plus injected skew.
 double unix_time(const Faults& faults);
 
 struct TaskOptions {
@@ -37,10 +37,10 @@ class CommandHandler {
   CommandHandler& operator=(const CommandHandler&) = delete;
   ~CommandHandler();
 
-  // Returns the answer. Throws what went wrong; PeerFailure if it went wrong elsewhere.
+  // Returns the answer. Throws if the command fails; PeerFailure if the cause is another task.
   nlohmann::json execute(const nlohmann::json& command);
 
-  // Whether MPI was entered and not left again: MPI cannot be ended any more in an orderly way.
+  // Whether MPI was started and not shut down: MPI can then no longer be ended in an orderly way.
   bool in_world() const noexcept { return in_world_.load(); }
 
  private:
@@ -55,9 +55,9 @@ class CommandHandler {
   Listener data_;
   PathProbe probe_;
   TaskOptions options_;
-  Faults faults_;  // of this node, whoever it deals with
+  Faults faults_;  // of this node, with any peer
   std::atomic<bool> in_world_{false};
-  bool failed_ = false;  // an exchange or a collective, after which MPI cannot be ended in order
+  bool failed_ = false;  // an exchange or a collective failed, so MPI cannot be shut down in order
   std::unique_ptr<comm::MpiEnvironment> mpi_;
   std::unique_ptr<comm::World> world_;
 };

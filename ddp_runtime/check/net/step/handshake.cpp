@@ -5,12 +5,12 @@ namespace {
 
 constexpr const char* kPurpose = "check";
 
-// What the leader proved itself with, checked.
+// Verifies the leader's proof and returns the key.
 comm::Meeting meet(const Presentation& presentation, const nlohmann::json& challenge,
                    const comm::Key& key) {
   comm::Meeting meeting = meeting_of(presentation, challenge.value("nonce", ""));
   if (!comm::is_proof(challenge.value("proof", ""), key, meeting, comm::Side::listener)) {
-    throw NetError("whoever answers does not know the key of this step");
+    throw NetError("the process that answers does not know the key of this step");
   }
   return meeting;
 }
@@ -49,7 +49,7 @@ nlohmann::json challenge_of(const comm::StepSecret& secret, const comm::Meeting&
 
 void require_no_refusal(const nlohmann::json& message) {
   if (message.contains("refused")) {
-    throw NetError("the leader refused: " + message.value("refused", "it does not say why"));
+    throw NetError("the leader refused: " + message.value("refused", "no reason given"));
   }
 }
 
@@ -61,7 +61,8 @@ void introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecr
   channel.send(to_message(presentation), deadline);
   if (!secret) return;
   const auto challenge = channel.receive(deadline);
-  if (!challenge) throw NetError("whoever listens there does not answer as ddp-check does");
+  if (!challenge)
+    throw NetError("the process that listens there does not answer as ddp-check does");
   require_no_refusal(*challenge);
   const comm::Key key = key_told_by(*challenge, secret);
   const comm::Meeting meeting = meet(presentation, *challenge, key);

@@ -1,5 +1,5 @@
-// What a task and the leader say before either believes the other: who the task is, and proofs of
-// the step's secret by both (comm/secret/proof.h). Small messages only, whoever sends them.
+// The handshake of a task and the leader: who the task is, and proofs by both that they know the
+// step's secret (comm/secret/proof.h). Messages are small, because any process may send them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@
 
 namespace ddp::check {
 
-// No message before the proofs is larger.
+// Size limit of all messages before the proofs.
 inline constexpr std::size_t kMaxFirstBytes = 4096;
 
 // The first message of a task.
@@ -21,11 +21,11 @@ struct Presentation {
   std::string identity;  // of the step
   int rank = 0;
   std::string node;
-  std::string key;    // where its secret is from
+  std::string key;    // source of its secret
   std::string nonce;  // of the task
 };
 nlohmann::json to_message(const Presentation& presentation);
-// Throws nlohmann::json::exception for a message that is none.
+// Throws nlohmann::json::exception if the message is not a presentation.
 Presentation presentation_from(const nlohmann::json& message);
 
 comm::Meeting meeting_of(const Presentation& presentation, const std::string& leaders_nonce);
@@ -33,13 +33,13 @@ comm::Meeting meeting_of(const Presentation& presentation, const std::string& le
 // The leader's answer to a presentation, with its proof.
 nlohmann::json challenge_of(const comm::StepSecret& secret, const comm::Meeting& meeting);
 
-// The task's side: presents it, has the leader prove itself, proves itself, and seals the channel.
-// Without a secret it only presents itself. Throws NetError with the leader's reason to refuse, or
-// if whoever answers does not know the secret.
+// The task's side: presents the task, verifies the leader's proof, sends its own, and seals the
+// channel. Without a secret it only presents the task. Throws NetError with the leader's reason for
+// refusing, or if the answering process does not know the secret.
 void introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecret& secret,
                Deadline deadline);
 
-// Throws NetError if the message is a refusal, with the leader's words.
+// Throws NetError with the leader's reason if the message is a refusal.
 void require_no_refusal(const nlohmann::json& message);
 
 }  // namespace ddp::check

@@ -6,9 +6,8 @@
 #include <algorithm>
 
 #include "base/errors.h"
-#include "spank_plugin/launch/error.h"
+#include "base/hostlist.h"
 #include "spank_plugin/launch/facts.h"
-#include "spank_plugin/launch/hostlist.h"
 #include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
 
@@ -35,7 +34,7 @@ std::vector<ExpectedNode> expected_nodes(const launch::StepFacts& step) {
   std::vector<ExpectedNode> nodes;
   for (std::size_t i = 0; i < step.nodes.size(); ++i) {
     const auto tasks = step.tasks_per_node ? step.tasks_per_node->at(static_cast<std::uint32_t>(i))
-                                           : step.task_count;  // of a step of one node
+                                           : step.task_count;  // for a step of one node
     nodes.push_back({step.nodes[i], static_cast<int>(tasks)});
   }
   return nodes;
@@ -50,7 +49,7 @@ std::string node_of(const launch::Facts& facts) {
 std::string leader_host(const Environment& environment, const launch::StepFacts& step) {
   const auto given = environment("MASTER_ADDR");
   if (given && !given->empty()) return *given;
-  // A step of one node needs no name service.
+  // A step of one node does not need a name service.
   return step.node_count == 1 ? "127.0.0.1" : launch::find_leader(step, launch::Order::slurm).host;
 }
 
@@ -67,7 +66,7 @@ std::uint16_t leader_port(const Environment& environment, const launch::StepFact
 }
 
 void pretend(const std::string& list, JobStep& step) {
-  const auto names = launch::expand_hostlist(list);
+  const auto names = expand_hostlist(list);
   const auto count = static_cast<std::int64_t>(names.size());
   if (count > step.size) {
     throw UsageError(
@@ -85,7 +84,7 @@ void pretend(const std::string& list, JobStep& step) {
   step.pretended = true;
 }
 
-// The last part but `from_end` of "a.b.c"; empty if there is none.
+// The component of "a.b.c" at this position from the end; empty if there is none.
 std::string part_from_end(const std::string& text, int from_end) {
   std::string rest = text;
   for (int i = 0; i < from_end; ++i) {
@@ -97,11 +96,11 @@ std::string part_from_end(const std::string& text, int from_end) {
   return dot == std::string::npos ? rest : rest.substr(dot + 1);
 }
 
-// The larger of what SLURM's two variables say, so that a step of one node in a job of several
-// never passes for the whole job.
+// The larger value of SLURM's two variables, so that a step of one node in a job of several never
+// passes for the whole job.
 int nodes_of_job(const Environment& environment) {
   const auto list = environment("SLURM_JOB_NODELIST");
-  const auto listed = list ? static_cast<int>(launch::expand_hostlist(*list).size()) : 0;
+  const auto listed = list ? static_cast<int>(expand_hostlist(*list).size()) : 0;
   return std::max(integer(environment, "SLURM_JOB_NUM_NODES").value_or(0), listed);
 }
 
@@ -116,23 +115,19 @@ std::string leaf_of(const Environment& environment) {
 
 JobStep step_from(const Environment& environment, const std::string& host_name,
                   const StepOptions& options) {
-  try {
-    const launch::Facts facts = read_facts(environment, host_name);
-    JobStep step;
-    step.rank = static_cast<int>(facts.task.rank);
-    step.size = static_cast<int>(facts.step.task_count);
-    step.node = node_of(facts);
-    step.nodes = expected_nodes(facts.step);
-    step.leader_host = leader_host(environment, facts.step);
-    step.leader_port = leader_port(environment, facts.step, options);
-    step.identity = facts.step.id;
-    step.leaf = leaf_of(environment);
-    step.job_nodes = nodes_of_job(environment);
-    if (!options.pretend_nodes.empty()) pretend(options.pretend_nodes, step);
-    return step;
-  } catch (const launch::LaunchError& error) {
-    throw UsageError(error.what());
-  }
+  const launch::Facts facts = read_facts(environment, host_name);
+  JobStep step;
+  step.rank = static_cast<int>(facts.task.rank);
+  step.size = static_cast<int>(facts.step.task_count);
+  step.node = node_of(facts);
+  step.nodes = expected_nodes(facts.step);
+  step.leader_host = leader_host(environment, facts.step);
+  step.leader_port = leader_port(environment, facts.step, options);
+  step.identity = facts.step.id;
+  step.leaf = leaf_of(environment);
+  step.job_nodes = nodes_of_job(environment);
+  if (!options.pretend_nodes.empty()) pretend(options.pretend_nodes, step);
+  return step;
 }
 
 }  // namespace ddp::check

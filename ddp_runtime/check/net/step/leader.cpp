@@ -6,29 +6,30 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "ddp_runtime/check/net/measure/answers.h"
 #include "ddp_runtime/check/node_name.h"
-#include "ddp_runtime/check/printable.h"
 
 namespace ddp::check {
 namespace {
 
-// Strangers may connect to any port; only so many may sit there without having said hello.
+// Any process may connect to any port; this is the limit of connections that have not sent a hello.
 constexpr std::size_t kMaxPendingConnections = 64;
-constexpr std::size_t kMaxAtOnce = 64;  // accepted, before those who are here are heard again
+constexpr std::size_t kMaxAtOnce = 64;  // accepted in a row, before the others are served again
 constexpr std::size_t kMaxRefusals = 16;
-// Of a hello where nobody has to prove anything.
+// Size limit of a hello where no proof is required.
 constexpr std::size_t kMaxUnprovenBytes = std::size_t{1} << 18;
-// Whoever connects says what comes next within this time. A task that is slower tries again.
+// Time limit for each message of a connecting process. A task that is slower tries again.
 constexpr std::chrono::seconds kStrangersTimeout{2};
 constexpr std::size_t kMaxRefusalCharacters = 200;
-// Of a long wait, before the silent are asked for a sign of life.
+// Part of a long wait after which silent tasks are pinged.
 constexpr int kGracesBetweenSigns = 2;
-constexpr std::size_t kFewTasks = 16;  // of which each report is a line
-// For the verdict to a task that did not answer: what fits into the buffers of its connection.
+constexpr std::size_t kFewTasks = 16;  // up to this many tasks, each report gets a line
+// For sending the verdict to a task that did not answer: only what fits into the connection's
+// buffers.
 constexpr std::chrono::milliseconds kLostTimeout{50};
 
-constexpr const char* kNoAnswer = "it sent something that is no answer";
+constexpr const char* kNoAnswer = "it sent an invalid answer";
 
 double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -67,18 +68,18 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
     if ((entries[0].revents & POLLIN) != 0) accept_callers(callers, all + kMaxPendingConnections);
     drop_expired(callers);
     const std::size_t before = std::exchange(told, present_.size());
-    // Of many tasks a line for each tenth of them.
+    // With many tasks, one line per tenth of them.
     const bool tell = all <= kFewTasks ? told != before : 10 * told / all != 10 * before / all;
     if (tell) {
       progress(fmt::format("{} of {} tasks have reported", present_.size(), expected));
     }
   }
-  // Where tasks are missing the port stays open, and nobody is accepted any more.
+  // If tasks are missing the port stays open, but no one is accepted any more.
   if (present_.size() >= all) listener_.socket.close();
 }
 
-// Where too many are here the one goes that has been silent for longest: a task says something as
-// soon as it is connected.
+// With too many connections the one that has been silent longest is dropped: a task sends as soon
+// as it is connected.
 void Leader::accept_callers(Callers& callers, std::size_t most) {
   for (std::size_t n = 0; n < kMaxAtOnce; ++n) {
     auto socket = accept_until(listener_, Clock::now());
@@ -110,9 +111,9 @@ bool Leader::hear(Caller& caller) {
     }
     return !open;
   } catch (const NetError&) {
-    return true;  // a stranger, or a task that left again: it will be missing
+    return true;  // a stranger, or a task that disconnected: it will be missing
   } catch (const nlohmann::json::exception&) {
-    return true;  // likewise
+    return true;  // as above
   }
 }
 
@@ -165,7 +166,7 @@ bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
     refuse(caller, refusal);
     return true;
   }
-  // Others will be told to connect there.
+  // Other tasks will connect to this address.
   if (!secret_ && !hello.address.empty()) hello.address = remote_address(caller.channel->fd());
   caller.channel->accept_at_most(ControlChannel::kMaxBytes);
   caller.channel->send({{"welcome", hello.rank}}, in(kSendTimeout));
@@ -175,14 +176,15 @@ bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
   return true;
 }
 
-// Whoever reaches the port can be refused: neither how often nor how long may cost memory.
+// Any process that reaches the port may be refused: neither the number nor the length of refusals
+// may cost memory.
 void Leader::refuse(Caller& caller, const std::string& why) {
-  const std::string text = printable_line(why, kMaxRefusalCharacters);
+  const std::string text = sanitize_lines(why, kMaxRefusalCharacters);
   if (++turned_away_ <= kMaxRefusals) {
-    progress_("turned away: " + text);
+    progress_("rejected: " + text);
     if (caller.believed || !secret_) refusals_.push_back(text);
   }
-  // Without waiting: whoever asked for it need not read it.
+  // Does not wait: the receiver need not read it.
   caller.channel->send({{"refused", text}}, in(std::chrono::milliseconds(0)));
 }
 
@@ -196,17 +198,17 @@ std::string Leader::refusal_of(const Presentation& task) const {
   }
   if (std::string problem = misplaced(task); !problem.empty()) return problem;
   if (present_.contains(task.rank)) {
-    return fmt::format("{} reported as rank {}, which {} is already", task.node, task.rank,
+    return fmt::format("{} reported as rank {}, which {} already has", task.node, task.rank,
                        present_.at(task.rank).node);
   }
   return {};
 }
 
-// What is wrong with the node that a task says it runs on; empty if nothing is. Nodes that are not
-// the step's must never come into a verdict: somebody may drain what it names.
+// What is wrong with the node that a task claims to run on; empty if it is valid. Nodes outside the
+// step must never get into a verdict: an administrator may drain what it names.
 std::string Leader::misplaced(const Presentation& task) const {
-  if (!is_node_name(task.node)) return fmt::format("'{}' is not the name of a node", task.node);
-  if (step_.nodes.empty()) return {};  // whoever started the step does not tell
+  if (!is_node_name(task.node)) return fmt::format("'{}' is not a node name", task.node);
+  if (step_.nodes.empty()) return {};  // the launcher did not list the nodes
   const auto node = std::find_if(step_.nodes.begin(), step_.nodes.end(),
                                  [&](const ExpectedNode& n) { return n.name == task.node; });
   if (node == step_.nodes.end()) {
@@ -250,11 +252,11 @@ void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes)
     const bool open = channel.fill();
     while (auto message = channel.next()) {
       (*message)["arrival_time"] = unix_now();
-      // Answers to earlier orders come from tasks that were slow then.
+      // Answers to earlier commands come from tasks that were slow then.
       const auto inbox = inboxes.find(message->at("id").get<std::uint64_t>());
       if (inbox != inboxes.end()) inbox->second[rank] = std::move(*message);
     }
-    if (!open) lose(rank, during, "its process ended or its connection broke");
+    if (!open) lose(rank, during, "its process exited or its connection broke");
   } catch (const NetError& error) {
     lose(rank, during, error.what());
   } catch (const nlohmann::json::exception&) {
@@ -298,8 +300,9 @@ ByRank Leader::ask(const ByRank& commands, const std::string& during,
   return ask(commands, during, timeout, WaitPolicy::each_alone);
 }
 
-// A long wait is cut into pieces, with a sign of life from the silent in between: SLURM ends the
-// whole step within a minute after a node has vanished, and by then the check must have said which.
+// A long wait is split into pieces, with a ping to silent tasks in between: SLURM terminates the
+// whole step within a minute after a node has vanished, and by then the check must have reported
+// which.
 ByRank Leader::ask(const ByRank& commands, const std::string& during,
                    std::chrono::milliseconds timeout, WaitPolicy manner) {
   std::vector<int> waiting;
@@ -315,7 +318,7 @@ ByRank Leader::ask(const ByRank& commands, const std::string& during,
     if (waiting.empty()) break;
     if (in_vain() || Clock::now() >= end) {
       ByRank answers = sound(std::move(inboxes.at(id)), commands, during);
-      inboxes.clear();  // what comes now is too late
+      inboxes.clear();  // later answers are too late
       lose_silent(inboxes, waiting, during);
       return answers;
     }
@@ -348,7 +351,7 @@ void Leader::shut_down(const nlohmann::json& verdict) {
     try {
       channel.send(verdict, in(timeout));
     } catch (const NetError&) {
-      return;  // it is gone already
+      return;  // it has disconnected already
     }
   };
   for (const auto& [rank, channel] : channels_) tell(*channel, kSendTimeout);

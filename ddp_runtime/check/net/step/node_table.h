@@ -1,4 +1,4 @@
-// The nodes of the step as the check sees them: those expected and those that came.
+// The nodes of the step as the check sees them: expected ones and those that reported.
 #pragma once
 
 #include <map>
@@ -12,11 +12,11 @@ namespace ddp::check {
 
 struct NodeEntry {
   std::string name;
-  int expected_tasks = 0;  // 0 if nobody said
-  std::vector<int> ranks;  // that reported, ascending; the first speaks for the node
+  int expected_tasks = 0;  // 0 if unknown
+  std::vector<int> ranks;  // that reported, ascending; the first represents the node
 };
 
-// Expected nodes in their order, then others that reported.
+// Expected nodes in their order, then other nodes that reported.
 std::vector<NodeEntry> node_table(const JobStep& step, const std::map<int, Hello>& present);
 
 std::vector<std::string> names_of(const std::vector<NodeEntry>& nodes);

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/check/printable.h"
+#include "base/text.h"
 
 namespace ddp::check {
 namespace {
 
-// Ours are 4 deep: a hello, its rails, one rail, its values.
+// Our messages are 4 deep: a hello, its rails, one rail, its values.
 constexpr int kMaxDepth = 8;
 
-// Before anything is parsed: a parser that builds a thousand levels has already done the work.
+// Checked before parsing: a parser that builds a thousand levels has already done the work.
 bool too_deep(std::string_view text) noexcept {
   int depth = 0;
   bool in_string = false;
@@ -40,7 +40,7 @@ nlohmann::json made_printable(nlohmann::json value);
 nlohmann::json with_printable_keys(nlohmann::json&& object) {
   nlohmann::json clean = nlohmann::json::object();
   for (auto& [key, value] : object.items()) {
-    clean[printable_line(key, kMaxUntrustedText)] = made_printable(std::move(value));
+    clean[sanitize_lines(key, kMaxUntrustedText)] = made_printable(std::move(value));
   }
   return clean;
 }
@@ -51,7 +51,7 @@ nlohmann::json made_printable(nlohmann::json value) {
     for (auto& element : value) element = made_printable(std::move(element));
   } else if (value.is_string()) {
     auto& text = value.get_ref<std::string&>();
-    if (!is_printable(text)) text = printable_line(text, kMaxUntrustedText);
+    if (!is_printable(text)) text = sanitize_lines(text, kMaxUntrustedText);
   }
   return value;
 }

@@ -24,7 +24,7 @@ struct Worker::State {
       jobs.pop_front();
       lock.unlock();
       job();
-      job = nullptr;  // what it owns ends on this thread, outside the lock
+      job = nullptr;  // destroyed on this thread, outside the lock
       lock.lock();
     }
     ended = true;

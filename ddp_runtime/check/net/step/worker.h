@@ -1,5 +1,5 @@
 // One thread that does a task's slow work in order, so that the task itself can always answer a
-// sign of life and hear the verdict. MPI is entered and left on this thread.
+// ping and receive the verdict. MPI is started and shut down on this thread.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,12 @@ class Worker {
   Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
-  // Leaves a thread behind that has not ended by then.
+  // Abandons a thread that has not finished by then.
   ~Worker();
 
-  // Jobs must not throw, and must own what they use: they may outlive this object.
+  // Jobs must not throw, and must own their data: they may outlive this object.
   void post(std::function<void()> job);
-  // Whether all jobs were done and the thread ended in time.
+  // Whether all jobs finished and the thread ended in time.
   bool finish(std::chrono::milliseconds timeout);
 
  private:

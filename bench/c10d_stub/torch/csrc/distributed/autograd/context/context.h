@@ -1,6 +1,6 @@
-// What c10d/reducer.hpp needs of a header that Debian's libtorch-dev does not install: two names of
-// distributed autograd, which a data-parallel step never uses. On the include path only where the
-// real one is missing.
+// Stub of a header that c10d/reducer.hpp includes and that Debian's libtorch-dev does not install:
+// two names of distributed autograd, which a data-parallel step never uses. On the include path
+// only where the real header is missing.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -2,18 +2,19 @@
 #pragma once
 
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cstdint>
 
 #include "base/errors.h"
 #include "base/file_descriptor.h"
 
-namespace ddp::comm {
+namespace ddp {
 
 class WakeEvent {
  public:
   WakeEvent() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (!fd_) throw RuntimeError("cannot create an eventfd for the error channel");
+    if (!fd_) throw RuntimeError("cannot create an eventfd");
   }
   int fd() const noexcept { return fd_.get(); }
   void notify() const noexcept {
@@ -29,4 +30,4 @@ class WakeEvent {
   FileDescriptor fd_;
 };
 
-}  // namespace ddp::comm
+}  // namespace ddp

@@ -1,12 +1,14 @@
-#include "spank_plugin/launch/hostlist.h"
+#include "base/hostlist.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
+#include <optional>
 
-#include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/text.h"
+#include "base/errors.h"
+#include "base/text.h"
 
-namespace ddp::launch {
+namespace ddp {
 namespace {
 
 constexpr std::size_t kMaxDigits = 18;  // fits 64 bits
@@ -29,7 +31,7 @@ struct Part {
 };
 
 [[noreturn]] void fail(std::string_view list, const std::string& what) {
-  throw LaunchError("cannot read the node list " + in_quotes(list) + ": " + what);
+  throw UsageError("cannot read the node list " + quote_for_display(list) + ": " + what);
 }
 
 NumberRange parse_range(std::string_view list, std::string_view text) {
@@ -39,9 +41,9 @@ NumberRange parse_range(std::string_view list, std::string_view text) {
   const auto first = parse_decimal(first_text, kMaxNumber);
   const auto last = parse_decimal(last_text, kMaxNumber);
   if (!first || !last || first_text.size() > kMaxDigits || last_text.size() > kMaxDigits) {
-    fail(list, in_quotes(text) + " is not a number or a range of numbers");
+    fail(list, quote_for_display(text) + " is not a number or a range of numbers");
   }
-  if (*first > *last) fail(list, "the range " + in_quotes(text) + " runs backwards");
+  if (*first > *last) fail(list, "the range " + quote_for_display(text) + " runs backwards");
   return {*first, *last, first_text.size()};
 }
 
@@ -80,7 +82,7 @@ std::vector<Part> parse_element(std::string_view list, std::string_view element)
     const auto open = element.find('[');
     Part part{std::string(element.substr(0, open)), {}};
     if (!part.literal.empty() && !is_host_or_address(part.literal)) {
-      fail(list, in_quotes(part.literal) + " is no part of a host name");
+      fail(list, quote_for_display(part.literal) + " is no part of a host name");
     }
     element.remove_prefix(std::min(open, element.size()));
     if (!element.empty()) {
@@ -134,6 +136,42 @@ void append_names(const std::vector<Part>& parts, std::size_t at, const std::str
   }
 }
 
+struct NumberedName {
+  std::string_view prefix;
+  std::string_view digits;
+  std::uint64_t number = 0;
+};
+
+// nullopt for a name that does not end in a number of at most 9 digits.
+std::optional<NumberedName> numbered(std::string_view name) {
+  const std::size_t end = name.find_last_not_of("0123456789");
+  const std::size_t begin = end == std::string_view::npos ? 0 : end + 1;
+  NumberedName result{name.substr(0, begin), name.substr(begin), 0};
+  if (result.digits.empty() || result.digits.size() > 9) return std::nullopt;
+  std::from_chars(result.digits.data(), result.digits.data() + result.digits.size(), result.number);
+  return result;
+}
+
+bool follows(const NumberedName& one, const NumberedName& next) {
+  const bool zero_padded = one.digits.starts_with('0') || next.digits.starts_with('0');
+  return one.prefix == next.prefix && next.number == one.number + 1 &&
+         (!zero_padded || one.digits.size() == next.digits.size());
+}
+
+// "1-3,7" of names[begin, end), which share a prefix.
+std::string ranges_of(const std::vector<NumberedName>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size();) {
+    std::size_t last = i;
+    while (last + 1 < names.size() && follows(names[last], names[last + 1])) ++last;
+    text += text.empty() ? "" : ",";
+    text += names[i].digits;
+    if (last > i) text.append("-").append(names[last].digits);
+    i = last + 1;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string> expand_hostlist(std::string_view text) {
@@ -154,4 +192,24 @@ std::vector<std::string> expand_hostlist(std::string_view text) {
   return names;
 }
 
-}  // namespace ddp::launch
+std::string compress_hostlist(std::span<const std::string> names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size();) {
+    text += text.empty() ? "" : ",";
+    std::vector<NumberedName> group;
+    for (std::size_t j = i; j < names.size(); ++j) {
+      const auto name = numbered(names[j]);
+      if (!name || (!group.empty() && name->prefix != group.front().prefix)) break;
+      group.push_back(*name);
+    }
+    if (group.size() < 2) {
+      text += names[i++];
+      continue;
+    }
+    text.append(group.front().prefix).append("[").append(ranges_of(group)).append("]");
+    i += group.size();
+  }
+  return text;
+}
+
+}  // namespace ddp

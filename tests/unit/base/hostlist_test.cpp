@@ -1,4 +1,4 @@
-#include "spank_plugin/launch/hostlist.h"
+#include "base/hostlist.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/hostfile.h"
+#include "base/errors.h"
 
-namespace ddp::launch {
+namespace ddp {
 namespace {
 
 using ::testing::HasSubstr;
@@ -28,7 +27,7 @@ TEST_P(HostlistExpands, InTheOrderOfTheList) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, HostlistExpands,
     testing::Values(Expansion{"", {}}, Expansion{"n1", {"n1"}}, Expansion{"n1,m5", {"n1", "m5"}},
-                    // Numeric order, which is not the order of strings.
+                    // Numeric order, which differs from string order.
                     Expansion{"n[8-11]", {"n8", "n9", "n10", "n11"}},
                     Expansion{"n[001,007-009],x2", {"n001", "n007", "n008", "n009", "x2"}},
                     Expansion{"n[098-101]", {"n098", "n099", "n100", "n101"}},
@@ -38,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
                         {"r1n03", "r1n05", "r1n06", "r1n07", "r2n03", "r2n05", "r2n06", "r2n07"}},
                     Expansion{"a1,b[2-3]", {"a1", "b2", "b3"}}, Expansion{"[1-2]", {"1", "2"}},
                     Expansion{"gpu-a.site.org", {"gpu-a.site.org"}}, Expansion{"n[5]", {"n5"}},
-                    // Not sorted, not made unique: SLURM's order is the node numbering.
+                    // Neither sorted nor made unique: SLURM's order is the node numbering.
                     Expansion{"z,a,z", {"z", "a", "z"}}));
 
 struct Refusal {
@@ -53,7 +52,7 @@ TEST_P(HostlistRefuses, WithAMessageThatSaysWhy) {
   try {
     expand_hostlist(text);
     FAIL() << "accepted " << text;
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("cannot read the node list"));
     EXPECT_THAT(error.what(), HasSubstr(message));
   }
@@ -78,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"n\n", kNoName}, Refusal{"n[+1-2]", kNoNumber}, Refusal{"n[0x1-0x2]", kNoNumber},
         Refusal{"n[99999999999999999999-99999999999999999999]", kNoNumber}));
 
-// Each would be gigabytes of names, or hours of work, if it were tried.
+// Each would be gigabytes of names, or hours of work, if it were expanded.
 INSTANTIATE_TEST_SUITE_P(
     TooMuch, HostlistRefuses,
     testing::Values(
@@ -111,38 +110,33 @@ TEST(Hostlist, MessageDoesNotRepeatControlCharacters) {
   try {
     expand_hostlist("n\x1b[31m");
     FAIL();
-  } catch (const LaunchError& error) {
+  } catch (const UsageError& error) {
     EXPECT_EQ(std::string(error.what()).find('\x1b'), std::string::npos);
   }
 }
 
-struct FirstHost {
-  std::string file;
-  std::optional<std::string> host;
-};
-
-class Hostfile : public testing::TestWithParam<FirstHost> {};
-
-TEST_P(Hostfile, GivesTheHostOfRankZero) {
-  EXPECT_EQ(first_host_of_hostfile(GetParam().file), GetParam().host) << GetParam().file;
+std::string compressed(const std::vector<std::string>& names) {
+  return compress_hostlist(names);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Hostfile,
-                         testing::Values(FirstHost{"p2\np1\np2\np1\n", "p2"}, FirstHost{"p2", "p2"},
-                                         FirstHost{"p[3-4]\np1\n", "p3"}, FirstHost{"p2*4\n", "p2"},
-                                         FirstHost{"# order\n\n  \t\n p7  # the fast one\n", "p7"},
-                                         FirstHost{"p2,p1,p2\n", "p2"},
-                                         FirstHost{"p4\r\np1\r\n", "p4"},
-                                         FirstHost{"", std::nullopt},
-                                         FirstHost{"# nothing\n", std::nullopt},
-                                         FirstHost{",\n", std::nullopt}));
+TEST(Compressed, IsWhatSlurmWrites) {
+  EXPECT_EQ(compressed({}), "");
+  EXPECT_EQ(compressed({"n1"}), "n1");
+  EXPECT_EQ(compressed({"n1", "n2", "n3", "n7"}), "n[1-3,7]");
+  EXPECT_EQ(compressed({"n09", "n10", "n11"}), "n[09-11]");
+  EXPECT_EQ(compressed({"n9", "n10"}), "n[9-10]");
+  EXPECT_EQ(compressed({"n09", "n010"}), "n[09,010]");
+  EXPECT_EQ(compressed({"login", "r1n1", "r1n2", "r2n1"}), "login,r1n[1-2],r2n1");
+}
 
-TEST(HostfileErrors, AreReported) {
-  EXPECT_THROW(first_host_of_hostfile("p[1-\n"), LaunchError);
-  EXPECT_THROW(first_host_of_hostfile("\x7f"
-                                      "ELF\x02\x01"),
-               LaunchError);
+TEST(Compressed, ReadsBackTheSame) {
+  const std::vector<std::vector<std::string>> lists{{"a1", "a2", "b", "c08", "c09", "c10", "c12"},
+                                                    {"n3", "n1", "n2"},
+                                                    {"n99999999999", "n100000000000"}};
+  for (const auto& names : lists) {
+    EXPECT_EQ(expand_hostlist(compress_hostlist(names)), names);
+  }
 }
 
 }  // namespace
-}  // namespace ddp::launch
+}  // namespace ddp

@@ -1,0 +1,22 @@
+// The clock of deadlines and durations: setting the time of day does not move it.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace ddp {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Milliseconds until then, rounded up, from 0 to a day: for poll(2).
+inline int milliseconds_until(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<decltype(left)>(left, 0, 86'400'000));
+}
+
+}  // namespace ddp

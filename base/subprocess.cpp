@@ -1,0 +1,244 @@
+#include "base/subprocess.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace ddp {
+namespace {
+
+constexpr int kNotFound = 127;
+constexpr int kOutput = STDERR_FILENO + 1;  // of the child
+// For the kernel to take a killed process apart.
+constexpr std::chrono::milliseconds kKernelTime{200};
+
+struct Pipe {
+  FileDescriptor from;
+  FileDescriptor to;
+};
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw RuntimeError(std::string("cannot make a pipe: ") + std::strerror(errno));
+  }
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+// A system call, because older C libraries have no function for it.
+void close_from(unsigned first) noexcept {
+#ifdef SYS_close_range
+  if (syscall(SYS_close_range, first, ~0U, 0U) == 0) return;
+#endif
+  constexpr int kMaxDescriptors = 65'536;
+  for (int fd = static_cast<int>(first); fd < kMaxDescriptors; ++fd) close(fd);
+}
+
+// In the child, where only calls that a signal handler may make are allowed. A child that hangs for
+// good must not keep this process's files open: what reads their output would wait for the end.
+void settle(pid_t parent, int output, bool output_too, bool errors_too) noexcept {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it died in between
+  setpgid(0, 0);                      // so that what it starts dies with it
+  dup2(output, kOutput);
+  const int nothing = open("/dev/null", O_RDWR);
+  dup2(nothing, STDIN_FILENO);
+  dup2(output_too ? kOutput : nothing, STDOUT_FILENO);
+  dup2(errors_too ? kOutput : nothing, STDERR_FILENO);
+  close_from(kOutput + 1);
+  fcntl(kOutput, F_SETFD, FD_CLOEXEC);
+}
+
+// As execvpe(3) wants them.
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (auto& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> environment_with(const std::map<std::string, std::string>& variables) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    if (!variables.contains(text.substr(0, text.find('=')))) all.push_back(text);
+  }
+  for (const auto& [name, value] : variables) {
+    all.push_back(name);
+    all.back().append("=").append(value);
+  }
+  return all;
+}
+
+[[noreturn]] void throw_no_process() {
+  throw RuntimeError(std::string("cannot start a process: ") + std::strerror(errno));
+}
+
+struct Program {
+  char* const* arguments;
+  char* const* environment;
+  int output;
+  bool errors_too;
+  pid_t parent;
+};
+
+// A handler of this process must not run in the child: what it changes would change here too.
+void drop_handlers() noexcept {
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) != 0) continue;
+    if (action.sa_handler == SIG_IGN || action.sa_handler == SIG_DFL) continue;
+    action = {};
+    action.sa_handler = SIG_DFL;
+    sigaction(number, &action, nullptr);
+  }
+}
+
+[[noreturn, gnu::noinline]] void become(const Program& program, const sigset_t& signals) noexcept {
+  settle(program.parent, program.output, true, program.errors_too);
+  drop_handlers();
+  sigprocmask(SIG_SETMASK, &signals, nullptr);
+  execvpe(program.arguments[0], program.arguments, program.environment);
+  _exit(kNotFound);
+}
+
+// The child uses this process's memory until it is the program. A copy, as fork(2) makes it, takes
+// the longer the larger the process is, and pages that a network card writes to would be lost to
+// this process in favor of the copy.
+[[gnu::noinline]] pid_t start(const Program& program) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  const pid_t pid = vfork();  // NOLINT(clang-analyzer-security.insecureAPI.vfork)
+  if (pid == 0) become(program, before);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return pid;
+}
+
+enum class ReadEnd { end_of_output, deadline, limit };
+
+ReadEnd read_to_end(int from, Deadline deadline, const OutputLimit& limit, std::string& text,
+                    bool& too_long) {
+  std::array<char, 4096> chunk{};
+  while (true) {
+    pollfd entry{from, POLLIN, 0};
+    const int left = milliseconds_until(deadline);
+    const int ready = left > 0 ? poll(&entry, 1, left) : 0;
+    if (ready == 0 && milliseconds_until(deadline) == 0) return ReadEnd::deadline;
+    const ssize_t n = ready > 0 ? read(from, chunk.data(), chunk.size()) : -1;
+    if (n == 0) return ReadEnd::end_of_output;
+    if (n < 0 && ready != 0 && errno != EINTR) return ReadEnd::end_of_output;
+    if (n < 0) continue;
+    const auto room = std::min(static_cast<std::size_t>(n), limit.bytes - text.size());
+    text.append(chunk.data(), room);
+    too_long = too_long || room < static_cast<std::size_t>(n);
+    if (too_long && limit.kill_beyond) return ReadEnd::limit;
+  }
+}
+
+}  // namespace
+
+Subprocess::Subprocess(pid_t pid, FileDescriptor output) : pid_(pid), output_(std::move(output)) {}
+
+Subprocess::Subprocess(Subprocess&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), output_(std::move(other.output_)) {}
+
+Subprocess::~Subprocess() {
+  if (pid_ >= 0) kill_all();
+}
+
+Subprocess Subprocess::calling(const std::function<std::string()>& work) {
+  Pipe pipe = make_pipe();
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) throw_no_process();
+  if (pid > 0) {
+    setpgid(pid, pid);  // as the child does: the first of the two counts
+    return {pid, std::move(pipe.from)};
+  }
+  settle(parent, pipe.to.get(), false, false);
+  try {
+    write_all(kOutput, work());
+  } catch (...) {
+    _exit(1);
+  }
+  _exit(0);
+}
+
+Subprocess Subprocess::running(const std::vector<std::string>& arguments,
+                               const SubprocessOptions& options) {
+  std::vector<std::string> copies = arguments;
+  const std::vector<char*> argv = pointers_to(copies);
+  std::vector<std::string> environment = environment_with(options.variables);
+  const std::vector<char*> envp = pointers_to(environment);
+  Pipe pipe = make_pipe();
+  const pid_t pid = start({argv.data(), envp.data(), pipe.to.get(), options.errors_too, getpid()});
+  if (pid < 0) throw_no_process();
+  return {pid, std::move(pipe.from)};
+}
+
+SubprocessOutput Subprocess::wait(Deadline deadline, const OutputLimit& limit) {
+  SubprocessOutput result;
+  const ReadEnd end = read_to_end(output_.get(), deadline, limit, result.text, result.too_long);
+  std::optional<int> status;
+  if (end == ReadEnd::end_of_output) {
+    status = reap_until(std::max(deadline, Clock::now() + kKernelTime));
+  }
+  // Without a status it has closed its output and stays, or was not to be waited for.
+  const bool late = end == ReadEnd::end_of_output && !status && Clock::now() >= deadline;
+  result.timed_out = end == ReadEnd::deadline || late;
+  if (status && WIFEXITED(*status)) result.exit_code = WEXITSTATUS(*status);
+  if (!status) kill_all();
+  return result;
+}
+
+std::optional<int> Subprocess::reap_until(Deadline until) noexcept {
+  constexpr std::chrono::microseconds kLongestPause{2000};
+  std::chrono::microseconds pause{50};
+  for (int status = 0;;) {
+    const pid_t gone = waitpid(pid_, &status, WNOHANG);
+    if (gone == pid_) {
+      pid_ = -1;
+      return status;
+    }
+    if ((gone < 0 && errno != EINTR) || Clock::now() >= until) return std::nullopt;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+void Subprocess::kill_all() noexcept {
+  if (kill(-pid_, SIGKILL) != 0) kill(pid_, SIGKILL);
+  static_cast<void>(reap_until(Clock::now() + kKernelTime));
+  pid_ = -1;
+}
+
+std::optional<std::string> output_of(const std::vector<std::string>& arguments,
+                                     std::chrono::milliseconds limit, std::size_t max_bytes) {
+  const Deadline deadline = Clock::now() + limit;
+  try {
+    SubprocessOutput output = Subprocess::running(arguments, {.variables = {}, .errors_too = false})
+                                  .wait(deadline, {max_bytes, true});
+    if (output.timed_out || output.too_long || output.exit_code != 0) return std::nullopt;
+    return std::move(output.text);
+  } catch (const RuntimeError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace ddp
