@@ -75,7 +75,7 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
     // A run that starts afresh there would collide with the steps of the other, or mix with them.
     if (mine.empty() && options_.resume == "never" && !directory_->candidates().empty()) {
       mine = fmt::format(
-          "{} already holds checkpoints; use --resume auto to go on from them, or another "
+          "{} already holds checkpoints; use --resume auto to resume from them, or another "
           "--checkpoint-dir",
           options_.directory.string());
     }
@@ -436,7 +436,7 @@ void Checkpointer::record_result(const std::string& problem, std::int64_t step) 
     throw RuntimeError(
         fmt::format("{} checkpoints in a row could not be saved: {}", failures_, problem));
   }
-  fmt::print(stderr, "warning: the checkpoint of step {} was not saved, training goes on: {}\n",
+  fmt::print(stderr, "warning: the checkpoint of step {} was not saved, training continues: {}\n",
              step, problem);
 }
 
@@ -467,7 +467,7 @@ void Checkpointer::save_best(const Position& position) {
   if (!enabled() || !options_.keep_best) return;
   const auto arrays = state_.collect();
   if (group_.rank() != 0) return;
-  // The count of failures is that of the checkpoints from which a run goes on.
+  // The count of failures is that of the checkpoints from which a run resumes.
   const std::string problem = write_best(arrays, position);
   if (problem.empty()) return;
   fmt::print(stderr, "warning: the best checkpoint, of step {}, was not saved: {}\n", position.step,

@@ -1,7 +1,7 @@
 // When a run saves, what happens when a save fails, and where a run resumes.
 //
 // Note [Saving beside training]
-// A save has two parts, and training goes on beside both. First the ranks that share the writing
+// A save has two parts, and training continues beside both. First the ranks that share the writing
 // each copy their part of the state and write the copy to a file, on a thread of their own. When
 // StepBoundary says that none writes any more, finish_shards() sends rank 0 what each has written;
 // rank 0 then commits, reads back and removes old checkpoints, on its thread again. A rank's error
@@ -48,7 +48,7 @@ class Checkpointer {
   bool due(std::int64_t step, bool end_of_epoch) const;
   // Collective. Returns when the state may change: see Note [Saving beside training]. Waits for the
   // save before, if that is still at work. A save that fails leaves the older checkpoints as they
-  // are and training goes on with a warning; after kFailuresInARow it throws RuntimeError.
+  // are and training continues with a warning; after kFailuresInARow it throws RuntimeError.
   void save(const Position& position);
   // Whether this rank still writes for a save. Not collective.
   bool writing() const noexcept { return !saver_.idle(); }

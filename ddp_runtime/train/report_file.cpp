@@ -46,7 +46,7 @@ void for_each_line(int fd, const std::function<void(std::string_view)>& line) {
       if (end - begin <= kMaxLine) line(std::string_view(rest).substr(begin, end - begin));
     }
     rest.erase(0, begin);
-    if (rest.size() > kBlock) rest.assign(kMaxLine + 1, ' ');  // goes on to its end, and is skipped
+    if (rest.size() > kBlock) rest.assign(kMaxLine + 1, ' ');  // skipped to its end
   }
 }
 

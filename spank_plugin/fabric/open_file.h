@@ -17,7 +17,7 @@ class OpenFile {
 
   bool is_regular() const noexcept;
 
-  // Owned by root, and writable by nobody else.
+  // Owned by root, and not writable by other users.
   bool is_roots_alone() const noexcept;
 
   // Up to `room` bytes; nothing after an error, as when the file could not be opened.

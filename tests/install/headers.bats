@@ -23,7 +23,7 @@ entries() {
   echo "# $output" >&3
 }
 
-@test "a header that is missing, and one that nobody needs, are named" {
+@test "a missing header and a superfluous one are named" {
   mapfile -t entries < <(entries)
   cp -r "$headers" changed
   rm changed/ddp_runtime/comm/group.h

@@ -33,10 +33,10 @@ with_torch() { [ -e "$root/usr/include/slurm_ddp/ddp_runtime/ddp.h" ] || skip "t
 }
 
 @test "the CMake package names no path of the machine that built it" {
-  local folder=$root/usr/lib/cmake/slurm_ddp
-  run ! grep -rnF -e "$here" -e "$build" "$folder"
+  local directory=$root/usr/lib/cmake/slurm_ddp
+  run ! grep -rnF -e "$here" -e "$build" "$directory"
   # CMake writes the prefix there if that is /usr, to see through a link /lib -> /usr/lib.
-  run ! grep -n -e '/usr/' -e '/opt/' <(grep -hv _realOrig "$folder"/slurm_ddpTargets*.cmake)
+  run ! grep -n -e '/usr/' -e '/opt/' <(grep -hv _realOrig "$directory"/slurm_ddpTargets*.cmake)
 }
 
 @test "a libtorch of another release is refused in one sentence" {

@@ -181,7 +181,7 @@ SH
   run --separate-stderr ranks 1 "${large[@]}" --steps 4 --keep-last 3
   echo "$output" && echo "$stderr"
   [ "$status" -eq 1 ]
-  [ "$(grep -c '^warning: the checkpoint of step [23] was not saved, training goes on: .*No space left on device' <<< "$stderr")" -eq 2 ]
+  [ "$(grep -c '^warning: the checkpoint of step [23] was not saved, training continues: .*No space left on device' <<< "$stderr")" -eq 2 ]
   [[ $stderr == *"the checkpoint of step 4, the last one, could not be saved: "*"No space left on device"*"the newest that is safe: "*"/disk/ck/step-00000001"* ]]
   run -0 "$bin/ddp-ckpt" verify disk/ck
   [[ $output == *step-00000001* ]]

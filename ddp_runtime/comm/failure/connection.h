@@ -75,10 +75,10 @@ class Connection {
 
 // Listens on a port that the kernel chooses. Throws RuntimeError.
 Listener listen_anywhere();
-// On this port again, after its listener was closed; nullopt if somebody else has it now.
+// Listens on this port again, after its listener was closed; nullopt if another process has it now.
 std::optional<Listener> listen_again(std::uint16_t port);
 
-// Those of the hosts that are numeric addresses, which nobody has to be asked for.
+// The hosts that are numeric addresses, which need no name lookup.
 std::vector<std::string> numeric(const std::vector<std::string>& hosts);
 
 // Under what this machine may be reached, most trusted first: MASTER_ADDR when this is rank 0's

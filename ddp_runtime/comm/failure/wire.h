@@ -1,7 +1,7 @@
 // The messages of the error channel: one byte of kind, four of rank, four of length, then text.
 // Once both ends have proved themselves (greeting.h), a seal follows each message: an HMAC over the
-// message and its number, with a key of the connection and the direction. So nobody between the two
-// can say, change, repeat or leave out one.
+// message and its number, with a key of the connection and the direction. So no host between the
+// two can say, change, repeat or leave out one.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ enum class MessageKind : std::uint8_t {
   welcome = 2,         // the hub's answers
   failure = 3,         // rank: who failed; text: its words
   goodbye = 4,         // an orderly end; a connection that closes without it has lost its process
-  timeout = 5,         // rank: who waited in vain; text: its words. The hub looks for the cause
+  timeout = 5,         // rank: the one that timed out; text: its words. The hub looks for the cause
   slow_wait = 6,       // rank: a waiting rank; text: who waits for what. The wait continues
   status_request = 7,  // the hub asks what the rank is doing
   status = 8,          // the answer: text: a RankSnapshot as JSON

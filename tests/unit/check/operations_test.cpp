@@ -75,7 +75,7 @@ TEST(NodeChoice, ASlowLinkIsLeftOutToo) {
   verdict.findings.add(slow_link("n2", "n4"));
   EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n2", "n3"));
   EXPECT_THAT(choose_nodes(verdict, 0).use, ElementsAre("n1", "n2", "n3", "n4"));
-  // Only a link: nobody can say which of two different MTUs is right.
+  // Only a link: which of two different MTUs is right is unknown.
   verdict = verdict_on_four();
   verdict.findings.add(about("n2", "n4", Severity::warning));
   EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n2", "n3"));
