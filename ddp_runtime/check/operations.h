@@ -26,7 +26,7 @@ NodeChoice choose_nodes(const Verdict& verdict, int wanted);
 // "64 nodes wanted, 66 given, 2 left out: run on these 64", and which bad links are among them.
 std::string sentence_of(const NodeChoice& choice);
 
-// Why a node should be drained; begins with kReasonPrefix so that nobody else's reason is taken for
+// Why a node should be drained; begins with kReasonPrefix so that no other reason is taken for
 // ours, and with the check, because sinfo shows 20 characters.
 inline constexpr const char* kReasonPrefix = "ddp-check:";
 struct Drain {

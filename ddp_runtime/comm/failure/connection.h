@@ -75,7 +75,7 @@ class Connection {
 
 // Listens on a port that the kernel chooses. Throws RuntimeError.
 Listener listen_anywhere();
-// On this port again, after its listener was closed; nullopt if somebody else has it now.
+// On this port again, after its listener was closed; nullopt if another process has it now.
 std::optional<Listener> listen_again(std::uint16_t port);
 
 // Those of the hosts that are numeric addresses, which nobody has to be asked for.
