@@ -1,13 +1,14 @@
-# Packages built by CPack: `cpack -G DEB` or `cpack -G RPM` in the build directory. There are two:
-# slurm-ddp-plugin, which is built for one release of SLURM, depends on it and has it in its
-# version; and slurm-ddp, the programs.
+# Packages built by CPack: `cpack -G DEB` or `cpack -G RPM` in the build directory. There are three:
+# slurm-ddp-plugin, which is built for one release of SLURM, depends on it and has it in its version;
+# slurm-ddp, the programs; and slurm-ddp-dev (RPM: slurm-ddp-devel), the headers, libraries and CMake
+# package for users' C++ programs.
 set(CPACK_PACKAGE_NAME slurm-ddp)
 set(CPACK_PACKAGE_VENDOR "slurm-ddp")
 set(CPACK_PACKAGE_CONTACT "the slurm-ddp authors")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
 set(CPACK_STRIP_FILES ON)
-set(CPACK_COMPONENTS_ALL tools)
+set(CPACK_COMPONENTS_ALL tools development)
 
 # Installed files contain their prefix, so it must be the real one while they are staged.
 set(CPACK_SET_DESTDIR ON)
@@ -21,14 +22,38 @@ set(CPACK_DEBIAN_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS slurm-ddp-plugin)
 
+# What find_package(slurm_ddp) looks for. An MPI or a libtorch of the site's own belongs to no package.
+set(development_needs libhdf5-dev zlib1g-dev libfmt-dev nlohmann-json3-dev)
+set(distribution "^/usr/(lib|lib64|include)(/|;|$)")
+if(SLURM_DDP_RUNTIME)
+  list(APPEND development_needs libssl-dev)
+  if("${MPI_C_INCLUDE_DIRS}" MATCHES "${distribution}")
+    list(APPEND development_needs libopenmpi-dev)
+  endif()
+endif()
+if(TARGET slurm_ddp_torch AND "${TORCH_INCLUDE_DIRS}" MATCHES "${distribution}")
+  list(APPEND development_needs libtorch-dev)
+endif()
+list(JOIN development_needs ", " CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME slurm-ddp-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS slurm-ddp)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)  # static libraries only
+
 set(CPACK_RPM_COMPONENT_INSTALL ON)
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_LICENSE "ASL 2.0")
 set(CPACK_RPM_TOOLS_PACKAGE_NAME slurm-ddp)
+set(CPACK_RPM_DEVELOPMENT_PACKAGE_NAME slurm-ddp-devel)
+# Names that Fedora, RHEL with EPEL and openSUSE share.
+set(CPACK_RPM_DEVELOPMENT_PACKAGE_REQUIRES "hdf5-devel, pkgconfig(zlib), cmake(fmt), cmake(nlohmann_json)")
+if(SLURM_DDP_RUNTIME)
+  string(APPEND CPACK_RPM_DEVELOPMENT_PACKAGE_REQUIRES ", pkgconfig(libcrypto)")
+endif()
 # Directories owned by the system.
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION /usr/share/man /usr/share/man/man1
     /usr/share/man/man8 /usr/share/modulefiles ${CMAKE_INSTALL_FULL_LIBDIR}/slurm
-    /usr/${CMAKE_INSTALL_LIBDIR} /usr/${CMAKE_INSTALL_LIBDIR}/slurm)
+    /usr/${CMAKE_INSTALL_LIBDIR} /usr/${CMAKE_INSTALL_LIBDIR}/slurm /usr/${CMAKE_INSTALL_LIBDIR}/cmake)
 
 set(release 1)
 if(SLURM_DDP_PLUGIN)
@@ -56,4 +81,6 @@ if(SLURM_DDP_PLUGIN)
 endif()
 set(CPACK_DEBIAN_PACKAGE_RELEASE "${release}")
 string(REPLACE "1+slurm" "1.sl" CPACK_RPM_PACKAGE_RELEASE "${release}")
-include(CPack)
+if(PROJECT_IS_TOP_LEVEL)
+  include(CPack)
+endif()

@@ -6,13 +6,15 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+# A project that adds this one as a subdirectory chooses these for itself.
+if(PROJECT_IS_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  endif()
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 endif()
-
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
-set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
-set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 
 find_package(Threads REQUIRED)
 
@@ -46,12 +48,13 @@ endif()
 
 set_property(GLOBAL PROPERTY SLURM_DDP_EXPORTED "")
 
-# slurm_ddp_library(<room> SOURCES ... [DEPS ...] [PRIVATE_DEPS ...] [INTERNAL])
+# slurm_ddp_library(<room> SOURCES ... [PUBLIC_HEADERS ...] [DEPS ...] [PRIVATE_DEPS ...] [INTERNAL])
 # Creates target slurm_ddp_<room> with alias slurm_ddp::<room>. Headers are included relative to the
-# project's root ("hdf5_ckpt/writer.h"), both in the tree and in an installation. INTERNAL rooms are
-# not installed.
+# project's root ("hdf5_ckpt/writer.h"), both in the tree and in an installation. PUBLIC_HEADERS are
+# installed: those meant for users' programs, and those that these include (tests/install/headers.bats
+# names any that is missing). INTERNAL rooms are not installed.
 function(slurm_ddp_library room)
-  cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;PUBLIC_HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target slurm_ddp_${room})
   add_library(${target} ${ARG_SOURCES})
   add_library(slurm_ddp::${room} ALIAS ${target})
@@ -65,10 +68,7 @@ function(slurm_ddp_library room)
     $<BUILD_INTERFACE:slurm_ddp_build_flags>)
   if(NOT ARG_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY SLURM_DDP_EXPORTED ${target})
-    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE directory)
-    install(DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/"
-      DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/slurm_ddp/${directory}"
-      COMPONENT development FILES_MATCHING PATTERN "*.h")
+    target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${ARG_PUBLIC_HEADERS})
   endif()
 endfunction()
 

@@ -1,13 +1,13 @@
 # libtorch: Debian's 1.13 by default, any PyTorch 2.x through CMAKE_PREFIX_PATH.
 find_package(Torch REQUIRED)
 
-# One target carries Torch's headers as system headers (their warnings are not ours) and its
-# libraries; the interface include directories of the imported targets do not always do that.
+# slurm_ddp_torch is exported empty, lest the paths of this machine be installed: slurm_ddpConfig.cmake
+# gives it the Torch of the machine that it is used on.
+include(SlurmDdpLinkTorch)
+add_library(slurm_ddp_found_torch INTERFACE)
+slurm_ddp_link_torch(slurm_ddp_found_torch)
 add_library(slurm_ddp_torch INTERFACE)
-target_link_libraries(slurm_ddp_torch INTERFACE ${TORCH_LIBRARIES})
-target_include_directories(slurm_ddp_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
-separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
-target_compile_options(slurm_ddp_torch INTERFACE ${torch_flags})
+target_link_libraries(slurm_ddp_torch INTERFACE $<BUILD_INTERFACE:slurm_ddp_found_torch>)
 set_target_properties(slurm_ddp_torch PROPERTIES EXPORT_NAME torch)
 set_property(GLOBAL APPEND PROPERTY SLURM_DDP_EXPORTED slurm_ddp_torch)
 

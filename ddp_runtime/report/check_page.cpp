@@ -117,7 +117,7 @@ std::string heat_map(const Speeds& speeds, const Way& way) {
   const double left = 7.5 * static_cast<double>(longest) + 10;
   const double side = kCell * static_cast<double>(speeds.nodes.size());
   std::string svg = fmt::format(
-      "<div class=\"scroll\"><svg class=\"map\" role=\"img\" aria-labeledby=\"{0}-t {0}-d\" "
+      "<div class=\"scroll\"><svg class=\"map\" role=\"img\" aria-labelledby=\"{0}-t {0}-d\" "
       "style=\"width:{1:.0f}px;min-width:{1:.0f}px\" viewBox=\"0 0 {1:.0f} {2:.0f}\">\n"
       "<title id=\"{0}-t\">Speed of every pair over {3}</title>\n"
       "<desc id=\"{0}-d\">Rows send, columns receive; the median is {4:.3g} GB/s. The table below "

@@ -27,7 +27,7 @@ double width_of(const std::string& text) {
 std::string open_svg(const std::string& id, double width, double height, const std::string& title,
                      const std::string& description) {
   return fmt::format(
-      "<svg role=\"img\" aria-labeledby=\"{0}-t {0}-d\" viewBox=\"0 0 {1:.0f} {2:.0f}\" "
+      "<svg role=\"img\" aria-labelledby=\"{0}-t {0}-d\" viewBox=\"0 0 {1:.0f} {2:.0f}\" "
       "style=\"max-width:{1:.0f}px\">\n<title id=\"{0}-t\">{3}</title>\n<desc "
       "id=\"{0}-d\">{4}</desc>\n",
       id, width, height, html_escape(title), html_escape(description));

@@ -203,7 +203,7 @@ std::map<std::string, ZipEntry> parse_zip(Bytes file) {
     std::uint64_t local = number_at<std::uint32_t>(file, at + 42);
     const auto name_bytes = number_at<std::uint16_t>(file, at + 28);
     const auto extra_bytes = number_at<std::uint16_t>(file, at + 30);
-    // Throws if it is not all there.
+    // Throws if the entry is incomplete.
     number_at<std::uint8_t>(file, at + kCentralBytes + name_bytes);
     const std::string name(reinterpret_cast<const char*>(file.data() + at + kCentralBytes),
                            name_bytes);

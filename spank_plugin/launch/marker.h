@@ -32,7 +32,7 @@ inline constexpr std::array<const char*, 12> kRankVariables = {"RANK",
 
 struct MarkedVariable {
   std::string name;
-  // Of its value, see hash_for_marker; empty if unknown, as in markers of older releases.
+  // The hash of its value, see hash_for_marker; empty if unknown, as in markers of older releases.
   std::string hash;
 
   bool operator==(const MarkedVariable&) const = default;

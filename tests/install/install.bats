@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # An installed tree is self-contained: programs find their data, and a custom program is built
-# against it with find_package(slurm_ddp).
+# against it with find_package(slurm_ddp). packages.bats does the same from a package.
 
 bats_require_minimum_version 1.5.0
 
@@ -37,16 +37,6 @@ setup_file() {
   cp "$here/datasets/digits/digits.csv.gz" "$prefix/share/slurm-ddp/datasets/digits/"
 }
 
-@test "find_package(slurm_ddp) builds a custom model, which trains on two ranks" {
-  run -0 cmake -S "$here/examples/own_model" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
-  run -0 cmake --build "$BATS_TEST_TMPDIR/own"
-  cd "$BATS_TEST_TMPDIR"
-  run -0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    mpirun --oversubscribe -n 2 own/own-model
-  accuracy=$(sed -n 's/^accuracy //p' <<< "$output")
-  python3 -c "import sys; sys.exit(not 0.95 < float('$accuracy') <= 1)"
-}
-
 @test "a custom loop resumes bitwise equal from its checkpoint, and ddp-report reads it" {
   run -0 cmake -S "$here/examples/own_loop" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
   run -0 cmake --build "$BATS_TEST_TMPDIR/own"
@@ -63,4 +53,20 @@ setup_file() {
   run -0 "$prefix/bin/ddp-ckpt" diff {.,../straight}/own-loop-checkpoints/"$newest"
   run -0 "$prefix/bin/ddp-report" run ../straight/own-loop-report
   [[ $output == *"2 ranks on 1 node"* ]]
+}
+
+@test "a project that adds this one as a subdirectory keeps its own settings" {
+  cat > "$BATS_TEST_TMPDIR/CMakeLists.txt" << CMAKE
+cmake_minimum_required(VERSION 3.23)
+project(outer C CXX)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "\${CMAKE_BINARY_DIR}/outer-bin")
+add_subdirectory("$here" slurm_ddp)
+get_target_property(directory ddp-ckpt RUNTIME_OUTPUT_DIRECTORY)
+message(STATUS "type=[\${CMAKE_BUILD_TYPE}] directory=[\${directory}]")
+CMAKE
+  run -0 env -u CMAKE_BUILD_TYPE cmake -S "$BATS_TEST_TMPDIR" -B "$BATS_TEST_TMPDIR/outer" \
+    -DSLURM_DDP_PLUGIN=OFF -DSLURM_DDP_RUNTIME=OFF
+  [[ $output == *"type=[] directory=[$BATS_TEST_TMPDIR/outer/outer-bin]"* ]]
+  [ ! -e "$BATS_TEST_TMPDIR/outer/slurm_ddp/CPackConfig.cmake" ]
+  run ! grep -q SLURM_DDP_TESTS:BOOL=ON "$BATS_TEST_TMPDIR/outer/CMakeCache.txt"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Two tasks of a step with a key, in a separate network namespace, while other users attack them:
-# attacked_check.bash DDP_CHECK ATTACK.PY DIRECTORY [check|leader|nobody]. Leaves the output of each
+# attacked_check.bash DDP_CHECK ATTACK.PY DIRECTORY [check|leader|none]. Leaves the output of each
 # task and its exit code in DIRECTORY.
 set -u
 check=$1 attack=$2 directory=$3 attacker=$4

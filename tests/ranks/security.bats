@@ -39,10 +39,10 @@ peak() { sed -n 's/^peak MiB //p' "$1/said.0"; }
 
 @test "attackers on all ports of a check: the same verdict, no finding, no extra memory" {
   can_be_alone
-  attacked_check nobody
+  attacked_check none
   attacked_check check
-  echo "# $(cat nobody/seconds) and $(peak nobody) MiB alone, $(cat check/seconds) and $(peak check) MiB attacked, $(grep -c filled check/attack) ports filled" >&3
-  for run in nobody check; do
+  echo "# $(cat none/seconds) and $(peak none) MiB alone, $(cat check/seconds) and $(peak check) MiB attacked, $(grep -c filled check/attack) ports filled" >&3
+  for run in none check; do
     [ "$(cat "$run/exit.0" "$run/exit.1" | paste -sd' ')" = "0 0" ] || { cat "$run"/said.*; false; }
     [ -z "$(not_ok "$run")" ] || { not_ok "$run"; false; }
   done
@@ -50,7 +50,7 @@ peak() { sed -n 's/^peak MiB //p' "$1/said.0"; }
   run ! grep ANSWERED check/attack
   run ! grep -rP '\x1b' check/said.0 check/said.1 check/out
   [ ! -s check/out/exclude.txt ]
-  [ "$(peak check)" -lt $(($(peak nobody) + 64)) ]
+  [ "$(peak check)" -lt $(($(peak none) + 64)) ]
 }
 
 @test "an attacker on the leader's port cannot give any task a verdict" {

@@ -25,7 +25,7 @@ PY
 # make_text: a real text, this project's own guides, as the file $text.
 make_text() {
   text=$work/book.txt
-  cat "$here"/docs/*.md "$here"/README.md > "$text"
+  cat "$here"/docs/evidence/*.md "$here"/docs/*.md "$here"/README.md > "$text"
 }
 
 eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; }

@@ -29,7 +29,7 @@ std::int64_t fingerprint(const std::optional<Key>& key) {
 }
 
 // The secret that the hub and the ranks prove to each other. `token` is sent over the data path,
-// where anyone listening on the network can read it; a key derived from the step's key, which was
+// where any listener on the network can read it; a key derived from the step's key, which was
 // never sent there, cannot be read.
 Key channel_key(Group& group, const std::optional<Key>& step_key, const std::string& token) {
   const std::int64_t mine = fingerprint(step_key);

@@ -30,13 +30,13 @@ std::vector<T> gather_values(Link& link, const Subgroup& group, const T& mine) {
   return all;
 }
 
-NodeMap find_nodes(Link& link, const Subgroup& everyone, std::string_view node_key) {
+NodeMap find_nodes(Link& link, const Subgroup& all_ranks, std::string_view node_key) {
   const std::uint64_t mine = std::hash<std::string_view>{}(node_key);
   std::vector<std::string> keys;
-  for (const std::uint64_t key : gather_values(link, everyone, mine)) {
+  for (const std::uint64_t key : gather_values(link, all_ranks, mine)) {
     keys.push_back(std::to_string(key));
   }
-  return map_nodes(keys, everyone.me);
+  return map_nodes(keys, all_ranks.me);
 }
 
 template <class Body>
@@ -57,12 +57,12 @@ struct Partners {
   int from = -1;
 };
 
-Partners partners_of(const Subgroup& everyone, const NodeMap& nodes) {
+Partners partners_of(const Subgroup& all_ranks, const NodeMap& nodes) {
   const auto around = [](const Subgroup& group) {
     const int half = std::max(group.size() / 2, 1);
     return Partners{group.at(group.me + half), group.at(group.me - half)};
   };
-  if (nodes.nodes.size() == 1) return around(everyone);
+  if (nodes.nodes.size() == 1) return around(all_ranks);
   return nodes.place < nodes.lanes ? around(nodes.lane_subgroup()) : Partners{};
 }
 
@@ -99,14 +99,14 @@ double median(const std::vector<NetworkModel>& all, double NetworkModel::*value)
 
 }  // namespace
 
-Surroundings survey(Link& link, const Subgroup& everyone, std::string_view node_key,
+Surroundings survey(Link& link, const Subgroup& all_ranks, std::string_view node_key,
                     const NetworkSource& source, Scratch& scratch) {
-  Surroundings found{source.model, find_nodes(link, everyone, node_key)};
+  Surroundings found{source.model, find_nodes(link, all_ranks, node_key)};
   if (source.kind != NetworkSource::Kind::measured) return found;
-  const Partners partners = partners_of(everyone, found.nodes);
+  const Partners partners = partners_of(all_ranks, found.nodes);
   const NetworkModel mine = measure(link, partners, scratch);
   std::vector<NetworkModel> seen;
-  for (const NetworkModel& model : gather_values(link, everyone, mine)) {
+  for (const NetworkModel& model : gather_values(link, all_ranks, mine)) {
     if (model.alpha > 0) seen.push_back(model);
   }
   // No clock and no network is more precise than these bounds.

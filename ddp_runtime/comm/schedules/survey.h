@@ -17,12 +17,12 @@ struct Surroundings {
   NodeMap nodes;
 };
 
-// Collective over `everyone`, which has at least two ranks. `node_key` is the same on all ranks of
+// Collective over `all_ranks`, which has at least two ranks. `node_key` is the same on all ranks of
 // one node and different on any other node. The network is measured if `source` says so: latency
 // and bandwidth between nodes, if there are several, with all ranks of a node sending at once. Each
 // rank takes the fastest of a few tries, so that a busy CPU does not count as a slow network, and
 // the result is the median over the ranks.
-Surroundings survey(Link& link, const Subgroup& everyone, std::string_view node_key,
+Surroundings survey(Link& link, const Subgroup& all_ranks, std::string_view node_key,
                     const NetworkSource& source, Scratch& scratch);
 
 }  // namespace ddp::comm::schedules

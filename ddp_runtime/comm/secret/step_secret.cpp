@@ -36,7 +36,7 @@ std::optional<Key> plugin_key(const VariableLookup& variable, const std::string&
 }
 
 // Key of Open MPI 4: 128 random bits in the environment of every rank, as two hexadecimal numbers.
-// A rank that was not started by mpirun sets a number here that anyone can compute; it has less
+// A rank that was not started by mpirun sets a number here that any user can compute; it has less
 // than 32 bits in each half.
 std::optional<Key> launcher_key(const VariableLookup& variable, const std::string& step) {
   constexpr std::size_t kHalf = 16;

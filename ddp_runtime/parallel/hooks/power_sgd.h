@@ -58,7 +58,7 @@ class PowerSgd {
     torch::Tensor m;         // [n, m], the same values
     Memory* memory = nullptr;
     torch::Tensor p;     // [n, r], in the memory that is sent
-    torch::Tensor q;     // [m, r], likewise in that memory
+    torch::Tensor q;     // [m, r], in that memory, too
     torch::Tensor used;  // one element in that memory: the number of ranks that used the parameter
     bool used_here = true;
     bool finite = true;

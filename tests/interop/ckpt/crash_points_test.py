@@ -19,7 +19,7 @@ import unittest
 
 FIXTURE = os.environ["CKPT_FIXTURE"]
 TOOL = os.environ["CKPT_BIN"]
-DOCUMENT = pathlib.Path(__file__).resolve().parents[3] / "docs" / "checkpoint.md"
+DOCUMENT = pathlib.Path(__file__).resolve().parents[3] / "docs" / "evidence" / "checkpoint.md"
 CALLS = ("mkdir", "fallocate", "pwrite64", "ftruncate", "fsync", "renameat2", "rename", "unlink")
 FAULTS = ["signal=SIGKILL", "error=EIO"]
 if os.environ.get("SLURM_DDP_LONG_TESTS") == "1":

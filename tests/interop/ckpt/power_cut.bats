@@ -74,6 +74,6 @@ cut_at() { # call, number; status 1 if there is no such call any more
   done
   echo "fault matrix: power cut at a call of a save: $points points" >&3
   local row
-  row=$(grep '^| power cut at a call of a save |' "$BATS_TEST_DIRNAME/../../../docs/checkpoint.md")
+  row=$(grep '^| power cut at a call of a save |' "$BATS_TEST_DIRNAME/../../../docs/evidence/checkpoint.md")
   [ "$points" -ge "$(cut -d'|' -f3 <<< "$row")" ]
 }

@@ -41,7 +41,7 @@ TEST(Liveness, FindsLostRanks) {
         rank_on(4, "c", 300ms, true)},
        true,
        "2 unreachable, 3 unreachable"},
-      {"the management network is down for a minute, and training goes on",
+      {"the management network is down for a minute, and training continues",
        {rank_on(1, "a", 60s), rank_on(2, "b", 60s), rank_on(3, "b", 59s)},
        false,
        ""},

@@ -31,7 +31,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
                      info.param.segment);
 }
 
-Subgroup everyone(const Link& link) {
+Subgroup all_ranks(const Link& link) {
   return Subgroup::all(link.rank(), link.size());
 }
 
@@ -93,7 +93,7 @@ TEST_P(Schedules, AllReduce) {
     on_all_ranks([&](Link& link) {
       Scratch scratch;
       auto data = input(link.rank());
-      all_reduce_variant(link, everyone(link), buffer_of(std::span(data)), ReduceOp::sum, scratch);
+      all_reduce_variant(link, all_ranks(link), buffer_of(std::span(data)), ReduceOp::sum, scratch);
       EXPECT_EQ(data, expected_sum()) << "rank " << link.rank();
     });
   }
@@ -106,7 +106,7 @@ TEST_P(Schedules, ChosenAllReduce) {
         Scratch scratch;
         auto data = input(link.rank());
         const auto chosen = in_order ? all_reduce_in_order : all_reduce;
-        chosen(link, everyone(link), buffer_of(std::span(data)), ReduceOp::sum, scratch, model);
+        chosen(link, all_ranks(link), buffer_of(std::span(data)), ReduceOp::sum, scratch, model);
         EXPECT_EQ(data, expected_sum()) << "rank " << link.rank();
       });
     }
@@ -122,7 +122,7 @@ TEST_P(Schedules, ReduceScatter) {
       auto data = input(link.rank());
       data.resize(count * ranks);
       std::vector<float> mine(count);
-      reduce_scatter(link, everyone(link), buffer_of(std::span(data)), buffer_of(std::span(mine)),
+      reduce_scatter(link, all_ranks(link), buffer_of(std::span(data)), buffer_of(std::span(mine)),
                      ReduceOp::sum, scratch, model);
       for (std::size_t i = 0; i < count; ++i) {
         ASSERT_EQ(mine[i],
@@ -137,7 +137,7 @@ TEST_P(Schedules, AllGather) {
     on_all_ranks([&](Link& link) {
       auto mine = input(link.rank());
       std::vector<float> all(mine.size() * static_cast<std::size_t>(link.size()));
-      all_gather(link, everyone(link), buffer_of(std::span(mine)), buffer_of(std::span(all)),
+      all_gather(link, all_ranks(link), buffer_of(std::span(mine)), buffer_of(std::span(all)),
                  model);
       for (int r = 0; r < link.size(); ++r) {
         const auto expected = input(r);
@@ -156,7 +156,7 @@ TEST_P(Schedules, BroadcastFromEveryRoot) {
     for (int root = 0; root < GetParam().ranks; ++root) {
       on_all_ranks([&](Link& link) {
         auto data = input(link.rank());
-        variant(link, everyone(link), buffer_of(std::span(data)), root);
+        variant(link, all_ranks(link), buffer_of(std::span(data)), root);
         EXPECT_EQ(data, input(root)) << "rank " << link.rank() << ", root " << root;
       });
     }
@@ -184,7 +184,7 @@ TEST_P(Schedules, NoRankPassesTheBarrierBeforeAllHaveEntered) {
   on_all_ranks([&](Link& link) {
     std::this_thread::sleep_for(std::chrono::milliseconds(link.rank()));
     ++entered;
-    barrier(link, everyone(link));
+    barrier(link, all_ranks(link));
     EXPECT_EQ(entered.load(), GetParam().ranks);
   });
 }
@@ -255,7 +255,7 @@ TEST(AllReduceBits, AreTheSameOnAllRanks) {
           for (std::size_t i = 0; i < data.size(); ++i) {
             data[i] = 1.0F / static_cast<float>(1 + link.rank() * 7 + static_cast<int>(i));
           }
-          variant(link, everyone(link), buffer_of(std::span(data)), ReduceOp::sum, scratch);
+          variant(link, all_ranks(link), buffer_of(std::span(data)), ReduceOp::sum, scratch);
           results[static_cast<std::size_t>(link.rank())] = std::move(data);
         });
       }
@@ -287,7 +287,7 @@ TEST(AllReduceBits, InRankOrderEqualThoseOfOneProcess) {
         Scratch scratch;
         std::vector<float> data(kCount);
         for (std::size_t i = 0; i < kCount; ++i) data[i] = part(link.rank(), i);
-        variant(link, everyone(link), buffer_of(std::span(data)), ReduceOp::sum, scratch);
+        variant(link, all_ranks(link), buffer_of(std::span(data)), ReduceOp::sum, scratch);
         EXPECT_EQ(data, expected);
       });
     }

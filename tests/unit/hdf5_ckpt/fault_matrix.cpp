@@ -15,7 +15,7 @@ namespace ddp::ckpt::test {
 namespace {
 
 std::optional<std::size_t> documented(const std::string& fault) {
-  std::ifstream page(SLURM_DDP_SOURCE_DIR "/docs/checkpoint.md");
+  std::ifstream page(SLURM_DDP_SOURCE_DIR "/docs/evidence/checkpoint.md");
   const std::string start = "| " + fault + " | ";
   for (std::string line; std::getline(page, line);) {
     if (!line.starts_with(start)) continue;
@@ -32,8 +32,9 @@ std::optional<std::size_t> documented(const std::string& fault) {
 void expect_in_fault_matrix(const std::string& fault, std::size_t points) {
   fmt::print("fault matrix: {}: {} points\n", fault, points);
   const auto promised = documented(fault);
-  ASSERT_TRUE(promised) << "docs/checkpoint.md has no row for '" << fault << "'";
-  EXPECT_GE(points, *promised) << "docs/checkpoint.md promises more points for '" << fault << "'";
+  ASSERT_TRUE(promised) << "docs/evidence/checkpoint.md has no row for '" << fault << "'";
+  EXPECT_GE(points, *promised) << "docs/evidence/checkpoint.md promises more points for '" << fault
+                               << "'";
 }
 
 bool long_tests() {

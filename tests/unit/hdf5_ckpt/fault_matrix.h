@@ -1,6 +1,6 @@
 #pragma once
 // The fault matrix: each test of a fault prints how many points it has tried, and must try at least
-// as many as docs/checkpoint.md says.
+// as many as docs/evidence/checkpoint.md says.
 
 #include <cstddef>
 #include <string>
@@ -8,7 +8,7 @@
 namespace ddp::ckpt::test {
 
 // Prints "fault matrix: <fault>: <points> points"; fails the test if the table in
-// docs/checkpoint.md has no row "| <fault> | <number> |" or one with a larger number.
+// docs/evidence/checkpoint.md has no row "| <fault> | <number> |" or one with a larger number.
 void expect_in_fault_matrix(const std::string& fault, std::size_t points);
 
 // True if the environment requests the long versions of the tests (SLURM_DDP_LONG_TESTS=1).

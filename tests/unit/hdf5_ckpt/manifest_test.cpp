@@ -322,7 +322,7 @@ TEST(Manifest, StateOfMaximumDepthIsRead) {
   EXPECT_LT(written, kMaxJsonDepth + 5);
 }
 
-// ---- a mutator: whatever comes in, either an Error or a manifest that keeps the rules ----------
+// ---- a mutator: any input gives either an Error or a manifest that follows the rules -----------
 
 json random_value(std::mt19937& random) {
   static const std::vector<json> kValues = {0,

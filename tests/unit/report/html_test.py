@@ -90,7 +90,7 @@ class Reports(unittest.TestCase):
             self.assertTrue(svg.findtext("title"))
             self.assertTrue(svg.findtext("desc"))
             self.assertEqual(svg.get("role"), "img")
-            for identifier in svg.get("aria-labeledby").split():
+            for identifier in svg.get("aria-labelledby").split():
                 self.assertIn(identifier, identifiers)
         for head in page.findall(".//thead//th"):
             self.assertEqual(head.get("scope"), "col")

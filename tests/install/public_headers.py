@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""The installed headers against what users' programs include.
+
+public_headers.py check INSTALLED ENTRY...: each header that an entry includes, or that such a header
+includes, is installed below INSTALLED, and no other one is.
+
+public_headers.py sources INSTALLED DIRECTORY: writes, for each header, a source file that includes it and
+nothing else; to DIRECTORY/torch if it needs libtorch, otherwise to DIRECTORY/plain.
+"""
+
+import pathlib
+import re
+import sys
+
+
+def includes(path):
+    return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)
+
+
+def closure(installed, entries):
+    """Returns {header of the project: what includes it}, whether it is installed or not."""
+    found = {}
+    waiting = [(entry, "users' programs") for entry in entries]
+    while waiting:
+        name, includer = waiting.pop()
+        if name in found:
+            continue
+        found[name] = includer
+        if (installed / name).is_file():
+            ours = [other for other in includes(installed / name) if other.startswith(ROOMS)]
+            waiting += [(other, name) for other in ours]
+    return found
+
+
+ROOMS = ("base/", "ddp_runtime/", "hdf5_ckpt/", "slurm_ddp/", "spank_plugin/")
+
+
+def headers(installed):
+    return sorted(path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file())
+
+
+def check(installed, entries):
+    wanted = closure(installed, entries)
+    there = headers(installed)
+    problems = [f"{name}: {wanted[name]} includes it; add it to PUBLIC_HEADERS in its CMakeLists.txt"
+                for name in wanted if name not in there]
+    problems += [f"{name}: no header for users includes it; remove it from PUBLIC_HEADERS in its CMakeLists.txt"
+                 for name in there if name not in wanted]
+    print(*problems, sep="\n", end="\n" if problems else "")
+    print(f"{len(there)} headers installed")
+    return 1 if problems else 0
+
+
+def sources(installed, directory):
+    for name in headers(installed):
+        needed = closure(installed, [name])
+        torch = any(other.startswith("torch/") for one in needed for other in includes(installed / one))
+        source = directory / ("torch" if torch else "plain") / (name.replace("/", "__") + ".cpp")
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(f"#include <{name}>\n")
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "check":
+        sys.exit(check(pathlib.Path(sys.argv[2]), sys.argv[3:]))
+    sys.exit(sources(pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])))
