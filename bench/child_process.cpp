@@ -20,8 +20,8 @@ namespace {
 
 constexpr int kTimeoutMilliseconds = 5000;
 
-// A pair of sockets instead of a pipe: writing to a child that has died then is an error here
-// instead of a SIGPIPE. Neither end is passed on to other children.
+// A socket pair instead of a pipe: writing to a child that has exited is then an error here instead
+// of a SIGPIPE. Neither end is inherited by other children.
 std::array<FileDescriptor, 2> channel() {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
@@ -62,7 +62,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments)
 
 ChildProcess::~ChildProcess() {
   to_child_.close();
-  // The end of its output is the end of the child.
+  // The end of its output means that the child has exited.
   pollfd end{from_child_.get(), POLLIN, 0};
   std::array<char, 256> rest{};
   while (poll(&end, 1, kTimeoutMilliseconds) > 0 &&
@@ -74,7 +74,7 @@ ChildProcess::~ChildProcess() {
 }
 
 void ChildProcess::throw_gone() const {
-  throw RuntimeError(fmt::format("{} has ended too early; see what it wrote above", program_));
+  throw RuntimeError(fmt::format("{} exited too early; see its output above", program_));
 }
 
 void ChildProcess::write_line(const std::string& line) {
@@ -100,7 +100,7 @@ std::string ChildProcess::read_line() {
     const ssize_t n = read(from_child_.get(), block.data(), block.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      to_child_.close();  // the child's own end may close a moment later than its output
+      to_child_.close();  // the child's own end may close slightly later than its output
       throw_gone();
     }
     unread_.append(block.data(), static_cast<std::size_t>(n));

@@ -1,4 +1,4 @@
-// A program started beside this one and spoken to in lines of text.
+// A program started as a child, with which this process exchanges lines of text.
 #pragma once
 
 #include <sys/types.h>
@@ -13,16 +13,16 @@ namespace ddp::bench {
 class ChildProcess {
  public:
   // Starts `arguments[0]`, an absolute path, with this process's environment and standard error.
-  // Throws RuntimeError if that is impossible.
+  // Throws RuntimeError if that fails.
   explicit ChildProcess(const std::vector<std::string>& arguments);
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
-  // Closes the child's input, which tells it to end, and waits; kills it if it takes long.
+  // Closes the child's input, which asks it to exit, and waits; kills it if that takes too long.
   ~ChildProcess();
 
-  // Both throw RuntimeError if the child is gone. Lines come and go without their line feed.
+  // Both throw RuntimeError if the child has exited. Lines are passed without their line feed.
   void write_line(const std::string& line);
-  // Sleeps until the child has written a whole line.
+  // Blocks until the child has written a whole line.
   std::string read_line();
 
  private:

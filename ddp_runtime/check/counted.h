@@ -1,4 +1,4 @@
-// Numbers of things in sentences.
+// Counts with their nouns.
 #pragma once
 
 #include <fmt/format.h>

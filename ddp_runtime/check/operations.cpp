@@ -14,8 +14,8 @@ namespace {
 
 using Link = std::pair<std::string, std::string>;
 
-// Links that are bad whichever end is to blame, gravest first: a slow one costs every ring that
-// goes through it, even if it is no reason to end the job.
+// Links that are bad whichever end is to blame, most severe first: a slow link costs every ring
+// that uses it, even if it is not a reason to stop the job.
 std::vector<Link> bad_links(const Verdict& verdict) {
   std::vector<Link> links;
   for (const Severity severity : {Severity::critical, Severity::warning}) {
@@ -29,7 +29,7 @@ std::vector<Link> bad_links(const Verdict& verdict) {
   return links;
 }
 
-// Markdown passes HTML through.
+// Escapes HTML, which Markdown passes through.
 std::string without_html(std::string_view text) {
   std::string safe;
   for (const char c : text) {
@@ -42,7 +42,7 @@ std::string without_html(std::string_view text) {
   return safe;
 }
 
-// The end that has more of the bad links.
+// The end with more of the bad links.
 const std::string& worse_end(const Link& link, const std::vector<Link>& links) {
   const auto count = [&links](const std::string& node) {
     return std::count_if(links.begin(), links.end(), [&node](const Link& other) {
@@ -65,7 +65,8 @@ std::string in_cell(const std::string& text) {
   return without_html(safe);
 }
 
-// For a shell; quotes and control characters have no business in these texts.
+// Quotes a text for a shell; quotes and control characters are removed, as they do not belong in
+// these texts.
 std::string quoted(std::string text) {
   std::erase_if(text, [](char c) { return c == '\'' || static_cast<unsigned char>(c) < 0x20; });
   return fmt::format("'{}'", text);

@@ -1,4 +1,4 @@
-// What an administrator or a job script does with a verdict: which nodes to use when more were
+// Uses of a verdict by an administrator or a job script: which nodes to run on if more were
 // allocated than wanted, how to drain the bad ones, and the findings as lines and as a page.
 #pragma once
 
@@ -10,24 +10,24 @@
 
 namespace ddp::check {
 
-// Which nodes to run on. Bad nodes are left out; of a bad or slow link one end, as long as more are
-// left than wanted.
+// Which nodes to run on. Bad nodes are left out, and one end of each bad or slow link as long as
+// more nodes remain than wanted.
 struct NodeChoice {
-  int wanted = 0;  // 0: all good ones
+  int wanted = 0;  // 0: all good nodes
   int given = 0;
   std::vector<std::string> use;
-  std::vector<std::string> leave_out;                          // bad, or one end of a bad link
-  std::vector<std::string> spare;                              // good, but more than wanted
-  std::vector<std::pair<std::string, std::string>> bad_links;  // both of whose ends are used
+  std::vector<std::string> leave_out;  // bad nodes, and one end of a bad link
+  std::vector<std::string> spare;      // good nodes beyond the wanted number
+  std::vector<std::pair<std::string, std::string>> bad_links;  // links with both ends in use
   bool enough() const { return wanted == 0 || static_cast<int>(use.size()) == wanted; }
 };
 NodeChoice choose_nodes(const Verdict& verdict, int wanted);
 
-// "64 nodes wanted, 66 given, 2 left out: run on these 64", and which bad links are among them.
+// "64 nodes wanted, 66 given, 2 left out: run on these 64", with the bad links among them.
 std::string sentence_of(const NodeChoice& choice);
 
-// Why a node should be drained; begins with kReasonPrefix so that no other reason is taken for
-// ours, and with the check, because sinfo shows 20 characters.
+// Why a node should be drained; starts with kReasonPrefix so that a reason given by others is not
+// taken for ours, followed by the check, because sinfo shows 20 characters.
 inline constexpr const char* kReasonPrefix = "ddp-check:";
 struct Drain {
   std::string node;
@@ -35,13 +35,13 @@ struct Drain {
 };
 std::vector<Drain> drains_of(const Verdict& verdict);
 
-// The command that drains it, as a line for a shell.
+// The command that drains the node, for a shell.
 std::string scontrol_line(const Drain& drain);
 
-// One JSON object a line: every finding, then every exchange that was measured.
+// One JSON object per line: every finding, then every measured exchange.
 std::string events_of(const Verdict& verdict, double unix_time);
 
-// The report in Markdown; the headings are stable, for programs that look for them.
+// The report in Markdown; the headings are stable, for scripts that search for them.
 std::string markdown_of(const Verdict& verdict, const NodeChoice& choice);
 
 }  // namespace ddp::check

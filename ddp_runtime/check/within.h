@@ -11,9 +11,9 @@
 
 namespace ddp::check {
 
-// Runs `work` on a thread of its own and waits for it at most `timeout`; rethrows what it throws.
-// Nothing comes back if it is still running: it is then left behind, so `work` must own everything
-// it uses, and the process should end with _Exit rather than run destructors beside it.
+// Runs `work` on a separate thread and waits for it at most `timeout`; rethrows its exceptions.
+// Returns nullopt if it is still running: the thread is then abandoned, so `work` must own
+// everything it uses, and the process should exit with _Exit rather than run destructors beside it.
 template <class Work>
 auto run_within(std::chrono::milliseconds timeout, Work work)
     -> std::optional<std::invoke_result_t<Work>> {

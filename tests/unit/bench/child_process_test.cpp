@@ -36,8 +36,8 @@ TEST(ChildProcess, ReadsWholeLines) {
 
 TEST(ChildProcess, ReportsThatTheChildExited) {
   ChildProcess child({"/bin/true"});
-  EXPECT_THAT(error_of([&] { child.read_line(); }), HasSubstr("/bin/true has ended too early"));
-  EXPECT_THAT(error_of([&] { child.write_line("into nothing"); }), HasSubstr("ended too early"));
+  EXPECT_THAT(error_of([&] { child.read_line(); }), HasSubstr("/bin/true exited too early"));
+  EXPECT_THAT(error_of([&] { child.write_line("into nothing"); }), HasSubstr("exited too early"));
 }
 
 TEST(ChildProcess, ReportsAMissingProgram) {

@@ -1,4 +1,4 @@
-// What is made of a verdict: the choice of nodes, reasons to drain, events, Markdown.
+// Uses of a verdict: the choice of nodes, reasons to drain, events, Markdown.
 #include "ddp_runtime/check/operations.h"
 
 #include <gmock/gmock.h>
@@ -49,14 +49,14 @@ TEST(NodeChoice, SparesReplaceBadNodes) {
   EXPECT_THAT(choose_nodes(verdict, 0).use, ElementsAre("n1", "n3", "n4"));
 }
 
-TEST(NodeChoice, AWarningIsNoReasonToStayAtHome) {
+TEST(NodeChoice, NodesWithAWarningAreUsed) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n2", "", Severity::warning));
   EXPECT_THAT(choose_nodes(verdict, 4).leave_out, IsEmpty());
 }
 
-// Neither end of a bad link is known to be bad; but not both need be there.
-TEST(NodeChoice, OfABadLinkOneEndIsLeftOutIfThereAreSpares) {
+// Neither end of a bad link is known to be bad, but it is enough to leave out one of them.
+TEST(NodeChoice, OneEndOfABadLinkIsLeftOutIfThereAreSpares) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n1", "n3", Severity::critical));
   EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n2", "n4"));
@@ -69,8 +69,8 @@ Finding slow_link(const std::string& one, const std::string& other) {
   return finding;
 }
 
-// A slow link costs every ring that goes through it, though it is no reason to end the job.
-TEST(NodeChoice, ASlowLinkIsLeftOutToo) {
+// A slow link costs every ring that uses it, though it is not a reason to stop the job.
+TEST(NodeChoice, SlowLinkIsLeftOutToo) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(slow_link("n2", "n4"));
   EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n2", "n3"));
@@ -82,14 +82,14 @@ TEST(NodeChoice, ASlowLinkIsLeftOutToo) {
   EXPECT_THAT(choose_nodes(verdict, 3).leave_out, IsEmpty());
 }
 
-TEST(NodeChoice, OfSeveralBadLinksTheirCommonEndIsLeftOut) {
+TEST(NodeChoice, CommonEndOfBadLinksIsLeftOut) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(slow_link("n2", "n4"));
   verdict.findings.add(slow_link("n2", "n3"));
   EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n3", "n4"));
 }
 
-TEST(NodeChoice, WhereNoSpareIsLeftTheLinkIsMentioned) {
+TEST(NodeChoice, BadLinkIsReportedIfNoSpareIsLeft) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(slow_link("n2", "n4"));
   EXPECT_EQ(
@@ -102,14 +102,14 @@ TEST(NodeChoice, WhereNoSpareIsLeftTheLinkIsMentioned) {
             "2 nodes wanted, 4 given, 2 left out (n[1,4]): run on these 2: n[2-3]");
 }
 
-TEST(NodeChoice, OneNodeIsNotNodes) {
+TEST(NodeChoice, OneNodeIsSingular) {
   Verdict verdict;
   verdict.nodes = {"n1"};
   EXPECT_EQ(sentence_of(choose_nodes(verdict, 1)),
             "1 node wanted, 1 given, 0 left out: run on this one: n1");
 }
 
-TEST(Drains, HaveTheCheckInTheirReasonAndNothingForAShell) {
+TEST(Drains, HaveTheCheckInTheirReasonAndAreSafeForAShell) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n2", "", Severity::critical));
   verdict.findings.add(about("n1", "n3", Severity::critical));
@@ -121,7 +121,7 @@ TEST(Drains, HaveTheCheckInTheirReasonAndNothingForAShell) {
             "scontrol update nodename='n; rm -rf /' state=drain reason='x'");
 }
 
-TEST(Events, AreOneObjectALine) {
+TEST(Events, AreOneObjectPerLine) {
   Verdict verdict = verdict_on_four();
   verdict.measurements["tcp"] = {{{"a", "n1"}, {"b", "n2\n"}}};
   std::istringstream lines(events_of(verdict, 12.5));
@@ -134,7 +134,7 @@ TEST(Events, AreOneObjectALine) {
   EXPECT_EQ(events[1].at("unix_time"), 12.5);
 }
 
-TEST(Markdown, HasItsHeadingsEvenWhenAllIsWell) {
+TEST(Markdown, HasItsHeadingsWithoutFindings) {
   Verdict verdict = verdict_on_four();
   for (const char* heading :
        {"\n## Findings\n", "\n## What to do\n", "\n## Checked and in order\n"}) {
@@ -146,7 +146,7 @@ TEST(Markdown, HasItsHeadingsEvenWhenAllIsWell) {
   EXPECT_THAT(text, HasSubstr("a \\| b"));
 }
 
-TEST(Markdown, PassesNoHtmlThrough) {
+TEST(Markdown, EscapesHtml) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n2<img onerror=alert(1)>", "", Severity::critical));
   EXPECT_THAT(markdown_of(verdict, choose_nodes(verdict, 0)), Not(HasSubstr("<img")));

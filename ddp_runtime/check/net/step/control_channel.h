@@ -1,5 +1,5 @@
-// One connection between the leader and a task: JSON messages, each behind its length, and once
-// both ends have proved themselves each with a proof that it comes from the other end, in order.
+// One connection between the leader and a task: JSON messages, each preceded by its length and,
+// once both ends have authenticated, with a proof that it comes from the other end, in order.
 #pragma once
 
 #include <chrono>
@@ -14,33 +14,35 @@
 
 namespace ddp::check {
 
-// How long one message may take to leave.
+// Time limit for sending one message.
 constexpr std::chrono::seconds kSendTimeout{5};
 
 class ControlChannel {
  public:
-  // Larger messages end the connection, so that a stranger cannot make us buffer without bound.
+  // Larger messages close the connection, so that a stranger cannot make us buffer without bound.
   static constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 
   explicit ControlChannel(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   int fd() const noexcept { return socket_.get(); }
 
-  // Messages larger than this end the connection: strangers say little.
+  // Messages larger than this close the connection: messages of strangers must be small.
   void accept_at_most(std::size_t bytes) noexcept { most_bytes_ = bytes; }
 
-  // From the next message on. Each direction has a key of its own; the number of the message goes
-  // into its proof, so that none can be left out, repeated or moved.
+  // Applies from the next message on. Each direction has its own key; the number of the message is
+  // part of its proof, so that none can be left out, repeated or reordered.
   void seal(const comm::Key& sending, const comm::Key& receiving);
 
-  // Whole messages, whichever thread sends them. Throws NetError.
+  // Sends whole messages, from any thread. Throws NetError.
   void send(const nlohmann::json& message, Deadline deadline);
 
-  // One thread receives. Reads what has arrived; false at the end of the stream.
+  // Only one thread may receive. Reads the data that has arrived; returns false at the end of the
+  // stream.
   bool fill();
-  // The next complete message, all its texts printable. Throws NetError for bytes that are none.
+  // The next complete message, with printable texts only, or nullopt if there is none yet. Throws
+  // NetError if the bytes are not a message.
   std::optional<nlohmann::json> next();
-  // Waits for a message: nothing when the deadline passes, NetError when the connection ends.
+  // Waits for a message: nullopt if the deadline passes, NetError if the connection is closed.
   std::optional<nlohmann::json> receive(Deadline deadline);
 
  private:
