@@ -97,7 +97,7 @@ TEST(Documents, NamedTestsExist) {
     const std::regex definition("TEST(_P|_F)?\\(" + name.substr(space + 1, dot - space - 1) +
                                 ",\\s+" + name.substr(dot + 1) + "\\)");
     bool is_there = false;
-    for (const auto* directory : {"tests/unit/launch/", "tests/unit/fabric/"}) {
+    for (const auto* directory : {"tests/unit/launch/", "tests/unit/fabric/", "tests/unit/base/"}) {
       const auto file = directory + name.substr(0, space);
       if (std::filesystem::exists(kRoot / file)) {
         is_there = is_there || std::regex_search(text_of(file), definition);
