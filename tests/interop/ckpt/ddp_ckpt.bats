@@ -80,7 +80,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
 }
 
 @test "clean removes leftovers and nothing else, rollback deletes nothing" {
-  mkdir "$ROOT/.tmp-step-00000300.1.r0.n.p5"
+  mkdir -p "$ROOT/.tmp-step-00000300.1.r0.n.p5" "$ROOT/best/.tmp-step-00000200.1.r0.n.p5"
   run "$CKPT_BIN" clean --dry-run "$ROOT"
   [ "$status" -eq 0 ]
   [ -d "$ROOT/.tmp-step-00000300.1.r0.n.p5" ]
@@ -89,6 +89,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   run "$CKPT_BIN" clean "$ROOT"
   [ "$status" -eq 0 ]
   [ ! -e "$ROOT/.tmp-step-00000300.1.r0.n.p5" ]
+  [ ! -e "$ROOT/best/.tmp-step-00000200.1.r0.n.p5" ]
   run "$CKPT_BIN" rollback "$ROOT/step-00000100"
   [ "$status" -eq 0 ]
   [ ! -e "$ROOT/step-00000200" ]

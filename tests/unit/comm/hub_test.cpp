@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -398,6 +399,56 @@ TEST(Hub, AcceptsAndNotifiesManyRanks) {
         ranks, wall.count(), processor_seconds() - before);
   }
   close(answer[0]);
+}
+
+// Lowers the limit of open files and opens all but one of them.
+class OneDescriptorLeft {
+ public:
+  OneDescriptorLeft() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit few{std::min<rlim_t>(before_.rlim_cur, 128), before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    while (true) {
+      FileDescriptor taken(dup(STDERR_FILENO));
+      if (!taken) break;
+      taken_.push_back(std::move(taken));
+    }
+    if (!taken_.empty()) taken_.pop_back();
+  }
+  OneDescriptorLeft(const OneDescriptorLeft&) = delete;
+  OneDescriptorLeft& operator=(const OneDescriptorLeft&) = delete;
+  ~OneDescriptorLeft() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::vector<FileDescriptor> taken_;
+};
+
+TEST(Hub, MissingDescriptorsAreReported) {
+  Leader leader(4);
+  Connection one = leader.join(1);
+  ASSERT_TRUE(one.await(30s)) << "a heartbeat: rank 1 has joined";
+  const OneDescriptorLeft one_descriptor_left;
+  // May fail as soon as it is made, since rank 0 closes its port.
+  const auto two = Connection::open({"127.0.0.1"}, leader.port, 10s);
+  ASSERT_TRUE(eventually([&] { return leader.failures.failed(); }));
+  EXPECT_EQ(leader.failures.failure()->rank, 0);
+  EXPECT_THAT(leader.failures.failure()->text,
+              AllOf(HasSubstr("rank 0 has no file descriptor left"),
+                    HasSubstr("(2 of 3 are missing, the limit is 128)")));
+}
+
+// Rank 0 reports a failure to one rank after the other. One that does not read must not delay the
+// report to the next.
+TEST(Connection, SendDoesNotWaitForAPeerThatDoesNotRead) {
+  ListeningLeader peer;
+  auto connection = Connection::open({"127.0.0.1"}, peer.listener.port, 10s);
+  ASSERT_TRUE(connection);
+  const Connection deaf = peer.accept();
+  const Message message{MessageKind::failure, 1, std::string(kMaxText, 'x')};
+  for (int i = 0; i < 10'000 && !connection->unsent(); ++i) connection->send(message);
+  ASSERT_TRUE(connection->unsent());
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(connection->send(message));  // returns at once
 }
 
 }  // namespace
