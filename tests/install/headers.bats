@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# The installed headers: those that users' programs need and no other; their reference.
+# The installed headers: those that users' programs need and no other, each whole by itself; their reference.
 
 bats_require_minimum_version 1.5.0
 
@@ -30,6 +30,15 @@ entries() {
   : > changed/hdf5_ckpt/private.h
   run -1 "$here/tests/install/public_headers.py" check changed "${entries[@]}"
   [[ $output == *"ddp_runtime/comm/group.h: "*" includes it; add it"*"hdf5_ckpt/private.h: no header for users"* ]]
+}
+
+# Those that include libtorch's headers take a minute each; the examples compile all of them together.
+@test "each installed header that does without libtorch compiles by itself against the installed tree" {
+  mkdir sources
+  "$here/tests/install/public_headers.py" sources "$headers" sources
+  [ "$(find sources -name '*.cpp' | wc -l)" -gt 50 ]
+  run -0 cmake -S "$here/tests/install/headers" -B build -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DSOURCES="$PWD/sources"
+  run -0 cmake --build build
 }
 
 @test "the reference is built from the public headers without a warning" {

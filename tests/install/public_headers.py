@@ -4,13 +4,16 @@
 public_headers.py check INSTALLED ENTRY...: each header that an entry includes, or that such a header
 includes, is installed below INSTALLED, and no other one is.
 
-public_headers.py sources INSTALLED DIRECTORY: writes, for each header, a source file that includes it and
-nothing else; to DIRECTORY/torch if it needs libtorch, otherwise to DIRECTORY/plain.
+public_headers.py sources INSTALLED DIRECTORY: writes, for each header that does without libtorch, a source
+file that includes it and nothing else.
 """
 
 import pathlib
 import re
 import sys
+
+
+ROOMS = ("base/", "ddp_runtime/", "hdf5_ckpt/", "slurm_ddp/", "spank_plugin/")
 
 
 def includes(path):
@@ -32,9 +35,6 @@ def closure(installed, entries):
     return found
 
 
-ROOMS = ("base/", "ddp_runtime/", "hdf5_ckpt/", "slurm_ddp/", "spank_plugin/")
-
-
 def headers(installed):
     return sorted(path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file())
 
@@ -54,10 +54,8 @@ def check(installed, entries):
 def sources(installed, directory):
     for name in headers(installed):
         needed = closure(installed, [name])
-        torch = any(other.startswith("torch/") for one in needed for other in includes(installed / one))
-        source = directory / ("torch" if torch else "plain") / (name.replace("/", "__") + ".cpp")
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(f"#include <{name}>\n")
+        if not any(other.startswith("torch/") for one in needed for other in includes(installed / one)):
+            (directory / (name.replace("/", "__") + ".cpp")).write_text(f"#include <{name}>\n")
     return 0
 
 
