@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The clock of deadlines and durations: setting the time of day does not move it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two kinds of failure of a program, told apart by who can fix it and who must report it.
 #pragma once
 

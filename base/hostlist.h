@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SLURM's compressed lists of node names, e.g. "r[1-2]n[03,05-07],login". The plugin reads them
 // itself because `scontrol show hostnames` is often missing where tasks run (containers).
 #pragma once

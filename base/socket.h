@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TCP sockets that never block, and addresses as texts. What fails is said by errno: the callers
 // know better what it means for them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work that may hang where nothing can interrupt it, such as a driver or an untrusted program, in a
 // process of its own: it is waited for so long and no longer, and dies with this process.
 #pragma once

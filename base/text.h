@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The small text work that all rooms share: splitting, numbers, and showing untrusted text.
 // Bounded, without locales and streams, since it also runs inside srun and slurmstepd.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/allreduce_bench.h"
 
 #include <mpi.h>

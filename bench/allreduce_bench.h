@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The speed of reducing gradients, compared with the MPI library's own all-reduce, with Gloo where
 // it is built in, and with the physical limit.
 #pragma once

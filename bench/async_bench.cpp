@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/async_bench.h"
 
 #include <torch/torch.h>

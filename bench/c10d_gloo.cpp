@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/c10d_gloo.h"
 
 #include <unistd.h>

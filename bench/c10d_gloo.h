@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PyTorch's Gloo process group, for the peers that use it. Built only where Gloo's headers exist.
 #pragma once
 

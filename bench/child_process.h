@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program started as a child, with which this process exchanges lines of text.
 #pragma once
 

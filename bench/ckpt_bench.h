@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saving and loading a checkpoint, compared with the limit of the disk and with other writers.
 #pragma once
 

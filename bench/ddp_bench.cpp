@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-bench: measures the cost of the runtime, always compared with an alternative.
 #include <fmt/format.h>
 #include <torch/torch.h>

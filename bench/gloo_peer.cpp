@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/gloo_peer.h"
 
 #ifdef SLURM_DDP_HAS_GLOO

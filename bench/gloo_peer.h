@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gloo's all-reduce, as PyTorch uses it, for comparison. Built only where Gloo's headers exist.
 #pragma once
 

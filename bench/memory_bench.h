@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory that training takes, compared with the same loop without any of our code in a separate
 // process.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text output of ddp-bench for people; scripts read the JSON instead.
 #pragma once
 

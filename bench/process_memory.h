@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of this process, as counted by the kernel.
 #pragma once
 

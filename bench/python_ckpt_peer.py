@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Other writers of the same arrays, started by ddp-bench for comparison with its own.
 
 Reads requests as lines of JSON from standard input and answers on standard output: first the arrays

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """One rank of PyTorch's DistributedDataParallel over Gloo, started by ddp-bench for comparison.
 
 Reads requests as lines of JSON from standard input and answers on standard output: first what to

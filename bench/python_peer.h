@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PyTorch's own DistributedDataParallel over Gloo, in one Python process per rank, for comparison.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plain disk access without any file format: the limit for a checkpoint.
 #pragma once
 

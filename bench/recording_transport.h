@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transport that records when each message was posted and when it completed.
 #pragma once
 

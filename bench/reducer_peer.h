@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // c10d::Reducer, the engine of Python's DistributedDataParallel, driven from C++: the same peer
 // without Python. Built only where its headers and Gloo's exist.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statistics of measured times: percentiles, the slowest rank's times, ratios and their spread.
 #pragma once
 

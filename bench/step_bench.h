@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The time of a training step, compared with the same step without our code and with Python's.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rank sends which message when, in one run of a schedule, for drawing diagrams.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A model, its optimizer and one batch: one training step, with and without communication.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Packages built by CPack: `cpack -G DEB` or `cpack -G RPM` in the build directory. There are three:
 # slurm-ddp-plugin, which is built for one release of SLURM, depends on it and has it in its version;
 # slurm-ddp, the programs; and slurm-ddp-dev (RPM: slurm-ddp-devel), the headers, libraries and CMake

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Gives an interface target what find_package(Torch) found: headers as system headers (their warnings are
 # not ours), libraries and flags. The interface of Torch's own imported targets does not always do that.
 # Installed, too: there slurm_ddp::torch is the Torch that the user's project finds.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The installed CMake package: find_package(slurm_ddp) provides slurm_ddp::<room> and
 # slurm_ddp::ddp.
 include(SlurmDdpCPack)

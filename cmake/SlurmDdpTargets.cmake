@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Settings of every target of the project: language level, warnings, hardening, output directories,
 # and installation. A room adds itself with slurm_ddp_library, slurm_ddp_executable and
 # slurm_ddp_unit_test; nothing else sets compiler flags.

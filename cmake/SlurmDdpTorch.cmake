@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # libtorch: Debian's 1.13 by default, any PyTorch 2.x through CMAKE_PREFIX_PATH.
 find_package(Torch REQUIRED)
 

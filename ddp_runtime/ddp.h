@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything your own program needs to train with slurm-ddp. See docs/your_model.md.
 #pragma once
 

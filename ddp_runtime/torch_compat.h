@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The differences between libtorch 1.13 and 2.x, in one place.
 #pragma once
 

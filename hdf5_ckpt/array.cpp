@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes and shapes of arrays.
 
 #include "hdf5_ckpt/array.h"

@@ -1,7 +1,8 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A named array in the caller's memory (views), in a file (ArrayInfo), and as returned by a read
 // (OwnedArray); either a whole array or one part of an array that is distributed over ranks. Arrays
 // and parts are dense, row-major and little-endian.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One thread per save, which ends with it: a thread that waits for the next save would not be
 // cheaper.
 

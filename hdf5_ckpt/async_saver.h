@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Saving in the background: the state is copied, and a thread writes the copy while training
 // changes the originals.
+#pragma once
 
 #include <atomic>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening, verifying and reading one checkpoint.
 
 #include "hdf5_ckpt/checkpoint.h"

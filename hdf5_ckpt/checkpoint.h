@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // One committed checkpoint, opened for reading. Reads use the manifest's offsets and pread, never
 // libhdf5, and every byte that is returned has passed its crc32c.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commit protocol and the choice of the checkpoint to load: Note [Crash safety] in the header.
 
 #include "hdf5_ckpt/checkpoint_directory.h"

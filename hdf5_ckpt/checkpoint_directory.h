@@ -1,4 +1,4 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A directory of checkpoints, ROOT/step-00012345/: saving a checkpoint so that it exists either
 // completely or not at all, and finding the newest complete one.
 //
@@ -14,6 +14,7 @@
 // Guarantee: when save() or commit() returns, the checkpoint survives SIGKILL, a full disk and, on
 // a file system that honors fsync, loss of power; a torn or bit-flipped checkpoint is never loaded.
 // An exception means that this checkpoint was not created and that earlier ones are untouched.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Leftovers are recognized by their names alone.
 
 #include "hdf5_ckpt/clean.h"

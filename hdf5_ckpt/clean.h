@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Entries that take space in a checkpoint directory but are not checkpoints that a run would resume
 // from.
+#pragma once
 
 #include <chrono>
 #include <cstdint>

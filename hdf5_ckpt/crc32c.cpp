@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Three implementations of CRC-32C that agree: three interleaved streams of the SSE4.2 instruction,
 // eight tables, and the algebra over GF(2) that combines checksums of adjacent pieces.
 

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // CRC-32C (Castagnoli, RFC 3720 appendix B.4), using the CPU's instruction where available.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>

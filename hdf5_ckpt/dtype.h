@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The element types that a checkpoint can hold, and their names in manifests and HDF5 attributes.
 // Bytes are little-endian, and are the same in the file as in memory.
+#pragma once
 
 #include <array>
 #include <cstddef>

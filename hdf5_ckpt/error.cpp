@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text of an operating system error, with a remedy for the common ones.
 
 #include "hdf5_ckpt/error.h"

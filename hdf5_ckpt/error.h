@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The exceptions of the library. Every message is one or two sentences: what is wrong, where, and,
 // where known, what to do about it.
+#pragma once
 
 #include <filesystem>
 #include <stdexcept>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The system calls of a save.
 
 #include "hdf5_ckpt/file_ops.h"

@@ -1,7 +1,8 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Every operating system call that a save, or the inspection of a save, makes on the target file
 // system, except reading files. Tests override members to fail, shorten, fake or pause any of them;
 // see Note [Crash safety] in checkpoint_directory.h.
+#pragma once
 
 #include <sys/types.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The process-wide lock and the error stack of libhdf5.
 
 #include "hdf5_ckpt/hdf5_handle.h"

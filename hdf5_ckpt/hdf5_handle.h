@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Safe use of the C library: handles that close themselves, exceptions with the library's own error
 // texts, and one lock around every call in the process (libhdf5 builds differ in thread safety).
+#pragma once
 
 #include <hdf5.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule of Note [Lease], and how the file is created, watched and taken over without two
 // holders.
 

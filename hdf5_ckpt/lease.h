@@ -1,4 +1,4 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Ensures that one run at a time saves to a directory.
 //
 // Note [Lease]
@@ -13,6 +13,7 @@
 // An owner that was wrongly taken over (it was only slow) is fenced: it finds another token before
 // it gives a checkpoint its name, and stops. The short time between that check and the rename is
 // covered by the rename itself, which never replaces, and by IfExists::set_aside of the new owner.
+#pragma once
 
 #include <chrono>
 #include <condition_variable>

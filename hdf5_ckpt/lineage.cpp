@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rule of Note [One line of checkpoints].
 
 #include "hdf5_ckpt/lineage.h"

@@ -1,4 +1,4 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Where a checkpoint comes from, and which checkpoint a resumed run continues from.
 //
 // Note [One line of checkpoints]
@@ -9,6 +9,7 @@
 // --resume PATH names a starting point, and a command that is repeated (by a requeue, or by a
 // person after exit status 75) must not start there a second time. Each checkpoint therefore lists
 // the starting points of its run: one that lists PATH was reached from it and is ahead of it.
+#pragma once
 
 #include <cstdint>
 #include <optional>

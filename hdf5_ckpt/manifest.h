@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The manifest: the record of a checkpoint's arrays, their locations and their checksums. A
 // directory without a valid one is not a checkpoint. Format: docs/checkpoint.md.
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules for a manifest, checked in one place: before one is written and after one is read. They
 // make it safe to use offsets and lengths from a file of unknown origin.
 

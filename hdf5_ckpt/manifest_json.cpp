@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Manifests and records as JSON. The text starts with its own checksum at a fixed place, so that a
 // flipped bit anywhere is found before the JSON parser sees any byte.
 

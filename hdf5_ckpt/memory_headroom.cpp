@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads /proc/meminfo and the files of control groups, any of which may be missing.
 
 #include "hdf5_ckpt/memory_headroom.h"

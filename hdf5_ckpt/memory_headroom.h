@@ -1,7 +1,8 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // How much memory this process may still use before the kernel kills it or another process of its
 // group. A successful allocation does not show this: in a control group (SLURM creates one for each
 // job and step) the allocation succeeds, and the process is killed when it fills the memory.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owner tags: "<job>.r<restart>.<host>.p<pid>". The job does not contain a dot, so the text can be
 // parsed from both ends, while the host may contain dots.
 

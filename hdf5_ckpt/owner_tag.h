@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Identifies the writer of a checkpoint: the tag in the names of temporary directories, by which a
 // restarted job distinguishes its own leftovers from another job's files.
+#pragma once
 
 #include <sys/types.h>
 

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Progress of long operations.
+#pragma once
 
 #include <cstdint>
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gathers what the plan of lineage.h needs from the disk, and carries it out.
 
 #include "hdf5_ckpt/resume.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the checkpoints to delete, and deletes them.
 
 #include "hdf5_ckpt/retention.h"

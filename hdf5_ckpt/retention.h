@@ -1,7 +1,8 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Deletes old checkpoints and the leftovers of dead writers. A deletion is a rename to
 // .trash-step-N.<owner> (from then on no reader sees it), an fsync, and only then the unlinking: a
 // crash in the middle never leaves half a checkpoint under its final name.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory is allocated as one mapping: its pages are not returned between saves, and it does not
 // fragment the allocator's memory.
 

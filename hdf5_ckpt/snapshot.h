@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A copy of arrays in memory of its own, reused from save to save, so that training may change the
 // originals while the copy is written.
+#pragma once
 
 #include <cstdint>
 #include <span>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reasons for the combination of links, external storage and virtual datasets: Note [Views that
 // fail loudly] in the header.
 

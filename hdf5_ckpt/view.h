@@ -1,4 +1,4 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A view for people: one HDF5 file beside the files of a checkpoint, through which h5py sees every
 // array whole, regardless of the number of parts it is stored in. No data is copied, and none of
 // our readers uses it.
@@ -17,6 +17,7 @@
 //     may have files of the same names. Therefore all names refer to symbolic links beside the view
 //     whose names contain a checksum of this checkpoint's manifest: the files of another
 //     checkpoint, in this place or elsewhere, are never shown instead.
+#pragma once
 
 #include <filesystem>
 

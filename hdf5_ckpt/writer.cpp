@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes one HDF5 file: Note [Write path] in the header gives the order and the reasons.
 
 #include "hdf5_ckpt/writer.h"

@@ -1,4 +1,4 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Writes named arrays into one HDF5 file, durably and at the speed of the disk.
 //
 // Note [Write path]
@@ -17,6 +17,7 @@
 //   5. all bytes of the skeleton that belong to no array copied, except the first eight; fsync
 //   6. the first eight, which are the HDF5 signature; fsync
 // A file torn before step 6 is complete has no signature: HDF5 tools refuse it.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Lists of the Debian packages that the build and the tests need, and a function to install them.
 # shellcheck shell=bash disable=SC2034
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mixed precision within a scope: the counterpart of Python's torch.autocast, which libtorch lacks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loss scaling for float16, the counterpart of Python's torch.cuda.amp.GradScaler, on any device.
 //
 // Note [Loss scale]

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Units that the checks use for memory and for data rates.
+#pragma once
 
 #include <cstdint>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/check/drain_policy.h"
 
 #include <fmt/format.h>

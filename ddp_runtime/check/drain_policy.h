@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a node may be drained, and when it may be resumed. The rules work on what SLURM reports, so
 // that one fault that many nodes see does not empty a cluster and no decision of an administrator
 // is undone.

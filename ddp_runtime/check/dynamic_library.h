@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A vendor library, loaded by name at run time if it is installed: no build depends on it.
 #pragma once
 

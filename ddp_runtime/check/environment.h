@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Environment variables as a value, so that code that depends on them can be tested without
 // changing the environment of the process.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The result of one check about one subject. Checks of every kind produce findings, and everything
 // that is shown or written is made from them.
 #pragma once

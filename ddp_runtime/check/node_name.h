@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which texts may be node names, checked before they reach scontrol, a file or a command line.
 #pragma once
 

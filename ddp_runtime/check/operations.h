@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Uses of a verdict by an administrator or a job script: which nodes to run on if more were
 // allocated than wanted, how to drain the bad ones, and the findings as lines and as a page.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Name resolution with a timeout, into numeric addresses that can be compared between nodes.
 #pragma once
 

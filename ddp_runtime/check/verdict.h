@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The outcome of one run of ddp-check and how it is reported: lines for people, JSON for scripts, a
 // list of nodes for `sbatch --exclude`.
 #pragma once

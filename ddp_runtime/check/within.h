@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounded waiting for calls that the kernel or a library may never finish: a dead NFS server, a
 // name server that does not answer.
 #pragma once

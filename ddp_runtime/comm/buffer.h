@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Typed memory that a collective reads and writes. A Buffer owns nothing: the memory must stay
 // valid and untouched until the Work of the collective is done.
 #pragma once

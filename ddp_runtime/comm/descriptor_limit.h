@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The limit on open files and sockets of this process.
 #pragma once
 

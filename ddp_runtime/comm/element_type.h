@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The element types a collective can reduce, independent of any tensor library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One direction of one message, cut into segments: tracks which are posted and which are complete.
 // Segments still in flight when it goes out of scope, because of an exception, are abandoned.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Group is a set of ranks that communicate. Every rank must call the same collectives in the same
 // order; they run one after the other, in that order, in the background.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The building block of schedules: blocking exchanges over a Transport that fail as soon as any
 // rank has failed or the collective has taken longer than allowed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks that run beside the collectives of a group. They are independent of
 // each other, except that those in the same direction between the same two ranks arrive in the
 // order in which they were sent: so two ranks may first send to each other and then receive.

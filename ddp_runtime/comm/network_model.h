@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The three numbers about a network and its ranks that decide which schedule is fastest.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A Group whose collectives are our own schedules over a Transport, run one after the other by a
 // communication thread, which also drives the messages between two ranks. A separate thread,
 // because neither MPI's non-blocking collectives nor the transports make progress unless they are

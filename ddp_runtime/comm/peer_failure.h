@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Failures that concern more than one rank: a collective that cannot complete, and the failure of
 // another rank.
 #pragma once

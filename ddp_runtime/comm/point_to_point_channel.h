@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between the ranks of a group that follow no common order, for a thread of the caller: a
 // server that answers any rank that sends a request cannot be written with collectives.
 #pragma once

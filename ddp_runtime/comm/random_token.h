@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A unique name that cannot be guessed.
 #pragma once
 

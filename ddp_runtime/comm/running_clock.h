@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time during which a thread actually ran. A job that is suspended (scontrol suspend, SIGSTOP, a
 // paused virtual machine) stands still while the system clock advances: a deadline on that clock
 // would have passed when the job is resumed, though no rank was late.

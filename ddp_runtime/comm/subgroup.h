@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An ordered subset of a group's ranks that run one schedule together.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON for others: its texts may hold anything that a user's file name or exception holds, and must
 // travel and be written down all the same.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Point-to-point messages between the ranks of one group: all that a collective schedule needs
 // from a network. Used by one thread, the communication thread of the group.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/wait_timer.h"
 
 #include "ddp_runtime/comm/peer_failure.h"

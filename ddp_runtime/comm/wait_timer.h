@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures how long one thread waits for other ranks: after a while it reports a slow wait, and in
 // the end it gives up. Only time in which the thread ran and nothing moved counts, so a job that is
 // suspended for an hour continues when it is resumed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All ranks of the job: how a program joins them, and how it exits when one of them fails.
 #pragma once
 

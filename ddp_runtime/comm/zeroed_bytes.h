@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Process-private memory, for buckets and other buffers that a group hands out.
+#pragma once
 
 #include <cstddef>
 #include <cstring>

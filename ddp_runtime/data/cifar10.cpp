@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CIFAR-10, binary version: records of one label and 32 x 32 pixels, first all red values, then
 // green, then blue (https://www.cs.toronto.edu/~kriz/cifar.html).
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a whole file, gzip-compressed or not.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Samples in an HDF5 file: the dataset x [n, ...] holds the inputs, y [n] the classes. Rows are
 // read on demand, so the file may be larger than memory.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pseudo-random numbers that depend on a number, not on a state.
 #pragma once
 

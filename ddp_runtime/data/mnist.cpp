@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IDX files: a magic number (two zero bytes, the element type, the number of dimensions), the
 // dimensions as big-endian 32-bit numbers, then the elements.
 #include <fmt/format.h>

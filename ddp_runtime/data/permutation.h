@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pseudo-random order of n elements that needs no memory and can be entered at any position.
 #pragma once
 

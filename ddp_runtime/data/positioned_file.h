@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file from which several threads read blocks, so that data may be larger than memory. The ranks
 // of a node share the page cache. The file is read, not mapped, so that truncating it while the
 // program runs results in an error message instead of a signal.

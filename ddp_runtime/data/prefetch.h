@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fetches numbered items ahead of their use, on its own threads, and returns them in order.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which samples each rank works on. Pure: no communication, no state except a position.
 //
 // Note [Order of samples]

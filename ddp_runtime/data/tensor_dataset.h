@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A data set that fits in memory: two tensors.
 #pragma once
 

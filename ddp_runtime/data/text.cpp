@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A text as bytes: each sample is a window of `context` bytes; its targets are the bytes that
 // follow each of them. Windows follow each other without overlap, so that every byte is a target
 // once per epoch (except for less than a window at the end).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The constructors behind make_model(). Each throws UsageError if it cannot build the model.
 #pragma once
 

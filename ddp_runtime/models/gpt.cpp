@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A decoder-only transformer. Tensor shapes: n samples, t positions, w width, h heads, d = w / h.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Residual networks. Parameters have torchvision's names, so that weights converted from Python
 // need no renaming.
 #include <fmt/format.h>

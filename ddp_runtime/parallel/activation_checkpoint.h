@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activation checkpointing: trades computation for memory.
 //
 // The function's activations are not kept during forward; backward runs the function again. The

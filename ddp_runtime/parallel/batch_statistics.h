@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mean and variance of a batch that is split over several ranks. Pure: tensors in, tensors out.
 //
 // Note [Statistics of a split batch]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which gradients share a bucket. Pure: sizes in, lists of indices out, the same on all
 // ranks.
 //

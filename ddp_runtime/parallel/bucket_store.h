@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory of the buckets: one flat tensor each, with every parameter's gradient as a window on
 // it.
 #pragma once

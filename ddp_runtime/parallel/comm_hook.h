@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communication hooks: replace the full-precision sum over a bucket's gradients by your own code, a
 // coroutine that is started when the bucket is full and resumes when the collective it waits for is
 // complete.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data parallelism for a libtorch module: every rank has a replica and works on its own share of
 // the batch, and all apply the same averaged gradients.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A module and all of its submodules.
 #pragma once
 

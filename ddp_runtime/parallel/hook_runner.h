@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a communication hook over the buckets of a step.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides when a bucket may be sent. Pure bookkeeping of one backward pass.
 //
 // Note [Launch order]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Averages gradients over the ranks while backward is still producing them.
 #pragma once
 

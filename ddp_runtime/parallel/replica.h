@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes all ranks start from the same model, and refuses to start if they cannot.
 #pragma once
 

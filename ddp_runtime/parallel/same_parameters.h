@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether all ranks still have the same parameters.
 //
 // Note [Replicas that drift apart]

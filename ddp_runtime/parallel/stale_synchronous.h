@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data parallelism in which ranks do not wait for each other, up to a bound: stale synchronous
 // parallel. Every rank keeps its own, slightly different copy of the parameters and sends its
 // gradients to servers; every rank is one of them. See docs/async.md for when that helps.

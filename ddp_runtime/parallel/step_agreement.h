@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that all ranks are in the same step, with one tiny collective per step that runs while
 // backward does. Finds mistakes that no collective notices by itself: a rank that skipped a step,
 // another number of micro-batches, another loss scale, a loss that is NaN, another collective of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 
 #include <fmt/format.h>

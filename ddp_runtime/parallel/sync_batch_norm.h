@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch normalization over the batch of all ranks, for models whose batch per rank is too small for
 // its own statistics.
 //

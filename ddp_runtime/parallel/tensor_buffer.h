@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bridge between tensors and the communication library, which does not know about tensors.
 #pragma once
 

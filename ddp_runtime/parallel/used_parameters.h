@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Determines which parameters a loss depends on, from its graph, before backward runs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parameters that a replica was created for, and whether its module still has them unchanged. A
 // hook on each of them averages its gradient: a parameter that was added, unfrozen or converted
 // afterwards has no hook, and each rank would train it separately.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The number of steps that each rank has completed. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parameter_server/exchange.h"
 
 namespace ddp::parameter_server {

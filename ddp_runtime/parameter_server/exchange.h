@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One exchange of this rank's worker with all servers: a request of the computing thread to the
 // server's thread. Thread-safe.
 #pragma once

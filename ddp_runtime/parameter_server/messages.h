@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between workers and servers. There is only one exchange at a time between a worker and a
 // server, so that lengths are known before a message arrives:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SGD with momentum, split so that gradients can be applied one by one. Pure.
 //
 // Note [Momentum among many]

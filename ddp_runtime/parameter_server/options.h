@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a parameter server updates, and how far its workers may diverge.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training in which ranks do not wait for each other, up to a bound. The parameters are divided
 // into as many shards as there are ranks; each rank is the server of one shard and a worker on all
 // of them. See docs/async.md.

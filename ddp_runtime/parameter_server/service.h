@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The thread that runs a rank's server: answers the workers of all ranks for this rank's shard, and
 // carries this rank's own exchanges to the other servers. It alone accesses the shard and the
 // network, so neither needs a lock.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank's shard of the parameters, as its server keeps it: applies the ranks' gradients and
 // decides which rank may read when. Stale synchronous parallel (Ho et al., "More Effective
 // Distributed ML via a Stale Synchronous Parallel Parameter Server", 2013). Pure: no messages, no

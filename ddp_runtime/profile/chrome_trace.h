@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training steps as a trace for chrome://tracing and ui.perfetto.dev.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A collective's time on this rank, split into waiting for the last rank and transfer time.
 //
 // Note [Waiting and the wire]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Total length of unions and intersections of time intervals, to compute overlap.
 #pragma once
 

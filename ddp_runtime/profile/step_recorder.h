@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits every training step into phases and summarizes many steps.
 //
 // Note [Phases of a step]

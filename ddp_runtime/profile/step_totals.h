@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Summarizes a run of any length in constant memory.
 #pragma once
 

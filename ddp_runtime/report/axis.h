@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Positions of numbers on an axis, and the numbers used as tick labels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Charts as data, independent of how they are rendered.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The HTML page of a network check: the verdict, a heat map of all pairs of nodes for each
 // transport, and the findings.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns runs into documents: the report of one run, of a sweep, and of two runs side by side.
 #pragma once
 

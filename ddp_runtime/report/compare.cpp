@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The document that compares two runs: what differs, and by how much.
 #include <fmt/format.h>
 

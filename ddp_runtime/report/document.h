@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The content of a report before it is rendered, without its appearance.
 #pragma once
 

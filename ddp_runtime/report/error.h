@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An error in a report's input, worded for the user who requested the report.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Escaping of untrusted strings for HTML, Markdown and terminals.
 #pragma once
 

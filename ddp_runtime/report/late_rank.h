@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why ranks wait for each other: they share CPUs, or one rank is late. No side effects.
 //
 // Note [Late]

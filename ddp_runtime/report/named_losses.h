@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The losses of one point by name, and words used in several parts of a sweep's report.
 #pragma once
 

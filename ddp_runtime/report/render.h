@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One document in three formats. All of them show the same rows.
 #pragma once
 

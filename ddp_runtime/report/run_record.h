@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One run.json, schema slurm-ddp/run/1, as values. Unknown figures (null) are nullopt here, and so
 // are non-finite ones.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The document of one run: its configuration, and how each rank spent its time.
 #include <fmt/format.h>
 

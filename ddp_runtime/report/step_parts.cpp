@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/report/step_parts.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts that the documents share: a step's time as a bar and as table cells, and advice against
 // losses.
 #pragma once

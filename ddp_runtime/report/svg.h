@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Charts as inline SVG. Colors come from the page's style sheet by class, so that they follow light
 // and dark mode.
 #pragma once

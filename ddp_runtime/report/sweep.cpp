@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The document of a sweep: whether the runs scale and, if not, why.
 #include <fmt/format.h>
 

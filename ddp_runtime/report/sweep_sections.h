@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sections of a sweep's report: each is a table with charts of the same figures.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rows shared by all formats of a report: JSON gets their values, people get them formatted. Only
 // the renderers format.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a process did outside of its steps, how it ended, and which part of the run it trained.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-report: turns the run.json of one or many runs into answers: where the time went, whether the
 // runs scale, and how they differ.
 #include <fmt/format.h>

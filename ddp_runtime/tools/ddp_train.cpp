@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-train: trains one of the models that come with the project, on one rank or on many.
 #include <fmt/format.h>
 #include <torch/torch.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Validators of option values with readable messages; CLI11's own print the limits of double.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step that a rank does without waiting for the others, as long as it is not too far ahead: its
 // gradients are sent to servers; every rank is one of them. See docs/async.md.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The best evaluation of a run so far, and how long ago it was. Pure.
 #pragma once
 

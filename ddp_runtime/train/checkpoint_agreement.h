@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All ranks must save the same arrays: parts of different lists would make a checkpoint with holes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a run saves, what happens when a save fails, and where a run resumes.
 //
 // Note [Saving beside training]

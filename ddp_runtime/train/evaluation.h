@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures how good a model is on samples it was not trained with.
 #pragma once
 

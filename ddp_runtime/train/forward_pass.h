@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The forward half of a step, the same for synchronous and asynchronous steps.
 #pragma once
 

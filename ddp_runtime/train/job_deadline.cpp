@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/job_deadline.h"
 
 #include <algorithm>
@@ -68,7 +69,8 @@ std::optional<Deadline> job_deadline() {
   if (job == nullptr) return std::nullopt;
   const std::string id(job);
   if (id.empty() || id.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
-  const auto lines = output_of({"squeue", "-h", "-j", id, "-o", "%A %L"}, kSqueueTimeout, kMaxOutput);
+  const auto lines =
+      output_of({"squeue", "-h", "-j", id, "-o", "%A %L"}, kSqueueTimeout, kMaxOutput);
   const auto left = lines ? parse_time_left_of(id, *lines) : std::nullopt;
   if (!left) return std::nullopt;
   return Clock::now() + *left;

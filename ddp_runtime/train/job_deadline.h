@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When SLURM will end this job.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Informs all ranks which of them had a loss that is not finite, with one byte per rank, sent while
 // backward runs. For runs that skip such steps; for those that stop, DistributedDataParallel's own
 // check is enough.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An optimizer's state by parameter name, so that it can be stored, compared and passed to another
 // process. The optimizers themselves key it by address.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options of a training run. ddp-train fills them from its command line.
 #pragma once
 

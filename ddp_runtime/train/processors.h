@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPUs on which a rank may run, and signs that it shares them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The visible progress of a run: a line that updates itself on a terminal, plain lines in a log.
 #pragma once
 

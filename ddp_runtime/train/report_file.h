@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files of a report on disk that are read again, or that grow: whole or not at all, and never
 // through a link that another user has put in their place. The others are base/atomic_file.h's.
 #pragma once

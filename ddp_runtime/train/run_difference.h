@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The differences between a resumed run and the run that saved the checkpoint.
 #pragma once
 

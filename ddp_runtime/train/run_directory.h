@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whose run this is, and whether it can write to its checkpoint directory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records that earlier processes of the same run left in the report directory, for the process that
 // resumes the run.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The model's part of a report, and the report itself: see run_reporter.h, which does not need
 // torch.
 #pragma once

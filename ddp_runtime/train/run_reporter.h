@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // run.json, schema slurm-ddp/run/1: one file per run, read by ddp-report and users' own tools.
 //
 // Note [A report at any moment]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan of a run as a human-readable table: a mistake in an option is cheapest to find here.
 #pragma once
 

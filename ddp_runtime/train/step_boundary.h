@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all ranks agree on at the end of each step: whether to save and stop now, and whether a
 // background save is still running on any rank.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exchanges step times between ranks, to separate waiting for other ranks from time on the wire.
 //
 // Note [Windows]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step that all ranks do together: gradients are averaged over the ranks, then each applies the
 // same update.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The training loop: epochs of steps over a data set, with checkpoints, evaluation and a report.
 #pragma once
 

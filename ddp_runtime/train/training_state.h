@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything a run needs to continue as if it had not stopped, as named arrays and a small JSON
 // text.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One optimizer step of this rank: micro-batches forward and backward, then the update, or a reason
 // to skip it. The trainer's loop is the same for synchronous and asynchronous steps.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // State that your own program adds to the checkpoints of its training, and gets back when the
 // training is resumed: an average of the weights, a curriculum's stage, counters.
 #pragma once

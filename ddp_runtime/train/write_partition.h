@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks share the writing of one checkpoint. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Your own training loop, with checkpoints to resume from and a report for ddp-report: an
 // autoencoder, whose loss is not the trainer's.
 //

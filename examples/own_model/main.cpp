@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Your own model, trained on any number of ranks.
 #include <ddp_runtime/ddp.h>
 

@@ -1,7 +1,8 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Arrays in files of other programs: safetensors and torch.save. Files of unknown origin are parsed
 // by our own code, which never executes anything in them; every size, offset and count is checked
 // before it is used, and every possible defect has its own error message.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The child follows one link at a time, hard links only, and writes JSON to a pipe.
 
 #include "hdf5_ckpt/convert/external_hdf5.h"

@@ -1,8 +1,9 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Arrays in an HDF5 file of another program. libhdf5 has crashed, hung and overrun its memory on
 // damaged files; so it runs in a child process with limited memory and time, which only reports
 // where the arrays are. Its report is checked as strictly as a file, and the bytes are read without
 // libhdf5.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

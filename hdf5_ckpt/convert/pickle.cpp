@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stack machine for protocol 2, as in Python's pickletools, without the instructions that could
 // call something.
 

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The pickles that torch.save writes for dictionaries of tensors, read without Python and without
 // executing anything: a fixed list of names is recognized, and none of them is called.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The format: eight bytes of header length, a JSON header, then all bytes without holes.
 // https://github.com/huggingface/safetensors#format
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // torch.save's format since PyTorch 1.6: a zip file with <name>/data.pkl, which describes the
 // tensors and their storages, and <name>/data/<key>, the storages.
 

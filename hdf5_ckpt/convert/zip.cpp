@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Read from the central directory at the end, as the format requires, including 64-bit sizes.
 // APPNOTE 6.3.
 

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The subset of the zip format that torch.save uses: stored, uncompressed entries.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Memory at an address that O_DIRECT accepts on every file system.
+#pragma once
 
 #include <sys/mman.h>
 

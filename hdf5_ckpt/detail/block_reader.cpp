@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block whose bytes all go to one place is read directly into it if the disk allows; others pass
 // through a buffer, and are verified before they leave it.
 

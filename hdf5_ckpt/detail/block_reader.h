@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Reads arrays, or the requested parts of them, block by block. A block is the smallest unit with a
 // checksum, so a block of which only one byte is requested is read and checked whole.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Arrays divided into the blocks that are written, read and checksummed one at a time.
+#pragma once
 
 #include <algorithm>
 #include <cstddef>

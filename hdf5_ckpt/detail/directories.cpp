@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Directories and small files through FileOps, with the fsync of the parent that a new name needs.
 
 #include "hdf5_ckpt/detail/directories.h"

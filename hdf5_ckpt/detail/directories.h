@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Creating and removing directories and small files durably, through FileOps.
+#pragma once
 
 #include <cstddef>
 #include <filesystem>

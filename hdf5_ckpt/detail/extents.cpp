@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One pass over sorted ranges.
 
 #include "hdf5_ckpt/detail/extents.h"

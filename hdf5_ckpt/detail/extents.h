@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Byte ranges in a file: which are claimed twice, and which are not claimed.
+#pragma once
 
 #include <cstdint>
 #include <span>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Thin wrappers of libhdf5 calls.
 
 #include "hdf5_ckpt/detail/hdf5_objects.h"

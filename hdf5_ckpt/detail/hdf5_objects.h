@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Shared code of the HDF5 writers: properties that give equal bytes for equal contents, shapes and
 // attributes. Call while holding an Hdf5Session; all functions throw Error.
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>

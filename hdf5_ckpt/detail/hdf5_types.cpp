@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HDF5 types for our element types. HDF5 1.10 does not predefine 16-bit floats; they are described
 // by their bit fields.
 

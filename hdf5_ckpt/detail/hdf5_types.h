@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The element types as HDF5 types, chosen so that h5py shows them as the types they are.
+#pragma once
 
 #include "hdf5_ckpt/dtype.h"
 #include "hdf5_ckpt/hdf5_handle.h"

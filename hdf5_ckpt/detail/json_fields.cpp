@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounded parsing and checked access. Messages quote the value found, shortened and in ASCII,
 // because it is of unknown origin and goes to a terminal.
 

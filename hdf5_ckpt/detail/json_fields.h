@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Reading JSON of unknown origin: every access states what it expects and, on a mismatch, reports
 // the location and the value found.
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names are created in one place and parsed by creating them again: only that exact spelling is
 // accepted.
 

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The names in a checkpoint directory: step-N, and the names of entries being created or removed.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

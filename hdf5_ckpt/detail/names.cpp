@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks names byte by byte: no locale, no regular expressions.
 
 #include "hdf5_ckpt/detail/names.h"

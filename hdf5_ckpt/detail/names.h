@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Which names arrays and files may have. Names come from users' models and from other programs'
 // files, and they become HDF5 paths, file names and lines on a terminal.
+#pragma once
 
 #include <span>
 #include <string>

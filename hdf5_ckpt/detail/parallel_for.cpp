@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A shared counter hands out the indices; the first exception stops it.
 
 #include "hdf5_ckpt/detail/parallel_for.h"

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Independent pieces of work on a few threads.
+#pragma once
 
 #include <cstddef>
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts are boxes of a grid. If boxes are disjoint and together as large as the array, they cover
 // it.
 

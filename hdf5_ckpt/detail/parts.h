@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Arrays stored in parts: whether the parts belong to one array and cover it, and which bytes a
 // stored part and a requested part have in common.
+#pragma once
 
 #include <cstdint>
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // pread with its retry loop, and safe opening of files of unknown type.
 
 #include "hdf5_ckpt/detail/posix_read.h"

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Reading files of unknown origin with plain system calls.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The renames of a commit, and undoing them. Three flags record the progress; undo() reverts from
 // there.
 

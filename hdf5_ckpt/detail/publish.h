@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Gives a finished directory its final name so that at any moment the name refers to the complete
 // old one, the complete new one, or nothing.
+#pragma once
 
 #include <filesystem>
 

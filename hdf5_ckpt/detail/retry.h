@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Retries what a file server or a person may fix within seconds.
+#pragma once
 
 #include <chrono>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A killed process leaves its directory behind; the next process removes it.
 
 #include "hdf5_ckpt/detail/scratch_directory.h"

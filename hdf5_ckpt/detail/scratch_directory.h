@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A place where libhdf5 can create a file that never reaches the real disk.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Keeps signals on the program's own threads: a thread that is started while this object lives
 // receives none.
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>

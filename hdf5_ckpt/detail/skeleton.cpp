@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libhdf5 creates the skeleton in an in-memory file that is unlinked as soon as it is open. The
 // settings here determine the file's layout, and that equal input gives equal bytes.
 

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The HDF5 file without the bytes of its arrays, as libhdf5 creates it in memory: see Note [Write
 // path] in writer.h.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

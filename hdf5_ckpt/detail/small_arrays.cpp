@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies are laid out in memory as the arrays are in the file, where HDF5 puts small ones side by
 // side.
 

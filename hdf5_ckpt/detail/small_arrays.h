@@ -1,7 +1,8 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The small arrays of a file, copied before anything is written, so that their checksums are known
 // when the skeleton is made and adjacent ones are written together. With thousands of small arrays,
 // one libhdf5 call and one system call for each would take most of the time of a save.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All pages of a piece are read whole; directly into its destination if the piece begins and ends
 // at page boundaries.
 

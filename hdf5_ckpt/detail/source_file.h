@@ -1,7 +1,8 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A file of arrays, read in pieces, large ones around the page cache. A checkpoint is read once,
 // and allocating cache pages costs more than copying out of them; this way other programs' data
 // stays in the cache, and verified data comes from the disk.
+#pragma once
 
 #include <atomic>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "hdf5_ckpt/detail/streaming_copy.h"
 
 #include <cstdint>

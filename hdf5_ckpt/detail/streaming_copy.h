@@ -1,8 +1,9 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A copy that bypasses the caches, for data that is not read soon. A plain copy reads each cache
 // line that it overwrites and fills the caches with it: 13 GB/s with two threads, against 21 for
 // this one. The C library's memcpy also does this, but only for pieces larger than a share of the
 // last-level cache.
+#pragma once
 
 #include <cstddef>
 #include <span>

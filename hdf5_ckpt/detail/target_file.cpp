@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two descriptors for one file: one through the page cache, one around it. The pieces never share a
 // page, so the two need no ordering; fsync covers both.
 

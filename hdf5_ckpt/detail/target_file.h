@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A new file, written at its final size through FileOps.
+#pragma once
 
 #include <atomic>
 #include <cstddef>

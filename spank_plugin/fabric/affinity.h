@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assigns RDMA ports to GPUs: a GPU and a port that share PCI bridges belong together.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NAME=value lines, the format of nccl.conf and Open MPI's openmpi-mca-params.conf.
 #pragma once
 

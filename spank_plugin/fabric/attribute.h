@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the small files of a /sys tree. A file that is missing, unreadable or too large for an
 // attribute counts as absent: drivers return EINVAL for attributes that do not apply, containers
 // hide files, and none of that is an error here.

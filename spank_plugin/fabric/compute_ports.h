@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selects the RDMA ports for training traffic on nodes that have others for storage or management.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of CPUs in the kernel's format: "0-15,64-79".
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // User errors in fabric settings: a preset that does not exist, a wrong line of the site's file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The GPUs of a node and their places in its PCI tree, from sysfs and /proc alone: no CUDA, no
 // driver library.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ports of InfiniBand and RoCE devices in /sys/class/infiniband.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IP addresses as numbers, and the interfaces that have them. Nothing here uses a name service.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The decision behind all socket variables: which interface of this node reaches the leader.
 #pragma once
 

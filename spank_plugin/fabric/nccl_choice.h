@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What NCCL itself would use on a node, by the rules of its source (src/misc/socket.cc,
 // src/transport/net_ib): a variable is set only where NCCL's own choice is wrong, and a user's
 // value that leaves nothing to use is reported before NCCL fails on it.

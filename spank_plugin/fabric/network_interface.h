@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The network interfaces of a node in /sys/class/net. Every interface is reported with its kind:
 // which kinds can carry a job's traffic is the caller's decision, since on a virtual cluster a veth
 // may be a node's only connection.

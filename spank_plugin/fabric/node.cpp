@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/fabric/node.h"
 
 #include <unistd.h>

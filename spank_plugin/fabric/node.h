@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The inputs of the fabric plan from one node, read once: interfaces, routes, RDMA ports, GPUs and
 // the configuration files of NCCL, Open MPI and the site.
 #pragma once

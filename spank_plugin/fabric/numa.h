@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Distances between the NUMA nodes of a machine, from the firmware's table (ACPI SLIT) in
 // /sys/devices/system/node.
 #pragma once

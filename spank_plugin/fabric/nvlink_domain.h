@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVLink between nodes (GB200 NVL72 and similar), which NCCL uses only through an IMEX channel.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file opened for reading, closed at the end of its scope.
 #pragma once
 

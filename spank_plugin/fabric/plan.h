@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fabric plan of a task: which interface, which RDMA ports, and the few variables of NCCL,
 // Gloo, TensorPipe, Open MPI and UCX that select them, where the library would choose wrongly by
 // itself.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/fabric/plan_builder.h"
 
 namespace ddp::fabric {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/fabric/preset_settings.h"
 
 #include <algorithm>
@@ -44,8 +45,8 @@ void apply_preset(const Node& node, const Request& request, PlanBuilder& builder
   if (!requested || *requested == "none") return;
   const auto preset = find_preset(node.site.presets, *requested);
   if (!preset) {
-    throw FabricError("unknown fabric preset " + quote_for_display(*requested) + ": known presets are " +
-                      preset_names(node.site.presets));
+    throw FabricError("unknown fabric preset " + quote_for_display(*requested) +
+                      ": known presets are " + preset_names(node.site.presets));
   }
   for (const auto& [name, value] : preset->values) {
     if (builder.is_decided(name)) continue;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Applies the preset that the user or the site requests, value by value.
 #pragma once
 

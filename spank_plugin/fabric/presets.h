@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings of known fabrics. They were measured on one fabric and are wrong on others, so a preset
 // applies only where the site or the user requests it by name.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The variables that select RDMA ports and addresses on nodes where the libraries choose wrongly.
 #pragma once
 

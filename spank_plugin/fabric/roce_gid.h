@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of a RoCE port's addresses (GIDs) a library should use. The index differs between nodes and
 // after changes of bonds and VLANs, so no constant is right for a whole job.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The site's file: its contents, and any problems with it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facts about the site's fabric in /etc/slurm-ddp/fabric.conf that no node can detect: traffic
 // classes, NCCL's version, the preset to use. docs/fabric.md describes the format.
 #pragma once

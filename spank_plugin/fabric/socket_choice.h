@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The value of NCCL_SOCKET_IFNAME, if any is needed, that makes NCCL bootstrap on a given
 // interface.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The variables that select an interface: one decision for NCCL, Gloo, TensorPipe, Open MPI and
 // UCX.
 #pragma once

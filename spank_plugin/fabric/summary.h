@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A node's fabric in one phrase, for the line that each node prints at the start.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Limits that SLURM set for a task and that make it slow or fail on this node's hardware: CPUs far
 // from its GPU, and too little lockable memory for RDMA.
 #pragma once

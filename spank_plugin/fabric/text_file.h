@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads small text files of untrusted origin.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values from users and configuration files that are known to be harmful: copied from a recipe for
 // another cluster, or left over from a debugging session.
 #pragma once

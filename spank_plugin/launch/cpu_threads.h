@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // How many threads a rank should compute with: the number of cores that it has for itself.
+#pragma once
 
 #include <cstdint>
 #include <string>

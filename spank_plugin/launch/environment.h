@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Access to environment variables through a function, so that the plugin (a task's environment),
 // ddp-launch (its own) and the tests (a table) can all use the same code.
+#pragma once
 
 #include <functional>
 #include <optional>

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Ports that the kernel assigns to outgoing connections. A listener on one of them fails
 // occasionally, because a connection of another program happens to use it.
+#pragma once
 
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Errors that can occur while a step's facts are turned into its plan.
+#pragma once
 
 #include "base/errors.h"
 

@@ -1,7 +1,8 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The known facts about a job step before it starts, apart from what the user requested. StepFacts
 // are the same for all tasks of the step: everything that all tasks must agree on (leader, port) is
 // derived from them alone. TaskFacts differ per task; NodeFacts were gathered on the task's node.
+#pragma once
 
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Whose value a variable gets that the user, a SPEC and the site may all set, as MASTER_ADDR.
+#pragma once
 
 #include <cstdint>
 #include <optional>

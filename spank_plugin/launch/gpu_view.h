@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Which of its node's GPUs a task sees, and what that means for LOCAL_RANK: most programs use it as
 // the index of their GPU, which is wrong where SLURM shows each task only its own.
+#pragma once
 
 #include <cstdint>
 #include <optional>

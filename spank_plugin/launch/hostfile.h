@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Parses the file named by SLURM_HOSTFILE: one node per task, in rank order.
+#pragma once
 
 #include <optional>
 #include <string>

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // mpirun starts its own daemons with srun. Such a step is not a training job: the daemons' children
 // are, and they would inherit the daemons' ranks.
+#pragma once
 
 #include <string_view>
 

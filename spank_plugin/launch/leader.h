@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Which host runs rank 0, and the address that the other ranks use for it: MASTER_ADDR.
+#pragma once
 
 #include <string>
 #include <string_view>

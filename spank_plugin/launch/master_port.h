@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Which port the leader listens on: MASTER_PORT.
+#pragma once
 
 #include <cstdint>
 #include <string>

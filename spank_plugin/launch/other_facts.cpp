@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Detects the launcher, and reads the facts of steps that SLURM did not start.
 #include <limits>
 
@@ -13,7 +14,8 @@ std::uint32_t open_mpi_number(const EnvLookup& environment, const std::string& n
   const auto text = environment(name).value_or("");
   const auto number = parse_decimal(text, std::numeric_limits<std::int32_t>::max());
   if (!number)
-    throw LaunchError(name + "=" + quote_for_display(text) + " is not a number; was it set by hand?");
+    throw LaunchError(name + "=" + quote_for_display(text) +
+                      " is not a number; was it set by hand?");
   return static_cast<std::uint32_t>(*number);
 }
 

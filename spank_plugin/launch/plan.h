@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The plan of one task: every variable that makes it a rank of a distributed training job, each
 // with its origin and its rule.
+#pragma once
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Adds entries to a plan. The rules common to all variables are here: who may set a variable, and
 // what happens to an existing value. The rules of one variable are with its mode or framework.
+#pragma once
 
 #include <optional>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/launch/plan_notes.h"
 
 #include <numeric>
@@ -54,7 +55,8 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
   }
   const PlanEntry* port = result.find("MASTER_PORT");
   if (!parse_decimal(port->value, 65'535)) {
-    plan.note("MASTER_PORT=" + quote_for_display(port->value) + " (" + port->source + ") is not a port");
+    plan.note("MASTER_PORT=" + quote_for_display(port->value) + " (" + port->source +
+              ") is not a port");
   }
 }
 

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Notes on what is legal in a step but often a mistake: reported with the remedy, and done anyway.
+#pragma once
 
 #include "spank_plugin/launch/plan_builder.h"
 

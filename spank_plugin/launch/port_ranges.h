@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Sets of TCP ports in the format of SLURM and the kernel: "20086-20088,20090".
+#pragma once
 
 #include <cstdint>
 #include <span>

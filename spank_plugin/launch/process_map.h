@@ -1,8 +1,9 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // SLURM_PMIX_MAPPING_SERV: which node each rank of a step runs on, set for the tasks by SLURM's
 // PMIx plugin: "(vector,(2,1,2),(0,2,1))" is two ranks on node 2, then one each on nodes 0 and 1.
 // It is the only variable that shows where rank 0 is when the order of the nodes is not the order
 // of the ranks (arbitrary distribution, steps of several components).
+#pragma once
 
 #include <cstdint>
 #include <optional>

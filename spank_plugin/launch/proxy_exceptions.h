@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // JAX and TensorFlow reach the other nodes by gRPC, which uses an HTTP proxy if the environment
 // names one, and then waits forever: proxies do not lead back into a cluster.
+#pragma once
 
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/marker.h"

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // How the tasks of a step are numbered: in SLURM's order, or node by node in an order of ours.
+#pragma once
 
 #include <cstdint>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/launch/rank_variables.h"
 
 #include "spank_plugin/launch/error.h"

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The variables of Mode::rank, in which every task is one rank: PyTorch's names, which other
 // frameworks have adopted, and the rendezvous of JAX and TensorFlow.
+#pragma once
 
 #include "spank_plugin/launch/plan_builder.h"
 #include "spank_plugin/launch/rank_order.h"

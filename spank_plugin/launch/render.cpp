@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/launch/render.h"
 
 #include <algorithm>
@@ -11,8 +12,8 @@ std::string count_of(std::uint32_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// Shortened for a line that every run prints. Untrusted values may contain anything: a terminal must
-// not interpret them, here and below.
+// Shortened for a line that every run prints. Untrusted values may contain anything: a terminal
+// must not interpret them, here and below.
 std::string shortened(const std::string& text) {
   constexpr std::size_t kShown = 200;
   return sanitize_beginning(text, kShown);

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A plan as text, for people and for programs.
+#pragma once
 
 #include <string>
 

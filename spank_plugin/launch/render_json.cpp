@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In a separate file, so that the plugin, which never writes JSON, does not link the library.
 #include <nlohmann/json.hpp>
 

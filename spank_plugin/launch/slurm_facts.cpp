@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepFacts and TaskFacts from SLURM's environment variables.
 #include <limits>
 

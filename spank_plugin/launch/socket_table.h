@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Which socket uses a port, from the text of /proc/net/tcp and /proc/net/tcp6.
+#pragma once
 
 #include <cstdint>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/launch/spec.h"
 
 #include <algorithm>
@@ -157,7 +158,8 @@ class SpecReader {
     const bool is_part_of_name =
         value.empty() || (value.size() <= 63 && is_host_or_address(value) &&
                           value.find_first_of(":%") == value.npos);
-    if (!is_part_of_name) fail("addr_suffix=" + quote_for_display(value) + " is not part of a host name");
+    if (!is_part_of_name)
+      fail("addr_suffix=" + quote_for_display(value) + " is not part of a host name");
     set(spec_.addr_suffix, std::string(value), "addr_suffix");
   }
 
@@ -180,7 +182,8 @@ class SpecReader {
     if (value == "auto") return set(spec_.threads, ThreadPolicy{Kind::automatic, 0}, "threads");
     if (value == "off") return set(spec_.threads, ThreadPolicy{Kind::off, 0}, "threads");
     const auto count = parse_decimal(value, kMaxThreads);
-    if (!count || *count == 0) fail("threads=" + quote_for_display(value) + " is not auto, off, 1, 2, ...");
+    if (!count || *count == 0)
+      fail("threads=" + quote_for_display(value) + " is not auto, off, 1, 2, ...");
     set(spec_.threads, ThreadPolicy{Kind::count, static_cast<std::uint32_t>(*count)}, "threads");
   }
 

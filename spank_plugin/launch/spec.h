@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The text of `--ddp=SPEC` (and of the variable SLURM_DDP): comma-separated words and key=value.
+#pragma once
 
 #include <cstdint>
 #include <optional>

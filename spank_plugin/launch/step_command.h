@@ -1,7 +1,8 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // How ranks will be started, according to the command of a step: by SLURM, one for each task, or by
 // a framework's launcher that each task runs. Only the command line is known; a script may hide
 // anything.
+#pragma once
 
 #include <span>
 #include <string>

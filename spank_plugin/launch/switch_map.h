@@ -1,8 +1,9 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Which nodes are connected to which switch, as one line of text that srun passes to the nodes: for
 // each leaf switch its path from the top and its nodes, e.g. "top.s1=node[1-2];top.s2=node[3-4]". A
 // task knows only its own node's place (SLURM_TOPOLOGY_ADDR); an order of all nodes needs those of
 // all.
+#pragma once
 
 #include <cstdint>
 #include <span>

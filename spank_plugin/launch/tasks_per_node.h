@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // SLURM_STEP_TASKS_PER_NODE: how many tasks each node of a step runs, run-length encoded in the
 // order of the node list, e.g. "4,1(x3)".
+#pragma once
 
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The small text work of this room beside that of base/text.h.
+#pragma once
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Mode::torchrun, in which the single task of each node is torchrun, which starts the ranks: the
 // options that it would need on its command line, as the PET_* variables that it reads instead.
+#pragma once
 
 #include "spank_plugin/launch/plan_builder.h"
 #include "spank_plugin/launch/rank_order.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S_CTX_ALLOCATOR: salloc and sbatch. SLURM itself passes the option to every srun inside; the
 // remaining work is to find a mistake now rather than after the job has waited in the queue, and,
 // in a task of a planned step, to keep that step's ranks out of the new job.

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Whether the container plugin pyxis runs before this one, as it must: it overwrites variables with
 // those of the image, and the last plugin to set a variable wins.
+#pragma once
 
 #include <string>
 

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The plugin's work in each of SPANK's contexts: one file each, named after the program. All
 // functions may throw; plugin.cpp turns an exception into a message and a return code.
+#pragma once
 
 #include "spank_plugin/spank/plugin_state.h"
 #include "spank_plugin/spank/slurm_spank.h"

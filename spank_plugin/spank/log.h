@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The plugin's messages. All start with "ddp: ", so that a user knows their origin, and are one
 // line of printable ASCII, whatever they quote.
+#pragma once
 
 #include <string>
 

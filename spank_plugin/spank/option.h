@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The option --ddp[=SPEC] of srun, salloc and sbatch, and how it combines with the other sources of
 // settings.
+#pragma once
 
 #include "spank_plugin/spank/plugin_state.h"
 #include "spank_plugin/spank/slurm_spank.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The entry points that SLURM calls, and the one place that dispatches them. They report failures
 // only as return codes: an exception would terminate srun, slurmstepd or the node's slurmd.
 #include <exception>

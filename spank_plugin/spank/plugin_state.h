@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The plugin's state between callbacks. SPANK does not pass a pointer through its callbacks, so
 // there is one of these per process, in plugin.cpp; each context uses its own part.
+#pragma once
 
 #include <map>
 #include <optional>

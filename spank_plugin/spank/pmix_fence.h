@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SLURM's PMIx plugin has two algorithms for a fence (PMIx_Fence) over the nodes of a step: a ring,
 // its default for a fence that exchanges data, and a tree for one that does not. In SLURM 22.05 the
 // tree returns before the other nodes have arrived. MPI_Init ends with such a fence, so a rank may

@@ -1,7 +1,8 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The SLURM release that the plugin was built for, and the one that has loaded it. SLURM itself
 // refuses a plugin of another release, with a message that gives no remedy; this check is for a
 // SLURM that does not refuse it.
+#pragma once
 
 #include <string>
 

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // SLURM's plugin interface, adapted for C++ and for a library that hides its symbols: SLURM's
 // header uses uint32_t without including it, and declares the callbacks outside extern "C".
+#pragma once
 
 #include <cstdint>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S_CTX_SLURMD: only writes lines to the log, so that the administrator can see what is loaded and
 // whether it is configured well.
 #include "slurm_ddp/version.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S_CTX_REMOTE: on each node of a step. The facts of the node are gathered once, before the tasks
 // are forked and before any container; each task then makes its own plan from them.
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // S_CTX_LOCAL: decisions for the whole step are made here, once, before it starts.
 #include <algorithm>
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A random number for each step, by which its processes authenticate each other on the network:
 // generated in srun, passed to the tasks in their environment, which only their user can read, and
 // given to no one else. Read by ddp_runtime/comm/secret.

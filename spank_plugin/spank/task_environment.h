@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A task's environment, as slurmstepd lets a plugin see it.
+#pragma once
 
 #include <optional>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cost of the plan for one task of a large step: time and memory of everything that the plugin
 // does with SLURM's variables, from text to entries. Prints one line per step size, for SLURM's
 // order of ranks and for the order by switch. The variables are kept in a table, so the cost of

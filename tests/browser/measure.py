@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Opens a report in headless Chromium and lists problems with its appearance.
 
 usage: measure.py REPORT.html [--dark] [--width PIXELS] [--screenshot FILE.png]

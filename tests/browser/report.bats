@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # The HTML of ddp-report in a real browser, light and dark, wide and narrow: no texts of a chart
 # overlap or are clipped, all text is legible on its background, and nothing is wider than the window.
 # REPORT_SCREENSHOTS=DIRECTORY keeps screenshots.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes run.json files of sweeps whose charts are hard to draw.
 
 usage: sweeps.py DIRECTORY    writes DIRECTORY/SWEEP/RUN/run.json

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # ddp-check with real faults on a real SLURM, and the recipes for administrators. The full table of
 # faults, many times each, is in tests/bench/check_faults.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Real clients on a real SLURM of two nodes: programs that were not written for this project,
 # unmodified, under `srun --ddp`. JAX and Lightning are not in Debian: SLURM_DDP_TEST_PYTHON names a
 # Python that has them, in a directory that the nodes can see (not below /tmp).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Shared code of the tests that run on a real SLURM: paths, a cluster to run on, and a directory
 # that all its nodes see. Usage:
 #

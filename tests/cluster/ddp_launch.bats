@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # ddp-launch by itself: its command line, its exit codes, mpirun. Does not need a cluster.
 
 bats_require_minimum_version 1.5.0

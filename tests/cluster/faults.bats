@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # A fault on one of three nodes of a real SLURM ends the job step on all of them, with one sentence
 # that names the rank and the cause. The same faults as in tests/ranks/faults.bats; here the ranks
 # share neither memory nor a network namespace, and SLURM starts and terminates them.

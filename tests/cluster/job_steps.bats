@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # The options of srun in the job scripts: all CPUs of a task, and PMIx if the site did not choose a
 # kind of MPI. The programs that they start are stand-ins that record their settings.
 

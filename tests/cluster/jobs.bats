@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # The job scripts of jobscripts/ and ddp-check as jobs of a real SLURM: killed ranks, requeues, a
 # bad node, a cut link.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `srun --ddp` on a real SLURM of four nodes: the variables of the tasks in many kinds of steps.
 
 bats_require_minimum_version 1.5.0

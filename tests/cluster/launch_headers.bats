@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The plugin's files compile against the headers of SLURM releases other than the build's own: those
 # of every directory in SLURM_DDP_HEADERS=DIR:DIR, each an include directory or a checkout of
 # SLURM's source. Distributions have the headers of one release only, so there are none by default.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The modes and orders of `srun --ddp` on a real SLURM of four nodes under two switches, with two
 # GPUs each. The GPUs are fakes: device files that SLURM assigns as if they were GPUs, which is
 # enough to check the variables of the tasks.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The installed plugin: its symbols and hardening, packages, manual pages. Does not need a cluster.
 
 bats_require_minimum_version 1.5.0

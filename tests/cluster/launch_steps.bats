@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `srun --ddp` in steps other than plain `srun -N2`: interactive, in jobs of several components,
 # consecutive, nested. In each, rank 0 is at MASTER_ADDR, and no setting of one step leaks into
 # another.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The cluster that all other cluster tests use: its properties, and that it leaves no trace.
 
 bats_require_minimum_version 1.5.0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The modulefiles of an installation, with the two programs that sites use: Environment Modules and
 # Lmod. Does not need a cluster.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # The first hour at a site: the two Debian packages are installed on Debian's own SLURM as an
 # administrator would, and an ordinary user runs every job script in them. MpiDefault has SLURM's
 # own value: none.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # preemptible.sbatch on a real SLURM: however the nodes are taken away, the job continues from its
 # last step, and the result is bitwise equal to that of an undisturbed job.
 

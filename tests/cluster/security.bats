@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The key of a step on a real SLURM: which processes have it, and a check whose tasks authenticate
 # each other by it, or by MUNGE without the plugin. See docs/security.md.
 

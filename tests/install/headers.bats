@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # The installed headers: those that users' programs need and no other, each whole by itself; their reference.
 
 bats_require_minimum_version 1.5.0

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # An installed tree is self-contained: programs find their data, and a custom program is built
 # against it with find_package(slurm_ddp). packages.bats does the same from a package.
 

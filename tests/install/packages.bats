@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # The package with headers, libraries and CMake package, as it is unpacked on another machine: not where it
 # was built, and not below the prefix that it was built for. Its neighbors: tests/cluster/launch_package.bats.
 

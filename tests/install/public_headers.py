@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The installed headers against what users' programs include.
 
 public_headers.py check INSTALLED ENTRY...: each header that an entry includes, or that such a header

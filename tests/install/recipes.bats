@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # check_prolog and check_health, which slurmd runs as root: which program they run, from any
 # directory, and how they report a check that could not run.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # What is below packaging/ and .github/: recipes for Spack and EasyBuild, a container, continuous integration.
 # Neither Spack nor a container runs here; the recipes are held to CMakeLists.txt.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Holds the recipes below packaging/ to CMakeLists.txt: version, options, and what find_package looks for.
 
 site_recipes.py spack RECIPE | easybuild RECIPE

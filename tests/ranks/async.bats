@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # ddp-train --staleness with several processes: what it learns, that it resumes from checkpoints,
 # which options it refuses, and how it exits when a rank is gone.
 

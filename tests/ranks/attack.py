@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Another user of the machine, using only Python's standard library: attacks the ports of a check or a
 training until it is terminated. Run it in a network namespace that contains nothing else.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Two tasks of a step with a key, in a separate network namespace, while other users attack them:
 # attacked_check.bash DDP_CHECK ATTACK.PY DIRECTORY [check|leader|none]. Leaves the output of each
 # task and its exit code in DIRECTORY.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # ddp-check net with several processes: healthy, and with every fault it can name, injected by
 # itself or caused from outside. Ranks on this machine count as nodes (--pretend-nodes). The faults
 # are large, because two cores shared by four ranks are a noisy network.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # ddp-check node on this machine, and with faults created underneath it: full and read-only file
 # systems, and system calls that fail, return wrong results or hang.
 

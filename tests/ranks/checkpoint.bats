@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # Checkpoints of ddp-train with several processes: signals at any moment, a full disk, ranks that
 # die or stop while they save. A resumed run ends bitwise like one that was not disturbed.
 

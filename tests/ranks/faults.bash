@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The messages of the program fault_ranks for each of its faults, for the tests that run it under
 # mpirun and under srun, and how to check that all ranks have exited.
 # shellcheck shell=bash

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # Three processes under mpirun, with a fault in one of them: all exit within seconds, with one
 # sentence that names the rank and the cause.
 

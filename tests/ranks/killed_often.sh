@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # A training that is killed repeatedly ends bitwise like one that was not disturbed.
 #
 #   tests/ranks/killed_often.sh [RUNS [KILLS]]      default: 30 runs with 3 SIGKILLs each

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # Other users of the machine who connect to every port that a check or a training opens: they must
 # not cost any rank its verdict, node or training. See docs/security.md.
 

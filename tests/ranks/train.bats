@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # ddp-train with several processes, started by mpirun: the same numbers for any number of ranks, and
 # every failure stops all ranks within seconds with one sentence.
 

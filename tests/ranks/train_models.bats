@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # ddp-train with each of its models, readers and policies, with several processes: the commands a
 # user types, their output, and every invalid input refused with one sentence.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Runs ddp-train with several processes, for the tests that need trainings.
 # shellcheck shell=bash
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # The pages have the form that CONTRIBUTING.md describes, and their links lead somewhere.
 
 bats_require_minimum_version 1.5.0

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # --help of every program, as users see it: a changed option shows up in tests/readme/help.txt.
 
 bats_require_minimum_version 1.5.0

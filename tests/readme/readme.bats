@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # Follows README.md: runs every ```sh block, in the order of its section, on the local cluster.
 # The second of the README's "two commands" runs this test.
 

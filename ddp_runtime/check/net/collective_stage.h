@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives over all tasks of the step, run by MPI; every result is verified.
 #pragma once
 

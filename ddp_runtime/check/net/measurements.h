@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The measurements, as written to verdict.json: nodes by name, speeds in GB/s.
 #pragma once
 

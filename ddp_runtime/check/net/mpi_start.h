@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts MPI on all tasks of the step.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the network check on rank 0: its stages in order, and the verdict.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the rounds of exchanges that PairSession plans between the nodes, over TCP, RDMA, NCCL or
 // MPI.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the largest packets that nodes can exchange, in the rounds of the pairs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Additional paths between the nodes of a step: interfaces that are measured one by one, RDMA
 // ports, and GPUs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `ddp-check net`, run by every task of a job step: which tasks reported, whether names and
 // addresses agree, how fast and how reliably the nodes exchange data over TCP and MPI, and which
 // nodes are to blame. All tasks exit with the same code.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the node's clock is synchronized. Wrong clocks make logs and traces of different nodes
 // impossible to compare and break Kerberos and munge.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Error counters of network interfaces and InfiniBand ports. They count from boot, so only their
 // increase since an earlier reading is meaningful.
 #pragma once

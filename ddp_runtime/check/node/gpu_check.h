@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs: as many as the step requested, none with a fault known to its driver, and none in use by
 // another job.
 #pragma once

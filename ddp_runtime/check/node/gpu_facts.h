@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What NVIDIA's management library reports about a node's GPUs, as values.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the node's own name resolves to on the node: Gloo and others announce that address.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory reserved as huge pages: unavailable for anything else, and wasted if no process uses it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // InfiniBand and RoCE ports that are not active, not configured by a subnet manager, or slower than
 // the node's other ports.
 #pragma once

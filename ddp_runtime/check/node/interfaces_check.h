@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Network interfaces: links that are down, ports that negotiated less than they should, and MTUs
 // that do not match.
 #pragma once

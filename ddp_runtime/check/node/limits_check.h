@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Process limits that training may run into: locked memory (RDMA registers buffers), open files
 // (connections and loader workers), processes (threads count), stack.
 #pragma once

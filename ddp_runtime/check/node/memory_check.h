@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that is left before the kernel's OOM killer strikes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries NVIDIA's management library, loaded at run time if installed: no build needs it, and a
 // node without GPUs does not have it.
 #pragma once

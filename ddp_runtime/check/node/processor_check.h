@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPUs this process may run on, compared with what SLURM promised the task.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `ddp-check node`: everything that can be checked on one node without using its network, in less
 // than two seconds, so that it can run as SLURM's HealthCheckProgram.
 #pragma once

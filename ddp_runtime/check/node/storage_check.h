@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Directories that training writes to: whether they exist, have free space, and are writable. It
 // actually writes a file, because a full or read-only file system and a dead server look healthy
 // until then.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A flight recorder: what this rank is doing and did last, so that the other ranks can find out why
 // it is missing from a collective. Always on, a few strings, read only when an operation takes too
 // long or has failed.

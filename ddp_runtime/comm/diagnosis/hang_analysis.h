@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds out why a collective hangs, from the status of all ranks. Pure.
 //
 // A waiting rank knows only which rank it is waiting for, and that rank may be waiting itself: in a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Common part of the two ends of the error channel: the verdict on which failure came first, and
 // terminating a process that does not exit by itself.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TCP for the error channel: few, small messages, never waiting for a peer that does not read.
 #pragma once
 

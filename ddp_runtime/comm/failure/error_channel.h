@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a failure on one rank reaches all ranks within seconds, whatever the data path is doing.
 //
 // Every rank keeps one TCP connection to rank 0, the hub, beside the data path. A rank that fails

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether any rank has failed. Every wait on every rank checks it, so that one rank's error ends
 // all of them within one poll instead of after a timeout.
 #pragma once

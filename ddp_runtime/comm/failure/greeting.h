@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handshake on a connection of the error channel. Both ends prove that they know the channel's
 // key (secret/proof.h), which is never sent over the connection: a rank that is directed to another
 // program's port reveals nothing, and another program that reaches rank 0's port is not accepted as

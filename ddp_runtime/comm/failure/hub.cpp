@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/failure/hub.h"
 
 #include <sys/resource.h>
@@ -19,12 +20,12 @@ namespace {
 constexpr auto kAnswerWithin = std::chrono::seconds(2);
 // Ranks that die together are reported together: how long the other ranks of their node may take to
 // answer that they are alive.
-constexpr auto kMournFor = std::chrono::milliseconds(500);
+constexpr auto kLossWindow = std::chrono::milliseconds(500);
 // After a failure, how long to wait for the other ranks' status reports.
 constexpr auto kDumpAfter = std::chrono::milliseconds(500);
 
 // Event keys: ranks are numbered from 1; the keys of the reception come after them.
-constexpr std::uint64_t kAlarm = std::uint64_t{1} << 62;
+constexpr std::uint64_t kWakeEvent = std::uint64_t{1} << 62;
 
 // A malformed answer is still an answer: the rank is alive.
 RankSnapshot account_in(const std::string& text) {
@@ -53,7 +54,7 @@ Hub::Hub(FailureState& failures, const FlightRecorder& recorder, Listener listen
                  {[this](int rank, const std::string& who) { return may_join(rank, who); },
                   [this](Reception::Arrival arrival) { join(std::move(arrival)); }}),
       awaited_(missing_) {
-  events_.watch(wake_event_.fd(), kAlarm);
+  events_.watch(wake_event_.fd(), kWakeEvent);
   thread_ = std::thread([this] { serve(); });
   failures_.on_first_failure([this](const Failure&) { wake_event_.notify(); });
   listen_for_slow_waits();
@@ -127,7 +128,7 @@ int Hub::wait_milliseconds() const {
 }
 
 void Hub::handle(std::uint64_t key) {
-  if (key == kAlarm) {
+  if (key == kWakeEvent) {
     wake_event_.clear();
   } else if (key >= Reception::kFirstKey) {
     if (!reception_.handle(key, clock_.now(), missing_)) no_descriptors_left();
@@ -319,7 +320,7 @@ void Hub::record_loss(Loss loss) {
   losses_.push_back(loss);
   if (reported_) return;
   const bool first = !pending_losses_;
-  if (first) pending_losses_ = PendingLosses{{}, clock_.now() + kMournFor};
+  if (first) pending_losses_ = PendingLosses{{}, clock_.now() + kLossWindow};
   const std::string node = node_of(loss.who);
   const bool new_node = std::none_of(pending_losses_->losses.begin(), pending_losses_->losses.end(),
                                      [&](const Loss& other) { return node_of(other.who) == node; });

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's end of the error channel: accepts the other ranks (reception.h), listens to all of them,
 // passes the first failure on to them, finds lost ranks, and asks all ranks for their status when a
 // wait takes too long.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a rank finds rank 0 when the job starts, given a list of addresses some of which may belong
 // to other machines.
 #pragma once

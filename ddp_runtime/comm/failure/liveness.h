@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds lost ranks that produce no error: a stopped process and a machine that has vanished do not
 // close their connections. Pure.
 //

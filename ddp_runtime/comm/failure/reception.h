@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's port: handles each connection until the other end has proved that it is a rank of this
 // job.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a rank finds rank 0 again when its connection has fallen silent: it tries each of rank 0's
 // addresses in turn, since the network that is down need not be the only one between the two.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The end of the error channel on every rank except 0: one connection to the hub.
 #pragma once
 

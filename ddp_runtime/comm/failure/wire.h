@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages of the error channel: one byte of kind, four of rank, four of length, then text.
 // Once both ends have proved themselves (greeting.h), a seal follows each message: an HMAC over the
 // message and its number, with a key of the connection and the direction. So no host between the

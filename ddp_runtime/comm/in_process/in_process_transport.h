@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as threads of one process: messages are copies from one thread's memory to another's.
 // For tests, which then run in milliseconds and under ThreadSanitizer, and for a world of one.
 #pragma once

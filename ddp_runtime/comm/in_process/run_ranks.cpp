@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 
 #include <exception>

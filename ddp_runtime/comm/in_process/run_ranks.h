@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a body once per rank, each rank a thread of this process with a Group of its own.
 #pragma once
 

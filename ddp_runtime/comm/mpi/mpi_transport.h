@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Point-to-point messages over MPI, on the transport's own communicator, so that its messages never
 // match the program's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether MPI can find the other tasks of a SLURM step. Open MPI asks a process manager (PMIx),
 // which srun starts only on request. Without one, MPI_Init ends the process with a message about
 // Open MPI's configure options, which are not the problem.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A deadline for a call that cannot be interrupted: MPI_Init waits for every process of the job,
 // and if one of them died earlier, nothing ends the wait (nor does SLURM without
 // --kill-on-bad-exit).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/node/node_barrier.h"
 
 #include <linux/futex.h>
@@ -49,7 +50,7 @@ void NodeBarrier::wait(const std::function<void(std::size_t)>& check) {
 }
 
 void NodeBarrier::wait_for(ArrivalCounter& counter, std::uint32_t until,
-                       const std::function<void()>& check) {
+                           const std::function<void()>& check) {
   for (int spin = 0; spin < kSpins; ++spin) {
     if (reached(counter.arrivals.load(std::memory_order_acquire), until)) return;
     relax();

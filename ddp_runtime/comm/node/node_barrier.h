@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A barrier between the ranks of one node, in memory they share.
 #pragma once
 
@@ -32,7 +33,7 @@ class NodeBarrier {
 
  private:
   static void wait_for(ArrivalCounter& counter, std::uint32_t until,
-                   const std::function<void()>& check);
+                       const std::function<void()>& check);
 
   std::vector<ArrivalCounter*> counters_;
   std::size_t me_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers whose copies on all ranks of a node are visible to each of those ranks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A block of memory mapped by several processes of one machine.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Broadcast by binomial tree (few steps), by chain (every rank sends the data once) or by scatter
 // and all-gather (few steps, and no rank sends the data more than twice); and the dissemination
 // barrier.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce along a chain of ranks, in exact rank order.
 //
 // A segment starts at the first rank, travels to the last one while each rank adds its part, and

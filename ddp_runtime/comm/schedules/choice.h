@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the fastest schedule for a size, a number of ranks and a network. Pure: all ranks that
 // agree on the three make the same choice.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recursive doubling: after step k every rank holds the reduction over its group of 2^(k+1) ranks.
 // If n is not a power of two, the ranks beyond the largest power p first hand their data to a
 // partner below it and get the result back at the end.

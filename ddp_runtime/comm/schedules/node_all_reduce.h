@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce of memory that the ranks of a node share.
 //
 // The buffer is cut into one chunk per lane. The rank at place p of each node adds up chunk p over

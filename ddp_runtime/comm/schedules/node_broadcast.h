@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Broadcast between nodes first, to one rank of each, then within each node: the data crosses the
 // wire once per node, wherever the ranks are.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All-reduce, reduce-scatter and all-gather by rounds, and the choice of the all-reduce schedule.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduce-scatter and all-gather as lists of rounds: two families of schedules, run by the same
 // code.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives as schedules of point-to-point messages. Each runs on every rank's communication
 // thread; all ranks choose the same schedule because the choice depends on the size, the number of
 // ranks and what all of them know about the network (schedules/choice.h).

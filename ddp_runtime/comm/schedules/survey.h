@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures what the ranks of a group need to know about their network, before the first collective
 // that is large enough to need it: a few dozen messages, some milliseconds.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 256-bit keys and what is derived from them, using OpenSSL and random numbers from the kernel.
 #pragma once
 

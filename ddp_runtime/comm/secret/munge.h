@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MUNGE, on systems that have it: a credential encoded by one process of a user can be decoded only
 // by processes of the same user on machines with the same MUNGE key. The library is loaded on
 // demand.

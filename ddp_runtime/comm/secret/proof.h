@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the two ends of a connection prove to each other that they hold the step's key, without
 // sending it: each draws a random number, and each answers with an HMAC over both numbers and over
 // the purpose of the connection. The three passes of ISO/IEC 9798-4:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/secret/step_secret.h"
 
 #include <fcntl.h>

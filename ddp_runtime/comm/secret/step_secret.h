@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A secret that the processes of one step share and other users do not have, so that they can
 // authenticate each other on the network. See docs/security.md.
 #pragma once

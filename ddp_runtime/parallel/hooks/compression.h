@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communication hooks that keep no state from earlier steps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parallel/hooks/power_sgd.h"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/tools/check/check_outputs.h"
 
 #include <fmt/format.h>

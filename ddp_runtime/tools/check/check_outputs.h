@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output of a verdict: lines for people, files for scripts and pages, and drained nodes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-check: names the bad node before the job starts. `node` checks this machine only, `net` the
 // network between the tasks of a job step.
 #include <fmt/format.h>

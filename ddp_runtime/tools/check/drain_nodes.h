@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Drains bad nodes with scontrol and resumes them when they are healthy again, without overriding
 // decisions of administrators or other tools.
 #pragma once

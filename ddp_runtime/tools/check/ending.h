@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ddp-check exits: with which code, and without waiting for hanging threads.
 #pragma once
 

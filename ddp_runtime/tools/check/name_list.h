@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists of node names, one per line, as written by --exclude-file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `ddp-check nccl-end`: one end of a measurement, which `net` starts on both nodes; hidden from the
 // help.
 #pragma once

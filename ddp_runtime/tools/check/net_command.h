@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `ddp-check net`: the network between the tasks of a job step.
 #pragma once
 

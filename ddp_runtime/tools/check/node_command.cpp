@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/tools/check/node_command.h"
 
 #include "ddp_runtime/check/environment.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `ddp-check simulate`: how reliably `net` locates bad nodes.
 #pragma once
 

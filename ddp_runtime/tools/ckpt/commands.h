@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The commands of ddp-ckpt. Each prints to standard output and returns the exit status: 0 if all is
 // well, 1 if something is damaged or different. They throw Error if there is nothing to work on.
+#pragma once
 
 #include <chrono>
 #include <filesystem>

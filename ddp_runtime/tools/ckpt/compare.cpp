@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares element by element, first by bits, and by value where the bits differ. 16-bit floats are
 // widened by hand, because the compiler does not have such types.
 

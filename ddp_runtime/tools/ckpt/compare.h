@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The difference between two arrays of the same dtype and shape.
+#pragma once
 
 #include <cstdint>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-ckpt convert: arrays to and from files of other programs, piece by piece, so that memory use
 // does not grow with the file.
 

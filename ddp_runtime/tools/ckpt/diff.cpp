@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-ckpt diff: which arrays of two checkpoints differ, and by how much.
 
 #include <fmt/format.h>

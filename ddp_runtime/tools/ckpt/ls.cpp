@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-ckpt ls: lists the checkpoints of a directory.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-ckpt: inspects checkpoints without the program that wrote them.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-ckpt show: the contents of one checkpoint, from its manifest.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Written piece by piece, then mapped: takes space on the disk instead of memory.
 
 #include "ddp_runtime/tools/ckpt/spool.h"

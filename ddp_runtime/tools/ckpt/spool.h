@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // External arrays as dense bytes: an array that is dense in its file is used in place, any other
 // (transposed, sliced) is copied into order in an unnamed temporary file.
+#pragma once
 
 #include <cstddef>
 #include <filesystem>

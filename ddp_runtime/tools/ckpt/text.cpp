@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formatting of sizes, times, tables and progress for a terminal.
 
 #include "ddp_runtime/tools/ckpt/text.h"

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // How ddp-ckpt formats sizes, times and tables, and how it resolves a path to a checkpoint.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

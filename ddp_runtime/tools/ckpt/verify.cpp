@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-ckpt verify: reads every byte and compares checksums.
 
 #include <fmt/format.h>

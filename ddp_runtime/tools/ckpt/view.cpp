@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-ckpt view: one HDF5 file through which h5py sees every array whole.
 
 #include "hdf5_ckpt/view.h"

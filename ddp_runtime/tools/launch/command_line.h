@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The command line of ddp-launch.
+#pragma once
 
 #include <string>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ddp-launch: the plan of `srun --ddp` without the plugin. Reads the facts from its environment,
 // sets the planned variables in it, and executes the command.
 #include <unistd.h>

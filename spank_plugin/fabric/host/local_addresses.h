@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Addresses that the kernel knows and sysfs does not show. Only the kernel is asked: no name
 // service, and no packet leaves the node.
 #pragma once

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The CPUs that this process may run on, as reported by the kernel.
+#pragma once
 
 #include <optional>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/launch/host/fabric_facts.h"
 
 #include <sys/resource.h>

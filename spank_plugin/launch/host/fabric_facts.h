@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The requirements of the node's network as part of a plan: the plan of fabric/, made for this
 // task.
+#pragma once
 
 #include <optional>
 

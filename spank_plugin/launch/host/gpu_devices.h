@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Whether this process may use GPUs other than its own.
+#pragma once
 
 #include <string>
 

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Asks the name service of this host for a name, within a time limit.
+#pragma once
 
 #include <chrono>
 #include <functional>

@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // What a plan needs to know about its node: whether the leader's name resolves here, and whether
 // the ports are free.
+#pragma once
 
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/marker.h"

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Whether ports of this host are free, according to the kernel.
+#pragma once
 
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """ddp-ckpt convert with the distribution's PyTorch: each reads the other's files bitwise equal, and
 malicious files are rejected with the reason. Needs CKPT_FIXTURE and CKPT_BIN; exits with 77 without PyTorch.
 """

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A real process that saves, killed or failed by the kernel at each of its system calls.
 
 strace injects a fault into the K-th call of one kind. Afterwards the previous checkpoint must be

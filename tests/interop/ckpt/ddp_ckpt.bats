@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # ddp-ckpt from the user's point of view: its output and its exit status.
 
 bats_require_minimum_version 1.5.0

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes checkpoints for tests that are not C++:
 //   ckpt_fixture save ROOT STEP [CHANGE]  commits a checkpoint; CHANGE is added to one value
 //   ckpt_fixture parts ROOT STEP          commits one with arrays in parts: rows and tiles

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # An emulated loss of power: a file system in a file, copied without unmounting at the moment when
 # the save has been acknowledged. What is missing in the copy had not reached the disk.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of a training with ddp::DistributedDataParallel on a model and data given by formulas;
 // writes all parameters after every step. theirs.py does the same in Python.
 //

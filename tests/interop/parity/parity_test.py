@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Our DistributedDataParallel and Python's over Gloo give the same parameters after every step.
 
 Needs PARITY_OURS (the program built from ours.cpp) and MPIEXEC. Exits with 77 where PyTorch or

@@ -1,4 +1,5 @@
 #!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
 # ddp-bench with its Python peers: both are measured, the peers exit when it does, and if PyTorch is
 # missing it reports that and measures the rest. Needs DDP_BENCH and MPIEXEC.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Chooses the addresses of the cluster: a /24 to which this machine has no route yet.
 # shellcheck shell=bash
 

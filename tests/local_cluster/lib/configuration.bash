@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The files of this SLURM: slurm.conf and the files beside it, all in the state directory.
 # shellcheck shell=bash
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # munged, slurmctld and the slurmd: starting them, and waiting until they answer.
 # shellcheck shell=bash
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs once inside the new mount and UTS namespaces of a node: sets up its own view.
 # Arguments: NAME STATE TMP_SIZE SHM_SIZE PROJECT_ROOT
 set -euo pipefail

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The network: a bridge inside the controller's namespace, and a veth pair from it to each node
 # (eth0 there) and to the machine itself. The bridge is not in the machine's own namespace, so that
 # the machine's firewall, which often drops bridged traffic, does not affect the nodes.

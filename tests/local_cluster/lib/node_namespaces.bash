@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The parts of a node besides its network: a host name, /tmp, /dev/shm, /sys of its own network, and
 # a hosts file. The namespaces are kept by bind mounts, not by a process, so that a node whose
 # processes were all killed can still be inspected.

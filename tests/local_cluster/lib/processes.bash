@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds and terminates the cluster's own processes. A process is ours if it runs in one of our
 # network namespaces, or if its working directory or its environment contains our state directory.
 # Processes are never found by program name alone: other SLURM daemons may run on this machine.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The requirements on this machine, with one sentence for each that is missing.
 # shellcheck shell=bash
 

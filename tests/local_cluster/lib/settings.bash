@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Names, places and defaults of the cluster. There is at most one per machine: the names of its
 # network namespaces and its state directory are fixed, so that any checkout can find and remove it.
 # shellcheck shell=bash disable=SC2034  # the other parts use these

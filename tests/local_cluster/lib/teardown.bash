@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Removing a cluster, complete or crashed: jobs, processes, mounts, network, files, in this order.
 # shellcheck shell=bash
 

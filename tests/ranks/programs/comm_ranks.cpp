@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that only communicate, for tests of what stops them and what does not, with the defaults of
 // a job. Each rank writes its process id to DIRECTORY/pid.R when it is running.
 //

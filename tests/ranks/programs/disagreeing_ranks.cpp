@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains two steps and saves; the last rank adds different values to the checkpoint than the
 // others: "nothing" (no difference), "name", "less" or "shape".
 //

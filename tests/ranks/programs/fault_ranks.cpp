@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small training with a fault on rank 1, in the third step where that applies. Each rank writes
 // to DIRECTORY the failure it was notified of (told.R) and its exit code (exit.R), so that a test
 // can see that no rank was left behind. Timeouts are short, so that tests are. Without a fault

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes that answer, hang, die or write too much.
 #include "base/subprocess.h"
 

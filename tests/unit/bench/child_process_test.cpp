@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A child that answers, one that has exited, one that does not exist, one that ignores its input.
 #include "bench/child_process.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages of a schedule are recorded, and nothing else about it changes.
 #include "bench/recording_transport.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ratios between blocks that ran in the same round.
 #include "bench/statistics.h"
 

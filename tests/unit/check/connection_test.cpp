@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Deadlines and error texts of TCP, and the framing of control messages, including invalid bytes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Error counters: reading /sys, finding increases, and the file that stores them.
 #include "ddp_runtime/check/node/counters_check.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Defects found in other checking tools, each as a test of this one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tables of findings in docs/checks.md, held against the sources: every finding that a check
 // can make is explained, and none that does not exist.
 #include <gtest/gtest.h>

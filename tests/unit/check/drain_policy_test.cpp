@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which nodes may be drained, and which may be resumed.
 #include "ddp_runtime/check/drain_policy.h"
 

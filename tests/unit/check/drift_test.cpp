@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nodes that differ in facts, clocks and packet sizes; and the probe of packet sizes itself.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Verdicts from made-up measurements: every kind of fault, the right name, and no findings on a
 // healthy run.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One exchange between two ranks that are threads, over a real Group: data is verified, faults are
 // detected at the right end.
 #include "ddp_runtime/check/net/measure/exchange.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fake of NCCL and of the CUDA driver, for machines without a GPU: one library that is loaded as
 // both. GPU memory is process memory, a stream executes everything immediately, and two
 // communicators are a TCP connection on this machine. FAKE_NCCL selects what goes wrong, as words

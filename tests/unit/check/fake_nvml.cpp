@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fake of NVIDIA's management library, for machines without a GPU: a library that the test loads
 // by its path. FAKE_NVML selects what it reports about the second of its two GPUs, as words of
 // "key=value"; "hang=1" never returns and "init=N" fails with NVML's error N.

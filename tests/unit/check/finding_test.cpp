@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Severities only rise, and a missing measurement is never OK.
 #include "ddp_runtime/check/finding.h"
 

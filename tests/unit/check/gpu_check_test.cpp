@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs as a fake of NVIDIA's library reports them, loaded like the real one, and the findings. No
 // test here has seen a real GPU.
 #include "ddp_runtime/check/node/gpu_check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Made-up InfiniBand ports and the findings about them.
 #include "ddp_runtime/check/node/infiniband_check.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Made-up sets of interfaces and the findings about them.
 #include "ddp_runtime/check/node/interfaces_check.h"
 

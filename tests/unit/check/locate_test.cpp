@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Thresholds and the search for the bad node, in hand-made cases.
 #include "ddp_runtime/check/net/locate/locate.h"
 

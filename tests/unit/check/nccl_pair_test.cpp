@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL between two GPUs with a fake of NCCL and the CUDA driver, a library built from this
 // directory. No test here has seen a GPU.
 #include "ddp_runtime/check/net/measure/nccl_pair.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The small parts of the network check: verified data, injected faults.
 #include <gtest/gtest.h>
 

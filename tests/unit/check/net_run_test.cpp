@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole network check, without MPI, with tasks that are threads of this process and nodes that
 // exist by name only; and the leader alone against tasks that misbehave on the wire.
 #include "ddp_runtime/check/net/run_net.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The other checks of one node: limits, storage, names, CPUs, memory, clock; and the run of all
 // checks.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Uses of a verdict: the choice of nodes, reasons to drain, events, Markdown.
 #include "ddp_runtime/check/operations.h"
 

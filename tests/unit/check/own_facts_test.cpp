@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The facts of a node, read from made-up file trees.
 #include "ddp_runtime/check/net/measure/own_facts.h"
 

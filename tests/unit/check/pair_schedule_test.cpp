@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tournament: all nodes meet each other exactly once, at most one partner per round.
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
 

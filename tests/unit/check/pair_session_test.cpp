@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sequence of measurements: which rounds, which nodes are retested, with whom, and how often.
 #include "ddp_runtime/check/net/locate/pair_session.h"
 

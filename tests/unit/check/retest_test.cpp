@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The outcome of a suspect's retest: slow, cleared, undecided or unsteady.
 #include "ddp_runtime/check/net/locate/retest.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which nodes and links the rounds make suspect, how noisy they are, and what they could not show.
 #include "ddp_runtime/check/net/locate/screen.h"
 

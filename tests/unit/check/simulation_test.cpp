@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fault localization and thresholds on simulated clusters with known faults, as in `ddp-check
 // simulate`. The seeds differ from those used for choosing the rule.
 #include <gtest/gtest.h>

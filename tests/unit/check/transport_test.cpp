@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The devices that carried the data: counters of a fake /sys tree, findings about nodes, rails and
 // switches.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output of a verdict: the bad node is named in every format.
 #include "ddp_runtime/check/verdict.h"
 

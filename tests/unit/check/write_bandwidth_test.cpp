@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RDMA measurements with a fake ib_write_bw, a script in this directory. No test here has seen a
 // real RDMA device.
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ends of an error channel for tests: real ones over TCP on this machine, and ones played by the
 // test itself. Limits are short where something must happen; nothing must happen within a time
 // limit.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real channel over TCP on this machine, with one FailureState per rank as in a real job.
 #include "ddp_runtime/comm/failure/error_channel.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handshake of the error channel: who is accepted as a rank and who as rank 0, with impostors
 // at either end and in between.
 #include "ddp_runtime/comm/failure/greeting.h"

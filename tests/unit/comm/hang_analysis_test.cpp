@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cause of a hang, from tables of rank statuses; and status requests over TCP.
 #include "ddp_runtime/comm/diagnosis/hang_analysis.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's end with peers played by the test itself, over TCP on this machine. Limits are short
 // where something must happen; nothing here must happen within a time limit.
 #include "ddp_runtime/comm/failure/hub.h"
@@ -105,6 +106,7 @@ TEST(Hub, RanksThatDieTogetherAreReportedTogether) {
   Connection two = leader.join(2, "node1");
   Connection three = leader.join(3, "node2");
   one.close();
+  std::this_thread::sleep_for(20ms);  // the kernel closes the connections one after the other
   two.close();
   const auto told = next_of(three);
   ASSERT_TRUE(told);

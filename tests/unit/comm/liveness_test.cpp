@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ranks are lost, from tables of what is known about them. Default limits: silent after 8 s.
 #include "ddp_runtime/comm/failure/liveness.h"
 

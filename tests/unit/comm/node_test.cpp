@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that share memory: the map of nodes, real shared memory between processes, the barrier,
 // and all-reduce over every placement of ranks on nodes.
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the choice of schedules with a simulation of each of them, message by message, on up to
 // 4,096 ranks. The simulation knows the lists of rounds and the shape of the trees, but not the
 // formulas on which the choice is based.

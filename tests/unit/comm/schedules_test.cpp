@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every schedule against a reference, over rank counts that are and are not powers of two, sizes
 // around every boundary, and segments of a few bytes so that small data takes the long paths.
 #include "ddp_runtime/comm/schedules/schedules.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys, proofs, and the sources of a step's key.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

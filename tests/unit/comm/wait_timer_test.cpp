@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waits on a clock controlled by the test.
 #include "ddp_runtime/comm/wait_timer.h"
 

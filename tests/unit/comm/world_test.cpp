@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a program in a world of one rank exits.
 #include "ddp_runtime/comm/world.h"
 

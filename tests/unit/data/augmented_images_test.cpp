@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/data/augmented_images.h"
 
 #include <gmock/gmock.h>

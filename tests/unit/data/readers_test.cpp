@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The readers on the real digits and on IDX files, intact and damaged in every way we know.
 #include "ddp_runtime/data/readers.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The readers that read on demand: CIFAR-10, text and HDF5, intact and damaged in every way we
 // know.
 #include <gmock/gmock.h>

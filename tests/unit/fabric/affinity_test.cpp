@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assignment of ports to GPUs. The DGX tables are built from public descriptions.
 #include "spank_plugin/fabric/affinity.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // nccl.conf and similar files, well-formed and malformed.
 #include "spank_plugin/fabric/assignments.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bounded readers of single attributes.
 #include "spank_plugin/fabric/attribute.h"
 

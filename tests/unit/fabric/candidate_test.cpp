@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which interfaces may carry a job's traffic, and which are traps.
 #include "spank_plugin/fabric/candidate.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ports carry the data, on mixed nodes and on nodes without a choice.
 #include "spank_plugin/fabric/compute_ports.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fake /sys tree in a temporary directory, written from one readable text. It replaces hardware
 // that the test machine does not have; every tree in the tests is such a fake.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damaged files and trees: nothing crashes, nothing hangs, and the results are bounded and
 // printable on one line. DDP_FUZZ_CASES and DDP_FUZZ_SEED change the number of cases and the seed.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs and their places in fake PCI trees.
 #include "spank_plugin/fabric/gpu.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // InfiniBand, RoCE and EFA ports of fake nodes.
 #include "spank_plugin/fabric/infiniband_port.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Addresses as text and as numbers.
 #include "spank_plugin/fabric/ip_address.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which interface reaches the leader: the sources of information, in order of precedence.
 #include "spank_plugin/fabric/leader_interface.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this machine's kernel reports about itself: there is always a loopback.
 #include "spank_plugin/fabric/host/local_addresses.h"
 

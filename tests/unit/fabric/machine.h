@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole node as a test input: a fake tree of /sys, /proc and /etc, its addresses and its routes,
 // from one readable text. The files in machines/ describe nodes of known kinds.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damages text at random, reproducibly for a given seed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL's own rules, from its source: its choice with a variable and without.
 #include "spank_plugin/fabric/nccl_choice.h"
 

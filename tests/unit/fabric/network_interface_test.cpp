@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interfaces of fake nodes: each kind is recognized, and nothing is dropped.
 #include "spank_plugin/fabric/network_interface.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading a whole node: missing values are absent, odd ones are left out.
 #include "spank_plugin/fabric/node.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/fabric/node_values.h"
 
 #include <stdexcept>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nodes as values, for tests of rules that do not need files.
 #pragma once
 

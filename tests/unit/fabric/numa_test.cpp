@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of distances between NUMA nodes, as firmware writes it, and damaged ones.
 #include "spank_plugin/fabric/numa.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Warnings about NVLink between nodes: only if there is such a GPU but no way to use it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the plan sets, keeps, leaves unchanged and warns about. Each section covers one way in which
 // such variables do harm: overriding a site's file, a job-wide constant, a leftover of debugging.
 #include "spank_plugin/fabric/plan.h"

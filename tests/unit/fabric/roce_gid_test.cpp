@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice among a RoCE port's addresses.
 #include "spank_plugin/fabric/roce_gid.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Routing tables as Linux 6.1 printed them, and damaged ones.
 #include "spank_plugin/fabric/route.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fabric.conf: the valid settings, and one sentence for each possible error.
 #include "spank_plugin/fabric/site_file.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Warnings about a task's CPUs and limits, with nodes as values.
 #include "spank_plugin/fabric/task_limits.h"
 

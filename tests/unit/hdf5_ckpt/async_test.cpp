@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Saving in the background: a save contains the state at the time start() returned.
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The difference of two arrays, for every element type.
 
 #include "ddp_runtime/tools/ckpt/compare.h"

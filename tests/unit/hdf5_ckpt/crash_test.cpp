@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Real processes that are killed, and real file systems that are full.
 
 #include <fmt/format.h>

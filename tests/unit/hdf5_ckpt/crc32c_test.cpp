@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CRC-32C against the vectors of RFC 3720 B.4, and its three implementations against each other.
 
 #include "hdf5_ckpt/crc32c.h"

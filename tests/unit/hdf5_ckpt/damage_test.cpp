@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damage to files after a save: truncated, flipped, zeroed, swapped, replaced by links. Such a
 // checkpoint is never loaded; the previous one is loaded instead.
 

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Arrays and boxes processed element by element: slow, and too simple to be wrong.
+#pragma once
 
 #include <cstdint>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of other programs with random changes: each is read or rejected with a DamagedError, and
 // the result lies inside the file.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table is part of the documentation, so the tests compare with the documentation.
 
 #include "fault_matrix.h"

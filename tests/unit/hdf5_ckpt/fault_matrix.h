@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // The fault matrix: each test of a fault prints how many points it has tried, and must try at least
 // as many as docs/evidence/checkpoint.md says.
+#pragma once
 
 #include <cstddef>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every system call of a save combined with every fault, one at a time. Invariants afterwards, with
 // one checkpoint acknowledged before:
 //   I1 a checkpoint loads       I2 it is at least the acknowledged one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One function decides for every call whether the fault applies.
 
 #include "faulty_ops.h"

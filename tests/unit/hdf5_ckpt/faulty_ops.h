@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A file system with injected faults: any call of a save can be made to fail, to crash the process,
 // to be cut short, or to report false success. All calls are recorded in order.
+#pragma once
 
 #include <mutex>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who may save to a directory: the rule as a table, and leases of several owners in one directory.
 
 #include "hdf5_ckpt/lease.h"

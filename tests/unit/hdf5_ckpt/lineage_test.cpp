@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checkpoint that a run resumes from: the rule as a table, and on the disk, where runs start,
 // are requeued, are rolled back and are requeued again.
 

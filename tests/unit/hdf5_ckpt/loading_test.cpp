@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which checkpoint is loaded, and what is read from it. damage_test.cpp covers wrong bytes.
 
 #include <fmt/format.h>

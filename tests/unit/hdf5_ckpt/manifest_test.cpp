@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Manifests: a written one is read back; a changed or fabricated one is rejected with a sentence
 // that names the defect.
 

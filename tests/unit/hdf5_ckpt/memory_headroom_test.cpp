@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory is left: values from control group files, and a real group with a real limit, in
 // which a copy of the state would get the process killed.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of arrays, files, directories and owners: tables of valid and invalid ones.
 
 #include "hdf5_ckpt/detail/names.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Boxes within arrays: which bytes two of them share, and lists of parts that do not form one
 // array. sharded_test.cpp covers saving and loading in parts.
 

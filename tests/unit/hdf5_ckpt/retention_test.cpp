@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is deleted and what never is, and that a deletion may be interrupted anywhere.
 
 #include "hdf5_ckpt/retention.h"

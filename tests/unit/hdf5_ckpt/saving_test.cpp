@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commit protocol without faults; fault_test.cpp covers faults.
 
 #include <fmt/format.h>

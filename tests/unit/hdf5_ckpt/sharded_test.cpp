@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arrays saved and loaded in parts, with any number of writers and readers and any division.
 
 #include <gmock/gmock.h>

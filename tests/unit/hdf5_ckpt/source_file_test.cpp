@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pieces of a file read around the page cache and through it have the same bytes.
 #include "hdf5_ckpt/detail/source_file.h"
 

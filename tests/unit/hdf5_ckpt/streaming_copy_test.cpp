@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies to any address, from any address and of any length, leaving adjacent bytes unchanged.
 #include "hdf5_ckpt/detail/streaming_copy.h"
 

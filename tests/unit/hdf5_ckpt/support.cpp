@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Contents depend only on names and seeds, so that a test can recreate what it has saved.
 
 #include "support.h"

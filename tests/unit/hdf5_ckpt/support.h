@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // Shared helpers of the checkpoint tests: a temporary directory, arrays with known contents, and
 // comparison of loaded data with saved data.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How ddp-ckpt displays progress and long names.
 
 #include "ddp_runtime/tools/ckpt/text.h"

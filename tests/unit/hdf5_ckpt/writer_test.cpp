@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One HDF5 file: the contents round-trip on every path through the writer; equal input gives equal
 // bytes; the calls that make it durable come in the required order.
 

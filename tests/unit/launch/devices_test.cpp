@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The resources of its node that a task may use: GPUs and LOCAL_RANK, CPU cores and
 // OMP_NUM_THREADS. The GPU tables contain the values that SLURM 22.05 sets for the named options.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Documents compared with the code: every item and argument is documented, no others are, and every
 // test that a table names exists.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facts of a step: which values are rejected, and their sources under other launchers.
 #include "spank_plugin/launch/facts.h"
 

@@ -1,5 +1,6 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A table of variables that replaces a process's environment, and plans made from one.
+#pragma once
 
 #include <map>
 #include <optional>

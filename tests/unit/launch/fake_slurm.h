@@ -1,6 +1,7 @@
-#pragma once
+// SPDX-License-Identifier: Apache-2.0
 // A fake SLURM: loads the built plugin as SLURM would and answers its questions from a table, so
 // that tests can produce contexts, values and failures that are rare with a real SLURM.
+#pragma once
 
 #include <cstdint>
 #include <string>

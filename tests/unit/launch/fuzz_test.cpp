@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // External text, mutated at random from valid examples: for any text, a parser returns something
 // within its limits or throws UsageError. Intended for builds with sanitizers. The seed is fixed;
 // SLURM_DDP_FUZZ_ITERATIONS sets the number of texts for each parser (default 3,000), and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The environments that SLURM 22.05.8 gave to the tasks of many kinds of steps, and the correct
 // plan for each. Recorded from live runs, not derived from documentation.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queries of the host: name service, ports, files. Real sockets and files, no network.
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The built plugin, called as SLURM calls it: what it must never do to srun, slurmd and slurmstepd.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gRPC and a site's proxies: what JAX and TensorFlow need to reach the other nodes directly.
 #include <gtest/gtest.h>
 

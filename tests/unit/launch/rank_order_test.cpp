@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks numbered node by node, and so that neighbors share a switch.
 #include "spank_plugin/launch/rank_order.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The small grammars of SLURM step variables.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

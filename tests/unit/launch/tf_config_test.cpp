@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TF_CONFIG: every worker in rank order, or the reason why that is not possible.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // torchrun without options: when the mode is chosen, and which settings torchrun gets.
 #include "spank_plugin/launch/torchrun_variables.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The models against their published figures, and the promises of each one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

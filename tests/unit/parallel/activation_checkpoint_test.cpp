@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layers that are recomputed in backward: parameters get their gradients from a nested backward,
 // several times, and the reducer must not send them too early.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small model whose parts can be left out, and helpers for tests of whole steps with it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communication hooks, with ranks as threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as threads: the averaged gradients against one process that sees all the data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replicas whose models have diverged are detected, and the rank or the parameter is named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

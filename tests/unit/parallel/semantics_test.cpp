@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What real models require of a reducer: parameters that are unused, shared, or get several
 // gradients; data that runs out early; buffers.
 #include <gmock/gmock.h>

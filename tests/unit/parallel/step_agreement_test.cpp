@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that get out of step are reported, instead of adding data that does not belong together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as threads: normalization over parts of a batch against torch's BatchNorm on the whole.
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workers and servers as threads of one process, delayed where a test wants them to be.
 #include "ddp_runtime/parameter_server/parameter_server.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splitting collectives into waiting and transfer, with values computed by hand.
 #include "ddp_runtime/profile/collective_times.h"
 

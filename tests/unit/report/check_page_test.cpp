@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The HTML page of a network check, from made-up reports.
 #include "ddp_runtime/report/check_page.h"
 

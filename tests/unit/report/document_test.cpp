@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The content of the documents, and that they can be rendered whatever the figures are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

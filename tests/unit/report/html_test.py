@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of ddp-report: well-formed, self-contained XML, charts that a screen reader can read
 aloud, and tables with the same content as the JSON.
 

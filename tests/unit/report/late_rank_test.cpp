@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rank makes the others wait, and that no other rank is named.
 #include "ddp_runtime/report/late_rank.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A valid run.json, and everything that can be wrong with one.
 #include "ddp_runtime/report/run_record.h"
 

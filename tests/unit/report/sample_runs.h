@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Made-up runs for the tests of the report.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers as text, escaped strings, ticks of axes.
 #include <gtest/gtest.h>
 

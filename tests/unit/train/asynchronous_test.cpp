@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training on the parameter server with ranks as threads: compared with synchronous training, and
 // the options and models it refuses.
 #include <fmt/format.h>

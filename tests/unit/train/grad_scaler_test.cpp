@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The sequence of loss scales, and that it is the same on all ranks.
 #include "ddp_runtime/amp/grad_scaler.h"
 

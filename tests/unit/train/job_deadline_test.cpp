@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When SLURM will end the job, according to squeue. Here squeue is a fake, a script on PATH; the
 // output of the real one is checked in tests/cluster/preemption.bats.
 #include "ddp_runtime/train/job_deadline.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a run behaves when things go wrong or stop improving: overflow, losses that are not finite,
 // early stopping, dry runs, and a world size that changes in the middle of an epoch.
 #include <fmt/format.h>

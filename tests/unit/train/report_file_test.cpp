@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Report files: written completely, never through another user's link, and what is kept of an
 // earlier process.
 #include "ddp_runtime/train/report_file.h"

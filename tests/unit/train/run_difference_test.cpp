@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The differences that are reported or refused when a resumed run is not like the one that saved.
 #include "ddp_runtime/train/run_difference.h"
 

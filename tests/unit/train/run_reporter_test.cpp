@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/run_reporter.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks agree on between two steps, and when a run stops because its time is up.
 #include "ddp_runtime/train/step_boundary.h"
 

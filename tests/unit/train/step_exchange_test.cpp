@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that compare their steps: waiting is separated from the wire, with a different clock on
 // each rank.
 #include "ddp_runtime/train/step_exchange.h"

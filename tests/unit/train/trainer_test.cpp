@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole loop on the real digits, ranks as threads.
 #include "ddp_runtime/train/trainer.h"
 

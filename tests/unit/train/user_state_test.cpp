@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program's own tensors and values: saved with the training, and restored on every rank when it
 // resumes.
 #include "ddp_runtime/train/user_state.h"

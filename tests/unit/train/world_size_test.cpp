@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The larger models end with the same metrics on 1, 2 and 4 ranks with the same global batch.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives over all ranks: pairs test links, only collectives test the whole network.
 #pragma once
 

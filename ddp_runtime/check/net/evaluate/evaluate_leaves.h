@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nodes that look bad together because they are connected to the same switch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which tasks reported, which did not, and which were lost during the check.
 #pragma once
 

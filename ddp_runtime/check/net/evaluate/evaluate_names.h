@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the nodes agree on what their names resolve to.
 #pragma once
 

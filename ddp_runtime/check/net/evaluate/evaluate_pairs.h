@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns the exchanges of one kind (TCP or MPI) into findings about nodes and links.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which devices actually carried the data of a stage, per node: an MPI library that falls back to
 // slow sockets on one node does so silently, and the whole job waits for that node.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs fault localization on simulated clusters with known faults: how often it excludes exactly
 // the bad nodes, how often a healthy node is blamed or the verdict is OK although something is bad,
 // and how long it takes. The decisions are those of the check itself: PairSession and

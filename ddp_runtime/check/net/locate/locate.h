@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From measurements of pairs to the nodes or links that explain them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which nodes exchange data in which round: the circle method of round-robin tournaments.
 //
 // Node 0 keeps its seat, the others move by one seat each round, and opposite seats form pairs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/check/net/locate/pair_session.h"
 
 #include <algorithm>

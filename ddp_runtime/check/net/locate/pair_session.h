@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The whole search for bad nodes and links as a sequence of rounds of disjoint pairs: what to
 // measure next, given what has been measured so far. It performs no measurements itself, so that
 // the check of a real network and a simulated one make the same decisions.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The retest of nodes and links that seem slow, lossy or late to answer: a number of measurements
 // that is fixed in advance, each taken while good pairs run beside it.
 //

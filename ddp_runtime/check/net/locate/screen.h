@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the rounds show by themselves: which nodes and links to retest, how noisy the measurements
 // are, and how much slower a node would have to be to be noticed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a measured speed is too low, compared with its peers in the same run and with the link's
 // rate.
 //

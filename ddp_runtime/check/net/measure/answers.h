@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a task's answer fits the command: the right types, and possible values. A task that sends
 // anything else must cost the check this task, not the verdict.
 #pragma once

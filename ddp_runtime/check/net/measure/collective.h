@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives that are measured over all tasks, and what nccl-tests calls their bus bandwidth:
 // bytes / seconds, multiplied by the fraction of the bytes that the best algorithm sends over each
 // link, so that it can be compared with the link's own speed at any number of ranks.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data for collectives whose sum is exact in float32 whatever the order of the additions, so that
 // every wrong element is detected and none is a matter of rounding.
 //

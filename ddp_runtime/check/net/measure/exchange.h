@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One exchange between two nodes: latency, then speed in each direction, with every byte verified.
 // TCP and MPI differ only in how the bytes are transported.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much data two GPUs exchange to measure their speed.
 #pragma once
 

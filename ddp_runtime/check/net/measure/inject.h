@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults injected on purpose, so that every path of the network check can be tested on one machine.
 // They act only inside our own code.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of NCCL's and the CUDA driver's binary interfaces that a measurement between two GPUs
 // needs, loaded at run time if installed: no build needs either, and a node without GPUs has
 // neither.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One end of an NCCL measurement between two GPUs, in a process of its own: drivers and NCCL hang
 // where nothing can interrupt them, and a process can be killed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NCCL between the first GPUs of two nodes; each end is measured by a process of its own.
 #pragma once
 

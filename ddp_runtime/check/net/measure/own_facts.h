@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facts that should be the same on all nodes of a job: CPU, operating system, drivers, firmware and
 // the libraries that carry gradients.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface that carries this task's traffic to the leader, and the rate of its link.
 #pragma once
 

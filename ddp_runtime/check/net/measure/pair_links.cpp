@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/check/net/measure/pair_links.h"
 
 #include <linux/tcp.h>  // glibc's own lacks tcpi_dsack_dups

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two transports for the bytes of a pair: a TCP connection of our own, and MPI as the training
 // will use it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests whether packets of a given size reach another node whole, using UDP datagrams that must not
 // be fragmented. TCP between the two may work all the same, because its ends agree on a size when
 // they connect; if a switch in between carries less, large packets are dropped silently.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/check/net/measure/pattern.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes known to both sender and receiver, so that the receiver can verify what arrives.
 #pragma once
 

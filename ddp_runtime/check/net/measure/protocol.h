@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages between the leader and the tasks, as values. Parsing an incomplete message throws
 // nlohmann::json::exception; callers that receive messages from outside catch it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TCP with a deadline on everything, and errors that say what happened.
 #pragma once
 

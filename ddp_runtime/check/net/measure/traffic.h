@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many bytes each network device of a node has carried. The counters show which devices a stage
 // of the check actually used, no matter what the libraries report.
 #pragma once

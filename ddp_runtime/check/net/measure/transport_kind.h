@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transports over which pairs are measured.
 #pragma once
 

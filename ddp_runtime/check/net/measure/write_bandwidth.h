@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RDMA writes between two nodes, measured by perftest's ib_write_bw: the network card's own speed,
 // with no TCP, MPI or CPU involved.
 #pragma once

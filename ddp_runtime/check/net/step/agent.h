@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A task's side of the network check: reports to the leader, executes its commands, and exits with
 // the verdict that all tasks share.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes the leader's commands on a task: resolve names, exchange data with another task, start
 // MPI, join its world, run collectives, leave the world. All on one thread.
 #pragma once

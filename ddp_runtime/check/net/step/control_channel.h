@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection between the leader and a task: JSON messages, each preceded by its length and,
 // once both ends have authenticated, with a proof that it comes from the other end, in order.
 #pragma once

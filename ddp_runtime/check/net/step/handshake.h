@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The handshake of a task and the leader: who the task is, and proofs by both that they know the
 // step's secret (comm/secret/proof.h). Messages are small, because any process may send them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a task knows about its job step before anything is connected: its own rank, which other
 // tasks to expect, and where they meet.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The leader's side of the connections to all tasks: a roll call with a deadline, then commands and
 // answers with a limit on every wait, so that a task that is missing, dies or hangs is named and
 // never waited for.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The nodes of the step as the check sees them: expected ones and those that reported.
 #pragma once
 

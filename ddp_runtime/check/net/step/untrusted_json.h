@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JSON that another process sent: no deeper than our own messages, and free of anything that a
 // terminal, a report or a list of names could take for more than text.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One thread that does a task's slow work in order, so that the task itself can always answer a
 // ping and receive the verdict. MPI is started and shut down on this thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stub of a header that c10d/reducer.hpp includes and that Debian's libtorch-dev does not install:
 // two names of distributed autograd, which a data-parallel step never uses. On the include path
 // only where the real header is missing.
