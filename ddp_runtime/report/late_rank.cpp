@@ -200,7 +200,7 @@ std::string sentence_of(const SharedProcessors& shared) {
   const std::string on = shared.node.empty() ? "" : fmt::format(" on {}", shortened(shared.node));
   if (shared.by_ranks) {
     return fmt::format("{} share {}{}.", plural(shared.ranks, "rank"),
-                       plural(shared.processors, "processor"), on);
+                       plural(shared.processors, "CPU"), on);
   }
   return fmt::format("{} with {} together share {}{}.", plural(shared.ranks, "rank"),
                      plural(shared.threads, "thread"), plural(shared.processors, "CPU"), on);

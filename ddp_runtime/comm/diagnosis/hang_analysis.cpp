@@ -100,7 +100,7 @@ std::optional<Failure> find_absent(std::span<const RankStatus> statuses, const F
   const RankStatus& first = *absent.front();
   const std::string subject = absent.size() == 1 ? "it" : fmt::format("rank {}", first.rank);
   return blame(first, FailureKind::absent,
-               fmt::format("{} did not join the collective:  {}; {}", names_of(absent),
+               fmt::format("{} did not join the collective: {}; {}", names_of(absent),
                            state_of(*first.snapshot, subject), report.text));
 }
 

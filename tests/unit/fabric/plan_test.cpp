@@ -396,8 +396,8 @@ INSTANTIATE_TEST_SUITE_P(
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "ens", ""},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "^docker0", "exclude lo as well"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "x", ""},  // NCCL ignores it
-        Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "^docker0", "no ^, ="},
-        Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "=ens32", "no ^, ="},
+        Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "^docker0", "not ^, ="},
+        Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "=ens32", "not ^, ="},
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "ens65,ens32", ""},
         Leftover{"efa_p4d", "10.1.0.70", "TP_SOCKET_IFNAME", "eth9",
                  "does not have an interface of that name"}));

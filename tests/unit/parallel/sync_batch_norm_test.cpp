@@ -386,7 +386,7 @@ TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
     }
   });
   EXPECT_EQ(text,
-            "SyncBatchNorm (norm_b) got too few values per channel, 1 from all 3 ranks together: a "
+            "SyncBatchNorm (norm_b) got too few values per channel, 1 from all 3 ranks together; a "
             "variance needs two; use a larger batch, or eval()");
   EXPECT_EQ(refused, 3);
 }
