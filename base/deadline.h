@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clock of deadlines and durations: setting the time of day does not move it.
+// The clock for deadlines and durations. Changes to the system time do not affect it.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Milliseconds until then, rounded up, from 0 to a day: for poll(2).
+// Returns the milliseconds until the deadline for poll(2): rounded up, at least 0, at most one day.
 inline int milliseconds_until(Deadline deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<decltype(left)>(left, 0, 86'400'000));

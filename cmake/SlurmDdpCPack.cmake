@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Packages built by CPack: `cpack -G DEB` or `cpack -G RPM` in the build directory. There are three:
-# slurm-ddp-plugin, which is built for one release of SLURM, depends on it and has it in its version;
-# slurm-ddp, the programs; and slurm-ddp-dev (RPM: slurm-ddp-devel), the headers, libraries and CMake
-# package for users' C++ programs.
+# slurm-ddp-plugin, which is built for one release of SLURM, depends on that release, and names it in
+# its own version; slurm-ddp, the programs; and slurm-ddp-dev (RPM: slurm-ddp-devel), the headers,
+# libraries and CMake package for users' C++ programs.
 set(CPACK_PACKAGE_NAME slurm-ddp)
 set(CPACK_PACKAGE_VENDOR "slurm-ddp")
 set(CPACK_PACKAGE_CONTACT "the slurm-ddp authors")
@@ -23,7 +23,8 @@ set(CPACK_DEBIAN_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS slurm-ddp-plugin)
 
-# What find_package(slurm_ddp) looks for. An MPI or a libtorch of the site's own belongs to no package.
+# The dependencies of find_package(slurm_ddp). An MPI or libtorch that the site installed itself does
+# not belong to a package.
 set(development_needs libhdf5-dev zlib1g-dev libfmt-dev nlohmann-json3-dev)
 set(distribution "^/usr/(lib|lib64|include)(/|;|$)")
 if(SLURM_DDP_RUNTIME)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Group whose collectives are our own schedules over a Transport, run one after the other by a
-// communication thread, which also drives the messages between two ranks. A separate thread,
-// because neither MPI's non-blocking collectives nor the transports make progress unless they are
-// called, and the callers are busy computing.
+// communication thread, which also drives the messages between two ranks. This needs a separate
+// thread because neither MPI's non-blocking collectives nor the transports make progress unless
+// they are called, and the callers are busy computing.
 #pragma once
 
 #include <condition_variable>
@@ -33,10 +33,10 @@ namespace ddp::comm {
 
 struct GroupOptions {
   LinkLimits limits;
-  // Always add in rank order: bitwise the same result for any transport, segment size or placement
-  // of ranks, and the same as one process that accumulates.
+  // Always add in rank order. The result is then bitwise the same for any transport, segment size
+  // and placement of ranks, and equals that of one process that accumulates gradients.
   bool in_rank_order = false;
-  // The network for which schedules are chosen. The same on all ranks.
+  // The network for which schedules are chosen. Must be the same on all ranks.
   NetworkSource network = {};
   // Called once, on rank 0 and from the communication thread, with a description of the network and
   // the schedules chosen for it.
@@ -79,8 +79,8 @@ class P2pGroup final : public Group {
   // A channel of `parent`.
   P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport, std::string name);
 
-  // Collectives are numbered, identically on all ranks, so that a rank that skipped one cannot be
-  // matched with another.
+  // Collectives are numbered identically on all ranks, so that if a rank skips one, its next
+  // collective is not mistaken for it.
   struct Operation {
     std::string name;
     std::string label;

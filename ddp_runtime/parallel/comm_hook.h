@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communication hooks: replace the full-precision sum over a bucket's gradients by your own code, a
-// coroutine that is started when the bucket is full and resumes when the collective it waits for is
-// complete.
+// A communication hook replaces the full-precision sum of a bucket's gradients with your own code:
+// a coroutine that starts when the bucket is full and resumes when the collective that it awaits
+// has completed.
 //
 //   ddp::HookTask in_bf16(ddp::GradientBucket& bucket) {
 //     auto half = bucket.tensor().to(torch::kBFloat16);
@@ -35,7 +35,8 @@
 
 namespace ddp {
 
-// The awaitable of `co_await`. Its collective has been started already: several may be in flight.
+// The awaitable that all_reduce() returns. Its collective has already started, so several can be in
+// flight.
 class Sent {
  public:
   explicit Sent(comm::Work work) : work_(std::move(work)) {}
@@ -73,7 +74,7 @@ class GradientBucket {
   comm::Group& group() const noexcept { return group_; }
   // "bucket 3: fc2.weight to fc2.bias".
   const std::string& name() const noexcept { return name_; }
-  // How many times the buckets were reduced before: 0 in the first step.
+  // The number of earlier passes over the buckets: 0 in the first step.
   std::int64_t pass() const noexcept { return pass_; }
   // All gradients, one after another: [elements], contiguous.
   const torch::Tensor& tensor() const noexcept { return tensor_; }
@@ -88,7 +89,8 @@ class GradientBucket {
 
   // Number of bytes reduced so far.
   std::size_t bytes() const noexcept { return bytes_; }
-  // From the start of its first collective to the end of its last one; valid once all are done.
+  // The time from the start of the first collective to the end of the last one. Valid once all of
+  // them are done.
   profile::Interval communication() const;
 
  private:

@@ -53,8 +53,8 @@ class StaleSynchronous {
   void step_without_update();
 
   // Collective, after the same number of steps on all ranks: brings parameters and momentum up to
-  // date with all gradients, and buffers to rank 0's values; bitwise the same on all ranks. Does
-  // nothing if there was no step since the last call.
+  // date with all gradients, and buffers to rank 0's values, so that they are bitwise the same on
+  // all ranks. Does nothing if there was no step since the last call.
   void settle();
   // Collective, after the last step. Afterwards only the destructor may be called.
   void close();

@@ -44,14 +44,14 @@ struct TrainTask {
 
 struct RunResult {
   std::int64_t step = 0;   // optimizer steps since the beginning of the run
-  std::int64_t taken = 0;  // of those, by this process; 0: the run had already finished
-  Evaluation evaluation;   // with 0 targets: there was no evaluation
+  std::int64_t taken = 0;  // steps by this process; 0 if the run had already finished
+  Evaluation evaluation;   // 0 targets mean that there was no evaluation
   double train_loss = 0;
   std::uint32_t parameters_crc32c = 0;
-  std::int64_t planned_steps = 0;  // of the whole run, had it not stopped early or been a dry run
+  std::int64_t planned_steps = 0;  // of the whole run, ignoring early stopping and dry runs
   bool stopped_early = false;      // options.patience was exhausted
-  // Why the run saved and stopped before its end: it is to be resumed. There is no evaluation then.
-  // Empty: it finished.
+  // Why the run saved a checkpoint and stopped early, to be resumed later; there is no evaluation
+  // in that case. Empty if the run finished.
   std::string interrupted;
   // On rank 0 only:
   std::filesystem::path checkpoint;       // the newest; empty if none
@@ -65,8 +65,8 @@ class Trainer {
   // Collective. Throws UsageError or RuntimeError, on all ranks, before training begins.
   Trainer(comm::Group& group, TrainTask task, TrainOptions options);
 
-  // Collective. Resumes if there is a checkpoint to resume from, trains to the end, evaluates. If
-  // the resumed run was already finished, it prints that, evaluates, and leaves the report as it
+  // Collective. Resumes if there is a checkpoint to resume from, trains to the end, and evaluates.
+  // If the resumed run had already finished, prints that, evaluates, and leaves the report as it
   // is.
   RunResult fit();
 
@@ -120,7 +120,7 @@ class Trainer {
 
   Position position_;
   std::int64_t epochs_ = 0;      // of the whole run
-  std::int64_t first_step_ = 0;  // where this process began
+  std::int64_t first_step_ = 0;  // the step at which this process began
   double epoch_loss_ = 0;        // of the current or last epoch, over all ranks
   std::vector<StepLoss> losses_;
   std::size_t reduced_losses_ = 0;  // how many of losses_ are already means over all ranks

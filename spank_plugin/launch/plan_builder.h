@@ -27,7 +27,7 @@ class PlanBuilder {
   void suggest(std::string name, std::string value, std::string rule, std::string source);
 
   // For a variable that a SPEC or the site may also set, by the precedence of giver_of(). Returns
-  // false if nothing gives it a value, so that it must be derived and suggested.
+  // false if none of them sets it, so that the caller must derive the value and suggest() it.
   template <typename T>
   bool set_as_requested(const std::string& name, const std::optional<Chosen<T>>& requested) {
     switch (giver_of(name, requested, inherited_)) {
@@ -46,12 +46,12 @@ class PlanBuilder {
     return false;
   }
 
-  // For a variable of the launcher's own that may be missing, or belong to another step: set it
-  // unless it already has this value.
+  // For a variable that the launcher itself sets, but that may be missing or left over from another
+  // step. Sets it unless it already has this value.
   void correct(const std::string& name, const std::string& value, std::string rule,
                std::string source);
 
-  // Records the user's own value; false if there is none.
+  // Records the user's own value. Returns false if there is none.
   bool keep_if_users(const std::string& name);
 
   // Adds an entry that was made elsewhere by the same rules.
@@ -68,10 +68,11 @@ class PlanBuilder {
 
   Mode mode() const noexcept { return plan_.mode; }
 
-  // The value of a variable in the plan so far, the user's if it was kept; "" if there is none.
+  // Returns the value of a variable in the plan so far, which is the user's value if that was kept;
+  // "" if the plan does not have the variable.
   std::string value_of(const std::string& name) const;
 
-  // Called last: sets the variable by which steps inside this one know what was set here.
+  // Sets the variable that tells nested steps which variables this plan set. Must be called last.
   void set_marker(const StepFacts& step);
 
  private:

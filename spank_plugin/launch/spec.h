@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of `--ddp=SPEC` (and of the variable SLURM_DDP): comma-separated words and key=value.
+// The text of `--ddp=SPEC` (and of the variable SLURM_DDP): comma-separated words and key=value
+// pairs.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +29,10 @@ enum class Order {
 enum class ExplainFormat { table, json };
 enum class Rendezvous { fixed, c10d };         // of torchrun; "static" is a keyword
 enum class GpuPolicy { keep, shared };         // shared: every task sees all GPUs of its node
-enum class UcxPolicy { keep, bind };           // bind: each GPU its nearest RDMA port
+enum class UcxPolicy { keep, bind };           // bind: each GPU uses its nearest RDMA port
 enum class LocalRankMeaning { node, device };  // device: LOCAL_RANK is an index of visible GPUs
 
-// The source of OMP_NUM_THREADS: the CPUs of the task, not set at all, or a number.
+// How OMP_NUM_THREADS is set: from the CPUs of the task, not at all, or to a number.
 struct ThreadPolicy {
   enum class Kind { automatic, off, count };
   Kind kind = Kind::automatic;
@@ -65,14 +66,15 @@ struct SpecItem {
   std::string_view meaning;  // one phrase
 };
 
-// All words, then all keys. Help, messages and the tests of the manual pages are generated from it.
+// All words, then all keys. The help, the messages and the tests of the manual pages use these
+// lists.
 std::span<const SpecItem> spec_words() noexcept;
 std::span<const SpecItem> spec_keys() noexcept;
 
 // "auto, rank, ..., master_addr=HOST, ...".
 std::string allowed_items();
 
-// An empty text is an empty Spec. Throws LaunchError, which names the wrong item and lists the
+// An empty text is an empty Spec. Throws LaunchError, which names the invalid item and lists the
 // allowed ones. `where` names the origin of the text ("--ddp", "SLURM_DDP").
 Spec parse_spec(std::string_view text, std::string_view where);
 

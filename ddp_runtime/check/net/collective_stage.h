@@ -26,7 +26,7 @@ struct CollectiveStageOptions {
   PairBasis pairs;        // results of the pairs over MPI
 };
 
-// As written to the verdict.
+// The results of the stage, as the verdict reports them.
 struct CollectivesMeasured {
   std::vector<Finding> findings;
   std::vector<std::pair<std::string, double>> figures;
@@ -34,8 +34,8 @@ struct CollectivesMeasured {
   std::string words;  // "; all-reduce 1.2 GB/s on the bus, ..."
 };
 
-// Each collective runs with a large amount of data to measure the speed, then an all-reduce of
-// little data to measure the latency. Stops early if a task does not answer. All tasks must be in
+// Measures the speed of each collective with a large amount of data, then the latency of an
+// all-reduce with a small amount. Stops early if a task does not answer. All tasks must be in
 // one MPI world.
 CollectivesMeasured measure_collectives(
     Leader& leader, const CollectiveStageOptions& options,

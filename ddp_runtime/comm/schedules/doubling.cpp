@@ -33,8 +33,8 @@ void all_reduce_doubling(Link& link, const Subgroup& group, Buffer data, ReduceO
   for (int distance = 1; distance < power; distance *= 2) {
     const int partner = me ^ distance;
     link.exchange(group.at(partner), data.span(), group.at(partner), incoming);
-    // Both partners add in the same order, lower rank first, so that all ranks get bitwise the same
-    // result even if the operation rounds.
+    // Both partners add in the same order, lower rank first, so that all ranks get bitwise
+    // identical results even if the operation rounds.
     if (partner < me) {
       const Buffer theirs{incoming.data(), data.count, data.type};
       reduce_into(theirs, data.span(), op);

@@ -34,8 +34,8 @@ struct CostModel;
 
 void all_reduce(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch,
                 const CostModel& model);
-// The additions follow rank order, as in schedules/chain.h: bitwise the same result for either
-// variant.
+// The additions follow rank order, as in schedules/chain.h, so the results of both variants
+// are bitwise identical.
 void all_reduce_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
                          Scratch& scratch, const CostModel& model);
 void reduce_scatter(Link& link, const Subgroup& group, Buffer input, Buffer output, ReduceOp op,

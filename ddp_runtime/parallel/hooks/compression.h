@@ -9,22 +9,23 @@
 
 namespace ddp::hooks {
 
-// Half of the bytes: gradients are rounded to 16 bits, summed in that type, and widened again. fp16
-// has three digits and ends at 65504; bf16 has two digits and fp32's range. The ranks sum gradients
-// that are already divided by the number of ranks. For fp16, which loses digits below 6e-5 and
-// everything below 3e-8, they are divided only by about the square root of that: the range of one
-// rank's contribution and that of the sum are then reduced by the same factor, and a sum overflows
-// at 65504 / sqrt(ranks).
+// These hooks send half as many bytes: they round gradients to 16 bits, sum them in that type, and
+// convert the sum back. fp16 has three significant digits and a maximum of 65504; bf16 has two
+// significant digits and the range of fp32. The ranks sum gradients that are already divided by the
+// number of ranks. fp16 loses precision below 6e-5 and flushes values below 3e-8 to zero, so there
+// the gradients are divided by only about the square root of the number of ranks. This reduces the
+// range of each rank's contribution and the range of the sum by the same factor, and a sum
+// overflows at 65504 / sqrt(ranks).
 HookTask fp16(GradientBucket& bucket);
 HookTask bf16(GradientBucket& bucket);
 
-// Sends nothing, so that each rank trains by itself with its own share of the average: shows what a
-// step would cost if communication were free. For measurements only, with check_parameters_every =
+// Sends nothing: each rank trains on its own, with only its share of the average. Shows how long a
+// step would take if communication were free. For measurements only; set check_parameters_every to
 // 0.
 HookTask none(GradientBucket& bucket);
 
-// "fp16", "bf16", "powersgd" or "powersgd:RANK", "noop"; empty or "off": no hook. Throws UsageError
-// for anything else.
+// "fp16", "bf16", "powersgd" or "powersgd:RANK", "noop"; empty or "off" means no hook. Throws
+// UsageError for anything else.
 CommHook by_name(std::string_view name);
 
 }  // namespace ddp::hooks

@@ -14,7 +14,8 @@ struct Shape {
   std::int64_t columns;
 };
 
-// The first dimension by all others: a convolution's output channels by its filters.
+// The first dimension becomes the rows, and all others the columns. For a convolution, the rows are
+// the output channels.
 Shape matrix_shape(const torch::Tensor& gradient) {
   return {gradient.size(0), gradient.numel() / gradient.size(0)};
 }
@@ -107,7 +108,7 @@ PowerSgd::Parcel PowerSgd::pack(const GradientBucket& bucket) {
   return parcel;
 }
 
-// P is complete: computes Q from it.
+// Computes Q from P once P has been summed over all ranks.
 void PowerSgd::multiply_back(Parcel& parcel) {
   const bool finite = is_finite(parcel.ps);
   for (Matrix& matrix : parcel.matrices) {
@@ -133,15 +134,15 @@ PowerSgd::Memory& PowerSgd::memory_of(const BucketMember& member) {
   if (memory.error.defined()) return memory;
   const auto [rows, columns] = matrix_shape(member.gradient);
   memory.error = torch::zeros({rows, columns}, member.gradient.options());
-  // The same on all ranks, without touching the generators that dropout uses.
+  // This generator is the same on all ranks and leaves the generators that dropout uses alone.
   const auto generator =
       at::make_generator<at::CPUGeneratorImpl>(options_.seed * 1000003U + member.parameter);
   memory.q = torch::randn({columns, options_.rank}, generator, member.gradient.options());
   return memory;
 }
 
-// Each rank has contributed its share of the approximation: the missing part is this rank's error.
-// See Note [What the error must not take in].
+// Stores the approximation as the gradient. The difference between this rank's gradient and its
+// share of the approximation becomes the rank's new error. See Note [Keeping the error clean].
 void PowerSgd::put_gradient(const Matrix& matrix, int ranks, double loss_scale) {
   if (!matrix.finite) {
     matrix.gradient.fill_(std::numeric_limits<float>::quiet_NaN());

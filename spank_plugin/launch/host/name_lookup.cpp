@@ -30,7 +30,7 @@ bool is_loopback(const addrinfo& address) {
   return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
 }
 
-// The answer's first byte is the result; then the addresses, a line each.
+// The answer's first byte is the result; then the addresses follow, one per line.
 std::string encode(const NameAnswer& answer) {
   std::string message(1, static_cast<char>(answer.lookup));
   for (const auto& address : answer.addresses) message.append(address).append("\n");

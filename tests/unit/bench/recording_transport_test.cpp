@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of a schedule are recorded, and nothing else about it changes.
+// The recording transport records the messages of a schedule and otherwise does not change it.
 #include "bench/recording_transport.h"
 
 #include <gtest/gtest.h>

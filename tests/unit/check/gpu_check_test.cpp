@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs as a fake of NVIDIA's library reports them, loaded like the real one, and the findings. No
-// test here has seen a real GPU.
+// Tests the GPU findings with a fake of NVIDIA's library, loaded the same way as the real one. None
+// of these tests uses a real GPU.
 #include "ddp_runtime/check/node/gpu_check.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 namespace ddp::check {
 namespace {
 
-// The reports of the fake, as the check would read them.
+// Reads the facts from the fake library, as the check would.
 NvmlFacts told(const std::string& scenario) {
   setenv("FAKE_NVML", scenario.c_str(), 1);
   return read_nvml(SLURM_DDP_FAKE_NVML);

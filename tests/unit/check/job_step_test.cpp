@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a task derives from its environment variables.
+// Tests what a task derives from its environment variables.
 #include "ddp_runtime/check/net/step/job_step.h"
 
 #include <gtest/gtest.h>

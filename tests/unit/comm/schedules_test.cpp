@@ -36,7 +36,7 @@ Subgroup all_ranks(const Link& link) {
   return Subgroup::all(link.rank(), link.size());
 }
 
-// Integers as floats: any order of summation gives bitwise the same result.
+// Integers as floats: any order of summation gives bitwise identical results.
 float element(int rank, std::size_t index) {
   return static_cast<float>(
       static_cast<int>((index * 31 + static_cast<std::size_t>(rank) * 17) % 127) - 63);
@@ -237,8 +237,8 @@ TEST(EvenChunks, CoverEverythingAndDifferByAtMostOne) {
   EXPECT_EQ(even_chunks(0, 2), (std::vector<std::size_t>{0, 0, 0}));
 }
 
-// Rounding depends on the order of additions; all ranks must still get bitwise the same result, or
-// replicas drift apart.
+// Rounding depends on the order of additions; all ranks must still get bitwise identical
+// results, or the replicas drift apart.
 TEST(AllReduceBits, AreTheSameOnAllRanks) {
   for (const int ranks : {2, 3, 5, 6}) {
     for (const Variant variant : {&all_reduce_doubling, &all_reduce_halving, &all_reduce_ring,
@@ -266,7 +266,7 @@ TEST(AllReduceBits, AreTheSameOnAllRanks) {
   }
 }
 
-// In rank order there is bitwise one right result, however it is computed.
+// Summed in rank order, the result must be bitwise the same, whichever way it is computed.
 TEST(AllReduceBits, InRankOrderEqualThoseOfOneProcess) {
   constexpr int kRanks = 5;
   constexpr std::size_t kCount = 257;

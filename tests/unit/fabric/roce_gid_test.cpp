@@ -43,7 +43,7 @@ TEST(RoceGid, PrefersTheInterfaceOfTheRoute) {
   add_gid(port, 5, kGidV4, "RoCE v2", "eth1.100");
   add_gid(port, 6, kGidV6, "RoCE v2", "eth1.200");
   EXPECT_EQ(index_of(port, "eth1.100"), 5);
-  EXPECT_EQ(index_of(port, "eth1.200"), 3);  // IPv4 goes before the interface
+  EXPECT_EQ(index_of(port, "eth1.200"), 3);  // IPv4 takes precedence over the interface
 }
 
 TEST(RoceGid, IsUnknownForDamagedOrHiddenTables) {

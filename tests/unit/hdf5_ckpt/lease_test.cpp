@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may save to a directory: the rule as a table, and leases of several owners in one directory.
+// Tests which process may save to a directory: the rule as a table, and leases of several owners in
+// one directory.
 
 #include "hdf5_ckpt/lease.h"
 
@@ -178,7 +179,7 @@ TEST(Lease, CountsWhileItIsHeld) {
 }
 
 TEST(Lease, UnreadableTextIsWatchedToo) {
-  // A full disk or a loss of power leaves an empty one.
+  // A full disk or a power failure can leave an empty lease file.
   for (const char* text : {"who?", "", "\n"}) {
     const TempDirectory root;
     std::ofstream(root / ".owner") << text;
@@ -217,7 +218,8 @@ TEST(Lease, OneOfManyConcurrentClaimsSucceeds) {
     for (std::size_t i = 0; i < leases.size(); ++i)
       threads.emplace_back([&, i] {
         OwnerTag owner = tag("18");
-        owner.pid += static_cast<pid_t>(i);  // names of their own, as different processes have
+        // Distinct process ids give distinct file names, as separate processes have.
+        owner.pid += static_cast<pid_t>(i);
         try {
           leases[i] = hold(root.path(), owner);
           ++have;
@@ -226,7 +228,7 @@ TEST(Lease, OneOfManyConcurrentClaimsSucceeds) {
         }
       });
   }
-  // Those taken over by another one are fenced: one is left.
+  // A lease that another claim has taken over is fenced, so exactly one remains valid.
   int good = 0;
   for (const auto& lease : leases) {
     try {

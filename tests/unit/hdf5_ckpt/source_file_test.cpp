@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces of a file read around the page cache and through it have the same bytes.
+// Tests that reading pieces of a file with O_DIRECT and through the page cache gives the same
+// bytes.
 #include "hdf5_ckpt/detail/source_file.h"
 
 #include <fcntl.h>
@@ -43,13 +44,14 @@ void PrintTo(const Piece& piece, std::ostream* out) {
 
 class SourcePieces : public testing::TestWithParam<Piece> {};
 
-// kRefused: by the file system, with EINVAL, although the file could be opened with O_DIRECT.
+// How to read the file. With `refused`, the file opens with O_DIRECT, but reading it that way fails
+// with EINVAL.
 enum class Way { cache, around_it, refused };
 
 SourceFile open_source(const std::filesystem::path& path, Way way) {
   FileDescriptor fd = open_to_read(path);
   if (way == Way::cache) return SourceFile(std::move(fd));
-  // Such a file can be opened, but reading it returns EINVAL.
+  // This file can be opened, but reading it fails with EINVAL.
   FileDescriptor around =
       way == Way::refused ? open_to_read("/proc/self/ns/net") : open_around_cache(fd);
   return SourceFile(std::move(fd), std::move(around));

@@ -25,15 +25,16 @@ constexpr int kRanks = 3;
 constexpr std::int64_t kIn = 12;
 constexpr std::int64_t kOut = 10;
 
-// The results of all ranks, side by side: gradients[pass][rank] is that of the weight.
+// The results of all ranks; gradients[pass][rank] is the gradient of the weight.
 struct Run {
   std::vector<std::vector<torch::Tensor>> gradients;
   std::vector<torch::Tensor> biases;  // of the last pass, by rank
   std::size_t bytes = 0;              // in the last pass
 };
 
-// The loss is the inner product of the weight and `wanted(pass, rank)`, so that this is its
-// gradient, and of the bias and the rank's number.
+// The loss is the inner product of the weight and `wanted(pass, rank)`, plus the rank number times
+// the sum of the bias. So the gradient of the weight is `wanted(pass, rank)`, and every element of
+// the gradient of the bias is the rank number.
 using Wanted = std::function<torch::Tensor(int pass, int rank)>;
 
 Run run(int passes, const CommHook& hook, const Wanted& wanted, BucketLimits limits = {}) {
@@ -194,7 +195,7 @@ CommHook power_sgd(const hooks::PowerSgdOptions& options, int ranks = kRanks) {
   };
 }
 
-// A column times a row, with the same column on all ranks: so their average has rank one, too.
+// A column times a row. All ranks use the same column, so their average has rank one, too.
 torch::Tensor rank_one(int pass, int rank) {
   const auto column = seeded(pass, [] { return torch::randn({kOut, 1}); });
   return column.mm(seeded(50 + rank, [] { return torch::randn({1, kIn}); }));
@@ -222,8 +223,9 @@ TEST(PowerSgd, BeginsWithFullPasses) {
   EXPECT_GT(relative_error(result.gradients[2][0], mean_of(full_rank, 2)), 0.1);
 }
 
-// Nothing is lost, only late: over many passes of one gradient the sum of the applied gradients
-// differs from the sum of the true ones by what is still held back.
+// Compression delays parts of a gradient but loses none: over many passes with the same gradient,
+// the sum of the applied gradients differs from the sum of the true ones only by the error that is
+// still held back.
 TEST(PowerSgd, KeepsTheUnsentPartAsError) {
   constexpr int kPasses = 60;
   const Wanted constant = [](int, int rank) { return full_rank(0, rank); };
@@ -240,7 +242,7 @@ TEST(PowerSgd, DoesNotCompressWithoutGain) {
   EXPECT_EQ(result.bytes, kFullBytes);
 }
 
-// One pass, with what matters to PowerSGD.
+// One pass, with the properties that matter to PowerSGD.
 struct Pass {
   int gradient = 0;  // argument of full_rank()
   double loss_scale = 1;
@@ -248,7 +250,8 @@ struct Pass {
   bool used = true;       // by any rank
 };
 
-// The gradients of the weight on rank 0, divided by the loss scale; zeros if there is none.
+// Returns the gradient of the weight on rank 0 for each pass, divided by the loss scale; zeros if
+// there was no gradient.
 std::vector<torch::Tensor> remembered(const std::vector<Pass>& passes) {
   std::vector<torch::Tensor> gradients(passes.size());
   const auto hook = power_sgd({.rank = 1, .full_passes = 0});

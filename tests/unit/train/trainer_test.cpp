@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole loop on the real digits, ranks as threads.
+// Tests the whole training loop on the handwritten digits, with ranks as threads.
 #include "ddp_runtime/train/trainer.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,8 @@ class Training : public testing::Test {
     comm::run_ranks(ranks, [&](comm::Group& group) {
       std::shared_ptr<models::Model> model;
       {
-        // Threads share one generator: models are built one after another, all the same.
+        // Threads share one generator, so the models are built one at a time to make them
+        // identical.
         const std::lock_guard lock(seeding);
         torch::manual_seed(1);
         model = models::make_model({model_name, {1, 8, 8}, 10, 0, 0});
@@ -120,9 +121,10 @@ TEST_F(Training, InterruptedRunEndsBitwiseTheSame) {
   }
 }
 
-// Registered in a different order than it is used in, so that the buckets of the first step differ
-// from later ones. More than two ranks, on separate nodes, and buckets large enough for a ring:
-// then an element's position in its bucket determines the order of its additions.
+// The layers are registered in a different order than they are used in, so that the buckets of the
+// first step differ from later ones. The test uses more than two ranks, each on its own node, and
+// buckets large enough for a ring, because then an element's position in its bucket determines the
+// order of its additions.
 struct BackwardsImpl : torch::nn::Module {
   BackwardsImpl() {
     register_module("last", last);
@@ -265,14 +267,15 @@ TEST_F(Training, Bfloat16LearnsAlmostTheSame) {
 TEST_F(Training, StepsAloneRunOverAsManyEpochsAsNeeded) {
   auto o = options(2);
   o.epochs = 0;
-  o.steps = 60;  // of 25 in an epoch
+  o.steps = 60;  // an epoch has 25
   o.report_directory = dir_ / "report";
   const auto whole = run(2, o);
   EXPECT_EQ(whole.step, 60);
   EXPECT_EQ(whole.planned_steps, 60);
   EXPECT_EQ(whole.report.at("epochs"), 3);
   o.checkpoint.directory = dir_ / "checkpoints";
-  for (const int steps : {25, 40, 60}) {  // at the end of an epoch, within one, at the end of all
+  // At the end of an epoch, within an epoch, and at the end of the run.
+  for (const int steps : {25, 40, 60}) {
     o.steps = steps;
     EXPECT_EQ(run(2, o).step, steps);
   }
@@ -311,7 +314,7 @@ std::string contents_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// The report of the run that trained is worth more than one of a process that did nothing.
+// A process that finds nothing to do must not overwrite the report of the run that trained.
 TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   auto o = options(2);
   o.checkpoint.directory = dir_ / "checkpoints";

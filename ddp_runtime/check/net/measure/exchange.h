@@ -23,7 +23,7 @@ class PairLink {
   virtual void send(std::span<std::byte> data) = 0;
   virtual void receive(std::span<std::byte> data) = 0;
   // Bytes this end had to retransmit so far because they were lost; 0 if the transport does not
-  // report it. May decrease slightly when the receiver's acknowledgement comes late.
+  // report it. May decrease slightly when the receiver's acknowledgment comes late.
   virtual std::int64_t lost_bytes() const { return 0; }
   // This end, as "eth0 10.0.0.1"; empty if the transport does not report it.
   virtual std::string via() const { return {}; }
@@ -31,8 +31,8 @@ class PairLink {
 
 struct ExchangePlan {
   bool first = false;  // this end begins, the other answers
-  // In each direction, after a warm-up of an eighth. A slow link carries less, for about a second:
-  // more would add no information.
+  // Bytes to send in each direction, after a warm-up with an eighth of that. On a slow link, the
+  // exchange stops at about one second's worth of data, because more would add no information.
   std::size_t bytes = 0;
   std::uint64_t seed = 0;  // of the test data, the same at both ends
   Faults faults;           // injected at this end
@@ -47,9 +47,9 @@ struct ExchangeResult {
   std::string via = {};            // interface and address of this end
 };
 
-// How many of `most` bytes to measure at this speed: about one second's worth, or more on a slow
-// link as long as it takes at most two seconds. This way a slow link and a busy machine keep the
-// time limit.
+// Returns how many of `most` bytes to measure at this speed: about one second's worth. On a slow
+// link it returns a larger minimum amount if that takes at most two seconds. These limits keep the
+// exchange within its deadline on a slow link or a busy machine.
 std::size_t amount_for(std::size_t most, double bytes_per_second);
 
 ExchangeResult exchange(PairLink& link, const ExchangePlan& plan);

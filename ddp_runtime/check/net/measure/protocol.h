@@ -33,7 +33,7 @@ struct Hello {
   std::string host;             // the machine's own host name
   std::string address;          // its end of the connection to the leader
   std::string leader_address;   // the leader's end, as this task reached it
-  bool by_loopback = false;     // the leader's own task, if the leader's name did not lead to it
+  bool by_loopback = false;     // the leader's own task, which reached it only through 127.0.0.1
   std::uint16_t data_port = 0;  // where it listens for pair tests
   std::vector<std::string> leader_addresses;    // addresses of the leader's name on this node
   std::string interface;                        // the one that has `address`; empty if unknown
@@ -65,7 +65,7 @@ struct ExchangeCommand {
   std::string host;
   std::uint16_t port = 0;
   std::string rail;     // the interface to use; empty leaves it to the kernel
-  std::string address;  // the task's own on that interface
+  std::string address;  // this task's address on that interface
   int peer_rank = 0;
   std::string peer_node;
   std::size_t bytes = 0;
@@ -80,7 +80,7 @@ ExchangeResult exchange_result_from(const nlohmann::json& message);
 struct CollectiveCommand {
   Collective collective = Collective::all_reduce;
   std::uint64_t seed = 0;
-  std::size_t elements = 0;  // float32 values of all ranks; a multiple of their number
+  std::size_t elements = 0;  // float32 values over all ranks; a multiple of the number of ranks
   int iterations = 0;
 };
 nlohmann::json to_message(const CollectiveCommand& command);

@@ -14,12 +14,12 @@ class Worker {
   Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
-  // Abandons a thread that has not finished by then.
+  // Abandons the thread if it is still running.
   ~Worker();
 
   // Jobs must not throw, and must own their data: they may outlive this object.
   void post(std::function<void()> job);
-  // Whether all jobs finished and the thread ended in time.
+  // Waits for all jobs. Returns true if they finished and the thread exited within the timeout.
   bool finish(std::chrono::milliseconds timeout);
 
  private:
