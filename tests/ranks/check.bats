@@ -448,7 +448,7 @@ PY
 
 @test "simulate prints rates, time and memory" {
   run -0 "$check" simulate --nodes 10000 --bad 20 --trials 1
-  [[ $output =~ ^1\ fleet\ of\ 10000\ nodes\ with\ 20\ bad\ .*:\ exact\ 100.0\ %.*locator\ at\ most\ [0-9.]+\ s,\ ([0-9]+)\ MB ]]
+  [[ $output =~ ^1\ fleet\ of\ 10000\ nodes\ with\ 20\ bad\ .*:\ exact\ 100.0\ %.*locating\ took\ at\ most\ [0-9.]+\ s,\ ([0-9]+)\ MB ]]
   [ "${BASH_REMATCH[1]}" -lt 200 ]
   run -3 "$check" simulate --nodes 10 --bad 5
   run -0 "$check" simulate --nodes 64 --bad 1 --trials 5 --model tail --fault link --noise 0.05
