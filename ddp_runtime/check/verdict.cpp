@@ -35,7 +35,7 @@ std::string value_text(const Finding& finding) {
   return number_text(*number) + (finding.unit.empty() ? "" : " ") + finding.unit;
 }
 
-std::vector<Finding> not_ok_gravest_first(const Verdict& verdict) {
+std::vector<Finding> not_ok_most_severe_first(const Verdict& verdict) {
   std::vector<Finding> bad;
   std::copy_if(verdict.findings.all().begin(), verdict.findings.all().end(),
                std::back_inserter(bad),
@@ -46,7 +46,7 @@ std::vector<Finding> not_ok_gravest_first(const Verdict& verdict) {
 }
 
 std::string summary(const Verdict& verdict) {
-  const std::vector<Finding> bad = not_ok_gravest_first(verdict);
+  const std::vector<Finding> bad = not_ok_most_severe_first(verdict);
   if (bad.empty()) return verdict.findings.all().empty() ? "nothing measured" : verdict.summary;
   std::string text;
   for (std::size_t i = 0; i < std::min(bad.size(), kNamedInVerdictLine); ++i) {
@@ -78,14 +78,14 @@ nlohmann::json json_of(const Finding& finding) {
 }  // namespace
 
 std::vector<std::string> bad_nodes(const Verdict& verdict) {
-  std::set<std::string> already_flagged;
+  std::set<std::string> critical_nodes;
   for (const auto& finding : verdict.findings.all()) {
     const bool one_node = finding.peer.empty() && !finding.node.empty();
-    if (finding.severity == Severity::critical && one_node) already_flagged.insert(finding.node);
+    if (finding.severity == Severity::critical && one_node) critical_nodes.insert(finding.node);
   }
   std::vector<std::string> ordered;
   for (const auto& node : verdict.nodes) {
-    if (already_flagged.erase(node) > 0 && is_node_name(node)) ordered.push_back(node);
+    if (critical_nodes.erase(node) > 0 && is_node_name(node)) ordered.push_back(node);
   }
   return ordered;
 }
@@ -112,7 +112,7 @@ std::string verdict_line(const Verdict& verdict) {
 
 std::string text_of(const Verdict& verdict) {
   std::string text;
-  for (const auto& finding : not_ok_gravest_first(verdict)) text += line_of(finding) + "\n";
+  for (const auto& finding : not_ok_most_severe_first(verdict)) text += line_of(finding) + "\n";
   return text + verdict_line(verdict) + "\n";
 }
 

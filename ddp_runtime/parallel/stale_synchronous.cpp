@@ -31,8 +31,7 @@ void require_trainable(torch::nn::Module& module, const std::vector<NamedTensor>
   if (communicates_in_forward(module)) {
     throw UsageError(
         "SyncBatchNorm makes all ranks wait for each other in every forward pass, which is exactly "
-        "what "
-        "training with staleness avoids; use torch::nn::BatchNorm, or train synchronously");
+        "what training with staleness avoids; use torch::nn::BatchNorm, or train synchronously");
   }
   for (const auto& [name, tensor] : parameters) {
     if (tensor.scalar_type() == torch::kFloat32 && tensor.device().is_cpu()) continue;
@@ -78,7 +77,8 @@ StaleSynchronous::StaleSynchronous(torch::nn::Module& module, comm::Group& group
   });
 }
 
-// Not earlier, so that parameters and momentum may have been loaded from a checkpoint.
+// Called at the first step rather than in the constructor, so that the caller can load parameters
+// and momentum from a checkpoint first.
 void StaleSynchronous::start() {
   const torch::NoGradGuard no_grad;
   for_each_window(parameters_, values_, [](const NamedTensor& p, const torch::Tensor& window) {

@@ -169,7 +169,7 @@ std::vector<report::RunRecord> read_sweep(const std::vector<std::string>& direct
   return runs;
 }
 
-report::Scaling analyse_sweep(const Arguments& arguments) {
+report::Scaling analyze_sweep(const Arguments& arguments) {
   auto scaling = report::analyze(read_sweep(arguments.sweep));
   const auto what = report::unlike(scaling);
   if (what.empty()) return scaling;
@@ -197,7 +197,7 @@ int run_command(const CLI::App& app, const Arguments& arguments) {
             arguments.compare_outputs);
     return 0;
   }
-  const report::Scaling scaling = analyse_sweep(arguments);
+  const report::Scaling scaling = analyze_sweep(arguments);
   publish(report::sweep_document(scaling, program_name()), arguments.sweep_outputs);
   return gate(scaling, arguments);
 }
@@ -209,7 +209,7 @@ constexpr const char* kDescription =
     "  ddp-report run report/\n"
     "      phases of a step, rank by rank, on the terminal\n"
     "  ddp-report sweep ranks-1/ ranks-2/ ranks-4/ --html scaling.html\n"
-    "      speedup, efficiency and the causes of lost time, in one file to mail around;\n"
+    "      speedup, efficiency and the causes of lost time, in one file that can be mailed;\n"
     "      repeated runs with the same number of ranks give the spread\n"
     "  ddp-report sweep runs/* --min-efficiency 0.8 --json scaling.json\n"
     "      a gate for automated tests: exits with 1 below 80 %\n"

@@ -110,9 +110,10 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
                  "Train asynchronously: a rank may be this many steps ahead of the slowest one "
                  "(sgd only) [synchronous]")
       ->check(not_negative());
-  app.add_option("--network", c.network,
-                 "Network model for choosing collective schedules: LATENCY:BANDWIDTH "
-                 "(microseconds:Gbit/s), measure, or assume (bitwise the same result in every run)")
+  app.add_option(
+         "--network", c.network,
+         "Network model for choosing collective schedules: LATENCY:BANDWIDTH "
+         "(microseconds:Gbit/s), measure, or assume (bitwise identical results in every run)")
       ->capture_default_str();
   app.add_flag("--allow-unused", t.parallel.allow_unused,
                "Allow parameters that do not contribute to some losses");
@@ -134,7 +135,7 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_option("--silence", c.silence_seconds,
                  "Seconds without a sign of life before a rank that others wait for is declared "
-                 "lost; a debugger that stops a rank needs more, and as much --timeout")
+                 "lost; if a debugger stops a rank, raise this and --timeout")
       ->check(at_least_one())
       ->capture_default_str();
   app.add_option("--threads", c.threads, "Compute threads per rank; 0 means OMP_NUM_THREADS")

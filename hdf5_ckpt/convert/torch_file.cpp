@@ -140,7 +140,7 @@ class Reader {
   std::size_t visited_ = 0;
 };
 
-// Writes instructions of protocol 2.
+// Writes opcodes of pickle protocol 2.
 class PickleText {
  public:
   PickleText& raw(std::string_view text) {
@@ -174,9 +174,10 @@ class PickleText {
 const StorageType& storage_type_of(const ArrayHeader& array) {
   for (const StorageType& known : kStorages)
     if (known.dtype == array.dtype) return known;
-  throw Error(fmt::format(
-      "array '{}' is {}, for which PyTorch's files have no storage type; write safetensors",
-      array.name, dtype_name(array.dtype)));
+  throw Error(
+      fmt::format("array '{}' is {}, for which PyTorch files have no storage type; convert to "
+                  "safetensors instead",
+                  array.name, dtype_name(array.dtype)));
 }
 
 std::uint64_t bytes_of(const ArrayHeader& array) {
@@ -211,7 +212,7 @@ TorchFile parse_torch_file(std::span<const std::byte> file) {
     return entry.first.ends_with(kPickle);
   });
   if (found == entries.end())
-    throw DamagedError("the zip file does not contain data.pkl, as files of torch.save do");
+    throw DamagedError("the zip file lacks data.pkl, which every file of torch.save contains");
   const Pickle pickle = parse_pickle(file.subspan(found->second.offset, found->second.size));
   const std::string directory = found->first.substr(0, found->first.size() - kPickle.size() + 1);
   Reader reader(file, entries, directory);

@@ -24,9 +24,9 @@ const char* source_of_rank(Launcher launcher) {
 
 void require_reorderable(const StepFacts& step, Order order) {
   const std::string option = "order=" + std::string(word_for(order));
-  if (!step.tasks_per_node) throw LaunchError(option + " is for the steps of SLURM");
+  if (!step.tasks_per_node) throw LaunchError(option + " is possible only in a SLURM step");
   if (step.has_components) {
-    throw LaunchError(option + " is not possible in a step of several components (srun a : b)");
+    throw LaunchError(option + " is not possible in a step with several components (srun a : b)");
   }
   if (order == Order::by_switch && step.switch_map.empty()) {
     throw LaunchError(

@@ -20,7 +20,7 @@ assert worst < 1e-3, worst
 PY
 }
 
-@test "without staleness it equals synchronous training except for rounding, and resumes bitwise" {
+@test "without staleness it equals synchronous training except for rounding, and resumes bitwise equal" {
   options=(--epochs 2 --batch 32 --weight-decay 1e-3 --warmup 10 --scale-lr --lr 0.02)
   run -0 ranks 3 "${options[@]}" --report-dir sync
   run -0 ranks 3 "${options[@]}" --report-dir stale --staleness 0

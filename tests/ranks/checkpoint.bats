@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Checkpoints of ddp-train with several processes: signals at any moment, a full disk, ranks that
-# die or stop while they save. A resumed run ends bitwise like one that was not disturbed.
+# Checkpoints of ddp-train with several processes: signals at any time, a full disk, and ranks that
+# die or stop while saving. The result of a resumed run must be bitwise identical to that of an
+# uninterrupted one.
 
 bats_require_minimum_version 1.5.0
 
@@ -14,10 +15,10 @@ teardown() {
   return 0
 }
 
-# stopped_rank_is_told RANK JOB: waits until the other rank of the training, whose output goes to
-# `log`, names RANK. Then kills the stopped rank, which would take mpirun a long time, and waits for
-# JOB, which has failed.
-stopped_rank_is_told() {
+# stopped_rank_is_named RANK JOB: waits until the other rank of the run, whose output goes to `log`,
+# names RANK. Then kills the stopped rank, because mpirun would take a long time to do so, and waits
+# for JOB, which must fail.
+stopped_rank_is_named() {
   local pid
   until grep -qE "rank $1 .*does not answer: stopped|waited 2 s in .* for rank $1\$" log; do
     kill -0 "$2" || { cat log && return 1; }
@@ -47,7 +48,7 @@ shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05
     job=$!
     until [ "$(rank_pids "$job" | wc -l)" -eq 2 ] && compgen -G 'ck/step-*' > /dev/null; do sleep 0.01; done
     sleep "0.0$((number * 17 % 10))"
-    # Sent to one of the ranks, in turns; a second one in the middle of the save changes nothing.
+    # The first signal goes to alternating ranks. A second one, during the save, must change nothing.
     rank_pids "$job" | sed -n "$((number % 2 + 1))p" | xargs kill "-$signal"
     rank_pids "$job" | xargs -r kill "-$signal" || true
     status=0
@@ -118,7 +119,7 @@ SH
   job=$!
   until [ "$(compgen -G 'ck/step-*' | wc -l)" -ge 2 ]; do sleep 0.02; done
   kill -STOP "$(rank_pids "$job" | tail -n 1)"
-  stopped_rank_is_told 1 "$job"
+  stopped_rank_is_named 1 "$job"
   run -0 ranks 2 --model mnist-cnn --steps 1 --checkpoint-dir ck
   [[ $output == *"resumed from"* ]]
 }
@@ -141,7 +142,7 @@ SH
     chmod +x struck
     timeout 60 mpirun --quiet -n 2 ./struck "$train" "${shared[@]}" --steps 3 --checkpoint-dir ck \
       --checkpoint-every 1 --timeout 2 > log 2>&1 3>&- &
-    stopped_rank_is_told "$rank" "$!"
+    stopped_rank_is_named "$rank" "$!"
     grep -q 'stopped by SIGSTOP' trace
     for step in ck/step-*; do run -0 "$bin/ddp-ckpt" verify "$step"; done
     run -0 ranks 2 "${shared[@]}" --steps 3 --checkpoint-dir ck
@@ -188,7 +189,7 @@ SH
   [[ $output == *step-00000001* ]]
   size=$(stat -c %s disk/ck/step-00000001/model.h5)
   [ "$size" -gt $((38 << 20)) ] && [ "$size" -lt $((44 << 20)) ]
-  # Space becomes available while the run ends: trying again is enough.
+  # Once there is space, running the same command again is enough.
   mount -o remount,size=128m disk
   run -0 ranks 1 "${large[@]}" --steps 2
   [[ $output == *"resumed from "*"/disk/ck/step-00000001"* ]]
@@ -276,7 +277,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
     --checkpoint-every 5 > first 2>&1 3>&- &
   job=$!
   until compgen -G 'ck/step-*' > /dev/null; do kill -0 "$job" && sleep 0.02; done
-  # It takes over the directory and keeps it until the other one has noticed.
+  # The restart takes over the directory and holds it until the first run has noticed.
   SLURM_JOB_ID=17 SLURM_RESTART_COUNT=1 ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck \
     --checkpoint-every 5 > second 2>&1 3>&- &
   later=$!
@@ -291,6 +292,6 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   run -0 "$bin/ddp-ckpt" verify ck
 }
 
-@test "a training that is killed often ends bitwise the same" {
+@test "the result of a run that is killed repeatedly is bitwise identical" {
   run -0 "$BATS_TEST_DIRNAME/killed_often.sh" 1 3
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A training that is killed repeatedly ends bitwise like one that was not disturbed.
+# The result of a run that is killed repeatedly is bitwise identical to that of an uninterrupted one.
 #
 #   tests/ranks/killed_often.sh [RUNS [KILLS]]      default: 30 runs with 3 SIGKILLs each
 #

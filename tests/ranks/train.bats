@@ -16,7 +16,7 @@ wait_for_failure() {
   [ "$status" -ne 0 ]
 }
 
-@test "two ranks compute bitwise the same as two accumulated micro-batches" {
+@test "two ranks and two accumulated micro-batches give bitwise identical results" {
   run -0 ranks 2 --epochs 3 --batch 32
   two=$(parameters)
   run -0 "$train" --epochs 3 --batch 32 --accumulate 2
@@ -64,7 +64,7 @@ assert len(trained_on) == 3 * 4 * 16 + 2 * 3 * 16 + (12 - 5) * 2 * 16
 PY
 }
 
-@test "a run that is killed and resumed ends bitwise like one that was not" {
+@test "the result of a run that is killed and resumed is bitwise identical to that of one that was not" {
   run -0 ranks 2 --model mnist-cnn --epochs 6 --batch 32
   whole=$(parameters)
   ranks 2 --model mnist-cnn --epochs 6 --batch 32 --checkpoint-dir ck --checkpoint-every 7 \

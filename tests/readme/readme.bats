@@ -12,7 +12,7 @@ setup_file() {
 }
 teardown_file() { cluster_down; }
 
-# The sh blocks of a section, one after the other.
+# Prints the sh blocks of a section in order.
 commands_of() { # heading
   awk -v heading="## $1" '
     /^## / { inside = ($0 == heading) }
@@ -20,8 +20,8 @@ commands_of() { # heading
     code' "$project_root/README.md"
 }
 
-# Every line of the text blocks of a section is in $output, whatever the numbers are. "..." stands for
-# lines that are left out.
+# Checks that $output contains every line of the text blocks of a section, ignoring numbers. "..."
+# stands for omitted lines.
 shows_its_output() { # heading
   local line printed
   printed=$(without_numbers <<< "$output")
@@ -31,7 +31,7 @@ shows_its_output() { # heading
     text && $0 != "..."' "$project_root/README.md" | without_numbers > shown
   [ -s shown ]
   while read -r line; do
-    grep -qxF -e "$line" <<< "$printed" || { echo "README.md shows what was not printed: $line"; return 1; }
+    grep -qxF -e "$line" <<< "$printed" || { echo "README.md shows a line that was not printed: $line"; return 1; }
   done < shown
 }
 
@@ -91,7 +91,7 @@ PY
 
 @test "See it work: the same without SLURM" {
   cd "$project_root"
-  # The answer of `cluster up` where SLURM cannot run.
+  # Makes `cluster up` respond as on a machine where SLURM cannot run.
   run -0 env SLURM_DDP_CLUSTER_MODE=none ./quickstart --out quickstart-run/without-slurm
   [[ $output == *"SLURM cannot run on this machine"* ]]
   [[ $output == *"resumed from"* ]]

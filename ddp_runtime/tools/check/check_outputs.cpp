@@ -141,7 +141,7 @@ void add_act(CLI::App& command, CheckOutputs& outputs) {
 void add_resume(CLI::App& command, CheckOutputs& outputs) {
   auto* state = command
                     .add_option("--state", outputs.state_file,
-                                "File of this node in which --resume-after counts")
+                                "File on this node in which --resume-after counts clean checks")
                     ->type_name("FILE");
   command
       .add_option(

@@ -25,21 +25,21 @@ constexpr const char* kDescription =
     "Names the bad node before the job starts.\n\n"
     "Examples:\n"
     "  ddp-check node --dir /scratch\n"
-    "      this machine, in less than two seconds, without network traffic;\n"
-    "      fit for SLURM's HealthCheckProgram\n"
+    "      Check this machine in less than two seconds, without network traffic;\n"
+    "      suitable for SLURM's HealthCheckProgram.\n"
     "  srun --ntasks-per-node=1 ddp-check net --exclude-file bad.txt && srun train\n"
-    "      the nodes of the job; trains only if all is well\n"
+    "      Check the nodes of the job, and train only if all is well.\n"
     "  sbatch --exclude=\"$(paste -sd, bad.txt)\" job.sbatch\n"
-    "      once more, without the bad nodes\n"
+    "      Submit the job again without the bad nodes.\n"
     "  mpirun -n 4 ddp-check net --pretend-nodes n[1-4] --inject slow:n3:0.1\n"
-    "      see a slow node found, on one machine\n\n"
+    "      Watch the check find a simulated slow node, on one machine.\n\n"
     "Prints a line for each finding that is not OK, then one line with the verdict.";
 
 constexpr const char* kFooter =
     "\nExit codes, the same for all tasks of a step:\n"
-    "  0 OK        everything measured and in order\n"
+    "  0 OK        everything was measured and is in order\n"
     "  1 WARNING   usable, but something is degraded\n"
-    "  2 CRITICAL  do not use what is named\n"
+    "  2 CRITICAL  do not use the nodes, ports or links that are named\n"
     "  3 UNKNOWN   something could not be measured; also: wrong usage\n"
     "GB is 1e9 bytes, MiB is 2^20 bytes.";
 

@@ -23,7 +23,7 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
       ->check(CLI::Range(0.001, 0.999));
   command
       .add_option("--rounds", simulation.rounds,
-                  "Number of random rounds of disjoint pairs [as `net`]")
+                  "Number of random rounds of disjoint pairs [the default of `net`]")
       ->check(CLI::Range(1, 1000));
   option(
       "--model", arguments.model,

@@ -13,9 +13,10 @@ namespace {
 constexpr const char* kDescription =
     R"(ddp-launch [--ddp SPEC] [--] COMMAND [ARGUMENTS]     ddp-launch explain [--format FORMAT]
 
-Gives the command the environment of one rank of a distributed training job, and becomes it:
+Runs the command in its place, with the environment of one rank of a distributed training job:
 RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT.
-The same plan as `srun --ddp`, for clusters without the plugin; also under mpirun, and alone.)";
+Makes the same plan as `srun --ddp`, for clusters without the plugin; also works under mpirun and
+for a single process.)";
 
 constexpr const char* kExamples = R"(
 Examples:
@@ -73,7 +74,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   app.footer(footer());
   app.set_version_flag("--version", std::string("ddp-launch ") + kVersion);
   app.set_config("--config", "", "Read options from this file (INI or TOML)");
-  app.add_option("--ddp", line.spec, "What to do, see below")->type_name("SPEC");
+  app.add_option("--ddp", line.spec, "What to set; see below")->type_name("SPEC");
   app.prefix_command();
 
   std::string format = "table";
@@ -83,7 +84,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
       ->check(CLI::IsMember({"table", "json", "export"}))
       ->type_name("FORMAT");
   explain->add_flag("-v,--verbose", line.verbose,
-                    "The whole plan of every task, and what it was made from");
+                    "Print the whole plan of every task and the facts it is based on");
   explain->prefix_command(false);
   explain->fallthrough();  // --ddp and --config may also follow it
   try {

@@ -216,11 +216,11 @@ class Random {
   std::uint64_t drawn_ = 0;
 };
 
-// Clusters with speeds N(1, 2 %) without pairs: how often a rule blames a healthy node, or finds
-// the node at 0.7.
+// Simulates clusters whose node speeds are N(1, 2 %), measured without pairs. Returns how often the
+// rule blames a healthy node, or finds the node whose speed is 0.7.
 double rate_of_accusations(int nodes, double slow_speed, int trials) {
   Random random;
-  int already_flagged = 0;
+  int accusations = 0;
   for (int trial = 0; trial < trials; ++trial) {
     std::vector<double> speeds;
     for (int node = 0; node < nodes; ++node) speeds.push_back(1 + 0.02 * random.normal());
@@ -228,9 +228,9 @@ double rate_of_accusations(int nodes, double slow_speed, int trials) {
     const auto thresholds = peer_thresholds(speeds, {});
     bool any = false;
     for (const double speed : speeds) any |= evaluate_by_peers(speed, *thresholds) != Severity::ok;
-    already_flagged += any ? 1 : 0;
+    accusations += any ? 1 : 0;
   }
-  return already_flagged / static_cast<double>(trials);
+  return accusations / static_cast<double>(trials);
 }
 
 class HealthyFleet : public testing::TestWithParam<int> {};

@@ -58,7 +58,7 @@ const Failure kComplaint{.rank = 0,
                          .symptom = Symptom::long_wait};
 
 TEST(HangAnalysis, BlamesTheRankOutsideCollectivesNotTheOneWaitedFor) {
-  // In a ring of four, 0 waits for 3, 3 for 2; 2 computes.
+  // In a ring of four ranks, rank 0 waits for rank 3, and rank 3 for rank 2, which is computing.
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17), idle_after(2, 16, "forward"),
                                       waiting(3, 17)};
   const Failure failure = find_cause(ranks, kComplaint);
@@ -152,7 +152,7 @@ TEST(HangAnalysis, DifferentNumbersDoNotDisagree) {
   EXPECT_FALSE(find_disagreement(ranks));
 }
 
-// The same rank also waits in a collective of a second channel.
+// Makes the rank wait in a collective of a second channel as well.
 RankStatus also_waiting(RankStatus status, std::uint64_t number,
                         const std::string& signature = "all_gather: 9 float64") {
   status.snapshot->collectives_begun["norm"] = number + 1;
@@ -184,7 +184,8 @@ TEST(HangAnalysis, ComparesCollectivesOfAChannelToo) {
 }
 
 TEST(HangAnalysis, DoesNotBlameARankThatWaitsInAChannel) {
-  // 0 waits for the others' bucket 17; 1 has not reached it, because it waits for 2's statistics.
+  // Rank 0 waits for the others in bucket 17. Rank 1 has not reached that bucket, because it waits
+  // for rank 2's statistics.
   const std::vector<RankStatus> ranks{has_done(waiting(0, 17), 4),
                                       also_waiting(idle_after(1, 16), 5),
                                       has_done(idle_after(2, 16, "backward"), 4)};
@@ -192,7 +193,7 @@ TEST(HangAnalysis, DoesNotBlameARankThatWaitsInAChannel) {
 }
 
 TEST(HangAnalysis, NamesARankThatSkippedAChannelCollective) {
-  // 2 does not have this layer: it is in the bucket that comes after it, alone.
+  // The model of rank 2 lacks this layer, so rank 2 alone has reached the bucket that follows it.
   const std::vector<RankStatus> ranks{also_waiting(idle_after(0, 16), 5),
                                       also_waiting(idle_after(1, 16), 5),
                                       has_done(waiting(2, 17), 4)};
@@ -279,7 +280,7 @@ TEST(RankSnapshot, MalformedTextIsRefused) {
   }
 }
 
-// Over TCP.
+// Runs `body` on every rank, with error channels over TCP.
 void with_channels(int ranks, const GroupOptions& options, const std::string& dump,
                    const std::function<void(test::ChannelRank)>& body) {
   test::with_channels(make_in_process_transports(ranks), options, {.dump = dump}, body);
@@ -363,7 +364,7 @@ TEST(ErrorChannel, UnresponsiveRankIsNamed) {
           {.liveness = {.heartbeat = 20ms}});
   auto mute = test::call(port, 1, "nodeX, process 7");
   ASSERT_TRUE(mute);
-  ASSERT_TRUE(mute->await(30s)) << "a heartbeat: it has been accepted";
+  ASSERT_TRUE(mute->await(30s)) << "a heartbeat means that the hub has accepted the connection";
   failures.fail(kComplaint);
   const auto verdict = hub.verdict(10s);
   ASSERT_TRUE(verdict);

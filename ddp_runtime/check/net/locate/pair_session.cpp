@@ -87,7 +87,7 @@ std::optional<SessionStep> PairSession::next(const CanTakePart& can_take_part) {
 }
 
 void PairSession::take(std::span<const PairResult> results) {
-  auto& place = phase_ == Phase::rounds ? results_ : summary_.back().results;
+  auto& place = phase_ == Phase::rounds ? results_ : sub_rounds_.back().results;
   place.insert(place.end(), results.begin(), results.end());
 }
 
@@ -196,12 +196,12 @@ void PairSession::begin_tries() {
   try_ = 0;
   references_.clear();
   left_.clear();
-  summary_.clear();
+  sub_rounds_.clear();
 }
 
 void PairSession::begin_try() {
   ++try_;
-  summary_.clear();
+  sub_rounds_.clear();
   for (std::size_t i = first_; i < retests_.size(); ++i) {
     if (!hopeless(retests_[i], options_.rule)) left_.push_back(i);
   }
@@ -212,7 +212,7 @@ std::optional<SessionStep> PairSession::next_try(const CanTakePart& can_take_par
     if (left_.empty()) {
       if (SubRound missing = deal_references(can_take_part); !missing.pairs.empty()) {
         SessionStep step{SessionStep::Kind::retest, try_, tries_, 0, missing.pairs};
-        summary_.push_back(std::move(missing));
+        sub_rounds_.push_back(std::move(missing));
         return step;
       }
       if (try_ > 0) end_try();
@@ -223,7 +223,7 @@ std::optional<SessionStep> PairSession::next_try(const CanTakePart& can_take_par
     SubRound round = deal(can_take_part);
     if (round.pairs.empty()) continue;
     SessionStep step{SessionStep::Kind::retest, try_, tries_, round.suspects.size(), round.pairs};
-    summary_.push_back(std::move(round));
+    sub_rounds_.push_back(std::move(round));
     return step;
   }
 }
@@ -278,7 +278,7 @@ PairSession::SubRound PairSession::deal(const CanTakePart& can_take_part) {
 PairSession::SubRound PairSession::deal_references(const CanTakePart& can_take_part) {
   std::set<int> wanted;
   std::set<int> had;
-  for (const SubRound& round : summary_) {
+  for (const SubRound& round : sub_rounds_) {
     for (std::size_t i = 0; i < round.pairs.size(); ++i) {
       const bool suspect = i < round.suspects.size();
       (suspect ? wanted : had)
@@ -350,9 +350,9 @@ void PairSession::add_references(int number, std::size_t most, std::set<int>& bu
 void PairSession::end_try() {
   std::map<int, std::vector<double>> speeds;
   std::map<int, std::vector<double>> latencies;
-  std::vector<std::map<int, std::vector<double>>> own(summary_.size());
-  for (std::size_t r = 0; r < summary_.size(); ++r) {
-    const SubRound& round = summary_[r];
+  std::vector<std::map<int, std::vector<double>>> own(sub_rounds_.size());
+  for (std::size_t r = 0; r < sub_rounds_.size(); ++r) {
+    const SubRound& round = sub_rounds_[r];
     for (const PairResult& result : round.results) {
       const auto place = std::find(round.pairs.begin(), round.pairs.end(), result.pair);
       const auto at = static_cast<std::size_t>(place - round.pairs.begin());
@@ -365,8 +365,8 @@ void PairSession::end_try() {
     }
   }
   for (auto& [number, values] : speeds) references_[number].push_back(values);
-  for (std::size_t r = 0; r < summary_.size(); ++r) {
-    const SubRound& round = summary_[r];
+  for (std::size_t r = 0; r < sub_rounds_.size(); ++r) {
+    const SubRound& round = sub_rounds_[r];
     for (const PairResult& result : round.results) {
       const auto place = std::find(round.pairs.begin(), round.pairs.end(), result.pair);
       const auto at = static_cast<std::size_t>(place - round.pairs.begin());
@@ -379,7 +379,7 @@ void PairSession::end_try() {
       retest.add(result, median(beside), answers.empty() ? 0 : median(answers));
     }
   }
-  summary_.clear();
+  sub_rounds_.clear();
 }
 
 void PairSession::finish_tries() {

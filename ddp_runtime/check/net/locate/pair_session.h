@@ -3,11 +3,13 @@
 // measure next, given what has been measured so far. It performs no measurements itself, so that
 // the check of a real network and a simulated one make the same decisions.
 //
-// 1. The rounds of the tournament, and more of them as long as the noise hides what would be
-//    CRITICAL.
-// 2. Suspect nodes are measured again, each time with another good node, while other good nodes
-//    exchange data at the same time; several suspects at once, each with its own partner.
-// 3. The ends of links that turn out to be bad, in the same way, to tell a bad link from a bad end.
+// 1. It plans the rounds of the tournament, and adds rounds as long as the noise could hide a
+//    CRITICAL slowdown.
+// 2. It measures suspect nodes again, each time with another good node, while other good nodes
+//    exchange data at the same time. Several suspects are measured at once, each with its own
+//    partner.
+// 3. It measures both ends of each bad link in the same way, to distinguish a bad link from a bad
+//    node.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +37,7 @@ struct SessionOptions {
 
 struct SessionStep {
   enum class Kind : std::uint8_t { round, retest } kind = Kind::round;
-  int number = 1;            // of the round, or of the try
+  int number = 1;            // of the round or of the try
   int of = 1;                // number planned so far
   std::size_t suspects = 0;  // suspects measured again in this step
   Round pairs;
@@ -47,9 +49,10 @@ class PairSession {
 
   explicit PairSession(SessionOptions options);
 
-  // What to measure next, or nullopt when done. Each step is followed by its results.
+  // Returns what to measure next, or nullopt when done. After each step, pass its results to
+  // take().
   std::optional<SessionStep> next(const CanTakePart& can_take_part);
-  // The results of the last step; missing pairs were not measured.
+  // Takes the results of the last step. Pairs without a result count as not measured.
   void take(std::span<const PairResult> results);
 
   // The results of the rounds.
@@ -60,7 +63,7 @@ class PairSession {
   struct SubRound {
     Round pairs;
     std::vector<std::size_t>
-        suspects;  // indices of the suspects of the first pairs; the remaining pairs are references
+        suspects;  // one index per pair, for the first pairs; the remaining pairs are references
     std::vector<PairResult> results;
   };
 
@@ -91,11 +94,11 @@ class PairSession {
   std::set<Pair> bad_links_;                 // suspected links, not used as references
   std::map<int, std::vector<int>> trusted_;  // good nodes by class
   enum class Phase : std::uint8_t { rounds, suspects, ends, done } phase_ = Phase::rounds;
-  std::size_t first_ = 0;          // first retest of this phase
-  int tries_ = 0;                  // tries planned for each suspect
-  int try_ = 0;                    // tries started
-  std::vector<std::size_t> left_;  // suspects not yet measured in this try
-  std::vector<SubRound> summary_;  // of this try
+  std::size_t first_ = 0;             // first retest of this phase
+  int tries_ = 0;                     // tries planned for each suspect
+  int try_ = 0;                       // tries started
+  std::vector<std::size_t> left_;     // suspects not yet measured in this try
+  std::vector<SubRound> sub_rounds_;  // of this try
   std::map<int, std::vector<std::vector<double>>> references_;  // by class, for each try
 };
 

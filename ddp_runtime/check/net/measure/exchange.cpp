@@ -79,27 +79,27 @@ double from_byte(std::byte byte) {
 }
 
 // Opens buffers and windows, and measures the natural speed with some pieces, each of which the
-// receiver acknowledges. The acknowledgement also carries the fraction of this speed to which an
+// receiver acknowledges. The acknowledgment also carries the fraction of this speed to which an
 // injected fault limits the receiver; on a really slow link the pieces show that by themselves.
 NaturalSpeed warm_up(PairLink& link, std::span<std::byte> data, bool sender, double speed) {
-  std::array<std::byte, 1> acknowledgement{};
+  std::array<std::byte, 1> acknowledgment{};
   const std::size_t length = std::max<std::size_t>(data.size() / 8 / kWarmUpPieces, 1);
   NaturalSpeed natural;
   for (int i = 0; i < kWarmUpPieces; ++i) {
     const auto start = Clock::now();
     if (sender) {
       link.send(data.first(length));
-      link.receive(acknowledgement);
+      link.receive(acknowledgment);
     } else {
       link.receive(data.first(length));
-      acknowledgement[0] = to_byte(speed);
-      link.send(acknowledgement);
+      acknowledgment[0] = to_byte(speed);
+      link.send(acknowledgment);
     }
     const double per_second = static_cast<double>(length) / seconds_since(start);
     natural.best = std::max(natural.best, per_second);
     natural.worst = std::min(natural.worst, per_second);
   }
-  natural.held_back = std::min(speed, from_byte(acknowledgement[0]));
+  natural.held_back = std::min(speed, from_byte(acknowledgment[0]));
   return natural;
 }
 
@@ -131,8 +131,8 @@ void send_data(PairLink& link, const ExchangePlan& plan, std::span<std::byte> da
   const std::int64_t lost_before = link.lost_bytes();
   in_segments(data.first(amount), Pace(plan.faults.speed, natural.best),
               [&link](std::span<std::byte> segment) { link.send(segment); });
-  std::array<std::byte, 1> acknowledgement{};
-  link.receive(acknowledgement);  // everything has arrived and is verified
+  std::array<std::byte, 1> acknowledgment{};
+  link.receive(acknowledgment);  // everything has arrived and is verified
   const auto lost = std::max<std::int64_t>(0, link.lost_bytes() - lost_before);
   result.lost = static_cast<double>(lost) / static_cast<double>(amount) + plan.faults.drop;
 }
@@ -147,8 +147,8 @@ void receive_data(PairLink& link, const ExchangePlan& plan, std::span<std::byte>
   result.received_per_second = static_cast<double>(measured.size()) / seconds_since(start);
   if (plan.faults.corrupt) measured[measured.size() / 2] ^= std::byte{0x10};
   result.wrong_bytes = count_wrong(measured, seed_of(plan, !plan.first));
-  std::array<std::byte, 1> acknowledgement{};
-  link.send(acknowledgement);
+  std::array<std::byte, 1> acknowledgment{};
+  link.send(acknowledgment);
 }
 
 double measure_latency(PairLink& link, bool first) {

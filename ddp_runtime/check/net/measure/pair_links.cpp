@@ -104,10 +104,10 @@ class GroupLink final : public PairLink {
 
 std::int64_t bytes_lost(std::uint32_t sent_again, std::uint32_t arrived_twice,
                         std::uint32_t segment_bytes) noexcept {
-  // Measured: up to a tenth of the duplicates are not reported, because an acknowledgement carries
-  // only one range.
-  const std::uint64_t in_vain = std::uint64_t{arrived_twice} + arrived_twice / 4;
-  const std::uint64_t lost = sent_again - std::min<std::uint64_t>(sent_again, in_vain);
+  // In measurements, up to a tenth of the duplicates were not reported, because an acknowledgment
+  // carries only one range.
+  const std::uint64_t spurious = std::uint64_t{arrived_twice} + arrived_twice / 4;
+  const std::uint64_t lost = sent_again - std::min<std::uint64_t>(sent_again, spurious);
   return static_cast<std::int64_t>(lost) * segment_bytes;
 }
 

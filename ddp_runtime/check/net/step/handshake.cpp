@@ -6,7 +6,7 @@ namespace {
 
 constexpr const char* kPurpose = "check";
 
-// Verifies the leader's proof and returns the key.
+// Verifies the leader's proof. Returns the meeting that the proof and the session keys depend on.
 comm::Meeting meet(const Presentation& presentation, const nlohmann::json& challenge,
                    const comm::Key& key) {
   comm::Meeting meeting = meeting_of(presentation, challenge.value("nonce", ""));
@@ -62,8 +62,7 @@ void introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecr
   channel.send(to_message(presentation), deadline);
   if (!secret) return;
   const auto challenge = channel.receive(deadline);
-  if (!challenge)
-    throw NetError("the process that listens there does not answer as ddp-check does");
+  if (!challenge) throw NetError("the process listening there does not answer as ddp-check does");
   require_no_refusal(*challenge);
   const comm::Key key = key_told_by(*challenge, secret);
   const comm::Meeting meeting = meet(presentation, *challenge, key);

@@ -312,12 +312,14 @@ ByRank Leader::ask(const ByRank& commands, const std::string& during,
   const std::uint64_t id = send_orders(commands, during);
   Inboxes inboxes{{id, {}}};
   const Deadline end = in(timeout);
-  const auto in_vain = [&] { return manner == WaitPolicy::together && lost_.size() > lost_before; };
+  const auto is_pointless = [&] {
+    return manner == WaitPolicy::together && lost_.size() > lost_before;
+  };
   while (!waiting.empty()) {
     gather(inboxes, id, waiting, during,
-           in_vain() ? Clock::now() : std::min(end, in(kGracesBetweenSigns * grace_)), manner);
+           is_pointless() ? Clock::now() : std::min(end, in(kGracesBetweenSigns * grace_)), manner);
     if (waiting.empty()) break;
-    if (in_vain() || Clock::now() >= end) {
+    if (is_pointless() || Clock::now() >= end) {
       ByRank answers = sound(std::move(inboxes.at(id)), commands, during);
       inboxes.clear();  // later answers are too late
       lose_silent(inboxes, waiting, during);
