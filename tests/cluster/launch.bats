@@ -381,12 +381,12 @@ JOB
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
 
-# Listens on PORT of node1 until the test ends, regardless of the step.
+# Listens on PORT of node1 until release(), regardless of the step and of how long it takes.
 occupy() { # PORT
   rm -f occupier
   "$cluster" exec node1 -- python3 -c "
 import socket, time
-s = socket.create_server(('', $1)); print('listening', flush=True); time.sleep(60)" >occupier 2>&1 3>&- &
+s = socket.create_server(('', $1)); print('listening', flush=True); time.sleep(590)" >occupier 2>&1 3>&- &
   occupier=$!
   wait_until 10 grep -q listening occupier
 }
