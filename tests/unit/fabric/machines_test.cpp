@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole nodes in, decisions out. All machines except recorded_vm are built from public
 // descriptions. The table lists everything that the plan sets for each, so that an additional
 // variable fails as well.
