@@ -83,7 +83,7 @@ std::vector<Part> parse_element(std::string_view list, std::string_view element)
     const auto open = element.find('[');
     Part part{std::string(element.substr(0, open)), {}};
     if (!part.literal.empty() && !is_host_or_address(part.literal)) {
-      fail(list, quote_for_display(part.literal) + " is no part of a host name");
+      fail(list, quote_for_display(part.literal) + " is not part of a host name");
     }
     element.remove_prefix(std::min(open, element.size()));
     if (!element.empty()) {

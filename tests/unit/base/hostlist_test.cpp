@@ -63,7 +63,7 @@ constexpr const char* kOpen = "'[' without ']'";
 constexpr const char* kNested = "a bracket inside a bracket";
 constexpr const char* kNoNumber = "is not a number or a range of numbers";
 constexpr const char* kEmpty = "there is an empty name in it";
-constexpr const char* kNoName = "is no part of a host name";
+constexpr const char* kNoName = "is not part of a host name";
 constexpr const char* kTooMany = "more than 65536 nodes";
 
 INSTANTIATE_TEST_SUITE_P(
