@@ -10,7 +10,7 @@
 namespace ddp::fabric {
 namespace {
 
-// Larger is nearer.
+// Returns a key that is larger for nearer ports.
 auto nearness(const Node& node, const Gpu& gpu, std::size_t port) {
   constexpr int kUnknown = std::numeric_limits<int>::max();
   const auto distance = node.numa_distances.between(gpu.numa_node, node.ports[port].numa_node);

@@ -22,7 +22,7 @@ struct Assignment {
 // value are removed.
 std::vector<Assignment> parse_assignments(std::string_view text, std::string_view file);
 
-// The first assignment of that name; null if there is none.
+// Returns the first assignment of that name; null if there is none.
 const Assignment* find_assignment(std::span<const Assignment> assignments,
                                   std::string_view name) noexcept;
 

@@ -13,17 +13,18 @@
 
 namespace ddp::fabric {
 
-// The content without leading and trailing white space. Absent above 4096 bytes, the size of a
-// sysfs page.
+// Returns the content without leading and trailing white space; nullopt above 4096 bytes, the size
+// of a sysfs page.
 std::optional<std::string> read_attribute(const std::filesystem::path& file);
 
-// The leading integer of an attribute, decimal or with 0x: 5 for "5: LinkUp", 26 for "0x1a".
+// Returns the leading integer of an attribute, decimal or with 0x: 5 for "5: LinkUp", 26 for
+// "0x1a".
 std::optional<std::int64_t> read_integer(const std::filesystem::path& file);
 
-// The last component of the target of a symbolic link; absent if it is not a link.
+// Returns the last component of the target of a symbolic link; nullopt if it is not a link.
 std::optional<std::string> read_link_name(const std::filesystem::path& link);
 
-// Names in a directory, sorted, at most `most` of them; empty if it cannot be read.
+// Returns the names in a directory, sorted, at most `most` of them; empty if it cannot be read.
 std::vector<std::string> list_names(const std::filesystem::path& directory, std::size_t most);
 
 }  // namespace ddp::fabric

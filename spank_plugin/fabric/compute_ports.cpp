@@ -17,7 +17,8 @@ struct Group {
   bool leads_outside = false;      // any of its interfaces has the default route
   std::vector<std::size_t> ports;
   std::size_t near_gpu = 0;  // number of ports near a GPU
-  // By NUMA distance; counted only if no port of the node is near a GPU in the PCI tree.
+  // Number of ports near a GPU by NUMA distance; counted only if no port of the node is near a GPU
+  // in the PCI tree.
   std::size_t near_by_numa = 0;
   std::size_t far_by_numa = 0;
 
@@ -42,7 +43,8 @@ std::optional<int> distance_to_gpus(const Node& node, std::size_t port) {
   return least;
 }
 
-// For machines where ports and GPUs share no root port at all, such as GB200 and many virtual ones.
+// Counts near ports on machines where no port shares a root port with a GPU, such as GB200 and many
+// virtual machines.
 void count_by_numa(const Node& node, std::vector<Group>& groups) {
   std::optional<int> least;
   for (const Group& group : groups) {
@@ -100,7 +102,7 @@ auto rank_of(const Group& group) {
                          group.link_layer == "InfiniBand");
 }
 
-// Why a group is not part of the compute fabric; empty if it is.
+// Returns the reason why a group is not part of the compute fabric; empty if it is part of it.
 std::string reason_against(const Group& group, const Group& compute, bool has_gpus) {
   if (group.link_layer != compute.link_layer) {
     return group.link_layer + " beside " + compute.link_layer;
@@ -143,7 +145,7 @@ ComputePorts choose_compute_ports(const Node& node) {
       }
     }
   }
-  // In PCI order, which is the order of the rails on any node, whatever the device names.
+  // Sort in PCI order, which is the order of the rails on any node, whatever the device names.
   std::sort(chosen.ports.begin(), chosen.ports.end(), [&node](std::size_t a, std::size_t b) {
     return std::tie(node.ports[a].bus_address, a) < std::tie(node.ports[b].bus_address, b);
   });

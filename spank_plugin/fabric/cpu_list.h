@@ -10,7 +10,8 @@
 
 namespace ddp::fabric {
 
-// Ascending, without duplicates. Empty if the text is not such a list or names a CPU above 65,535.
+// Returns the CPUs ascending, without duplicates; empty if the text is not a CPU list or names a
+// CPU above 65,535.
 std::vector<std::uint32_t> parse_cpu_list(std::string_view text);
 
 // `cpus` must be ascending.

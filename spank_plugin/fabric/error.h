@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// User errors in fabric settings: a preset that does not exist, a wrong line of the site's file.
+// User errors in fabric settings: a preset that does not exist, an invalid line of the site's file.
 #pragma once
 
 #include "base/errors.h"

@@ -24,13 +24,13 @@ bool is_bus_address(std::string_view name) {
 }
 
 // PCI base classes: 0x03 display (including 3D controllers), 0x12 processing accelerator. NVIDIA's
-// driver also has switches, which are bridges.
+// driver is also bound to switches, which are bridges.
 bool is_gpu_class(std::int64_t pci_class) {
   const std::int64_t base = pci_class >> 16;
   return base == 0x03 || base == 0x12;
 }
 
-// The attributes of a GPU from NVIDIA's driver.
+// Reads the attributes of a GPU from NVIDIA's driver.
 void read_information(Gpu& gpu, const fs::path& root) {
   constexpr std::size_t kMax = 4096;
   const fs::path file = root / "proc/driver/nvidia/gpus" / gpu.bus_address / "information";

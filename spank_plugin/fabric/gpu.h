@@ -19,8 +19,9 @@ using PciPath = std::vector<std::string>;
 // Reads the link /sys/bus/pci/devices/<address>.
 PciPath read_pci_path(const std::filesystem::path& sys, std::string_view bus_address);
 
-// How many bridges two devices share; 0 if their paths meet only in a CPU, or not at all. With 2 or
-// more they are below one root port, so that traffic between them need not cross a CPU.
+// Returns the number of bridges that two devices share; 0 if their paths meet only in a CPU, or not
+// at all. Devices that share 2 or more are below one root port, so traffic between them need not
+// cross a CPU.
 std::size_t shared_bridges(const PciPath& a, const PciPath& b) noexcept;
 
 struct Gpu {
@@ -33,8 +34,9 @@ struct Gpu {
   std::string model = {};       // "NVIDIA GB200", NVIDIA only; empty if unknown
 };
 
-// In the order of their bus addresses, which is CUDA's order with CUDA_DEVICE_ORDER=PCI_BUS_ID. At
-// most 256. A GPU without its vendor's driver is not listed: nothing can compute on it.
+// Returns at most 256 GPUs in the order of their bus addresses, which is CUDA's order with
+// CUDA_DEVICE_ORDER=PCI_BUS_ID. A GPU without its vendor's driver is not listed: nothing can
+// compute on it.
 std::vector<Gpu> read_gpus(const std::filesystem::path& root);
 
 }  // namespace ddp::fabric

@@ -17,7 +17,7 @@ constexpr std::size_t kMaxDevices = 256;
 constexpr std::size_t kMaxPorts = 256;
 constexpr std::size_t kMaxGids = 1024;
 
-// A name that is a number of at most six digits, as ports and GID indices are.
+// Parses a name that is a number of at most six digits, such as a port or a GID index.
 std::optional<int> number(std::string_view name) {
   int value = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
@@ -27,7 +27,7 @@ std::optional<int> number(std::string_view name) {
   return value;
 }
 
-// The word after the number in "4: ACTIVE".
+// Returns the word after the number in "4: ACTIVE".
 std::string word_after_number(const std::optional<std::string>& text) {
   if (!text) return {};
   const std::size_t colon = text->find(':');
@@ -36,7 +36,7 @@ std::string word_after_number(const std::optional<std::string>& text) {
   return first == std::string::npos ? std::string() : text->substr(first);
 }
 
-// "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)". Zero means no link.
+// Parses "400 Gb/sec (4X NDR)" and "2.5 Gb/sec (1X SDR)". Zero means no link.
 std::optional<double> leading_rate(std::string_view text) {
   double rate = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
@@ -55,7 +55,7 @@ bool is_unused(std::string_view gid) {
   return gid.find_first_not_of("0:") == std::string_view::npos;
 }
 
-// Names that are numbers, in numeric order.
+// Lists the names that are numbers, in numeric order.
 std::vector<int> list_numbers(const fs::path& directory, std::size_t most) {
   std::vector<int> numbers;
   for (const auto& name : list_names(directory, most)) {
@@ -65,8 +65,9 @@ std::vector<int> list_numbers(const fs::path& directory, std::size_t most) {
   return numbers;
 }
 
-// Tables have 256 or more entries, of which four are used. The kernel fills the lowest free one, so
-// a long run of unused entries marks the end; reading on would cost milliseconds per node.
+// A table has 256 or more entries, typically with four in use. The kernel fills the lowest free
+// entry, so a long run of unused entries marks the end. Reading all entries would cost milliseconds
+// per node.
 std::vector<Gid> read_gids(const fs::path& port) {
   constexpr int kMaxGap = 32;
   std::vector<Gid> gids;

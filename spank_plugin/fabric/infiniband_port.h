@@ -15,7 +15,7 @@ struct Gid {
   int index = 0;
   std::string address;     // "fe80:0000:0000:0000:506b:4b03:00c0:ffee"
   std::string type;        // "IB/RoCE v1" or "RoCE v2"; empty where the kernel hides it
-  std::string net_device;  // RoCE: the interface it belongs to; empty otherwise
+  std::string net_device;  // RoCE: the interface of this GID; empty otherwise
 };
 
 struct InfinibandPort {
@@ -26,7 +26,7 @@ struct InfinibandPort {
   std::string phys_state;           // "LinkUp", "Polling", "Disabled", ..; empty if unknown
   std::optional<double> rate_gbps;  // 400 for "400 Gb/sec (4X NDR)"
   std::string rate_text;            // the attribute as the kernel writes it
-  std::optional<int> lid;           // 0 on InfiniBand: no subnet manager has seen the port
+  std::optional<int> lid;           // 0 on InfiniBand if no subnet manager has configured the port
   std::optional<int> sm_lid;
   std::vector<Gid> gids;
   std::string bus_address;  // "0000:17:00.0"
@@ -38,8 +38,9 @@ struct InfinibandPort {
   bool active() const { return state == "ACTIVE"; }
 };
 
-// All ports below `sys`, normally "/sys", by device and port number. At most 256 devices with 256
-// ports and 1024 GIDs each; a GID table is read up to the first 32 consecutive unused entries.
+// Reads all ports below `sys`, normally "/sys", ordered by device and port number: at most 256
+// devices with 256 ports and 1024 GIDs each. A GID table is read up to the first 32 consecutive
+// unused entries.
 std::vector<InfinibandPort> read_infiniband_ports(const std::filesystem::path& sys);
 
 // "mlx5_0:1", the format of NCCL_IB_HCA and of the InfiniBand tools.

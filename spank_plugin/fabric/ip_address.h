@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// IP addresses as numbers, and the interfaces that have them. Nothing here uses a name service.
+// Numeric IP addresses, and the interfaces that have them. No function here uses a name service.
 #pragma once
 
 #include <array>
@@ -20,12 +20,14 @@ struct IpAddress {
   bool operator==(const IpAddress&) const = default;
 };
 
-// "10.0.0.1", "fe80::1", "fe80::1%eth0" (the zone is dropped). IPv4-mapped IPv6 becomes IPv4.
+// Parses "10.0.0.1", "fe80::1" and "fe80::1%eth0" (the zone is dropped). IPv4-mapped IPv6 becomes
+// IPv4.
 std::optional<IpAddress> parse_ip_address(std::string_view text);
 
 std::string to_string(const IpAddress& address);
 
-// True if the first `prefix_bits` bits equal those of `network`; false for another address family.
+// Returns true if the first `prefix_bits` bits equal those of `network`; false if the address
+// families differ.
 bool is_in(const IpAddress& address, const IpAddress& network, int prefix_bits) noexcept;
 
 struct InterfaceAddress {
@@ -36,10 +38,11 @@ struct InterfaceAddress {
   bool operator==(const InterfaceAddress&) const = default;
 };
 
-// The interface that has the address; empty if there is none.
+// Returns the name of the interface that has the address; empty if there is none.
 std::string interface_with(std::span<const InterfaceAddress> addresses, const IpAddress& address);
 
-// An address by which other nodes can reach the interface: IPv4 first, never link-local IPv6.
+// Returns an address by which other nodes can reach the interface: IPv4 if there is one, never a
+// link-local IPv6 address.
 std::optional<IpAddress> address_of(std::span<const InterfaceAddress> addresses,
                                     std::string_view interface);
 

@@ -22,13 +22,13 @@ std::vector<IpAddress> parse_addresses(const std::vector<std::string>& texts) {
   return addresses;
 }
 
-// The addresses that other nodes can reach.
+// Returns the addresses that other nodes can reach.
 std::vector<IpAddress> without_local_ones(std::vector<IpAddress> addresses) {
   std::erase_if(addresses, [](const auto& a) { return a.is_loopback() || a.is_link_local(); });
   return addresses;
 }
 
-// Libraries use running interfaces only: a docker0 without containers has an address, but no link.
+// Libraries use only running interfaces: a docker0 without containers has an address, but no link.
 bool is_usable(const Node& node, const std::string& name) {
   const NetworkInterface* interface = node.interface(name);
   return interface != nullptr && interface->running && interface->kind != InterfaceKind::loopback;
@@ -65,8 +65,8 @@ Found with_own_address(const Node& node, const std::vector<IpAddress>& leader) {
   return std::nullopt;
 }
 
-// A network that the node belongs to takes precedence over the default route, regardless of the
-// order of the names.
+// A network that the node belongs to takes precedence over the default route, in any order of the
+// targets.
 Found by_route(const Node& node, const std::vector<IpAddress>& targets, const std::string& rule) {
   const Route* by_default = nullptr;
   for (const auto& address : targets) {
@@ -79,8 +79,8 @@ Found by_route(const Node& node, const std::vector<IpAddress>& targets, const st
   return LeaderInterface{by_default->interface, rule, kRoutes};
 }
 
-// If the address of MASTER_ADDR is unknown: the only interface that can carry traffic, or the one
-// with the default route if it can.
+// Used if the address of MASTER_ADDR is unknown. Returns the only interface that can carry traffic,
+// or the interface with the default route if that one can.
 Found without_leader(const Node& node) {
   std::vector<const NetworkInterface*> candidates;
   for (const auto& interface : node.interfaces) {
@@ -100,7 +100,7 @@ Found without_leader(const Node& node) {
   return std::nullopt;
 }
 
-// A veth is not a reason to warn: in a container it is the connection to the network.
+// Does not warn of a veth, which is the network connection of a container.
 void warn_of_trap(const Node& node, const std::string& name, std::vector<std::string>& warnings) {
   const NetworkInterface* interface = node.interface(name);
   if (interface == nullptr || !is_trap(*interface) || interface->kind == InterfaceKind::veth)

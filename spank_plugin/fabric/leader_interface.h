@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decision behind all socket variables: which interface of this node reaches the leader.
+// The interface of this node that reaches the leader, on which all socket variables are based.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct LeaderInterface {
 };
 
 // Returns nullopt if there is no information. Adds a sentence to `warnings` if the site's choice is
-// impossible or if the route to the leader is one that a job's traffic should not take.
+// impossible or if the route to the leader is unsuitable for a job's traffic.
 std::optional<LeaderInterface> find_leader_interface(const Node& node, const Request& request,
                                                      std::vector<std::string>& warnings);
 

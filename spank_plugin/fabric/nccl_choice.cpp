@@ -57,7 +57,7 @@ bool takes_port(const Pattern& pattern, const InfinibandPort& port) {
   return any != pattern.excludes;
 }
 
-// Sorted by the order of the addresses, each interface once.
+// Returns each interface once, in the order of the addresses.
 std::vector<std::string> find_interfaces(const Node& node, std::string_view value) {
   const Pattern pattern = parse_pattern(value, kMaxNcclInterfaces);
   std::vector<std::string> found;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL itself would use on a node, by the rules of its source (src/misc/socket.cc,
-// src/transport/net_ib): a variable is set only where NCCL's own choice is wrong, and a user's
-// value that leaves nothing to use is reported before NCCL fails on it.
+// NCCL's own choice of interfaces and ports on a node, by the rules of its source
+// (src/misc/socket.cc, src/transport/net_ib). It is needed because a variable is set only where
+// that choice is wrong, and because a user's value that selects nothing is reported before NCCL
+// fails on it.
 #pragma once
 
 #include <string>
@@ -12,17 +13,17 @@
 
 namespace ddp::fabric {
 
-// The interfaces in the order in which NCCL finds them: the first is used for bootstrap, all of
-// them carry data if there is no RDMA. `value` is NCCL_SOCKET_IFNAME; one of less than two
-// characters counts as unset. The rule is then that of NCCL before 2.28, which does not yet exclude
-// virbr*: a choice that is right for it is right for all versions.
+// Returns the interfaces in the order in which NCCL finds them. NCCL uses the first for bootstrap,
+// and all of them for data if there is no RDMA. `value` is NCCL_SOCKET_IFNAME; a value of less than
+// two characters counts as unset. The rule for an unset value is that of NCCL before 2.28, which
+// does not yet exclude virbr*: a choice that is right for those versions is right for all.
 std::vector<std::string> nccl_interfaces(const Node& node, std::string_view value);
 
-// The active InfiniBand and RoCE ports that NCCL_IB_HCA=`value` selects; all if it is empty. The
-// pointers point into node.ports.
+// Returns the active InfiniBand and RoCE ports that NCCL_IB_HCA=`value` selects, as pointers into
+// node.ports; all of them if `value` is empty.
 std::vector<const InfinibandPort*> nccl_ports(const Node& node, std::string_view value);
 
-// The entries of such a list without its ^ and =: "^=a,b" has the entries a and b.
+// Returns the entries of a list in NCCL's format, without ^ and =: "^=a,b" has the entries a and b.
 std::vector<std::string_view> list_entries(std::string_view value);
 
 }  // namespace ddp::fabric

@@ -38,7 +38,7 @@ std::optional<int> read_positive(const fs::path& file) {
   return value && *value > 0 ? value : std::nullopt;  // drivers report -1 or 0 for "unknown"
 }
 
-// DEVTYPE in the interface's uevent file: the type reported by its driver, if any.
+// Returns DEVTYPE of the interface's uevent file, the type that its driver reports, if any.
 std::string device_type(const fs::path& interface) {
   const std::string uevent = read_attribute(interface / "uevent").value_or("");
   constexpr std::string_view kKey = "DEVTYPE=";
@@ -87,8 +87,9 @@ std::optional<InterfaceKind> kind_from_hardware_type(std::int64_t type) {
   }
 }
 
-// A veth does not have a mark of its own. Its peer has another index, or, in another namespace,
-// perhaps the same one; then only the customary name identifies it.
+// No attribute identifies a veth. Its iflink is the index of its peer, which usually differs from
+// its own; a peer in another namespace may have the same index, and then only the usual name
+// identifies a veth.
 bool looks_like_veth(const fs::path& interface, const std::string& name) {
   const auto index = read_int(interface / "ifindex");
   const auto peer = read_int(interface / "iflink");
@@ -105,7 +106,8 @@ InterfaceKind classify(const fs::path& interface, const std::string& name) {
   return looks_like_veth(interface, name) ? InterfaceKind::veth : InterfaceKind::other;
 }
 
-// A link "lower_eth0" exists for each interface below; only a VLAN's single one matters.
+// A link "lower_eth0" exists for each interface below this one. Only a VLAN's matters, and it has
+// one.
 std::string lower_of(const fs::path& interface) {
   constexpr std::string_view kPrefix = "lower_";
   for (const auto& entry : list_names(interface, 256)) {
@@ -114,7 +116,7 @@ std::string lower_of(const fs::path& interface) {
   return {};
 }
 
-// Many virtual drivers leave operstate at "unknown"; the carrier decides then.
+// Many virtual drivers leave operstate at "unknown". The carrier then decides.
 bool link_is_there(const fs::path& interface) {
   const std::string state = read_attribute(interface / "operstate").value_or("unknown");
   if (state != "unknown") return state == "up";

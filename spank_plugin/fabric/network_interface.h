@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network interfaces of a node in /sys/class/net. Every interface is reported with its kind:
-// which kinds can carry a job's traffic is the caller's decision, since on a virtual cluster a veth
-// may be a node's only connection.
+// The network interfaces of a node in /sys/class/net. Every interface is listed with its kind. The
+// caller decides which kinds can carry a job's traffic, because a veth may be the only connection
+// of a node in a virtual cluster.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ enum class InterfaceKind : std::uint8_t {
 
 std::string_view name_of(InterfaceKind kind) noexcept;
 
-// True if the speed that the kernel reports for this kind of interface is that of a wire. A veth
-// reports 10000 whatever is below it.
+// Returns true if the speed that the kernel reports for this kind of interface is that of a wire. A
+// veth always reports 10000, whatever device is below it.
 bool has_wire_speed(InterfaceKind kind) noexcept;
 
 struct NetworkInterface {
@@ -47,10 +47,10 @@ struct NetworkInterface {
   std::string lower;                // the interface below a VLAN, if the kernel reports it
   std::string hardware_address;     // MAC or InfiniBand address
   std::string bus_address;          // "0000:17:00.0", if it is on a bus
-  std::optional<int> numa_node;     // absent if the platform does not say
+  std::optional<int> numa_node;     // absent if the platform does not report it
 };
 
-// All interfaces below `sys`, normally "/sys", in the order of their index. At most 4096.
+// Reads at most 4096 interfaces below `sys`, normally "/sys", in the order of their index.
 std::vector<NetworkInterface> read_network_interfaces(const std::filesystem::path& sys);
 
 }  // namespace ddp::fabric

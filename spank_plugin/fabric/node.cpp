@@ -30,7 +30,7 @@ void append_file(std::vector<Assignment>& assignments, const fs::path& file,
 }
 
 // NCCL reads the user's file before the system's and keeps values that are already set. Since 2.23
-// the file named by NCCL_CONF_FILE replaces ~/.nccl.conf; older versions do not support it.
+// the file named by NCCL_CONF_FILE replaces ~/.nccl.conf; older versions ignore that variable.
 std::vector<Assignment> read_nccl_files(const Roots& roots) {
   std::vector<Assignment> found;
   if (roots.nccl_conf_file.is_absolute()) {
@@ -60,7 +60,8 @@ std::vector<Route> read_routes(const fs::path& proc) {
   return routes;
 }
 
-// libibverbs opens these; a container has them only if they were mounted into it.
+// True if this process can open a uverbs device file, as libibverbs does. A container has these
+// files only if they were mounted into it.
 bool can_open_verbs(const fs::path& root) {
   const fs::path directory = root / "dev/infiniband";
   const auto names = list_names(directory, kMaxDeviceFiles);
@@ -69,7 +70,7 @@ bool can_open_verbs(const fs::path& root) {
   });
 }
 
-// CUDA exports memory to GPUs of other nodes through one of these, if it may open it.
+// CUDA exports memory to GPUs of other nodes through a channel that it may open.
 void read_imex_channels(Node& node, const fs::path& root) {
   const fs::path directory = root / "dev/nvidia-caps-imex-channels";
   node.imex_channels = list_names(directory, kMaxChannels);
@@ -80,7 +81,7 @@ void read_imex_channels(Node& node, const fs::path& root) {
                                   });
 }
 
-// Finds which of the files that presets name exist.
+// Finds the topology files of presets that exist on this node.
 std::vector<std::string> find_topology_files(const Node& node, const fs::path& root) {
   std::vector<std::string> found;
   auto presets = built_in_presets();
@@ -107,8 +108,8 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
                std::optional<Site> site) {
   Node node;
   node.interfaces = read_network_interfaces(roots.root / "sys");
-  // Names are put into variables, lists and messages. The kernel allows control characters and
-  // commas in them, but real devices do not have such names.
+  // Interface names appear in variables, lists and messages. The kernel allows control characters
+  // and commas in names, but real devices do not have them.
   std::erase_if(node.interfaces, [](const auto& found) { return !is_interface_name(found.name); });
   node.addresses = std::move(addresses);
   node.routes = read_routes(roots.root / "proc");

@@ -31,29 +31,30 @@ struct Node {
   std::vector<InterfaceAddress> addresses;  // in the order of getifaddrs(3), which NCCL uses
   std::vector<Route> routes;
   std::vector<InfinibandPort> ports;
-  std::vector<PciPath> port_paths;     // one for each of them
-  bool can_use_verbs = true;           // this process may open a device file of an RDMA device
-  std::vector<std::string> slingshot;  // "cxi0", ..: not RDMA ports for NCCL, but fast
-  std::vector<Gpu> gpus;               // in the order of their PCI addresses
+  std::vector<PciPath> port_paths;  // one per entry of `ports`
+  bool can_use_verbs = true;        // this process may open a device file of an RDMA device
+  std::vector<std::string>
+      slingshot;          // "cxi0", ..: fast devices that NCCL does not see as RDMA ports
+  std::vector<Gpu> gpus;  // in the order of their PCI addresses
   NumaDistances numa_distances;
   std::vector<std::string> imex_channels;  // "channel0", ..: device files for NVLink between nodes
   bool can_use_imex = false;               // this process may open one of them
-  std::vector<Assignment> nccl_files;      // the first entry of a name is the one that NCCL uses
+  std::vector<Assignment> nccl_files;      // NCCL uses the first entry of a name
   std::vector<Assignment> open_mpi_files;  // OMPI_MCA_*, with the same rule
   SiteFile site;
-  // NCCL_TOPO_FILE of presets, those that exist on this node.
+  // The values of NCCL_TOPO_FILE in presets that exist on this node.
   std::vector<std::string> topology_files;
-  std::vector<std::string> problems;  // one sentence each: a file that is not used, and the reason
+  std::vector<std::string> problems;  // one sentence each: an ignored file and the reason
 
   const NetworkInterface* interface(std::string_view name) const noexcept;
 };
 
-// Reads files only: no socket, no name service. All reads are bounded, and missing files count as
-// absent. Call it as the user whose home it is: a home may be a link to anything, or hang.
-// `addresses`: the result of local_addresses() (host/local_addresses.h), or a test's own list.
-// `site`: the site's file if it has already been read, as before entering a container that hides
-// it; otherwise the one below the root is read.
-// Throws only std::bad_alloc.
+// Reads only files: uses no socket and no name service. All reads are bounded, and missing files
+// count as absent. Call it as the user who owns `roots.home`, because a home directory may be a
+// link to any file, and reading it may hang. `addresses`: the result of local_addresses()
+// (host/local_addresses.h), or a test's own list. `site`: the site's file if the caller has already
+// read it, for example before entering a container that hides it; otherwise the file below the root
+// is read. Throws only std::bad_alloc.
 Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
                std::optional<Site> site = std::nullopt);
 

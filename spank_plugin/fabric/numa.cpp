@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxNumaNodes = 256;
 
-// The directory contains about a dozen other files besides the nodes.
+// The directory has about a dozen other files besides the nodes.
 std::vector<int> list_numa_nodes(const std::filesystem::path& directory) {
   constexpr std::size_t kMaxNames = kMaxNumaNodes + 64;
   constexpr std::string_view kPrefix = "node";
@@ -46,7 +46,7 @@ NumaDistances read_numa_distances(const std::filesystem::path& sys) {
   for (const int from : nodes) {
     const auto line = read_attribute(directory / ("node" + std::to_string(from)) / "distance");
     if (!line) continue;
-    // One column for each online node, in numeric order.
+    // The line has one column for each online node, in numeric order.
     const auto columns = words_of(*line, kMaxNumaNodes + 1);
     if (columns.size() != nodes.size()) continue;
     for (std::size_t i = 0; i < nodes.size(); ++i) {

@@ -16,8 +16,8 @@ class NumaDistances {
 
   void set(int from, int to, int distance) { table_[{from, to}] = distance; }
 
-  // 10 within a node, more between two. If the table lacks an entry, the kernel's own defaults: 10
-  // and 20. Returns nullopt if either node is unknown.
+  // Returns 10 within a node and more between two nodes. If the table lacks an entry, returns the
+  // kernel's defaults, 10 and 20. Returns nullopt if either node is unknown.
   std::optional<int> between(std::optional<int> from, std::optional<int> to) const;
 
  private:

@@ -27,7 +27,7 @@ const Gpu* find_gpu_of_domain(const Node& node) {
 void check_nvlink_domain(const Node& node, PlanBuilder& builder) {
   const Gpu* gpu = find_gpu_of_domain(node);
   if (gpu == nullptr) return;
-  // Turned off; if that is a mistake, it is reported with the other overrides.
+  // The user turned it off; user_overrides.cpp warns of that.
   for (const auto* const name : {"NCCL_MNNVL_ENABLE", "NCCL_CUMEM_ENABLE"}) {
     if (builder.value_of(name) == "0") return;
   }

@@ -6,9 +6,9 @@
 
 namespace ddp::fabric {
 
-// Warns if the node has GPUs of a kind that is built into such domains but no channel that this
-// task may open: NCCL then uses the network for traffic that NVLink would carry, or fails. No file
-// of a node shows which nodes form one domain (NVML's cluster and clique numbers), so the domain
+// Warns if the node has GPUs of a model that is built into NVLink domains but no IMEX channel that
+// this task may open: NCCL then uses the network for traffic that NVLink would carry, or fails. No
+// file shows which nodes form one domain (only NVML's cluster and clique numbers do), so the domain
 // itself is not checked.
 void check_nvlink_domain(const Node& node, PlanBuilder& builder);
 

@@ -18,10 +18,11 @@ class OpenFile {
 
   bool is_regular() const noexcept;
 
-  // Owned by root, and not writable by other users.
+  // True if root owns the file and other users cannot write to it.
   bool is_roots_alone() const noexcept;
 
-  // Up to `room` bytes; nothing after an error, as when the file could not be opened.
+  // Reads up to `room` bytes. Returns nullopt after an error, including a file that could not be
+  // opened.
   std::optional<std::size_t> read(char* into, std::size_t room) const noexcept;
 
  private:

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fabric plan of a task: which interface, which RDMA ports, and the few variables of NCCL,
-// Gloo, TensorPipe, Open MPI and UCX that select them, where the library would choose wrongly by
-// itself.
+// The fabric plan of a task: the interface, the RDMA ports, and the few variables of NCCL, Gloo,
+// TensorPipe, Open MPI and UCX that select them where the library would choose wrongly by itself.
 //
-// Both steps run as the user and in the file system that the libraries will see: in the container,
-// if there is one.
+// read_node and make_plan run as the user and in the file system that the libraries will see, which
+// is the container's if there is one.
 #pragma once
 
 #include <cstdint>
@@ -25,45 +24,47 @@ struct Setting {
   std::string value;
   std::string rule;    // one phrase
   std::string source;  // the file, table or option of the value
-  bool kept = false;   // a value of the user or of a configuration file: nothing is set
+  bool kept = false;   // the value is the user's or a configuration file's, so nothing is set
 
   bool operator==(const Setting&) const = default;
 };
 
 // The plan's inputs from the step. Addresses must be numeric; others are ignored.
 struct Request {
-  std::uint32_t node_count = 1;  // 0 if unknown, which counts as several
+  std::uint32_t node_count = 1;  // 0 if unknown; treated as several nodes
   // The addresses of MASTER_ADDR on this node.
   std::vector<std::string> leader_addresses;
   // Addresses of other nodes of the step: used on the leader's own node if MASTER_ADDR is a
   // loopback address there.
   std::vector<std::string> peer_addresses;
-  // source_address_to(leader) of host/local_addresses.h, which includes policy routing; without it
-  // the main routing table decides.
+  // The result of source_address_to(leader) (host/local_addresses.h), which includes policy
+  // routing; without it the main routing table decides.
   std::optional<std::string> source_address;
-  // fabric=NAME of the command line; overrides the site's. "none" for no preset.
+  // The preset from fabric=NAME on the command line, which overrides the site's; "none" for no
+  // preset.
   std::optional<std::string> preset;
   // ucx=bind: give each GPU its nearest RDMA port through UCX_NET_DEVICES.
   bool bind_ucx = false;
-  // The GPU that this task computes on, for `bind_ucx`; not the first of a list that all tasks see.
-  // In the format of SLURM_STEP_GPUS: "3" (by PCI order), "GPU-<uuid>" or "0000:1b:00.0".
+  // The GPU that this task computes on, for `bind_ucx`, which need not be the first of the list
+  // that it sees. In the format of SLURM_STEP_GPUS: "3" (by PCI order), "GPU-<uuid>" or
+  // "0000:1b:00.0".
   std::optional<std::string> gpu;
   // The CPUs on which this task may run, ascending; empty if unknown.
   std::vector<std::uint32_t> cpus = {};
-  // How many bytes this task may lock; nullopt if unlimited or unknown.
+  // The number of bytes that this task may lock; nullopt if unlimited or unknown.
   std::optional<std::uint64_t> locked_memory = {};
 };
 
-// The user's value of a variable, or nullopt; values that an earlier plan set do not count
+// Returns the user's value of a variable, or nullopt. Values that an earlier plan set do not count
 // (launch::Inherited).
 using UserVariables = std::function<std::optional<std::string>(const std::string& name)>;
 
 struct Plan {
   std::vector<Setting> settings;
-  std::vector<std::string> notes;     // what was left unchanged, and why: for explain
+  std::vector<std::string> notes;     // unchanged variables and the reasons, for explain
   std::vector<std::string> warnings;  // node.problems, and likely failures
   std::string interface;              // the interface that reaches the leader; empty if unknown
-  std::string local_address;          // of this node on that interface; empty if unknown
+  std::string local_address;          // this node's address on that interface; empty if unknown
   std::string summary;                // "fabric: 8 x mlx5 400 Gb/s InfiniBand, leader through ib0"
 
   const Setting* find(std::string_view name) const noexcept;

@@ -23,18 +23,18 @@ class PlanBuilder {
   PlanBuilder(Plan& plan, const Node& node, const UserVariables& user)
       : plan_(plan), node_(node), user_(user) {}
 
-  // The libraries' own order: the environment, then the user's file, then the system's. An empty
-  // variable counts as unset.
+  // Searches in the libraries' own order: the environment, then the user's file, then the system's.
+  // An empty variable counts as unset.
   std::optional<UserOverride> given(const std::string& name) const;
 
-  // The final value of the variable: given or in the plan. Empty if neither.
+  // Returns the variable's given or planned value; empty if it has neither.
   std::string value_of(const std::string& name) const;
 
-  // Records a given value as kept. False if there is none.
+  // Records a given value as kept. Returns false if there is none.
   bool keep(const std::string& name);
 
-  // True if the plan has the variable, or if it is given and now recorded as kept: there is then
-  // nothing to derive.
+  // Returns true if the plan has the variable, or if its value is given, which records it as kept.
+  // The caller then need not derive a value.
   bool is_decided(const std::string& name) { return plan_.find(name) != nullptr || keep(name); }
 
   // Adds the variable unless it is decided.

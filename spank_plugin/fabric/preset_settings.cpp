@@ -10,7 +10,7 @@
 namespace ddp::fabric {
 namespace {
 
-// Why a preset's value cannot work on this node; empty if it can.
+// Returns the reason why a preset's value cannot work on this node; empty if it can.
 std::string why_impossible(const Node& node, const std::string& name, const std::string& value) {
   if (name == "NCCL_SOCKET_IFNAME" && nccl_interfaces(node, value).empty()) {
     return "no running interface of this node matches";

@@ -15,8 +15,8 @@ std::vector<Preset> built_in_presets() {
       {"efa",
        "aws-samples/awsome-distributed-training, 2024",
        {{"NCCL_SOCKET_IFNAME", "^docker,lo,veth"}}},
-      // The images' own nccl.conf has most of it, but a container does not see that file. The
-      // topology file replaces a PCI tree that the hypervisor hides.
+      // The nccl.conf of the images has most of these values, but a container does not see that
+      // file. The topology file replaces a PCI tree that the hypervisor hides.
       {"azure-ndv4",
        "Azure/azhpc-images customizations/ndv4.sh and Azure's NCCL samples, 2024",
        {{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
@@ -48,8 +48,8 @@ std::vector<Preset> built_in_presets() {
         {"FI_CXI_DISABLE_HOST_REGISTER", "1"},
         {"FI_CXI_RX_MATCH_MODE", "software"},
         {"FI_MR_CACHE_MONITOR", "userfaultfd"}}},
-      // A3 Ultra and A4. Google's own set_nccl_env.sh, if installed, also has the machine type's
-      // tuner file, and is newer.
+      // For A3 Ultra and A4. Google's own set_nccl_env.sh, if installed, is newer and also has the
+      // machine type's tuner file.
       {"gib",
        "Google Cloud, set_nccl_env.sh of nccl-gib, 2025",
        {{"NCCL_NET", "gIB"},

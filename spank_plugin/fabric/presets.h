@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings of known fabrics. They were measured on one fabric and are wrong on others, so a preset
-// applies only where the site or the user requests it by name.
+// Settings of known fabrics. Each was measured on one fabric and is wrong on others, so a preset
+// applies only if the site or the user requests it by name.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace ddp::fabric {
 
 struct Preset {
   std::string name;
-  std::string source;                                       // the origin of its values
+  std::string source;                                       // the document that the values are from
   std::vector<std::pair<std::string, std::string>> values;  // variables, in order
 };
 
@@ -27,8 +27,8 @@ std::optional<Preset> find_preset(std::span<const Preset> own, std::string_view 
 // "efa, azure-ndv4, .., none" for messages.
 std::string preset_names(std::span<const Preset> own);
 
-// True if a preset may set the variable: only those of the communication libraries. Never
-// LD_LIBRARY_PATH or LD_PRELOAD.
+// Returns true if a preset may set the variable: only variables of the communication libraries,
+// never LD_LIBRARY_PATH or LD_PRELOAD.
 bool may_preset_set(std::string_view variable) noexcept;
 
 }  // namespace ddp::fabric

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kSysfs = "/sys/class/infiniband";
 
-// The RoCE ports that NCCL will use. InfiniBand offers no choice here.
+// Returns the RoCE ports that NCCL will use. InfiniBand ports need no choice of a GID.
 std::vector<const InfinibandPort*> roce_ports(const Node& node, const PlanBuilder& builder) {
   auto ports = nccl_ports(node, builder.value_of("NCCL_IB_HCA"));
   std::erase_if(ports, [](const auto* port) {
@@ -22,7 +22,7 @@ std::vector<const InfinibandPort*> roce_ports(const Node& node, const PlanBuilde
   return ports;
 }
 
-// NCCL before 2.21 uses entry 0, which is RoCE v1, and one variable must serve all ports.
+// NCCL before 2.21 uses entry 0, which is RoCE v1. Its variable has one value for all ports.
 void set_old_gid_index(const std::vector<const InfinibandPort*>& ports,
                        const std::string& interface, const std::string& source,
                        PlanBuilder& builder) {

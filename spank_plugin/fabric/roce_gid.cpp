@@ -9,7 +9,7 @@
 namespace ddp::fabric {
 namespace {
 
-// The address of an entry, if other nodes can reach it.
+// Returns the address of an entry if other nodes can reach it.
 std::optional<IpAddress> usable_address(const Gid& gid) {
   const auto address = parse_ip_address(gid.address);
   const bool usable = gid.type == "RoCE v2" && address && !address->is_link_local();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a RoCE port's addresses (GIDs) a library should use. The index differs between nodes and
-// after changes of bonds and VLANs, so no constant is right for a whole job.
+// Selects the address (GID) of a RoCE port that a library should use. Its index differs between
+// nodes and changes with bonds and VLANs, so no constant is right for a whole job.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ struct RoceGid {
   bool is_v4 = false;
 };
 
-// NCCL's choice since 2.21: RoCE v2 only, never link-local; IPv4 before IPv6, then those of
+// Returns NCCL's choice since 2.21: RoCE v2 only, never link-local; IPv4 before IPv6, then GIDs of
 // `interface` (may be empty), then the lowest index. Returns nullopt if the port does not have such
 // a GID.
 std::optional<RoceGid> choose_roce_gid(const InfinibandPort& port, std::string_view interface);
 
-// True if the entry is in use, RoCE v2 and not link-local.
+// True if the entry is used, is RoCE v2 and is not link-local.
 bool is_roce_v2_gid(const InfinibandPort& port, std::uint32_t index);
 
 // True if the kernel shows the types of the GIDs; inside containers it may not.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxRoutes = 4096;
 
-// From linux/route.h, whose other contents conflict with the C library's.
+// Flags from linux/route.h, which cannot be included because it conflicts with the C library.
 constexpr std::uint32_t kUp = 0x0001;
 constexpr std::uint32_t kReject = 0x0200;
 constexpr std::uint32_t kLocal = 0x80000000;  // IPv6: the node's own addresses
@@ -22,8 +22,8 @@ bool is_in_use(std::uint32_t flags) {
   return (flags & kUp) != 0 && (flags & (kReject | kLocal)) == 0;
 }
 
-// Iface Destination Gateway Flags RefCnt Use Metric Mask ..; addresses are the kernel's 32-bit
-// words, so that their bytes in memory are in network order.
+// The fields are: Iface Destination Gateway Flags RefCnt Use Metric Mask .. Addresses are 32-bit
+// words whose bytes in memory are in network order.
 std::optional<Route> parse_ipv4_line(std::string_view line) {
   const auto words = words_of(line, 8);
   if (words.size() < 8) return std::nullopt;
@@ -49,7 +49,8 @@ std::optional<IpAddress> parse_ipv6_digits(std::string_view digits) {
   return address;
 }
 
-// destination length source length next-hop metric refcount use flags interface; all hexadecimal.
+// The fields are: destination length source length next-hop metric refcount use flags interface.
+// All numbers are hexadecimal.
 std::optional<Route> parse_ipv6_line(std::string_view line) {
   const auto words = words_of(line, 10);
   if (words.size() < 10) return std::nullopt;

@@ -26,7 +26,8 @@ struct Route {
 std::vector<Route> parse_ipv4_routes(std::string_view text);
 std::vector<Route> parse_ipv6_routes(std::string_view text);
 
-// The longest prefix wins, then the lowest metric, then the first. Null if no route matches.
+// Returns the matching route with the longest prefix, then the lowest metric, then the first; null
+// if no route matches.
 const Route* find_route(std::span<const Route> routes, const IpAddress& address) noexcept;
 
 }  // namespace ddp::fabric

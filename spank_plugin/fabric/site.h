@@ -19,9 +19,9 @@ struct Site {
 // root.
 enum class SiteOwner { any, root };
 
-// Reads etc/slurm-ddp/fabric.conf below `root`: a regular file of at most 64 KiB. Inside a
-// container that is the container's file, which normally does not exist: a program that starts
-// tasks in a container must read it before entering. Throws only std::bad_alloc.
+// Reads etc/slurm-ddp/fabric.conf below `root`, which must be a regular file of at most 64 KiB.
+// Inside a container, "/" is the container's root, which normally does not have the file: a program
+// that starts tasks in a container must read the file before entering. Throws only std::bad_alloc.
 Site read_site(const std::filesystem::path& root, SiteOwner owner);
 
 }  // namespace ddp::fabric

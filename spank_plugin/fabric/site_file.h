@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts about the site's fabric in /etc/slurm-ddp/fabric.conf that no node can detect: traffic
-// classes, NCCL's version, the preset to use. docs/fabric.md describes the format.
+// The site's /etc/slurm-ddp/fabric.conf: facts about its fabric that no node can detect, such as
+// traffic classes, NCCL's version and the preset to use. docs/fabric.md describes the format.
 #pragma once
 
 #include <optional>

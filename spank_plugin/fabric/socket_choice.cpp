@@ -60,8 +60,9 @@ class Chooser {
     return speed && own_speed && *speed < *own_speed;
   }
 
-  // True if NCCL uses another interface that is not known to be slower than this one. If the leader
-  // is reached through a VPN or similar, the node's networks do not lead to it.
+  // True if NCCL uses another interface that is not known to be slower than this one. Always false
+  // if the leader is reached through a VPN or similar, because the node's networks then do not lead
+  // to it.
   bool others_are_worth_it() const {
     const NetworkInterface* chosen = node_.interface(interface_);
     if (chosen == nullptr || !is_candidate(*chosen)) return false;
@@ -78,7 +79,7 @@ class Chooser {
     return "NCCL would also send data over " + join(unwanted, ", ");
   }
 
-  // Empty if NCCL starts with the right one of these.
+  // Returns a warning; empty if the first of these names is the right one.
   std::string doubt(const std::vector<std::string>& names) const {
     if (names.front() == interface_) return {};
     return "NCCL starts with " + names.front() + ", while MASTER_ADDR is reached through " +
@@ -86,8 +87,8 @@ class Chooser {
            ": if the ranks do not find each other, set NCCL_SOCKET_IFNAME==" + interface_;
   }
 
-  // The usual list, plus any other interface of this node that is unwanted or slow. Empty if it is
-  // longer than NCCL reads.
+  // Returns the usual list of exclusions, plus any other interface of this node that is unwanted or
+  // slow. Empty if it is longer than NCCL reads.
   std::string excluding_the_others() const {
     std::vector<std::string> excluded{"docker", "lo", "virbr", "veth", "br-"};
     for (const auto& name : own_) {

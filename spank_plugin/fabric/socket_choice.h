@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The value of NCCL_SOCKET_IFNAME, if any is needed, that makes NCCL bootstrap on a given
-// interface.
+// The value of NCCL_SOCKET_IFNAME that makes NCCL bootstrap on a given interface, if one is needed.
 #pragma once
 
 #include <string>
@@ -15,9 +14,9 @@ struct SocketChoice {
   std::string warning;  // a sentence if the choice may be wrong, else empty
 };
 
-// `rdma_carries_data`: NCCL then uses sockets only for bootstrap, and one interface is enough.
-// Otherwise it spreads the data over all interfaces it selects, and naming one would lose the
-// others' bandwidth.
+// If `rdma_carries_data`, NCCL uses sockets only for bootstrap, and one interface is enough.
+// Otherwise NCCL spreads the data over all interfaces it selects, and naming one would lose the
+// bandwidth of the others.
 SocketChoice choose_nccl_sockets(const Node& node, const std::string& interface,
                                  bool rdma_carries_data);
 

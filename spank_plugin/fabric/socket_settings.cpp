@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kInterfaces = "/sys/class/net";
 
-// Interfaces whose addresses other nodes cannot reach, except the chosen one.
+// Returns the interfaces whose addresses other nodes cannot reach, except the chosen one.
 std::vector<std::string> traps_beside(const Node& node, const std::string& chosen) {
   std::vector<std::string> traps;
   for (const auto& entry : node.addresses) {
@@ -27,7 +27,8 @@ std::vector<std::string> traps_beside(const Node& node, const std::string& chose
   return traps;
 }
 
-// The chosen interface and those that may share its load: as fast, or of unknown speed.
+// Returns the chosen interface and those that may share its load, which are as fast or of unknown
+// speed.
 std::vector<std::string> interfaces_for_data(const Node& node, const std::string& chosen) {
   std::vector<std::string> names{chosen};
   const NetworkInterface* first = node.interface(chosen);
@@ -43,7 +44,7 @@ std::vector<std::string> interfaces_for_data(const Node& node, const std::string
   return names;
 }
 
-// Without RDMA, all data may take the route that the host names lead to.
+// Without RDMA, all data may take the route to MASTER_ADDR, which may be the slower network.
 void warn_of_slow_leader(const Node& node, const std::string& chosen, PlanBuilder& builder) {
   constexpr int kMuchFaster = 10;
   const NetworkInterface* slow = node.interface(chosen);
@@ -101,7 +102,7 @@ void set_open_mpi_sockets(const std::vector<std::string>& traps, PlanBuilder& bu
               "Open MPI's own list, and networks of containers, VPNs and similar", kInterfaces);
 }
 
-// With RDMA, UCX uses that; without it, UCX may choose a docker0 as well.
+// UCX uses RDMA if there is any. Otherwise it may choose a docker0.
 void set_ucx_sockets(const Node& node, const std::string& interface,
                      const std::vector<std::string>& traps, PlanBuilder& builder) {
   const bool has_rdma = std::any_of(node.ports.begin(), node.ports.end(),
@@ -118,8 +119,8 @@ void set_sockets(const Node& node, const Request& request, Plan& plan, PlanBuild
   const auto leader = find_leader_interface(node, request, plan.warnings);
   if (!leader) {
     builder.warn(
-        "which interface reaches MASTER_ADDR is unknown on this node, so NCCL and Gloo choose "
-        "by themselves");
+        "the interface that reaches MASTER_ADDR is unknown on this node, so NCCL and Gloo "
+        "choose one themselves");
     for (const auto* const name :
          {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
       builder.keep(name);

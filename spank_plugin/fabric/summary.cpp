@@ -18,7 +18,7 @@ std::string to_text(double number) {
   return {text.data(), end.ptr};
 }
 
-// "mlx5" from the driver mlx5_core, else from the device mlx5_0.
+// Returns "mlx5" from the driver mlx5_core, else from the device mlx5_0.
 std::string family_of(const InfinibandPort& port) {
   const std::string& name = is_device_name(port.driver) ? port.driver : port.device;
   return name.substr(0, name.find('_'));
@@ -35,7 +35,7 @@ std::string kind_of(const InfinibandPort& port) {
   return family_of(port) + " " + rate + link_layer_name(port);
 }
 
-// "8 x mlx5 400 Gb/s InfiniBand, 1 x .."
+// Returns, for example, "8 x mlx5 400 Gb/s InfiniBand, 1 x ..".
 std::string describe(const std::vector<const InfinibandPort*>& ports) {
   std::vector<std::pair<std::string, int>> kinds;
   for (const InfinibandPort* port : ports) {

@@ -9,8 +9,9 @@
 
 namespace ddp::fabric {
 
-// "fabric: 8 x mlx5 400 Gb/s InfiniBand, leader through ib0". `ports`: those that carry the data,
-// as indices into node.ports. `interface` is empty if it is unknown or if the step has one node.
+// Returns, for example, "fabric: 8 x mlx5 400 Gb/s InfiniBand, leader through ib0". `ports` are the
+// ports that carry the data, as indices into node.ports. `interface` is empty if it is unknown or
+// if the step has one node.
 std::string summarize(const Node& node, const std::vector<std::size_t>& ports,
                       const std::string& interface, bool is_one_node);
 

@@ -35,7 +35,7 @@ void check_locked_memory(const Node& node, const Request& request, PlanBuilder& 
                           !nccl_ports(node, builder.value_of("NCCL_IB_HCA")).empty();
   if (!wants_rdma) return;
   builder.warn("the task may lock only " + std::to_string(*request.locked_memory / 1024) +
-               " KiB of memory (ulimit -l), and RDMA locks the memory it sends from, so NCCL will "
+               " KiB of memory (ulimit -l), but RDMA locks the memory it sends from, so NCCL will "
                "fail: ask the administrator for LimitMEMLOCK=infinity in slurmd's unit file and "
                "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf");
 }

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which texts may be names and values here.
+// The syntax of names and values of variables, interfaces and devices.
 #pragma once
 
 #include <string_view>
 
 namespace ddp::fabric {
 
-// A letter or _, then letters, digits and _; at most 128.
+// A letter or _, followed by letters, digits and _; at most 128 characters.
 bool is_variable_name(std::string_view text) noexcept;
 
-// Something that can be set in an environment and shown on a line: printable ASCII, at most 1024.
+// Printable ASCII of at most 1024 characters, which fits an environment variable and a line of
+// output.
 bool is_plain_value(std::string_view text) noexcept;
 
-// A name as Linux gives to interfaces (at most 15 characters) and RDMA devices (63), which no
-// library takes for a list or a pattern: printable, without ",:/ ", not beginning with ^ or =.
+// Names that Linux accepts for interfaces (at most 15 characters) and RDMA devices (at most 63),
+// and that no library interprets as a list or a pattern: printable, without ",:/ ", not beginning
+// with ^ or =.
 bool is_interface_name(std::string_view text) noexcept;
 bool is_device_name(std::string_view text) noexcept;
 

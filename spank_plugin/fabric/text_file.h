@@ -9,8 +9,8 @@
 
 namespace ddp::fabric {
 
-// At most the first `max_bytes` of a regular file; nothing if there is none, it cannot be read or
-// is something else: a pipe would block, a device may do anything.
+// Returns at most the first `max_bytes` of a regular file; nullopt if the file does not exist,
+// cannot be read or is not a regular file, because a pipe would block and a device may do anything.
 std::optional<std::string> read_text(const std::filesystem::path& file, std::size_t max_bytes);
 
 }  // namespace ddp::fabric

@@ -27,8 +27,9 @@ constexpr std::array<Suspect, 21> kSuspects{{
     {"NCCL_DEBUG", When::one_of, "TRACE|trace",
      "it writes a line per call and slows training down"},
     {"NCCL_IB_DISABLE", When::not_zero, "", "all traffic between nodes goes over TCP"},
-    {"NCCL_P2P_DISABLE", When::not_zero, "", "GPUs of a node talk through the host's memory"},
-    {"NCCL_SHM_DISABLE", When::not_zero, "", "processes of a node talk over the network"},
+    {"NCCL_P2P_DISABLE", When::not_zero, "",
+     "GPUs of a node communicate through the host's memory"},
+    {"NCCL_SHM_DISABLE", When::not_zero, "", "processes of a node communicate over the network"},
     {"NCCL_NVLS_ENABLE", When::one_of, "0", "NVLink's reductions in the switch are off"},
     {"NCCL_MNNVL_ENABLE", When::one_of, "0", "NVLink to GPUs of other nodes is off"},
     {"NCCL_CUMEM_ENABLE", When::one_of, "0",
@@ -36,16 +37,16 @@ constexpr std::array<Suspect, 21> kSuspects{{
     {"NCCL_ALGO", When::always, "", "NCCL no longer chooses by size; an unknown word is an error"},
     {"NCCL_PROTO", When::always, "", "LL128 where the platform lacks it corrupts data"},
     {"NCCL_NTHREADS", When::always, "", "NCCL's own choice is tuned for the GPU"},
-    {"NCCL_BUFFSIZE", When::always, "", "it belongs to one measurement on one fabric"},
+    {"NCCL_BUFFSIZE", When::always, "", "the best value differs between fabrics"},
     {"NCCL_MIN_NCHANNELS", When::always, "", "channels take GPU cores from training"},
     {"NCCL_MAX_NCHANNELS", When::always, "", "it limits the bandwidth"},
-    {"NCCL_NSOCKS_PERTHREAD", When::always, "", "it belongs to one measurement on one network"},
+    {"NCCL_NSOCKS_PERTHREAD", When::always, "", "the best value differs between networks"},
     {"NCCL_SOCKET_NTHREADS", When::always, "", "its threads take cores from data loading"},
     {"NCCL_NET_GDR_LEVEL", When::one_of, "SYS|sys|5",
      "GPU memory is read across CPUs, which is slower than through the host on many machines"},
     {"NCCL_IB_TIMEOUT", When::one_of, "21|22|23|24",
-     "a node that died is noticed minutes later than by default"},
-    {"NCCL_CHECKS_DISABLE", When::not_zero, "", "errors of the caller are no longer found"},
+     "a dead node is detected minutes later than by default"},
+    {"NCCL_CHECKS_DISABLE", When::not_zero, "", "NCCL no longer detects invalid arguments"},
     {"NCCL_LAUNCH_MODE", When::always, "", "it is a debugging variable of old releases"},
     {"CUDA_LAUNCH_BLOCKING", When::not_zero, "",
      "communication no longer overlaps with computation"},
@@ -89,7 +90,7 @@ void check_nccl_sockets(const Node& node, PlanBuilder& builder) {
   });
   if (loopback) {
     builder.warn(shown(name, *given) +
-                 ": the loopback matches, too, and ranks of other nodes do not "
+                 ": the loopback matches too, and ranks of other nodes do not "
                  "answer there; exclude lo as well");
   }
 }
@@ -124,7 +125,7 @@ void check_hca_prefixes(const Node& node, const UserOverride& given, PlanBuilder
     const auto other = std::find_if(node.ports.begin(), node.ports.end(), is_other);
     if (!is_device || other == node.ports.end()) continue;
     builder.warn(shown("NCCL_IB_HCA", given) + ": " + std::string(name) + " matches " +
-                 other->device + " as well; begin the list with = for exact names");
+                 other->device + " too; begin the list with = for exact names");
     return;
   }
 }
@@ -159,7 +160,8 @@ void check_gid_index(const Node& node, PlanBuilder& builder) {
   }
 }
 
-// NCCL reaches Slingshot only through a libfabric plugin, and otherwise falls back to TCP silently.
+// NCCL reaches Slingshot only through a libfabric plugin. Without it, NCCL silently falls back to
+// TCP.
 void check_slingshot(const Node& node, PlanBuilder& builder) {
   if (node.slingshot.empty() || !builder.value_of("NCCL_NET").empty() ||
       !builder.value_of("NCCL_NET_PLUGIN").empty()) {

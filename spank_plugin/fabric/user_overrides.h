@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values from users and configuration files that are known to be harmful: copied from a recipe for
-// another cluster, or left over from a debugging session.
+// Warns of harmful values of users and configuration files, for example those copied from a recipe
+// for another cluster or left over from a debugging session.
 #pragma once
 
 #include "spank_plugin/fabric/plan_builder.h"
 
 namespace ddp::fabric {
 
-// Adds warnings; changes nothing. `builder` provides the values, `node` the hardware they apply to.
+// Adds warnings and changes nothing. `builder` provides the values, `node` the hardware they apply
+// to.
 void warn_of_user_overrides(const Node& node, PlanBuilder& builder);
 
 }  // namespace ddp::fabric

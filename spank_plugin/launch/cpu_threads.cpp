@@ -7,7 +7,7 @@ namespace ddp::launch {
 
 ThreadCount count_threads(const CpuFacts& cpus, std::uint32_t cpus_of_step,
                           std::uint32_t tasks_on_node, std::uint32_t ranks) {
-  // SLURM's configuration may have more CPUs than exist.
+  // SLURM's configuration may list more CPUs than exist.
   const std::uint64_t here =
       cpus_of_step == 0 ? cpus.online : std::min(cpus_of_step, std::max(cpus.online, 1U));
   std::uint64_t cores = std::max(cpus.cores, 1U);

@@ -10,10 +10,10 @@
 
 namespace ddp::launch {
 
-// How many ports of `range` the kernel may assign, given the contents of
+// Returns the number of ports of `range` that the kernel may assign, given the contents of
 // /proc/sys/net/ipv4/ip_local_port_range ("32768\t60999") and ip_local_reserved_ports ("",
-// "61000-61010"). Returns 0 (unknown) if the first text cannot be parsed. Throws LaunchError for an
-// invalid second text.
+// "61000-61010"). Returns 0 (unknown) if the first text cannot be parsed. Throws LaunchError if the
+// second text is invalid.
 std::uint32_t count_ephemeral(PortRange range, std::string_view local_port_range,
                               std::string_view local_reserved_ports);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The known facts about a job step before it starts, apart from what the user requested. StepFacts
-// are the same for all tasks of the step: everything that all tasks must agree on (leader, port) is
-// derived from them alone. TaskFacts differ per task; NodeFacts were gathered on the task's node.
+// The known facts about a job step before it starts, without the user's settings. StepFacts are the
+// same for all tasks of the step: everything that all tasks must agree on (leader, port) is derived
+// from them alone. TaskFacts differ between tasks; NodeFacts were gathered on the task's node.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ enum class Launcher { slurm, open_mpi, none };
 struct StepFacts {
   Launcher launcher = Launcher::none;
   std::string id;  // "12.0" for SLURM; differs between steps, the same in all tasks of one step
-  std::uint64_t port_key = 0;  // number of the step: neighboring steps get different computed ports
+  std::uint64_t port_key =
+      0;  // the step's number, which gives neighboring steps different computed ports
   std::uint32_t task_count = 1;
   std::uint32_t node_count = 1;    // 0 if unknown (mpirun over several hosts)
   std::vector<std::string> nodes;  // in SLURM's order; empty if unknown
@@ -32,7 +33,7 @@ struct StepFacts {
   std::optional<std::uint32_t> rank_zero_in_map;  // index into nodes, by SLURM's process map
   std::optional<std::string> rank_zero_in_hostfile;
   std::string arbitrary_nodes;  // SLURM_ARBITRARY_NODELIST of the job, in its order, unparsed
-  std::string reserved_ports;   // SLURM_STEP_RESV_PORTS, if they are this step's own
+  std::string reserved_ports;   // SLURM_STEP_RESV_PORTS, if they belong to this step
   std::optional<std::uint16_t> pmi_port;  // port used by another service of the step
   std::uint32_t restarts = 0;             // SLURM_RESTART_COUNT
   std::string switch_map;                 // see switch_map.h; empty unless srun determined it
@@ -42,12 +43,12 @@ struct StepFacts {
 // The CPUs that a task may run on.
 struct CpuFacts {
   std::uint32_t cpus = 0;                   // hardware threads in its affinity mask
-  std::uint32_t cores = 0;                  // different cores among them
+  std::uint32_t cores = 0;                  // distinct cores among them
   std::uint32_t online = 0;                 // hardware threads of the whole node
   std::vector<std::uint32_t> numbers = {};  // the CPU numbers in the mask, ascending
 };
 
-// A variable that says which GPUs a process sees, e.g. CUDA_VISIBLE_DEVICES=0,1.
+// A variable that selects the GPUs a process sees, e.g. CUDA_VISIBLE_DEVICES=0,1.
 struct GpuList {
   std::string variable;
   std::string devices;
@@ -66,9 +67,9 @@ struct TaskFacts {
   std::string switch_address;      // SLURM_TOPOLOGY_ADDR of this node; empty if unknown
   std::vector<GpuList> gpus;       // as this task sees them
   std::string gpu_numbers;         // the same GPUs by their numbers on the node, SLURM_STEP_GPUS
-  std::uint32_t gpus_on_node = 0;  // of the step, SLURM_GPUS_ON_NODE; 0 unknown or none
-  std::uint32_t cpus_on_node = 0;  // of the step, SLURM_CPUS_ON_NODE; 0 unknown
-  std::optional<CpuFacts> cpus;    // nullopt if the caller did not ask the kernel
+  std::uint32_t gpus_on_node = 0;  // the step's GPUs, SLURM_GPUS_ON_NODE; 0 if unknown or none
+  std::uint32_t cpus_on_node = 0;  // the step's CPUs, SLURM_CPUS_ON_NODE; 0 if unknown
+  std::optional<CpuFacts> cpus;    // nullopt if the caller did not query the kernel
   bool hides_gpu_devices = false;  // GPU device files exist that this task may not open
 };
 
@@ -82,20 +83,22 @@ enum class NameLookup {
   timed_out
 };
 
-// True if nothing is known about the name, as after a lost packet: it may well resolve.
+// True if nothing is known about the name, for example after a lost packet: it may resolve at the
+// next attempt.
 constexpr bool is_unanswered(NameLookup lookup) noexcept {
   return lookup == NameLookup::no_answer || lookup == NameLookup::timed_out;
 }
 
 struct NodeFacts {
-  NameLookup leader_lookup = NameLookup::not_done;  // of its name with the suffix, if one is used
-  // Set if the node may choose for the whole step, because the step has no other node.
+  NameLookup leader_lookup = NameLookup::not_done;  // for the name with the suffix, if one is used
+  // A free port for MASTER_PORT. Set only if the node may choose for the whole step, because the
+  // step has no other node.
   std::optional<std::uint16_t> free_port;
-  // Numeric addresses of MASTER_ADDR; of another node of the step if MASTER_ADDR is a loopback
+  // Numeric addresses of MASTER_ADDR, and of another node of the step if MASTER_ADDR is a loopback
   // address.
   std::vector<std::string> leader_addresses = {};
   std::vector<std::string> peer_addresses = {};
-  // Values of the step on this node, before SLURM narrowed them for each task.
+  // The step's values on this node, before SLURM narrowed them for each task.
   std::vector<GpuList> gpus = {};
   std::string gpu_numbers = {};                        // SLURM_STEP_GPUS
   std::optional<std::uint16_t> free_second_port = {};  // like free_port
@@ -109,15 +112,15 @@ struct PlanEntry {
   std::string value;
   std::string rule;      // one phrase
   std::string source;    // the variable, option or file of the value
-  bool kept = false;     // the user's own value: nothing is set
+  bool kept = false;     // the user's own value, so nothing is set
   bool removed = false;  // inherited, wrong for this step, and removed; has no value
 };
 
-// The requirements of the node's network, computed by fabric/.
+// The part of the plan that fabric/ computes for the node's network.
 struct FabricPart {
   std::vector<PlanEntry> entries;
   std::vector<std::string> warnings;  // for all users
-  std::vector<std::string> remarks;   // shown when an explanation is requested
+  std::vector<std::string> remarks;   // shown if an explanation is requested
   std::string summary;                // one phrase; empty if there is nothing to say
 };
 
@@ -135,21 +138,21 @@ std::vector<GpuList> read_gpu_lists(const EnvLookup& environment);
 // of CUDA's numbering; empty if not set.
 std::string read_gpu_numbers(const EnvLookup& environment);
 
-// The program that started this process, according to its variables. mpirun inside a SLURM step
+// Determines the program that started this process from its variables. mpirun inside a SLURM step
 // counts as mpirun.
 Launcher detect_launcher(const EnvLookup& environment);
 
-// Uses SLURM's step variables (SLURM_STEP_*), never those of the job, which are wrong for any step
-// smaller than the job. Both functions throw LaunchError, naming the variable, if one is missing,
-// malformed or contradicts another.
-// read_slurm_step needs only what is known before the tasks are forked.
+// These two functions use SLURM's step variables (SLURM_STEP_*), never the job's, which are wrong
+// for any step smaller than the job. They throw LaunchError, naming the variable, if one is
+// missing, malformed or contradicts another. read_slurm_step needs only variables that exist before
+// the tasks are forked.
 StepFacts read_slurm_step(const EnvLookup& environment);
 TaskFacts read_slurm_task(const EnvLookup& environment, const StepFacts& step);
 
-// For Open MPI's mpirun. `host_name` is this machine's.
+// Reads the variables of Open MPI's mpirun. `host_name` is this machine's.
 Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name);
 
-// A process without a launcher: a world of one.
+// Returns the facts of a process without a launcher, a world of one rank.
 Facts single_process(const EnvLookup& environment, const std::string& host_name,
                      std::uint32_t process_id);
 

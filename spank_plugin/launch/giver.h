@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose value a variable gets that the user, a SPEC and the site may all set, as MASTER_ADDR.
+// Precedence for variables such as MASTER_ADDR that the user, a SPEC and the site can all set.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace ddp::launch {
 enum class Giver : std::uint8_t {
   setting,       // a SPEC, or plugstack.conf
   user,          // the user's own variable
-  earlier_plan,  // what this step was told before
+  earlier_plan,  // an earlier plan for this step
   none,          // the value must be derived
 };
 
-// The precedence: command line, the user's variable, the user's SLURM_DDP, what this step was told
-// before, plugstack.conf. `setting` is where the setting for this variable comes from, if there is
+// The order is: the command line, the user's variable, the user's SLURM_DDP, an earlier plan for
+// this step, plugstack.conf. `setting` is the origin of the setting for this variable, if there is
 // one.
 Giver giver_of(const std::string& name, std::optional<Origin> setting, const Inherited& inherited);
 

@@ -20,7 +20,7 @@ bool is_slice(std::string_view device) noexcept {
   return device.starts_with("MIG-");
 }
 
-// Counts elements of a list without allocating.
+// Counts the matching elements of a list without allocating.
 template <typename Predicate>
 std::size_t count_if(std::string_view devices, Predicate predicate) noexcept {
   std::size_t count = 0;
@@ -59,7 +59,7 @@ GpuView view_gpus(const TaskFacts& task, const NodeFacts& node) {
         std::min<std::size_t>(count_if(task.gpus.front().devices, is_slice), kMaxDevices));
     view.source = task.gpus.front().variable;
   } else if (task.gpus_on_node != 0) {
-    view.visible = task.gpus_on_node;  // no list: all of them are visible
+    view.visible = task.gpus_on_node;  // without a list all of them are visible
     view.source = "SLURM_GPUS_ON_NODE";
   }
   view.is_masked = view.visible && *view.visible < view.on_node;

@@ -8,9 +8,9 @@
 
 namespace ddp::launch {
 
-// The node of rank 0: the first name of the first line with a name. A line may be a node list, may
-// end in "*N" (repeat), and ends at '#'. Returns nullopt if there is no name in the text. Throws
-// UsageError if that line is not a node list.
+// Returns the node of rank 0, the first name of the first line with a name. A line may be a node
+// list, may end in "*N" (repeat), and ends at '#'. Returns nullopt if there is no name in the text.
+// Throws UsageError if that line is not a node list.
 std::optional<std::string> first_host_of_hostfile(std::string_view text);
 
 }  // namespace ddp::launch

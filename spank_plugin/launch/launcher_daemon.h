@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mpirun starts its own daemons with srun. Such a step is not a training job: the daemons' children
-// are, and they would inherit the daemons' ranks.
+// Recognizes the daemons that mpirun starts with srun. A step of daemons must not get ranks: the
+// daemons' children are the training job, and they would inherit the daemons' ranks.
 #pragma once
 
 #include <string_view>

@@ -45,7 +45,7 @@ Leader leader_of_reordered_step(const StepFacts& step) {
     return {*step.rank_zero_in_hostfile, "host of rank 0, by the first line of the hostfile",
             "SLURM_HOSTFILE"};
   }
-  // The list that sbatch or salloc was given with -m arbitrary -w LIST, and that srun uses as well.
+  // The list from -m arbitrary -w LIST of sbatch or salloc, which srun uses too.
   if (arbitrary && !step.arbitrary_nodes.empty()) {
     const std::string first = expand_hostlist(step.arbitrary_nodes).front();
     if (is_node_of(step, first)) {
@@ -64,8 +64,8 @@ Leader leader_of_reordered_step(const StepFacts& step) {
                     kRemedy);
 }
 
-// Each node can check the answer against its own tasks, which costs nothing and turns a wrong
-// answer into an error message instead of a timeout.
+// Each node can check the leader against its own tasks, which costs nothing and turns a wrong
+// leader into an error message instead of a timeout.
 void check_against_own_tasks(const Leader& leader, const TaskFacts& task) {
   if (task.node_name.empty() || task.ranks_on_node.empty()) return;
   const bool runs_rank_zero = std::find(task.ranks_on_node.begin(), task.ranks_on_node.end(), 0U) !=
@@ -93,7 +93,8 @@ const char* describe(NameLookup lookup) {
 Leader find_leader(const StepFacts& step, Order order) {
   if (step.node_count == 0) {
     throw LaunchError(
-        "mpirun started ranks on several hosts and does not say where rank 0 is; set it, e.g. "
+        "mpirun started ranks on several hosts and does not report the host of rank 0; set it, "
+        "e.g. "
         "mpirun -x MASTER_ADDR=$(hostname) ... if rank 0 runs where mpirun does, or --ddp "
         "master_addr=HOST");
   }

@@ -17,7 +17,7 @@
 
 namespace ddp::launch {
 
-// Variables that a plan always overwrites, so that they are not in a marker.
+// Variables that a plan always overwrites, so a marker need not list them.
 inline constexpr std::array<const char*, 12> kRankVariables = {"RANK",
                                                                "WORLD_SIZE",
                                                                "LOCAL_RANK",
@@ -50,7 +50,8 @@ std::string format_marker(const Marker& marker);
 // Eight hexadecimal digits.
 std::string hash_for_marker(std::string_view value);
 
-// Returns nullopt for a text that format_marker does not write: it then counts as no marker.
+// Returns nullopt for a text that format_marker does not write, which is treated like a missing
+// marker.
 std::optional<Marker> parse_marker(std::string_view text);
 
 // Distinguishes the user's variables from those that a plan left in the environment.
@@ -59,22 +60,23 @@ class Inherited {
   // `step` identifies the step that is being planned.
   Inherited(EnvLookup environment, std::string step);
 
-  // The value that the user gave a variable: set, not empty, and not by a plan.
+  // Returns the user's value of a variable: not empty, and not set by a plan.
   std::optional<std::string> from_user(const std::string& name) const;
 
-  // The value from an earlier plan of the same step (ddp-launch inside `srun --ddp`).
+  // Returns the value from an earlier plan of the same step (ddp-launch inside `srun --ddp`).
   std::optional<std::string> from_this_step(const std::string& name) const;
 
-  // True if the variable was left by the plan of an enclosing step.
+  // True if the plan of an enclosing step left the variable.
   bool is_left_over(const std::string& name) const;
 
-  // The names of all variables that still have the value that a plan, of any step, gave them.
+  // Returns the names of all variables that still have the value from a plan, of any step.
   std::vector<std::string> marked_names() const;
 
   // True if the variable is set at all, by the user or by a plan.
   bool is_set(const std::string& name) const { return environment_(name).has_value(); }
 
-  // True if either of the two provides a value, so that it need not be derived.
+  // True if the user or an earlier plan of this step provides a value, so that none need be
+  // derived.
   bool gives(const std::string& name) const;
 
   // True if these reserved ports belong to the enclosing step.

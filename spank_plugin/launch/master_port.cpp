@@ -34,7 +34,8 @@ std::string key_source(Launcher launcher) {
   return "getpid";
 }
 
-// The ports that SLURM reserved for the step and that no other service in it uses, lowest first.
+// Returns the ports that SLURM reserved for the step and that no other service of the step uses,
+// lowest first.
 std::vector<std::uint16_t> reserved_ports(const StepFacts& step) {
   auto ports = all_ports(parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS"));
   if (step.pmi_port) std::erase(ports, *step.pmi_port);

@@ -23,7 +23,7 @@ std::uint32_t open_mpi_number(const EnvLookup& environment, const std::string& n
 
 std::vector<GpuList> read_gpu_lists(const EnvLookup& environment) {
   std::vector<GpuList> lists;
-  // NVIDIA, AMD (two names), Intel; the last one is AMD's, too, and SLURM sets it beside the
+  // NVIDIA, AMD (two names), Intel; the last is also AMD's, and SLURM sets it in addition to the
   // others.
   for (const auto* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
                            "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"}) {
@@ -60,7 +60,7 @@ Facts read_open_mpi(const EnvLookup& environment, const std::string& host_name) 
     throw LaunchError(
         "the OMPI_COMM_WORLD_* variables contradict each other; were they set by hand?");
   }
-  // The only values in the environment that all ranks of one mpirun share and other runs do not.
+  // These are the only variables whose value all ranks of one mpirun share and other runs do not.
   auto name = environment("PMIX_NAMESPACE");
   if (!name) name = environment("OMPI_MCA_ess_base_jobid");
   if (!name)

@@ -50,7 +50,8 @@ void add_port(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
                choice.rule + (port == first ? "" : ", the first that is free"), choice.source);
 }
 
-// A mask would hide the node's GPUs from each other; see GpuPolicy.
+// With GpuPolicy::shared, sets the lists of all GPUs, because a task's own list hides the GPUs of
+// the other tasks.
 void add_gpus(PlanBuilder& plan, Facts& facts, const Settings& settings) {
   auto& task = facts.task;
   auto& node = facts.node;
@@ -81,7 +82,7 @@ void add_threads(PlanBuilder& plan, const Facts& facts, const Settings& settings
   plan.suggest("OMP_NUM_THREADS", std::to_string(count.threads), count.rule, "CPU affinity");
 }
 
-// srun of 22.05 and 23.02 ignores the value of `sbatch -c`, and gives each task one CPU.
+// srun of SLURM 22.05 and 23.02 ignores the value of `sbatch -c` and gives each task one CPU.
 void note_lost_cpus(PlanBuilder& plan, const Facts& facts, const Inherited& inherited) {
   const auto requested = inherited.from_user("SLURM_CPUS_PER_TASK");
   const auto count = requested ? parse_decimal(*requested, 65'536) : std::nullopt;
@@ -93,8 +94,8 @@ void note_lost_cpus(PlanBuilder& plan, const Facts& facts, const Inherited& inhe
             " to srun, or export SRUN_CPUS_PER_TASK=" + *requested);
 }
 
-// A task that may start torchrun becomes as many ranks as torchrun has workers; if their number is
-// not set, it is left to torchrun, which sets OMP_NUM_THREADS=1 if it is unset.
+// A task that may start torchrun becomes one rank per worker of torchrun. If the number of workers
+// is unknown, OMP_NUM_THREADS is left to torchrun, which sets it to 1 if it is unset.
 std::optional<std::uint32_t> ranks_in_task(const PlanBuilder& plan, const StepFacts& step) {
   if (const auto workers = planned_workers(plan)) return workers;
   if (step.command.mentions_torchrun) return std::nullopt;

@@ -16,14 +16,14 @@ namespace ddp::launch {
 
 struct Plan {
   std::vector<PlanEntry> entries;
-  std::vector<std::string> notes;       // legal, but often a mistake; printed by rank 0
+  std::vector<std::string> notes;       // legal settings that are often mistakes; printed by rank 0
   std::vector<std::string> node_notes;  // known only on this node; printed by its first task
-  std::vector<std::string> remarks;     // what was left unchanged, and why: for an explanation
+  std::vector<std::string> remarks;     // unchanged variables and the reasons, for an explanation
   std::string fabric;                   // the node's network in one phrase; may be empty
   std::string step;                     // StepFacts::id
   std::string node;                     // the node on which this task runs
   Mode mode = Mode::rank;               // rank or torchrun
-  std::uint32_t rank = 0;               // of this task; of its agent under torchrun
+  std::uint32_t rank = 0;               // the task's rank; its agent's under torchrun
   std::uint32_t local_rank = 0;
   std::uint32_t task_count = 1;
   std::uint32_t node_count = 1;  // 0 if unknown
@@ -31,14 +31,14 @@ struct Plan {
   // Null if the plan does not have the variable.
   const PlanEntry* find(std::string_view name) const noexcept;
 
-  // The notes that this task prints: the step's if it is rank 0, its node's if it is the first task
-  // there.
+  // Returns the notes that this task prints: the step's if it is rank 0, its node's if it is the
+  // node's first task.
   std::vector<std::string> own_notes() const;
 };
 
-// Rank variables are always set: an inherited one is never right. MASTER_ADDR and MASTER_PORT are
-// kept if the user set them, unless the command line overrides them. Throws UsageError if no
-// correct value is known.
+// Rank variables are always set, because an inherited one is never right. MASTER_ADDR and
+// MASTER_PORT are kept if the user set them, unless the command line overrides them. Throws
+// UsageError if no correct value is known.
 Plan make_plan(const Facts& facts, const Settings& settings, const Inherited& inherited);
 
 }  // namespace ddp::launch

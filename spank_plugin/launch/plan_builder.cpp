@@ -64,8 +64,8 @@ void PlanBuilder::set_marker(const StepFacts& step) {
   for (const auto& name : marked_) {
     marker.variables.push_back({name, hash_for_marker(value_of(name))});
   }
-  set(variable::kMarker, format_marker(marker), "what this plan set, for steps inside this one",
-      "this plan");
+  set(variable::kMarker, format_marker(marker),
+      "the variables of this plan, for steps inside this one", "this plan");
 }
 
 }  // namespace ddp::launch

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds entries to a plan. The rules common to all variables are here: who may set a variable, and
-// what happens to an existing value. The rules of one variable are with its mode or framework.
+// Adds entries to a plan. This file has the rules common to all variables: the precedence of their
+// sources, and the treatment of existing values. The rules for a single variable are with its mode
+// or framework.
 #pragma once
 
 #include <optional>
@@ -54,13 +55,13 @@ class PlanBuilder {
   // Records the user's own value. Returns false if there is none.
   bool keep_if_users(const std::string& name);
 
-  // Adds an entry that was made elsewhere by the same rules.
+  // Adds a complete entry, such as those of fabric/.
   void add(const PlanEntry& entry);
 
   // Removes a variable that must not be set.
   void remove(const std::string& name, std::string rule);
 
-  // Removes it only if it was set by the plan of an enclosing step.
+  // Removes a variable only if the plan of an enclosing step set it.
   void remove_left_over(const std::string& name, std::string rule);
 
   void note(std::string text) { plan_.notes.push_back(std::move(text)); }
@@ -68,11 +69,12 @@ class PlanBuilder {
 
   Mode mode() const noexcept { return plan_.mode; }
 
-  // Returns the value of a variable in the plan so far, which is the user's value if that was kept;
-  // "" if the plan does not have the variable.
+  // Returns the value of a variable in the plan so far, including a kept value of the user; "" if
+  // the plan does not have the variable.
   std::string value_of(const std::string& name) const;
 
-  // Sets the variable that tells nested steps which variables this plan set. Must be called last.
+  // Sets the variable that lists, for nested steps, the variables that this plan set. Must be
+  // called last.
   void set_marker(const StepFacts& step);
 
  private:

@@ -21,20 +21,20 @@ bool numbered_from(std::uint32_t first, const TaskFacts& task) {
   return task.ranks_on_node == expected;
 }
 
-// Programs often compute the node as rank / LOCAL_WORLD_SIZE: correct only if SLURM filled node by
-// node.
+// Programs often compute the node as rank / LOCAL_WORLD_SIZE, which is correct only if the ranks
+// are numbered node by node.
 void note_layout(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task) {
   if (!step.tasks_per_node) return;
   if (!step.tasks_per_node->uniform()) {
     plan.note(
-        "the nodes run different numbers of tasks; programs that expect the same on each go "
-        "wrong (--ntasks-per-node makes them equal)");
+        "the nodes run different numbers of tasks; programs that expect equal numbers "
+        "fail (--ntasks-per-node makes them equal)");
   }
   const bool in_order = numbered_from(step.tasks_per_node->before(*task.node_rank), task);
   if (!in_order && !step.has_components) {
     plan.note("the ranks are not numbered node by node (distribution " +
               (step.distribution.empty() ? "block" : step.distribution) +
-              "); programs that expect rank / LOCAL_WORLD_SIZE to be the node go wrong "
+              "); programs that compute the node as rank / LOCAL_WORLD_SIZE fail "
               "(--distribution=block, or --ddp=order=packed)");
   }
 }
@@ -43,7 +43,7 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
   const PlanEntry* address = result.find("MASTER_ADDR");
   const bool local = address->value == "localhost" || address->value.starts_with("127.") ||
                      address->value == "::1";
-  // A site that sets this for every step knows that its nodes are one host.
+  // A site sets a loopback address for every step only if all its nodes are one host.
   const bool is_site_choice = address->source == origin_name(Origin::site);
   if (local && step.node_count != 1 && !is_site_choice) {
     plan.note("MASTER_ADDR=" + address->value + " (" + address->source +
@@ -60,16 +60,16 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
   }
 }
 
-// Noted for all tasks, including those that keep their number.
+// The note is for all tasks, including those that keep their number.
 void note_renumbering(PlanBuilder& plan, const StepFacts& step, Order order) {
   if (order == Order::slurm || step.node_count == 1) return;
   if (order == Order::packed && counts_node_by_node(step, Order::slurm)) return;
   plan.note(
-      "RANK differs from SLURM's numbers of the tasks, which MPI, JAX and Lightning take for their "
+      "RANK differs from SLURM's numbers of the tasks, which MPI, JAX and Lightning use as "
       "ranks");
 }
 
-// SLURM gives each task the switch of its own node: a map that differs is out of date.
+// SLURM gives each task the switch of its own node. If the map differs, it is out of date.
 void note_switch(PlanBuilder& plan, const Facts& facts, Order order) {
   const auto& step = facts.step;
   const auto& task = facts.task;
@@ -81,7 +81,7 @@ void note_switch(PlanBuilder& plan, const Facts& facts, Order order) {
             ", but SLURM_TOPOLOGY_ADDR says " + quote_for_display(task.switch_address));
 }
 
-// One task on the node that sees several GPUs.
+// For a node with one task that sees several GPUs.
 void note_gpus_of_single_task(PlanBuilder& plan, const Facts& facts) {
   if (plan.mode() != Mode::rank || facts.task.local_task_count != 1) return;
   const auto visible = view_gpus(facts.task, facts.node).visible.value_or(0);
@@ -121,7 +121,7 @@ void note_lightning(PlanBuilder& builder, const Plan& plan, const Facts& facts,
     builder.note("rank 0 is on " + own + ", not on the job's first node, " + nodes.front() +
                  ", where Lightning looks for it: for Lightning set SLURM_NODELIST=" + own +
                  " in the tasks, or start the step there (-w " + nodes.front() + ")");
-  } catch (const UsageError&) {  // no node list: left to Lightning
+  } catch (const UsageError&) {  // without a node list Lightning reports the error
   }
 }
 

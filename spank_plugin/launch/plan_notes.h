@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notes on what is legal in a step but often a mistake: reported with the remedy, and done anyway.
+// Notes on legal settings of a step that are often mistakes. They name the remedy; the settings
+// take effect anyway.
 #pragma once
 
 #include "spank_plugin/launch/plan_builder.h"
 
 namespace ddp::launch {
 
-// Adds the notes to a plan whose variables are complete. `plan` is the one that `builder` builds.
+// Adds the notes to a plan whose variables are complete. `plan` is the plan that `builder` builds.
 void add_notes(PlanBuilder& builder, const Plan& plan, const Facts& facts, Order order);
 
-// Lightning assumes that rank 0 is on the first of the job's nodes, and sets MASTER_ADDR to it:
-// rank 0 reports if that is wrong, as in a step elsewhere in its job.
+// Lightning sets MASTER_ADDR to the job's first node, assuming that rank 0 is there. Adds a note
+// for rank 0 if that is wrong, as in a step on other nodes of the job.
 void note_lightning(PlanBuilder& builder, const Plan& plan, const Facts& facts,
                     const Inherited& inherited);
 

@@ -17,11 +17,11 @@ struct PortRange {
   bool operator==(const PortRange&) const = default;
 };
 
-// In the given order; ports are 1 to 65535. An empty text has no ranges. Throws LaunchError for
-// anything else; the message calls the text `what`.
+// Returns the ranges in the given order; ports are 1 to 65535. An empty text has no ranges. Throws
+// LaunchError for any other text; `what` names it in the message.
 std::vector<PortRange> parse_port_ranges(std::string_view text, std::string_view what);
 
-// All ports of the ranges, ascending, without duplicates.
+// Returns all ports of the ranges, ascending, without duplicates.
 std::vector<std::uint16_t> all_ports(std::span<const PortRange> ranges);
 
 }  // namespace ddp::launch

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SLURM_PMIX_MAPPING_SERV: which node each rank of a step runs on, set for the tasks by SLURM's
-// PMIx plugin: "(vector,(2,1,2),(0,2,1))" is two ranks on node 2, then one each on nodes 0 and 1.
-// It is the only variable that shows where rank 0 is when the order of the nodes is not the order
-// of the ranks (arbitrary distribution, steps of several components).
+// SLURM_PMIX_MAPPING_SERV, the map of a step's ranks to nodes, which SLURM's PMIx plugin sets for
+// the tasks: "(vector,(2,1,2),(0,2,1))" is two ranks on node 2, then one each on nodes 0 and 1. It
+// is the only variable that shows where rank 0 is when the order of the nodes is not the order of
+// the ranks (arbitrary distribution, steps of several components).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace ddp::launch {
 
-// The index in the step's node list of the node that runs rank 0, if the text is a map of exactly
-// `tasks` ranks onto nodes 0 to `nodes` - 1. Returns nullopt for any other text: a map that was
-// inherited from another step must not be trusted.
+// Returns the index in the step's node list of the node that runs rank 0, if the text is a map of
+// exactly `tasks` ranks onto nodes 0 to `nodes` - 1. Returns nullopt for any other text, because it
+// may be inherited from another step.
 std::optional<std::uint32_t> node_of_rank_zero(std::string_view text, std::uint32_t tasks,
                                                std::uint32_t nodes);
 

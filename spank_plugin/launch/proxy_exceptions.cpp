@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxExceptions = 126'000;  // SLURM accepts variables of less than 128 KiB
 
-// The first proxy variable that gRPC finds in the environment; empty if none.
+// Returns the name of the first proxy variable that gRPC finds in the environment; empty if none.
 std::string proxy_of(const Inherited& inherited) {
   for (const auto* name : {"grpc_proxy", "https_proxy", "http_proxy"}) {
     if (inherited.from_user(name)) return name;
@@ -25,7 +25,7 @@ char lower(char c) noexcept {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// The host in "HOST:PORT" or "[HOST]:PORT".
+// Returns the host of "HOST:PORT" or "[HOST]:PORT".
 std::string host_of(std::string_view endpoint) {
   const auto host = endpoint.substr(0, endpoint.rfind(':'));
   if (host.size() > 1 && host.front() == '[') return std::string(host.substr(1, host.size() - 2));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JAX and TensorFlow reach the other nodes by gRPC, which uses an HTTP proxy if the environment
-// names one, and then waits forever: proxies do not lead back into a cluster.
+// Exempts the step's nodes from HTTP proxies. JAX and TensorFlow reach the other nodes by gRPC,
+// which uses a proxy if the environment names one, and then waits forever, because a proxy outside
+// the cluster cannot connect to its nodes.
 #pragma once
 
 #include "spank_plugin/launch/facts.h"
@@ -10,7 +11,8 @@
 namespace ddp::launch {
 
 // Sets no_grpc_proxy, which only gRPC reads, to the value of no_proxy plus the hosts in the plan's
-// JAX_COORDINATOR_ADDRESS and TF_CONFIG; not if no_proxy already has them, or if no proxy is set.
+// JAX_COORDINATOR_ADDRESS and TF_CONFIG. Does nothing if no_proxy already has them or if no proxy
+// is set.
 void add_proxy_exceptions(PlanBuilder& plan, const Facts& facts, const Settings& settings,
                           const Inherited& inherited);
 

@@ -65,8 +65,8 @@ RankNumbers number_task(const StepFacts& step, const TaskFacts& task, Order orde
             source_of_rank(step.launcher)};
   }
   RankNumbers numbers{task.local_rank, 0U,
-                      order == Order::packed ? "counted node by node"
-                                             : "counted node by node, neighbors share a switch",
+                      order == Order::packed ? "numbered node by node"
+                                             : "numbered node by node, neighbors share a switch",
                       order == Order::packed ? "SLURM_STEP_TASKS_PER_NODE" : variable::kSwitchMap};
   for (const auto node : node_order(step, order)) {
     if (node == *task.node_rank) break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the tasks of a step are numbered: in SLURM's order, or node by node in an order of ours.
+// Numbers the tasks of a step: in SLURM's order, or node by node.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace ddp::launch {
 
-// The nodes of the step, as indices into StepFacts::nodes, in the order in which `order` numbers
-// them. For Order::slurm that is the list itself: SLURM decides which node's tasks come first.
-// Throws UsageError, with the reason, if the order is not possible.
+// Returns the nodes of the step, as indices into StepFacts::nodes, in the order in which `order`
+// numbers them. For Order::slurm that is the order of the list, because SLURM itself numbers the
+// tasks. Throws UsageError, with the reason, if the order is not possible.
 std::vector<std::uint32_t> node_order(const StepFacts& step, Order order);
 
-// The requested order. If it comes only from plugstack.conf and is not possible, that must not fail
-// a step: returns Order::slurm, and `reason` has the explanation.
+// Returns the requested order. An impossible order from plugstack.conf must not fail a step: the
+// result is then Order::slurm, and `reason` explains it.
 Order possible_order(const StepFacts& step, const Chosen<Order>& requested, std::string& reason);
 
 struct RankNumbers {
@@ -31,8 +31,8 @@ struct RankNumbers {
 // The rank numbers of one task. Throws UsageError like node_order.
 RankNumbers number_task(const StepFacts& step, const TaskFacts& task, Order order);
 
-// True if the step's ranks are known to count node by node, so that every task knows the node of
-// every rank.
+// True if the step's ranks are known to be numbered node by node, so that every task knows the node
+// of every rank.
 bool counts_node_by_node(const StepFacts& step, Order order) noexcept;
 
 }  // namespace ddp::launch

@@ -48,8 +48,9 @@ void add_local_rank(PlanBuilder& plan, const Facts& facts, const GpuView& gpus,
   }
 }
 
-// SLURM sets it only if --ntasks-per-node was given, perhaps to the job and thus for all its steps.
-// Lightning aborts if it is missing or differs from its number of devices.
+// SLURM sets SLURM_NTASKS_PER_NODE only if --ntasks-per-node was given, perhaps to the job and thus
+// for all its steps. Lightning aborts if the variable is missing or differs from its number of
+// devices.
 void add_tasks_per_node(PlanBuilder& plan, const StepFacts& step) {
   if (step.launcher != Launcher::slurm || !step.tasks_per_node->uniform()) return;
   plan.correct(variable::kTasksPerNode, std::to_string(step.tasks_per_node->at(0)),
@@ -140,15 +141,15 @@ void add_tf_config(PlanBuilder& plan, const Facts& facts, const RankNumbers& num
   const Order order = settings.order.value;
   if (step.nodes.empty() || !counts_node_by_node(step, order)) {
     throw LaunchError(
-        "TF_CONFIG lists all ranks, but where they are is known only if they count node by node; "
-        "add order=packed, or use --distribution=block");
+        "TF_CONFIG lists all ranks, but their nodes are known only if the ranks are numbered node "
+        "by node; add order=packed, or use --distribution=block");
   }
   const auto ports = service_ports(step, settings, 65'536);
   plan.suggest("TF_CONFIG",
                R"({"cluster":{"worker":[)" +
                    all_workers(step, order, suffix_in_use(facts.node, settings), ports) +
                    R"(]},"task":{"type":"worker","index":)" + std::to_string(numbers.rank) + "}}",
-               "all workers in the order of their ranks, a port each", "SLURM_STEP_NODELIST");
+               "all workers in the order of their ranks, with a port each", "SLURM_STEP_NODELIST");
 }
 
 }  // namespace ddp::launch

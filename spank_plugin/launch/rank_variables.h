@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables of Mode::rank, in which every task is one rank: PyTorch's names, which other
+// The variables of Mode::rank, in which every task is one rank: PyTorch's variables, which other
 // frameworks have adopted, and the rendezvous of JAX and TensorFlow.
 #pragma once
 
@@ -18,7 +18,7 @@ void add_jax(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
              const Settings& settings);
 
 // Adds TF_CONFIG with all workers in rank order. Throws LaunchError if a task cannot know the node
-// of every rank, if there are not enough ports, or if it would be too long for a variable.
+// of every rank, if there are not enough ports, or if the value would be too long for a variable.
 void add_tf_config(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
                    const Settings& settings);
 

@@ -12,8 +12,8 @@ std::string count_of(std::uint32_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// Shortened for a line that every run prints. Untrusted values may contain anything: a terminal
-// must not interpret them, here and below.
+// Shortens a value for a line that every run prints, and sanitizes it like all functions below,
+// because a terminal must not interpret untrusted values.
 std::string shortened(const std::string& text) {
   constexpr std::size_t kShown = 200;
   return sanitize_beginning(text, kShown);

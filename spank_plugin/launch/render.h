@@ -17,8 +17,8 @@ std::string render_task_line(const Plan& plan);
 // Every variable with value, source and rule, in columns, then the notes. Ends with a newline.
 std::string render_table(const Plan& plan);
 
-// The inputs of the plan: every setting with its origin, and the facts about the step, the node and
-// the task. Ends with a newline.
+// Lists the inputs of the plan: every setting with its origin, and the facts about the step, the
+// node and the task. Ends with a newline.
 std::string render_facts(const Facts& facts, const Settings& settings);
 
 // POSIX shell, one `export NAME=value` (or `unset NAME`) per line; kept variables are left out.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In a separate file, so that the plugin, which never writes JSON, does not link the library.
+// Kept separate from render.cpp so that the plugin, which never writes JSON, does not link the JSON
+// library.
 #include <nlohmann/json.hpp>
 
 #include "spank_plugin/launch/render.h"
@@ -24,7 +25,7 @@ std::string render_json(const Plan& plan) {
   for (const auto& note : plan.node_notes) json["notes"].push_back(note);
   json["remarks"] = plan.remarks;
   json["fabric"] = plan.fabric;
-  // Values may contain invalid UTF-8: replace it instead of throwing.
+  // Values may contain invalid UTF-8, which is replaced instead of throwing.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -16,13 +16,13 @@ constexpr std::uint64_t kLowestSitePort = 1024;
 
 constexpr std::array<SpecItem, 10> kSiteArguments = {{
     {"default", "auto|rank|torchrun|off", "mode of a step without --ddp (off)"},
-    {"port_base", "P", "first port for MASTER_PORT where SLURM reserves none (61000)"},
-    {"port_count", "N", "how many ports from port_base on (up to 65535)"},
+    {"port_base", "P", "first port for MASTER_PORT if SLURM reserves none (61000)"},
+    {"port_count", "N", "number of ports from port_base on (all up to 65535)"},
     {"master_addr", "HOST", "the same MASTER_ADDR for every step (none)"},
     {"addr_suffix", "SUFFIX", "suffix of the node's name on its fast network (none)"},
-    {"threads", "auto|off|N", "OMP_NUM_THREADS where the user sets none (auto)"},
-    {"gpus", "keep|shared", "which GPUs of its node each task sees (keep)"},
-    {"order", "slurm|packed|switch", "how ranks are numbered (slurm)"},
+    {"threads", "auto|off|N", "OMP_NUM_THREADS if the user does not set it (auto)"},
+    {"gpus", "keep|shared", "GPUs of its node that each task sees (keep)"},
+    {"order", "slurm|packed|switch", "numbering of the ranks (slurm)"},
     {"fabric", "auto|off|NAME", "settings of NCCL, Gloo, UCX for the node's network (auto)"},
     {"verbose", "yes|no", "a line per task instead of one per step (no)"},
 }};
@@ -43,7 +43,7 @@ void take(std::optional<Chosen<T>>& setting, const std::optional<T>& requested, 
   if (requested) setting = {*requested, origin};
 }
 
-// Item by item; items that are not mentioned have no effect.
+// Copies the items that the SPEC mentions.
 void merge(Settings& settings, const Spec& spec, Origin origin) {
   take(settings.mode, spec.mode, origin);
   if (spec.explain) settings.explain = spec.explain;
@@ -120,7 +120,7 @@ void apply_window(Settings& settings, const PortWindow& window) {
                     " was not written by srun's plugin; is it the same version on all machines?");
 }
 
-// A setting as an item of a SPEC, with its origin.
+// A setting, written as an item of a SPEC, and its origin.
 struct Item {
   std::string text;
   Origin origin = Origin::built_in;

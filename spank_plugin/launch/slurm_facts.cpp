@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepFacts and TaskFacts from SLURM's environment variables.
+// Reads StepFacts and TaskFacts from SLURM's environment variables.
 #include <limits>
 
 #include "base/hostlist.h"
@@ -69,7 +69,7 @@ std::vector<std::string> read_component_nodes(const EnvLookup& environment) {
   return lists;
 }
 
-// The location of rank 0, where it does not follow from the node list.
+// Reads the location of rank 0 for steps where it does not follow from the node list.
 void read_rank_zero_hints(const EnvLookup& environment, StepFacts& step) {
   step.distribution = environment("SLURM_DISTRIBUTION").value_or("");
   step.has_components = environment("SLURM_HET_SIZE").has_value() ||
@@ -86,8 +86,8 @@ void read_rank_zero_hints(const EnvLookup& environment, StepFacts& step) {
 }
 
 // SLURM's mpi/cray_shasta gives the first of the reserved ports to Cray's PMI, for its control
-// connections. The variable that names the port may come from an enclosing step, so the rule comes
-// first.
+// connections. The variable that names the port may come from an enclosing step, so the rule takes
+// precedence.
 std::optional<std::uint16_t> read_pmi_port(const EnvLookup& environment, const StepFacts& step) {
   const auto reserved = parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS");
   if (!reserved.empty() && environment("SLURM_MPI_TYPE").value_or("").starts_with("cray_shasta")) {
@@ -106,7 +106,7 @@ std::vector<std::uint32_t> parse_task_ids(std::string_view text) {
 }
 
 // In a step of several components SLURM_NODEID counts in component order, while the list is sorted
-// over all components: there the node's place in the list is found by its name.
+// over all components, so the node's place in the list is found by its name.
 std::uint32_t place_in_list(const StepFacts& step, const TaskFacts& task) {
   for (std::uint32_t i = 0; step.has_components && i < step.nodes.size(); ++i) {
     if (step.nodes[i] == task.node_name) return i;
@@ -141,9 +141,9 @@ StepFacts read_slurm_step(const EnvLookup& environment) {
   const auto step_id = required_number(environment, "SLURM_STEP_ID", kMaxId);
   step.restarts = optional_number(environment, "SLURM_RESTART_COUNT", 0);
   step.id = std::to_string(job_id) + "." + std::to_string(step_id);
-  // Linear, so that neighboring jobs never get the same port before the range wraps; primes, so
-  // that the steps of one job do not collide with its neighbors'; restarts, so that a requeued job
-  // does not collide with leftovers of its first run.
+  // The key is linear, so that neighboring jobs never get the same port before the range wraps. The
+  // factors are primes, so that the steps of one job do not collide with those of its neighbors. It
+  // includes restarts, so that a requeued job does not collide with leftovers of its first run.
   step.port_key =
       std::uint64_t{job_id} + 1009 * std::uint64_t{step_id} + 257 * std::uint64_t{step.restarts};
   step.task_count = required_number(environment, "SLURM_STEP_NUM_TASKS", kMaxTasks);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which socket uses a port, from the text of /proc/net/tcp and /proc/net/tcp6.
+// Finds the socket that uses a port in the text of /proc/net/tcp and /proc/net/tcp6.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct PortHolder {
   bool listens = false;  // otherwise it is a connection
 };
 
-// The first socket of the table that is bound to the port; nullopt if there is none, or if the text
-// is not such a table.
+// Returns the first socket of the table that is bound to the port; nullopt if there is none, or if
+// the text is not a socket table.
 std::optional<PortHolder> find_port_holder(std::string_view table, std::uint16_t port);
 
 }  // namespace ddp::launch

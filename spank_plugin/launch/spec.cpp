@@ -14,7 +14,7 @@ constexpr std::size_t kMaxSpecText = 4096;
 constexpr std::uint32_t kMaxThreads = 65'536;
 
 constexpr std::array<SpecItem, 7> kWords = {{
-    {"auto", "", "torchrun if that is what the step starts, once per node; else rank"},
+    {"auto", "", "torchrun if the step starts it with one task per node; otherwise rank"},
     {"rank", "", "one task is one rank"},
     {"torchrun", "", "one task per node is torchrun, which then needs no options"},
     {"off", "", "set nothing"},
@@ -28,8 +28,9 @@ constexpr std::array<SpecItem, 13> kKeys = {{
     {"master_port", "PORT", "MASTER_PORT"},
     {"addr_suffix", "SUFFIX", "suffix of the node's name on its fast network, such as i or -ib"},
     {"order", "slurm|packed|switch",
-     "RANK is SLURM's number; or counts node by node; or so that neighbors share a switch"},
-    {"threads", "auto|off|N", "OMP_NUM_THREADS from the CPUs of the task, not at all, or N"},
+     "number ranks as SLURM does; or node by node; or so that neighbors share a switch"},
+    {"threads", "auto|off|N",
+     "set OMP_NUM_THREADS from the CPUs of the task; or leave it unset; or set it to N"},
     {"gpus", "keep|shared", "each task sees the GPUs that SLURM gives it, or all GPUs of its node"},
     {"local_rank", "node|device",
      "LOCAL_RANK is the number of the task on its node, or the index of a visible GPU"},
@@ -104,7 +105,7 @@ class SpecReader {
     throw LaunchError(std::string(where_) + ": " + what);
   }
 
-  // Sets a field that must not have been set before by the same SPEC.
+  // Sets a field, which the same SPEC must not have set before.
   template <typename T, typename Value>
   void set(std::optional<T>& field, Value value, std::string_view item) {
     if (field) fail("more than one " + std::string(item));
@@ -172,7 +173,7 @@ class SpecReader {
     set(spec_.master_port, static_cast<std::uint16_t>(*port), "master_port");
   }
 
-  // Which presets exist is known where the site's file is: on the nodes.
+  // The nodes check that the preset exists, because they have the site's file.
   void read_fabric(std::string_view value) {
     if (value.size() > 64 || !is_host_or_address(value))
       fail("fabric=" + quote_for_display(value) + " is not auto, off, or the name of a preset");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of `--ddp=SPEC` (and of the variable SLURM_DDP): comma-separated words and key=value
+// The language of `--ddp=SPEC` and of the variable SLURM_DDP: comma-separated words and key=value
 // pairs.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace ddp::launch {
 
-// How a step is turned into a distributed job.
+// The way in which a step becomes a distributed job.
 enum class Mode {
   off,        // nothing is set
   automatic,  // torchrun if the step starts it with one task per node, else rank
@@ -19,7 +19,7 @@ enum class Mode {
   torchrun,   // one task per node is an agent that starts the ranks of its node
 };
 
-// Which number a task gets as its RANK.
+// The numbering of a step's tasks in RANK.
 enum class Order {
   slurm,      // SLURM_PROCID
   packed,     // node by node in the order of SLURM's node list
@@ -27,12 +27,12 @@ enum class Order {
 };
 
 enum class ExplainFormat { table, json };
-enum class Rendezvous { fixed, c10d };         // of torchrun; "static" is a keyword
-enum class GpuPolicy { keep, shared };         // shared: every task sees all GPUs of its node
-enum class UcxPolicy { keep, bind };           // bind: each GPU uses its nearest RDMA port
+enum class Rendezvous { fixed, c10d };  // torchrun's; `fixed` is its "static", a keyword in C++
+enum class GpuPolicy { keep, shared };  // shared: every task sees all GPUs of its node
+enum class UcxPolicy { keep, bind };    // bind: each GPU uses its nearest RDMA port
 enum class LocalRankMeaning { node, device };  // device: LOCAL_RANK is an index of visible GPUs
 
-// How OMP_NUM_THREADS is set: from the CPUs of the task, not at all, or to a number.
+// The source of OMP_NUM_THREADS: the CPUs of the task, none (it is not set), or a number.
 struct ThreadPolicy {
   enum class Kind { automatic, off, count };
   Kind kind = Kind::automatic;
@@ -41,7 +41,7 @@ struct ThreadPolicy {
   bool operator==(const ThreadPolicy&) const = default;
 };
 
-// The contents of one SPEC; items that it does not mention are empty.
+// The contents of one SPEC. Items that it does not mention are empty.
 struct Spec {
   std::optional<Mode> mode;
   std::optional<ExplainFormat> explain;  // show the plan instead of running the program
@@ -59,15 +59,15 @@ struct Spec {
   std::optional<UcxPolicy> ucx;
 };
 
-// One item of the language, with its description for display.
+// One item of the language, with its description for the help.
 struct SpecItem {
   std::string_view name;
   std::string_view values;   // after "name="; empty for a word
   std::string_view meaning;  // one phrase
 };
 
-// All words, then all keys. The help, the messages and the tests of the manual pages use these
-// lists.
+// Return all words, and all keys. The help, the messages and the tests of the manual pages use
+// these lists.
 std::span<const SpecItem> spec_words() noexcept;
 std::span<const SpecItem> spec_keys() noexcept;
 
@@ -78,7 +78,7 @@ std::string allowed_items();
 // allowed ones. `where` names the origin of the text ("--ddp", "SLURM_DDP").
 Spec parse_spec(std::string_view text, std::string_view where);
 
-// The text of a value as parse_spec reads it: "rank", "packed", "off", ...
+// Return the text of a value as parse_spec reads it: "rank", "packed", "off", ...
 std::string_view word_for(Mode mode) noexcept;
 std::string_view word_for(ExplainFormat format) noexcept;
 std::string_view word_for(Order order) noexcept;

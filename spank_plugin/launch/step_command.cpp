@@ -16,8 +16,8 @@ std::string_view base_name(std::string_view path) noexcept {
   return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
 }
 
-// The module that `python ...` runs, as in -m NAME, -um NAME and -W ignore -m NAME; empty if it
-// runs a file, a string or nothing.
+// Returns the module that `python ...` runs, as in -m NAME, -um NAME and -W ignore -m NAME; empty
+// if it runs a file, a string or nothing.
 std::string_view python_module(Words command) noexcept {
   for (std::size_t i = 1; i < command.size(); ++i) {
     const auto word = command[i];
@@ -36,7 +36,7 @@ std::string_view python_module(Words command) noexcept {
   return "";
 }
 
-// The usual name of the launcher that the module or program is; empty if it is not a launcher.
+// Returns the usual name of a launcher's program or module; empty if the command is not a launcher.
 std::string_view launcher_of(Words command) noexcept {
   if (command.empty()) return "";
   const auto program = base_name(command[0]);
@@ -51,7 +51,7 @@ std::string_view launcher_of(Words command) noexcept {
   return module == "deepspeed.launcher.runner" ? "deepspeed" : "";
 }
 
-// The words after shells and wrappers among them have been expanded.
+// Splits arguments that are shell scripts into their words.
 std::vector<std::string_view> words_inside(Words words) {
   std::vector<std::string_view> all;
   for (auto word : words) {

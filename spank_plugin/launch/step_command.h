@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks will be started, according to the command of a step: by SLURM, one for each task, or by
-// a framework's launcher that each task runs. Only the command line is known; a script may hide
-// anything.
+// Recognizes framework launchers in the command of a step: ranks are started either by SLURM, one
+// per task, or by a launcher such as torchrun that each task runs. Only the command line is known,
+// so a launcher inside a script stays hidden.
 #pragma once
 
 #include <span>
@@ -12,14 +12,14 @@ namespace ddp::launch {
 
 struct StepCommand {
   bool is_torchrun = false;  // the command itself is torchrun
-  // The command, or one that it starts: apptainer exec ... torchrun.
+  // The command is torchrun or starts it: apptainer exec ... torchrun.
   bool mentions_torchrun = false;
   bool is_for_each_node = false;  // torchrun with --standalone or --nnodes=1
   std::string other_launcher;     // "accelerate launch", "deepspeed"; empty if none is found
 };
 
-// `words`: the command and its arguments. An argument with spaces is treated as a shell script, and
-// its words count as well.
+// `words` are the command and its arguments. An argument with spaces is treated as a shell script,
+// and its words are searched too.
 StepCommand read_step_command(std::span<const std::string_view> words);
 
 // True for `torchrun ...` and `python ... -m torch.distributed.run ...`, with any path.

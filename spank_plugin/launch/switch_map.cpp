@@ -30,8 +30,8 @@ std::string_view field(std::string_view line, std::string_view key) {
   return "";
 }
 
-// "top.s1" for the leaf s1. A loop of switches, which real networks do not have, stops at
-// kMaxDepth.
+// Returns "top.s1" for the leaf s1. Stops at kMaxDepth in a loop of switches, which real networks
+// do not have.
 std::string path_of(const std::string& leaf, const Parents& parents) {
   std::string path = leaf;
   std::string at = leaf;
@@ -44,7 +44,7 @@ std::string path_of(const std::string& leaf, const Parents& parents) {
   return path;
 }
 
-// True for a valid switch name or path in a map: it contains none of the separators.
+// True for a valid switch name or path in a map, which contains none of the separators.
 bool is_path(std::string_view text) noexcept {
   return text.size() <= 1024 && text.find_first_of(";= ,[]") == std::string_view::npos;
 }
@@ -98,8 +98,8 @@ std::vector<std::string> switch_paths(std::string_view map, std::span<const std:
 }
 
 std::vector<std::uint32_t> order_by_switch(std::span<const std::string> paths) {
-  // Each node's key: for every switch above it, from the top, the switch's first node in the list.
-  // Nodes under one switch share the beginning of their keys.
+  // A node's key lists, for every switch above it from the top, the switch's first node in the
+  // list. The keys of nodes under one switch begin alike.
   std::unordered_map<std::string_view, std::uint32_t> first_node;
   std::vector<std::vector<std::uint32_t>> keys(paths.size());
   for (std::uint32_t i = 0; i < paths.size(); ++i) {
@@ -109,7 +109,7 @@ std::vector<std::uint32_t> order_by_switch(std::span<const std::string> paths) {
       keys[i].push_back(first_node.emplace(prefix, i).first->second);
       if (end == std::string_view::npos) break;
     }
-    keys[i].push_back(i);  // itself: a node may be attached to a switch above those of others
+    keys[i].push_back(i);  // the node itself, which may be attached to a higher switch than others
   }
   std::vector<std::uint32_t> order(paths.size());
   std::iota(order.begin(), order.end(), 0U);

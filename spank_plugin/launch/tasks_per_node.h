@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SLURM_STEP_TASKS_PER_NODE: how many tasks each node of a step runs, run-length encoded in the
+// SLURM_STEP_TASKS_PER_NODE, the number of tasks on each node of a step, run-length encoded in the
 // order of the node list, e.g. "4,1(x3)".
 #pragma once
 
@@ -11,15 +11,16 @@ namespace ddp::launch {
 
 class TasksPerNode {
  public:
-  // Grammar: item {"," item}, item = tasks ["(x" repeat ")"]; both numbers at least 1, at most
-  // 65,536 nodes and 2^31 - 1 tasks in all. Throws LaunchError for anything else.
+  // Grammar: item {"," item}, item = tasks ["(x" repeat ")"]. Both numbers are at least 1; at most
+  // 65,536 nodes and 2^31 - 1 tasks in all. Throws LaunchError for any other text.
   static TasksPerNode parse(std::string_view text);
 
   std::uint32_t nodes() const noexcept;
   std::uint32_t tasks() const noexcept;
   bool uniform() const noexcept;
 
-  // Tasks of the node with this index, and of all nodes before it. Index < nodes().
+  // Return the number of tasks of the node with this index, and of all nodes before it. The index
+  // must be less than nodes().
   std::uint32_t at(std::uint32_t node) const noexcept;
   std::uint32_t before(std::uint32_t node) const noexcept;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small text work of this room beside that of base/text.h.
+// Text functions of the launch library, in addition to those of base/text.h.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace ddp::launch {
 
-// FNV-1a: the same on every host, unlike std::hash.
+// Computes FNV-1a, which is the same on every host, unlike std::hash.
 std::uint64_t hash_of(std::string_view text) noexcept;
 
 // "host:port", with brackets around an IPv6 address.

@@ -18,7 +18,7 @@ bool has_one_task_per_node(const StepFacts& step) {
   return step.task_count == step.node_count;
 }
 
-// c10d if the number of agents may change, which a static rendezvous does not support.
+// Chooses c10d if the number of agents may change, which a static rendezvous does not support.
 void add_backend(PlanBuilder& plan, const Settings& settings) {
   const std::string nodes = plan.value_of("PET_NNODES");
   const std::string restarts = plan.value_of("PET_MAX_RESTARTS");
@@ -29,19 +29,20 @@ void add_backend(PlanBuilder& plan, const Settings& settings) {
     plan.suggest("PET_RDZV_BACKEND", std::string(word_for(settings.rendezvous->value)),
                  "requested by " + origin, origin);
   } else {
-    plan.suggest("PET_RDZV_BACKEND", elastic ? "c10d" : "static",
-                 elastic ? "agents may come and go" : "rank 0 stays on the host of MASTER_ADDR",
-                 elastic ? "PET_NNODES, PET_MAX_RESTARTS" : "built in");
+    plan.suggest(
+        "PET_RDZV_BACKEND", elastic ? "c10d" : "static",
+        elastic ? "the number of agents may change" : "rank 0 stays on the host of MASTER_ADDR",
+        elastic ? "PET_NNODES, PET_MAX_RESTARTS" : "built in");
   }
 }
 
-// torchrun determines the host of the store by comparing host names, which fails if a host has two;
-// so it is set explicitly.
+// torchrun finds the host of the store by comparing host names, which fails if a host has two
+// names, so the plan sets it explicitly.
 void add_c10d(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
               const Settings& settings) {
   plan.suggest("PET_RDZV_ENDPOINT",
                endpoint(plan.value_of("MASTER_ADDR"), plan.value_of("MASTER_PORT")),
-               "where the agents meet", "MASTER_ADDR, MASTER_PORT");
+               "the store of the agents' rendezvous", "MASTER_ADDR, MASTER_PORT");
   plan.suggest("PET_RDZV_CONF", numbers.rank == 0 ? "is_host=1" : "is_host=0",
                "the agent of rank 0 hosts the store", numbers.source);
   if (!facts.task.node_name.empty()) {
@@ -66,8 +67,8 @@ void add_workers(PlanBuilder& plan, const Facts& facts) {
   } else if (!plan.keep_if_users("PET_NPROC_PER_NODE") &&
              (plan.mode() == Mode::torchrun || facts.step.command.mentions_torchrun)) {
     plan.note(
-        "torchrun starts one worker per node unless told otherwise: SLURM gave no GPUs to count; "
-        "set PET_NPROC_PER_NODE, or say --nproc_per_node");
+        "torchrun will start one worker per node, because SLURM gave the step no GPUs to count; "
+        "set PET_NPROC_PER_NODE, or use --nproc_per_node");
   }
 }
 
@@ -116,12 +117,12 @@ void add_options(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbe
 
 void add_torchrun(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
                   const Settings& settings) {
-  // Frameworks that find RANK assume that they are already a rank; the workers get their own.
+  // A framework that finds RANK assumes that its process is a rank, but the agent is not one.
   for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
                            "GROUP_WORLD_SIZE", "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE"}) {
     plan.remove(name, "torchrun's workers get their own");
   }
-  // Not a variable of torchrun, but scripts use --nnodes=$NNODES.
+  // torchrun does not read NNODES, but scripts use --nnodes=$NNODES.
   plan.set("NNODES", std::to_string(facts.step.node_count), "nodes of the step",
            "SLURM_STEP_NUM_NODES");
   add_options(plan, facts, numbers, settings);
@@ -134,7 +135,8 @@ void add_torchrun_beside_ranks(PlanBuilder& plan, const Facts& facts, const Rank
                             step.launcher == Launcher::slurm && has_one_task_per_node(step);
   const bool is_for_each_node = step.command.is_for_each_node && step.node_count > 1;
   if (may_be_agent && !is_for_each_node) return add_options(plan, facts, numbers, settings);
-  // Variables of an enclosing step would make a torchrun in this one wait for that step's nodes.
+  // Variables of an enclosing step would make a torchrun in this step wait for the nodes of that
+  // step.
   for (const auto* name : kTorchrunVariables) {
     plan.remove_left_over(name, "left over from the enclosing step");
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mode::torchrun, in which the single task of each node is torchrun, which starts the ranks: the
-// options that it would need on its command line, as the PET_* variables that it reads instead.
+// The PET_* variables of Mode::torchrun, in which the single task of each node is torchrun, which
+// starts the ranks. torchrun reads these variables instead of options on its command line.
 #pragma once
 
 #include "spank_plugin/launch/plan_builder.h"
@@ -8,21 +8,22 @@
 
 namespace ddp::launch {
 
-// Mode::rank or Mode::torchrun. Throws LaunchError if torchrun was requested and the step has
-// several tasks on a node.
+// Returns Mode::rank or Mode::torchrun. Throws LaunchError if torchrun was requested and the step
+// has several tasks on a node.
 Mode choose_mode(const StepFacts& step, const Settings& settings);
 
-// MASTER_ADDR and MASTER_PORT must already be in the plan.
+// Adds the variables. MASTER_ADDR and MASTER_PORT must already be in the plan.
 void add_torchrun(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
                   const Settings& settings);
 
-// For Mode::rank with one task per node: torchrun's variables in addition to the ranks. If the
-// task's command runs torchrun in the end, that becomes an agent of this step instead of a separate
-// training run on each node; no other program reads these variables.
+// Adds torchrun's variables to those of Mode::rank, for steps with one task per node. If the task's
+// command starts torchrun, that torchrun becomes an agent of this step instead of a separate
+// training run on each node. No other program reads these variables.
 void add_torchrun_beside_ranks(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
                                const Settings& settings);
 
-// How many workers torchrun will start on this node; nullopt if the plan does not determine it.
+// Returns the number of workers that torchrun will start on this node; nullopt if the plan does not
+// determine it.
 std::optional<std::uint32_t> planned_workers(const PlanBuilder& plan);
 
 }  // namespace ddp::launch

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// S_CTX_ALLOCATOR: salloc and sbatch. SLURM itself passes the option to every srun inside; the
-// remaining work is to find a mistake now rather than after the job has waited in the queue, and,
-// in a task of a planned step, to keep that step's ranks out of the new job.
+// S_CTX_ALLOCATOR: salloc and sbatch. SLURM itself passes the option to every srun of the job. This
+// context reports a mistake before the job waits in the queue and, in a task of a planned step,
+// keeps that step's ranks out of the new job.
 #include <cstdlib>
 
 #include "spank_plugin/launch/marker.h"
@@ -13,7 +13,8 @@ namespace ddp::spank {
 
 namespace {
 
-// The new job's script inherits the environment of sbatch, and its steps inherit the script's.
+// Removes the variables of an enclosing step: the new job's script inherits the environment of
+// sbatch, and its steps inherit the script's.
 void forget_step_around() {
   const launch::Inherited inherited(
       [](const std::string& name) -> std::optional<std::string> {

@@ -28,7 +28,7 @@ bool holds(const dl_phdr_info& library, std::uintptr_t address) {
   return false;
 }
 
-// Called in the order in which the libraries were loaded.
+// dl_iterate_phdr calls this in the order in which the libraries were loaded.
 int look_at_library(dl_phdr_info* library, std::size_t /*size*/, void* result) {
   static const char kOwn = 0;
   auto& found = *static_cast<Found*>(result);

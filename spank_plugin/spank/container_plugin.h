@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the container plugin pyxis runs before this one, as it must: it overwrites variables with
+// Checks that the container plugin pyxis runs before this one: pyxis overwrites variables with
 // those of the image, and the last plugin to set a variable wins.
 #pragma once
 
@@ -7,11 +7,11 @@
 
 namespace ddp::spank {
 
-// One sentence if pyxis comes after this plugin in plugstack.conf; empty if it comes before, or is
-// not installed. SLURM loads plugins in the order in which it will call them.
+// Returns one sentence if pyxis comes after this plugin in plugstack.conf; empty if it comes before
+// or is not installed. SLURM loads plugins in the order in which it calls them.
 std::string find_order_problem() noexcept;
 
-// True if a pyxis container was requested for this srun, on its command line or by sbatch's.
+// True if a pyxis container was requested for this srun, on its own command line or on sbatch's.
 bool wants_container() noexcept;
 
 }  // namespace ddp::spank

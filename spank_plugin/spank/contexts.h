@@ -8,24 +8,26 @@
 
 namespace ddp::spank {
 
-// srun, before it reads its options from the environment.
+// In srun, before it reads its options from the environment.
 void srun_before_options();
 
-// srun, once per component of a step, after the options: determines the step's settings and passes
-// them to the nodes. Throws launch::LaunchError for a user error.
+// In srun, once per component of a step, after the options: determines the step's settings and
+// passes them to the nodes. Throws launch::LaunchError for a user error.
 void srun_after_options(PluginState& state);
 
-// salloc and sbatch, after the options: validates what srun will read later; sets nothing.
+// In salloc and sbatch, after the options: validates SLURM_DDP, which srun will read later, and
+// sets nothing.
 void allocator_after_options(const PluginState& state);
 
-// slurmd: writes a line to its log.
+// In slurmd: writes a line to its log.
 void slurmd_init(const PluginState& state);
 
-// slurmstepd, once per node, before the tasks are forked. Never throws for an error of the user or
-// of the site, because that would drain the node; the error is kept for the tasks to report.
+// In slurmstepd, once per node, before the tasks are forked. Never throws for an error of the user
+// or of the site, because that would drain the node; the tasks report the error instead.
 void slurmstepd_user_init(PluginState& state, spank_t spank);
 
-// slurmstepd's child that will become the task, as the user: sets the variables, or ends the task.
+// In slurmstepd's child that will become the task, as the user: sets the variables, or ends the
+// task.
 void slurmstepd_task_init(const PluginState& state, spank_t spank);
 
 }  // namespace ddp::spank

@@ -8,15 +8,15 @@ namespace ddp::spank {
 
 namespace {
 
-// A message may quote a user's environment, and also goes to the daemon's log: it must stay on one
-// line, and must not look like another message.
+// A message may quote a user's environment and also appears in the daemon's log, so it must stay on
+// one line and must not look like another message.
 template <typename Log>
 void log_safely(Log log, const std::string& text) noexcept {
   constexpr std::size_t kMaxLength = 1000;
   try {
     log(sanitize_beginning(text, kMaxLength).c_str());
   } catch (...) {  // out of memory
-    log("no memory for a message");
+    log("out of memory for a message");
   }
 }
 

@@ -32,8 +32,8 @@ void register_option(spank_t spank, spank_opt_cb_f callback) {
 
 void take_option(PluginState& state, const char* spec) {
   const std::string_view text = spec == nullptr ? "" : spec;
-  // The value that tasks of `sbatch --ddp` and `salloc --ddp` inherit for a bare option: SLURM
-  // 22.05 has printed a null pointer into the variable.
+  // The value that tasks of `sbatch --ddp` and `salloc --ddp` inherit for a bare option, because
+  // SLURM 22.05 prints a null pointer into the variable.
   constexpr std::string_view kPrintedNull = "(null)";
   state.command_line = launch::parse_spec(text == kPrintedNull ? "" : text, "--ddp");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that SLURM calls, and the one place that dispatches them. They report failures
-// only as return codes: an exception would terminate srun, slurmstepd or the node's slurmd.
+// The entry points that SLURM calls, and their dispatch to the contexts. They report failures only
+// as return codes, because an exception would terminate srun, slurmstepd or the node's slurmd.
 #include <exception>
 #include <string_view>
 #include <vector>
@@ -40,8 +40,8 @@ int guarded(Callback callback) noexcept {
 }
 
 int option_callback(int /*value*/, const char* spec, int remote) noexcept {
-  // The nodes get the step's settings from srun, which knows more than the option; and SLURM
-  // ignores an error here, and calls twice.
+  // Ignored on the nodes, which get the step's settings from srun: srun knows more than the option,
+  // and on a node SLURM ignores an error here and calls twice.
   if (remote != 0) return kSuccess;
   return guarded([spec] { take_option(state(), spec); });
 }
@@ -60,7 +60,7 @@ void init(spank_t spank, int count, char** arguments) {
     case S_CTX_SLURMD:
       return slurmd_init(state());
     default:
-      return;  // prolog and epilog
+      return;  // nothing to do in prolog and epilog
   }
 }
 
@@ -71,7 +71,7 @@ void after_options() {
     case S_CTX_ALLOCATOR:
       return allocator_after_options(state());
     default:
-      return;  // slurmstepd: nothing is known yet, and an error would drain the node
+      return;  // in slurmstepd no fact is known yet, and an error would drain the node
   }
 }
 

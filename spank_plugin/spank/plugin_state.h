@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plugin's state between callbacks. SPANK does not pass a pointer through its callbacks, so
-// there is one of these per process, in plugin.cpp; each context uses its own part.
+// each process has one PluginState, in plugin.cpp; each context uses its own part.
 #pragma once
 
 #include <map>
@@ -24,13 +24,14 @@ struct PlannedStep {
   launch::Settings settings;
   launch::StepFacts step;
   launch::NodeFacts node;
-  bool was_requested = true;  // by the user, not only by the site's default
-  std::string error;          // an error from before the tasks were forked; they report it
+  bool was_requested = true;  // the user requested it, not only the site's default
+  std::string error;          // an error from before the tasks were forked, which they report
   // MASTER_ADDR and MASTER_PORT as the user left them. Container plugins set them in each task by
   // their own rules (enroot's hook for PyTorch images: one port per job), but --ddp must decide.
   std::map<std::string, std::optional<std::string>> rendezvous;
-  std::optional<fabric::Site> site;  // the host's: a container's files are not the site's
-  bool has_thread_count = false;     // OMP_NUM_THREADS was set before the tasks were forked
+  std::optional<fabric::Site>
+      site;  // read on the host, because a container's files are not the site's
+  bool has_thread_count = false;  // OMP_NUM_THREADS was set before the tasks were forked
 };
 
 struct PluginState {
@@ -38,8 +39,8 @@ struct PluginState {
   std::vector<std::string> site_problems;    // wrong arguments in plugstack.conf
   std::string release_problem;               // empty if this is the SLURM release it was built for
   std::optional<launch::Spec> command_line;  // --ddp; the last one counts
-  std::uint32_t components = 0;              // of `srun a : b`, counted by srun's callbacks
-  std::optional<PlannedStep> planned;        // in slurmstepd
+  std::uint32_t components = 0;        // components of `srun a : b`, counted by srun's callbacks
+  std::optional<PlannedStep> planned;  // in slurmstepd
 };
 
 }  // namespace ddp::spank

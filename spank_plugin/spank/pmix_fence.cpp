@@ -8,7 +8,7 @@ namespace ddp::spank {
 void ask_for_fence_that_waits() noexcept {
   if (std::getenv("SLURM_PMIX_DIRECT_CONN") != nullptr) return;
   constexpr int kKeepsTheUsers = 0;
-  // If there is not enough memory, the step starts with SLURM's own choice.
+  // If setenv fails for lack of memory, the step starts with SLURM's own choice.
   setenv("SLURM_PMIX_FENCE", "ring", kKeepsTheUsers);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The SLURM release that the plugin was built for, and the one that has loaded it. SLURM itself
-// refuses a plugin of another release, with a message that gives no remedy; this check is for a
-// SLURM that does not refuse it.
+// Compares the SLURM release that the plugin was built for with the release that loaded it. SLURM
+// itself refuses a plugin of another release, with a message that gives no remedy; this check is
+// for a SLURM that does not refuse it.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace ddp::spank {
 // "22.05".
 std::string built_for_release();
 
-// One sentence if SLURM reports another release; empty if not, or if it does not report one.
+// Returns one sentence if SLURM reports another release; empty if it reports the same one or none.
 std::string find_release_problem(spank_t spank);
 
 }  // namespace ddp::spank

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// S_CTX_SLURMD: only writes lines to the log, so that the administrator can see what is loaded and
-// whether it is configured well.
+// S_CTX_SLURMD: only writes lines to the log, which show the administrator the loaded version and
+// problems of its configuration.
 #include "slurm_ddp/version.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/spank/container_plugin.h"
@@ -21,8 +21,7 @@ void slurmd_init(const PluginState& state) {
   log_line(
       "the kernel may give " + std::to_string(overlap) + " of the ports " +
       std::to_string(ports.first) + "-" + std::to_string(ports.last) +
-      " to outgoing connections (net.ipv4.ip_local_port_range), and a step that was told to listen "
-      "on "
+      " to outgoing connections (net.ipv4.ip_local_port_range), and a step that must listen on "
       "one of them would fail; set MpiParams=ports=FIRST-LAST in slurm.conf, or port_base= and "
       "port_count= in plugstack.conf, or net.ipv4.ip_local_reserved_ports");
 }

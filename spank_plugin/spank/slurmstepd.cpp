@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// S_CTX_REMOTE: on each node of a step. The facts of the node are gathered once, before the tasks
-// are forked and before any container; each task then makes its own plan from them.
+// S_CTX_REMOTE: slurmstepd on each node of a step. It gathers the node's facts once, before the
+// tasks are forked and before any container starts. Each task then makes its own plan from them.
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,15 +26,15 @@ namespace {
 
 namespace variable = launch::variable;
 
-// Batch scripts, interactive shells and the job's external step are not tasks of a step; variables
-// set there would leak into every step of the job.
+// False for batch scripts, interactive shells and the job's external step: variables set there
+// would leak into every step of the job.
 bool is_ordinary_step(spank_t spank) {
   std::uint32_t step_id = SLURM_BATCH_SCRIPT;
   return spank_get_item(spank, S_JOB_STEPID, &step_id) == ESPANK_SUCCESS &&
          step_id <= SLURM_MAX_NORMAL_STEP_ID;
 }
 
-// The command of the tasks; empty if SLURM does not report it.
+// Returns the command of the tasks; empty if SLURM does not report it.
 std::vector<std::string_view> command_of(spank_t spank) {
   int count = 0;
   char** arguments = nullptr;
@@ -53,7 +53,7 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   planned.step = launch::read_slurm_step(environment.lookup());
   planned.step.command = launch::read_step_command(command);
   const launch::Inherited inherited(environment.lookup(), planned.step.id);
-  // Nodes of a step of several components cannot know here that they are the only one.
+  // In a step of several components a node cannot know here whether it is the only one.
   planned.node =
       gather_node_facts(planned.step, planned.settings, inherited, !planned.step.has_components);
   planned.node.gpus = launch::read_gpu_lists(environment.lookup());
@@ -67,14 +67,14 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   planned.has_thread_count = environment.get("OMP_NUM_THREADS").has_value();
 }
 
-// enroot's hook for PyTorch images sets OMP_NUM_THREADS=1 in every step with more tasks than nodes:
-// that is neither the user's choice nor the image's.
+// enroot's hook for PyTorch images sets OMP_NUM_THREADS=1 in every step with more tasks than nodes.
+// That value is neither the user's choice nor the image's.
 bool is_thread_count_of_hook(const PlannedStep& planned, const launch::EnvLookup& task) {
   return !planned.has_thread_count && task("OMP_NUM_THREADS") == "1" &&
          task("PYTORCH_VERSION").has_value();
 }
 
-// The task's environment, with the user's own rendezvous.
+// Looks up the task's environment, with the user's own values of MASTER_ADDR and MASTER_PORT.
 launch::EnvLookup lookup_for_task(const PlannedStep& planned, const TaskEnvironment& environment) {
   return [&planned, lookup = environment.lookup()](const std::string& name) {
     if (name == "OMP_NUM_THREADS" && is_thread_count_of_hook(planned, lookup)) {
@@ -85,27 +85,27 @@ launch::EnvLookup lookup_for_task(const PlannedStep& planned, const TaskEnvironm
   };
 }
 
-// Returning an error would be enough only if plugstack.conf says "required"; otherwise SLURM starts
-// the program anyway. This process is the task's own, forked for it alone, so it exits by itself.
+// Exits the process, which was forked for this task alone. Returning an error would suffice only if
+// plugstack.conf says "required"; otherwise SLURM would start the program anyway.
 [[noreturn]] void end_task(int status) {
   _exit(status);
 }
 
-// A user who requested a plan gets an error, and the program does not run without it; others get a
-// note.
+// If the user requested a plan, reports an error and ends the task, so that the program does not
+// run without a plan. Otherwise only prints a note.
 void fail(const PlannedStep& planned, const std::string& what) {
   if (!planned.was_requested) return log_line("no variable is set, because " + what);
   log_error(what);
   end_task(1);
 }
 
-// One task of the node reports it; the others would report the same.
+// Only one task of the node reports the error, because all would report the same.
 void fail_on_node(const PlannedStep& planned, const TaskEnvironment& environment) {
   if (environment.get("SLURM_LOCALID").value_or("0") == "0") return fail(planned, planned.error);
   if (planned.was_requested) end_task(1);
 }
 
-// To the task's own standard output or error. Not through SLURM's log, which is also the node's:
+// Writes to the task's own standard output or error, not to SLURM's log, which is also the node's:
 // output that a user requested does not belong in the administrator's log.
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
@@ -116,8 +116,8 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-// A step that is planned only because of the site prints nothing: its user did not request
-// anything.
+// Prints nothing for a step that is planned only because of the site's default, since its user
+// requested nothing.
 void announce(const launch::Plan& plan, bool was_requested, bool verbose) {
   if (!was_requested && !verbose) return;
   std::string text;
@@ -132,14 +132,15 @@ void explain(const launch::Plan& plan, const launch::Facts& facts,
   std::string text;
   const bool is_whole = plan.rank == 0 || settings.verbose;
   if (settings.explain == launch::ExplainFormat::json) {
-    // srun splits lines of several tasks at 1 KiB: all of them are meant for a file each.
+    // srun splits and mixes lines of over 1 KiB from several tasks, so users of all JSON plans need
+    // one output file per task.
     if (is_whole) text = render_json(plan) + "\n";
   } else if (is_whole) {
     text = render_table(plan) + (settings.verbose ? render_facts(facts, settings) : "");
   } else {
     text = render_task_line(plan) + "\n";
   }
-  // srun forwards lines as they arrive: give the table of rank 0 a chance to arrive in one piece.
+  // srun forwards lines as they arrive, so wait to let the table of rank 0 arrive in one piece.
   constexpr useconds_t kTurn = 300'000;
   if (plan.rank != 0) usleep(kTurn);
   write_all(STDOUT_FILENO, text);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// S_CTX_LOCAL: decisions for the whole step are made here, once, before it starts.
+// S_CTX_LOCAL: srun, which makes the decisions for the whole step, once, before it starts.
 #include <algorithm>
 #include <cstdlib>
 
@@ -23,13 +23,14 @@ namespace {
 
 namespace variable = launch::variable;
 
-// setenv in srun affects the tasks of all components.
+// Passes a value to the nodes by setenv, which affects the tasks of all components.
 void tell_nodes(const char* name, const std::string& value) {
   if (setenv(name, value.c_str(), 1) == 0) return;
   throw launch::LaunchError(std::string("cannot set ") + name);
 }
 
-// srun inside a task inherits the variables that the outer srun passed to its own nodes.
+// Removes inherited variables: an srun inside a task inherits those that the outer srun passed to
+// its own nodes.
 void forget_outer_step() {
   unsetenv(variable::kSettings);
   unsetenv(variable::kRankZeroHost);
@@ -37,8 +38,8 @@ void forget_outer_step() {
   unsetenv(variable::kSwitchMap);
 }
 
-// Tasks never see the hostfile's order: SLURM sorts the node list that they get. A file that cannot
-// be read gives no hint; srun itself reports that if it matters.
+// Tasks never see the order of the hostfile, because SLURM sorts the node list that they get. An
+// unreadable file is ignored here; srun itself reports it if it matters.
 void tell_rank_zero_host() {
   constexpr std::size_t kMaxHostfile = 1U << 20U;
   const char* path = std::getenv("SLURM_HOSTFILE");
@@ -47,12 +48,12 @@ void tell_rank_zero_host() {
   try {
     const auto host = launch::first_host_of_hostfile(*text);
     if (host) tell_nodes(variable::kRankZeroHost, *host);
-  } catch (const UsageError&) {  // no node list: no hint either
+  } catch (const UsageError&) {  // the line is not a node list, so rank 0's host stays unknown
   }
 }
 
-// Only here, once for the whole step, is it acceptable to query the controller. If it does not
-// answer, or does not know any switches, the tasks report the consequences.
+// Queries the controller, which is acceptable only here, once for the whole step. If it does not
+// answer or does not know any switches, the tasks report the consequences.
 void tell_switches() {
   constexpr std::chrono::seconds kLimit{10};
   constexpr std::size_t kMaxOutput = 4U << 20U;
@@ -62,7 +63,7 @@ void tell_switches() {
   if (!map.empty()) tell_nodes(variable::kSwitchMap, map);
 }
 
-// The site's settings must not fail a step: without a map the tasks keep SLURM's order.
+// A site's setting must not fail a step: without a map the tasks keep SLURM's order.
 void tell_switches_for(const launch::Chosen<launch::Order>& order) {
   if (order.value != launch::Order::by_switch) return;
   try {
@@ -86,7 +87,7 @@ bool is_told_tasks_per_node() {
 }  // namespace
 
 void srun_before_options() {
-  // A fact about the outer step would be an option of the inner one.
+  // srun would read this fact about the outer step as an option for the inner one.
   if (is_told_tasks_per_node()) unsetenv(variable::kTasksPerNode);
 }
 
@@ -110,8 +111,9 @@ void srun_after_options(PluginState& state) {
     draw_step_key();
     ask_for_fence_that_waits();
   } catch (const UsageError& error) {
-    // If plugstack.conf says "optional", SLURM starts the step whatever is returned: the tasks then
-    // end with this message instead of running without the requested settings.
+    // If plugstack.conf says "optional", SLURM starts the step even if this plugin returns an
+    // error. The tasks then end with this message instead of running without the requested
+    // settings.
     tell_nodes(variable::kSettings, std::string(kErrorMark) + error.what());
     throw;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random number for each step, by which its processes authenticate each other on the network:
-// generated in srun, passed to the tasks in their environment, which only their user can read, and
-// given to no one else. Read by ddp_runtime/comm/secret.
+// The step key, a random number by which the processes of a step authenticate each other on the
+// network. srun generates it and passes it only to the tasks, in their environment, which only
+// their user can read. ddp_runtime/comm/secret reads it.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace ddp::spank {
 
-// In srun, sbatch and salloc: a step or job that is started inside a step must not have that step's
-// key. In srun once for all components.
+// In srun, sbatch and salloc: removes an inherited key, because a step or job that is started
+// inside a step must not have that step's key. srun calls it once for all components.
 void forget_outer_step_key() noexcept;
 
 // In srun: generates the key of the step that is about to start, unless another of its components

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task's environment, as slurmstepd lets a plugin see it.
+// Access to a task's environment through SPANK.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ class TaskEnvironment {
  public:
   explicit TaskEnvironment(spank_t spank) : spank_(spank) {}
 
-  // Returns nullopt if it is not set, or longer than SLURM's limit of 128 KiB.
+  // Returns nullopt if the variable is not set or is longer than SLURM's limit of 128 KiB.
   std::optional<std::string> get(const std::string& name) const;
 
   // Both throw launch::LaunchError if SLURM refuses.

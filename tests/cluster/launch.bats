@@ -369,7 +369,7 @@ JOB
   cat job.out
   [ "$(grep -c '^rank= here=' job.out)" -eq 4 ]
   [ "$(grep -c '^launched [0-3] 4 node1' job.out)" -eq 4 ]
-  grep -q 'does not say where rank 0 is' job.out
+  grep -q 'does not report the host of rank 0' job.out
 }
 
 @test "ranks rendezvous at MASTER_ADDR:MASTER_PORT" {

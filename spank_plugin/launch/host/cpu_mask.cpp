@@ -15,12 +15,12 @@ namespace {
 
 constexpr std::size_t kMaxCpus = 65'536;
 
-// The numbers of the CPUs in the mask, ascending; empty if the kernel does not report them.
+// Returns the numbers of the CPUs in the mask, ascending; empty if the kernel does not report them.
 std::vector<std::uint32_t> cpus_in_mask() {
   for (std::size_t count = CPU_SETSIZE; count <= kMaxCpus; count *= 2) {
     std::vector<cpu_set_t> mask(CPU_ALLOC_SIZE(count) / sizeof(cpu_set_t));
     const std::size_t bytes = mask.size() * sizeof(cpu_set_t);
-    if (sched_getaffinity(0, bytes, mask.data()) != 0) continue;  // more CPUs than that
+    if (sched_getaffinity(0, bytes, mask.data()) != 0) continue;  // the node has more CPUs
     std::vector<std::uint32_t> cpus;
     for (std::uint32_t cpu = 0; cpu < count; ++cpu) {
       if (CPU_ISSET_S(cpu, bytes, mask.data())) cpus.push_back(cpu);
@@ -48,7 +48,7 @@ std::optional<CpuFacts> read_cpu_mask(const std::string& cpu_root) noexcept {
     return CpuFacts{static_cast<std::uint32_t>(cpus.size()),
                     static_cast<std::uint32_t>(cores.size()),
                     static_cast<std::uint32_t>(std::max<long>(online, 1)), cpus};
-  } catch (...) {  // out of memory: unknown then
+  } catch (...) {  // out of memory: the mask is unknown
     return std::nullopt;
   }
 }

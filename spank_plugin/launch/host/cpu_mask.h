@@ -9,7 +9,7 @@
 
 namespace ddp::launch {
 
-// Returns nullopt if the kernel does not report it. Cores are distinguished by
+// Returns nullopt if the kernel does not report the mask. Cores are distinguished by
 // cpuN/topology/thread_siblings_list below `cpu_root`; if that is missing, every CPU counts as a
 // core. Does not throw.
 std::optional<CpuFacts> read_cpu_mask(

@@ -42,8 +42,8 @@ fabric::Request fabric_request(const Facts& facts, const Settings& settings) {
   request.bind_ucx = settings.ucx.value == UcxPolicy::bind;
   if (facts.task.cpus) request.cpus = facts.task.cpus->numbers;
   request.locked_memory = locked_memory_limit();
-  // torchrun's workers inherit the GPUs of their agent: no GPU is the agent's own, unless it has
-  // only one.
+  // torchrun's workers inherit the GPUs of their agent, so the agent itself computes on none of
+  // them, unless it has only one.
   const bool is_agent = choose_mode(facts.step, settings) == Mode::torchrun;
   if (!is_agent || view_gpus(facts.task, facts.node).visible == 1U) {
     request.gpu = own_gpu(facts.task, facts.node, settings.gpus.value);

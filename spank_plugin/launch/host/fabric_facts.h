@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requirements of the node's network as part of a plan: the plan of fabric/, made for this
-// task.
+// The network's part of a task's plan, made by fabric/.
 #pragma once
 
 #include <optional>
@@ -12,15 +11,15 @@
 
 namespace ddp::launch {
 
-// The inputs of fabric/ from the step and this task. Asks the kernel for the route to the leader,
-// and nothing else. Throws LaunchError like choose_mode.
+// Collects the inputs of fabric/ from the step and this task. Queries only the kernel, for the
+// route to the leader. Throws LaunchError like choose_mode.
 fabric::Request fabric_request(const Facts& facts, const Settings& settings);
 
 // Reads the node's network configuration from sysfs and a few configuration files. Call it in the
-// task, as the user, so that a read that hangs does not block other tasks; and in the container, if
-// there is one, because that is what NCCL will see. Empty for fabric=off.
-// Throws LaunchError for a preset that does not exist, or std::bad_alloc.
-// `site`: the host's site file, read before entering the container; nullopt to read it now.
+// task, as the user, so that a hanging read does not block other tasks; and inside the container,
+// if there is one, because NCCL sees the container's files. Empty for fabric=off. Throws
+// LaunchError for a preset that does not exist, or std::bad_alloc. `site`: the host's site file,
+// read before entering the container; nullopt to read it now.
 FabricPart find_fabric_part(const Facts& facts, const Settings& settings,
                             const EnvLookup& environment, const Inherited& inherited,
                             const std::optional<fabric::Site>& site = std::nullopt);

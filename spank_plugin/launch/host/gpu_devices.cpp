@@ -27,8 +27,8 @@ bool hides_gpu_devices(const std::string& device_root, const std::string& drm_ro
     for (int device = 0; device < kMaxDevices; ++device) {
       if (is_closed(device_root + "/nvidia" + std::to_string(device))) return true;
     }
-    // Other drivers have such files, too, including NVIDIA's, often accessible only to a group of
-    // users.
+    // Other drivers, including NVIDIA's, also create these files, often with access for one group
+    // only.
     for (int device = kFirstRender; device < kFirstRender + kMaxDevices; ++device) {
       const std::string name = "renderD" + std::to_string(device);
       const auto driver = fabric::read_link_name(
@@ -36,7 +36,7 @@ bool hides_gpu_devices(const std::string& device_root, const std::string& drm_ro
       if (driver == "amdgpu" && is_closed(std::string(device_root).append("/dri/").append(name)))
         return true;
     }
-  } catch (...) {  // no memory for the path: nothing is known
+  } catch (...) {  // no memory for the path
   }
   return false;
 }

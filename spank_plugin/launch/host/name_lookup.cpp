@@ -30,7 +30,7 @@ bool is_loopback(const addrinfo& address) {
   return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
 }
 
-// The answer's first byte is the result; then the addresses follow, one per line.
+// The first byte of the answer is the result. The addresses follow, one per line.
 std::string encode(const NameAnswer& answer) {
   std::string message(1, static_cast<char>(answer.lookup));
   for (const auto& address : answer.addresses) message.append(address).append("\n");
@@ -55,7 +55,8 @@ NameAnswer resolve(const std::string& name) {
   addrinfo* found = nullptr;
   const int result = getaddrinfo(name.c_str(), nullptr, &hints, &found);
   if (result != 0) {
-    // Only these two are answers; the others say that the name service is down or overloaded.
+    // Only these two errors are answers. The others mean that the name service is down or
+    // overloaded.
     const bool is_answer = result == EAI_NONAME || result == EAI_NODATA;
     return {is_answer ? NameLookup::unknown_name : NameLookup::no_answer, {}};
   }
@@ -86,7 +87,7 @@ NameAnswer look_up_name(const std::string& name, std::chrono::milliseconds limit
     if (output.timed_out) return {NameLookup::timed_out, {}};
     if (output.exit_code != 0 || output.text.empty()) return {};
     return decode(output.text);
-  } catch (const RuntimeError&) {  // no process
+  } catch (const RuntimeError&) {  // the process could not be started
     return {};
   }
 }

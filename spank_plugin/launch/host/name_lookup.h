@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the name service of this host for a name, within a time limit.
+// Resolves a name with this host's name service, within a time limit.
 #pragma once
 
 #include <chrono>
@@ -16,16 +16,17 @@ struct NameAnswer {
   std::vector<std::string> addresses;  // numeric, without loopback ones, at most eight
 };
 
-// How a name is resolved; runs in a child process. Only another one than the default in tests.
+// Resolves a name; runs in a child process. Only tests replace the default.
 using Resolver = std::function<NameAnswer(const std::string& name)>;
 
-// getaddrinfo: usable if any address is outside 127.0.0.0/8 and ::1; unknown_name only if the name
-// service says so, no_answer for all its other errors.
+// Calls getaddrinfo. Returns usable if any address is outside 127.0.0.0/8 and ::1, unknown_name
+// only if the name service reports that the name does not exist, and no_answer for all other
+// errors.
 NameAnswer resolve(const std::string& name);
 
-// The same in a child process that is killed when the limit is over: name services can hang for a
-// minute, and neither a thread nor an alarm is possible inside slurmstepd.
-// NameLookup::not_done if no child can be started. Throws std::bad_alloc only.
+// Resolves the name in a child process that is killed at the limit: name services can hang for a
+// minute, and neither a thread nor an alarm is possible inside slurmstepd. Returns
+// NameLookup::not_done if no child can be started. Throws only std::bad_alloc.
 NameAnswer look_up_name(const std::string& name, std::chrono::milliseconds limit,
                         const Resolver& resolver = resolve);
 

@@ -37,9 +37,9 @@ std::optional<std::string> given_address(const Settings& settings, const Inherit
   return std::nullopt;
 }
 
-// Looks up the name with addr_suffix. If the site's suffix makes a name that does not resolve, as
-// on nodes without that network, the host's own name is used: the site's setting must not fail a
-// step.
+// Looks up the name with addr_suffix. If the name with the site's suffix does not resolve, as on
+// nodes without that network, looks up the name without it, because the site's setting must not
+// fail a step.
 NameAnswer look_up_host(NodeFacts& facts, const std::string& host, const Settings& settings) {
   const auto& suffix = settings.addr_suffix;
   NameAnswer answer = look_up_name(with_suffix(host, suffix.value), kLookupLimit);
@@ -50,7 +50,7 @@ NameAnswer look_up_host(NodeFacts& facts, const std::string& host, const Setting
   return look_up_name(host, kLookupLimit);
 }
 
-// A given address is used as it is; its resolution only decides about interfaces.
+// A given address is used unchanged; resolving it only helps to choose interfaces.
 void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& settings,
                     const Inherited& inherited) {
   const bool wants_addresses = settings.fabric.value != "off" && step.node_count != 1;
@@ -71,7 +71,8 @@ void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& set
       look_up_name(with_suffix(other, suffix_in_use(facts, settings)), kLookupLimit).addresses;
 }
 
-// Returns nullopt if the text is not a port, which the plan notes.
+// Returns nullopt if the port is free, or if the text is not a port, which a note of the plan
+// reports.
 std::optional<std::string> describe_if_taken(std::string_view text) {
   const auto port = parse_decimal(text, 65'535);
   if (!port || is_port_free(static_cast<std::uint16_t>(*port))) return std::nullopt;
@@ -99,7 +100,7 @@ void note_if_taken(Plan& plan, const Inherited& inherited) {
                        "=HOST:PORT");
 }
 
-// The ports of a step that this node may choose for the whole step.
+// Chooses the ports of a step for which this node may decide alone.
 void choose_free_ports(NodeFacts& facts, const StepFacts& step, const Settings& settings,
                        const Inherited& inherited) {
   constexpr std::uint32_t kMaxCandidates = 64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan needs to know about its node: whether the leader's name resolves here, and whether
-// the ports are free.
+// Gathers the facts that a plan needs about its node: whether the leader's name resolves here, and
+// whether the ports are free.
 #pragma once
 
 #include "spank_plugin/launch/facts.h"
@@ -10,18 +10,18 @@
 
 namespace ddp::launch {
 
-// Checks only values that will be derived: given values are used as they are. `may_choose_port`:
-// the caller decides for all tasks of the node at once, before any of them has started; a step of
-// one node may then use the next port if its own is taken. Throws UsageError if the leader cannot
-// be derived.
+// Checks only values that will be derived; given values are used unchanged. `may_choose_port` is
+// true if the caller decides for all tasks of the node at once, before any of them has started: a
+// step of one node may then use the next port if its own is taken. Throws UsageError if the leader
+// cannot be derived.
 NodeFacts gather_node_facts(const StepFacts& step, const Settings& settings,
                             const Inherited& inherited, bool may_choose_port);
 
-// For a task with its plan: checks whether the ports that its program will listen on are free. All
-// other ranks have the same ports by now, so none can be changed; a port that was given by the
-// user, or chosen by the node, is not checked. Throws LaunchError, naming the holder, if
-// MASTER_PORT is taken on the node of rank 0, or if the task's own port of TF_CONFIG is taken. For
-// JAX's port, which few programs use, only a note is added.
+// Checks whether the ports that a task's program will listen on are free. All other ranks have the
+// same ports by now, so none can be changed. Ports that the user gave or the node chose are not
+// checked. Throws LaunchError, naming the holder, if MASTER_PORT is taken on the node of rank 0, or
+// if the task's own port of TF_CONFIG is taken. For JAX's port, which few programs use, only a note
+// is added.
 void check_planned_ports(Plan& plan, const Facts& facts, const Settings& settings,
                          const Inherited& inherited);
 

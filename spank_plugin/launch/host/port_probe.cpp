@@ -28,7 +28,7 @@ bool is_taken(int family, const sockaddr* address, socklen_t length) noexcept {
   if (fd < 0) return false;
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on,
-             sizeof on);  // as servers do: TIME_WAIT does not count
+             sizeof on);  // like a server, ignore TIME_WAIT
   const bool taken = bind(fd, address, length) != 0 && errno == EADDRINUSE;
   close(fd);
   return taken;
@@ -37,7 +37,7 @@ bool is_taken(int family, const sockaddr* address, socklen_t length) noexcept {
 }  // namespace
 
 bool is_port_free(std::uint16_t port) noexcept {
-  sockaddr_in6 v6{};  // the wildcard address; accepts IPv4, too
+  sockaddr_in6 v6{};  // the wildcard address, which also accepts IPv4
   v6.sin6_family = AF_INET6;
   v6.sin6_port = htons(port);
   sockaddr_in v4{};
