@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A named array in the caller's memory (views), in a file (ArrayInfo), and as returned by a read
-// (OwnedArray); either a whole array or one part of an array that is distributed over ranks. Arrays
-// and parts are dense, row-major and little-endian.
+// Named arrays in the caller's memory (views), in a file (ArrayInfo) and as the result of a read
+// (OwnedArray). Each is a whole array or one part of an array that is distributed over ranks.
+// Arrays and parts are dense, row-major and little-endian.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ struct PartOf {
   bool operator==(const PartOf&) const = default;
 };
 
-// An array to save, or a part of one; `shape` is then the shape of the part. Borrows `bytes`, which
-// must not change until the save has returned; bytes.size() == product(shape) * itemsize(dtype).
+// An array to save, or a part of one, whose shape `shape` then is. Borrows `bytes`, which must not
+// change until the save has returned; bytes.size() == product(shape) * itemsize(dtype).
 struct ArrayView {
   std::string name;
   DType dtype = DType::float32;
@@ -37,8 +37,8 @@ struct ArrayView {
   std::optional<PartOf> part = {};
 };
 
-// Destination of a loaded array, or of any part of it, independent of how the array was split when
-// it was stored. Borrows `bytes`, sized as in ArrayView.
+// Destination of a loaded array or of any part of it, however the stored array is split. Borrows
+// `bytes`, sized as in ArrayView.
 struct MutableArrayView {
   std::string name;
   DType dtype = DType::float32;
@@ -65,13 +65,13 @@ struct ArrayInfo {
   std::vector<std::uint32_t> block_crc32c;  // one per block; the last block may be shorter
   std::optional<PartOf> part = {};          // nullopt: `shape` is the whole array
 
-  // Shape of the whole array, also if this is a part of it.
+  // Returns the shape of the whole array, even for a part.
   const Shape& global_shape() const noexcept { return part ? part->global_shape : shape; }
 
   bool operator==(const ArrayInfo&) const = default;
 };
 
-// product(shape) * itemsize(dtype); nullopt if that does not fit in 63 bits.
+// Returns product(shape) * itemsize(dtype); nullopt if that does not fit in 63 bits.
 std::optional<std::uint64_t> byte_count(DType dtype, const Shape& shape) noexcept;
 
 // "[64, 3, 7, 7]" for messages; "[]" for a scalar.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread per save, which ends with it: a thread that waits for the next save would not be
-// cheaper.
+// Starts one thread per save. A thread that waits for the next save would not be cheaper.
 
 #include "hdf5_ckpt/async_saver.h"
 
@@ -12,7 +11,7 @@ namespace ddp::ckpt {
 bool AsyncSaver::fits(std::uint64_t bytes) {
   short_of_memory_ = false;
   if (bytes > options_.budget_bytes) return false;
-  // Memory that is already held is reused, or released before more is allocated.
+  // Memory held for copies counts as available: it is reused, or released before more is allocated.
   if (bytes <= snapshot_.capacity() || !options_.headroom) return true;
   const auto left = options_.headroom();
   short_of_memory_ = left && bytes - snapshot_.capacity() > *left;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving in the background: the state is copied, and a thread writes the copy while training
-// changes the originals.
+// Saves in the background: copies the state, and writes the copy in a thread while training changes
+// the originals.
 #pragma once
 
 #include <atomic>
@@ -23,15 +23,16 @@ struct AsyncOptions {
   // copy.
   std::uint64_t budget_bytes = std::numeric_limits<std::uint64_t>::max();
   unsigned copy_threads = 2;
-  // Reports how much more memory may be used, or nullopt if unknown; called before memory is taken.
-  // If a copy would exceed it, no copy is made, as if it were beyond the budget. Empty: no limit.
+  // Returns the number of bytes that may still be allocated, or nullopt if unknown; called before
+  // memory is allocated. A copy that would exceed it is not made, as if it exceeded the budget. No
+  // limit if empty.
   std::function<std::optional<std::uint64_t>()> headroom = {};
 };
 
 // At most one save is in flight. Methods are called from one thread.
 class AsyncSaver {
  public:
-  // Writes the arrays it is given; an exception from it is kept for wait().
+  // Writes its arrays. wait() rethrows its exception.
   using Write = std::function<void(std::span<const ArrayView>)>;
 
   explicit AsyncSaver(AsyncOptions options = {}) : options_(std::move(options)) {}
@@ -41,7 +42,7 @@ class AsyncSaver {
   ~AsyncSaver() = default;
 
   // Waits for the save in flight, as wait() does, then copies the arrays and returns while `write`
-  // works on the copy.
+  // writes the copy.
   void start(std::span<const ArrayView> arrays, Write write);
 
   // True if start() would not have to wait.

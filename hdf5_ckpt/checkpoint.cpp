@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening, verifying and reading one checkpoint.
+// Opens, verifies and reads one checkpoint.
 
 #include "hdf5_ckpt/checkpoint.h"
 
@@ -91,7 +91,7 @@ void check_metadata(int fd, const FileInfo& file, std::vector<Extent> claimed, M
                     file.name, crc, file.metadata_crc32c));
 }
 
-// A list for one message: at most kMaxListed items.
+// Formats a list of at most kMaxListed items for one message.
 std::string bounded_list(const char* title, const std::vector<std::string>& items) {
   if (items.empty()) return "";
   const std::size_t shown = std::min(items.size(), kMaxListed);
@@ -102,7 +102,7 @@ std::string bounded_list(const char* title, const std::vector<std::string>& item
   return text;
 }
 
-// Why `target` cannot be filled from `stored`; empty if it can.
+// Returns the reason why `target` cannot be filled from `stored`; empty if it can.
 std::string misfit_of(const StoredArray& stored, const MutableArrayView& target) {
   const Shape& whole = target.part ? target.part->global_shape : target.shape;
   if (stored.dtype != target.dtype || stored.shape != whole)
@@ -118,7 +118,7 @@ std::string misfit_of(const StoredArray& stored, const MutableArrayView& target)
   return "";
 }
 
-// The differences between `targets` and the arrays of the checkpoint, in both directions.
+// Describes the differences between `targets` and the arrays of the checkpoint, in both directions.
 std::string mismatch_text(const Checkpoint& checkpoint, std::span<const MutableArrayView> targets,
                           Match match) {
   std::vector<std::string> missing;
@@ -230,7 +230,7 @@ void Checkpoint::verify(const ReadOptions& options) const {
   named(path_, [&] {
     WantedByFile wanted;
     for (const ArrayInfo& info : manifest_.arrays) wanted[info.file].push_back({&info, {}, {}});
-    // Both phases count toward one total, which is reached with the last byte of the files.
+    // Both phases count toward one total, the size of all files.
     const std::uint64_t all = total_bytes();
     std::uint64_t read = 0;
     ReadOptions reading = options;
@@ -239,7 +239,7 @@ void Checkpoint::verify(const ReadOptions& options) const {
         read = done;
         options.progress(done, all);
       };
-    // Pages in memory say nothing about the disk.
+    // Bypass the page cache, because its pages prove nothing about the disk.
     read_wanted(std::move(wanted), true, reading);
     Progress further;
     if (options.progress)

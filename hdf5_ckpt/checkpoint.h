@@ -20,7 +20,8 @@
 namespace ddp::ckpt {
 
 struct ReadOptions {
-  // More threads than cores are useful: they wait for the disk or compute checksums.
+  // More threads than cores are useful, because some wait for the disk while others compute
+  // checksums.
   unsigned threads = 4;
   Progress progress = {};  // of bytes read and checked
   // Reads large arrays around the page cache. Turn it off where several processes of a node read
@@ -30,10 +31,10 @@ struct ReadOptions {
 
 struct Wanted;  // detail/block_reader.h
 
-// Which arrays of the checkpoint a read must request.
+// The arrays of the checkpoint that a read must request.
 enum class Match {
-  exact,   // all of them: for resuming
-  subset,  // any subset: for a warm start or inference
+  exact,   // all arrays, for resuming
+  subset,  // any subset, for a warm start or inference
 };
 
 // One array of a checkpoint as a reader sees it, regardless of the number of parts it is stored in.
@@ -62,14 +63,15 @@ class Checkpoint {
   // naming the array (or the metadata) and the bytes that are wrong.
   void verify(const ReadOptions& options = {}) const;
 
-  // As verify(), for one file that does not have a manifest yet.
+  // Verifies one file that does not have a manifest yet.
   static void verify_file(const std::filesystem::path& directory, const FileRecord& record,
                           const ReadOptions& options = {});
 
-  // As verify(), for the bytes that belong to no array. There are few of them.
+  // Verifies only the bytes that belong to no array. There are few of them.
   void verify_metadata() const;
 
-  // One whole array, in newly allocated memory. Throws MismatchError if there is no such array.
+  // Reads one whole array into newly allocated memory. Throws MismatchError if there is no such
+  // array.
   OwnedArray read(std::string_view name, const ReadOptions& options = {}) const;
 
   // Passes all bytes of one array to `take`, in order and in pieces of at most `piece_bytes` (or

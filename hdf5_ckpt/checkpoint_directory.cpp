@@ -59,7 +59,7 @@ Manifest assemble(const SaveId& id, std::span<const FileRecord> records,
   return manifest;
 }
 
-// Why the directory is not a whole checkpoint; empty if it is.
+// Returns the reason why the directory is not a whole checkpoint; empty if it is.
 std::string damage_in(const fs::path& dir) {
   try {
     Checkpoint::open(dir).verify();
@@ -69,8 +69,8 @@ std::string damage_in(const fs::path& dir) {
   }
 }
 
-// Tries candidates from the newest downward until `accept` accepts one; adds a sentence to
-// `skipped` for each one skipped.
+// Tries candidates from the newest to older ones until `accept` accepts one. Adds a sentence to
+// `skipped` for each skipped candidate.
 std::optional<Checkpoint> newest_of(const std::vector<Candidate>& candidates,
                                     const RetryPolicy& retry,
                                     const std::function<void(const Checkpoint&)>& accept,
@@ -131,7 +131,7 @@ SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
   make_directories(*ops_, root_);
   if (ops_->mkdir(draft.c_str(), 0777) == 0) return id;
   if (errno != EEXIST) throw IoError("create the directory", draft, errno);
-  // Left by a failed save of this process, or created by another program.
+  // The entry is from a failed save of this process or from another program.
   if (const int code = remove_directory(*ops_, draft); code != 0)
     throw IoError("remove the entry that blocks a save,", draft, code);
   if (ops_->mkdir(draft.c_str(), 0777) != 0) throw IoError("create the directory", draft, errno);
@@ -141,7 +141,7 @@ SaveId CheckpointDirectory::begin(std::uint64_t step, const OwnerTag& owner) {
 FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string& file_name,
                                             std::span<const ArrayView> arrays,
                                             const nlohmann::json& attributes) {
-  // Checked before it becomes part of a path: the writer sees only the last component.
+  // Check the name before it becomes part of a path: the writer checks only the last component.
   if (const std::string problem = file_name_problem(file_name); !problem.empty())
     throw Error(fmt::format("the file name '{}' {}", file_name, problem));
   nlohmann::json all = attributes;
@@ -227,7 +227,7 @@ void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
 void CheckpointDirectory::leave_hint(std::uint64_t step, const OwnerTag& owner) {
   const fs::path draft = root_ / hint_draft_name(owner);
   const fs::path hint = root_ / kHintName;
-  ops_->unlink(draft.c_str());  // left by a process with the same id that died here
+  ops_->unlink(draft.c_str());  // a process with the same id may have died here
   write_durable_file(*ops_, draft, step_directory_name(step) + "\n");
   if (ops_->rename(draft.c_str(), hint.c_str(), 0) != 0) {
     const int code = errno;
@@ -237,7 +237,7 @@ void CheckpointDirectory::leave_hint(std::uint64_t step, const OwnerTag& owner) 
   sync_directory(*ops_, root_);
 }
 
-// A process with the same id may have set the same step aside before, in a container for example.
+// A process with the same id may have set the same step aside before, for example in a container.
 fs::path CheckpointDirectory::free_name(std::string_view kind, std::uint64_t step,
                                         const OwnerTag& owner) const {
   const fs::path plain = root_ / owned_directory_name(kind, step, owner);
@@ -271,7 +271,8 @@ void CheckpointDirectory::abandon(const SaveId& id) noexcept {
   try {
     remove_directory(*ops_, draft_directory(root_, id));
   } catch (...) {
-    // It stays until remove_leftovers(): a failing save must report its own error, not this one.
+    // The directory stays until remove_leftovers(), because a failing save must report its own
+    // error, not this one.
   }
 }
 
@@ -299,7 +300,7 @@ std::vector<Candidate> CheckpointDirectory::candidates() const {
       if (errno == ENOENT) continue;
       throw IoError("inspect", root_ / name, errno);
     }
-    // A link may lead anywhere, so it is not a checkpoint of this directory.
+    // A link may lead outside, so it is not a checkpoint of this directory.
     if (!S_ISLNK(status.st_mode)) found.push_back({*step, root_ / name});
   }
   std::sort(found.begin(), found.end(),

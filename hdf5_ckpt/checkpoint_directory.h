@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory of checkpoints, ROOT/step-00012345/: saving a checkpoint so that it exists either
-// completely or not at all, and finding the newest complete one.
+// A directory of checkpoints, ROOT/step-00012345/. Saves a checkpoint so that it exists either
+// completely or not at all, and finds the newest complete one.
 //
 // Note [Crash safety]
 // A checkpoint is built in ROOT/.tmp-step-N.<owner>/, which readers ignore, and appears by a single
@@ -38,13 +38,13 @@ namespace ddp::ckpt {
 // "step-00012345"; at least eight digits.
 std::string step_directory_name(std::uint64_t step);
 
-// What to do if step-N already exists when a save of step N commits. A damaged one is always
+// The action if step-N already exists when a save of step N commits. A damaged one is always
 // replaced (and kept as .broken-step-N.<owner>), because otherwise a resumed job could never get
 // past it.
 enum class IfExists {
-  fail,       // a whole one stays, and commit() throws
-  replace,    // a whole one is exchanged for the new one atomically, then deleted
-  set_aside,  // as replace, but kept as .superseded-step-N.<owner>
+  fail,       // keep a whole one, and commit() throws
+  replace,    // exchange a whole one for the new one atomically, then delete it
+  set_aside,  // as replace, but keep it as .superseded-step-N.<owner>
 };
 
 struct SaveOptions {
@@ -87,15 +87,15 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
-// Result of a search from the newest checkpoint downward.
+// The result of a search from the newest checkpoint to older ones.
 struct Found {
   std::optional<Checkpoint> checkpoint;  // the newest that was accepted
-  std::vector<std::string> skipped;      // one sentence for each that was skipped
+  std::vector<std::string> skipped;      // one sentence for each skipped checkpoint
 };
 
 struct Loaded {
   Checkpoint checkpoint;
-  std::vector<std::string> skipped;  // one sentence for each newer one that was skipped
+  std::vector<std::string> skipped;  // one sentence for each newer checkpoint, all skipped
 };
 
 // Methods may be called from any thread; calls for one SaveId must not overlap, except
@@ -116,14 +116,14 @@ class CheckpointDirectory {
              const CheckpointInfo& info);
 
   // ---- saving from many ranks --------------------------------------------------------------
-  // Called on one rank: creates ROOT and the temporary directory. Send the result to all ranks.
+  // Call on one rank. Creates ROOT and the temporary directory. Send the result to all ranks.
   SaveId begin(std::uint64_t step, const OwnerTag& owner);
 
-  // Called on every rank that has data: writes ROOT/.tmp-.../<file_name>
-  // ("rank-00003-of-00008.h5"). An array may be this rank's part of a larger one (ArrayView::part):
-  // the parts of all ranks must cover it, each element exactly once, or commit() throws. On return
-  // the bytes are durable. Gather the records on the committing rank; if any rank threw, no rank
-  // commits and one rank calls abandon(). `attributes`: see write_hdf5_file.
+  // Call on every rank that has data. Writes ROOT/.tmp-.../<file_name> ("rank-00003-of-00008.h5").
+  // An array may be this rank's part of a larger one (ArrayView::part): the parts of all ranks must
+  // cover it, each element exactly once, or commit() throws. On return the bytes are durable.
+  // Gather the records on the committing rank; if any rank threw, no rank commits and one rank
+  // calls abandon(). `attributes`: see write_hdf5_file.
   FileRecord write_shard(const SaveId& id, const std::string& file_name,
                          std::span<const ArrayView> arrays,
                          const nlohmann::json& attributes = nlohmann::json::object());
@@ -132,7 +132,7 @@ class CheckpointDirectory {
   // differs from what was written.
   void read_back(const SaveId& id, const FileRecord& record, const ReadOptions& options = {}) const;
 
-  // Called on one rank, after all records have arrived. Throws Error and removes the temporary
+  // Call on one rank, after all records have arrived. Throws Error and removes the temporary
   // directory.
   Saved commit(const SaveId& id, std::span<const FileRecord> records, const CheckpointInfo& info);
 
@@ -154,22 +154,23 @@ class CheckpointDirectory {
   // on all.
   std::vector<Candidate> candidates() const;
 
-  // Fills `targets` from the newest checkpoint whose bytes are correct, skipping damaged ones. One
-  // that is temporarily unreadable is retried and then raises UnreadableError, because it may be
-  // whole. Another process may save and remove checkpoints meanwhile: if all listed ones have
-  // disappeared, the directory is read again. Returns nullopt if ROOT contains no checkpoint at
-  // all. Throws Error if it contains some and none is whole (starting from scratch must be a
-  // deliberate decision), MismatchError if the newest whole one does not fit.
+  // Fills `targets` from the newest checkpoint whose bytes are correct, skipping damaged ones.
+  // Retries a temporarily unreadable one and then throws UnreadableError, because it may be whole.
+  // Another process may save and remove checkpoints meanwhile: if all listed ones have disappeared,
+  // the directory is read again. Returns nullopt if ROOT contains no checkpoint at all. Throws
+  // Error if it contains some and none is whole (starting from scratch must be a deliberate
+  // decision), MismatchError if the newest whole one does not fit.
   std::optional<Loaded> load_newest(std::span<const MutableArrayView> targets,
                                     Match match = Match::exact,
                                     const ReadOptions& options = {}) const;
 
-  // The same search with a caller-supplied reader: `accept` throws DamagedError to skip a
-  // checkpoint. Considers only steps later than `after`.
+  // Searches as load_newest() does, but with the caller's reader: `accept` throws DamagedError to
+  // skip a checkpoint. Considers only steps later than `after`.
   Found newest_accepted(const std::function<void(const Checkpoint&)>& accept,
                         std::optional<std::uint64_t> after = std::nullopt) const;
 
-  // The same search without reading into memory: every byte of the result has been verified.
+  // Searches as load_newest() does, but only verifies every byte of the result instead of keeping
+  // it in memory.
   std::optional<Loaded> newest_verified(const ReadOptions& options = {}) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leftovers are recognized by their names alone.
+// Recognizes leftovers by their names alone.
 
 #include "hdf5_ckpt/clean.h"
 

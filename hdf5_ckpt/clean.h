@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entries that take space in a checkpoint directory but are not checkpoints that a run would resume
-// from.
+// Entries of a checkpoint directory that take space, but that no run would resume from.
 #pragma once
 
 #include <chrono>
@@ -15,7 +14,7 @@ struct Leftover {
   enum class Kind : std::uint8_t {
     unfinished,  // left by an interrupted save or deletion
     set_aside,   // from an abandoned branch; whole
-    replaced,    // was damaged and has been replaced by a whole one
+    replaced,    // damaged, and replaced by a whole one
   };
   Kind kind = Kind::unfinished;
   std::filesystem::path path;
@@ -23,8 +22,8 @@ struct Leftover {
   std::chrono::seconds age{0};  // since the last write to it, by its file system's clock
 };
 
-// The leftovers in `root` and in `root`/best, sorted by name. Throws IoError if a directory cannot
-// be listed.
+// Lists the leftovers in `root` and in `root`/best, sorted by name. Throws IoError if a directory
+// cannot be listed.
 std::vector<Leftover> leftovers_in(const std::filesystem::path& root);
 
 // Removes the leftover and its contents without following links. Throws IoError.

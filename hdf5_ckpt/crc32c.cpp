@@ -87,8 +87,8 @@ std::uint32_t update_by_tables(std::uint32_t crc, const std::byte* data, std::si
 
 #if defined(__x86_64__)
 
-// The instruction has a latency of three cycles and a throughput of one: three independent
-// streams keep it busy.
+// The instruction has a latency of three cycles, but one can start every cycle, so three
+// independent streams keep the unit busy.
 constexpr std::size_t kStream = 4096;
 
 using ShiftTables = std::array<std::array<std::uint32_t, 256>, 4>;

@@ -9,7 +9,7 @@ namespace ddp::ckpt {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "arrays are stored as they are in memory, and the format is little-endian");
+              "the format is little-endian, and arrays are stored as in memory");
 
 struct Entry {
   std::string_view name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The element types that a checkpoint can hold, and their names in manifests and HDF5 attributes.
-// Bytes are little-endian, and are the same in the file as in memory.
+// Elements are little-endian, with the same bytes in the file as in memory.
 #pragma once
 
 #include <array>
@@ -38,18 +38,18 @@ inline constexpr std::array kAllDTypes = {
     DType::complex64,     DType::complex128,
 };
 
-// "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
-// "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64", "complex64", "complex128"
+// Returns "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8",
+// "bool", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32", "uint64", "complex64", "complex128"
 // (PyTorch's names).
 std::string_view dtype_name(DType dtype) noexcept;
 
 // The inverse of dtype_name; nullopt for any other string.
 std::optional<DType> dtype_from_name(std::string_view name) noexcept;
 
-// True if readers of format version 2 support it.
+// True if readers of format version 2 support the type.
 bool is_of_first_versions(DType dtype) noexcept;
 
-// Bytes of one element.
+// Returns the number of bytes of one element.
 std::size_t itemsize(DType dtype) noexcept;
 
 }  // namespace ddp::ckpt

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exceptions of the library. Every message is one or two sentences: what is wrong, where, and,
-// where known, what to do about it.
+// The exceptions of the library. Every message is one or two sentences: what is wrong, where, and
+// what to do about it, if known.
 #pragma once
 
 #include <filesystem>
@@ -25,22 +25,22 @@ class IoError : public Error {
   int code_;
 };
 
-// A checkpoint that is torn, flipped, incomplete or malformed: an older one may still be good.
+// The checkpoint is torn, bit-flipped, incomplete or malformed; an older one may still be good.
 class DamagedError : public Error {
  public:
   using Error::Error;
 };
 
-// The data cannot be read at the moment, and nothing is known about its bytes: permission denied, a
-// file server that does not answer, a disk that reports an error. It may be whole, so it must not
-// be moved away or replaced by anything older.
+// The data cannot be read at the moment (permission denied, a file server that does not answer, a
+// disk error), and nothing is known about its bytes. It may be whole, so it must not be moved away,
+// and nothing older may be used in its place.
 class UnreadableError : public Error {
  public:
   using Error::Error;
 };
 
-// The checkpoint is whole but does not match what the caller requested (names, shapes, dtypes):
-// falling back to an older one would not help.
+// The checkpoint is whole but does not match what the caller requested (names, shapes, dtypes): an
+// older one would not help.
 class MismatchError : public Error {
  public:
   using Error::Error;

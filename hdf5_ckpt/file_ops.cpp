@@ -69,7 +69,7 @@ int FileOps::lstat(const char* path, struct stat* status) {
 }
 
 int FileOps::list(int directory, std::vector<std::string>& names) {
-  // A separate descriptor, since reading moves its position and closing the stream closes it.
+  // Use a separate descriptor, because reading moves its position and closing the stream closes it.
   const int own = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (own < 0) return -1;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(own), ::closedir);

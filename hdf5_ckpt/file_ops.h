@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operating system call that a save, or the inspection of a save, makes on the target file
-// system, except reading files. Tests override members to fail, shorten, fake or pause any of them;
-// see Note [Crash safety] in checkpoint_directory.h.
+// All system calls that a save, or the inspection of a save, makes on the target file system,
+// except reading files. Tests override members to make any call fail, transfer fewer bytes, pretend
+// success or pause; see Note [Crash safety] in checkpoint_directory.h.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +15,8 @@ struct stat;
 
 namespace ddp::ckpt {
 
-// Each member is the system call of that name: returns -1 and sets errno on failure. Paths are
-// absolute or relative to the working directory. pwrite() and sync may be called from several
+// Each member makes the system call of that name, and returns -1 and sets errno on failure. Paths
+// are absolute or relative to the working directory. pwrite() and sync may be called from several
 // threads at once.
 class FileOps {
  public:

@@ -10,7 +10,7 @@
 namespace ddp::ckpt {
 namespace {
 
-// H5E_WALK_UPWARD starts at the innermost call, which has the cause.
+// Keeps the first entry, which has the cause: H5E_WALK_UPWARD starts at the innermost call.
 herr_t keep_first(unsigned depth, const H5E_error2_t* entry, void* text) {
   if (depth == 0 && entry->desc != nullptr) *static_cast<std::string*>(text) = entry->desc;
   return 0;

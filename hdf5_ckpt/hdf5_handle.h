@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safe use of the C library: handles that close themselves, exceptions with the library's own error
-// texts, and one lock around every call in the process (libhdf5 builds differ in thread safety).
+// Safe use of libhdf5: handles that close themselves, exceptions with the library's own error
+// texts, and one lock around every call in the process, because builds of libhdf5 differ in thread
+// safety.
 #pragma once
 
 #include <hdf5.h>
@@ -11,7 +12,7 @@
 
 namespace ddp::ckpt {
 
-// Held during every call of libhdf5.
+// The lock that is held during every call of libhdf5.
 std::recursive_mutex& hdf5_mutex();
 
 // Holds the process-wide lock and suppresses libhdf5's messages while it lives. May be nested.
@@ -60,7 +61,7 @@ class Hdf5Handle {
 
   hid_t get() const noexcept { return id_; }
 
-  // Closes explicitly, for callers to whom a failure matters.
+  // Closes explicitly, for callers that must detect a failure.
   void close(const std::string& action) {
     hdf5_check(kClose(std::exchange(id_, static_cast<hid_t>(H5I_INVALID_HID))), action);
   }

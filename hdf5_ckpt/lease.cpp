@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule of Note [Lease], and how the file is created, watched and taken over without two
-// holders.
+// The rule of Note [Lease], and the operations on the file: it is created, watched and taken over
+// so that there are never two holders.
 
 #include "hdf5_ckpt/lease.h"
 
@@ -27,7 +27,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxLeaseBytes = 4096;
 constexpr std::uint64_t kMaxCount = 1ULL << 62;
-constexpr std::uint64_t kFirstBeat = 1'000'000'000'000'000'000;  // so that all have the same length
+constexpr std::uint64_t kFirstBeat =
+    1'000'000'000'000'000'000;  // all counts have the same number of digits
 constexpr auto kGlance = std::chrono::milliseconds(100);
 
 std::string first_line(const fs::path& path) {
@@ -37,8 +38,8 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// The 22nd field of /proc/PID/stat; the second one, a name, may contain anything. 0 if there is
-// none.
+// Returns the 22nd field of /proc/PID/stat, or 0 if there is none. The second field, a name, may
+// contain any character.
 std::uint64_t start_of(pid_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
   const auto name_end = line.rfind(") ");
@@ -52,7 +53,8 @@ std::uint64_t start_of(pid_t pid) {
   return ticks;
 }
 
-// A host name does not distinguish a container from its machine, nor one boot from the next.
+// The boot and the PID namespace are part of the identity because a host name does not distinguish
+// a container from its machine, or one boot from the next.
 std::string this_machine() {
   std::error_code ignored;
   return first_line("/proc/sys/kernel/random/boot_id") + " " +
@@ -63,8 +65,8 @@ bool process_lives(const LeaseHolder& holder) {
   return !has_ended(holder.owner.pid) && start_of(holder.owner.pid) == holder.started;
 }
 
-// The text of a lease; nullopt if there is none. Read by name, because the name decides, and
-// because a network file system then asks its server.
+// Returns the text of a lease; nullopt if there is none. Opens the file by name each time, because
+// the name decides who holds the lease, and because a network file system then asks its server.
 std::optional<std::string> read_lease(const fs::path& file) {
   const FileDescriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) {
@@ -167,7 +169,7 @@ Lease::~Lease() {
     require();
     ::unlink(file_.c_str());
   } catch (const Error&) {
-    // It belongs to another run.
+    // The lease belongs to another run.
   }
 }
 
@@ -198,7 +200,8 @@ std::unique_ptr<Lease> LeaseClaim::look() {
     other_ = holder;
     return remove(*text) ? make() : nullptr;
   }
-  // Not derived from seen_: the file may be empty after a full disk or a loss of power.
+  // An empty seen_ would not show this, because the file may be empty after a full disk or a loss
+  // of power.
   const bool first = since_ == std::chrono::steady_clock::time_point{};
   if (first) {
     seen_ = *text;
@@ -211,8 +214,8 @@ std::unique_ptr<Lease> LeaseClaim::look() {
   return remove(*text) ? make() : nullptr;
 }
 
-// Removes the lease that was judged, and no other: if another process has created one meanwhile, it
-// is put back.
+// Removes only the lease with the text `seen`: if another process has created a lease meanwhile,
+// puts it back.
 bool LeaseClaim::remove(const std::string& seen) {
   const fs::path away = file_.parent_path() / taken_lease_name(mine_.owner);
   if (::rename(file_.c_str(), away.c_str()) != 0) {
@@ -231,8 +234,8 @@ std::unique_ptr<Lease> LeaseClaim::make() {
   ::unlink(draft_.c_str());
   FileDescriptor fd(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) throw IoError("create", draft_, errno);
-  // On a full disk it would be an empty file, which names no owner, and the run could not save
-  // anything.
+  // On a full disk the lease would be an empty file, which names no owner, and the run could not
+  // save anyway.
   if (const int problem = write_all(fd.get(), mine_.text()); problem != 0) {
     ::unlink(draft_.c_str());
     throw IoError("write the lease of the directory,", draft_, problem);

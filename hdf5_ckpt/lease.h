@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ensures that one run at a time saves to a directory.
+// Ensures that only one run at a time saves to a directory.
 //
 // Note [Lease]
 // ROOT/.owner names the run that saves there: job, restart, host, process, a random token, and a
@@ -10,9 +10,9 @@
 //   an earlier restart of the same job                taken over at once: SLURM has terminated it
 //   a live process, or a count that increases          refused
 //   a count unchanged for long enough                 taken over
-// An owner that was wrongly taken over (it was only slow) is fenced: it finds another token before
-// it gives a checkpoint its name, and stops. The short time between that check and the rename is
-// covered by the rename itself, which never replaces, and by IfExists::set_aside of the new owner.
+// An owner that lost its lease although it was only slow is fenced: before it gives a checkpoint
+// its name, it finds another token, and stops. Two rules cover the short time between that check
+// and the rename: the rename never replaces, and the new owner uses IfExists::set_aside.
 #pragma once
 
 #include <chrono>
@@ -58,8 +58,8 @@ struct LeaseHolder {
 
 enum class LeaseVerdict : std::uint8_t { take_over, watch, refuse };
 
-// What `mine` may do about a lease held by `other`. `lives` is called only for a process on the
-// same machine; otherwise the function is pure.
+// Decides whether `mine` may take over a lease held by `other`. Calls `lives` only for a process on
+// the same machine; apart from that the function is pure.
 LeaseVerdict judge_lease(const LeaseHolder& mine, const LeaseHolder& other,
                          const std::function<bool(const LeaseHolder&)>& lives);
 
@@ -77,7 +77,7 @@ class Lease {
   Lease& operator=(const Lease&) = delete;
   ~Lease();
 
-  // Throws LeaseError if another run has taken it over, or if it cannot be read.
+  // Throws LeaseError if another run has taken the lease over, or if the lease cannot be read.
   void require() const;
 
  private:
@@ -91,17 +91,17 @@ class Lease {
   std::jthread thread_;  // last: stops first
 };
 
-// Acquires a lease in steps, since it may have to watch the current owner for a while.
+// Acquires a lease in steps, because it may have to watch the current owner for a while.
 class LeaseClaim {
  public:
   // ROOT must exist.
   LeaseClaim(const std::filesystem::path& root, const OwnerTag& owner, LeaseTimes times = {});
 
-  // Works for about `at_most`. Returns the lease once this process holds it, nullptr to be called
-  // again. Throws LeaseError if another run holds it, IoError if the directory cannot be used.
+  // Works for about `at_most`. Returns the lease once this process holds it, and nullptr before:
+  // call again. Throws LeaseError if another run holds it, IoError if the directory cannot be used.
   std::unique_ptr<Lease> advance(std::chrono::milliseconds at_most);
 
-  // The owner being watched, or the one the lease was taken over from.
+  // Returns the owner being watched, or the previous owner of a lease that was taken over.
   const std::optional<LeaseHolder>& other() const noexcept { return other_; }
 
  private:
@@ -114,7 +114,7 @@ class LeaseClaim {
   LeaseHolder mine_;
   LeaseTimes times_;
   std::optional<LeaseHolder> other_;
-  std::string seen_;  // its text
+  std::string seen_;  // text of the watched lease
   std::chrono::steady_clock::time_point since_;
 };
 

@@ -14,8 +14,8 @@
 namespace ddp::ckpt {
 namespace {
 
-// True if a checkpoint with that lineage was reached from `start`. A starting point that has been
-// deleted since is known only by its path.
+// True if a checkpoint with that lineage was reached from `start`. A deleted starting point is
+// known only by its path.
 bool comes_from(const StartingPoint& start, const std::optional<Lineage>& lineage) {
   if (!lineage) return false;
   return std::any_of(lineage->origins.begin(), lineage->origins.end(), [&](const Origin& origin) {
@@ -59,9 +59,8 @@ ResumePlan plan_resume(const StartingPoint& start, std::span<const Ancestor> the
     return plan;
   }
   plan.refusal = fmt::format(
-      "{} holds checkpoints of another run, which did not start from {}; use --resume auto to go "
-      "on "
-      "from them, or another --checkpoint-dir",
+      "{} holds checkpoints of another run, which did not start from {}; use --resume auto to "
+      "resume from them, or another --checkpoint-dir",
       directory, start.path);
   return plan;
 }
@@ -73,7 +72,7 @@ Lineage lineage_from(const StartingPoint& start, const std::string& new_run, boo
   lineage.run = stays ? start.lineage->run : new_run;
   if (!start.step) return lineage;
   lineage.parent = start.step;
-  // A manifest stores users' paths only if they are printable text.
+  // A manifest stores a user's path only if it is printable text.
   const bool readable = label_problem(start.path).empty();
   lineage.origins.push_back({*start.step, start.crc32c, readable ? start.path : std::string()});
   if (lineage.origins.size() > kMaxOrigins) lineage.origins.erase(lineage.origins.begin());

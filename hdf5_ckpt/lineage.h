@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a checkpoint comes from, and which checkpoint a resumed run continues from.
+// The lineage of checkpoints, and the choice of the checkpoint that a run resumes from.
 //
 // Note [One line of checkpoints]
 // The checkpoints step-N of a directory form one sequence: each was reached from the one before it.
 // Checkpoints that leave the sequence (a run that resumes from an older step abandons the later
 // ones) are set aside under another name before training starts. So the highest step is always the
-// state of the run, retention can count steps, and --resume auto needs no memory.
-// --resume PATH names a starting point, and a command that is repeated (by a requeue, or by a
-// person after exit status 75) must not start there a second time. Each checkpoint therefore lists
-// the starting points of its run: one that lists PATH was reached from it and is ahead of it.
+// state of the run, retention can count steps, and --resume auto needs no other record. --resume
+// PATH names a starting point. A command that is repeated (by a requeue, or by a person after exit
+// status 75) must not start there a second time. Each checkpoint therefore lists the starting
+// points of its run: a checkpoint that lists PATH was reached from PATH and is ahead of it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace ddp::ckpt {
 struct Origin {
   std::uint64_t step = 0;
   std::uint32_t crc32c = 0;  // of its manifest: tells checkpoints of the same step apart
-  std::string path;          // as given, made absolute; may have been deleted since
+  std::string path;          // the given path, made absolute; may have been deleted since
 
   bool operator==(const Origin&) const = default;
 };
@@ -51,7 +51,7 @@ struct Ancestor {
 // The target of --resume PATH.
 struct StartingPoint {
   std::string path;                   // absolute
-  std::optional<std::uint64_t> step;  // nullopt: nothing exists at that path any more
+  std::optional<std::uint64_t> step;  // nullopt if the path no longer exists
   std::uint32_t crc32c = 0;           // of its manifest
   std::optional<Lineage> lineage;
   bool inside = false;  // it is in the directory that the run saves to, or in its best/
@@ -67,17 +67,18 @@ struct ResumePlan {
   };
   From from = From::nowhere;
   std::vector<std::uint64_t> set_aside;  // steps that the run abandons, highest first
-  std::string refusal;                   // with nowhere: the reason, and what to do
+  std::string refusal;                   // for `nowhere`: the reason, and what to do
 
   bool operator==(const ResumePlan&) const = default;
 };
 
-// `there` has all checkpoints of `directory`, in any order. Pure.
+// Chooses the checkpoint to resume from. `there` has all checkpoints of `directory`, in any order.
+// Pure.
 ResumePlan plan_resume(const StartingPoint& start, std::span<const Ancestor> there,
                        const std::string& directory);
 
-// The lineage of a run that starts at `start`: the same run if it saves to the same directory,
-// otherwise a new one.
+// Returns the lineage of a run that starts at `start`: the same run if it saves to the same
+// directory, otherwise a new one.
 Lineage lineage_from(const StartingPoint& start, const std::string& new_run, bool same_directory);
 
 }  // namespace ddp::ckpt

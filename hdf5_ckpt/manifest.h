@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The manifest: the record of a checkpoint's arrays, their locations and their checksums. A
-// directory without a valid one is not a checkpoint. Format: docs/checkpoint.md.
+// directory without a valid manifest is not a checkpoint. Format: docs/checkpoint.md.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace ddp::ckpt {
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kSchema = "slurm-ddp/checkpoint/1";
 inline constexpr std::uint64_t kReaderVersion = 3;
-// The version that a reader must support: arrays stored in parts came with version 2, unsigned
-// integers of more than 8 bits and complex numbers with version 3. A manifest with none of these is
+// The version that a reader must support. Version 2 added arrays stored in parts; version 3 added
+// unsigned integers of more than 8 bits and complex numbers. A manifest with none of these is
 // written as version 1.
 inline constexpr std::uint64_t kWholeArraysVersion = 1;
 inline constexpr std::uint64_t kPartsVersion = 2;
@@ -34,7 +34,7 @@ inline constexpr std::size_t kMaxRank = 32;  // HDF5's own limit
 inline constexpr std::uint64_t kMinBlockBytes = 4096;
 inline constexpr std::uint64_t kMaxBlockBytes = 64ULL << 20;
 
-// The lowest reader version that supports an array of this type, stored whole or in parts.
+// Returns the lowest reader version that supports an array of this type, stored whole or in parts.
 constexpr std::uint64_t version_needed(bool first_types, bool in_parts) noexcept {
   if (!first_types) return kMoreTypesVersion;
   return in_parts ? kPartsVersion : kWholeArraysVersion;
@@ -67,30 +67,30 @@ struct Manifest {
   std::vector<FileInfo> files;    // sorted by name
   std::vector<ArrayInfo> arrays;  // arrays and parts in the order of stored_before()
   std::optional<Lineage> lineage;
-  // Checksum of the text it was read from, which identifies it; 0 if it was not read from a file.
+  // Checksum of the manifest's text, which identifies it; 0 if it was not read from a file.
   std::uint32_t crc32c = 0;
 };
 
-// Ordered by name; parts of one array by their start, and empty ones by their file.
+// Orders by name, parts of one array by their start, and empty parts by their file.
 bool stored_before(const ArrayInfo& a, const ArrayInfo& b) noexcept;
 
-// For sending a record to the committing rank. record_from_json throws Error on anything that
-// record_to_json did not produce.
+// Convert a record for sending it to the committing rank. record_from_json throws Error for a text
+// that record_to_json did not produce.
 nlohmann::json record_to_json(const FileRecord& record);
 FileRecord record_from_json(const nlohmann::json& json);
 
-// The bytes of manifest.json. Throws Error if the manifest breaks a rule that a reader checks, so
-// that nothing unreadable is ever written, or if `state` contains values that JSON cannot
-// represent.
+// Returns the bytes of manifest.json. Throws Error if the manifest breaks a rule that a reader
+// checks, so that no unreadable manifest is ever written, or if `state` contains values that JSON
+// cannot represent.
 std::string serialize_manifest(const Manifest& manifest);
 
 // Checks size, checksum, structure and every rule of check_manifest(). Throws DamagedError naming
 // the field, or Error if a newer version of this software wrote it.
 Manifest parse_manifest(std::string_view text);
 
-// The rules: counts, names, offsets inside the file, no overlap, lengths = shape x itemsize, block
-// checksums that combine to the array's checksum; parts that cover their array, each element once.
-// Throws DamagedError naming the entry that breaks a rule.
+// Checks the rules: counts and names are valid, offsets are inside the file, arrays do not overlap,
+// lengths are shape x itemsize, block checksums combine to the array's checksum, and parts cover
+// each element of their array once. Throws DamagedError naming the entry that breaks a rule.
 void check_manifest(const Manifest& manifest);
 
 }  // namespace ddp::ckpt

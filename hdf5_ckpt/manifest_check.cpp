@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules for a manifest, checked in one place: before one is written and after one is read. They
-// make it safe to use offsets and lengths from a file of unknown origin.
+// The rules for a manifest, checked both before one is written and after one is read. They make it
+// safe to use offsets and lengths from a file of unknown origin.
 
 #include <fmt/format.h>
 
@@ -40,7 +40,7 @@ FileTable check_files(const std::vector<FileInfo>& files) {
   return table;
 }
 
-// One span for each array: its stored entries.
+// Returns one span for each array, with its stored entries.
 std::vector<std::span<const ArrayInfo>> by_name(const std::vector<ArrayInfo>& arrays) {
   std::vector<std::span<const ArrayInfo>> groups;
   for (auto first = arrays.begin(); first != arrays.end();) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Manifests and records as JSON. The text starts with its own checksum at a fixed place, so that a
-// flipped bit anywhere is found before the JSON parser sees any byte.
+// Converts manifests and records to JSON and back. The text of a manifest starts with its own
+// checksum at a fixed place, so that any flipped bit is found before the JSON parser sees a byte.
 
 #include <fmt/format.h>
 
@@ -59,7 +59,7 @@ FileInfo file_from_json(const json& value, const std::string& where) {
 Shape shape_from_json(const JsonFields& fields, const char* key) {
   Shape shape;
   for (const json& n : fields.list(key, kMaxRank)) {
-    if (!n.is_number_unsigned()) fields.fail(key, "contains something that is not a whole number");
+    if (!n.is_number_unsigned()) fields.fail(key, "contains a value that is not a whole number");
     shape.push_back(n.get<std::uint64_t>());
   }
   return shape;
@@ -105,7 +105,7 @@ std::vector<Item> items_from_json(const JsonFields& fields, const char* key, std
   return items;
 }
 
-// One entry per line: the file is also meant to be read by people.
+// Writes one entry per line, because people also read the file.
 template <typename Item>
 std::string lines_of(const std::vector<Item>& items, json (*to_json)(const Item&)) {
   std::string text;
@@ -113,7 +113,7 @@ std::string lines_of(const std::vector<Item>& items, json (*to_json)(const Item&
   return "[" + text + "]";
 }
 
-// The lowest reader version that supports everything in the manifest.
+// Returns the lowest reader version that supports all entries of the manifest.
 std::uint64_t min_reader_of(const Manifest& manifest) {
   std::uint64_t needed = kWholeArraysVersion;
   for (const ArrayInfo& array : manifest.arrays)
@@ -146,7 +146,7 @@ std::optional<Lineage> lineage_from_json(const JsonFields& fields) {
   return lineage;
 }
 
-// Everything after the digits of the checksum.
+// Returns the text after the digits of the checksum.
 std::string body_of(const Manifest& manifest) {
   return fmt::format(
       "\",\n\"schema\": \"{}\",\n\"min_reader\": {},\n\"producer\": \"slurm-ddp {}\",\n"

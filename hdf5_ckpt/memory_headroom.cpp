@@ -38,7 +38,7 @@ std::optional<std::uint64_t> number_in(const fs::path& file) {
   return leading_number(line);  // "max" is not a number
 }
 
-// The number after `key` in a file of lines "key number" or "key: number kB".
+// Returns the number after `key` in a file of lines "key number" or "key: number kB".
 std::optional<std::uint64_t> number_of(const fs::path& file, std::string_view key) {
   std::ifstream stream(file);
   for (std::string line; std::getline(stream, line);) {
@@ -63,7 +63,7 @@ const Names kVersion1 = {{"memory.limit_in_bytes"},
 const Names kVersion2 = {
     {"memory.max", "memory.high"}, "memory.current", {"inactive_file", "active_file"}};
 
-// The memory that one group leaves.
+// Returns the memory that is left below the limit of one group.
 std::optional<std::uint64_t> left_in(const fs::path& group, const Names& names) {
   std::uint64_t limit = kNoLimit;
   for (const std::string_view name : names.limits)
@@ -81,8 +81,8 @@ void take_least(std::optional<std::uint64_t>& least, std::optional<std::uint64_t
   if (other && (!least || *other < *least)) least = other;
 }
 
-// The minimum over the group `path` below `mount` and its parents. In a container the path may be
-// the host's, and the container's own group is at the mount.
+// Returns the minimum over the group `path` below `mount` and its parents. In a container the path
+// may be the host's, and the container's own group is at the mount.
 std::optional<std::uint64_t> left_around(const fs::path& mount, const fs::path& path,
                                          const Names& names) {
   std::optional<std::uint64_t> least;
@@ -99,7 +99,7 @@ std::optional<std::uint64_t> memory_headroom(const fs::path& root) {
   if (const auto kib = number_of(root / "proc/meminfo", "MemAvailable")) least = *kib * 1024;
   const fs::path mounts = root / "sys/fs/cgroup";
   std::ifstream groups(root / "proc/self/cgroup");
-  // "4:memory:/path" in version 1, "0::/path" in version 2; both may occur.
+  // Lines are "4:memory:/path" in version 1 and "0::/path" in version 2; both may occur.
   for (std::string line; std::getline(groups, line);) {
     const auto first = line.find(':');
     const auto second = first == std::string::npos ? first : line.find(':', first + 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory this process may still use before the kernel kills it or another process of its
-// group. A successful allocation does not show this: in a control group (SLURM creates one for each
-// job and step) the allocation succeeds, and the process is killed when it fills the memory.
+// The memory that this process may still use before the kernel kills it or another process of its
+// group. Allocating does not reveal it: in a control group (SLURM creates one for each job and
+// step) the allocation succeeds, and the process is killed when it fills the memory.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace ddp::ckpt {
 
-// The minimum of the machine's available memory and of what the limits of this process's control
-// group and its parents leave, for cgroup versions 1 and 2. File data in the page cache counts as
-// free, since the kernel drops it first. Returns nullopt if none of these is known. `root` is the
-// directory in which /proc and /sys/fs/cgroup are looked up.
+// Returns the minimum of the machine's available memory and the memory left below the limits of
+// this process's control group and its parents, for cgroup versions 1 and 2. File data in the page
+// cache counts as free, because the kernel drops it first. Returns nullopt if none of these is
+// known. `root` is the directory in which /proc and /sys/fs/cgroup are looked up.
 std::optional<std::uint64_t> memory_headroom(const std::filesystem::path& root = "/");
 
 }  // namespace ddp::ckpt

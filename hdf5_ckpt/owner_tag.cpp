@@ -44,7 +44,7 @@ std::optional<Number> whole_number(std::string_view text) {
 
 }  // namespace
 
-// A zombie (not waited for yet) does not run any more.
+// True also for a zombie, which no longer runs but has not been waited for.
 bool has_ended(pid_t pid) {
   if (::kill(pid, 0) != 0) return errno == ESRCH;
   std::ifstream status(fmt::format("/proc/{}/stat", pid));
@@ -85,7 +85,7 @@ std::optional<OwnerTag> OwnerTag::parse(std::string_view text) {
   if (!restart_number || !pid_number) return std::nullopt;
   OwnerTag tag{std::string(text.substr(0, job_end)), *restart_number,
                std::string(text.substr(restart_end + 1, host_end - restart_end - 1)), *pid_number};
-  // Only the exact spelling that text() produces: "r007" is not valid.
+  // Accept only the exact spelling that text() produces: "r007" is not valid.
   if (!is_valid(tag) || tag.text() != text) return std::nullopt;
   return tag;
 }

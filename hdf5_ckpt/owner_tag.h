@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identifies the writer of a checkpoint: the tag in the names of temporary directories, by which a
-// restarted job distinguishes its own leftovers from another job's files.
+// Identifies the writer of a checkpoint. The tag is part of the names of temporary directories, so
+// that a restarted job can distinguish its own leftovers from another job's files.
 #pragma once
 
 #include <sys/types.h>
@@ -15,12 +15,12 @@ namespace ddp::ckpt {
 struct OwnerTag {
   std::string job;       // SLURM job id ("123", "123_4") or any word of [A-Za-z0-9_-], up to 64
   unsigned restart = 0;  // SLURM_RESTART_COUNT
-  std::string host;      // of [A-Za-z0-9._-], up to 64
+  std::string host;      // up to 64 of [A-Za-z0-9._-]
   pid_t pid = 0;
 
   bool operator==(const OwnerTag&) const = default;
 
-  // This process on this host.
+  // Returns the tag of this process on this host.
   static OwnerTag of_this_process(std::string job, unsigned restart);
 
   // "123.r0.node1.p4567". Throws Error if job or host contain characters other than those above.
@@ -36,9 +36,9 @@ bool has_ended(pid_t pid);
 // Returns true if the writer with that tag cannot be running any more.
 using OwnerIsDead = std::function<bool(const OwnerTag&)>;
 
-// Considered dead: earlier restarts of the same job (SLURM starts one only when the previous one
-// has ended) and processes of the same job on this host that no longer exist. All others are
-// considered alive.
+// Considers dead: earlier restarts of the same job (SLURM starts one only when the previous one has
+// ended), and processes of the same job on this host that no longer exist. Considers all others
+// alive.
 OwnerIsDead dead_relatives_of(OwnerTag own);
 
 }  // namespace ddp::ckpt

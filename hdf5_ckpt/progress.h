@@ -8,7 +8,7 @@
 
 namespace ddp::ckpt {
 
-// Called with the bytes processed so far and the total; from one thread at a time.
+// Called with the bytes processed so far and the total, from one thread at a time.
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 // Adds up the progress of several threads and reports it from one thread at a time.

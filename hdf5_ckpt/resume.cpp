@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathers what the plan of lineage.h needs from the disk, and carries it out.
+// Reads the inputs of plan_resume() (lineage.h) from the disk, and carries out the plan.
 
 #include "hdf5_ckpt/resume.h"
 
@@ -49,7 +49,8 @@ fs::path absolute_path(const fs::path& path) {
   return whole.has_filename() ? whole : whole.parent_path();
 }
 
-// Only if certain: a path that cannot be inspected is opened, which reports the reason.
+// True only if that is certain: a path that cannot be inspected is opened, which reports the
+// reason.
 bool is_missing(const fs::path& path) {
   std::error_code error;
   return fs::symlink_status(path, error).type() == fs::file_type::not_found;
@@ -81,7 +82,7 @@ StartingPoint look_at(const fs::path& path, const CheckpointDirectory* directory
   return start;
 }
 
-// A run that continues its own sequence.
+// Returns the resumption of a run that continues its own sequence.
 Resumption going_on(Checkpoint checkpoint, std::vector<std::string> notes) {
   Lineage lineage = checkpoint.manifest().lineage.value_or(Lineage{});
   if (lineage.run.empty()) lineage.run = new_run_name();
@@ -97,7 +98,8 @@ Resumption going_on(Checkpoint checkpoint, std::vector<std::string> notes) {
       why.size(), root.string(), fmt::join(why.begin(), why.begin() + listed, "; ")));
 }
 
-// Starting from scratch beside checkpoints that were set aside would not be a deliberate decision.
+// Throws instead of starting from scratch beside checkpoints that were set aside, because the user
+// probably did not intend that.
 void refuse_if_all_are_set_aside(const CheckpointDirectory& directory) {
   for (const std::string& name : names_in_directory(system_file_ops(), directory.root())) {
     if (!name.starts_with(kSuperseded)) continue;

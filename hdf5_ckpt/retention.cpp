@@ -20,11 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxNotes = 1 << 20;  // bytes; a checkpoint takes about twenty
+constexpr std::uint64_t kMaxNotes = 1 << 20;  // bytes; a checkpoint needs about twenty
 
 struct Stopped {};
 
-// Empty if there are none or if the file is not valid.
+// Returns the recorded notes; empty if there are none or if the file is not valid.
 std::string notes_in(const fs::path& root) {
   try {
     const FileDescriptor directory(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -61,7 +61,7 @@ void Retention::remember_across_restarts() {
   while (notes >> std::dec >> step >> std::hex >> crc) verified_.emplace(step, crc);
 }
 
-// Losing the notes costs only another read.
+// Failures are ignored, because without the notes checkpoints are only read again.
 void Retention::write_notes() const {
   if (!keeps_notes_) return;
   const fs::path draft = root_ / notes_draft_name(owner_);
@@ -86,7 +86,7 @@ bool Retention::is_whole(const Candidate& candidate, const ReadOptions& options,
     remember_verified(checkpoint);
     return true;
   } catch (const DamagedError& error) {
-    // Another process removed it meanwhile: there is nothing to report.
+    // If another process removed the checkpoint meanwhile, there is nothing to report.
     if (is_there(*ops_, candidate.path))
       report.notes.push_back(fmt::format("does not count and is not deleted: {}", error.what()));
     return false;
@@ -127,7 +127,7 @@ RetentionReport Retention::apply(const RetentionPolicy& policy, const ReadOption
   try {
     apply(policy, reading, report);
   } catch (const Stopped&) {
-    report.notes.emplace_back("old checkpoints were not removed: the process is about to end");
+    report.notes.emplace_back("old checkpoints were not removed: the process is about to exit");
   }
   return report;
 }
@@ -141,7 +141,7 @@ void Retention::apply(const RetentionPolicy& policy, const ReadOptions& options,
     if (is_whole(candidate, options, report) && ++kept > policy.keep_last)
       surplus.push_back(candidate);
   }
-  // Oldest first: if this is interrupted, those that remain are the newer ones.
+  // Delete the oldest first, so that an interruption leaves the newer ones.
   for (auto candidate = surplus.rbegin(); candidate != surplus.rend(); ++candidate)
     remove(*candidate, report);
 }

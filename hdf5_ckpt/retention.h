@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deletes old checkpoints and the leftovers of dead writers. A deletion is a rename to
-// .trash-step-N.<owner> (from then on no reader sees it), an fsync, and only then the unlinking: a
-// crash in the middle never leaves half a checkpoint under its final name.
+// Deletes old checkpoints and the leftovers of dead writers. A checkpoint is renamed to
+// .trash-step-N.<owner> (from then on no reader sees it), then comes an fsync, and only then are
+// its files unlinked: a crash in the middle never leaves half a checkpoint under its final name.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace ddp::ckpt {
 
 struct RetentionPolicy {
   std::size_t keep_last = 3;  // at least 1
-  // The step that the caller saved last. Later ones belong to another run: they are neither counted
-  // nor deleted. This one is therefore never deleted either.
+  // The step that the caller saved last, which is never deleted. Later steps belong to another run,
+  // so they are neither counted nor deleted.
   std::optional<std::uint64_t> newest = std::nullopt;
   // Polled while checkpoints are read: if it returns true, apply() stops and keeps what it has done
   // so far.
@@ -38,18 +38,18 @@ class Retention {
  public:
   Retention(const std::filesystem::path& root, OwnerTag owner, FileOps& ops = system_file_ops());
 
-  // Tells apply() that the caller has just verified the bytes of a checkpoint, so that it does not
+  // Records that the caller has just verified the bytes of a checkpoint, so that apply() does not
   // read them again.
   void remember_verified(const Checkpoint& checkpoint);
   void remember_verified(const Manifest& manifest);
 
-  // From now on, verified checkpoints are also recorded in ROOT/.verified, so that a restarted
-  // process does not read them again. Only retention trusts the file; loading always verifies.
+  // Records verified checkpoints in ROOT/.verified from now on, so that a restarted process does
+  // not read them again. Only retention trusts the file; loading always verifies.
   void remember_across_restarts();
 
-  // Deletes whole checkpoints older than the newest `keep_last` whole ones. Whole means that every
-  // byte was verified. Damaged ones are neither counted nor deleted: they are left for a person to
-  // inspect. Throws Error if ROOT cannot be listed or keep_last is 0.
+  // Deletes whole checkpoints older than the newest `keep_last` whole ones, where whole means that
+  // every byte was verified. Damaged ones are neither counted nor deleted, so that a person can
+  // inspect them. Throws Error if ROOT cannot be listed or keep_last is 0.
   RetentionReport apply(const RetentionPolicy& policy, const ReadOptions& options = {});
 
  private:
@@ -65,9 +65,9 @@ class Retention {
   bool keeps_notes_ = false;
 };
 
-// Removes .tmp-*, .trash-* and .latest.* entries of ROOT whose owner `is_dead`; entries of other
-// owners, and names that do not parse, stay. Returns one sentence for each removal and each
-// failure.
+// Removes .tmp-*, .trash-* and .latest.* entries of ROOT for whose owner `is_dead` returns true.
+// Entries of other owners, and names that do not parse, stay. Returns one sentence for each removal
+// and each failure.
 std::vector<std::string> remove_leftovers(const std::filesystem::path& root,
                                           const OwnerIsDead& is_dead,
                                           FileOps& ops = system_file_ops());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory is allocated as one mapping: its pages are not returned between saves, and it does not
-// fragment the allocator's memory.
+// Allocates memory as one mapping, which keeps its pages between saves and does not fragment the
+// allocator's memory.
 
 #include "hdf5_ckpt/snapshot.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A copy of arrays in memory of its own, reused from save to save, so that training may change the
-// originals while the copy is written.
+// A copy of arrays, whose memory is reused from save to save. Training may change the originals
+// while the copy is written.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reasons for the combination of links, external storage and virtual datasets: Note [Views that
-// fail loudly] in the header.
+// Creates a view from links, external storage and virtual datasets. Note [Views that fail loudly]
+// in the header gives the reasons.
 
 #include "hdf5_ckpt/view.h"
 
@@ -104,7 +104,7 @@ class View {
       link_to(array.parts.front().file, "/" + array.name, array.name);
       return;
     }
-    if (solid.size() == 1) {  // the whole array; always true for a scalar
+    if (solid.size() == 1) {  // one part is the whole array, as for every scalar
       link_to(solid.front()->file, "/" + array.name, array.name);
       return;
     }
@@ -114,7 +114,7 @@ class View {
     put_text(dataset.get(), "dtype", dtype_name(array.dtype));
   }
 
-  // A dataset for the bytes of one part, and its place in the whole array.
+  // Creates a dataset for the bytes of one part and maps it to its place in the whole array.
   void map_part(const StoredArray& array, const ArrayInfo& part, const Hdf5Properties& how) {
     const std::string name = fmt::format("{}/parts/{}", kInternal, parts_++);
     const std::string action = fmt::format("map a part of '{}'", array.name);
@@ -141,7 +141,7 @@ class View {
   std::size_t parts_ = 0;
 };
 
-// Upper bound for HDF5's own bytes in a view.
+// Returns an upper bound for the size of HDF5's own structures in a view.
 std::uint64_t size_bound(const Checkpoint& checkpoint) {
   std::uint64_t bytes = 1U << 20;
   for (const ArrayInfo& info : checkpoint.manifest().arrays)
@@ -149,7 +149,7 @@ std::uint64_t size_bound(const Checkpoint& checkpoint) {
   return bytes + 4096 * checkpoint.manifest().files.size();
 }
 
-// libhdf5 does not survive a disk error, so it creates the file in memory.
+// libhdf5 may crash on a disk error, so it creates the file in memory.
 std::string bytes_of_view(const Checkpoint& checkpoint, const fs::path& directory,
                           const std::string& prefix) {
   const Hdf5Session session;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A view for people: one HDF5 file beside the files of a checkpoint, through which h5py sees every
-// array whole, regardless of the number of parts it is stored in. No data is copied, and none of
-// our readers uses it.
+// array whole, regardless of the number of its stored parts. It copies no data, and none of our
+// readers uses it.
 //
-// Note [Views that fail loudly]
-// A virtual dataset of HDF5 silently shows fill values for a source that it cannot open. This view
-// is constructed so that this cannot happen:
+// Note [Views that fail loudly] A virtual dataset of HDF5 silently shows fill values for a source
+// that it cannot open. The structure of this view excludes that:
 //   - An array stored whole in one file is an external link: opening it raises if the file is
 //     missing, renamed or truncated.
 //   - An array in parts is a virtual dataset whose sources are datasets of the view itself, which
@@ -27,8 +26,8 @@ namespace ddp::ckpt {
 
 inline constexpr std::string_view kViewName = "view.h5";
 
-// Creates or replaces `view.h5` in the checkpoint's directory, durably, and returns its path. Must
-// be repeated after the directory has been moved or copied. Throws Error.
+// Creates or replaces `view.h5` in the checkpoint's directory, durably, and returns its path. Call
+// it again after the directory has been moved or copied. Throws Error.
 std::filesystem::path make_view(const Checkpoint& checkpoint);
 
 }  // namespace ddp::ckpt

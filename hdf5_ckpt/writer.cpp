@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes one HDF5 file: Note [Write path] in the header gives the order and the reasons.
+// Writes one HDF5 file. Note [Write path] in the header gives the order and the reasons.
 
 #include "hdf5_ckpt/writer.h"
 
@@ -95,7 +95,7 @@ void check_options(const std::filesystem::path& path, const WriteOptions& option
                             options.block_bytes, kAlignment, kMaxBlockBytes));
 }
 
-// Exceeding `ulimit -f` kills the process with SIGXFSZ, so check first.
+// Checks the limit first, because exceeding `ulimit -f` kills the process with SIGXFSZ.
 void check_file_size_limit(const std::filesystem::path& path, std::uint64_t bytes) {
   struct rlimit limit = {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) return;
@@ -105,8 +105,8 @@ void check_file_size_limit(const std::filesystem::path& path, std::uint64_t byte
                   path, EFBIG);
 }
 
-// The bytes to hand to the disk: the caller's, or an aligned copy. Memory from an allocator is
-// rarely aligned, and a copy costs less than a detour through the page cache.
+// Returns the caller's bytes, or an aligned copy for the disk. Memory from an allocator is rarely
+// aligned, and a copy costs less than a write through the page cache.
 std::span<const std::byte> aligned(std::span<const std::byte> bytes, AlignedBuffer& buffer) {
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment == 0) return bytes;
   const std::span<std::byte> copy = buffer.get(bytes.size());
@@ -138,7 +138,7 @@ std::vector<std::vector<std::uint32_t>> write_arrays(const ArrayList& arrays,
   Meter meter(options.progress, bytes_in_all);
   parallel_for(blocks.size(), threads, [&](std::size_t index, unsigned worker) {
     const auto [array, block] = blocks[index];
-    // Small arrays are at odd offsets, where a copy would not make the write direct.
+    // Small arrays have unaligned offsets, where an aligned copy would not make the write direct.
     const bool may_go_direct = target.is_direct() && lengths[array] >= kAlignedArrayBytes;
     auto bytes = block_of(arrays[array]->bytes, block, options.block_bytes);
     if (may_go_direct) bytes = aligned(bytes, buffers[worker]);
@@ -162,8 +162,8 @@ std::vector<ArrayInfo> describe(const ArrayList& arrays, std::span<const std::ui
   return infos;
 }
 
-// The bytes of the file that belong to HDF5 and not to an array, in pieces of at most kCopyBytes;
-// the signature is a piece of its own.
+// Returns the bytes of the file that belong to HDF5 and not to an array, in pieces of at most
+// kCopyBytes. The signature is a separate piece.
 std::vector<Extent> metadata_pieces(const std::vector<ArrayInfo>& arrays, std::uint64_t size) {
   std::vector<Extent> claimed;
   for (const ArrayInfo& array : arrays)

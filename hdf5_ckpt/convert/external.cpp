@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements of an external array in the order in which a checkpoint stores them.
+// Copies the elements of an external array in the order in which a checkpoint stores them.
 
 #include "hdf5_ckpt/convert/external.h"
 

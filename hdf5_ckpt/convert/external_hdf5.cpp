@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The child follows one link at a time, hard links only, and writes JSON to a pipe.
+// The child follows only hard links, one at a time, and writes its report as JSON to a pipe.
 
 #include "hdf5_ckpt/convert/external_hdf5.h"
 
@@ -57,7 +57,8 @@ class Walk {
       visit(group, name.c_str(), prefix + name, depth);
   }
 
-  // In one pass: fetching each name by its index would search through all of them every time.
+  // Lists the names in one pass, because fetching a name by its index searches all names every
+  // time.
   std::vector<std::string> names_in(hid_t group) {
     Names names;
     names.most = kMaxArrays - std::min(kMaxArrays, objects_) + 1;
@@ -73,7 +74,7 @@ class Walk {
     std::string problem;
   };
 
-  // Called by libhdf5, which exceptions must not cross.
+  // A callback of libhdf5, through which no exception may pass.
   static herr_t take_name(hid_t /*group*/, const char* name, const H5L_info_t* /*info*/,
                           void* to) noexcept {
     constexpr herr_t kGoOn = 0;
@@ -100,7 +101,7 @@ class Walk {
     H5L_info_t link = {};
     hdf5_check(H5Lget_info(group, name, &link, H5P_DEFAULT), "inspect a link");
     if (link.type != H5L_TYPE_HARD)
-      throw DamagedError(fmt::format("'{}' is a link to somewhere else", path));
+      throw DamagedError(fmt::format("'{}' is a link to another place", path));
     H5O_info_t info = {};
     hdf5_check(H5Oget_info_by_name1(group, name, &info, H5P_DEFAULT), "inspect an object");
     if (info.rc != 1) throw DamagedError(fmt::format("'{}' has several names", path));
@@ -160,7 +161,7 @@ void limit(int what, std::uint64_t most) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_FSIZE, 0);
-  // Not RLIMIT_AS: the file itself may be mapped, and may be larger than any limit.
+  // Not RLIMIT_AS, because the mapped file also counts toward it and may be larger than any limit.
   limit(RLIMIT_DATA, limits.memory_bytes);
   limit(RLIMIT_CPU, limits.cpu_seconds);
   std::string text;
@@ -208,7 +209,7 @@ std::string report_of_child(const std::filesystem::path& path, const ChildLimits
   }
   if (!WIFEXITED(status))
     throw DamagedError(
-        fmt::format("libhdf5 did not survive reading it ({})", sigdescr_np(WTERMSIG(status))));
+        fmt::format("libhdf5 crashed while reading it ({})", sigdescr_np(WTERMSIG(status))));
   return text;
 }
 

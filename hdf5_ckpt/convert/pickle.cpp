@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stack machine for protocol 2, as in Python's pickletools, without the instructions that could
-// call something.
+// A stack machine for pickle protocol 2, like the one that Python's pickletools describes, without
+// the instructions that could call arbitrary objects.
 
 #include "hdf5_ckpt/convert/pickle.h"
 

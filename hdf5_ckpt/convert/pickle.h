@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pickles that torch.save writes for dictionaries of tensors, read without Python and without
-// executing anything: a fixed list of names is recognized, and none of them is called.
+// Reads the pickles that torch.save writes for dictionaries of tensors, without Python and without
+// executing anything: the parser recognizes a fixed list of names and calls none of them.
 #pragma once
 
 #include <cstddef>

@@ -90,7 +90,7 @@ Placed parse_entry(const std::string& name, const nlohmann::json& entry) {
   return placed;
 }
 
-// No holes, no overlap, no trailing bytes.
+// Rejects holes, overlap and trailing bytes.
 void check_cover(std::vector<Placed>& placed, std::uint64_t data_bytes) {
   std::sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);

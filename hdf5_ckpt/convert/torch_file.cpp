@@ -108,8 +108,8 @@ class Reader {
                              entry->second.offset + tensor.offset * itemsize(type->dtype)});
   }
 
-  // Checks that the last element is inside the storage, and that all elements together are not much
-  // larger than the storage.
+  // Checks that the last element is inside the storage, and that the elements together do not take
+  // many times the storage's bytes.
   void check_inside(const PickleTensor& tensor, DType dtype, const ZipEntry& storage,
                     const std::string& name) {
     const auto refuse = [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Read from the central directory at the end, as the format requires, including 64-bit sizes.
-// APPNOTE 6.3.
+// Reads the central directory at the end of the file, as the format requires, including 64-bit
+// sizes. The format is that of APPNOTE 6.3.
 
 #include "hdf5_ckpt/convert/zip.h"
 
@@ -30,7 +30,7 @@ constexpr std::uint64_t kAll32 = 0xFFFFFFFF;
 constexpr std::size_t kMaxEntries = 2000000;
 constexpr std::size_t kDataAlignment = 64;
 constexpr std::size_t kMaxWritten = 65534;
-constexpr std::uint64_t kExtraBytes = 4;  // of an extra field, before its contents
+constexpr std::uint64_t kExtraBytes = 4;  // before the contents of an extra field
 
 template <typename Number>
 Number number_at(Bytes file, std::uint64_t at) {
@@ -112,7 +112,7 @@ void put(std::vector<std::byte>& to, const std::string& text) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
-// Where a source's header is, and the padding after its name that aligns its bytes.
+// The position of a source's header, and the padding after its name that aligns its bytes.
 struct ZippedFile {
   const ZipSource* source = nullptr;
   std::uint64_t header = 0;  // bytes from the start of the file
@@ -134,19 +134,19 @@ std::vector<ZippedFile> place(std::span<const ZipSource> sources) {
     ZippedFile placed{&source, at, 0, 0};
     placed.padding = (kDataAlignment - placed.data() % kDataAlignment) % kDataAlignment;
     if (source.size >= kAll32 || placed.data() + source.size >= kAll32)
-      throw Error("the file would exceed 4 GiB, which a plain zip file cannot; write safetensors");
+      throw Error("the file would exceed 4 GiB, the limit of a plain zip file; write safetensors");
     at = placed.data() + source.size;
     all.push_back(placed);
   }
   return all;
 }
 
-// The common fields of local and central headers.
+// Writes the common fields of local and central headers.
 void put_common(std::vector<std::byte>& to, const ZippedFile& placed, std::uint64_t extra) {
   put(to, 0, 2);       // flags
   put(to, 0, 2);       // stored
   put(to, 0, 2);       // time
-  put(to, 0x0021, 2);  // the first of January 1980
+  put(to, 0x0021, 2);  // January 1, 1980
   put(to, placed.crc, 4);
   put(to, placed.source->size, 4);
   put(to, placed.source->size, 4);
@@ -204,7 +204,7 @@ std::map<std::string, ZipEntry> parse_zip(Bytes file) {
     std::uint64_t local = number_at<std::uint32_t>(file, at + 42);
     const auto name_bytes = number_at<std::uint16_t>(file, at + 28);
     const auto extra_bytes = number_at<std::uint16_t>(file, at + 30);
-    // Throws if the entry is incomplete.
+    // Reading the byte after the name throws if the entry is incomplete.
     number_at<std::uint8_t>(file, at + kCentralBytes + name_bytes);
     const std::string name(reinterpret_cast<const char*>(file.data() + at + kCentralBytes),
                            name_bytes);
@@ -218,7 +218,7 @@ std::map<std::string, ZipEntry> parse_zip(Bytes file) {
                                  number_at<std::uint16_t>(file, local + 28);
     if (offset > file.size() || size > file.size() - offset)
       throw DamagedError(fmt::format("'{:.100}' reaches beyond the end of the zip file", name));
-    // Many entries that share their bytes would take forever to read.
+    // Reject overlap early: many entries that share their bytes would take hours to read.
     if (size > left) throw DamagedError("entries of the zip file overlap");
     left -= size;
     check_crc(file.subspan(offset, size), number_at<std::uint32_t>(file, at + 16), name);
@@ -241,7 +241,7 @@ void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveB
       end += bytes.size();
     });
     placed.crc = static_cast<std::uint32_t>(crc);
-    // Written last, since it contains the checksum.
+    // The header is written last, because it contains the checksum.
     file.write(local_header(placed), placed.header);
   }
   file.write(central_directory(all, end), end);

@@ -14,12 +14,12 @@
 namespace ddp::ckpt {
 
 struct ZipEntry {
-  std::uint64_t offset = 0;  // of its bytes in the file
+  std::uint64_t offset = 0;  // position of its bytes in the file
   std::uint64_t size = 0;
 };
 
-// The entries by name: all inside the file, together no larger than the file, and with the correct
-// CRC-32. Throws DamagedError.
+// Returns the entries by name. All are inside the file, together no larger than the file, and have
+// the correct CRC-32; otherwise throws DamagedError.
 std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file);
 
 // An entry to write.

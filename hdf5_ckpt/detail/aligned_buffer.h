@@ -11,10 +11,10 @@
 
 namespace ddp::ckpt {
 
-// For addresses, file offsets and lengths.
+// Alignment of addresses, file offsets and lengths.
 inline constexpr std::uint64_t kAlignment = 4096;
 
-// True if memory and file offset are aligned for O_DIRECT; the length must be aligned as well.
+// True if memory and file offset are aligned for O_DIRECT. The length must be aligned too.
 inline bool begins_aligned(const std::byte* data, std::uint64_t offset) {
   return reinterpret_cast<std::uintptr_t>(data) % kAlignment == 0 && offset % kAlignment == 0;
 }
@@ -29,8 +29,8 @@ class AlignedBuffer {
   }
 
  private:
-  // Uses huge pages where they fit: a disk request consists of a limited number of segments, and
-  // each page that is not physically adjacent to the previous one takes one.
+  // Uses huge pages where they fit: a disk request has a limited number of segments, and each page
+  // that is not physically adjacent to the previous one needs its own segment.
   std::span<std::byte> allocate(std::size_t size) {
     constexpr std::size_t kHugePage = std::size_t{2} << 20;
     const std::size_t alignment = size < kHugePage ? kAlignment : kHugePage;

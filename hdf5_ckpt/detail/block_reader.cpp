@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block whose bytes all go to one place is read directly into it if the disk allows; others pass
-// through a buffer, and are verified before they leave it.
+// Reads a block directly into the target if its bytes are contiguous there and the disk allows it.
+// Other blocks pass through a buffer, and are verified before they leave it.
 
 #include "hdf5_ckpt/detail/block_reader.h"
 
@@ -43,7 +43,8 @@ std::span<const std::byte> read_block(SourceFile& file, const ArrayInfo& array, 
   return bytes;
 }
 
-// The place in the target for the whole block, if its bytes are contiguous there as well.
+// Returns the place in the target for the whole block if its bytes are contiguous there too;
+// otherwise empty.
 std::span<std::byte> place_of(const Wanted& wanted, std::uint64_t begin, std::uint64_t end) {
   if (!wanted.overlap) return {};
   const Overlap::Run run = wanted.overlap->run(wanted.overlap->first_run_beyond(begin));

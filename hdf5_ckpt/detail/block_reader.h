@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads arrays, or the requested parts of them, block by block. A block is the smallest unit with a
-// checksum, so a block of which only one byte is requested is read and checked whole.
+// checksum, so even for one requested byte the whole block is read and checked.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace ddp::ckpt {
 
-// An array or part in a file, and the destination of its bytes: those of `overlap` go to `target`.
-// Without `overlap` all bytes are checked and discarded.
+// An array or part in a file, and the destination of its bytes: the bytes of `overlap` are copied
+// to `target`. Without `overlap` all bytes are checked and discarded.
 struct Wanted {
   const ArrayInfo* info = nullptr;
   std::optional<Overlap> overlap;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays divided into the blocks that are written, read and checksummed one at a time.
+// Divides arrays into blocks, the units of writing, reading and checksums.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr std::uint64_t block_count(std::uint64_t length, std::uint64_t block_by
   return length / block_bytes + (length % block_bytes != 0 ? 1 : 0);
 }
 
-// All blocks of arrays of these lengths, array by array.
+// Returns all blocks of arrays of these lengths, array by array.
 inline std::vector<Block> blocks_of(std::span<const std::uint64_t> lengths,
                                     std::uint64_t block_bytes) {
   std::vector<Block> blocks;
@@ -32,14 +32,15 @@ inline std::vector<Block> blocks_of(std::span<const std::uint64_t> lengths,
   return blocks;
 }
 
-// The bytes of an array that form block `block`.
+// Returns the bytes of an array that form block `block`.
 template <typename Byte>
 std::span<Byte> block_of(std::span<Byte> bytes, std::size_t block, std::uint64_t block_bytes) {
   const std::size_t start = block * block_bytes;
   return bytes.subspan(start, std::min<std::size_t>(block_bytes, bytes.size() - start));
 }
 
-// The checksum of an array of `length` bytes from those of its block_count() blocks.
+// Returns the checksum of an array of `length` bytes, computed from those of its block_count()
+// blocks.
 inline std::uint32_t combine_blocks(std::span<const std::uint32_t> crcs, std::uint64_t length,
                                     std::uint64_t block_bytes) {
   std::uint32_t crc = 0;

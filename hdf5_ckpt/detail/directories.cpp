@@ -35,7 +35,8 @@ void sync_directory(FileOps& ops, const fs::path& directory) {
   do {
     result = ops.fsync(fd);
   } while (result != 0 && errno == EINTR);
-  // EINVAL: the file system does not support this and makes entries durable in its own way.
+  // EINVAL means that the file system does not support fsync of a directory and makes entries
+  // durable in its own way.
   const int code = result != 0 && errno != EINVAL ? errno : 0;
   ops.close(fd);
   if (code != 0) throw IoError("sync the directory", directory, code);
@@ -48,7 +49,7 @@ void make_directories(FileOps& ops, const fs::path& directory) {
   make_directories(ops, parent);
   if (ops.mkdir(directory.c_str(), 0777) != 0) {
     if (errno != EEXIST) throw IoError("create the directory", directory, errno);
-    // Another rank was faster, or it is a file.
+    // Another rank created it first, or a file has this name.
     if (!is_directory(ops, directory)) throw IoError("create the directory", directory, ENOTDIR);
   }
   sync_directory(ops, parent.empty() ? fs::path(".") : parent);

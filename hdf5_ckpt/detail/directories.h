@@ -23,25 +23,26 @@ void make_directories(FileOps& ops, const std::filesystem::path& directory);
 // fails. Throws IoError.
 void write_durable_file(FileOps& ops, const std::filesystem::path& path, std::string_view text);
 
-// The same for content in several consecutive pieces.
+// Like write_durable_file, with the content in several consecutive pieces.
 void write_durable_pieces(FileOps& ops, const std::filesystem::path& path,
                           std::span<const std::span<const std::byte>> pieces);
 
-// renameat2 that never replaces; returns 0 or the errno value, EEXIST if `to` exists. For
-// directories: where the file system lacks the flag, a plain rename replaces at most an empty one.
+// Calls renameat2 so that it never replaces `to`. Returns 0 or the errno value, EEXIST if `to`
+// exists. Use it only for directories: if the file system does not support the flag, a plain rename
+// replaces at most an empty directory.
 int rename_no_replace(FileOps& ops, const std::filesystem::path& from,
                       const std::filesystem::path& to);
 
-// The names in `directory`, unsorted; none if it does not exist. Throws IoError.
+// Returns the names in `directory`, unsorted; none if it does not exist. Throws IoError.
 std::vector<std::string> names_in_directory(FileOps& ops, const std::filesystem::path& directory);
 
 // True if the name exists, even as a dangling link. False if that cannot be determined, because the
-// entry would not be usable then.
+// entry is not usable then.
 bool is_there(FileOps& ops, const std::filesystem::path& path);
 
-// Removes `directory` and the files in it. It must not contain directories; if it does, it stays.
-// Never follows a link: an entry that is a link, or becomes one, is unlinked itself. Returns 0,
-// also if the name does not exist, or the first errno value.
+// Removes `directory` and the files in it. A directory that contains directories stays. Never
+// follows a link: an entry that is a link, or becomes one, is unlinked itself. Returns the first
+// errno value, or 0, also if the name does not exist.
 int remove_directory(FileOps& ops, const std::filesystem::path& directory);
 
 }  // namespace ddp::ckpt

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over sorted ranges.
+// Finds the gaps in one pass over sorted ranges.
 
 #include "hdf5_ckpt/detail/extents.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte ranges in a file: which are claimed twice, and which are not claimed.
+// Byte ranges of a file, and the gaps between them.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct Extent {
   bool operator==(const Extent&) const = default;
 };
 
-// The ranges of [0, size) that no extent covers, in order. `sorted` is ordered by offset, without
-// overlap, inside [0, size).
+// Returns the ranges of [0, size) that no extent covers, in order. `sorted` is ordered by offset,
+// without overlap, inside [0, size).
 std::vector<Extent> gaps_between(std::span<const Extent> sorted, std::uint64_t size);
 
 }  // namespace ddp::ckpt

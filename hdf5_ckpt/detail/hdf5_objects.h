@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared code of the HDF5 writers: properties that give equal bytes for equal contents, shapes and
-// attributes. Call while holding an Hdf5Session; all functions throw Error.
+// Shared code of the HDF5 writers: shapes, attributes, and properties that make equal contents give
+// equal bytes. Call while holding an Hdf5Session. All functions throw Error.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace ddp::ckpt {
 // Arrays of at least kAlignedArrayBytes start at a multiple of kAlignment in the file.
 inline constexpr std::uint64_t kAlignedArrayBytes = 65536;
 
-// For a file that no other process uses yet and whose own structures take about `metadata` bytes.
+// Access properties for a file that no other process uses yet and whose HDF5 structures take about
+// `metadata` bytes.
 Hdf5Properties private_file_access(std::uint64_t metadata);
 
 // Properties of class `kind` (H5P_FILE_CREATE, ...) for an object without timestamps.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HDF5 types for our element types. HDF5 1.10 does not predefine 16-bit floats; they are described
-// by their bit fields.
+// HDF5 types for our element types. HDF5 1.10 does not predefine 16-bit floats, so they are
+// described by their bit fields.
 
 #include "hdf5_ckpt/detail/hdf5_types.h"
 
@@ -17,7 +17,8 @@ Hdf5Type copy_of(hid_t type) {
   return {H5Tcopy(type), kAction};
 }
 
-// A 16-bit IEEE-like float: sign in bit 15, `exponent_bits` below it, the rest mantissa.
+// A 16-bit IEEE-like float: the sign in bit 15, then `exponent_bits` of exponent, then the
+// mantissa.
 Hdf5Type half_float(std::size_t exponent_bits) {
   Hdf5Type type = copy_of(H5T_IEEE_F32LE);
   const std::size_t mantissa_bits = 15 - exponent_bits;
@@ -35,7 +36,7 @@ Hdf5Type boolean() {
   return type;
 }
 
-// {r, i}, as h5py, MATLAB and Julia write them.
+// A compound {r, i}, as h5py, MATLAB and Julia write complex numbers.
 Hdf5Type complex_of(hid_t part, std::size_t bytes) {
   Hdf5Type type(H5Tcreate(H5T_COMPOUND, 2 * bytes), kAction);
   hdf5_check(H5Tinsert(type.get(), "r", 0, part), kAction);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounded parsing and checked access. Messages quote the value found, shortened and in ASCII,
-// because it is of unknown origin and goes to a terminal.
+// Bounded parsing and checked access. Messages quote values shortened and in ASCII, because the
+// values are of unknown origin and a terminal shows them.
 
 #include "hdf5_ckpt/detail/json_fields.h"
 
@@ -19,8 +19,8 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxJsonValues = 16000000;
 constexpr std::size_t kMaxShownBytes = 40;
-// Upper bound for a value's memory besides its text: itself, in a growing list; its node or string
-// on the heap; its entry in the list with which the library destroys values.
+// Upper bound for a value's memory besides its text: the value itself in a growing list, its node
+// or string on the heap, and its entry in the list with which the library destroys values.
 constexpr std::size_t kBytesPerValue = 160;
 
 std::string shown(const json& value) {
@@ -42,8 +42,9 @@ std::string problem_at(const json& value, const std::string& where, int depth) {
   return "";
 }
 
-// Scans a text without storing anything. The library's own parser with a callback would also work,
-// but it scans all elements of a list again after each one: 10,000 arrays would take seconds.
+// Scans a text without storing anything. The library's parser with a callback would also work, but
+// it scans all elements of a list again after each element, so that 10,000 arrays would take
+// seconds.
 class Bounds : public nlohmann::json_sax<json> {
  public:
   bool null() override { return value(); }
@@ -58,7 +59,7 @@ class Bounds : public nlohmann::json_sax<json> {
   bool start_array(std::size_t) override { return open(); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
-  // Reported by the parser that reads the text afterwards.
+  // Ignores syntax errors, which the parser that reads the text afterwards reports.
   bool parse_error(std::size_t, const std::string&, const json::exception&) override {
     return false;
   }
@@ -85,8 +86,8 @@ class Bounds : public nlohmann::json_sax<json> {
   int depth_ = 0;
 };
 
-// The library's destructor allocates memory, and a failure there terminates the process. So the
-// total is requested first, at a point where a failure can be reported.
+// The library's destructor allocates memory, and a failure there terminates the process. So this
+// function allocates the total first, where a failure can be reported.
 void require_memory(std::size_t bytes) {
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -105,7 +106,7 @@ json parse_bounded_json(std::string_view text) {
     require_memory(1 + text.size() + bounds.values() * kBytesPerValue);
     return json::parse(text);
   } catch (const json::exception& error) {
-    // The parser quotes the text it found, which may be long.
+    // The parser quotes the invalid text, which may be long.
     throw DamagedError(fmt::format("it is not JSON: {:.200}", error.what()));
   }
 }

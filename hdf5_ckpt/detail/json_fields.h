@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading JSON of unknown origin: every access states what it expects and, on a mismatch, reports
-// the location and the value found.
+// Reads JSON of unknown origin. Every access names the expected type and range and, on a mismatch,
+// reports the location and the value found.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ nlohmann::json parse_bounded_json(std::string_view text);
 // Maximum nesting depth, counting the outermost value as one.
 inline constexpr int kMaxJsonDepth = 32;
 
-// Why `value` cannot be written as JSON and read back unchanged: "/lr is not a finite number".
-// Empty if it can.
+// Returns the reason why `value` cannot be written as JSON and read back unchanged ("/lr is not a
+// finite number"); empty if it can.
 std::string json_problem(const nlohmann::json& value);
 
 // An object and its location ("arrays[3]") for messages. All members throw DamagedError.

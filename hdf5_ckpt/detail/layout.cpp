@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names are created in one place and parsed by creating them again: only that exact spelling is
-// accepted.
+// Creates and parses names. Parsing creates the name again and compares, so only the exact spelling
+// is accepted.
 
 #include "hdf5_ckpt/detail/layout.h"
 
@@ -19,7 +19,7 @@ constexpr std::string_view kLeaseDraft = ".owner.";
 constexpr std::string_view kTakenLease = ".owner-gone.";
 constexpr std::string_view kNotesDraft = ".verified.";
 
-// The rest of `text` after `prefix`, if it starts with `prefix`.
+// Returns the rest of `text` after `prefix`, if it starts with `prefix`.
 std::optional<std::string_view> after(std::string_view text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return std::nullopt;
   return text.substr(prefix.size());

@@ -12,17 +12,21 @@
 
 namespace ddp::ckpt {
 
-inline constexpr std::string_view kBuilding = ".tmp";           // a checkpoint being written
-inline constexpr std::string_view kDeleting = ".trash";         // a checkpoint being deleted
-inline constexpr std::string_view kDamaged = ".broken";         // a replaced damaged checkpoint
-inline constexpr std::string_view kSuperseded = ".superseded";  // one of an abandoned branch
-inline constexpr std::string_view kHintName = "latest";         // a file with the latest one's name
+inline constexpr std::string_view kBuilding = ".tmp";    // a checkpoint being written
+inline constexpr std::string_view kDeleting = ".trash";  // a checkpoint being deleted
+inline constexpr std::string_view kDamaged = ".broken";  // a replaced damaged checkpoint
+inline constexpr std::string_view kSuperseded =
+    ".superseded";                                       // a checkpoint of an abandoned branch
+inline constexpr std::string_view kHintName = "latest";  // a file with the latest checkpoint's name
 
-// The step of "step-00012345"; nullopt for any name that step_directory_name() does not produce.
+// Returns the step of "step-00012345"; nullopt for any name that step_directory_name() does not
+// produce.
 std::optional<std::uint64_t> step_of_directory(std::string_view name);
 
-inline constexpr std::string_view kLeaseName = ".owner";        // names the run that saves there
-inline constexpr std::string_view kVerifiedName = ".verified";  // what retention has verified
+inline constexpr std::string_view kLeaseName =
+    ".owner";  // names the run that saves to the directory
+inline constexpr std::string_view kVerifiedName =
+    ".verified";  // checkpoints that retention has verified
 
 // ".tmp-step-00012345.<owner>"
 std::string owned_directory_name(std::string_view kind, std::uint64_t step, const OwnerTag& owner);
@@ -30,13 +34,13 @@ std::string owned_directory_name(std::string_view kind, std::uint64_t step, cons
 // ".latest.<owner>": the hint before its rename into place.
 std::string hint_draft_name(const OwnerTag& owner);
 
-// The same for the lease, a lease being removed, and the notes of retention.
+// Draft names of the lease, of a lease being removed, and of the notes of retention.
 std::string lease_draft_name(const OwnerTag& owner);
 std::string taken_lease_name(const OwnerTag& owner);
 std::string notes_draft_name(const OwnerTag& owner);
 
-// The owner in a name made by owned_directory_name with kBuilding or kDeleting, or by one of the
-// functions above; nullopt for other names.
+// Returns the owner in a name made by owned_directory_name with kBuilding or kDeleting, or by one
+// of the functions above; nullopt for other names.
 std::optional<OwnerTag> owner_of_leftover(std::string_view name);
 
 }  // namespace ddp::ckpt

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t kMaxFileNameBytes = 255;
 
-// Length of the UTF-8 sequence at the start of `text`, 0 if it is invalid (RFC 3629: no overlong
-// forms, no surrogates, nothing above U+10FFFF).
+// Returns the length of the UTF-8 sequence at the start of `text`, 0 if it is invalid (RFC 3629: no
+// overlong forms, no surrogates, nothing above U+10FFFF).
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [text](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
@@ -37,7 +37,7 @@ std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
-// C0, DEL and C1: bytes that could control a terminal.
+// True for C0, DEL and C1, which could control a terminal.
 bool is_control(std::string_view sequence) {
   const auto lead = static_cast<unsigned char>(sequence[0]);
   if (sequence.size() == 1) return lead < 0x20 || lead == 0x7F;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which names arrays and files may have. Names come from users' models and from other programs'
-// files, and they become HDF5 paths, file names and lines on a terminal.
+// Checks the names of arrays and files, which come from users' models and other programs' files and
+// become HDF5 paths, file names and lines on a terminal.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace ddp::ckpt {
 
-// Each returns an empty string if the name is valid, otherwise the reason: "is longer than 1024
-// bytes".
+// Each function returns an empty string if the name is valid, otherwise the reason: "is longer than
+// 1024 bytes".
 
 // An array's name: UTF-8 without control characters, components separated by single slashes, none
 // of them "." or "..".

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shared counter hands out the indices; the first exception stops it.
+// The threads take indices from a shared counter, which the first exception stops.
 
 #include "hdf5_ckpt/detail/parallel_for.h"
 
@@ -55,7 +55,7 @@ void parallel_for(std::size_t count, unsigned threads,
     try {
       for (unsigned worker = 1; worker < useful; ++worker) helpers.emplace_back(run, worker);
     } catch (const std::system_error&) {
-      // No more threads are available: the existing ones, at least this one, do the work.
+      // No more threads are available, so the existing ones, at least this one, do the work.
     }
     run(0);
   }

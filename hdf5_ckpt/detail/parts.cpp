@@ -19,8 +19,8 @@ std::uint64_t elements_of(const Shape& shape) {
   return elements;
 }
 
-// The dimension with the most distinct starts: a sweep along it has the fewest parts open at a
-// time.
+// Returns the dimension with the most distinct starts, because a sweep along it has the fewest
+// parts open at a time.
 std::size_t widest_dimension(std::span<const ArrayInfo* const> parts, std::size_t dimensions) {
   std::size_t widest = 0;
   std::size_t most = 0;
@@ -42,7 +42,8 @@ bool overlap(const ArrayInfo& a, const ArrayInfo& b) {
   return true;
 }
 
-// Sweeps over nonempty parts along one dimension, keeping the parts that are open there.
+// Sweeps over nonempty parts along one dimension and compares each with the parts that are open
+// there.
 std::string overlap_problem(std::vector<const ArrayInfo*> parts, std::uint64_t& comparisons) {
   if (parts.size() < 2) return "";
   const std::size_t dimensions = parts.front()->shape.size();
@@ -98,7 +99,8 @@ std::string cover_problem(std::span<const ArrayInfo> parts, std::uint64_t& compa
     const std::uint64_t elements = elements_of(part.shape);
     if (elements == 0) continue;
     solid.push_back(&part);
-    // Compared before the addition: the sum never exceeds the array, so it cannot overflow.
+    // Compare before adding, so that the sum never exceeds the array by more than 1 and cannot
+    // overflow.
     covered = elements > all - covered ? all + 1 : covered + elements;
     if (covered > all) break;
   }
@@ -116,7 +118,8 @@ Box box_of(const Shape& shape, const std::optional<PartOf>& part) {
 void for_each_piece(DType dtype, const Shape& shape, std::uint64_t piece_bytes,
                     const std::function<void(const Box& box)>& piece) {
   if (elements_of(shape) == 0) return;
-  // Pieces are whole in the dimensions after d, several steps of d, one step of those before it.
+  // A piece spans all of the dimensions after d, several steps of d, and one step of each dimension
+  // before d.
   std::size_t d = shape.size();
   std::uint64_t step_bytes = itemsize(dtype);
   while (d > 0 && step_bytes * shape[d - 1] <= piece_bytes) step_bytes *= shape[--d];

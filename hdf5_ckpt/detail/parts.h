@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays stored in parts: whether the parts belong to one array and cover it, and which bytes a
-// stored part and a requested part have in common.
+// Arrays stored in parts. Checks that parts belong to one array and cover it, and finds the bytes
+// that a stored part and a requested part have in common.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,13 @@
 
 namespace ddp::ckpt {
 
-// Why a part of this shape cannot be at `part`: "reaches to 5 of 4 in dimension 0". Empty if it
-// can.
+// Returns the reason why a part of this shape cannot be at `part`; empty if it can.
 std::string part_problem(DType dtype, const Shape& shape, const PartOf& part);
 
-// Why these parts, each of which passed part_problem(), do not form one array with each element
-// exactly once: "has a hole: ...". Empty if they do. Comparing every part with every other could
-// take hours for a malicious manifest: `comparisons` counts those made, and beyond kMaxComparisons
-// the answer is that there are too many.
+// Returns the reason why these parts, each of which passed part_problem(), do not form one array
+// with each element exactly once ("has a hole: ..."); empty if they do. Comparing every part with
+// every other could take hours for a malicious manifest, so `comparisons` counts the comparisons,
+// and more than kMaxComparisons are a problem too.
 inline constexpr std::uint64_t kMaxComparisons = 1ULL << 26;
 std::string cover_problem(std::span<const ArrayInfo> parts, std::uint64_t& comparisons);
 
@@ -30,7 +29,7 @@ struct Box {
   Shape extent;
 };
 
-// The whole array if `part` is nullopt.
+// Returns the box of a part, or of the whole array if `part` is nullopt.
 Box box_of(const Shape& shape, const std::optional<PartOf>& part);
 
 // Divides an array into boxes that are contiguous in it, in order, each of at most `piece_bytes`
@@ -55,10 +54,10 @@ class Overlap {
   std::uint64_t runs() const noexcept { return runs_; }
   Run run(std::uint64_t index) const noexcept;
 
-  // The first run that extends beyond byte `at` of the first box; runs() if there is none.
+  // Returns the first run that extends beyond byte `at` of the first box; runs() if there is none.
   std::uint64_t first_run_beyond(std::uint64_t at) const noexcept;
 
-  // True if any of the bytes [begin, end) of the first box is shared.
+  // True if the boxes share any of the bytes [begin, end) of the first box.
   bool touches(std::uint64_t begin, std::uint64_t end) const noexcept;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pread with its retry loop, and safe opening of files of unknown type.
+// The retry loop around pread, and the safe opening of files of unknown type.
 
 #include "hdf5_ckpt/detail/posix_read.h"
 
@@ -33,7 +33,7 @@ ReadResult read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset) 
 }
 
 OpenedFile open_regular_file(int directory, const std::string& name) {
-  // O_NONBLOCK: opening a pipe without a writer would hang.
+  // Without O_NONBLOCK, opening a pipe without a writer would hang.
   FileDescriptor fd(
       ::openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading files of unknown origin with plain system calls.
+// Reads files of unknown origin with plain system calls.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct ReadResult {
   int code = 0;           // errno value
 };
 
-// pread until `bytes` is full, the file ends or an error occurs.
+// Calls pread until `bytes` is full, the file ends or an error occurs.
 ReadResult read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset) noexcept;
 
 // A regular file opened for reading, and its size.
@@ -27,11 +27,11 @@ struct OpenedFile {
 
 // Opens `name` in `directory` without ever following a link, blocking on a pipe or opening a
 // device. Throws DamagedError starting with the name ("'rank-0.h5' is a symbolic link"), or
-// UnreadableError if the failure does not say anything about the file.
+// UnreadableError if the file may be valid.
 OpenedFile open_regular_file(int directory, const std::string& name);
 
-// Throws the Error for a call that failed with that errno value: DamagedError if it means that the
-// file is not valid, UnreadableError if the file may be valid.
+// Throws the exception for the errno value of a failed call: DamagedError if the value means that
+// the file is not valid, UnreadableError if the file may be valid.
 [[noreturn]] void throw_read_error(const std::string& text, int code);
 
 }  // namespace ddp::ckpt

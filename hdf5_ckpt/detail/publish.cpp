@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The renames of a commit, and undoing them. Three flags record the progress; undo() reverts from
-// there.
+// The renames of a commit. Three flags record the progress, so that undo() can revert it.
 
 #include "hdf5_ckpt/detail/publish.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gives a finished directory its final name so that at any moment the name refers to the complete
-// old one, the complete new one, or nothing.
+// old directory, the complete new directory, or nothing.
 #pragma once
 
 #include <filesystem>
@@ -11,16 +11,16 @@ namespace ddp::ckpt {
 
 class Publication {
  public:
-  // `draft` becomes `final_name`; an existing one is moved to `aside`. All are in one directory.
-  // `ops` must outlive the object.
+  // Prepares to rename `draft` to `final_name`, in the same directory. `ops` must outlive the
+  // object.
   Publication(FileOps& ops, std::filesystem::path draft, std::filesystem::path final_name);
 
-  // Renames without replacing. False if the final name is taken. Throws IoError.
+  // Renames without replacing. Returns false if the final name is taken. Throws IoError.
   bool try_fresh();
 
-  // Takes over the final name; its current holder is moved to `aside`. Exchanges the two atomically
-  // where the file system supports it; elsewhere the name is missing for a moment. Throws IoError
-  // with everything unchanged.
+  // Takes over the final name and moves the existing directory to `aside`. Exchanges the two
+  // atomically if the file system supports it; otherwise the name is missing for a moment. If it
+  // throws IoError, nothing has changed.
   void replace(const std::filesystem::path& aside);
 
   // Makes the change durable. Throws IoError after undoing the change as far as possible.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Retries what a file server or a person may fix within seconds.
+// Retries operations whose failure a file server or a person may fix within seconds.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace ddp::ckpt {
 
-// The unit of the waits between retries: 0.5, 1, 2, 4 and 8 times this, then an error.
+// The unit of the delays between retries: 0.5, 1, 2, 4 and 8 times this, then an error.
 struct RetryPolicy {
   std::chrono::milliseconds unit{1000};
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A killed process leaves its directory behind; the next process removes it.
+// Creates scratch directories, and removes those that killed processes left behind.
 
 #include "hdf5_ckpt/detail/scratch_directory.h"
 
@@ -26,8 +26,8 @@ constexpr const char* kScratchFile = "skeleton.h5";
 constexpr std::string_view kScratchPrefix = "ddp-ckpt-";
 constexpr std::int64_t kStaleSeconds = 3600;
 
-// A scratch directory exists for less than a millisecond, so an hour-old one of ours belongs to a
-// process that was killed in exactly that time.
+// A scratch directory exists for less than a millisecond, so one that is an hour old belongs to a
+// process that was killed in that millisecond.
 void remove_stale_scratch(const fs::path& place) {
   std::error_code error;
   for (fs::directory_iterator entry(place, error), end; !error && entry != end;
@@ -75,7 +75,7 @@ fs::path ScratchDirectory::file() const {
 }
 
 // Returns an empty string, or the reason for a failure. libhdf5 1.10 can crash the process after a
-// failed write, so check for space first, twice what is needed.
+// failed write, so this function first checks for twice the needed space.
 std::string ScratchDirectory::make_in(const fs::path& place, std::uint64_t bytes) {
   struct statvfs vfs = {};
   if (::statvfs(place.c_str(), &vfs) != 0) return std::generic_category().message(errno);

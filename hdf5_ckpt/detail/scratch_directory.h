@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A place where libhdf5 can create a file that never reaches the real disk.
+// A temporary directory in which libhdf5 can create a file that never reaches the real disk.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class ScratchDirectory {
   ScratchDirectory& operator=(const ScratchDirectory&) = delete;
   ~ScratchDirectory();
 
-  // The one file in it, which the caller creates.
+  // Returns the path of the one file in it, which the caller creates.
   std::filesystem::path file() const;
 
  private:

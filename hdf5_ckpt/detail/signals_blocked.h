@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps signals on the program's own threads: a thread that is started while this object lives
-// receives none.
+// Blocks all signals while it lives: a thread that is started meanwhile inherits the mask, so that
+// signals reach only the program's own threads.
 #pragma once
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libhdf5 creates the skeleton in an in-memory file that is unlinked as soon as it is open. The
-// settings here determine the file's layout, and that equal input gives equal bytes.
+// settings here determine the file's layout and make equal inputs give equal bytes.
 
 #include "hdf5_ckpt/detail/skeleton.h"
 
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 using ArrayList = std::span<const ArrayView* const>;
 
-// All groups implied by the names, parents before children.
+// Returns all groups in the names, parents before children.
 std::set<std::string> groups_of(ArrayList arrays) {
   std::set<std::string> groups;
   for (const ArrayView* array : arrays)
@@ -36,9 +36,9 @@ std::set<std::string> groups_of(ArrayList arrays) {
   return groups;
 }
 
-// Space for all of HDF5's own structures, so that they are contiguous before the arrays. With HDF5
-// 1.10 a dataset with its attributes takes about 450 bytes. If this were too small, the file would
-// still be valid: the rest would be stored between arrays.
+// Estimates the space for all of HDF5's own structures, which are to be contiguous before the
+// arrays. With HDF5 1.10 a dataset with its attributes takes about 450 bytes. With a too small
+// estimate the file would still be valid, with the rest of the structures between arrays.
 std::uint64_t metadata_bytes(ArrayList arrays, const nlohmann::json& attributes) {
   std::uint64_t bytes = kAlignedArrayBytes;
   for (const ArrayView* array : arrays) bytes += 1024 + 2 * array->name.size();
@@ -62,15 +62,15 @@ Hdf5Properties contiguous() {
 }  // namespace
 
 std::uint64_t file_size_bound(ArrayList arrays, const nlohmann::json& attributes) {
-  // libhdf5 allocates metadata in whole blocks; the second one is for what may not fit in the
-  // first.
+  // libhdf5 allocates metadata in whole blocks. The factor 2 allows for a second block if the first
+  // one is too small.
   std::uint64_t bytes = 2 * metadata_bytes(arrays, attributes);
   for (const ArrayView* array : arrays) bytes += array->bytes.size() + kAlignment;
   return bytes;
 }
 
-// Objects shared by all datasets: creating them anew for each of many small arrays would take
-// longer than writing the arrays.
+// Objects shared by all datasets. Creating them for each of many small arrays would take longer
+// than writing the arrays.
 struct Skeleton::Shared {
   Hdf5Properties link = utf8_link();
   Hdf5Properties layout = contiguous();
@@ -79,7 +79,7 @@ struct Skeleton::Shared {
   std::map<std::size_t, Hdf5Type> texts;   // by length
   std::map<std::size_t, Hdf5Space> lists;  // by length
 
-  // The object for `key`, created on first use.
+  // Returns the object for `key`, created on first use.
   template <typename Key, typename Handle, typename Make>
   static hid_t get(std::map<Key, Handle>& made, Key key, const Make& make) {
     auto found = made.find(key);
@@ -133,7 +133,7 @@ void Skeleton::create_file(const fs::path& scratch_dir, std::uint64_t metadata) 
     fd_ = FileDescriptor(::open(name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd_) throw IoError("open", name, errno);
   }
-  // From here on the file has no name: it disappears with this process. Its memory is allocated
+  // From here on the file has no name, so it disappears with this process. Its memory is allocated
   // now, so that libhdf5's own writes cannot fail.
   if (::fallocate(fd_.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(metadata)) != 0 &&
       errno != EOPNOTSUPP)
@@ -165,7 +165,7 @@ void Skeleton::finish(std::span<const std::uint32_t> crcs) {
   for (std::size_t i = 0; i < names_.size(); ++i) {
     if (!needs_crc_[i]) continue;
     const std::string action = fmt::format("write the checksum of '{}'", names_[i]);
-    // The dataset stays open meanwhile: otherwise HDF5 1.10 does not find the attribute again.
+    // Keep the dataset open, because otherwise HDF5 1.10 does not find the attribute again.
     const Hdf5Dataset dataset(H5Dopen2(file_.get(), names_[i].c_str(), H5P_DEFAULT), action);
     const Hdf5Attribute attribute(H5Aopen(dataset.get(), "crc32c", H5P_DEFAULT), action);
     hdf5_check(H5Awrite(attribute.get(), H5T_STD_U32LE, &crcs[i]), action);

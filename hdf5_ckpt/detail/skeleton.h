@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HDF5 file without the bytes of its arrays, as libhdf5 creates it in memory: see Note [Write
+// The HDF5 file without the bytes of its arrays, which libhdf5 creates in memory. See Note [Write
 // path] in writer.h.
 #pragma once
 
@@ -22,12 +22,13 @@ namespace ddp::ckpt {
 std::uint64_t file_size_bound(std::span<const ArrayView* const> arrays,
                               const nlohmann::json& attributes);
 
-// The same input gives the same bytes and offsets.
+// Equal inputs give equal bytes and offsets.
 class Skeleton {
  public:
-  // `arrays` is sorted by name, with names that passed names.h; the checksums, in the same order,
-  // are present for arrays whose bytes are already final; `attributes` is a flat object. An empty
-  // `scratch_dir` means /dev/shm, else the system's directory for temporary files. Throws Error.
+  // `arrays` is sorted by name, with names that passed the checks of names.h. The checksums, in the
+  // same order, are present for arrays whose bytes are already final. `attributes` is a flat
+  // object. An empty `scratch_dir` means /dev/shm, else the system's directory for temporary files.
+  // Throws Error.
   Skeleton(std::span<const ArrayView* const> arrays,
            std::span<const std::optional<std::uint32_t>> known_crcs,
            const nlohmann::json& attributes, const std::filesystem::path& scratch_dir);
@@ -35,15 +36,16 @@ class Skeleton {
   // The offset of each array's bytes, in the given order; 0 for an empty array.
   const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
 
-  // Bytes of the whole file. May shrink slightly in finish(), which frees unused space.
+  // Returns the size of the whole file in bytes. finish() may reduce it slightly, because it frees
+  // unused space.
   std::uint64_t size() const noexcept { return size_; }
 
   // Sets the crc32c attributes that were not known before and closes the HDF5 file. `crcs` covers
   // all arrays, in the given order.
   void finish(std::span<const std::uint32_t> crcs);
 
-  // After finish(): the file's bytes [offset, offset + bytes.size()), with zeros in place of
-  // arrays.
+  // Reads the file's bytes [offset, offset + bytes.size()), with zeros in place of arrays. Call
+  // after finish().
   void read(std::span<std::byte> bytes, std::uint64_t offset) const;
 
  private:

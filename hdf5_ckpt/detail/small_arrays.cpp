@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies are laid out in memory as the arrays are in the file, where HDF5 puts small ones side by
+// The copies have the same order in memory as in the file, where HDF5 places small arrays side by
 // side.
 
 #include "hdf5_ckpt/detail/small_arrays.h"

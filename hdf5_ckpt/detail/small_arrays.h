@@ -31,8 +31,8 @@ class SmallArrays {
 
  private:
   std::vector<std::optional<std::uint32_t>> crcs_;
-  std::vector<std::uint64_t> lengths_;  // of the copies; 0 for other arrays
-  std::vector<std::byte> bytes_;        // of all copies, in order
+  std::vector<std::uint64_t> lengths_;  // lengths of the copies; 0 for other arrays
+  std::vector<std::byte> bytes_;        // bytes of all copies, in order
 };
 
 }  // namespace ddp::ckpt

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All pages of a piece are read whole; directly into its destination if the piece begins and ends
-// at page boundaries.
+// Reads all pages of a piece whole, directly into the destination if the piece begins and ends at
+// page boundaries.
 
 #include "hdf5_ckpt/detail/source_file.h"
 
@@ -14,7 +14,8 @@
 namespace ddp::ckpt {
 namespace {
 
-// Smaller pieces are adjacent in the file: the kernel reads ahead for them.
+// Smaller pieces use the page cache: they are adjacent in the file, and the kernel reads ahead for
+// them.
 constexpr std::size_t kLeastDirect = 256 << 10;
 
 SourceFile::Piece filled(std::span<std::byte> bytes, const ReadResult& result) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of arrays, read in pieces, large ones around the page cache. A checkpoint is read once,
-// and allocating cache pages costs more than copying out of them; this way other programs' data
-// stays in the cache, and verified data comes from the disk.
+// Reads a file of arrays in pieces, large ones around the page cache. A checkpoint is read once,
+// and allocating cache pages costs more than copying from them. Bypassing the cache also keeps
+// other programs' data in it, and ensures that verified data comes from the disk.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@ namespace ddp::ckpt {
 // May be read by several threads at once.
 class SourceFile {
  public:
-  // `around_cache`: the same file, opened with O_DIRECT; empty to read everything through the page
-  // cache.
+  // `around_cache` is the same file, opened with O_DIRECT; empty to read everything through the
+  // page cache.
   explicit SourceFile(FileDescriptor fd, FileDescriptor around_cache = {});
 
   struct Piece {
@@ -26,7 +26,7 @@ class SourceFile {
     int code = 0;                // errno of the failed read, 0 on success
   };
 
-  // Reads `size` bytes at `offset`: into `place` (large enough, or empty) directly if it is aligned
+  // Reads `size` bytes at `offset`, directly into `place` (large enough, or empty) if it is aligned
   // for O_DIRECT, else into `passage`, the calling thread's bounce buffer.
   Piece read(std::uint64_t offset, std::size_t size, std::span<std::byte> place,
              AlignedBuffer& passage);

@@ -49,7 +49,7 @@ void streaming_copy(std::byte* to, std::span<const std::byte> from) noexcept {
     for (; from.size() - done >= kPagesAtOnce * kPage; done += kPagesAtOnce * kPage)
       stream_pages(to + done, from.data() + done);
     for (; from.size() - done >= kLine; done += kLine) stream_line(to + done, from.data() + done);
-    _mm_sfence();  // otherwise later stores might become visible earlier
+    _mm_sfence();  // or later stores might become visible before the copy
   }
   if (done < from.size()) std::memcpy(to + done, from.data() + done, from.size() - done);
 }

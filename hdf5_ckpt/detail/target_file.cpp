@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two descriptors for one file: one through the page cache, one around it. The pieces never share a
-// page, so the two need no ordering; fsync covers both.
+// Uses two descriptors for one file: one through the page cache, one around it. Their pieces never
+// share a page, so they need no ordering, and fsync covers both.
 
 #include "hdf5_ckpt/detail/target_file.h"
 
@@ -30,12 +30,12 @@ TargetFile::~TargetFile() {
     close_descriptor(fd_);
     if (!keep_) ops_.unlink(path_.c_str());
   } catch (...) {
-    // Nothing more can be done here; the directory and its contents are removed later.
+    // Ignore the failure: the directory and its contents are removed later.
   }
 }
 
 void TargetFile::reserve(std::uint64_t size) {
-  // A clear error before any space is taken from others on the same disk.
+  // Fail with a clear error before taking space from other users of the disk.
   const std::int64_t free = ops_.free_bytes(fd_);
   if (free >= 0 && static_cast<std::uint64_t>(free) < size)
     throw IoError(fmt::format("reserve {} bytes ({} are free) for", size, free), path_, ENOSPC);
@@ -60,7 +60,7 @@ void TargetFile::write(std::span<const std::byte> bytes, std::uint64_t offset) {
       bytes = bytes.subspan(static_cast<std::size_t>(written));
       offset += static_cast<std::uint64_t>(written);
     } else if (written < 0 && direct && errno == EINVAL) {
-      // This file system accepts the flag but fails the write, or requires a larger alignment.
+      // This file system accepts O_DIRECT but fails the write, or requires a larger alignment.
       direct_works_ = false;
     } else if (written == 0 || errno != EINTR) {
       throw IoError(fmt::format("write {} bytes at offset {} of", size, offset), path_,

@@ -22,8 +22,8 @@ class TargetFile {
   // Removes the file unless close() has returned.
   ~TargetFile();
 
-  // Makes the file `size` bytes of zeros with reserved space, so that a full disk is detected here
-  // and not in the middle of the data.
+  // Extends the file to `size` zero bytes and reserves their space, so that a full disk is detected
+  // here and not in the middle of the data.
   void reserve(std::uint64_t size);
 
   // Writes all of `bytes`; may be called from any thread. Uses direct I/O where address, offset and

@@ -31,11 +31,10 @@ struct Node {
   std::vector<InterfaceAddress> addresses;  // in the order of getifaddrs(3), which NCCL uses
   std::vector<Route> routes;
   std::vector<InfinibandPort> ports;
-  std::vector<PciPath> port_paths;  // one per entry of `ports`
-  bool can_use_verbs = true;        // this process may open a device file of an RDMA device
-  std::vector<std::string>
-      slingshot;          // "cxi0", ..: fast devices that NCCL does not see as RDMA ports
-  std::vector<Gpu> gpus;  // in the order of their PCI addresses
+  std::vector<PciPath> port_paths;     // one per entry of `ports`
+  bool can_use_verbs = true;           // this process may open a device file of an RDMA device
+  std::vector<std::string> slingshot;  // "cxi0", ..: not RDMA ports to NCCL
+  std::vector<Gpu> gpus;               // in the order of their PCI addresses
   NumaDistances numa_distances;
   std::vector<std::string> imex_channels;  // "channel0", ..: device files for NVLink between nodes
   bool can_use_imex = false;               // this process may open one of them

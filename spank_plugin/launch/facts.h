@@ -21,8 +21,7 @@ enum class Launcher { slurm, open_mpi, none };
 struct StepFacts {
   Launcher launcher = Launcher::none;
   std::string id;  // "12.0" for SLURM; differs between steps, the same in all tasks of one step
-  std::uint64_t port_key =
-      0;  // the step's number, which gives neighboring steps different computed ports
+  std::uint64_t port_key = 0;  // differs between neighboring steps, for their computed ports
   std::uint32_t task_count = 1;
   std::uint32_t node_count = 1;    // 0 if unknown (mpirun over several hosts)
   std::vector<std::string> nodes;  // in SLURM's order; empty if unknown

@@ -29,9 +29,8 @@ struct PlannedStep {
   // MASTER_ADDR and MASTER_PORT as the user left them. Container plugins set them in each task by
   // their own rules (enroot's hook for PyTorch images: one port per job), but --ddp must decide.
   std::map<std::string, std::optional<std::string>> rendezvous;
-  std::optional<fabric::Site>
-      site;  // read on the host, because a container's files are not the site's
-  bool has_thread_count = false;  // OMP_NUM_THREADS was set before the tasks were forked
+  std::optional<fabric::Site> site;  // read outside the container
+  bool has_thread_count = false;     // OMP_NUM_THREADS was set before the tasks were forked
 };
 
 struct PluginState {

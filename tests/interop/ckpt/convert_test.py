@@ -319,8 +319,8 @@ class Convert(unittest.TestCase):
                 work(file)
             return (self.at / "made.h5").read_bytes()
         for work, sentence in (
-                (lambda f: f.__setitem__("l", h5py.ExternalLink(str(self.at / "other.h5"), "/x")), "link to somewhere"),
-                (lambda f: f.__setitem__("l", h5py.SoftLink("/nowhere")), "link to somewhere"),
+                (lambda f: f.__setitem__("l", h5py.ExternalLink(str(self.at / "other.h5"), "/x")), "link to another place"),
+                (lambda f: f.__setitem__("l", h5py.SoftLink("/nowhere")), "link to another place"),
                 (lambda f: f.create_dataset("e", (4096,), "u1", external=[(str(secret), 0, 4096)]), "in another file"),
                 (virtual, "not plain"), (cycle, "several names"), (twice, "several names"),
                 (lambda f: f.create_dataset("c", data=np.zeros(9), chunks=(3,)), "not plain"),
