@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of what is said when something is wrong.
+// For tests of error messages.
 #pragma once
 
 #include <exception>
@@ -7,7 +7,7 @@
 
 namespace ddp {
 
-// The text of what `call` throws; empty if it does not.
+// Returns the text of the exception that `call` throws; empty if it throws none.
 template <class Call>
 std::string error_of(const Call& call) {
   try {

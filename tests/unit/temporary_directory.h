@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory of a test's own, and files in it.
+// A temporary directory for one test, and files in it.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 
 namespace ddp::test {
 
-// Removed at the end, with all that is in it.
+// The destructor removes the directory and its contents.
 class TemporaryDirectory {
  public:
   explicit TemporaryDirectory(
@@ -32,7 +32,7 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// Makes the directories above the file, too.
+// Writes a file and creates its missing parent directories.
 inline void write(const std::filesystem::path& file, const std::string& bytes) {
   std::filesystem::create_directories(file.parent_path());
   std::ofstream(file, std::ios::binary) << bytes;

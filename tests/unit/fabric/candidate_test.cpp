@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which interfaces may carry a job's traffic, and which are traps.
+// Candidates for a job's traffic, and traps.
 #include "spank_plugin/fabric/candidate.h"
 
 #include <gtest/gtest.h>
@@ -36,26 +36,26 @@ TEST_P(Candidate, DependsOnKindAndName) {
   EXPECT_FALSE(is_trap(interface));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Table, Candidate,
-    testing::Values(Kind{"lo", InterfaceKind::loopback, false, false},
-                    Kind{"eth0", InterfaceKind::physical, true, false},
-                    Kind{"ib0", InterfaceKind::ipoib, true, false},
-                    Kind{"bond0", InterfaceKind::bond, true, false},
-                    Kind{"bond0.7", InterfaceKind::vlan, true, false},
-                    Kind{"br0", InterfaceKind::bridge, false, true},
-                    Kind{"veth1", InterfaceKind::veth, false, true},
-                    Kind{"tun0", InterfaceKind::tun, false, true},
-                    Kind{"wg0", InterfaceKind::tunnel, false, true},
-                    Kind{"mac0", InterfaceKind::macvlan, false, true},
-                    Kind{"dummy0", InterfaceKind::other, false, true},
-                    // By name only: virtual machines show their hosts' networks as physical.
-                    Kind{"docker0", InterfaceKind::physical, false, true},
-                    Kind{"cali12ab", InterfaceKind::physical, false, true},
-                    Kind{"cni0", InterfaceKind::physical, false, true},
-                    Kind{"tunl0", InterfaceKind::physical, false, true},
-                    Kind{"br-5f2c1a9b", InterfaceKind::physical, false, true},
-                    Kind{"virbr0-nic", InterfaceKind::physical, false, true}));
+INSTANTIATE_TEST_SUITE_P(Table, Candidate,
+                         testing::Values(Kind{"lo", InterfaceKind::loopback, false, false},
+                                         Kind{"eth0", InterfaceKind::physical, true, false},
+                                         Kind{"ib0", InterfaceKind::ipoib, true, false},
+                                         Kind{"bond0", InterfaceKind::bond, true, false},
+                                         Kind{"bond0.7", InterfaceKind::vlan, true, false},
+                                         Kind{"br0", InterfaceKind::bridge, false, true},
+                                         Kind{"veth1", InterfaceKind::veth, false, true},
+                                         Kind{"tun0", InterfaceKind::tun, false, true},
+                                         Kind{"wg0", InterfaceKind::tunnel, false, true},
+                                         Kind{"mac0", InterfaceKind::macvlan, false, true},
+                                         Kind{"dummy0", InterfaceKind::other, false, true},
+                                         // Only the name decides, because virtual machines show
+                                         // their hosts' networks as physical.
+                                         Kind{"docker0", InterfaceKind::physical, false, true},
+                                         Kind{"cali12ab", InterfaceKind::physical, false, true},
+                                         Kind{"cni0", InterfaceKind::physical, false, true},
+                                         Kind{"tunl0", InterfaceKind::physical, false, true},
+                                         Kind{"br-5f2c1a9b", InterfaceKind::physical, false, true},
+                                         Kind{"virbr0-nic", InterfaceKind::physical, false, true}));
 
 TEST(CandidateRule, ExcludesWirelessAndBondMembers) {
   NetworkInterface interface;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ports carry the data, on mixed nodes and on nodes without a choice.
+// The ports that carry the data, on nodes with several fabrics and on nodes with one.
 #include "spank_plugin/fabric/compute_ports.h"
 
 #include <gmock/gmock.h>
@@ -136,7 +136,7 @@ TEST(ComputePorts, FarPortsAreLeftOutOnlyIfTheOthersAreNear) {
   EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
 }
 
-// As on machines where no port shares a root port with a GPU.
+// The table is that of machines where no port shares a root port with a GPU.
 TEST(ComputePorts, FartherPortsByNumaDistanceAreLeftOut) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:15", "0000:18:00.0")).numa_node = 0;
@@ -148,7 +148,7 @@ TEST(ComputePorts, FartherPortsByNumaDistanceAreLeftOut) {
   EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "its location is unknown";
   node.ports[1].numa_node = 1;
   node.numa_distances.set(0, 1, 10);
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "no farther";
+  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "not farther";
 }
 
 TEST(ComputePorts, NumaDistanceDoesNotMakeASlowPortTheComputeFabric) {

@@ -11,7 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// In memory if possible: a node has hundreds of files, which take seconds on some disks.
+// Uses memory if possible, because creating the hundreds of files of a node takes seconds on some
+// disks.
 fs::path parent_directory() {
   const fs::path memory = "/dev/shm";
   return fs::is_directory(memory) ? memory : fs::temp_directory_path();

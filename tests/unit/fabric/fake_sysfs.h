@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fake /sys tree in a temporary directory, written from one readable text. It replaces hardware
-// that the test machine does not have; every tree in the tests is such a fake.
+// A fake /sys tree in a temporary directory, created from one readable text. It replaces hardware
+// that the test machine does not have. All trees in the tests are fakes.
 #pragma once
 
 #include <filesystem>

@@ -39,7 +39,7 @@ bool is_one_line(const std::string& text) {
   return text.size() < 65'536 && text.find_first_of("\n\r\x1b") == std::string::npos;
 }
 
-// One instance of everything that the readers read.
+// One instance of each kind of file that the readers read.
 constexpr std::string_view kSmallNode = R"(
   sys/class/net/lo/type = 772
   sys/class/net/lo/flags = 0x9
@@ -130,7 +130,7 @@ class DamagedTree {
         fs::create_directory(path);
         return;
       case 2:
-        fs::create_symlink(path.filename(), path);  // to itself
+        fs::create_symlink(path.filename(), path);  // a link to itself
         return;
       case 3:
         if (mkfifo(path.c_str(), 0600) != 0) throw std::runtime_error("mkfifo failed");

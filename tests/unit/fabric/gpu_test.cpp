@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs and their places in fake PCI trees.
+// GPUs and their positions in fake PCI trees.
 #include "spank_plugin/fabric/gpu.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which interface reaches the leader: the sources of information, in order of precedence.
+// The interface that reaches the leader, by each source of information in order of precedence.
 #include "spank_plugin/fabric/leader_interface.h"
 
 #include <gmock/gmock.h>

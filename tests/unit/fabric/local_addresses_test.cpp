@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine's kernel reports about itself: there is always a loopback.
+// The addresses that this machine's kernel reports. There is always a loopback.
 #include "spank_plugin/fabric/host/local_addresses.h"
 
 #include <gtest/gtest.h>

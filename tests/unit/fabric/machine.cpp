@@ -59,7 +59,7 @@ std::string format_v6_route(const std::string& interface, const Network& network
   return line.data();
 }
 
-// Removes the lines that do not belong to the tree from the text, and writes the routing files.
+// Removes the lines of addresses and routes from the text, and adds the routing files.
 std::string make_tree(std::string_view text, std::vector<fabric::InterfaceAddress>& addresses) {
   std::string tree;
   std::string v4 =

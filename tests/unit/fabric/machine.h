@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole node as a test input: a fake tree of /sys, /proc and /etc, its addresses and its routes,
-// from one readable text. The files in machines/ describe nodes of known kinds.
+// A whole node as a test input: a fake tree of /sys, /proc and /etc, with addresses and routes,
+// created from one readable text. The files in machines/ describe nodes of known kinds.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,8 @@ namespace ddp::test {
 
 class Machine {
  public:
-  // The lines of FakeSysfs below the file system's root (sys/.., proc/.., etc/.., home/..), and:
+  // Accepts the lines of FakeSysfs below the file system's root (sys/.., proc/.., etc/.., home/..),
+  // and:
   //   address eth0 10.0.0.1/24       in the order of getifaddrs(3)
   //   route eth0 10.0.0.0/24 100     a metric may follow
   //   route eth0 default             default6 for IPv6
@@ -32,7 +33,7 @@ class Machine {
   FakeSysfs tree_;
 };
 
-// tests/unit/fabric/machines/<name>.txt of the source tree.
+// Returns tests/unit/fabric/machines/<name>.txt of the source tree.
 std::string machine_text(const std::string& name);
 
 }  // namespace ddp::test

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole nodes in, decisions out. All machines except recorded_vm are built from public
-// descriptions. The table lists everything that the plan sets for each, so that an additional
-// variable fails as well.
+// Decisions for whole nodes. All machines except recorded_vm are built from public descriptions.
+// The table lists all variables of each plan, so that an additional one fails too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,19 +20,19 @@ using Variables = std::map<std::string, std::string>;
 struct Case {
   std::string name;
   std::string machine;
-  std::string leader;  // MASTER_ADDR's address; empty: not looked up
+  std::string leader;  // MASTER_ADDR's address; empty if not looked up
   std::string interface;
   Variables settings;
   std::string summary;
-  std::string warning;  // part of the only warning; empty: there is none
+  std::string warning;  // part of the only warning; empty if there is none
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
 }
 
-// The settings of every node in a step of several: the interface for the two libraries that do not
-// detect it.
+// The settings of every node in a step of several nodes: the interface for the two libraries that
+// do not detect it.
 Variables on(const std::string& interface, const Variables& others = {}) {
   Variables all{{"GLOO_SOCKET_IFNAME", interface}, {"TP_SOCKET_IFNAME", interface}};
   all.insert(others.begin(), others.end());
@@ -68,8 +67,8 @@ TEST_P(MachineDecision, MatchesTheTable) {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> kCases{
-      // Ten ports of one kind: NCCL chooses by distance. It would bootstrap on the first IPoIB
-      // interface.
+      // NCCL chooses among the ten ports of one kind by distance. It would bootstrap on the first
+      // IPoIB interface.
       {"dgx_a100", "dgx_a100", "10.33.0.10", "enp226s0",
        on("enp226s0", {{"NCCL_SOCKET_IFNAME", "=enp226s0"},
                        {"OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,docker0"}}),
@@ -78,7 +77,7 @@ const std::vector<Case>& cases() {
        on("enp226s0", {{"NCCL_SOCKET_IFNAME", "=enp226s0"},
                        {"OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,docker0"}}),
        "fabric: 10 x mlx5 200 Gb/s InfiniBand, leader through enp226s0 (1 Gb/s)", ""},
-      // The names lead to IPoIB, as NCCL expects; the storage ports are another fabric.
+      // The host names resolve to IPoIB, as NCCL expects; the storage ports are another fabric.
       {"dgx_h100", "dgx_h100", "100.126.0.10", "ibp24s0",
        on("ibp24s0",
           {{"NCCL_IB_HCA",
@@ -99,7 +98,8 @@ const std::vector<Case>& cases() {
        on("enp66s0np0",
           {{"NCCL_IB_ADDR_FAMILY", "AF_INET6"}, {"NCCL_SOCKET_IFNAME", "=enp66s0np0"}}),
        "fabric: 2 x bnxt 200 Gb/s RoCE, leader through enp66s0np0 (200 Gb/s)", ""},
-      // The names lead to management, and the DPUs' ports do not belong to the compute fabric.
+      // The host names resolve to the management network, and the DPUs' ports do not belong to the
+      // compute fabric.
       {"gb200", "gb200", "10.1.0.70", "enP5p9s0",
        on("enP5p9s0", {{"NCCL_IB_HCA", "=rocep0:1,rocep1:1,rocep2:1,rocep3:1"}}),
        "fabric: 4 x mlx5 400 Gb/s RoCE, leader through enP5p9s0 (1 Gb/s)", ""},
@@ -141,7 +141,7 @@ const std::vector<Case>& cases() {
        "is unknown on this node"},
       {"bonded", "bonded", "10.40.0.2", "bond0", on("bond0"),
        "fabric: no RDMA, leader through bond0 (50 Gb/s)", ""},
-      // Management is slower, and it comes first.
+      // The management interface is slower and comes first.
       {"vlan", "vlan", "10.60.0.8", "ens1.100",
        on("ens1.100", {{"NCCL_SOCKET_IFNAME", "=ens1.100"}}),
        "fabric: no RDMA, leader through ens1.100 (100 Gb/s)", ""},
@@ -155,7 +155,7 @@ const std::vector<Case>& cases() {
                    {"OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,ctbr0,ctv1,ctv2"},
                    {"UCX_NET_DEVICES", "eth0"}}),
        "fabric: no RDMA, leader through eth0", ""},
-      // Both fast ports stay; naming one would halve the bandwidth.
+      // Both fast ports stay, because naming one would halve the bandwidth.
       {"two_nics", "two_nics", "10.50.0.3", "ens1",
        on("ens1", {{"NCCL_SOCKET_IFNAME", "^docker,lo,virbr,veth,br-,eno1,cali12ab"},
                    {"OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,br-5f2c1a9b3d4e,cali12ab"},

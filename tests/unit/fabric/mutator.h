@@ -12,10 +12,11 @@ class Mutator {
  public:
   explicit Mutator(std::uint64_t seed) : random_(seed) {}
 
-  // 0 to `end` - 1; `end` must not be 0.
+  // Returns a number from 0 to `end` - 1; `end` must not be 0.
   std::size_t below(std::size_t end) { return random_() % end; }
 
-  // A few flips, cuts, repetitions and insertions of troublesome characters. At most 16 KiB.
+  // Returns the text, at most 16 KiB, after a few flips, cuts, repetitions and insertions of
+  // troublesome characters.
   std::string damaged(std::string text);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's own rules, from its source: its choice with a variable and without.
+// NCCL's own rules, from its source, with a variable and without.
 #include "spank_plugin/fabric/nccl_choice.h"
 
 #include <gmock/gmock.h>

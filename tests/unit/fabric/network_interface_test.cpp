@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interfaces of fake nodes: each kind is recognized, and nothing is dropped.
+// Interfaces of fake nodes: each kind is recognized, and none is dropped.
 #include "spank_plugin/fabric/network_interface.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ std::map<std::string, NetworkInterface> by_name(const test::FakeSysfs& fake) {
   return result;
 }
 
-// A bare-metal node with everything that a site may install on it.
+// A bare-metal node with all kinds of interfaces that a site may use.
 constexpr std::string_view kCrowdedNode = R"(
   devices/pci/0000:17:00.0/numa_node = 1
   class/net/lo/type = 772

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a whole node: missing values are absent, odd ones are left out.
+// Reading a whole node: missing values are absent, and invalid names are left out.
 #include "spank_plugin/fabric/node.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ TEST(Node, EmptyFileSystemGivesAnEmptyNode) {
   EXPECT_EQ(node.site.path, "");
 }
 
-TEST(Node, ReadsEverythingOfADgx) {
+TEST(Node, ReadsAWholeDgx) {
   const test::Machine machine(test::machine_text("dgx_h100"));
   const Node node = machine.read();
   EXPECT_EQ(node.interfaces.size(), 11U);
@@ -51,7 +51,7 @@ TEST(Node, UsesTheSiteFileReadBeforeTheContainer) {
   const bool is_root = geteuid() == 0;
   EXPECT_EQ(read_site(host.root(), SiteOwner::any).file.preset, "rack7");
   const Site site = read_site(host.root(), SiteOwner::root);
-  EXPECT_EQ(site.file.preset.has_value(), is_root) << "owned by the user who runs the test";
+  EXPECT_EQ(site.file.preset.has_value(), is_root) << "the user who runs the test owns the file";
   std::filesystem::permissions(file, std::filesystem::perms(0666));
   EXPECT_THAT(read_site(host.root(), SiteOwner::root).problems,
               testing::ElementsAre(testing::HasSubstr("must belong to root")));
@@ -62,7 +62,7 @@ TEST(Node, UsesTheSiteFileReadBeforeTheContainer) {
   EXPECT_EQ(test::value_set(make_plan(node, {}, {}), "NCCL_IB_TC"), "106");
 }
 
-// In a namespace of their own, users can give interfaces any name.
+// Users can give interfaces any name in their own namespace.
 TEST(Node, LeavesOutNamesThatLookLikeLists) {
   const test::Machine machine(
       "sys/class/net/eth0,eth1/type = 1\nsys/class/net/\x1b[31m/type = 1\n"

@@ -10,11 +10,12 @@
 
 namespace ddp::test {
 
-// A running physical interface with an address ("10.0.0.1/24"; empty: none), appended to the node.
+// Appends a running physical interface to the node, with an address ("10.0.0.1/24"; empty for
+// none).
 fabric::NetworkInterface& add_interface(fabric::Node& node, const std::string& name,
                                         const std::string& address = "");
 
-// An active port, with its place in the PCI tree, appended to the node.
+// Appends an active port to the node, with its position in the PCI tree.
 fabric::InfinibandPort& add_port(fabric::Node& node, const std::string& device,
                                  const std::string& link_layer, double rate,
                                  const fabric::PciPath& path = {});
@@ -23,17 +24,17 @@ void add_gpu(fabric::Node& node, const fabric::PciPath& path, int numa_node = 0)
 
 void add_route(fabric::Node& node, const std::string& interface, const std::string& network);
 
-// "{index, type, address, interface}" of a RoCE port.
+// Appends a GID to a RoCE port.
 void add_gid(fabric::InfinibandPort& port, int index, const std::string& address,
              const std::string& type = "RoCE v2", const std::string& interface = "");
 
-// A user's environment.
+// Returns a user's environment.
 fabric::UserVariables variables(std::map<std::string, std::string> values);
 
-// A step of two nodes whose leader has this address.
+// Returns a step of two nodes whose leader has this address.
 fabric::Request two_nodes(const std::string& leader);
 
-// The value that the plan sets; "" if it sets none or keeps a user's value.
+// Returns the value that the plan sets; "" if it sets none or keeps a user's value.
 std::string value_set(const fabric::Plan& plan, const std::string& name);
 
 }  // namespace ddp::test

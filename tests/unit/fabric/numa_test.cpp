@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of distances between NUMA nodes, as firmware writes it, and damaged ones.
+// Tables of distances between NUMA nodes: valid ones as firmware writes them, and damaged ones.
 #include "spank_plugin/fabric/numa.h"
 
 #include <gtest/gtest.h>

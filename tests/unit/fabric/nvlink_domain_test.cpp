@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warnings about NVLink between nodes: only if there is such a GPU but no way to use it.
+// Warnings about NVLink between nodes, only if there is such a GPU but it cannot be used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(NvlinkDomain, MissingChannelGivesAWarning) {
   EXPECT_THAT(plan_for(gb200("dev/nvidia-caps-imex-channels/")).warnings,
               Contains(HasSubstr("no IMEX channel")));
   Node node = gb200("dev/nvidia-caps-imex-channels/channel0 = ");
-  node.can_use_imex = false;  // the tests may run as root, who may open everything
+  node.can_use_imex = false;  // the tests may run as root, which may open everything
   EXPECT_THAT(plan_for(node).warnings,
               Contains(HasSubstr("cannot open any of the 1 IMEX channels")));
 }

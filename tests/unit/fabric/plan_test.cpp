@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plan sets, keeps, leaves unchanged and warns about. Each section covers one way in which
-// such variables do harm: overriding a site's file, a job-wide constant, a leftover of debugging.
+// The variables that the plan sets, keeps and leaves unchanged, and its warnings. Each section
+// covers one kind of harm: overriding a site's file, a job-wide constant, a leftover of debugging.
 #include "spank_plugin/fabric/plan.h"
 
 #include <gmock/gmock.h>
@@ -81,7 +81,7 @@ TEST(Plan, NcclConfFileTakesPrecedence) {
   EXPECT_EQ(hca_with(machine.root() / "opt/nccl.conf").source, "NCCL_CONF_FILE");
   const auto relative =
       std::filesystem::relative(machine.root() / "opt/nccl.conf", std::filesystem::current_path());
-  EXPECT_EQ(hca_with(relative).value, "=mlx5_1");  // the step's directory is not known here
+  EXPECT_EQ(hca_with(relative).value, "=mlx5_1");  // the step's directory is unknown here
 }
 
 TEST(Plan, OpenMpiNeverGetsBothLists) {
@@ -103,7 +103,7 @@ TEST(Plan, OpenMpiNeverGetsBothLists) {
 TEST(Plan, SocketsCarryTheDataIfInfiniBandIsOff) {
   const Plan plan =
       make_plan(read("single_ib"), two_nodes("10.1.0.20"), variables({{"NCCL_IB_DISABLE", "1"}}));
-  EXPECT_EQ(value_set(plan, "NCCL_SOCKET_IFNAME"), "");  // =eno1 would cost 7/8 of the bandwidth
+  EXPECT_EQ(value_set(plan, "NCCL_SOCKET_IFNAME"), "");  // =eno1 would lose 7/8 of the bandwidth
   EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("NCCL starts with ib0"), HasSubstr("over TCP")));
 }
 
@@ -117,7 +117,7 @@ TEST(Plan, MissingDeviceFilesDoNotMoveNcclToASlowNetwork) {
   EXPECT_EQ(
       value_set(make_plan(read("dgx_a100"), two_nodes("10.33.0.10"), {}), "NCCL_SOCKET_IFNAME"),
       "=enp226s0")
-      << "only for bootstrap: the data go over InfiniBand";
+      << "only for bootstrap: InfiniBand carries the data";
 }
 
 TEST(Plan, SlowLeaderInterfaceIsNotForcedOnData) {
@@ -172,7 +172,7 @@ TEST(Plan, OldNcclGetsTheGidIndexOfThisNode) {
   const Plan plan = make_plan(read("roce_ipv4", kOldNccl), two_nodes("10.0.8.40"), {});
   EXPECT_EQ(value_set(plan, "NCCL_IB_GID_INDEX"), "3");
   EXPECT_EQ(setting_of(plan, "NCCL_IB_GID_INDEX").source, "/etc/slurm-ddp/fabric.conf");
-  // InfiniBand does not have such an index, in any version.
+  // InfiniBand has no such index with any version of NCCL.
   EXPECT_EQ(value_set(make_plan(read("dgx_a100", kOldNccl), two_nodes("10.33.0.10"), {}),
                       "NCCL_IB_GID_INDEX"),
             "");
@@ -188,7 +188,7 @@ TEST(Plan, DifferentPortsCannotShareAGidIndex) {
   EXPECT_EQ(value_set(plan, "NCCL_IB_GID_INDEX"), "");
   EXPECT_THAT(plan.warnings,
               ElementsAre(HasSubstr("mlx5_1:1 has its RoCE v2 address at a different")));
-  node.site.nccl_version = NcclVersion{2, 21};  // finds them itself
+  node.site.nccl_version = NcclVersion{2, 21};  // finds the entries itself
   EXPECT_THAT(make_plan(node, two_nodes("10.0.0.2"), {}).warnings, IsEmpty());
 }
 
@@ -372,8 +372,9 @@ INSTANTIATE_TEST_SUITE_P(
         Leftover{"single_ib", "10.1.0.20", "NCCL_SHM_DISABLE", "1", "over the network"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_ALGO", "Ring", "no longer chooses"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_PROTO", "LL128", "corrupts data"},
-        Leftover{"single_ib", "10.1.0.20", "NCCL_NSOCKS_PERTHREAD", "4", "one measurement"},
-        Leftover{"single_ib", "10.1.0.20", "NCCL_BUFFSIZE", "8388608", "one measurement"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_NSOCKS_PERTHREAD", "4",
+                 "differs between networks"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_BUFFSIZE", "8388608", "differs between fabrics"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "SYS", "across CPUs"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "5", "across CPUs"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_NET_GDR_LEVEL", "PIX", ""},
@@ -389,7 +390,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Interfaces, GivenValue,
     testing::Values(
-        // "Find or fail": with AWS's recipe for another image, no interface is left here.
+        // NCCL finds an interface or fails: AWS's recipe for another image leaves no interface
+        // here.
         Leftover{"container", "10.88.0.1", "NCCL_SOCKET_IFNAME", "^docker,lo,veth,eth",
                  "no running interface of this node matches"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "eth0", "no running interface"},
@@ -405,8 +407,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Ports, GivenValue,
     testing::Values(
-        Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "mlx5_1",
-                 "mlx5_1 matches mlx5_10 as well"},
+        Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "mlx5_1", "mlx5_1 matches mlx5_10 too"},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "=mlx5_1", ""},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "mlx5", ""},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "bnxt", "no active port"},
@@ -430,7 +431,8 @@ constexpr std::array<const char*, 17> kMachines{
     "dual_fabric",   "efa_p4d",   "ipoib",    "laptop",    "recorded_vm", "roce_ipv4",
     "roce_ipv6",     "single_ib", "two_nics", "vlan",      "workstation"};
 
-// Without a preset only these are ever set: no tuning, debugging or loader variables.
+// Without a preset the plan sets only these variables, and none for tuning, debugging or the
+// loader.
 TEST(Plan, SetsOnlyInterfacesPortsAndAddresses) {
   const std::set<std::string> allowed{"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
                                       "TP_SOCKET_IFNAME",   "NCCL_IB_HCA",
@@ -452,7 +454,7 @@ TEST(Plan, SetsOnlyInterfacesPortsAndAddresses) {
   }
 }
 
-// NCCL "finds or fails": a value that this node cannot satisfy would end the job.
+// NCCL finds an interface or fails: a value that this node cannot satisfy would end the job.
 TEST(Plan, NeverSetsAMissingInterface) {
   for (const auto* const machine : kMachines) {
     const Node node = read(machine);
@@ -473,7 +475,7 @@ TEST(Plan, NeverSetsAMissingInterface) {
   }
 }
 
-// A plan that finds its own variables set as if by the user changes nothing.
+// A second plan, for which the variables of the first are the user's, changes nothing.
 TEST(Plan, IsStable) {
   for (const auto* const machine : kMachines) {
     const Node node = read(machine);

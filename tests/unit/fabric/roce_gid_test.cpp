@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice among a RoCE port's addresses.
+// The choice of a RoCE port's address.
 #include "spank_plugin/fabric/roce_gid.h"
 
 #include <gtest/gtest.h>

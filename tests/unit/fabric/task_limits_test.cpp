@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warnings about a task's CPUs and limits, with nodes as values.
+// Warnings about a task's CPUs and limits.
 #include "spank_plugin/fabric/task_limits.h"
 
 #include <gmock/gmock.h>
@@ -45,15 +45,15 @@ TEST(CpusOfGpu, GiveAWarningIfAllAreFar) {
                                 HasSubstr("bound to 0-15"), HasSubstr("map_ldom"),
                                 HasSubstr("(this one's is 3)"))));
   request.cpus = parse_cpu_list("0-15,63");
-  EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "one is near";
+  EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "one CPU is near";
   request.cpus.clear();
   EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "unknown";
   request.cpus = {0};
   request.gpu.reset();
-  EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "which GPU is unknown";
+  EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "the task's GPU is unknown";
   request.gpu = "0";
   node.gpus[0].local_cpus.clear();
-  EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "sysfs does not report it";
+  EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "sysfs does not report the CPUs";
 }
 
 TEST(LockedMemory, GivesAWarningIfRdmaNeedsMore) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving in the background: a save contains the state at the time start() returned.
+// Saving in the background. A save contains the state at the time of start().
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -94,7 +94,7 @@ TEST(Async, MemoryIsBoundedAndReused) {
     saver.wait();
   }
   EXPECT_EQ(saver.memory(), 1U << 20);
-  // State that does not fit is written from its original memory, before start() returns.
+  // A state that exceeds the budget is written from its original memory, before start() returns.
   state.add("v", DType::uint8, {1});
   const auto views = state.views();
   bool written = false;
@@ -106,7 +106,8 @@ TEST(Async, MemoryIsBoundedAndReused) {
   EXPECT_EQ(saver.memory(), 1U << 20);
 }
 
-// Memory of this process that RLIMIT_DATA counts; a lot with a sanitizer's shadow memory.
+// Returns the memory of this process that RLIMIT_DATA counts, including a sanitizer's shadow
+// memory.
 rlim_t data_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

@@ -52,7 +52,7 @@ TEST(Compare, IntegersDoNotOverflow) {
 }
 
 TEST(Compare, ComparesHalfFloatsByValue) {
-  // 1.5 and -2 in both; the smallest subnormal of float16.
+  // 1.5 and -2 in both types, and the smallest subnormal of float16.
   EXPECT_EQ(difference<std::uint16_t>(DType::float16, {0x3E00}, {0xC000}).max_abs, 3.5);
   EXPECT_EQ(difference<std::uint16_t>(DType::bfloat16, {0x3FC0}, {0xC000}).max_abs, 3.5);
   EXPECT_EQ(difference<std::uint16_t>(DType::float16, {0x0001}, {0x0000}).max_abs,

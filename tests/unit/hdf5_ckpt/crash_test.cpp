@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real processes that are killed, and real file systems that are full.
+// Killed processes and full file systems, all real.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -46,8 +46,8 @@ using testing::HasSubstr;
   }
 }
 
-// A process that saves, keeping one checkpoint, until the object is destroyed. It starts with step
-// 1.
+// A process that saves, starting with step 1 and keeping one checkpoint, until the object is
+// destroyed.
 class Saver {
  public:
   explicit Saver(const fs::path& root) : child_(::fork()) {
@@ -77,8 +77,8 @@ class Saver {
   pid_t child_;
 };
 
-// Runs save_until_killed and kills it: `delay` after its first acknowledgment, or after its start.
-// Returns the last acknowledged step, `before` if there was none.
+// Runs save_until_killed and kills it after `delay`, counted from its first acknowledgment or from
+// its start. Returns the last acknowledged step; `before` if there was none.
 std::uint64_t run_and_kill(const fs::path& root, const fs::path& scratch, std::uint64_t before,
                            bool after_first, std::chrono::nanoseconds delay) {
   int ends[2];
@@ -123,7 +123,7 @@ TEST(Crash, LoadsWholeCheckpointsWhileAnotherProcessSavesAndDeletes) {
     test::ArraySet memory = small_model(1).zeros();
     try {
       const auto loaded = directory.load_newest(memory.targets());
-      ASSERT_TRUE(loaded.has_value()) << "there was a checkpoint at all times";
+      ASSERT_TRUE(loaded.has_value()) << "a checkpoint existed at all times";
       const std::uint64_t step = loaded->checkpoint.manifest().step;
       ASSERT_EQ(memory, small_model(step)) << step;
       ASSERT_GE(step, newest);
@@ -140,7 +140,7 @@ TEST(Crash, LoadsWholeCheckpointsWhileAnotherProcessSavesAndDeletes) {
   test::expect_in_fault_matrix("load while another process saves and deletes", kLoads);
 }
 
-// The duration of one save on this machine, so that the kills hit saves on slow machines too.
+// Measures one save on this machine, so that the kills hit saves on slow machines too.
 std::chrono::nanoseconds time_of_a_save() {
   const TempDirectory root;
   const auto start = std::chrono::steady_clock::now();
@@ -170,19 +170,19 @@ TEST(Crash, KillAtAnyMomentLosesNothingAcknowledged) {
     ASSERT_LE(step, acknowledged + 1);
     ASSERT_TRUE(loaded->skipped.empty()) << loaded->skipped[0];
     ASSERT_TRUE(test::holds(loaded->checkpoint, small_model(step)));
-    // The next process cleans up after the dead one, and removes only what is not a checkpoint.
+    // The next process cleans up after the dead one, and removes no checkpoint.
     const auto removed =
         remove_leftovers(root.path(), dead_relatives_of(OwnerTag::of_this_process("crash", 0)));
     if (!removed.empty()) ++with_leftovers;
     for (const std::string& name : test::names_in(root.path()))
       ASSERT_TRUE(name == "latest" || name.starts_with("step-")) << name;
-    // One that was published but not acknowledged counts from now on.
+    // A checkpoint that was published but not acknowledged counts from now on.
     acknowledged = step;
   }
   EXPECT_GE(acknowledged, 30U);
   test::expect_in_fault_matrix("SIGKILL at a random moment of saving and deleting",
                                static_cast<std::size_t>(rounds));
-  EXPECT_GT(with_leftovers, 0) << "all kills came at harmless moments";
+  EXPECT_GT(with_leftovers, 0) << "no kill interrupted a save";
 }
 
 class FullDisk : public testing::Test {

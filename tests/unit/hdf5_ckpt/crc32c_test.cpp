@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32C against the vectors of RFC 3720 B.4, and its three implementations against each other.
+// Compares CRC-32C with the vectors of RFC 3720 B.4, and its three implementations with each other.
 
 #include "hdf5_ckpt/crc32c.h"
 
@@ -63,7 +63,7 @@ TEST(Crc32c, MatchesPublishedVectors) {
 
 TEST(Crc32c, HardwareAndSoftwareAgreeOnAllLengthsAndAlignments) {
   if (!crc32c_has_hardware()) GTEST_SKIP() << "this CPU does not have SSE4.2";
-  // Longer than three streams of 4096 bytes, where the interleaved kernel starts.
+  // Longer than three streams of 4096 bytes, the minimum for the interleaved kernel.
   const auto bytes = random_bytes(40000, 1);
   for (std::size_t start = 0; start < 9; ++start)
     for (const std::size_t length : {0, 1, 7, 8, 9, 4095, 12287, 12288, 12289, 24576, 36999}) {
@@ -92,7 +92,7 @@ TEST(Crc32c, CombinesPieces) {
 }
 
 TEST(Crc32c, CombinesLengthsBeyondThirtyTwoBits) {
-  // Appending n zero bytes at once equals appending them in two steps, also if n exceeds 2^32.
+  // Appending n zero bytes at once equals appending them in two steps, even if n exceeds 2^32.
   const std::uint32_t zeros_1g = [] {
     const std::vector<std::byte> block(1 << 20, std::byte{0});
     std::uint32_t crc = 0;

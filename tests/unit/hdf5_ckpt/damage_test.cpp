@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damage to files after a save: truncated, flipped, zeroed, swapped, replaced by links. Such a
+// Damage to files after a save: truncated, flipped, zeroed, swapped, replaced by links. A damaged
 // checkpoint is never loaded; the previous one is loaded instead.
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ using test::small_model;
 using test::TempDirectory;
 using testing::HasSubstr;
 
-// Steps 1 and 2; the file of step 2 is damaged, and restored afterwards.
+// Steps 1 and 2. The tests damage the file of step 2 and restore it afterwards.
 class Damage : public testing::Test {
  protected:
   void SetUp() override {
@@ -36,7 +36,7 @@ class Damage : public testing::Test {
     original_ = test::file_bytes(file_);
   }
 
-  // Neither way of loading accepts step 2; both return step 1. Returns the reason.
+  // Checks that both ways of loading reject step 2 and return step 1. Returns the reason.
   std::string reason_for_fallback() {
     const CheckpointDirectory directory(root_.path());
     test::ArraySet loaded = small_model(0).zeros();
@@ -49,8 +49,8 @@ class Damage : public testing::Test {
     return by_reading->skipped.empty() ? "" : by_reading->skipped[0];
   }
 
-  // The reason for rejecting step 2 with one byte changed. Both ways of loading are tested every
-  // 100th time; otherwise only reading and verifying must reject it.
+  // Returns the reason for rejecting step 2 with one byte changed. Every 100th call tests both ways
+  // of loading; the other calls test only reading and verifying.
   std::string reason_with(std::size_t at, std::byte value) {
     put(at, value);
     std::string reason;
@@ -64,7 +64,7 @@ class Damage : public testing::Test {
     return reason;
   }
 
-  // The reason for rejecting step 2 with these bytes as its file.
+  // Returns a function that gives the reason for rejecting step 2 with these bytes as its file.
   std::function<std::string(const std::vector<std::byte>&)> with_bytes() {
     return [this](const std::vector<std::byte>& bytes) {
       test::put_file_bytes(file_, bytes);
@@ -72,7 +72,7 @@ class Damage : public testing::Test {
     };
   }
 
-  // Offsets in the file that belong to no array, in order.
+  // Returns the offsets in the file that belong to no array, in order.
   std::vector<std::size_t> metadata_bytes() const {
     std::vector<bool> claimed(original_.size());
     const Checkpoint checkpoint = Checkpoint::open(step_);
@@ -157,8 +157,8 @@ TEST_F(Damage, ReadOfOneArrayNamesItsDamagedBytes) {
   EXPECT_NO_THROW(read("model/fc.weight"));
 }
 
-// Calls `change` with each page of the file and expects the damage to be found wherever it changed
-// something. Returns the number of changes.
+// Calls `change` with each page of the file and expects every change to be found. Returns the
+// number of changes.
 template <typename Change>
 std::size_t count_found(const std::vector<std::byte>& original, const Change& change,
                         const std::function<std::string(const std::vector<std::byte>&)>& reason) {
@@ -166,7 +166,7 @@ std::size_t count_found(const std::vector<std::byte>& original, const Change& ch
   for (std::size_t page = 0; page < original.size(); page += 4096) {
     std::vector<std::byte> bytes = original;
     change(bytes, page, std::min<std::size_t>(4096, bytes.size() - page));
-    if (bytes == original) continue;  // unused space for metadata
+    if (bytes == original) continue;  // unused metadata space
     EXPECT_THAT(reason(bytes), HasSubstr("damaged")) << page;
     ++found;
   }

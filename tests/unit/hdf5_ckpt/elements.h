@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays and boxes processed element by element: slow, and too simple to be wrong.
+// Processes arrays and boxes element by element, which is slow but obviously correct.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ void for_each_element(const Shape& shape, const Visit& visit) {
   }
 }
 
-// The position of element `index` of the whole array in a box, in elements; nullopt if it is
-// outside.
+// Returns the position, in elements, of element `index` of the whole array in a box; nullopt if it
+// is outside.
 inline std::optional<std::uint64_t> place_in(const Box& box, const Shape& index) {
   std::uint64_t place = 0;
   for (std::size_t d = 0; d < index.size(); ++d) {

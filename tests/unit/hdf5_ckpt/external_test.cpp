@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of other programs with random changes: each is read or rejected with a DamagedError, and
-// the result lies inside the file.
+// Files of other programs with random changes. Each is read, with a result inside the file, or
+// rejected with a DamagedError.
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ std::vector<std::byte> written(const char* name,
   return test::file_bytes(directory / name);
 }
 
-// One to four random changes: a byte changed, a piece removed, repeated or overwritten.
+// Makes one to four random changes: changes a byte, or removes, repeats or overwrites a piece.
 std::vector<std::byte> mutated(std::vector<std::byte> bytes, std::mt19937& random) {
   for (unsigned i = 0; i <= random() % 4 && bytes.size() > 16; ++i) {
     const auto at = static_cast<std::ptrdiff_t>(random() % (bytes.size() - 8));
@@ -78,7 +78,7 @@ void fuzz(const std::string& format, const std::vector<std::byte>& original, con
     }
   }
   EXPECT_GT(refused, cases / 2);
-  EXPECT_LT(refused, cases) << "every file was rejected: the original, too?";
+  EXPECT_LT(refused, cases) << "every file was rejected, perhaps also the original";
   test::expect_in_fault_matrix(format + " file with bytes changed at random", cases);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table is part of the documentation, so the tests compare with the documentation.
+// Compares the numbers with the table in docs/evidence/checkpoint.md, which users read.
 
 #include "fault_matrix.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fault matrix: each test of a fault prints how many points it has tried, and must try at least
-// as many as docs/evidence/checkpoint.md says.
+// The fault matrix. Each test of a fault prints the number of points that it has tried, which must
+// be at least the number in docs/evidence/checkpoint.md.
 #pragma once
 
 #include <cstddef>

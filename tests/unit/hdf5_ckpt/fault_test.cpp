@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every system call of a save combined with every fault, one at a time. Invariants afterwards, with
-// one checkpoint acknowledged before:
+// Combines every system call of a save with every fault, one at a time. One checkpoint was
+// acknowledged before. The invariants are:
 //   I1 a checkpoint loads       I2 it is at least the acknowledged one
 //   I3 it is bitwise equal      I4 no half-written file looks like an HDF5 file
 //   I5 leftovers can be removed I6 nothing hangs or crashes
-// After an error (not a crash), save() has also thrown one clear sentence and left nothing behind.
+// After an error (not a crash), save() has also thrown one clear sentence and left no files.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -56,7 +56,8 @@ std::vector<Scenario> scenarios() {
 
 const OwnerTag kOwner = {"test", 0, "host", 100};
 
-// The contents of step 2: an older one that may exist, and the one that is saved.
+// The seeds of the contents of step 2: an older checkpoint that may exist, and the one that is
+// saved.
 constexpr std::uint64_t kOld = 20;
 constexpr std::uint64_t kNew = 2;
 
@@ -74,7 +75,7 @@ class FaultySave {
     file.put('\0');
   }
 
-  // Saves step 2 with the fault and records the message of the error, if there was one.
+  // Saves step 2 with the fault and records the error message, if any.
   void save_with_fault() {
     try {
       save(ops_, 2, kNew);
@@ -86,7 +87,7 @@ class FaultySave {
     }
   }
 
-  // Checks what a new process finds.
+  // Checks the checkpoints that a new process finds.
   void expect_loadable(const Scenario& scenario) {
     const auto loaded = CheckpointDirectory(root_.path()).newest_verified();
     ASSERT_TRUE(loaded);
@@ -116,7 +117,8 @@ class FaultySave {
       if (bytes.size() < signature.size() ||
           std::memcmp(bytes.data(), signature.data(), signature.size()) != 0)
         continue;
-      // The old one, exchanged for the new one, or the new one itself.
+      // The file may be that of the old checkpoint, exchanged for the new one, or of the new one
+      // itself.
       const bool complete = bytes == complete_file(kNew) || bytes == complete_file(kOld) ||
                             fs::exists(entry.path().parent_path() / "manifest.json");
       ASSERT_TRUE(complete) << entry.path();
@@ -204,9 +206,9 @@ TEST_P(Faults, CrashAtAnyCallLosesNothing) {
   report("process dies at a call", 3 * calls);
 }
 
-// Calls whose failure does not make the save fail: those after the commit; trying O_DIRECT, which
-// not every file system supports; closing a directory, which loses nothing; and checking whether a
-// path exists, since the next call reports the error.
+// True for calls whose failure does not make the save fail: calls after the commit; trying
+// O_DIRECT, which not every file system supports; closing a directory, which loses no data; and
+// checking whether a path exists, because the next call reports the error.
 bool may_fail(const FaultyOps::Call& call) {
   const fs::path path = call.path;
   return path.filename().string().find("latest") != std::string::npos ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function decides for every call whether the fault applies.
+// Decides for every call, in one function, whether the fault applies.
 
 #include "faulty_ops.h"
 
@@ -19,7 +19,7 @@ int fail(int code) {
 
 }  // namespace
 
-// `success` is the result that a lie reports; `half` does part of the work.
+// `success` is the result that Fault::lie reports; `half` does part of the work.
 template <typename Real, typename Half>
 ssize_t FaultyOps::call(const Call& made, ssize_t success, const Real& real, const Half& half) {
   const std::lock_guard lock(mutex_);
@@ -75,7 +75,7 @@ int FaultyOps::open(const char* path, int flags, mode_t mode) {
 int FaultyOps::close(int fd) {
   const std::lock_guard lock(mutex_);
   if (fd < 0) return fail(EBADF);
-  // The descriptor is closed in any case, as a dying process closes its files.
+  // Close the descriptor even after a fault, as a dying process closes its files.
   const std::string path = paths_[fd];
   FileOps::close(fd);
   return call("close", path, [] { return 0; });

@@ -12,27 +12,27 @@
 
 namespace ddp::ckpt::test {
 
-// Thrown where the process would die. Not an Error, so that the library does not handle it as one.
+// Thrown where the process would die. It is not an Error, so that the library does not handle it.
 struct Crashed {};
 
 enum class Fault {
   none,
   error,               // the call fails with `code`
-  error_from_here_on,  // and so does every later call
+  error_from_here_on,  // this and every later call fail
   crash_before,        // the process dies before the call has any effect
-  crash_after,         // ... after its effect
-  crash_half_written,  // ... after half of the bytes of a pwrite, before any other call
+  crash_after,         // the process dies after the effect of the call
+  crash_half_written,  // after half of the bytes of a pwrite, or before any other call
   lie,                 // the call does nothing and reports success
 };
 
-// After a crash every call fails without effect, because the process would be dead: cleanup while
-// the exception unwinds does nothing either.
+// After a crash every call fails without effect, even cleanup while the exception unwinds, because
+// the process would be dead.
 class FaultyOps : public FileOps {
  public:
   struct Call {
     std::string what;  // "pwrite"
     std::string path;
-    std::size_t size = 0;  // of a pwrite
+    std::size_t size = 0;  // bytes of a pwrite
     bool direct = false;   // with O_DIRECT
   };
 
@@ -51,7 +51,7 @@ class FaultyOps : public FileOps {
   void with_free_bytes(std::int64_t bytes) { free_bytes_ = bytes; }
 
   const std::vector<Call>& calls() const { return calls_; }
-  // The call that was made to fail, if it was reached.
+  // Returns the call that was made to fail, if it was reached.
   Call struck() const { return index_ < calls_.size() ? calls_[index_] : Call{}; }
 
   int open(const char* path, int flags, mode_t mode) override;

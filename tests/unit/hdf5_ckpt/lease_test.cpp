@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests which process may save to a directory: the rule as a table, and leases of several owners in
-// one directory.
+// The lease of a directory: the rule as a table, and leases of several owners in one directory.
 
 #include "hdf5_ckpt/lease.h"
 
@@ -27,8 +26,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Long enough that a live owner does not appear silent on a busy machine; silent owners in these
-// tests are silent forever.
+// Long enough that a live owner does not appear silent on a busy machine. Silent owners in these
+// tests stay silent.
 const LeaseTimes kQuick = {milliseconds(10), milliseconds(300)};
 const LeaseTimes kNeverSilent = {milliseconds(10), std::chrono::hours(1)};
 
@@ -43,7 +42,7 @@ std::unique_ptr<Lease> hold(const fs::path& root, const OwnerTag& owner,
     if (auto lease = claim.advance(milliseconds(50))) return lease;
 }
 
-// A lease of a process that never increases its count again.
+// Creates the lease of a process that never increases its count again.
 LeaseHolder leave_lease(const fs::path& root, const OwnerTag& owner, const std::string& machine) {
   LeaseHolder holder = LeaseHolder::of_this_process(owner);
   holder.machine = machine;
@@ -111,7 +110,7 @@ TEST(Lease, LiveOwnerIsRespected) {
   lease->require();
 }
 
-TEST(Lease, KilledOwnerIsReplacedAtOnce) {
+TEST(Lease, KilledOwnerIsReplacedImmediately) {
   const TempDirectory root;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -218,7 +217,7 @@ TEST(Lease, OneOfManyConcurrentClaimsSucceeds) {
     for (std::size_t i = 0; i < leases.size(); ++i)
       threads.emplace_back([&, i] {
         OwnerTag owner = tag("18");
-        // Distinct process ids give distinct file names, as separate processes have.
+        // Distinct process ids give distinct file names, like those of separate processes.
         owner.pid += static_cast<pid_t>(i);
         try {
           leases[i] = hold(root.path(), owner);

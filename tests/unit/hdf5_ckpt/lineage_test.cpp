@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoint that a run resumes from: the rule as a table, and on the disk, where runs start,
-// are requeued, are rolled back and are requeued again.
+// The checkpoint that a run resumes from: the rule as a table, and runs on the disk that start, are
+// requeued, are rolled back and are requeued again.
 
 #include "hdf5_ckpt/lineage.h"
 
@@ -62,15 +62,19 @@ std::vector<PlanCase> plan_cases() {
       {"rollback to the newest", inside, {{110, old}, {120, old}}, From::start, {}},
       {"rollback to the best", best, {{130, old}, {140, old}}, From::start, {140, 130}},
       {"rollback to a copy", copied, {{130, old}}, From::start, {130}},
-      {"rollback, again before its first save", inside, {{120, old}}, From::start, {}},
-      {"rollback, again after it", inside, {{120, old}, {130, rolled_back}}, From::newest, {}},
-      {"rollback, again, the start deleted",
+      {"rollback repeated before its first save", inside, {{120, old}}, From::start, {}},
+      {"rollback repeated after its first save",
+       inside,
+       {{120, old}, {130, rolled_back}},
+       From::newest,
+       {}},
+      {"rollback repeated after the start was deleted",
        gone,
        {{150, rolled_back}, {160, rolled_back}},
        From::newest,
        {}},
-      {"deleted, and nothing was reached from it", gone, {{150, old}}, From::start, {}},
-      {"another one with the same name",
+      {"start deleted, no checkpoint reached from it", gone, {{150, old}}, From::start, {}},
+      {"another checkpoint with the same name",
        rewritten,
        {{120, rolled_back}, {130, rolled_back}},
        From::start,
@@ -80,14 +84,18 @@ std::vector<PlanCase> plan_cases() {
        {{160, rolled_back}, {170, Lineage{"run", 160, {kAt120, {160, 0xCC, "/d/step-00000160"}}}}},
        From::newest,
        {}},
-      {"started elsewhere, again",
+      {"start from elsewhere repeated",
        outside,
        {{130, Lineage{"mine", 120, {kAt120}}}},
        From::newest,
        {}},
       {"another run's directory", outside, {{130, old}}, From::nowhere, {}},
       {"directory of an older version", outside, {{130, {}}}, From::nowhere, {}},
-      {"rollback by an older version's", unknown, {{120, {}}, {130, {}}}, From::start, {130}},
+      {"rollback in the directory of an older version",
+       unknown,
+       {{120, {}}, {130, {}}},
+       From::start,
+       {130}},
   };
 }
 
@@ -114,15 +122,15 @@ TEST(Lineage, KeepsAtMostTheOriginsThatAManifestMayHave) {
   start.lineage->origins.assign(kMaxOrigins, kAt120);
   const Lineage lineage = lineage_from(start, "new", false);
   EXPECT_EQ(lineage.origins.size(), kMaxOrigins);
-  EXPECT_EQ(lineage.origins.back(), (Origin{7, 1, ""})) << "a path that manifests must not contain";
+  EXPECT_EQ(lineage.origins.back(), (Origin{7, 1, ""})) << "manifests must not contain this path";
 }
 
-// A run that saves to `root`, as seen in its checkpoints.
+// A run that saves to `root`, represented by its checkpoints.
 class SavedRun {
  public:
   explicit SavedRun(fs::path root) : root_(std::move(root)) {}
 
-  // Returns the step that it resumes from; nullopt: from scratch.
+  // Returns the step that the run resumes from; nullopt if it starts from scratch.
   std::optional<std::uint64_t> start(const std::string& resume = "auto") {
     notes_.clear();
     lineage_ = {new_run_name(), {}, {}};
@@ -203,7 +211,7 @@ TEST_F(Resuming, RollbackKeepsItsSavesAndSetsTheOthersAside) {
 TEST_F(Resuming, RepeatedRollbackCommandContinues) {
   const std::string command = run_.path_of(120);
   run_.start(command);
-  EXPECT_EQ(run_.start(command), 120U) << "nothing was saved";
+  EXPECT_EQ(run_.start(command), 120U) << "no step was saved";
   EXPECT_THAT(run_.notes(), IsEmpty());
   run_.save(130);
   EXPECT_EQ(run_.start(command), 130U);
@@ -221,7 +229,7 @@ TEST_F(Resuming, SecondRollbackRollsBackToo) {
   EXPECT_EQ(run_.start(run_.path_of(130)), 130U);
   run_.save(135);
   EXPECT_THAT(run_.steps(), ElementsAre(135, 130, 120));
-  // The first command again: it continues where the second rollback has led.
+  // The first command, repeated, continues from the result of the second rollback.
   EXPECT_EQ(run_.start(run_.path_of(120)), 135U);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which checkpoint is loaded, and what is read from it. damage_test.cpp covers wrong bytes.
+// The choice of the checkpoint to load, and reading it. damage_test.cpp covers wrong bytes.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ TEST(Directory, LoadsTheNewestWholeOneAndNamesTheSkipped) {
   damage(Checkpoint::open(root / "step-00000004"), "model/conv1.weight");
   fs::remove(root / "step-00000003/manifest.json");
   const CheckpointDirectory directory(root.path());
-  // Data that the damaged one left in memory must be overwritten.
+  // Loading must overwrite data from the damaged checkpoint.
   ArraySet loaded = small_model(0).zeros();
   const auto result = directory.load_newest(loaded.targets());
   ASSERT_TRUE(result);
@@ -88,7 +88,7 @@ TEST(Directory, ManifestUnderAnotherStepIsNotLoaded) {
   ASSERT_TRUE(result);
   EXPECT_EQ(result->checkpoint.manifest().step, 1U);
   EXPECT_THAT(result->skipped.at(0), HasSubstr("its manifest says step 1"));
-  // Opened by its path, a copy is as good as the original.
+  // A copy can be opened by its path like the original.
   fs::rename(root / "step-00000009", root / "best");
   EXPECT_TRUE(test::holds(Checkpoint::open(root / "best"), small_model(1)));
 }
@@ -138,7 +138,7 @@ TEST(Checkpoint, DoesNotWriteToTargetsOfTheWrongSize) {
               HasSubstr("'optim/step' is requested twice"));
 }
 
-// Sizes beyond those read through the page cache, to page-aligned memory and to other addresses.
+// Reads sizes that bypass the page cache, to page-aligned memory and to other addresses.
 TEST(Checkpoint, LargeArraysReachAnyAddress) {
   constexpr std::size_t kPage = 4096;
   const TempDirectory root;
@@ -157,7 +157,7 @@ TEST(Checkpoint, LargeArraysReachAnyAddress) {
       checkpoint.read_into({&target, 1}, Match::subset);
       EXPECT_TRUE(std::ranges::equal(place, array.bytes)) << array.name << " at " << misplaced;
       EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(memory, std::byte{0})), 2 * kPage)
-          << "bytes beside it unchanged";
+          << "adjacent bytes must not change";
     }
 }
 

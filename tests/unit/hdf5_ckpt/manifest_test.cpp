@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Manifests: a written one is read back; a changed or fabricated one is rejected with a sentence
-// that names the defect.
+// A written manifest is read back. A changed or fabricated one is rejected with a sentence that
+// names the defect.
 
 #include "hdf5_ckpt/manifest.h"
 
@@ -30,7 +30,7 @@ using nlohmann::json;
 using test::TempDirectory;
 using testing::HasSubstr;
 
-// Two files; arrays with one block, several blocks, and none.
+// A manifest with two files, and arrays with one block, several blocks and none.
 Manifest sample() {
   Manifest manifest;
   manifest.step = 12345;
@@ -52,7 +52,8 @@ Manifest sample() {
   return manifest;
 }
 
-// The text of a manifest with this body and a correct checksum, as an attacker would make it.
+// Returns the text of a manifest with this body and a correct checksum, as an attacker would write
+// it.
 std::string sign_text(std::string body) {
   body = "\"," + body;
   return "{\"crc32c\": \"" + checksum_text(crc32c(std::as_bytes(std::span(body)))) + body;
@@ -91,7 +92,7 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(serialize_manifest(read), serialize_manifest(written));
 }
 
-// More than any model has.
+// No model has as many arrays.
 TEST(Manifest, ReadsAHundredThousandArrays) {
   constexpr std::uint64_t kArrays = 100000;
   Manifest written = sample();
@@ -108,7 +109,7 @@ TEST(Manifest, ReadsAHundredThousandArrays) {
 }
 
 TEST(Manifest, HandSignedCopyIsAccepted) {
-  // Otherwise the tests below would be rejected for the wrong reason.
+  // Otherwise the manifests of the following tests would be rejected for the wrong reason.
   EXPECT_EQ(damage_of(sign(sample_document())), "none");
 }
 
@@ -215,7 +216,7 @@ TEST(Manifest, ErrorNamesTheChangedField) {
        [](json& d) {
          d["arrays"][0].update({{"global_shape", {20}}, {"start", {-1}}});
        },
-       "arrays[0].start contains something that is not a whole number"},
+       "arrays[0].start contains a value that is not a whole number"},
       {"part outside",
        [](json& d) {
          d["arrays"][0].update({{"global_shape", {20}}, {"start", {11}}});
@@ -323,7 +324,7 @@ TEST(Manifest, StateOfMaximumDepthIsRead) {
   EXPECT_LT(written, kMaxJsonDepth + 5);
 }
 
-// ---- a mutator: any input gives either an Error or a manifest that follows the rules -----------
+// ---- mutations: every text gives an Error or a manifest that follows the rules -----------------
 
 json random_value(std::mt19937& random) {
   static const std::vector<json> kValues = {0,
@@ -428,7 +429,8 @@ TEST(Manifest, HundredThousandMutationsAreRejectedOrValid) {
     if (testing::Test::HasFatalFailure()) FAIL() << "case " << i << ": " << signed_text;
   }
   test::expect_in_fault_matrix("manifest with bytes changed at random", 100000);
-  // Some mutations are harmless (the state, a step): if none were, the mutator would test nothing.
+  // Some mutations (of the state or a step) are harmless. If all were rejected, the test would be
+  // useless.
   EXPECT_GT(accepted, 1000);
   EXPECT_LT(accepted, 90000);
 }
@@ -452,7 +454,7 @@ class AddressSpace {
   rlimit before_ = {};
 };
 
-// Six million empty strings are 18 MB of JSON and several hundred MB in memory.
+// Six million empty strings take 18 MB as JSON and several hundred MB in memory.
 TEST(ManifestLimits, ManifestTooLargeForMemoryIsRejectedWithoutACrash) {
   std::string body = "\",\n\"schema\": \"slurm-ddp/checkpoint/1\",\n\"state\": [\"\"";
   for (int i = 0; i < 6000000; ++i) body += ",\"\"";
@@ -463,7 +465,7 @@ TEST(ManifestLimits, ManifestTooLargeForMemoryIsRejectedWithoutACrash) {
     const AddressSpace little(400ULL << 20);
     EXPECT_THAT(test::error_of([&] { parse_manifest(text); }),
                 HasSubstr("more than this process may use"));
-    EXPECT_THROW(parse_manifest(text), UnreadableError) << "its bytes may be right";
+    EXPECT_THROW(parse_manifest(text), UnreadableError) << "its bytes may be correct";
   }
   EXPECT_THAT(test::error_of([&] { parse_manifest(text); }), HasSubstr("min_reader is missing"));
 }
@@ -481,7 +483,7 @@ TEST(ManifestVersion, IsTheLowestThatSupportsTheElementTypes) {
     EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
     EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), set));
   }
-  // Other versions have been written since then.
+  // Later versions added the other types.
   EXPECT_TRUE(is_of_first_versions(DType::float8_e5m2));
   EXPECT_FALSE(is_of_first_versions(DType::uint16));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory is left: values from control group files, and a real group with a real limit, in
-// which a copy of the state would get the process killed.
+// The remaining memory: values from control group files, and a real group with a limit that a copy
+// of the state would exceed, so that the kernel would kill the process.
 
 #include "hdf5_ckpt/memory_headroom.h"
 
@@ -54,7 +54,7 @@ std::vector<HeadroomCase> headroom_cases() {
         {v2 + "memory.stat",
          "anon 1\ninactive_file 200000\nactive_file 100000\ninactive_file_more 7\n"}},
        300001},
-      {"version 2, the job leaves less than the step",
+      {"version 2, the job has less left than the step",
        {{"proc/self/cgroup", "0::/job/step\n"},
         {v2 + "memory.max", "1000000\n"},
         {v2 + "memory.current", "100\n"},
@@ -112,11 +112,11 @@ TEST(MemoryHeadroom, IsKnownOnThisMachine) {
 
 constexpr std::uint64_t kMiB = 1ULL << 20;
 
-// Much more than a child of this process needs in addition.
+// Much more than a child of this process needs for other purposes.
 constexpr std::uint64_t kState = 160 * kMiB;
 
-// Runs in a child, in the group: saves the state, with a copy if it fits. Returns 0 if written at
-// once, without a copy, 1 if copied.
+// Runs in a child process in the group. Saves the state, with a copy if it fits. Returns 1 with a
+// copy, and 0 without.
 int save_in_group(const fs::path& group) {
   std::ofstream(group / "cgroup.procs") << ::getpid() << std::flush;
   std::vector<std::byte> state(kState, std::byte{1});
@@ -170,7 +170,7 @@ class MemoryGroup {
 
 TEST(MemoryHeadroom, TooLittleMemoryInAGroupWritesWithoutACopy) {
 #ifdef SLURM_DDP_SANITIZED
-  GTEST_SKIP() << "a child of this process has a sanitizer's memory, which counts in the group";
+  GTEST_SKIP() << "the group would count a sanitizer's memory in a child of this process";
 #endif
   for (const auto& [limit, expected] : {std::pair{288 * kMiB, 0}, std::pair{1024 * kMiB, 1}}) {
     const MemoryGroup group(limit);

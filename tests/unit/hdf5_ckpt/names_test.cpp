@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of arrays, files, directories and owners: tables of valid and invalid ones.
+// Tables of valid and invalid names of arrays, files, directories and owners.
 
 #include "hdf5_ckpt/detail/names.h"
 
@@ -70,7 +70,7 @@ TEST(NameSets, RejectsDuplicatesAndArraysThatAreGroups) {
   EXPECT_EQ(problem({}), "");
   EXPECT_EQ(problem({"a", "a-b", "ab", "b/a", "b/a-c"}), "");
   EXPECT_EQ(problem({"a", "a"}), "the array 'a' appears twice");
-  // '-' sorts before '/', so the two are not adjacent.
+  // '-' sorts before '/', so 'a' and 'a/b/c' are not adjacent.
   EXPECT_EQ(problem({"a", "a-b", "a/b/c"}), "'a' is an array and also the group of 'a/b/c'");
   EXPECT_EQ(problem({"x/a", "x/a/b"}), "'x/a' is an array and also the group of 'x/a/b'");
 }
@@ -99,7 +99,7 @@ TEST(Owners, TextAndTagAreInverse) {
   EXPECT_THROW((OwnerTag{"", 0, "n", 1}.text()), Error);
 }
 
-// A process id that is no longer in use.
+// Returns a process id that is no longer used.
 pid_t dead_pid() {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
@@ -146,7 +146,7 @@ TEST(Leftovers, AreRecognizedByTheirNames) {
     EXPECT_EQ(owner_of_leftover(owned_directory_name(kind, 12, tag)), tag);
   EXPECT_EQ(owned_directory_name(kBuilding, 12, tag), ".tmp-step-00000012.1.r0.n.p5");
   EXPECT_EQ(owner_of_leftover(hint_draft_name(tag)), tag);
-  // Directories set aside as damaged are left for the user to delete.
+  // Only users delete directories that were set aside as damaged.
   EXPECT_FALSE(owner_of_leftover(owned_directory_name(kDamaged, 12, tag)));
   for (const char* name : {"latest", ".latest", ".tmp", ".tmp-x.1.r0.n.p5", "step-00000012",
                            ".tmp-step-12.1.r0.n.p5", ".tmp-step-00000012", ".tmp-step-00000012.x"})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boxes within arrays: which bytes two of them share, and lists of parts that do not form one
-// array. sharded_test.cpp covers saving and loading in parts.
+// Bytes that two boxes of an array share, and lists of parts that do not form one array.
+// sharded_test.cpp covers saving and loading in parts.
 
 #include "hdf5_ckpt/detail/parts.h"
 
@@ -22,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// ---- which bytes two boxes share ---------------------------------------------------------------
+// ---- bytes that two boxes share ----------------------------------------------------------------
 
 Box random_box(const Shape& shape, std::mt19937& random) {
   Box box;
@@ -96,7 +96,7 @@ TEST(Pieces, CoverTheArrayInOrder) {
   }
 }
 
-// ---- which lists of parts are an array ---------------------------------------------------------
+// ---- lists of parts that form an array ---------------------------------------------------------
 
 ArrayInfo part_of(const Shape& global, const Shape& start, const Shape& shape, int file) {
   ArrayInfo info;
@@ -107,7 +107,7 @@ ArrayInfo part_of(const Shape& global, const Shape& start, const Shape& shape, i
   return info;
 }
 
-// Applies all rules for a list of parts, as check_manifest() does.
+// Checks a list of parts by all rules, as check_manifest() does.
 std::string problem_of(const std::vector<ArrayInfo>& parts) {
   for (const ArrayInfo& part : parts)
     if (std::string problem = part_problem(part.dtype, part.shape, *part.part); !problem.empty())
@@ -146,7 +146,7 @@ TEST(Parts, ErrorNamesEveryDefect) {
       {{part_of(g, {0, 0}, {3, 6}, 0)}, "has a hole: its parts have 18 of its 24 elements"},
       {{part_of(g, {0, 0}, {0, 6}, 0)}, "has a hole: its parts have 0 of its 24"},
       {{part_of(g, {0, 0}, {3, 6}, 0), part_of(g, {2, 0}, {2, 6}, 1)}, "has parts that overlap"},
-      // As many elements as the array has, but not the array.
+      // The number of elements is right, but the parts do not cover the array.
       {{part_of(g, {0, 0}, {2, 6}, 0), part_of(g, {1, 0}, {2, 6}, 1)}, "has parts that overlap"},
       {{part_of(g, {0, 0}, {4, 6}, 0), part_of(g, {0, 0}, {4, 6}, 1)}, "has parts that overlap"},
       {{part_of({}, {}, {}, 0), part_of({}, {}, {}, 1)}, "is a scalar in several parts"},
@@ -174,7 +174,7 @@ TEST(Parts, GridOfManyRanksIsCompared) {
   EXPECT_THAT(problem_of(parts), HasSubstr("overlap"));
 }
 
-// For any direction of the cuts: slices that only touch are never compared with each other.
+// Slices that only touch are never compared with each other, for any direction of the cuts.
 TEST(Parts, SlicesOfManyRanksNeedNoComparison) {
   constexpr std::uint64_t kSlices = 1000;
   for (const std::size_t cut : {0, 1, 2}) {
@@ -201,7 +201,7 @@ TEST(Parts, ListThatTakesTooLongToCompareIsRejected) {
   EXPECT_THAT(cover_problem(parts, comparisons), HasSubstr("more parts than can be compared"));
 }
 
-// Divides a box along random dimensions until there are `count`.
+// Divides a box along random dimensions into `count` boxes.
 std::vector<Box> random_cut(const Shape& shape, std::size_t count, std::mt19937& random) {
   std::vector<Box> boxes = {{Shape(shape.size(), 0), shape}};
   while (boxes.size() < count) {
@@ -230,7 +230,7 @@ TEST(Parts, RandomListsAreAcceptedOnlyIfEachElementOccursOnce) {
     for (auto changes = random() % 3; changes > 0; --changes) {
       ArrayInfo& part = parts[random() % parts.size()];
       Shape& numbers = random() % 2 == 0 ? part.part->start : part.shape;
-      numbers[random() % numbers.size()] += random() % 3 - 1;  // may wrap below zero, too
+      numbers[random() % numbers.size()] += random() % 3 - 1;  // may also wrap below zero
     }
     bool valid = true;
     for (const ArrayInfo& part : parts)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is deleted and what never is, and that a deletion may be interrupted anywhere.
+// The checkpoints that are deleted or kept, and interrupted deletions.
 
 #include "hdf5_ckpt/retention.h"
 
@@ -68,7 +68,7 @@ TEST_F(RetentionTest, KeepsTheNewest) {
   EXPECT_THAT(keep(2).removed, IsEmpty());
 }
 
-TEST_F(RetentionTest, KeepsAllWhenThereAreFew) {
+TEST_F(RetentionTest, KeepsAllIfThereAreFew) {
   EXPECT_THAT(keep(5).removed, IsEmpty());
   EXPECT_THAT(keep(100).removed, IsEmpty());
   EXPECT_THAT(steps_in(root_.path()), ElementsAre(5, 4, 3, 2, 1));
@@ -101,14 +101,14 @@ TEST_F(RetentionTest, VerifiedCheckpointsAreNotReadAgain) {
   EXPECT_GT(first, 0U);
   retention.apply({4}, counting);
   EXPECT_EQ(read, first);
-  // Another checkpoint of the same step is a different checkpoint.
+  // Another checkpoint of the same step is not verified yet.
   CheckpointDirectory(root_.path(), {.if_exists = IfExists::replace})
       .save(5, kSaver, small_model(50).views(), test::test_info());
   retention.apply({4}, counting);
   EXPECT_GT(read, first);
 }
 
-// Steps that apply() reads in a newly started process.
+// Returns the steps that apply() reads in a newly started process.
 class AfterARestart : public RetentionTest {
  protected:
   std::vector<std::uint64_t> read_again() {
@@ -162,7 +162,7 @@ TEST_F(AfterARestart, InvalidMarkIsIgnored) {
     EXPECT_THAT(read_again(), ElementsAre(5, 4, 3, 2, 1)) << text.substr(0, 40);
   }
   fs::remove(mark_);
-  ASSERT_EQ(::mkfifo(mark_.c_str(), 0600), 0);  // has no writer: waiting would take forever
+  ASSERT_EQ(::mkfifo(mark_.c_str(), 0600), 0);  // without a writer, opening it would hang
   Retention(root_.path(), kSaver).remember_across_restarts();
   fs::remove(mark_);
   fs::create_directory(mark_);
@@ -171,7 +171,7 @@ TEST_F(AfterARestart, InvalidMarkIsIgnored) {
   EXPECT_THAT(retention.apply({2}).removed, ElementsAre(1, 2, 3));
 }
 
-// The mark avoids reads before deletions. It does not affect loading.
+// The mark avoids reads before deletions, but does not affect loading.
 TEST_F(AfterARestart, LoadingVerifiesDespiteTheMark) {
   Retention before(root_.path(), kSaver);
   before.remember_across_restarts();
@@ -243,11 +243,11 @@ TEST_F(RetentionTest, LeftoversOfOtherOwnersStay) {
     fs::create_directory(root_ / name);
     std::ofstream(root_ / name / "model.h5") << "x";
   };
-  make(".tmp-step-00000006.test.r0.host.p1");    // dead: an earlier restart
+  make(".tmp-step-00000006.test.r0.host.p1");    // an earlier restart, which is dead
   make(".trash-step-00000001.test.r0.host.p1");  // dead
   make(".tmp-step-00000006.other.r0.host.p1");   // another job
   make(".tmp-step-00000006.test.r2.host.p1");    // a later restart
-  make(".tmp-step-00000006.test.r1.host.p100");  // this one
+  make(".tmp-step-00000006.test.r1.host.p100");  // this process
   make(".broken-step-00000006.test.r0.host.p1");
   make(".tmp-step-00000006");
   std::ofstream(root_ / ".latest.test.r0.host.p1") << "x";
@@ -272,7 +272,7 @@ TEST_F(RetentionTest, LinkAmongLeftoversIsNotFollowed) {
 }
 
 TEST_F(RetentionTest, TemporarilyUnreadableIsNeitherDeletedNorDamaged) {
-  if (::geteuid() == 0 && ::seteuid(65534) != 0) GTEST_SKIP() << "root reads everything";
+  if (::geteuid() == 0 && ::seteuid(65534) != 0) GTEST_SKIP() << "root can read every file";
   const auto back = [](int*) { static_cast<void>(::seteuid(0)); };
   int unused = 0;
   const std::unique_ptr<int, decltype(back)> as_before(&unused, back);
@@ -283,17 +283,17 @@ TEST_F(RetentionTest, TemporarilyUnreadableIsNeitherDeletedNorDamaged) {
   EXPECT_THAT(report.removed, ElementsAre(1));
   ASSERT_EQ(report.notes.size(), 1U);
   EXPECT_THAT(report.notes[0], HasSubstr("was not read and is not deleted"));
-  // A save of that step does not move it away.
+  // A save of that step does not move the unreadable checkpoint away.
   EXPECT_THAT(test::error_of([&] { test::save_step(mine.path(), 3); }),
               HasSubstr("Permission denied"));
-  // An older one is not used for resuming either.
+  // A run does not resume from an older one.
   SaveOptions options = test::small_options();
   options.retry.unit = std::chrono::milliseconds(2);
   CheckpointDirectory directory(mine.path(), options);
   EXPECT_THROW(directory.newest_verified(), UnreadableError);
   fs::permissions(mine / "step-00000003", fs::perms::owner_all);
   EXPECT_EQ(directory.newest_verified()->checkpoint.manifest().step, 3U);
-  // One that becomes readable during the wait is used.
+  // A run resumes from a checkpoint that becomes readable during the wait.
   fs::permissions(mine / "step-00000003", fs::perms::none);
   options.retry.unit = std::chrono::milliseconds(200);
   std::jthread fixes([&] {

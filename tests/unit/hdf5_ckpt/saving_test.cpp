@@ -41,7 +41,7 @@ OwnerTag owner_number(int n) {
   return {"test", 0, "host", n};
 }
 
-TEST(Directory, SaveReportsWhatItWrote) {
+TEST(Directory, SaveReportsItsFiles) {
   const TempDirectory top;
   const fs::path root = top / "a/b";
   const Saved saved = save_step(root, 12345);
@@ -57,7 +57,7 @@ TEST(Directory, SaveReportsWhatItWrote) {
   EXPECT_TRUE(test::holds(checkpoint, small_model(12345)));
 }
 
-TEST(Directory, HintNamesTheLastOne) {
+TEST(Directory, HintNamesTheLastCheckpoint) {
   const TempDirectory root;
   for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
   std::ifstream hint(root / "latest");
@@ -272,7 +272,7 @@ TEST(Directory, ErrorNamesAnUnwritableDirectory) {
   fs::create_directory(root);
   const bool is_root = ::geteuid() == 0;
   if (is_root && ::mount("none", root.c_str(), "tmpfs", MS_RDONLY, nullptr) != 0)
-    GTEST_SKIP() << "root writes anywhere, and mounting failed: " << std::strerror(errno);
+    GTEST_SKIP() << "root can write everywhere, and mounting failed: " << std::strerror(errno);
   if (!is_root) ::chmod(root.c_str(), 0500);
   const std::string error = error_of([&] { save_step(root, 1); });
   if (is_root) ::umount(root.c_str());

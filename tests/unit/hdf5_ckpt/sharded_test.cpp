@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays saved and loaded in parts, with any number of writers and readers and any division.
+// Arrays that are saved and loaded in parts, with any numbers of writers and readers and any
+// division.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// The bytes of a box of a whole array.
+// Returns the bytes of a box of a whole array.
 std::vector<std::byte> cut_out(const OwnedArray& whole, const Box& box) {
   const std::size_t item = itemsize(whole.dtype);
   std::vector<std::byte> bytes(byte_count(whole.dtype, box.extent).value());
@@ -40,7 +41,7 @@ OwnedArray numbered(DType dtype, const Shape& shape) {
   return array;
 }
 
-// `count` boxes along dimension d: even, uneven, or some empty, by `kind`.
+// Returns `count` boxes along dimension d: even, uneven, or some empty, by `kind`.
 std::vector<Box> slices(const Shape& shape, std::size_t d, std::size_t count, int kind) {
   std::vector<Box> boxes;
   std::uint64_t at = 0;
@@ -58,7 +59,7 @@ std::vector<Box> slices(const Shape& shape, std::size_t d, std::size_t count, in
   return boxes;
 }
 
-// Every array of the test divided along dimension d (or its last), plus a replicated one.
+// All arrays of the test, divided along dimension d (or their last one), and a replicated one.
 class Sharded : public testing::Test {
  protected:
   Sharded() {
@@ -124,7 +125,7 @@ class Sharded : public testing::Test {
   test::TempDirectory dir_{test::On::memory};
 };
 
-TEST_F(Sharded, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
+TEST_F(Sharded, NumbersOfReadersAndWritersMayDiffer) {
   std::uint64_t step = 0;
   for (std::size_t writers = 1; writers <= 5; ++writers)
     for (std::size_t cut = 0; cut < 3; ++cut)
@@ -133,7 +134,8 @@ TEST_F(Sharded, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
         checkpoint.verify();
         for (const auto& [name, whole] : arrays_)
           EXPECT_EQ(checkpoint.read(name).bytes, whole.bytes) << name;
-        // Each division for reading is combined with each for writing, for some number of readers.
+        // Each division for reading is combined with each division for writing, for some number of
+        // readers.
         for (std::size_t readers = 1; readers <= 5; ++readers) {
           const std::size_t other = (cut + readers) % 3;
           SCOPED_TRACE(testing::Message() << writers << " writers cut " << cut << " kind " << kind
@@ -148,7 +150,7 @@ TEST_F(Sharded, AnyNumberOfRanksReadsWhatAnyNumberWrote) {
 TEST_F(Sharded, ReaderReadsOnlyTheBlocksThatItNeeds) {
   const Checkpoint checkpoint = save(1, 2, 0, 0);  // rows 0 to 2501 and 2502 to 5002
   std::vector<std::byte> memory(4);
-  // Needs the first byte of the second block of the second part, and so reads all of that block.
+  // The first byte of the second block of the second part requires reading all of that block.
   const Shape at = {2502 + 1024};
   const MutableArrayView one{"a/line", DType::float32, {1}, memory, PartOf{{5003}, at}};
   std::uint64_t read = 0;
@@ -157,7 +159,7 @@ TEST_F(Sharded, ReaderReadsOnlyTheBlocksThatItNeeds) {
   EXPECT_EQ(read, 4096U);
   const auto& whole = arrays_.at("a/line").bytes;
   EXPECT_EQ(std::memcmp(memory.data(), whole.data() + 4 * at[0], 4), 0);
-  // Damage outside this block is not noticed; damage in it is.
+  // Only damage inside this block is detected.
   const ArrayInfo& part = checkpoint.find("a/line")->parts[1];
   const auto file = checkpoint.path() / part.file;
   const auto original = test::file_bytes(file);

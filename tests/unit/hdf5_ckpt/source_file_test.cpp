@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that reading pieces of a file with O_DIRECT and through the page cache gives the same
-// bytes.
+// Reads pieces of a file with O_DIRECT and through the page cache, and compares the bytes.
 #include "hdf5_ckpt/detail/source_file.h"
 
 #include <fcntl.h>
@@ -44,8 +43,8 @@ void PrintTo(const Piece& piece, std::ostream* out) {
 
 class SourcePieces : public testing::TestWithParam<Piece> {};
 
-// How to read the file. With `refused`, the file opens with O_DIRECT, but reading it that way fails
-// with EINVAL.
+// The way to read the file. With `refused`, the file opens with O_DIRECT, but reading it fails with
+// EINVAL.
 enum class Way { cache, around_it, refused };
 
 SourceFile open_source(const std::filesystem::path& path, Way way) {
@@ -121,7 +120,7 @@ TEST(SourceFile, DoesNotFillThePageCache) {
     SourceFile file = open_source(directory / "x", way);
     AlignedBuffer passage;
     EXPECT_EQ(file.read(100, kSize, {}, passage).bytes.size(), kSize);
-    // A destination that begins at a page boundary but ends within a page: not every disk supports
+    // The destination begins at a page boundary but ends within a page. Not every disk supports
     // such small writes.
     AlignedBuffer memory;
     EXPECT_EQ(file.read(0, kSize - 8, memory.get(kSize - 8), passage).bytes.size(), kSize - 8);
@@ -134,7 +133,7 @@ TEST(SourceFile, DoesNotFillThePageCache) {
 }
 
 TEST(SourceFile, FallsBackToThePageCache) {
-  // Files of /proc do not support O_DIRECT; their contents are read all the same.
+  // Files of /proc do not support O_DIRECT, but must be readable.
   SourceFile file = open_source("/proc/self/maps", Way::around_it);
   AlignedBuffer passage;
   const auto [bytes, code] = file.read(0, 1 << 20, {}, passage);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contents depend only on names and seeds, so that a test can recreate what it has saved.
+// Contents depend only on names and seeds, so that a test can recreate the arrays that it has
+// saved.
 
 #include "support.h"
 

@@ -17,8 +17,8 @@
 
 namespace ddp::ckpt::test {
 
-// kMemory is a tmpfs, if there is one: for tests that save thousands of times and do not depend on
-// the disk.
+// On::memory is a tmpfs, if there is one, for tests that save thousands of times and do not depend
+// on the disk.
 enum class On { disk, memory };
 
 // A new directory below the system's temporary directory, removed with its contents.
@@ -35,7 +35,7 @@ class TempDirectory {
   std::filesystem::path path_;
 };
 
-// Arrays that own their memory.
+// Named arrays with their own memory.
 class ArraySet {
  public:
   // Adds an array whose bytes depend on `seed`, the name and the position, and are never zero, so
@@ -45,7 +45,7 @@ class ArraySet {
                  std::vector<std::byte> bytes);
 
   std::vector<ArrayView> views() const;
-  // The same names and shapes with zeroed memory.
+  // Returns arrays with the same names and shapes, filled with zeros.
   ArraySet zeros() const;
   std::vector<MutableArrayView> targets();
 
@@ -65,17 +65,18 @@ class ArraySet {
   std::vector<Entry> arrays_;
 };
 
-// A small model: aligned and small arrays, an odd tail, a scalar, an empty one. The bytes depend on
-// `step`.
+// Returns a small model with aligned and small arrays, an odd tail, a scalar and an empty array.
+// The bytes depend on `step`.
 ArraySet small_model(std::uint64_t step);
 
-// True if all arrays of a checkpoint equal those of `expected`, and there are no others.
+// True if the checkpoint has exactly the arrays of `expected`, with equal bytes.
 bool holds(const Checkpoint& checkpoint, const ArraySet& expected);
 
 OwnerTag test_owner();
 CheckpointInfo test_info();
 
-// One thread, small blocks: every path is exercised with little data and in a fixed order.
+// Returns options with one thread and small blocks, to exercise every path with little data and in
+// a fixed order.
 SaveOptions small_options();
 
 // Saves small_model(step) as that step.
@@ -86,10 +87,10 @@ void damage(const Checkpoint& checkpoint, const std::string& array);
 
 std::vector<std::byte> file_bytes(const std::filesystem::path& path);
 void put_file_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes);
-// Names in a directory, sorted.
+// Returns the names in a directory, sorted.
 std::vector<std::string> names_in(const std::filesystem::path& directory);
 
-// The message of the Error that `work` throws; fails the test if it does not throw.
+// Returns the message of the Error that `work` throws; fails the test if it does not throw.
 std::string error_of(const std::function<void()>& work);
 
 }  // namespace ddp::ckpt::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ddp-ckpt displays progress and long names.
+// The display of progress and long names by ddp-ckpt.
 
 #include "ddp_runtime/tools/ckpt/text.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One HDF5 file: the contents round-trip on every path through the writer; equal input gives equal
-// bytes; the calls that make it durable come in the required order.
+// Writing one HDF5 file: the contents round-trip on every path, equal inputs give equal bytes, and
+// the calls that make it durable have the required order.
 
 #include "hdf5_ckpt/writer.h"
 
@@ -33,7 +33,8 @@ using test::FaultyOps;
 using test::TempDirectory;
 using testing::HasSubstr;
 
-// Every dtype with every kind of shape: scalar, empty, small, aligned, larger with an odd tail.
+// Returns every dtype with every kind of shape: scalar, empty, small, aligned, larger with an odd
+// tail.
 ArraySet every_kind() {
   ArraySet set;
   for (const DType dtype : kAllDTypes)
@@ -97,7 +98,7 @@ TEST(Writer, FileSystemsWithMissingFeaturesGiveTheSameFile) {
 }
 
 TEST(Writer, MemoryNeedNotBeAligned) {
-  // Neither aligned for O_DIRECT nor a multiple of the element size.
+  // The address is neither aligned for O_DIRECT nor a multiple of the element size.
   std::vector<std::byte> memory(300001);
   for (std::size_t i = 0; i < memory.size(); ++i)
     memory[i] = static_cast<std::byte>(i * 7 + i / 251);
@@ -137,14 +138,14 @@ TEST(Writer, SameArraysGiveTheSameBytes) {
   const nlohmann::json attributes = {{"step", 7}, {"note", "n"}};
   std::vector<ArrayView> views = set.views();
   write_hdf5_file(dir / "a.h5", views, attributes, {.threads = 1});
-  // HDF5 would record times in seconds.
+  // Wait, because HDF5 would record times in seconds.
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   std::reverse(views.begin(), views.end());
   write_hdf5_file(dir / "b.h5", views, attributes, {.threads = 3});
   EXPECT_EQ(test::file_bytes(dir / "a.h5"), test::file_bytes(dir / "b.h5"));
 }
 
-// The index of the first call from `start` on for which `wanted` is true.
+// Returns the index of the first call from `start` on for which `wanted` is true.
 template <typename Wanted>
 std::size_t find_call(const std::vector<FaultyOps::Call>& calls, std::size_t start,
                       const Wanted& wanted) {
@@ -152,7 +153,7 @@ std::size_t find_call(const std::vector<FaultyOps::Call>& calls, std::size_t sta
   return start;
 }
 
-TEST(Writer, DurabilityOrderIsKept) {
+TEST(Writer, CallsHaveTheOrderForDurability) {
   const TempDirectory top;
   const std::filesystem::path root = top / "ckpt";
   FaultyOps ops;
@@ -170,7 +171,7 @@ TEST(Writer, DurabilityOrderIsKept) {
   const auto reserved = find_call(calls, root_durable, is("fallocate", "/model.h5"));
   const auto first_data = find_call(calls, 0, is("pwrite", "/model.h5"));
   EXPECT_LT(reserved, first_data);
-  // Data, fsync, exactly one write (the signature), fsync.
+  // The order is: data, fsync, exactly one write (the signature), fsync.
   const auto data_durable = find_call(calls, first_data, is("fsync", "/model.h5"));
   EXPECT_TRUE(is("pwrite", "/model.h5")(calls[data_durable + 1]));
   EXPECT_TRUE(is("fsync", "/model.h5")(calls[data_durable + 2]));
@@ -185,7 +186,7 @@ TEST(Writer, DurabilityOrderIsKept) {
   EXPECT_LT(hint, calls.size());
 }
 
-// Bytes that one save of `bytes` passes to pwrite: through the page cache, and direct.
+// Returns the bytes that one save of `bytes` passes to pwrite, through the page cache and directly.
 std::array<std::size_t, 2> bytes_written(std::span<const std::byte> bytes, bool direct_io) {
   const TempDirectory dir;
   FaultyOps ops;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resources of its node that a task may use: GPUs and LOCAL_RANK, CPU cores and
-// OMP_NUM_THREADS. The GPU tables contain the values that SLURM 22.05 sets for the named options.
+// A task's GPUs and LOCAL_RANK, and its CPU cores and OMP_NUM_THREADS. The GPU tables contain the
+// values that SLURM 22.05 sets for the named options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ TEST(CountDevices, CountsAnyList) {
   EXPECT_EQ(count_devices("0"), 1U);
   EXPECT_EQ(count_devices("0,1,2"), 3U);
   EXPECT_EQ(count_devices("GPU-8932f937-d72c,MIG-0a1b"), 2U);
-  EXPECT_EQ(count_devices("MIG-0a1b,MIG-GPU-8932f937/1/0,MIG-3c"), 1U) << "CUDA shows one";
+  EXPECT_EQ(count_devices("MIG-0a1b,MIG-GPU-8932f937/1/0,MIG-3c"), 1U) << "CUDA shows only one";
   EXPECT_EQ(count_devices(""), 0U);
   EXPECT_EQ(count_devices("-1"), 0U);
   EXPECT_EQ(count_devices("NoDevFiles"), 0U);
@@ -63,7 +63,7 @@ TEST(Gpus, NoNotesIfAllAreVisible) {  // --gpus-per-node=2 -n2
 
 TEST(Gpus, MaskedTaskGetsANote) {  // --gpus-per-task=1, --gpu-bind=single:1
   const Plan plan = gpu_plan(kMasked);
-  EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "1") << "still the number on the node";
+  EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "1") << "LOCAL_RANK stays the number on the node";
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "0");
   EXPECT_EQ(value_in(plan, "JAX_LOCAL_DEVICE_IDS"), "0");
   EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("sees 1 of the 2 GPUs")));
@@ -114,7 +114,7 @@ TEST(Gpus, SupportsOtherVendors) {
   node.gpus = {{"ROCR_VISIBLE_DEVICES", "0,1"}, {"GPU_DEVICE_ORDINAL", "0,1"}};
   const Plan amd =
       gpu_plan({{"ROCR_VISIBLE_DEVICES", "1"}, {"GPU_DEVICE_ORDINAL", "1"}}, "gpus=shared", node);
-  EXPECT_EQ(value_in(amd, "GPU_DEVICE_ORDINAL"), "0,1") << "HIP uses it, too";
+  EXPECT_EQ(value_in(amd, "GPU_DEVICE_ORDINAL"), "0,1") << "HIP uses it too";
 }
 
 TEST(Gpus, TaskUsesOneMigDevice) {
@@ -127,9 +127,9 @@ TEST(Gpus, TaskUsesOneMigDevice) {
   const Variables own = {{"CUDA_VISIBLE_DEVICES", "MIG-b"}, {"SLURM_GPUS_ON_NODE", "2"}};
   for (const auto* const spec : {"", "gpus=shared"}) {
     const Plan masked = gpu_plan(own, spec, node_with(all));
-    EXPECT_EQ(masked.find("CUDA_VISIBLE_DEVICES"), nullptr) << "all would compute on MIG-a";
+    EXPECT_EQ(masked.find("CUDA_VISIBLE_DEVICES"), nullptr) << "all tasks would compute on MIG-a";
     EXPECT_EQ(value_in(masked, "DDP_LOCAL_DEVICE"), "0");
-    EXPECT_THAT(masked.notes, IsEmpty()) << "there is no better choice";
+    EXPECT_THAT(masked.notes, IsEmpty()) << "no setting would be better";
   }
 }
 
@@ -140,7 +140,7 @@ struct OwnGpu {
   std::uint32_t local_rank;
   const char* own;
   GpuPolicy policy = GpuPolicy::keep;
-  const char* node_seen = "";  // both of the node, before SLURM bound the tasks
+  const char* node_seen = "";  // both for the node, before SLURM bound the tasks
   const char* node_numbers = "";
   bool hides_gpu_devices = false;
 };
@@ -176,17 +176,18 @@ INSTANTIATE_TEST_SUITE_P(
                     OwnGpu{"by name", "GPU-8f3a,GPU-0b1c", "4,5", 1, "GPU-0b1c"},
                     OwnGpu{"a slice of a GPU", "MIG-8f3a", "0", 0, "MIG-8f3a"},
                     OwnGpu{"the first of several slices", "MIG-8f3a,MIG-1", "0,0", 1, "MIG-8f3a"},
-                    OwnGpu{"fewer than SLURM gave", "0", "4,5", 0, "unknown"},
+                    OwnGpu{"fewer than SLURM assigned", "0", "4,5", 0, "unknown"},
                     OwnGpu{"none", "", "", 0, "unknown"},
                     OwnGpu{"none, in NVIDIA's notation", "-1", "", 0, "unknown"},
                     OwnGpu{"no list", nullptr, "", 0, "unknown"},
-                    OwnGpu{"shown to all again", "1", "5", 1, "5", GpuPolicy::shared, "0,1", "4,5"},
-                    OwnGpu{"shown to all, of which it takes another", "0", "4", 1, "5",
+                    OwnGpu{"all GPUs shown again", "1", "5", 1, "5", GpuPolicy::shared, "0,1",
+                           "4,5"},
+                    OwnGpu{"all GPUs shown again, task uses another one", "0", "4", 1, "5",
                            GpuPolicy::shared, "0,1", "4,5"},
-                    OwnGpu{"not shown, because the files are inaccessible", "0", "4", 1, "4",
+                    OwnGpu{"not shown again, because the files are inaccessible", "0", "4", 1, "4",
                            GpuPolicy::shared, "0,1", "4,5", true},
-                    OwnGpu{"not requested to be shown", "0", "4", 1, "4", GpuPolicy::keep, "0,1",
-                           "4,5"}));
+                    OwnGpu{"not shown again without a request", "0", "4", 1, "4", GpuPolicy::keep,
+                           "0,1", "4,5"}));
 
 TEST(Threads, AreTheCoresOfTheTask) {
   const struct {
@@ -194,22 +195,22 @@ TEST(Threads, AreTheCoresOfTheTask) {
     std::uint32_t of_step, tasks, ranks, threads;
     const char* why;
   } kCases[] = {
-      {{8, 8, 64}, 16, 2, 1, 8, "bound to its own half"},
+      {{8, 8, 64}, 16, 2, 1, 8, "bound to half of the cores"},
       {{16, 8, 64}, 32, 2, 1, 8, "two hardware threads per core"},
       {{16, 16, 64}, 16, 1, 1, 16, "the only task"},
-      {{16, 16, 64}, 16, 4, 1, 4, "confined but not bound: shared"},
-      {{64, 64, 64}, 16, 4, 1, 4, "not confined at all: only the step's share, divided"},
-      {{64, 32, 64}, 16, 1, 1, 8, "hardware threads of the step, as cores"},
+      {{16, 16, 64}, 16, 4, 1, 4, "confined but not bound: the cores are shared"},
+      {{64, 64, 64}, 16, 4, 1, 4, "not confined: the step's cores are divided"},
+      {{64, 32, 64}, 16, 1, 1, 8, "the step's hardware threads, as cores"},
       {{2, 2, 2}, 4, 2, 1, 1, "SLURM is configured with more CPUs than exist"},
-      {{1, 1, 64}, 16, 16, 1, 1, "one each"},
-      {{4, 4, 4}, 4, 9, 1, 1, "never less than one"},
-      {{64, 64, 64}, 0, 8, 1, 8, "unknown number for the step: the whole node"},
+      {{1, 1, 64}, 16, 16, 1, 1, "one core for each task"},
+      {{4, 4, 4}, 4, 9, 1, 1, "at least one"},
+      {{64, 64, 64}, 0, 8, 1, 8, "the step's number is unknown: the whole node counts"},
       {{16, 16, 64}, 16, 1, 4, 4, "shared by torchrun's workers"},
       {{64, 64, 128}, 128, 8, 1, 16, "--cpu-bind=sockets: four tasks in each mask"},
       {{32, 32, 128}, 128, 16, 1, 8, "--cpu-bind=ldoms: four tasks in each mask"},
       {{128, 64, 256}, 256, 8, 1, 16, "the same with two hardware threads for each core"},
       {{16, 16, 128}, 128, 8, 1, 16, "disjoint masks lose nothing"},
-      {{8, 8, 128}, 128, 8, 1, 8, "smaller than its share: bound so by the user"},
+      {{8, 8, 128}, 128, 8, 1, 8, "smaller than its share, because the user bound the task"},
       {{0, 0, 0}, 0, 1, 1, 1, "a kernel that reports nothing"},
   };
   for (const auto& c : kCases) {
@@ -233,8 +234,7 @@ TEST(Threads, AreSetUnlessTheUserDid) {
   EXPECT_EQ(thread_plan("threads=off").find("OMP_NUM_THREADS"), nullptr);
   EXPECT_EQ(value_in(thread_plan("threads=3", {{"OMP_NUM_THREADS", "1"}}), "OMP_NUM_THREADS"), "3")
       << "the command line wins";
-  EXPECT_EQ(slurm_plan(second_task()).find("OMP_NUM_THREADS"), nullptr)
-      << "the kernel was not asked";
+  EXPECT_EQ(slurm_plan(second_task()).find("OMP_NUM_THREADS"), nullptr) << "the mask is unknown";
 }
 
 TEST(Threads, NotesCpusThatSrunDidNotPassOn) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Documents compared with the code: every item and argument is documented, no others are, and every
-// test that a table names exists.
+// Compares the documents with the code: they describe exactly the existing items and arguments, and
+// every test that a table names exists.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -36,7 +36,7 @@ std::set<std::string> names_of(std::span<const SpecItem> items) {
   return names;
 }
 
-// The first group of every match.
+// Returns the first group of every match.
 std::set<std::string> all_matches(const std::string& text, const std::string& pattern) {
   std::set<std::string> found;
   const std::regex expression(pattern);
@@ -85,7 +85,7 @@ TEST(Documents, LaunchPageListsExactlyTheItems) {
   EXPECT_EQ(all_matches(table, "[| ,]`([a-z_]+)[=`]"), expected);
 }
 
-// `file_test.cpp Suite.Case` or `file.bats "title"`.
+// Tests are named as `file_test.cpp Suite.Case` or `file.bats "title"`.
 TEST(Documents, NamedTestsExist) {
   const auto page = text_of("docs/evidence/launch.md");
   const auto gtests = all_matches(page, R"re(`([a-z_]+\.cpp [A-Za-z0-9]+\.[A-Za-z0-9]+)`)re");

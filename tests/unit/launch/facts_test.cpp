@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts of a step: which values are rejected, and their sources under other launchers.
+// Facts of a step: rejected values, and the sources under other launchers.
 #include "spank_plugin/launch/facts.h"
 
 #include <gmock/gmock.h>
@@ -82,7 +82,7 @@ TEST(SlurmFacts, ReservedPortsOfAnEnclosingStepAreIgnored) {
   auto variables = merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20000-20002"}});
   EXPECT_EQ(slurm_facts(variables).step.reserved_ports, "20000-20002");
   variables["SLURM_DDP_SET"] = "100.0:MASTER_PORT:20000-20002";
-  EXPECT_EQ(slurm_facts(variables).step.reserved_ports, "20000-20002") << "same step";
+  EXPECT_EQ(slurm_facts(variables).step.reserved_ports, "20000-20002") << "the same step";
   variables["SLURM_DDP_SET"] = "99.0:MASTER_PORT:20000-20002";
   EXPECT_EQ(slurm_facts(variables).step.reserved_ports, "") << "inherited";
   variables["SLURM_DDP_SET"] = "99.0:MASTER_PORT:20003-20005";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table of variables that replaces a process's environment, and plans made from one.
+// A table of variables that replaces a process's environment, and plans made from such tables.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@ inline EnvLookup lookup_in(Variables variables) {
   };
 }
 
-// `first` with the variables of `second` added or replaced.
+// Returns `first` with the variables of `second` added or replaced.
 inline Variables merged(Variables first, const Variables& second) {
   for (const auto& [name, value] : second) first[name] = value;
   return first;
@@ -48,7 +48,7 @@ inline std::string value_in(const Plan& plan, const std::string& name) {
   return entry == nullptr ? "" : entry->value;
 }
 
-// A step of two nodes with two tasks each, seen by its rank 2.
+// The variables of rank 2 in a step of two nodes with two tasks each.
 inline Variables two_by_two() {
   return {{"SLURM_JOB_ID", "100"},
           {"SLURM_STEP_ID", "0"},

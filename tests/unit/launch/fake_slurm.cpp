@@ -18,7 +18,7 @@
 #define DDP_OWN_MALLOC 1
 #endif
 
-// SLURM's hidden content of spank_t; here it is the table.
+// SLURM hides the content of spank_t; here it is the table.
 struct spank_handle {
   const ddp::launch::FakeSlurm* slurm;
 };
@@ -32,7 +32,7 @@ int transcript = -1;
 const FakeSlurm* current = nullptr;
 spank_opt_cb_f callback = nullptr;
 bool in_task = false;
-unsigned allocations_left = 0;  // 0: all succeed
+unsigned allocations_left = 0;  // 0 if all succeed
 
 void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -40,7 +40,7 @@ void say_list(const char* before, const char* format, va_list arguments)
     __attribute__((format(printf, 2, 0)));
 
 void say_list(const char* before, const char* format, va_list arguments) {
-  static std::array<char, 262'144> line;  // no allocation: this runs when they fail, too
+  static std::array<char, 262'144> line;  // static, because this also runs when allocations fail
   int length = std::snprintf(line.data(), line.size(), "%s", before);
   length += std::vsnprintf(line.data() + length, line.size() - static_cast<std::size_t>(length) - 1,
                            format, arguments);
@@ -62,7 +62,7 @@ void say(const char* format, ...) {
 extern "C" {
 void* __libc_malloc(std::size_t size);
 
-// Found before libc's version, also by the plugin.
+// The plugin, too, finds this function before libc's version.
 void* malloc(std::size_t size) {
   if (allocations_left != 0 && --allocations_left == 0) {
     errno = ENOMEM;
@@ -133,7 +133,7 @@ spank_err_t spank_unsetenv(spank_t /*spank*/, const char* name) {
   return static_cast<spank_err_t>(ESPANK_SUCCESS);
 }
 
-// SLURM's own declaration: an enumeration before the dots.
+// SLURM's own declaration has an enumeration before the dots.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wvarargs"
 spank_err_t spank_get_item(spank_t /*spank*/, spank_item_t item, ...) {
@@ -168,7 +168,7 @@ namespace {
 
 using EntryPoint = int (*)(spank_t, int, char**);
 
-// Runs the callbacks in SLURM's order, in the child. Never returns.
+// Runs the callbacks in SLURM's order, in the child process. Never returns.
 [[noreturn]] void act(const FakeSlurm& slurm, const char* option, unsigned failing_allocation) {
   current = &slurm;
   const auto load_other = [&slurm](bool now) {
@@ -191,8 +191,8 @@ using EntryPoint = int (*)(spank_t, int, char**);
     const int result = entry(&handle, static_cast<int>(arguments.size()), arguments.data());
     say("%s: %d", name + std::strlen("slurm_spank_"), result);
   };
-  // The first exception of a thread needs memory that glibc requires: otherwise it aborts. A wrong
-  // argument makes the plugin throw and catch one now.
+  // glibc aborts if it lacks memory for the first exception of a thread. So a wrong argument makes
+  // the plugin throw and catch an exception now.
   if (failing_allocation != 0) call("slurm_spank_init");
   allocations_left = failing_allocation;
   call("slurm_spank_init");

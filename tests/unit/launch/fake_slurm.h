@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fake SLURM: loads the built plugin as SLURM would and answers its questions from a table, so
-// that tests can produce contexts, values and failures that are rare with a real SLURM.
+// A fake SLURM, which loads the built plugin as SLURM would and answers its queries from a table.
+// Tests use it to produce contexts, values and failures that are rare with a real SLURM.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ struct FakeSlurm {
   std::uint32_t step_id = 0;
   std::string release_major;  // the headers' release, unless a test sets another
   std::string release_minor;
-  Variables variables;       // of the step; srun's variables are the test process's own environment
-  Variables task_variables;  // set over them in each task by other plugins, before ours
+  Variables variables;       // the step's; srun's variables are those of the test process
+  Variables task_variables;  // other plugins set these in each task before ours
   std::vector<std::string> command = {"python", "train.py"};
   std::vector<std::string> plugin_arguments;
-  int getenv_result = ESPANK_SUCCESS;  // any other value: returned for every variable
+  int getenv_result = ESPANK_SUCCESS;  // any other value is returned for every variable
   int setenv_result = ESPANK_SUCCESS;
   int item_result = ESPANK_SUCCESS;
   bool refuses_option = false;
-  std::string other_plugin;  // another library that plugstack.conf names; empty: none
+  std::string other_plugin;  // another library in plugstack.conf; empty for none
   bool other_plugin_is_later = false;
   std::vector<std::string> shown;  // variables of the process to print at the end: "has RANK=3"
 
@@ -36,13 +36,13 @@ struct FakeSlurm {
 struct Transcript {
   std::string
       text;  // "set RANK=2", "unset X", "error: ...", "log: ...", "init: 0", ... one per line
-  bool ended_well = false;  // it exited by itself with status 0 or 1
+  bool ended_well = false;  // the process exited with status 0 or 1
   int status = 0;
 };
 
 // Calls init, the option's callback if `option` is not null, init_post_opt, and in slurmstepd
-// user_init and task_init, in SLURM's order. `failing_allocation`: the index of the plugin's memory
-// allocation that fails, from 1; 0 for none.
+// user_init and task_init, in SLURM's order. `failing_allocation` is the index, from 1, of the
+// plugin's memory allocation that fails; 0 for none.
 Transcript run_plugin(const FakeSlurm& slurm, const char* option = nullptr,
                       unsigned failing_allocation = 0);
 

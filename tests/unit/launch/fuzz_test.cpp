@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// External text, mutated at random from valid examples: for any text, a parser returns something
-// within its limits or throws UsageError. Intended for builds with sanitizers. The seed is fixed;
+// Parsers with valid examples that are mutated at random: for any text, a parser returns a result
+// within its limits or throws UsageError. Intended for builds with sanitizers.
 // SLURM_DDP_FUZZ_ITERATIONS sets the number of texts for each parser (default 3,000), and
-// SLURM_DDP_FUZZ_SEED another seed.
+// SLURM_DDP_FUZZ_SEED replaces the fixed seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -73,9 +73,9 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-// Runs `parse` on mutated examples. It may throw LaunchError; anything else fails the test. Returns
-// the number of accepted texts: a fuzzer whose texts are all rejected, or all accepted, tests
-// nothing.
+// Runs `parse` on mutated examples. It may throw LaunchError; any other exception fails the test.
+// Returns the number of accepted texts, because a fuzzer whose texts are all rejected, or all
+// accepted, tests nothing.
 std::uint64_t fuzz(const std::vector<std::string>& examples,
                    const std::function<void(const std::string&)>& parse) {
   Mutator mutator(examples, number_from("SLURM_DDP_FUZZ_SEED", 1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environments that SLURM 22.05.8 gave to the tasks of many kinds of steps, and the correct
-// plan for each. Recorded from live runs, not derived from documentation.
+// The environments of tasks in many kinds of steps, recorded from live runs of SLURM 22.05.8, and
+// the correct plan for each.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -77,7 +77,7 @@ std::vector<Step> recorded_steps() {
        {{"0", "0", "1", "p3", "0,2", "2"}, {"1", "0", "0", "p1", "1,3", "2"}},
        "4",
        "p3"},
-      {"-w p3,p1 is sorted",
+      {"-w p3,p1, which SLURM sorts",
        step("2", "p[1,3]", "2", "1(x2)"),
        {{"0", "0", "0", "p1", "0", "1"}, {"1", "0", "1", "p3", "1", "1"}},
        "2",
@@ -114,7 +114,7 @@ std::vector<Step> recorded_steps() {
         {"3", "0", "2", "p4", "3", "1"}},
        "4",
        "p1"},
-      // The list is sorted over all components, but SLURM_NODEID is not: rank 0 is on the last
+      // The list is sorted over all components, but SLURM_NODEID is not, so rank 0 is on the last
       // node.
       {"job of components, first one last",
        step("3", "p[1-3]", "4", "1(x2),2",

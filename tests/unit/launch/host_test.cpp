@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queries of the host: name service, ports, files. Real sockets and files, no network.
+// Queries of the host: name service, ports, files. The tests use real sockets and files, but no
+// network.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -52,7 +53,7 @@ TEST(NameLookupTest, SurvivesAResolverThatCrashesOrThrows) {
             NameLookup::no_answer);
 }
 
-TEST(NameLookupTest, TellsTheAddressesThatOtherNodesCanUse) {
+TEST(NameLookupTest, ReturnsAddressesThatOtherNodesCanUse) {
   EXPECT_EQ(look_up_name("192.0.2.7", 5s).addresses, std::vector<std::string>{"192.0.2.7"});
   EXPECT_EQ(look_up_name("2001:db8::7", 5s).addresses, std::vector<std::string>{"2001:db8::7"});
   EXPECT_TRUE(look_up_name("127.0.1.1", 5s).addresses.empty());
@@ -64,10 +65,10 @@ TEST(NameLookupTest, TellsTheAddressesThatOtherNodesCanUse) {
 
 TEST(NameLookupTest, LeavesNoChildBehind) {
   look_up_name("127.0.0.1", 5s);
-  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child process is left";
 }
 
-// A listening socket on a port that the kernel chose; one for IPv6 does not accept IPv4.
+// A listening socket on a port that the kernel chooses. An IPv6 socket does not accept IPv4.
 class Listener {
  public:
   explicit Listener(int family) : fd_(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -96,7 +97,7 @@ class Listener {
 
 TEST(PortProbe, DetectsListenersOfBothFamilies) {
   std::uint16_t port = 0;
-  // IPv4 last: a port that is free for IPv6 may be in use by another process for IPv4.
+  // IPv4 comes last, because another process may use a port for IPv4 that is free for IPv6.
   for (const int family : {AF_INET6, AF_INET}) {
     const Listener listener(family);
     port = listener.port();
@@ -180,7 +181,7 @@ NodeFacts node_facts(const Settings& settings) {
 
 TEST(NodeFactsTest, GivenAddressIsResolvedForTheFabricOnly) {
   const NodeFacts given = node_facts(with("master_addr=192.0.2.7"));
-  EXPECT_EQ(given.leader_lookup, NameLookup::not_done) << "it is used as it is";
+  EXPECT_EQ(given.leader_lookup, NameLookup::not_done) << "it is used unchanged";
   EXPECT_EQ(given.leader_addresses, std::vector<std::string>{"192.0.2.7"});
   EXPECT_TRUE(node_facts(with("master_addr=192.0.2.7,fabric=off")).leader_addresses.empty());
 }
@@ -191,7 +192,7 @@ TEST(NodeFactsTest, LoopbackLeaderUsesTheAddressOfAnotherNode) {
   EXPECT_EQ(facts.peer_addresses, std::vector<std::string>{"192.0.2.8"});
 }
 
-// "127" and "192" are host names here: numbers do not need a name service.
+// "127" and "192" are the host names here, because numbers do not need a name service.
 TEST(NodeFactsTest, UnresolvableSiteSuffixIsLeftOut) {
   StepFacts step = two_nodes();
   step.nodes = {"127", "192"};
@@ -229,7 +230,7 @@ TEST(NodeFactsTest, StepOfOneNodeUsesTwoDifferentFreePorts) {
   const Listener taken(AF_INET);
   std::uint16_t free = 0;
   { free = Listener(AF_INET).port(); }
-  // One of the two is taken: the other is MASTER_PORT, and none is left for JAX.
+  // One of the two ports is taken, so the other is MASTER_PORT, and none is left for JAX.
   const auto step = one_node(taken.port(), free);
   const NodeFacts facts = gather_node_facts(step, {}, nothing(), true);
   EXPECT_EQ(facts.free_port, free);
@@ -239,11 +240,11 @@ TEST(NodeFactsTest, StepOfOneNodeUsesTwoDifferentFreePorts) {
   const auto base = static_cast<std::uint16_t>(taken.port() - 4);
   computed.computed_ports = {{base, static_cast<std::uint16_t>(base + 7)}, Origin::site};
   StepFacts without = step;
-  without.reserved_ports.clear();  // 8 ports: JAX's are the last four, the first of which is taken
+  without.reserved_ports.clear();  // of 8 ports, JAX's are the last four; the first is taken
   EXPECT_GT(gather_node_facts(without, computed, nothing(), true).free_second_port, taken.port());
 }
 
-// A plan for rank 0 on this host, with two tasks on each of two nodes.
+// The plan of rank 0 on this host, in a step with two tasks on each of two nodes.
 struct Checked {
   Facts facts;
   Settings settings;
@@ -286,7 +287,7 @@ TEST(PlannedPorts, AreCheckedWhereTheyWillBeUsed) {
   other_rank.plan.rank = 1;
   const auto notes = other_rank.plan.notes.size();
   other_rank.check();
-  EXPECT_EQ(other_rank.plan.notes.size(), notes) << "it will listen on neither";
+  EXPECT_EQ(other_rank.plan.notes.size(), notes) << "this rank will listen on neither";
 }
 
 TEST(FabricFacts, OffReadsNothingAndUnknownPresetIsAnError) {
@@ -313,7 +314,8 @@ TEST(FabricRequest, NamesTheTasksGpuExceptForTorchrunWorkers) {
       << "its two workers would share one port";
   facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", "0"}};
   facts.task.gpu_numbers = "5";
-  EXPECT_EQ(fabric_request(facts, with("torchrun,ucx=bind")).gpu, "5") << "of its only worker";
+  EXPECT_EQ(fabric_request(facts, with("torchrun,ucx=bind")).gpu, "5")
+      << "the GPU of its only worker";
 }
 
 // A directory that other users can access.
@@ -341,10 +343,11 @@ TEST(CpuMask, CountsCoresBySiblings) {
     directory.write("cpu" + std::to_string(cpu) + "/topology/thread_siblings_list", "0-1023\n");
   }
   EXPECT_EQ(read_cpu_mask(directory.path())->cores, 1U);
-  EXPECT_EQ(read_cpu_mask("/nowhere")->cores, real->cpus) << "unknown: each CPU is one";
+  EXPECT_EQ(read_cpu_mask("/nowhere")->cores, real->cpus)
+      << "without a topology each CPU is a core";
 }
 
-// Whether an ordinary user would find GPUs hidden: root may open everything.
+// True if GPUs are hidden from an ordinary user, because root may open everything.
 bool hides_from_user(const std::string& directory) {
   const pid_t child = fork();
   if (child == 0) {
@@ -359,7 +362,7 @@ bool hides_from_user(const std::string& directory) {
 
 TEST(GpuDevices, AreHiddenIfOneIsInaccessible) {
   const Directory directory;
-  EXPECT_FALSE(hides_from_user(directory.path())) << "there are none";
+  EXPECT_FALSE(hides_from_user(directory.path())) << "there are no GPUs";
   directory.write("nvidia0", "");
   directory.write("nvidia3", "");
   std::filesystem::permissions(directory.path() + "/nvidia0", std::filesystem::perms(0666));

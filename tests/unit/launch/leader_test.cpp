@@ -42,10 +42,10 @@ TEST(Leader, IsTheFirstOfTheListInAnArbitraryJob) {
   EXPECT_EQ(
       error_of(arbitrary(merged(list, {{"SLURM_ARBITRARY_NODELIST", "q9,p2"}}))).substr(0, 11),
       "cannot tell")
-      << "from another job";
+      << "the list is another job's";
   EXPECT_THAT(error_of(arbitrary(merged(list, {{"SLURM_GTIDS", "2,3"}, {"SLURM_PROCID", "2"}}))),
               HasSubstr("p2 does not run rank 0"))
-      << "srun was given another list";
+      << "srun got another list";
   EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_ARBITRARY_NODELIST", "p2,p1"}})), "leader p1");
 }
 
@@ -54,7 +54,7 @@ TEST(Leader, IgnoresAHostfileInBlockOrder) {
 }
 
 TEST(Leader, ProcessMapTakesPrecedenceOverTheHostfile) {
-  // srun -m arbitrary -w LIST uses the list, regardless of SLURM_HOSTFILE.
+  // srun -m arbitrary -w LIST uses LIST even if SLURM_HOSTFILE is set.
   EXPECT_EQ(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"},
                                 {"SLURM_MPI_TYPE", "pmix"},
                                 {"SLURM_PMIX_MAPPING_SERV", "(vector,(0,1,2),(1,1,2))"}})),
@@ -160,7 +160,7 @@ TEST(AddressSuffix, AppliesToEveryNamePublishedToOtherNodes) {
                                 suffixed(Origin::command_line)),
                      "MASTER_ADDR"),
             "mine")
-      << "a given address is used as it is";
+      << "a given address is used unchanged";
   const Plan agents =
       slurm_plan(merged(two_by_two(), {{"SLURM_STEP_NUM_TASKS", "2"},
                                        {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},
@@ -196,7 +196,7 @@ TEST(AddressSuffix, MayResolveToALoopbackOnItsOwnHost) {
             "p1i");
 }
 
-TEST(Leader, MpirunOverSeveralHostsSaysWhatToDo) {
+TEST(Leader, MpirunOverSeveralHostsNamesTheRemedy) {
   Facts facts;
   facts.step.launcher = Launcher::open_mpi;
   facts.step.node_count = 0;

@@ -83,7 +83,7 @@ TEST(ReservedPorts, LeaveOneToCraysPmi) {
   };
   using Ports = std::vector<std::uint16_t>;
   const Variables reserved = {{"SLURM_STEP_RESV_PORTS", "20086-20088"}};
-  // SLURM gives it the first port; in the step's environment only the type may show this.
+  // SLURM gives PMI the first port; in the step's environment only the MPI type may show that.
   for (const Variables& cray :
        {Variables{{"PMI_CONTROL_PORT", "20086"}}, Variables{{"SLURM_MPI_TYPE", "cray_shasta"}},
         Variables{{"SLURM_MPI_TYPE", "cray_shasta"}, {"PMI_CONTROL_PORT", "of an outer step"}}}) {
@@ -92,7 +92,7 @@ TEST(ReservedPorts, LeaveOneToCraysPmi) {
   EXPECT_EQ(ports(merged(reserved, {{"SLURM_MPI_TYPE", "pmix"}})).first.front(), 20086);
   EXPECT_EQ(ports(merged(reserved, {{"PMI_CONTROL_PORT", "none"}})).first.front(), 20086);
   EXPECT_EQ(ports({{"SLURM_STEP_RESV_PORTS", "7"}, {"PMI_CONTROL_PORT", "7"}}).first.front(), 61100)
-      << "the only one belongs to PMI: computed";
+      << "computed, because the only reserved port belongs to PMI";
   EXPECT_EQ(ports({{"PMI_CONTROL_PORT", "61100"}}).first.front(), 61101);
 }
 
@@ -185,7 +185,7 @@ TEST(Plan, CorrectsTheTasksPerNodeThatFrameworksRequire) {
           {{"SLURM_STEP_TASKS_PER_NODE", "1,3"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,2,3"}})
           .find("SLURM_NTASKS_PER_NODE"),
       nullptr)
-      << "there is no such number";
+      << "uneven nodes have no such number";
 }
 
 TEST(Plan, FollowsThePrecedenceOfSources) {
@@ -228,7 +228,7 @@ TEST(Plan, NestedStepIsPlannedFromScratch) {
   const Plan inner = slurm_plan(merged(merged(two_by_two(), inherited), inner_step));
   EXPECT_EQ(value_in(inner, "MASTER_ADDR"), "p2");
   EXPECT_EQ(value_in(inner, "MASTER_PORT"), "62109")
-      << "computed: the reserved ports are the outer step's";
+      << "computed, because the reserved ports are the outer step's";
   EXPECT_EQ(value_in(inner, "WORLD_SIZE"), "1");
   EXPECT_THAT(value_in(inner, "SLURM_DDP_SET"), StartsWith("100.1:"));
 }
@@ -264,7 +264,7 @@ TEST(Notes, WarnOfFrequentMistakes) {
   EXPECT_THAT(
       notes({{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,3"}}),
       testing::ElementsAre(AllOf(HasSubstr("not numbered node by node"), HasSubstr("cyclic"))));
-  // The first rank of a cyclic step is where it would be in block order; the others are not.
+  // In a cyclic step, the first rank is on the same node as in block order, but the others are not.
   EXPECT_THAT(notes({{"SLURM_DISTRIBUTION", "cyclic"},
                      {"SLURM_PROCID", "0"},
                      {"SLURM_NODEID", "0"},
@@ -275,7 +275,7 @@ TEST(Notes, WarnOfFrequentMistakes) {
               testing::ElementsAre(HasSubstr("points every node to itself")));
   EXPECT_THAT(slurm_plan(two_by_two(), asked("master_addr=127.0.0.1", Origin::site)).notes,
               IsEmpty())
-      << "all nodes of that site are one host";
+      << "the site's nodes are all one host";
   EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is not a port")));
 }
 
@@ -297,7 +297,8 @@ TEST(Marker, ChangedValuesBelongToTheUser) {
   const auto inner = [&](const Variables& more) {
     return slurm_plan(merged(merged(merged(two_by_two(), {{"SLURM_STEP_ID", "1"}}), outer), more));
   };
-  EXPECT_EQ(value_in(inner({}), "MASTER_PORT"), "62109") << "of the outer step: derived anew";
+  EXPECT_EQ(value_in(inner({}), "MASTER_PORT"), "62109")
+      << "derived again, because the value is the outer step's";
   EXPECT_EQ(value_in(inner({{"MASTER_PORT", "12345"}}), "MASTER_PORT"), "12345");
   EXPECT_TRUE(inner({{"MASTER_PORT", "12345"}}).find("MASTER_PORT")->kept);
   const auto same_step = slurm_plan(merged(merged(two_by_two(), outer), {{"MASTER_PORT", "7"}}));

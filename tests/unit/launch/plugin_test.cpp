@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built plugin, called as SLURM calls it: what it must never do to srun, slurmd and slurmstepd.
+// The built plugin, called as SLURM calls it. It must never terminate srun, slurmd or slurmstepd,
+// or drain a node.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -21,7 +22,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A step for which srun's side of the plugin has turned planning on.
+// A step for which the plugin in srun has turned planning on.
 FakeSlurm planned_step(const Variables& more = {}) {
   Settings settings;
   apply(settings, parse_spec("master_addr=10.0.0.1,master_port=2222", "--ddp"),
@@ -67,7 +68,7 @@ TEST(Plugin, TorchrunIsRecognizedByTheStepsCommand) {
                                Not(HasSubstr("\nset RANK"))));
 }
 
-TEST(Plugin, BatchExternalAndInteractiveStepsAreLeftAlone) {
+TEST(Plugin, IgnoresBatchExternalAndInteractiveSteps) {
   for (const std::uint32_t step :
        {SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT, SLURM_INTERACTIVE_STEP, SLURM_PENDING_STEP}) {
     FakeSlurm slurm = planned_step();
@@ -111,7 +112,7 @@ TEST(Plugin, KeepsTheUsersThreadCountButNotAContainerHooks) {
   EXPECT_THAT(threads({}, hook), HasSubstr("set OMP_NUM_THREADS="));
   EXPECT_THAT(threads({{"OMP_NUM_THREADS", "1"}}, hook), Not(HasSubstr("set OMP_NUM_THREADS=")));
   EXPECT_THAT(threads({}, {{"OMP_NUM_THREADS", "1"}}), Not(HasSubstr("set OMP_NUM_THREADS=")))
-      << "another image's own";
+      << "the image sets it itself";
   EXPECT_THAT(threads({}, {{"OMP_NUM_THREADS", "7"}, {"PYTORCH_VERSION", "2.4"}}),
               Not(HasSubstr("set OMP_NUM_THREADS=")));
 }
@@ -124,7 +125,7 @@ TEST(Plugin, StepRequestedOnlyByTheSiteRunsUnplannedOnError) {
 }
 
 TEST(Plugin, StepRequestedOnlyByTheSitePrintsNoPlan) {
-  // Rank 0 on its node, which is the one that prints.
+  // Only rank 0 prints.
   const Variables first = {{"SLURM_PROCID", "0"},  {"SLURM_NODEID", "0"},
                            {"SLURM_GTIDS", "0,1"}, {"SLURMD_NODENAME", "p1"},
                            {"MASTER_ADDR", "p1"},  {"MASTER_PORT", "2222"},
@@ -188,7 +189,7 @@ TEST(Plugin, DetectsAnotherReleaseAndDoesNothing) {
 
 TEST(Plugin, NoExceptionEscapesWhenMemoryRunsOut) {
 #ifdef SLURM_DDP_SANITIZED
-  GTEST_SKIP() << "the sanitizer brings its own malloc";
+  GTEST_SKIP() << "the sanitizer has its own malloc";
 #endif
   for (const auto context : {S_CTX_REMOTE, S_CTX_LOCAL, S_CTX_SLURMD, S_CTX_JOB_SCRIPT}) {
     FakeSlurm slurm = planned_step();
@@ -199,8 +200,8 @@ TEST(Plugin, NoExceptionEscapesWhenMemoryRunsOut) {
     for (; !all_done && failing < 3000; ++failing) {
       const Transcript done = run_plugin(slurm, "auto", failing);
       // The C++ library's directory iterator terminates a process that is out of memory. In
-      // task_init, after user_init, that is the task's own process; anywhere else it would be srun
-      // or slurmstepd.
+      // task_init, after user_init, it terminates only the task; anywhere else it would be srun or
+      // slurmstepd.
       const bool is_task = done.text.find("user_init: 0\n") != std::string::npos;
       ASSERT_TRUE(done.ended_well || (is_task && WTERMSIG(done.status) == SIGABRT))
           << "allocation " << failing << " failed: " << done.text;
@@ -226,11 +227,12 @@ TEST(Plugin, SrunInsideATaskDropsTheOuterStepsTasksPerNode) {
   };
   const auto is_forgotten = Not(HasSubstr("tasks per node 2\n"));
   EXPECT_THAT(inside("100.0:SLURM_NTASKS_PER_NODE,MASTER_ADDR:"), is_forgotten);
-  EXPECT_THAT(inside("100.0:MASTER_ADDR:"), Not(is_forgotten)) << "SLURM's own, an option";
+  EXPECT_THAT(inside("100.0:MASTER_ADDR:"), Not(is_forgotten)) << "set by SLURM as an option";
   EXPECT_THAT(inside("99.0:SLURM_NTASKS_PER_NODE:"), Not(is_forgotten)) << "from another job";
   EXPECT_THAT(inside("nonsense"), Not(is_forgotten));
   slurm.context = S_CTX_ALLOCATOR;
-  EXPECT_THAT(inside("100.0:SLURM_NTASKS_PER_NODE:"), is_forgotten) << "useless for a new job";
+  EXPECT_THAT(inside("100.0:SLURM_NTASKS_PER_NODE:"), is_forgotten)
+      << "it is useless for a new job";
   for (const auto* name : {"SLURM_JOB_ID", "SLURM_NTASKS_PER_NODE", variable::kMarker})
     unsetenv(name);
 }
@@ -263,7 +265,7 @@ TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
   outside.shown = {"RANK"};
   setenv("RANK", "3", 1);
   EXPECT_THAT(run_plugin(outside).text, HasSubstr("has RANK=3\n"))
-      << "not from a plan, the user's own";
+      << "the value is the user's, not from a plan";
   unsetenv("RANK");
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gRPC and a site's proxies: what JAX and TensorFlow need to reach the other nodes directly.
+// Exceptions from a site's proxies, so that gRPC in JAX and TensorFlow reaches the other nodes
+// directly.
 #include <gtest/gtest.h>
 
 #include "fake_environment.h"
@@ -26,7 +27,7 @@ TEST(ProxyExceptions, ListTheHostsThatGrpcMustReach) {
   EXPECT_EQ(with({}), "p1");
   EXPECT_EQ(exceptions({{"grpc_proxy", "proxy:1"}}), "p1");
   EXPECT_EQ(with({{"no_proxy", "localhost,.site.example"}}), "localhost,.site.example,p1");
-  EXPECT_EQ(with({{"no_proxy", "localhost, P1 "}}), "not set") << "it is named already";
+  EXPECT_EQ(with({{"no_proxy", "localhost, P1 "}}), "not set") << "no_proxy already has it";
   EXPECT_EQ(with({{"no_proxy", ".site.example"}, {"MASTER_ADDR", "p1.site.example"}}), "not set");
   EXPECT_EQ(with({{"MASTER_ADDR", "fd00::1"}}), "fd00::1");
   EXPECT_EQ(with({{"no_grpc_proxy", "mine"}}), "kept mine");

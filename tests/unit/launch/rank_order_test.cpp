@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks numbered node by node, and so that neighbors share a switch.
+// Ranks that are numbered node by node, and so that neighbors share a switch.
 #include "spank_plugin/launch/rank_order.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ Settings ordered(const std::string& order) {
   return settings;
 }
 
-// The tasks of a cyclic step of 5 on p1 (ranks 0,2,3,4) and p2 (rank 1), with SLURM's variables.
+// SLURM's variables of a task in a cyclic step of 5 on p1 (ranks 0,2,3,4) and p2 (rank 1).
 Variables cyclic_task(std::uint32_t rank) {
   const bool second = rank == 1;
   const std::map<std::uint32_t, std::string> local = {
@@ -44,7 +44,7 @@ Variables cyclic_task(std::uint32_t rank) {
           {"SLURMD_NODENAME", second ? "p2" : "p1"}};
 }
 
-TEST(Packed, CountsNodeByNode) {
+TEST(Packed, NumbersRanksNodeByNode) {
   std::set<std::string> ranks;
   for (std::uint32_t slurm_rank = 0; slurm_rank < 5; ++slurm_rank) {
     const Plan plan = slurm_plan(cyclic_task(slurm_rank), ordered("packed"));
@@ -108,7 +108,7 @@ TEST(OrderOfTheSite, FallsBackToSlurmsOrderIfImpossible) {
       slurm_plan(merged(two_by_two(), {{"SLURM_DDP_SWITCHES", "nonsense"}}), site("switch")).notes,
       ElementsAre(HasSubstr("cannot read the map of switches")));
   const Plan cyclic = slurm_plan(cyclic_task(1), site("packed"));
-  EXPECT_EQ(value_in(cyclic, "RANK"), "4") << "it is used if possible";
+  EXPECT_EQ(value_in(cyclic, "RANK"), "4") << "the order is used if possible";
 }
 
 constexpr const char* kScontrol =
@@ -156,7 +156,7 @@ TEST(SwitchMap, GivesEachNodeThePathOfItsLeaf) {
   }
 }
 
-// How often a ring over nodes in this order crosses from one switch to another.
+// Counts how often a ring over nodes in this order crosses from one switch to another.
 int crossings(const std::vector<std::uint32_t>& order, const std::vector<std::string>& paths) {
   int count = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -202,7 +202,7 @@ TEST(OrderBySwitch, IsAlwaysAPermutationWithTheFirstNodeFirst) {
   }
 }
 
-// Task 0 of node K of a step of six nodes with two tasks each.
+// The variables of the first task on a node of a step of six nodes with two tasks each.
 Variables on_node(std::uint32_t index) {
   const std::string name = "n" + std::to_string(index + 1);
   const std::string first = std::to_string(2 * index);
@@ -238,7 +238,7 @@ TEST(BySwitch, MissingMapIsAnErrorWithARemedy) {
   variables.erase("SLURM_DDP_SWITCHES");
   try {
     slurm_plan(variables, ordered("switch"));
-    FAIL() << "no information to order by";
+    FAIL() << "the order is unknown without a map";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("scontrol show topology"));
   }

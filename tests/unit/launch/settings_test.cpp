@@ -98,9 +98,10 @@ TEST(Settings, AreOffUnlessRequested) {
   Settings settings;
   EXPECT_EQ(settings.mode.value, Mode::off);
   apply(settings, parse_spec("verbose,master_port=5", "SLURM_DDP"), Origin::environment);
-  EXPECT_EQ(settings.mode.value, Mode::off) << "a detail in the environment is not a request";
+  EXPECT_EQ(settings.mode.value, Mode::off)
+      << "a single setting in the environment is not a request";
   apply(settings, parse_spec("", "--ddp"), Origin::command_line);
-  EXPECT_EQ(settings.mode.value, Mode::automatic) << "a bare --ddp is";
+  EXPECT_EQ(settings.mode.value, Mode::automatic) << "a bare --ddp is a request";
   EXPECT_TRUE(settings.verbose);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TF_CONFIG: every worker in rank order, or the reason why that is not possible.
+// TF_CONFIG lists every worker in rank order, or an error gives the reason why that is impossible.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

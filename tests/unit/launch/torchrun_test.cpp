@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torchrun without options: when the mode is chosen, and which settings torchrun gets.
+// torchrun without options: the choice of the mode, and torchrun's settings.
 #include "spank_plugin/launch/torchrun_variables.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Three nodes with one task each, seen by the second.
+// The variables of the second task in a step of three nodes with one task each.
 Variables one_per_node() {
   return {{"SLURM_JOB_ID", "100"},
           {"SLURM_STEP_ID", "2"},
@@ -106,13 +106,13 @@ TEST(TorchrunBesideRanks, IsAnAgentOfTheStepInsideAnyWrapper) {
   EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100.2");
   EXPECT_EQ(value_in(plan, "PET_MASTER_ADDR"), "p1");
   EXPECT_EQ(value_in(plan, "PET_MASTER_PORT"), value_in(plan, "MASTER_PORT"));
-  EXPECT_EQ(value_in(plan, "OMP_NUM_THREADS"), "4") << "as many as one worker may use";
+  EXPECT_EQ(value_in(plan, "OMP_NUM_THREADS"), "4") << "the share of one worker";
   EXPECT_THAT(plan.notes, testing::ElementsAre(testing::AllOf(HasSubstr("sees 4 GPUs"),
                                                               HasSubstr("--ntasks-per-node=4"))));
   EXPECT_THAT(plan_of_command({"./run.sh"}).notes, testing::IsEmpty()) << "no GPUs, no notes";
   EXPECT_EQ(value_in(plan_of_command({"./run.sh"}), "OMP_NUM_THREADS"), "16");
   EXPECT_EQ(plan_of_command({"bash", "-c", "torchrun t.py"}).find("OMP_NUM_THREADS"), nullptr)
-      << "unknown number of workers: torchrun sets 1";
+      << "torchrun sets 1 if the number of workers is unknown";
 }
 
 TEST(TorchrunBesideRanks, OnlyWhereItCanBeAnAgent) {
@@ -121,7 +121,7 @@ TEST(TorchrunBesideRanks, OnlyWhereItCanBeAnAgent) {
   for (const auto* option : {"--standalone", "--nnodes=1"}) {
     const Plan alone = plan_of_command({"torchrun", option, "t.py"});
     EXPECT_EQ(alone.mode, Mode::rank);
-    EXPECT_EQ(alone.find("PET_NNODES"), nullptr) << "it would wait for the others";
+    EXPECT_EQ(alone.find("PET_NNODES"), nullptr) << "torchrun would wait for the other nodes";
     EXPECT_THAT(alone.notes, testing::ElementsAre(HasSubstr("each of the 3 nodes by itself")));
   }
 }
@@ -184,12 +184,12 @@ TEST(Torchrun, RemovesTheRanksOfAnOuterStep) {
   ASSERT_NE(plan.find("RANK"), nullptr);
   EXPECT_TRUE(plan.find("RANK")->removed);
   EXPECT_TRUE(plan.find("WORLD_SIZE")->removed);
-  EXPECT_EQ(plan.find("LOCAL_RANK"), nullptr) << "it was not there";
+  EXPECT_EQ(plan.find("LOCAL_RANK"), nullptr) << "it was not set";
   EXPECT_THAT(render_exports(plan), HasSubstr("unset RANK\n"));
   EXPECT_THAT(render_table(plan), HasSubstr("(removed)"));
 }
 
-TEST(Torchrun, UsesC10dOnlyIfAgentsMayComeAndGo) {
+TEST(Torchrun, UsesC10dOnlyIfTheNumberOfAgentsMayChange) {
   const auto backend = [](const Variables& more, const std::string& spec = "torchrun") {
     return value_in(torchrun_plan(more, spec), "PET_RDZV_BACKEND");
   };
