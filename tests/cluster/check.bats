@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-check with real faults on a real SLURM, and the recipes for administrators. The full table of
-# faults, many times each, is in tests/bench/check_faults.
+# ddp-check with real faults on a real SLURM, and the recipes for administrators.
+# tests/bench/check_faults repeats the full table of faults many times.
 
 bats_require_minimum_version 1.5.0
 load common
 
-# recipe NAME: a program that runs a recipe as slurmd does, but for this cluster.
+# recipe NAME: prints the path of a program that runs a recipe as slurmd does, but for this cluster.
 recipe() {
   local wrapper=$directory/$1
   printf '#!/bin/sh\nSLURM_CONF=%s exec %s\n' "/run/slurm-ddp-check.conf" "$build_dir/jobscripts/$1" > "$wrapper"
@@ -21,7 +21,7 @@ setup_file() {
   printf '%s\n' "Prolog=$(recipe check_prolog)" PrologFlags=Alloc \
     "HealthCheckProgram=$(recipe check_health)" HealthCheckInterval=2 > "$directory/extra"
   cluster_up 5 --slurm-conf-extra "$directory/extra"
-  [ "$cluster_mode" = netns ] || skip "plain mode: the nodes have no links of their own"
+  [ "$cluster_mode" = netns ] || skip "plain mode: the nodes do not have their own links"
   ln -sfn "$SLURM_CONF" /run/slurm-ddp-check.conf
 }
 teardown_file() {
@@ -42,15 +42,15 @@ teardown() {
   "$cluster" exec node3 -- ip link set eth0 mtu 1500
 }
 
-# Five nodes on one or two CPUs: their measured speeds are noise, and with the usual limits the
-# verdict is UNKNOWN, correctly. With these limits only a tenth of the speed counts as slow, as
-# elsewhere in these tests.
+# The measured speeds of five nodes on one or two CPUs are noise, so with the usual limits the
+# verdict is correctly UNKNOWN. With these limits only a tenth of the speed counts as slow, as in
+# other tests.
 any_speed=(--slow-warning 0.9 --slow-critical 0.9)
 
 check() { check_by ddp-check "$@"; }
 check_by() { srun --mpi=pmix --kill-on-bad-exit=0 --wait=20 -N5 --ntasks-per-node=1 "$1" net "${@:2}"; }
 
-# The findings that are not OK, one per line: check, node, peer.
+# Prints the findings that are not OK, one per line: check, node, peer.
 wrong() {
   python3 -c 'import json
 for f in json.load(open("out/verdict.json"))["findings"]:
@@ -68,12 +68,12 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   grep -q '<svg class="map"' out/report.html
 }
 
-@test "a lossy link between two nodes and a node with another MTU, at once" {
+@test "a lossy link between two nodes and a node with another MTU at the same time" {
   "$cluster" exec node3 -- ip link set eth0 mtu 1400
   sender=$("$cluster" exec node4 -- getent ahostsv4 node2 | awk '{ print $1; exit }')
   "$cluster" exec node4 -- nft "add table inet loss; add chain inet loss in { type filter hook input priority 0; };
     add rule inet loss in ip saddr $sender numgen random mod 100 < 5 drop"
-  # Segmentation offload makes 64 packets of 4 MiB: with luck all arrive, once in 27 times.
+  # Segmentation offload makes only 64 packets of 4 MiB, which all arrive once in 27 times.
   run -2 check "${any_speed[@]}" --mib 16 --no-mpi --out out
   [ "$(wrong)" = $'net.mtu node3\nnet.path_mtu node3\ntcp.loss node2 node4' ]
   [ ! -s out/exclude.txt ] # neither end is known to be bad, and MTUs are only a warning
@@ -118,7 +118,7 @@ assert {p["a_via"].split(".")[0] for p in pairs} == {"rail1 172"}, pairs'
     ddp-check net --no-mpi --mib 1 --slow-warning 0.9 --slow-critical 0.9 --act --inject corrupt:node2
   [[ $output == *'node2: drained, ddp-check:tcp.data'* ]]
   [ "$(sinfo -h -n node2 -o %E)" = 'ddp-check:tcp.data' ]
-  # Only nodes that we drained are drained again; another reason is kept.
+  # ddp-check drains again only nodes that it drained itself, and keeps any other reason.
   scontrol update nodename=node2 state=resume
   scontrol update nodename=node2 state=drain reason='a person'
   run "$cluster" exec node2 -- env SLURM_CONF="$SLURM_CONF" PATH="$PATH" "$build_dir/bin/ddp-check" \

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Real clients on a real SLURM of two nodes: programs that were not written for this project,
-# unmodified, under `srun --ddp`. JAX and Lightning are not in Debian: SLURM_DDP_TEST_PYTHON names a
-# Python that has them, in a directory that the nodes can see (not below /tmp).
+# Real clients on a real SLURM of two nodes: programs of other projects, unmodified, under `srun
+# --ddp`. JAX and Lightning are not in Debian, so SLURM_DDP_TEST_PYTHON names a Python that has
+# them, in a directory that the nodes can see (not below /tmp).
 
 bats_require_minimum_version 1.5.0
 load common
@@ -56,7 +56,7 @@ compile() { # PROGRAM [COMPILER]: prints its path
   four_ranks_reduced
 }
 
-@test "two PyTorch jobs on the same nodes at once do not meet" {
+@test "two simultaneous PyTorch jobs on the same nodes do not mix" {
   need_torch
   srun --ddp --resv-ports=0 --oversubscribe -N2 -n2 torch-client --jobs-apart >first 2>&1 &
   srun --ddp --resv-ports=0 --oversubscribe -N2 -n2 torch-client --jobs-apart >second 2>&1
@@ -96,7 +96,7 @@ compile() { # PROGRAM [COMPILER]: prints its path
   [ "$status" -ne 0 ]
 }
 
-@test "JAX finds its coordinator, in any order of ranks" {
+@test "JAX finds its coordinator in any order of ranks" {
   need_module jax
   srun --ddp -N2 -n4 --ntasks-per-node=2 "$python" "$(command -v jax-client)" >out
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Shared code of the tests that run on a real SLURM: paths, a cluster to run on, and a directory
-# that all its nodes see. Usage:
+# Shared code of the tests on a real SLURM: paths, a cluster, and a directory that all its nodes
+# see. Usage:
 #
 #   load common
 #   setup_file() { cluster_up 4; }        # skips the file, with the reason, if SLURM cannot run
@@ -14,14 +14,14 @@ export project_root build_dir
 export cluster=$project_root/tests/local_cluster/cluster
 export PATH=$build_dir/bin:$project_root/tests/cluster/programs:$PATH
 
-# cluster_up N [options of `cluster up`]: exports the settings for srun, and $work. MPI programs are
-# started by plain srun, as on a site that made PMIx its default; with --mpi-default none SLURM has
-# its own default.
+# cluster_up N [options of `cluster up`]: exports the settings for srun, and $work. Plain srun
+# starts MPI programs, as on a site with PMIx as the default; with --mpi-default none SLURM has its
+# own default.
 cluster_up() {
   [[ -n $build_dir ]] || { echo "no build directory; build first, or set SLURM_DDP_BUILD" >&2; return 1; }
   export SLURM_DDP_BUILD=$build_dir
   local message rc=0
-  # Standard output is redirected: a daemon that inherited it would keep bats waiting.
+  # Standard output is redirected, because a daemon that inherits it would keep bats waiting.
   message=$("$cluster" up "$1" --mpi-default pmix "${@:2}" 2>&1 </dev/null) || rc=$?
   ((rc != 75)) || skip "no cluster here: $message"
   ((rc == 0)) || { echo "$message" >&2; return "$rc"; }
@@ -38,12 +38,12 @@ cluster_down() {
   [[ -z ${work:-} ]] || rm -rf "$work"
 }
 
-# Every node must be in service: no test may drain one.
+# Checks that every node is in service, because no test may drain one.
 assert_nodes_in_service() {
   ! sinfo -h -N -o '%N %T %E' | grep -E ' [a-z]*(drain|down|fail|unknown|error|maint)|[*] '
 }
 
-# wait_until SECONDS COMMAND...: waits until the command succeeds; for background work.
+# wait_until SECONDS COMMAND...: waits for background work until the command succeeds.
 wait_until() {
   local end=$((SECONDS + $1))
   shift
@@ -53,8 +53,8 @@ wait_until() {
   done
 }
 
-# run_job ARGUMENTS OF SBATCH...: waits for the job and returns its exit status; replaces `sbatch
-# --wait`, which checks only every half minute after a while.
+# run_job ARGUMENTS OF SBATCH...: waits for the job and returns its exit status. Replaces `sbatch
+# --wait`, which after a while checks only every half minute.
 run_job() {
   local job ended='JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY)'
   job=$(sbatch --parsable "$@") || return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-launch by itself: its command line, its exit codes, mpirun. Does not need a cluster.
+# ddp-launch without the plugin: its command line, its exit codes, mpirun. Does not need a cluster.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -7,7 +7,7 @@ load common
 setup() {
   [[ -x $build_dir/bin/ddp-launch ]] || { echo "no ddp-launch in $build_dir" >&2; return 1; }
   cd "$BATS_TEST_TMPDIR"
-  # The tests themselves may run in a step or have a plan.
+  # The tests may run inside a step or have a plan.
   unset MASTER_ADDR MASTER_PORT SLURM_DDP "${!SLURM_@}" "${!PMIX_@}" "${!OMPI_@}"
 }
 
@@ -18,7 +18,7 @@ setup() {
   ddp-launch rendezvous
 }
 
-@test "the command gets its own arguments, all of them" {
+@test "the command gets all of its own arguments" {
   [ "$(ddp-launch printf '%s|' --ddp off explain --help -- --version 2>/dev/null)" = "--ddp|off|explain|--help|--|--version|" ]
   [ "$(ddp-launch -- printf '%s|' -- x 2>/dev/null)" = "--|x|" ]
   [ "$(ddp-launch --ddp master_port=77 -- printenv MASTER_PORT 2>/dev/null)" = 77 ]
@@ -51,7 +51,7 @@ setup() {
   [ ! -e ran ]
 }
 
-@test "help shows examples, version shows the version" {
+@test "--help shows examples, and --version shows the version" {
   run ddp-launch --help
   [ "$status" -eq 0 ]
   [[ $output == *"srun -N2 --ntasks-per-node=4 ddp-launch python train.py"*"Exit codes"* ]]
@@ -71,18 +71,18 @@ setup() {
     eval "$(MASTER_ADDR="it's" ddp-launch --ddp 'master_port=5' explain --format export)"
     [ "$RANK:$WORLD_SIZE:$MASTER_PORT:${MASTER_ADDR:-kept}" = 0:1:5:kept ]
   )
-  # --ddp may also follow it.
+  # --ddp may also follow explain.
   [[ $(ddp-launch explain --ddp master_port=77) == *"MASTER_PORT "*" 77 "* ]]
   [ "$(ddp-launch --ddp explain touch ran | head -1 | cut -d' ' -f1-4)" = "plan of rank 0" ]
   [ ! -e ran ]
 }
 
-@test "off runs the command as it is" {
+@test "off runs the command unchanged" {
   [ "$(ddp-launch --ddp off bash -c 'echo "[$RANK]"')" = "[]" ]
   [ "$(SLURM_DDP=off ddp-launch bash -c 'echo "[$RANK]"')" = "[]" ]
 }
 
-@test "mpirun: ranks agree on the port, two runs do not" {
+@test "mpirun: the ranks of a run agree on the port, and two runs have different ports" {
   command -v mpirun >/dev/null || skip "no mpirun on this machine"
   local mpirun="mpirun --allow-run-as-root --oversubscribe"
   $mpirun -n 3 ddp-launch rendezvous >out
@@ -105,7 +105,7 @@ on_node() { # LEADER NUMBER COMMAND...
 with_fake_dns() {
   local rc=0
   with-fake-dns "$@" || rc=$?
-  ((rc != 75)) || skip "no namespaces for an ordinary user here"
+  ((rc != 75)) || skip "ordinary users cannot create namespaces here"
   return "$rc"
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # A fault on one of three nodes of a real SLURM ends the job step on all of them, with one sentence
-# that names the rank and the cause. The same faults as in tests/ranks/faults.bats; here the ranks
-# share neither memory nor a network namespace, and SLURM starts and terminates them.
+# that names the rank and the cause. The faults are those of tests/ranks/faults.bats, but here the
+# ranks share neither memory nor a network namespace, and SLURM starts and terminates them.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -21,7 +21,8 @@ setup() {
 
 step=(srun --ddp -N3 --ntasks-per-node=1)
 
-# ends FAULT RANK...: with --kill-on-bad-exit=0 SLURM does not terminate the other tasks.
+# ends FAULT RANK...: checks that the fault ends all ranks. With --kill-on-bad-exit=0 SLURM does not
+# terminate the other tasks.
 ends() {
   local status=0
   timeout -k 5 45 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" "$1" "$work" > out 2>&1 || status=$?
@@ -80,7 +81,7 @@ EOF
   done
 }
 
-@test "three nodes learn what one process learns, SyncBatchNorm included" {
+@test "three nodes give the same result as one process, including SyncBatchNorm" {
   "${step[@]}" "$build_dir/tests/fault_ranks" none "$work"
   mv parameters of-three
   srun --ddp -N1 -n1 "$build_dir/tests/fault_ranks" none "$work"
@@ -91,7 +92,7 @@ assert max(abs(a - b) / max(1, abs(b)) for a, b in zip(three, one)) < 1e-5
 PY
 }
 
-@test "a node whose link is cut is named within seconds, by default" {
+@test "a node whose link is cut is named within seconds by default" {
   timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 60 "$work" > out 2>&1 3>&- &
   local job=$!
   wait_until 60 test -s pid.0 -a -s pid.1 -a -s pid.2
@@ -105,7 +106,7 @@ PY
   wait_until 60 assert_nodes_in_service
 }
 
-# Messages of the error channel wait behind data on the leader's link, for longer than the allowed
+# Messages of the error channel queue behind data on the leader's link for longer than the allowed
 # silence.
 @test "a slow link of the leader does not end the run" {
   timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 20 "$work" > out 2>&1 3>&- &

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # The options of srun in the job scripts: all CPUs of a task, and PMIx if the site did not choose a
-# kind of MPI. The programs that they start are stand-ins that record their settings.
+# kind of MPI. The programs are stand-ins that record their settings.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -30,7 +30,7 @@ stand_in() { # name, shell code
   chmod 755 "$work/bin/$1"
 }
 
-# Submits one script under the name by which the stand-in records it.
+# Submits one script; the stand-in records its name.
 submit() { # script
   RUN_DIR=$work/$1 REPEATS=1 RANKS=1 run_job -N1 --ntasks-per-node=1 -c2 -o log "$scripts/$1.sbatch" || { cat log; false; }
 }

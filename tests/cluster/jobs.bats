@@ -97,7 +97,8 @@ PY
   [ ! -e run/report ]
 }
 
-# net_ends_with STATUS: a ddp-check whose `net` names no node to leave out, and exits with STATUS.
+# net_ends_with STATUS: creates a ddp-check whose `net` names no node to leave out and exits with
+# STATUS.
 net_ends_with() {
   mkdir -p fake
   # shellcheck disable=SC2016 # the program's own variables
@@ -108,7 +109,7 @@ net_ends_with() {
   chmod 755 fake/ddp-check
 }
 
-@test "checked_train.sbatch trains if speeds are only noise, but not if a result is unknown" {
+@test "checked_train.sbatch trains if only speeds are too noisy, but not if a result is unknown" {
   net_ends_with 1
   PATH=$work/fake:$PATH RUN_DIR=$work/run run_job -N3 -o log "$scripts/checked_train.sbatch" --epochs 1
   grep -x 'training on node\[1-3\]' log
@@ -119,7 +120,7 @@ net_ends_with() {
   [ ! -e run/report ]
 }
 
-@test "scaling_sweep.sbatch keeps the batch per rank when asked for weak scaling" {
+@test "scaling_sweep.sbatch keeps the batch per rank for weak scaling" {
   SCALING=weak GLOBAL_BATCH=32 REPEATS=1 RANKS='1 2' RUN_DIR=$work/sweep \
     run_job -o log "$scripts/scaling_sweep.sbatch" --model mlp --data digits --epochs 2
   python3 - <<'PY'
@@ -131,7 +132,7 @@ PY
   grep -q '<svg' sweep/scaling.html
 }
 
-@test "ddp-check finds nothing to blame on healthy nodes" {
+@test "ddp-check accuses no healthy node" {
   run -0 --separate-stderr srun --mpi=pmix --ddp -N3 --ntasks-per-node=1 ddp-check net --slow-warning 0.9 --slow-critical 0.9 \
     --exclude-file exclude.txt
   [[ $output == *"ddp-check net OK - 3 nodes, 3 tasks"* ]]
@@ -139,7 +140,7 @@ PY
 }
 
 @test "ddp-check names the node whose link is throttled to a hundredth" {
-  [ "$cluster_mode" = netns ] || skip "plain mode: the nodes have no links of their own"
+  [ "$cluster_mode" = netns ] || skip "plain mode: the nodes do not have their own links"
   throttle node2 200mbit
   run -2 srun --mpi=pmix --ddp --kill-on-bad-exit=0 -N4 --ntasks-per-node=1 ddp-check net --mib 8 \
     --slow-warning 0.9 --slow-critical 0.9 --exclude-file exclude.txt

@@ -18,7 +18,7 @@ setup() {
   programs=$project_root/tests/cluster/programs
 }
 
-# No test may leave a node out of service.
+# Checks that no test leaves a node out of service.
 teardown() {
   scancel --user=root 2>/dev/null || true
   wait_until 20 no_jobs_left
@@ -27,7 +27,7 @@ teardown() {
 
 no_jobs_left() { [[ -z $(squeue -h) ]]; }
 
-# The value of a variable in the record of rank $1.
+# Prints the value of a variable in the record of rank $1.
 recorded() { # RANK NAME
   grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
 }
@@ -37,9 +37,9 @@ in_job() { # runs the second word in a job of `salloc OPTIONS`, given as one wor
   salloc -Q $1 bash -c "$2"
 }
 
-# srun of 22.05 sometimes hangs after a step of several components with PMIx has ended: its two
-# abort agents are stopped twice (pmixp_abort_agent_stop). This also happens without the plugin. The
-# test checks only the variables of the tasks.
+# srun of SLURM 22.05 sometimes hangs after a step of several components with PMIx has ended,
+# because it stops its two abort agents twice (pmixp_abort_agent_stop). This also happens without
+# the plugin. The test checks only the variables of the tasks.
 of_components() {
   local rc=0
   timeout -k 1 20 "$@" || rc=$?
@@ -57,7 +57,7 @@ of_components() {
   [ "$status" -eq 0 ]
   [ -z "$output" ]
   [[ $(head -1 <<<"$stderr") == "ddp: 4 ranks on 2 nodes; MASTER_ADDR="*"MASTER_PORT="*"(reserved by SLURM for this step)"* ]]
-  # In plain mode a note says, correctly, that 127.0.0.1 is another host on each of several nodes.
+  # In plain mode a note correctly reports that 127.0.0.1 is another host on each of several nodes.
   [ "$cluster_mode" = plain ] || [ "$(wc -l <<<"$stderr")" -eq 1 ]
 }
 
@@ -69,7 +69,7 @@ of_components() {
 }
 
 @test "a port given by the user is used, taken or not" {
-  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+  [ "$cluster_mode" = netns ] || skip "needs a separate network for each node"
   occupy 29511
   MASTER_PORT=29511 srun --ddp -N2 -n2 record-task
   srun --ddp=master_port=29511 -N2 -n2 record-task
@@ -254,7 +254,7 @@ JOB
   grep -q 'reserved by SLURM for this step' inner
 }
 
-@test "an inner step without ports of its own does not take the outer one's" {
+@test "an inner step without reserved ports does not use those of the outer step" {
   in_job "-N2 -n4" "srun --ddp --overlap -N1 -n1 bash -c '
     record-task
     srun --ddp --overlap --resv-ports=0 -N1 -n1 record-task'"
@@ -293,7 +293,7 @@ JOB
 @test "sbatch inside a task: the script is not a rank of the submitting step" {
   srun --ddp -N1 -n1 sbatch -W -N1 -n1 -o job.out --wrap 'echo "set for $SLURM_DDP_SET"; srun --ddp record-task'
   check-records "$RECORDS" 1
-  # It inherits the note of the outer step, as any program would.
+  # The script inherits the marker of the outer step, as any program would.
   [[ $(grep '^set for' job.out) != *"$(sed -n 's/^SLURM_JOB_ID=//p' "$RECORDS"/*)."* ]]
 }
 
@@ -324,7 +324,7 @@ JOB
 }
 
 @test "ddp-launch makes the same plan without the plugin" {
-  # In a step of the plugin, after removing everything that the plugin set.
+  # Runs in a step of the plugin, after removing all variables that the plugin set.
   cat >compare.sh <<'EOF2'
 variables() { env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT|JAX_[A-Z_]+|OMP_NUM_THREADS|DDP_LOCAL_DEVICE|(GLOO|NCCL|TP|UCX)_[A-Z_]+|SLURM_DDP_SET)=' | sort; }
 variables >$RECORDS/plugin.$SLURM_PROCID
@@ -381,7 +381,7 @@ JOB
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
 
-# Listens on PORT of node1 until release(), regardless of the step and of how long it takes.
+# Listens on PORT of node1 until release(), in any step and for any time.
 occupy() { # PORT
   rm -f occupier
   "$cluster" exec node1 -- python3 -c "
@@ -396,8 +396,8 @@ release() {
   wait "$occupier" || true
 }
 
-@test "a taken port ends a step of several nodes at once, and names the holder" {
-  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+@test "a taken port immediately ends a step of several nodes, and the message names the holder" {
+  [ "$cluster_mode" = netns ] || skip "needs a separate network for each node"
   use_plugin_arguments port_base=62000 port_count=1
   occupy 62000
   run srun --ddp --resv-ports=0 -N2 -n2 -w 'node[1-2]' bash -c '[ $RANK = 0 ] && touch started'
@@ -408,11 +408,12 @@ release() {
   [ ! -e started ]
 }
 
-@test "a taken second port, which few programs use, is noted" {
-  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+@test "a taken second port, which few programs use, gives a note" {
+  [ "$cluster_mode" = netns ] || skip "needs a separate network for each node"
   use_plugin_arguments port_base=62000 port_count=2
   occupy 62000
-  # The second port of one of two consecutive steps: their numbers differ by an odd number.
+  # 62000 is the second port of one of two consecutive steps, because their numbers differ by an odd
+  # number.
   local both=0
   in_job "-N2 -n2 -w node[1-2]" "
     srun --ddp=master_port=29600 --resv-ports=0 record-task && srun --ddp=master_port=29600 --resv-ports=0 record-task" 2>err || both=$?
@@ -423,10 +424,10 @@ release() {
 }
 
 @test "TF_CONFIG on request, with a port that is taken: the task exits" {
-  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+  [ "$cluster_mode" = netns ] || skip "needs a separate network for each node"
   use_plugin_arguments port_base=62000 port_count=8
   occupy 62000
-  # Four of the eight ports belong to the tasks; with each step they advance by one.
+  # Four of the eight ports belong to the tasks, and the next step's begin one port higher.
   run in_job "-N1 -n4 -w node1" "
     for i in 1 2 3 4 5; do srun --ddp=tf_config,master_port=29600 --resv-ports=0 true || exit 1; done"
   release
@@ -436,10 +437,10 @@ release() {
 }
 
 @test "a step of one node uses the next port instead" {
-  [ "$cluster_mode" = netns ] || skip "needs a node of its own"
+  [ "$cluster_mode" = netns ] || skip "needs a separate network for each node"
   use_plugin_arguments port_base=62000 port_count=2
   occupy 62000
-  # Of two consecutive steps, one has 62000 as its own: their numbers differ by an odd number.
+  # One of two consecutive steps has the port 62000, because their numbers differ by an odd number.
   local both=0
   in_job "-N1 -n2 -w node1" "
     srun --ddp --resv-ports=0 record-task && srun --ddp --resv-ports=0 record-task" 2>err || both=$?
@@ -457,7 +458,7 @@ use_plugin_arguments() {
   { tr -d '\n' <"$line.saved"; echo " $*"; } >"$line"
 }
 
-@test "plugstack.conf may turn it on for all; wrong arguments there are logged and left out" {
+@test "plugstack.conf may turn --ddp on for all steps; wrong arguments there are logged and left out" {
   use_plugin_arguments default=auto port_bsae=1
   srun -N2 -n2 record-task 2>err
   check-records "$RECORDS" 2
@@ -480,13 +481,12 @@ use_plugin_arguments() {
   [[ $output == *"ddp: no variable is set, because cannot tell which node runs rank 0"* ]]
 }
 
-# From now on node1 and node2 resolve node1 only through a name server, which each of them runs
-# itself.
+# Makes node1 and node2 resolve node1 only through a name server, which each of them runs itself.
 use_name_server() { # [arguments of fake-dns]
   local namespace
   cp "$state/hosts" hosts.saved
   cp "$state/resolv.conf" resolv.saved
-  # In place: each node has these files mounted over its own.
+  # Change the file in place, because each node has it mounted over its own.
   grep -v ' node1$' hosts.saved >"$state/hosts"
   echo nameserver 127.0.0.77 >"$state/resolv.conf"
   mkfifo ends
@@ -529,7 +529,7 @@ restore_names() {
   [ "$(grep -c 'sum 1' <<<"$output")" -eq 2 ]
 }
 
-@test "an ordinary user" {
+@test "an ordinary user can use --ddp" {
   local user=nobody
   chmod 777 "$RECORDS"
   # The build and its directories may be readable only by root.
@@ -538,7 +538,7 @@ restore_names() {
   check-records "$RECORDS" 4
 }
 
-@test "a task that dies is the step's failure, not the plugin's" {
+@test "a task that dies fails the step, and the plugin adds no error" {
   run srun --ddp -N2 -n2 bash -c 'kill -9 $$'
   [ "$status" -ne 0 ]
   run srun --ddp -N2 -n2 bash -c 'exit 7'

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# The plugin's files compile against the headers of SLURM releases other than the build's own: those
-# of every directory in SLURM_DDP_HEADERS=DIR:DIR, each an include directory or a checkout of
-# SLURM's source. Distributions have the headers of one release only, so there are none by default.
-# Does not need a running SLURM.
+# Compiles the plugin with the headers of other SLURM releases, from the directories in
+# SLURM_DDP_HEADERS=DIR:DIR. Each is an include directory or a checkout of SLURM's source. The
+# default is none, because a distribution has the headers of only one release. Does not need a
+# running SLURM.
 
 bats_require_minimum_version 1.5.0
 load common

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The modes and orders of `srun --ddp` on a real SLURM of four nodes under two switches, with two
-# GPUs each. The GPUs are fakes: device files that SLURM assigns as if they were GPUs, which is
-# enough to check the variables of the tasks.
+# The modes and orders of `srun --ddp` on a real SLURM of four nodes with two switches and two fake
+# GPUs each. SLURM assigns device files as if they were GPUs, which is enough to check the variables
+# of the tasks.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -51,9 +51,9 @@ need_torch() {
   /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
 }
 
-# The module that Debian's package has instead of a program of that name. Its PyTorch 1.13 fails on
-# its own defaults of --redirects and --tee under Python 3.11; for ranks below 9 these values are
-# equivalent.
+# Prints the command for torchrun, which in Debian's package is only a module. Its PyTorch 1.13
+# fails with its default values of --redirects and --tee under Python 3.11. For ranks below 9 the
+# values here are equivalent.
 torchrun() {
   echo "/usr/bin/python3 -m torch.distributed.run $(command -v torch-client)"
 }
@@ -88,7 +88,7 @@ without_the_bug() {
   four_ranks_reduced
 }
 
-@test "torchrun: one worker per GPU, no ranks, none inherited" {
+@test "torchrun: one worker per GPU, and no ranks, not even inherited ones" {
   RANK=7 WORLD_SIZE=9 srun --ddp=torchrun -N2 --ntasks-per-node=1 --gpus-per-node=2 record-task
   [ "$(all_recorded PET_NPROC_PER_NODE)" = "2 2" ]
   [ "$(all_recorded PET_NODE_RANK)" = "0 1" ]
@@ -142,7 +142,7 @@ without_the_bug() {
   grep -q "note: scontrol says that this node is at 's9.node1', but SLURM_TOPOLOGY_ADDR says 'top.s1.node1'" err
 }
 
-@test "order=switch if scontrol hangs or prints garbage: an early error, and no program runs" {
+@test "order=switch fails early, and no program runs, if scontrol hangs or prints garbage" {
   mkdir bin
   local program
   for program in 'yes SwitchName=s Nodes=n' 'sleep 600' 'exec >&-; sleep 600'; do
@@ -184,7 +184,7 @@ without_the_bug() {
   run ! grep GPU err
 }
 
-@test "GPUs: fewer than tasks" {
+@test "GPUs: fewer GPUs than tasks give a note" {
   srun --ddp -N1 -n2 --gpus-per-node=1 true 2>err
   grep -q 'note: 2 tasks on this node share 1 GPU.*Duplicate GPU' err
 }
@@ -217,7 +217,7 @@ without_the_bug() {
   [ "$(recorded 0 JAX_COORDINATOR_ADDRESS)" = "$(recorded 0 MASTER_ADDR):$(($(recorded 0 MASTER_PORT) + 1))" ]
 }
 
-@test "TF_CONFIG: every worker is where its rank runs" {
+@test "TF_CONFIG names each worker at the node of its rank" {
   srun --ddp=tf_config -N2 -n4 record-task
   python3 - "$RECORDS" <<'PY'
 import json, pathlib, sys
@@ -264,7 +264,7 @@ plugstack_first() { # [LINE]
 @test "after a container plugin: no scontrol, ranks and rendezvous are the plan's, the image's variables stay" {
   gcc -shared -fPIC -Wall -o spank_pyxis.so "$project_root/tests/cluster/programs/pyxis_stand_in.c"
   plugstack_first "required $work/spank_pyxis.so $(command -v scontrol)"
-  # The site's file is the host's: the "container" does not have one.
+  # The site's file is on the host; the "container" does not have one.
   [ -d /etc/slurm-ddp ] || { mkdir /etc/slurm-ddp && touch made; }
   [ ! -e /etc/slurm-ddp/fabric.conf ] || mv /etc/slurm-ddp/fabric.conf saved.conf
   printf '%s\n' '[preset rack7]' 'NCCL_IB_TC = 106' >/etc/slurm-ddp/fabric.conf

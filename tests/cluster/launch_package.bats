@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The installed plugin: its symbols and hardening, packages, manual pages. Does not need a cluster.
+# The installed plugin: its symbols, hardening, packages and manual pages. Does not need a cluster.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -13,7 +13,7 @@ setup() { cd "$BATS_TEST_TMPDIR" || return; }
 
 built_with_sanitizer() { grep -q '^SLURM_DDP_SANITIZE:STRING=.' "$build_dir/CMakeCache.txt"; }
 
-@test "the plugin exports SLURM's entry points and nothing else" {
+@test "the plugin exports only SLURM's entry points" {
   nm -D --defined-only "$plugin" | awk '{ print $3 }' >names
   [ "$(grep -c '^slurm_spank_' names)" -ge 4 ]
   grep -qx plugin_version names
@@ -59,7 +59,7 @@ check_tree() { # ROOT
   [ -s "$1/usr/share/man/man8/ddp.8" ]
   [ -s "$1/usr/share/man/man1/srun-ddp.1" ]
   grep -q 'set prefix {/usr}' "$1"/usr/share/modulefiles/slurm-ddp/[0-9]*[0-9]
-  # Nothing from the machine that built it.
+  # The package must not name paths of the machine that built it.
   run ! grep -rlF "$BATS_TEST_TMPDIR" "$1"
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `srun --ddp` in steps other than plain `srun -N2`: interactive, in jobs of several components,
-# consecutive, nested. In each, rank 0 is at MASTER_ADDR, and no setting of one step leaks into
-# another.
+# consecutive, nested. In each, MASTER_ADDR is the node of rank 0, and no setting of one step leaks
+# into another.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -44,8 +44,9 @@ all_recorded() { # NAME: the values of all tasks, sorted
   sed -n "s/^$1=//p" "$RECORDS"/task.* | sort | paste -sd' '
 }
 
-# at_terminal COMMAND: runs it at a terminal of its own, and types the standard input after the
-# shell there has printed its prompt: srun discards input typed before it took over the terminal.
+# at_terminal COMMAND: runs the command at a separate terminal, and types the standard input after
+# the shell there has printed its prompt, because srun discards input typed before it took over the
+# terminal.
 at_terminal() {
   command -v script >/dev/null || skip "no script(1) on this machine"
   : >terminal
@@ -65,7 +66,7 @@ TYPED
   check-records "$RECORDS" 4
 }
 
-@test "srun --pty --ddp: a rank at a terminal" {
+@test "srun --pty --ddp starts a rank at a terminal" {
   at_terminal "srun --ddp --pty -N1 -n1 bash" <<'TYPED'
 record-task </dev/null
 exit
@@ -101,7 +102,7 @@ TYPED
   check-records "$RECORDS" 4
 }
 
-@test "a batch job of two components: over both, and in the second alone" {
+@test "a batch job of two components: a step over both, and one in the second alone" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH --ddp -N1 -n2 -w node4 -o job.out
@@ -119,7 +120,7 @@ JOB
   [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
 }
 
-@test "consecutive steps: different ports, and nothing left over from the first" {
+@test "consecutive steps have different ports, and the second has no variables of the first" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH -N2 -n4 -o job.out
@@ -135,7 +136,7 @@ JOB
   [ "$(cat first/* "$RECORDS"/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 2 ]
 }
 
-@test "a step beside a running one, on the same CPUs" {
+@test "a second step on the CPUs of a running one" {
   salloc -Q -N2 --ntasks-per-node=2 bash -c '
     srun --ddp -N2 -n4 bash -c "record-task; until [ -e go ]; do sleep 0.1; done" &
     until [ "$(ls "$RECORDS" | wc -l)" = 4 ]; do sleep 0.1; done

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The cluster that all other cluster tests use: its properties, and that it leaves no trace.
+# The local cluster of all other cluster tests: its properties, and its removal without a trace.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -14,7 +14,7 @@ on_each_node() { srun -N2 --ntasks-per-node=1 bash -c "$1"; }
 
 require_own_networks() { [ "$cluster_mode" = netns ] || skip "plain mode: the nodes share the host's network"; }
 
-# Everything that could be left behind: processes, namespaces, links, mounts, files.
+# Prints all traces that a cluster could leave: processes, namespaces, links, mounts, files.
 traces() {
   ip netns list 2>/dev/null | grep '^ddp-' || true
   ip -o link 2>/dev/null | grep -w 'ddp-host' || true
@@ -158,7 +158,7 @@ JOB
   srun -N2 true
 }
 
-@test "another number of nodes or CPUs, and other options, replace it" {
+@test "another number of nodes or CPUs, and other options, replace the cluster" {
   "$cluster" up 3 --cpus-per-node 2 2>&1 </dev/null
   [ "$(sinfo -h -N | wc -l)" -eq 3 ]
   [ "$(sinfo -h -N -o %c | sort -u)" = 2 ]
@@ -173,7 +173,7 @@ JOB
 }
 
 @test "down leaves no trace, even with a running job, and does not touch other daemons" {
-  # Looks like a daemon of an installed SLURM by its name.
+  # By its name this process looks like a daemon of an installed SLURM.
   cp "$(command -v sleep)" slurmd
   ./slurmd 60 3>&- &
   local other=$!
@@ -216,7 +216,7 @@ JOB
   if [ -f "$build_dir/lib/slurm/ddp.so" ]; then
     [ "$(srun --ddp -N2 -n4 rendezvous | grep -c 'sum 6')" -eq 4 ]
   fi
-  # A job without step daemons, a queued client, and no controller to terminate them: they can be
+  # A job without step daemons and a queued client, without a controller to terminate them, can be
   # recognized only by their environment.
   srun -N2 --exclusive sleep 100 >/dev/null 2>&1 3>&- &
   wait_until 10 bash -c '[ -n "$(squeue -h -t R)" ]'

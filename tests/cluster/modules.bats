@@ -16,13 +16,13 @@ setup_file() {
 
 teardown_file() { rm -rf "$work"; }
 
-# Prints the effect of the commands, in a shell that has `module`.
+# Runs the commands in a shell with `module`, and prints their effect.
 with_environment_modules() {
   [[ -r /usr/share/modules/init/bash ]] || skip "no environment-modules on this machine"
   bash -c "source /usr/share/modules/init/bash; module purge; module use '$MODULEPATH'; $1"
 }
 
-# Debian's lmod conflicts with environment-modules, so it is not installed: its packages are
+# Debian's lmod conflicts with environment-modules and is not installed. Instead its packages are
 # unpacked and mounted over /usr in a separate mount namespace.
 unpack_lmod() {
   command -v lmod >/dev/null || [[ -f /usr/share/lmod/lmod/libexec/lmod ]] && return
@@ -30,7 +30,7 @@ unpack_lmod() {
   [[ -d $work/lmod/usr ]] && return
   mkdir -p "$work/lmod" && cd "$work/lmod"
   apt-get download lmod lua5.3 lua-posix lua-filesystem lua-term lua-json lua-lpeg lua-bit32 >log 2>&1 ||
-    skip "cannot download the package lmod and what it needs: $(tail -1 log)"
+    skip "cannot download the package lmod and its dependencies: $(tail -1 log)"
   local package
   for package in *.deb; do dpkg -x "$package" .; done
   unshare --mount mount -t overlay -o "lowerdir=$work/lmod/usr:/usr" overlay /usr ||

@@ -1,11 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The first hour at a site: the two Debian packages are installed on Debian's own SLURM as an
-# administrator would, and an ordinary user runs every job script in them. MpiDefault has SLURM's
-# own value: none.
+# The first use at a site. Installs the two Debian packages on Debian's own SLURM as an
+# administrator would, and runs all of their job scripts as an ordinary user. MpiDefault has SLURM's
+# own value, none.
 #
-# dpkg works on overlays of the machine's directories, which are the nodes' and the user's only view
-# of it; the machine itself is not changed.
+# dpkg works on overlays of the machine's directories. The nodes and the user see only the overlays,
+# and the machine itself does not change.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -37,7 +37,7 @@ as_administrator() {
     exec "$@"' "$site" env -u BASH_ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
 }
 
-# Runs a command as a user who has just logged in: with nothing but the site's environment.
+# Runs a command as a user who has just logged in, with only the site's environment.
 as_user() {
   # shellcheck disable=SC2016
   unshare --mount bash -c 'mount -t overlay -o "lowerdir=$0/usr/new:/usr" overlay /usr && exec "$@"' "$site" \
@@ -46,8 +46,8 @@ as_user() {
 }
 sbatch() { as_user sbatch "$@"; } # called by run_job
 
-# submit NAME [options of sbatch] -- [arguments of the script]: waits until it ends; its output is
-# in NAME.log.
+# submit NAME [options of sbatch] -- [arguments of the script]: waits for the end of the job; its
+# output is in NAME.log.
 submit() {
   local script=/usr/share/slurm-ddp/jobscripts/$1.sbatch log=$home/$1.log options=()
   shift
@@ -64,7 +64,7 @@ assert record["world_size"] == int(sys.argv[2]) and record["steps"] > 0, record
 PY
 }
 
-@test "the plugin works at once" {
+@test "the plugin works immediately after installation" {
   run -0 as_user srun --ddp -N2 -n2 bash -c 'echo "rank $RANK of $WORLD_SIZE at $MASTER_ADDR"'
   grep -x 'rank 0 of 2 at node1' <<< "$output"
   grep -x 'rank 1 of 2 at node1' <<< "$output"
@@ -106,7 +106,7 @@ PY
   trained_on checked_train/report 1
 }
 
-@test "scaling_sweep.sbatch makes its report" {
+@test "scaling_sweep.sbatch writes its report" {
   submit scaling_sweep -- --epochs 1 --model mlp --data digits
   trained_on scaling_sweep/ranks-4-repeat-1 4
   grep -q '<svg' scaling_sweep/scaling.html

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# preemptible.sbatch on a real SLURM: however the nodes are taken away, the job continues from its
-# last step, and the result is bitwise equal to that of an undisturbed job.
+# preemptible.sbatch on a real SLURM. After every way of losing its nodes, the job continues from
+# its last step, and the result is bitwise equal to that of an undisturbed job.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -22,7 +22,7 @@ training=(--model mnist-cnn --data digits --batch 32 --lr 0.05 --checkpoint-ever
 
 parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
 
-# The result of 8 epochs without an interruption.
+# Trains 8 epochs without an interruption.
 undisturbed() {
   if [ ! -e whole.log ]; then
     RUN_DIR=$work/whole run_job -o whole.log "$script" "${training[@]}" --epochs 8 --keep-last 20

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The key of a step on a real SLURM: which processes have it, and a check whose tasks authenticate
-# each other by it, or by MUNGE without the plugin. See docs/security.md.
+# The key of a step on a real SLURM: the processes that have it, and a check whose tasks
+# authenticate each other by it, or by MUNGE without the plugin. See docs/security.md.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -34,27 +34,27 @@ keys() { grep -o 'key=.*' <<< "$output" | sort -u; }
   [[ $output != *STEP_KEY* ]]
 }
 
-@test "a step inside a step does not have the outer one's key" {
+@test "a step inside a step does not have the key of the outer step" {
   run -0 srun --ddp -N1 -n1 bash -c "$key; srun --overlap -N1 -n1 bash -c '$key'; srun --ddp --overlap -N1 -n1 bash -c '$key'"
   [ "$(keys | wc -l)" -eq 3 ]
   [ "$(keys | head -n 1)" = key= ]
 }
 
-# checked ARGS...: the result of the check of two nodes; its options after srun's.
+# checked ARGS...: runs the check of two nodes, with its options after srun's, and expects OK.
 checked() { run -0 timeout 120 srun "$@"; [[ $output == *"ddp-check net OK - 2 nodes, 2 tasks"* ]] || { echo "$output"; false; }; }
 
 @test "the tasks of a check authenticate each other by the plugin's key" {
   checked --ddp -N2 -n2 ddp-check net --no-mpi --mib 1 --key plugin
 }
 
-@test "without the plugin they authenticate each other by MUNGE" {
+@test "without the plugin the tasks authenticate each other by MUNGE" {
   export SLURM_DDP_MUNGE_SOCKET=$state/munge/munge.socket
   checked -N2 -n2 ddp-check net --no-mpi --mib 1 --key munge
-  checked -N2 -n2 ddp-check net --no-mpi --mib 1 # by default, too
+  checked -N2 -n2 ddp-check net --no-mpi --mib 1 # also by default
   [[ $output != *"no key for this step"* ]]
 }
 
-@test "without either, the check warns and does not drain" {
+@test "without plugin and MUNGE, the check warns and does not drain" {
   export SLURM_DDP_MUNGE_SOCKET=/nowhere
   checked -N2 -n2 ddp-check net --no-mpi --mib 1
   [ "$(grep -c 'no key for this step' <<< "$output")" -eq 1 ]

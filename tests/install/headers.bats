@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The installed headers: those that users' programs need and no other, each whole by itself; their reference.
+# The installed headers are exactly those that users' programs need, and each compiles by itself.
+# Also tests their reference.
 
 bats_require_minimum_version 1.5.0
 
@@ -12,7 +13,7 @@ setup_file() {
 
 setup() { cd "$BATS_TEST_TMPDIR" || return; }
 
-# What the documentation names as the way in, and what the examples include.
+# Prints the headers that the documentation names for users, and those that the examples include.
 entries() {
   printf '%s\n' ddp_runtime/ddp.h hdf5_ckpt/checkpoint_directory.h slurm_ddp/version.h
   sed -n 's/^#include <\(\(ddp_runtime\|hdf5_ckpt\)[^>]*\)>.*/\1/p' "$here"/examples/*/*.cpp
@@ -33,8 +34,8 @@ entries() {
   [[ $output == *"ddp_runtime/comm/group.h: "*" includes it; add it"*"hdf5_ckpt/private.h: no header for users"* ]]
 }
 
-# Those that include libtorch's headers take a minute each; the examples compile all of them together.
-@test "each installed header that does without libtorch compiles by itself against the installed tree" {
+# Headers that include libtorch take a minute each, so only the examples compile them, all together.
+@test "each installed header without libtorch compiles by itself against the installed tree" {
   mkdir sources
   "$here/tests/install/public_headers.py" sources "$headers" sources
   [ "$(find sources -name '*.cpp' | wc -l)" -gt 50 ]
@@ -53,7 +54,7 @@ entries() {
   [ ! -e "$out/reference/html/unique__fd_8h.html" ]
 }
 
-@test "the reference does not take a parameter or a name that does not exist" {
+@test "the reference rejects a parameter or a name that does not exist" {
   command -v doxygen > /dev/null || skip "no doxygen on this machine (apt-get install doxygen)"
   local out=$PWD text
   mkdir -p reference wrong

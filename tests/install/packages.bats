@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The package with headers, libraries and CMake package, as it is unpacked on another machine: not where it
-# was built, and not below the prefix that it was built for. Its neighbors: tests/cluster/launch_package.bats.
+# The package with headers, libraries and CMake package, unpacked as on another machine, outside the
+# build directory and outside the prefix of the build. tests/cluster/launch_package.bats tests the
+# other packages.
 
 bats_require_minimum_version 1.5.0
 
@@ -21,7 +22,7 @@ setup() { cd "$BATS_TEST_TMPDIR" || return; }
 
 with_torch() { [ -e "$root/usr/include/slurm_ddp/ddp_runtime/ddp.h" ] || skip "this build has no libtorch"; }
 
-@test "slurm-ddp-dev has headers, libraries and the CMake package, and depends on what that looks for" {
+@test "slurm-ddp-dev has headers, libraries and the CMake package, and depends on the packages that it searches for" {
   [[ $(basename "$package") == slurm-ddp-dev_* ]]
   [ -s "$root/usr/include/slurm_ddp/hdf5_ckpt/checkpoint_directory.h" ]
   [ -s "$root/usr/lib/libslurm_ddp_hdf5_ckpt.a" ]
@@ -36,7 +37,7 @@ with_torch() { [ -e "$root/usr/include/slurm_ddp/ddp_runtime/ddp.h" ] || skip "t
 @test "the CMake package names no path of the machine that built it" {
   local directory=$root/usr/lib/cmake/slurm_ddp
   run ! grep -rnF -e "$here" -e "$build" "$directory"
-  # CMake writes the prefix there if that is /usr, to see through a link /lib -> /usr/lib.
+  # If the prefix is /usr, CMake writes it there to resolve a link /lib -> /usr/lib.
   run ! grep -n -e '/usr/' -e '/opt/' <(grep -hv _realOrig "$directory"/slurm_ddpTargets*.cmake)
 }
 
@@ -49,7 +50,7 @@ with_torch() { [ -e "$root/usr/include/slurm_ddp/ddp_runtime/ddp.h" ] || skip "t
   [[ $(tr -s ' \n' ' ' <<< "$output") == *"slurm_ddp was built with libtorch "*"is libtorch 99.1.0"* ]]
 }
 
-@test "find_package(slurm_ddp) builds a model of one's own, which trains on two ranks" {
+@test "find_package(slurm_ddp) builds a custom model, which trains on two ranks" {
   with_torch
   run -0 cmake -S "$here/examples/own_model" -B own -DCMAKE_PREFIX_PATH="$root/usr"
   run -0 cmake --build own

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The installed headers against what users' programs include.
+"""Compares the installed headers with those that users' programs include.
 
-public_headers.py check INSTALLED ENTRY...: each header that an entry includes, or that such a header
-includes, is installed below INSTALLED, and no other one is.
+public_headers.py check INSTALLED ENTRY...: checks that exactly the headers that an entry includes,
+directly or through other headers, are installed below INSTALLED.
 
-public_headers.py sources INSTALLED DIRECTORY: writes, for each header that does without libtorch, a source
-file that includes it and nothing else.
+public_headers.py sources INSTALLED DIRECTORY: writes a source file for each header without libtorch,
+which includes only that header.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ def includes(path):
 
 
 def closure(installed, entries):
-    """Returns {header of the project: what includes it}, whether it is installed or not."""
+    """Returns {header of the project: the file that includes it}, installed or not."""
     found = {}
     waiting = [(entry, "users' programs") for entry in entries]
     while waiting:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# check_prolog and check_health, which slurmd runs as root: which program they run, from any
-# directory, and how they report a check that could not run.
+# check_prolog and check_health, which slurmd runs as root: the program that they run, from any
+# directory, and their report of a check that could not run.
 
 bats_require_minimum_version 1.5.0
 
@@ -19,13 +19,13 @@ setup() {
   cp "$build/bin/ddp-check" "$prefix/bin/"
 }
 
-# A ddp-check that exits as requested, instead of the installed one.
+# Replaces the installed ddp-check by one that exits as requested.
 fake_check() { # status, output
   printf '#!/bin/sh\necho "%s"\nexit %d\n' "$2" "$1" > "$prefix/bin/ddp-check"
   chmod 755 "$prefix/bin/ddp-check"
 }
 
-# Runs a recipe as slurmd does, without an environment; the output to the system log is in `log`.
+# Runs a recipe as slurmd does, without an environment. Its output to the system log is in `log`.
 as_slurmd() { # recipe, arguments...
   local recipe=$recipes/$1
   shift

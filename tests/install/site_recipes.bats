@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What is below packaging/ and .github/: recipes for Spack and EasyBuild, a container, continuous integration.
-# Neither Spack nor a container runs here; the recipes are held to CMakeLists.txt.
+# The files below packaging/ and .github/: recipes for Spack and EasyBuild, a container, continuous
+# integration. Neither Spack nor a container runs here; the tests compare the recipes with
+# CMakeLists.txt.
 
 bats_require_minimum_version 1.5.0
 
@@ -39,7 +40,7 @@ assert recipe["name"] == "slurm-ddp" and recipe["sources"] and recipe["dependenc
 PYTHON
 }
 
-@test "the container's file uses known instructions, and copies the package with the programs and no other" {
+@test "the container's file uses known instructions, and copies only the package with the programs" {
   run awk '/^#/ || /^ / { next } { print $1 }' "$here/packaging/container/Dockerfile"
   [ "$output" = $'FROM\nCOPY\nRUN\nCMD' ]
   touch slurm-ddp_0.1.0-1+slurm22.05_amd64.deb slurm-ddp-plugin_0.1.0-1+slurm22.05_amd64.deb slurm-ddp-dev_0.1.0-1+slurm22.05_amd64.deb

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the recipes below packaging/ to CMakeLists.txt: version, options, and what find_package looks for.
+"""Compares the recipes below packaging/ with CMakeLists.txt: version, options, and the packages of find_package.
 
 site_recipes.py spack RECIPE | easybuild RECIPE
-Spack's and EasyBuild's own names are stand-ins that record what the recipe says, so neither is needed.
+Stand-ins for the names of Spack and EasyBuild record the contents of a recipe, so neither is needed.
 """
 
 import pathlib
@@ -12,7 +12,8 @@ import subprocess
 import sys
 import types
 
-# What find_package names: in Spack, in EasyBuild. None: part of the compiler or of the toolchain.
+# The names of find_package in Spack and in EasyBuild. None is part of the compiler or the
+# toolchain.
 PACKAGES = {
     "CLI11": ("cli11", "CLI11"),
     "fmt": ("fmt", "fmt"),
@@ -36,7 +37,7 @@ def cmake_text():
 
 
 class Anything:
-    """Stands for what a recipe calls and whose result does not matter; also a context manager."""
+    """Stands for functions of a recipe whose result does not matter; also a context manager."""
 
     def __call__(self, *args, **kwargs):
         return self

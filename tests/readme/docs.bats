@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The pages have the form that CONTRIBUTING.md describes, and their links lead somewhere.
+# The pages have the form that CONTRIBUTING.md describes, and the targets of their links exist.
 
 bats_require_minimum_version 1.5.0
 load ../cluster/common

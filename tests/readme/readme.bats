@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Follows README.md: runs every ```sh block, in the order of its section, on the local cluster.
-# The second of the README's "two commands" runs this test.
+# Runs the ```sh blocks of each section of README.md, in their order, on the local cluster. The
+# second of the README's "two commands" runs this test.
 
 bats_require_minimum_version 1.5.0
 load ../cluster/common
@@ -20,8 +20,8 @@ commands_of() { # heading
     code' "$project_root/README.md"
 }
 
-# Checks that $output contains every line of the text blocks of a section, ignoring numbers. "..."
-# stands for omitted lines.
+# Checks that $output contains every line of the text blocks of a section. Numbers are ignored, and
+# "..." stands for omitted lines.
 shows_its_output() { # heading
   local line printed
   printed=$(without_numbers <<< "$output")
@@ -44,7 +44,7 @@ run_section() { # heading
   run -0 bash -euo pipefail commands
 }
 
-# Brings up a cluster, once, for all tests that need one.
+# Starts a cluster once for all tests that need one.
 on_cluster() {
   [ -n "${SLURM_CONF:-}" ] || cluster_up 2 --mpi-default none
   mkdir "$work/$BATS_TEST_NUMBER"
@@ -91,7 +91,7 @@ PY
 
 @test "See it work: the same without SLURM" {
   cd "$project_root"
-  # Makes `cluster up` respond as on a machine where SLURM cannot run.
+  # Makes `cluster up` behave as on a machine that cannot run SLURM.
   run -0 env SLURM_DDP_CLUSTER_MODE=none ./quickstart --out quickstart-run/without-slurm
   [[ $output == *"SLURM cannot run on this machine"* ]]
   [[ $output == *"resumed from"* ]]

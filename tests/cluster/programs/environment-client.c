@@ -1,5 +1,5 @@
-// A program without a launcher: it only reads its environment, like a training program in C that
-// opens its own sockets. Prints the values; fails if a number is missing or malformed.
+// A program without a launcher, which only reads its environment, like a training program in C that
+// opens its own sockets. Prints the values, and fails if a number is missing or malformed.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-// Checks whether a PMIx fence waits for the other nodes: rank 0 enters it late on purpose and
-// creates a file when it does; each rank reports whether the file existed when its own fence ended.
+// Checks whether a PMIx fence waits for the other nodes. Rank 0 deliberately enters the fence late
+// and then creates a file; each rank reports whether the file existed at the end of its own fence.
 #include <pmix.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// An MPI program that also reads RANK, as programs do that use MPI for data and NCCL for tensors:
-// the two worlds must number the same processes the same way.
+// An MPI program that also reads RANK, like programs that use MPI for data and NCCL for tensors.
+// MPI and RANK must number the processes in the same way.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-// A stand-in for the container plugin pyxis, not pyxis itself: in each task it changes the
-// environment and the view of the files as pyxis does, and nothing else. The "image's" variables
-// overwrite the user's; enroot's hook for PyTorch images sets its own rendezvous; and the task no
-// longer sees the machine's /etc and /sys, nor the program named by the argument in plugstack.conf:
-// scontrol, which images do not have.
+// A stand-in for the container plugin pyxis, which changes only the environment and the view of the
+// files in each task, as pyxis does. The variables of the "image" overwrite the user's, and
+// enroot's hook for PyTorch images sets its own rendezvous. The task no longer sees the machine's
+// /etc and /sys, or the program named by the argument in plugstack.conf: scontrol, which images do
+// not have.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdint.h>

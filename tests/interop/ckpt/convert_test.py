@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddp-ckpt convert with the distribution's PyTorch: each reads the other's files bitwise equal, and
-malicious files are rejected with the reason. Needs CKPT_FIXTURE and CKPT_BIN; exits with 77 without PyTorch.
+"""ddp-ckpt convert and the distribution's PyTorch. Each reads the other's files bitwise equal, and
+ddp-ckpt rejects malicious files with the reason. Needs CKPT_FIXTURE and CKPT_BIN; exits with 77 without PyTorch.
 """
 
 import io
@@ -62,7 +62,7 @@ class Convert(unittest.TestCase):
         return {a["name"]: (a["dtype"], a["shape"], data[a["offset"]:a["offset"] + a["length"]])
                 for a in manifest["arrays"]}
 
-    def test_pytorch_reads_ours(self):
+    def test_pytorch_reads_our_files(self):
         subprocess.run([FIXTURE, "save", self.at / "ckpt", "7"], check=True)
         expected = json.loads(subprocess.check_output([FIXTURE, "expected"]))
         self.assertEqual(self.convert(self.at / "ckpt", self.at / "m.pt").returncode, 0)
@@ -74,7 +74,7 @@ class Convert(unittest.TestCase):
                 self.assertEqual(list(tensor.shape), expected[name]["shape"], name)
                 self.assertEqual(raw(tensor).hex(), expected[name]["hex"], name)
 
-    def test_we_read_pytorchs(self):
+    def test_we_read_pytorchs_files(self):
         torch.manual_seed(1)
         base = torch.randn(6, 8)
         state = {"model": torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3)).state_dict(),
@@ -157,7 +157,7 @@ class Convert(unittest.TestCase):
         self.assertEqual({n: (d, s, b.hex()) for n, (d, s, b) in self.arrays_of(self.at / "again").items()},
                          {n: (e["dtype"], e["shape"], e["hex"]) for n, e in expected.items()})
 
-    def test_a_prefix_goes_and_comes(self):
+    def test_a_prefix_is_removed_and_added(self):
         subprocess.run([FIXTURE, "save", self.at / "ckpt", "7"], check=True)
         self.assertEqual(self.convert(self.at / "ckpt", self.at / "m.pt", "--prefix", "model/").returncode, 0)
         self.assertEqual(sorted(torch.load(self.at / "m.pt")),
@@ -214,7 +214,7 @@ class Convert(unittest.TestCase):
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (self.LIMIT, self.LIMIT)))
         self.assertEqual(done.returncode, 1)
         (self.at / "again.safetensors").unlink()
-        # A tensor that is not dense in its file is put in order in a file on the disk.
+        # A tensor that is not dense in its file is reordered in a file on the disk.
         torch.save({"turned": torch.load(self.at / "big.pt")["big"].t()}, self.at / "turned.pt")
         (self.at / "big.pt").unlink()
         done = self.limited(self.at / "turned.pt", self.at / "turned")
@@ -228,7 +228,7 @@ class Convert(unittest.TestCase):
 
     def test_hdf5_behind_a_user_block_and_beyond_four_gibibytes(self):
         values = np.arange(1000, dtype="f4")
-        for block in (512, 8 << 30):  # of zeros, not allocated on the disk
+        for block in (512, 8 << 30):  # zeros, not allocated on the disk
             with h5py.File(self.at / "x.h5", "w", userblock_size=block) as file:
                 file["w"] = values
             done = self.limited(self.at / "x.h5", self.at / f"from-{block}")
@@ -281,7 +281,7 @@ class Convert(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertFalse((self.at / "ckpt").exists())
 
-    def test_we_read_h5pys(self):
+    def test_we_read_h5pys_files(self):
         rng = np.random.default_rng(1)
         arrays = {"a": rng.random((3, 4)), "g/b": rng.random(70000).astype("f4"), "g/h/c": np.int64(7),
                   "bool": np.array([True, False]), "half": rng.random(5).astype("f2"), "empty": np.zeros((0, 3), "i4")}

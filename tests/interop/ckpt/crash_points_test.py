@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A real process that saves, killed or failed by the kernel at each of its system calls.
+"""Kills a real process that saves, or makes its call fail, at each of its system calls.
 
 strace injects a fault into the K-th call of one kind. Afterwards the previous checkpoint must be
 whole, the new one whole or absent, but present if it was acknowledged, and nothing may hang. Needs
@@ -51,7 +51,7 @@ class Point:
             self.acknowledged = saved.returncode == 0
             self.message = saved.stderr.decode()
             # libhdf5 1.10 crashes at exit if its own write to the skeleton failed. The skeleton is
-            # in memory that was reserved before, so such writes fail only in this test.
+            # in reserved memory, so such writes fail only in this test.
             in_memory = any("/skeleton.h5" in line for line in text.splitlines()
                             if "(INJECTED)" in line)
             self.died = saved.returncode < 0 and "SIGKILL" not in fault and not in_memory
@@ -59,7 +59,7 @@ class Point:
 
     @staticmethod
     def verified(step):
-        """True or False; None if there is no checkpoint of that name."""
+        """Returns True if the checkpoint is whole, False if not, and None if there is none of that name."""
         if not step.exists():
             return None
         tool = subprocess.run([TOOL, "verify", step], capture_output=True, timeout=SECONDS)
@@ -105,6 +105,6 @@ def may_trace():
 
 if __name__ == "__main__":
     if not may_trace():
-        print("skipped: there is no strace, or it may not trace here")
+        print("skipped: strace is not installed, or not allowed to trace here")
         sys.exit(77)
     unittest.main(verbosity=2)

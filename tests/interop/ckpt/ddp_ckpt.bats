@@ -22,7 +22,7 @@ print(next(a['offset'] for a in json.load(sys.stdin)['arrays'] if a['name'] == '
 
 json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print($1)"; }
 
-@test "help shows examples and version shows the version" {
+@test "--help shows examples, and --version shows the version" {
   run "$CKPT_BIN" --help
   [ "$status" -eq 0 ]
   [[ "$output" == *"ddp-ckpt verify ckpt/"* ]]
@@ -102,7 +102,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "${#lines[@]}" -eq 1 ]
 }
 
-@test "an empty and a missing directory" {
+@test "an empty directory has no checkpoints, and a missing one is an error" {
   mkdir "$BATS_TEST_TMPDIR/empty"
   run "$CKPT_BIN" ls "$BATS_TEST_TMPDIR/empty"
   [ "$status" -eq 0 ]
@@ -112,7 +112,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [[ "$output" == "ddp-ckpt: '"*"missing' is not a directory" ]]
 }
 
-@test "show lists arrays and state, for a directory those of the newest checkpoint" {
+@test "show lists arrays and state, of the newest checkpoint for a directory" {
   run "$CKPT_BIN" show "$ROOT"
   [ "$status" -eq 0 ]
   [[ "$output" =~ step\ +200 ]]
@@ -206,7 +206,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [[ "${lines[1]}" == "DAMAGED: "*"array 'optim/tiles': bytes 0 to 47 (in 'rank-00003-of-00004.h5'"* ]]
 }
 
-@test "with --json errors are JSON, too" {
+@test "with --json errors are JSON too" {
   for command in ls show verify "diff $ROOT"; do
     # shellcheck disable=SC2086  # several words
     run --separate-stderr "$CKPT_BIN" $command --json "$BATS_TEST_TMPDIR/missing"

@@ -32,7 +32,8 @@ Named make(const std::string& name, DType dtype, const Shape& shape,
   return {name, {dtype, shape, {bytes.begin(), bytes.end()}}};
 }
 
-// Every bit pattern of 16-bit types, the extremes of the others, and special shapes.
+// Returns arrays with every bit pattern of 16-bit types, the extremes of the other types, and
+// special shapes.
 std::vector<Named> arrays(float change) {
   std::vector<std::uint16_t> patterns(65536);
   std::iota(patterns.begin(), patterns.end(), std::uint16_t{0});
@@ -81,7 +82,7 @@ void save(const std::string& root, std::uint64_t step, float change) {
                                   .state = {{"lr", 0.1}, {"seed", 18446744073709551615ULL}}});
 }
 
-// The part of one of four ranks: element (i, j) of a 6 x 8 matrix is 8 i + j.
+// Returns one rank's part of a 6 x 8 matrix whose element (i, j) is 8 i + j.
 OwnedArray tile(const PartOf& part, const Shape& shape) {
   std::vector<float> values;
   for (std::uint64_t i = 0; i < shape[0]; ++i)
@@ -90,8 +91,8 @@ OwnedArray tile(const PartOf& part, const Shape& shape) {
   return make("", DType::float32, shape, values).array;
 }
 
-// Four ranks: "rows" is cut into 3, 0, 2 and 1 rows, "tiles" into four tiles of 3 x 4, "alone" is
-// one rank's part and the others' empty ones, "bias" is whole.
+// Saves as four ranks. "rows" is divided into 3, 0, 2 and 1 rows, and "tiles" into four tiles of 3
+// x 4. One rank has all of "alone" and the others have empty parts. "bias" is whole.
 void save_parts(const std::string& root, std::uint64_t step) {
   CheckpointDirectory directory(root, {.write = {.block_bytes = 4096}});
   const SaveId id = directory.begin(step, OwnerTag::of_this_process("fixture", 0));

@@ -61,7 +61,7 @@ class Checkpoint(unittest.TestCase):
         for name, dataset in self.datasets.items():
             self.assertEqual(list(dataset.shape), self.expected[name]["shape"], name)
         self.assertIs(type(self.file["model/conv1.weight"]), h5py.Dataset)
-        # Tools that respect the flag must show non-ASCII names correctly.
+        # Tools that respect the UTF-8 flag must show non-ASCII names correctly.
         for name in ("mod\u00e8le".encode(), b"model"):
             info = self.file.id.links.get_info(name)
             self.assertEqual(info.cset, h5py.h5t.CSET_UTF8, name)
@@ -120,7 +120,7 @@ class Checkpoint(unittest.TestCase):
 
 
 class TornFiles(unittest.TestCase):
-    def test_are_refused(self):
+    def test_torn_files_are_rejected(self):
         with tempfile.TemporaryDirectory() as name:
             directory = pathlib.Path(name)
             subprocess.run([FIXTURE, "torn", directory], check=True)
@@ -135,7 +135,7 @@ class TornFiles(unittest.TestCase):
                 refused += 1
             self.assertGreater(refused, 20)
 
-    def test_cut_files_are_refused(self):
+    def test_truncated_files_are_rejected(self):
         with tempfile.TemporaryDirectory() as name:
             subprocess.run([FIXTURE, "save", name, "1"], check=True)
             path = pathlib.Path(name) / "step-00000001" / "model.h5"
@@ -146,7 +146,7 @@ class TornFiles(unittest.TestCase):
 
 
 class Parts(unittest.TestCase):
-    """Arrays in parts: four ranks, see save_parts in fixture.cpp."""
+    """Arrays in parts of four ranks; see save_parts in fixture.cpp."""
 
     MATRIX = np.arange(48, dtype=np.float32).reshape(6, 8)
     # The ranks whose files contain part of an array.
@@ -185,7 +185,7 @@ class Parts(unittest.TestCase):
                 with self.assertRaises((OSError, KeyError), msg=name):
                     view[name][...]
 
-    def test_each_file_says_where_its_part_lies(self):
+    def test_each_file_has_the_position_of_its_part(self):
         seen = np.zeros((6, 8), int)
         for path in sorted(self.step.glob("rank-*.h5")):
             with h5py.File(path, "r") as file:
@@ -208,7 +208,7 @@ class Parts(unittest.TestCase):
         self.assert_shows(path, self.HOLDERS)
         self.make_view(self.step)  # a second time
         self.assert_shows(path, self.HOLDERS)
-        # It does not belong to the checkpoint, and is deleted with it.
+        # The view is not part of the checkpoint, but is deleted with it.
         subprocess.run([CKPT_BIN, "verify", self.step], check=True, stdout=subprocess.DEVNULL)
 
     def test_a_view_raises_if_a_file_is_missing_or_renamed(self):
@@ -245,7 +245,7 @@ class Parts(unittest.TestCase):
         parts = ["optim/rows", "optim/tiles"]
         copy = self.root / "copy"
         shutil.copytree(self.step, copy, symlinks=True)
-        # Another checkpoint replaces the first: the copy must not show it.
+        # Another checkpoint replaces the first, and the copy must not show it.
         shutil.rmtree(self.step)
         self.make(self.root / "ck2", "2").rename(self.step)
         self.make_view(self.step)

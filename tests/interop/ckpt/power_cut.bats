@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# An emulated loss of power: a file system in a file, copied without unmounting at the moment when
-# the save has been acknowledged. What is missing in the copy had not reached the disk.
+# An emulated loss of power. The file system is in a file, which is copied without unmounting when
+# the save has been acknowledged. Data that is missing in the copy had not reached the disk.
 
 setup() {
   DISK="$BATS_TEST_TMPDIR/disk"
@@ -34,7 +34,7 @@ cut_power() {
   [ "$(cat "$AFTER/new/ckpt/latest")" = step-00000002 ]
 }
 
-@test "data written without fsync does not survive: the test can fail" {
+@test "data written without fsync does not survive, so this test can fail" {
   "$CKPT_FIXTURE" save "$DISK/ckpt" 1
   cp -r "$DISK/ckpt/step-00000001" "$DISK/ckpt/step-00000002"
   cut_power
@@ -42,9 +42,9 @@ cut_power() {
   [ "$status" -eq 1 ]
 }
 
-# The power fails at the K-th such call of a save: only what has reached the disk by then remains.
-# The previous checkpoint must be whole, the new one either whole or absent.
-cut_at() { # call, number; status 1 if there is no such call any more
+# Emulates a power failure at the K-th such call of a save: only data that has reached the disk by
+# then remains. The previous checkpoint must be whole, the new one either whole or absent.
+cut_at() { # call, number; returns 1 if there is no such call
   local image=$BATS_TEST_TMPDIR/image
   cp --sparse=always "$image" "$image-now"
   mount -o loop,commit=300 "$image-now" "$DISK"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a training with ddp::DistributedDataParallel on a model and data given by formulas;
-// writes all parameters after every step. theirs.py does the same in Python.
+// One rank of a training run with ddp::DistributedDataParallel, on a model and data given by
+// formulas. Writes all parameters after every step. theirs.py does the same in Python.
 //
 // Usage: parity_ours MICRO_BATCHES STEPS DIRECTORY
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr}, third{nullptr};
 };
 
-// Every rank starts with different values: rank 0's must win.
+// Every rank starts with different values, and rank 0's must win.
 void initialize(Net& net, int rank) {
   const torch::NoGradGuard no_grad;
   double phase = rank;

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Our DistributedDataParallel and Python's over Gloo give the same parameters after every step.
+"""Checks that our DistributedDataParallel and Python's over Gloo give the same parameters after every step.
 
-Needs PARITY_OURS (the program built from ours.cpp) and MPIEXEC. Exits with 77 where PyTorch or
+Needs PARITY_OURS (the program built from ours.cpp) and MPIEXEC. Exits with 77 if PyTorch or
 numpy is not installed for this Python.
 """
 
@@ -37,7 +37,7 @@ def launch(ranks, program, micro_batches, directory):
 
 
 def parameters_per_step(file):
-    """The list of parameters after every step."""
+    """Returns the list of parameters after every step."""
     sizes = [int(np.prod(shape)) for shape in SHAPES]
     values = np.fromfile(file, dtype=np.float32).reshape(STEPS, sum(sizes))
     return [np.split(step, np.cumsum(sizes)[:-1]) for step in values]
@@ -63,7 +63,7 @@ class Parity(unittest.TestCase):
               f"of {STEPS} steps {worst:.1e}")
 
     def require_that_it_trained(self, steps):
-        """Equal parameters that never changed would prove nothing."""
+        """Checks that the parameters changed, because equal initial parameters would prove nothing."""
         for first, last in zip(steps[0], steps[-1]):
             self.assertGreater(np.abs(last - first).max(), 0.1 * np.abs(first).max())
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of the training that ours.cpp does, with Python's DistributedDataParallel over Gloo.
+"""One rank of the training run of ours.cpp, with Python's DistributedDataParallel over Gloo.
 
 Usage: theirs.py MICRO_BATCHES STEPS DIRECTORY, under mpirun
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-bench with its Python peers: both are measured, the peers exit when it does, and if PyTorch is
-# missing it reports that and measures the rest. Needs DDP_BENCH and MPIEXEC.
+# ddp-bench with its Python peers. It measures both, the peers exit when it exits, and without
+# PyTorch it reports that and measures the rest. Needs DDP_BENCH and MPIEXEC.
 
 bats_require_minimum_version 1.5.0
 
@@ -23,7 +23,7 @@ has_torch() { /usr/bin/python3 -c 'import torch.distributed as d; exit(not d.is_
 
 json() { /usr/bin/python3 -c "import json; d = json.load(open('result.json')); print($1)"; }
 
-# Processes that run the peer's script, started by process $1 or by one of its children.
+# Prints the processes with the peer's script that process $1 or one of its children started.
 peers_of() {
   local pid
   for pid in $(pgrep -P "$1"); do
@@ -32,7 +32,7 @@ peers_of() {
   done
 }
 
-@test "two ranks beside their Python peers, for several models" {
+@test "two ranks and their Python peers are measured for several models" {
   has_torch || skip "python3-torch with Gloo is not installed"
   for model in "mlp --layers 2" mnist-cnn "gpt --layers 1"; do
     # shellcheck disable=SC2086  # a model and its options
@@ -112,7 +112,7 @@ peers_are_gone() {
 
 @test "a timeline has every message of the ring, with sender, receiver and size" {
   ranks 3 timeline --schedule ring --kib 12 --segment-kib 2 --json result.json
-  # 2 (n - 1) steps, each with a third of the data in two segments, on each of three ranks
+  # Each of three ranks takes 2 (n - 1) steps, each with a third of the data in two segments.
   [ "$(json "len(d['messages'])")" = 24 ]
   [ "$(json "{(m['from'], m['to']) for m in d['messages']} == {(0, 1), (1, 2), (2, 0)}")" = True ]
   [ "$(json "sum(m['bytes'] for m in d['messages'] if m['from'] == 1)")" = 16384 ]

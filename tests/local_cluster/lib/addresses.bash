@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Chooses the addresses of the cluster: a /24 to which this machine has no route yet.
-# shellcheck shell=bash
+# Chooses the addresses of the cluster, a /24 to which this machine has no route yet. shellcheck
+# shell=bash
 
 readonly CANDIDATE_SUBNETS="10.213.77 10.214.78 172.29.213 192.168.213"
-subnet="" # first three numbers of the /24
+subnet="" # the first three numbers of the /24
 
 choose_subnet() {
   local candidate
@@ -35,7 +35,7 @@ write_hosts_file() {
     echo "$(controller_address) $CONTROLLER"
     echo "$(host_address) $HOST_LINK"
   } >"$STATE/hosts"
-  # Nodes have no external network: without name servers an unknown name fails at once, not after a
-  # timeout.
+  # Nodes have no external network. Without name servers, an unknown name fails immediately and not
+  # after a timeout.
   echo "# no name servers: see the hosts file" >"$STATE/resolv.conf"
 }

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Starting a cluster, and reporting its status.
-# shellcheck shell=bash
+# Starts a cluster and reports its status. shellcheck shell=bash
 
 read_settings() {
   [[ -r $STATE/settings ]] || return 1
@@ -25,14 +24,14 @@ bring_up() {
   default_plugin
   choose_mode
   if already_up_as_asked; then
-    write_plugstack # SLURM reads it at every launch; a test may have left it changed
+    write_plugstack # a test may have changed it, and SLURM reads it at every launch
     say "$node_count nodes are up already"
     return
   fi
   remove_everything
   [[ $mode == plain ]] || choose_subnet
   install -d -m 755 "$STATE"
-  start_cluster # not in a condition: `set -e` would not apply there
+  start_cluster # not in a condition, where `set -e` does not apply
   say "$node_count nodes are up ($mode); use them with: eval \"\$($here/cluster env)\""
 }
 
@@ -55,8 +54,8 @@ start_cluster() {
 print_env() {
   require_up
   printf 'export SLURM_CONF=%q\n' "$STATE/slurm.conf"
-  # For ddp-launch, the settings that plugstack.conf gives to the plugin: the node names do not
-  # resolve.
+  # Gives ddp-launch the settings that plugstack.conf gives to the plugin, because the node names do
+  # not resolve.
   [[ $mode == netns ]] || echo 'export SLURM_DDP=master_addr=127.0.0.1'
 }
 

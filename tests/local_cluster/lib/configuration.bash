@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# The files of this SLURM: slurm.conf and the files beside it, all in the state directory.
-# shellcheck shell=bash
+# Writes the files of this SLURM, slurm.conf and its companions, to the state directory. shellcheck
+# shell=bash
 
 default_plugin() {
   [[ -n $plugin ]] || ! [[ -f $build_dir/lib/slurm/ddp.so ]] || plugin=$(readlink -f "$build_dir/lib/slurm/ddp.so")
 }
 
-# The settings that decide whether an existing cluster is the requested one.
+# Prints the settings that must match for an existing cluster to be the requested one.
 fingerprint() {
   echo "nodes=$node_count mode=$mode cpus=$cpus_per_node mpi=$mpi_default plugin=$plugin tmp=$tmp_size shm=$shm_size"
   [[ -z $slurm_conf_extra ]] || find "$slurm_conf_extra" -type f -exec sha256sum {} + | sort
@@ -23,9 +23,9 @@ write_plugstack() {
   echo "optional $plugin$arguments" >"$STATE/plugstack.conf.d/zz-ddp.conf"
 }
 
-# Besides the paths: short delays, so that a test of a time limit or of a requeue takes seconds.
-# cred_expire is also the delay before a requeued job starts again; only the backfill scheduler
-# starts jobs of several components.
+# The delays are short, so that a test of a time limit or of a requeue takes seconds. cred_expire is
+# also the delay before a requeued job starts again. Only the backfill scheduler starts jobs of
+# several components.
 write_base_options() {
   local controller=$CONTROLLER
   [[ $mode == netns ]] || controller=$(hostname -s)
@@ -65,8 +65,8 @@ MailProg=/bin/true
 CONF
 }
 
-# Base lines whose setting also occurs in the extra lines are left out: SLURM would complain about
-# duplicates in every command.
+# Leaves out base lines whose setting also occurs in the extra lines, because SLURM would complain
+# about duplicates in every command.
 without_settings_of() { # EXTRA; the base on standard input
   awk -v extra="$1" '
     function setting(line) { sub(/=.*/, "", line); return tolower(line) }
@@ -107,8 +107,8 @@ write_configuration() {
   local name extra_lines
   mkdir -p "$STATE/log" "$STATE/controller"
   for name in $(node_names "$node_count"); do mkdir -p "$STATE/nodes/$name/spool"; done
-  # cgroup/v1 is named because slurmd exits if it detects the version itself and finds both, or
-  # none; the plugins chosen here do not use cgroups.
+  # The file names cgroup/v1 because slurmd exits if it detects the version itself and finds both or
+  # none. The plugins chosen here do not use cgroups.
   printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$STATE/cgroup.conf"
   write_plugstack
   copy_extra_files
@@ -118,8 +118,7 @@ write_configuration() {
 }
 
 # Without a private /tmp each node needs a separate place for the directories of the PMIx plugin,
-# which is set in a file beside slurm.conf: so in plain mode each node has its own copy of the
-# files.
+# which a file beside slurm.conf sets. So in plain mode each node has its own copy of the files.
 write_plain_node_configuration() { # DIRECTORY
   local file
   for file in "$STATE"/*.conf; do ln -sf "$file" "$1/"; done

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# munged, slurmctld and the slurmd: starting them, and waiting until they answer.
-# shellcheck shell=bash
+# Starts munged, slurmctld and the slurmd daemons, and waits until they answer. shellcheck
+# shell=bash
 
-# A separate munged with its own key. It runs as the package's user and rejects other users'
+# Starts a separate munged with its own key, as the package's user, because it rejects other users'
 # directories.
 start_munged() {
   local user=root
@@ -17,7 +17,8 @@ start_munged() {
     --seed-file "$STATE/munge/munged.seed" || fail "munged does not start; see $STATE/log/start.log"
 }
 
-# start_in_node NAME COMMAND...: starts it as the first daemon of that node, or of the controller.
+# start_in_node NAME COMMAND...: starts the command as the first daemon of that node, or of the
+# controller.
 start_in_node() {
   create_node_namespaces "$1"
   start_detached enter_node "$@"
@@ -59,7 +60,7 @@ all_nodes_idle() {
   [[ $(grep -cx idle <<<"$states") -eq $node_count ]]
 }
 
-# A busy node is healthy, too; "*" (does not answer), down, drained, unknown are not.
+# A busy node is also healthy; "*" (does not answer), down, drained and unknown are not.
 all_nodes_usable() {
   local states
   states=$(SLURM_CONF=$STATE/slurm.conf timeout 10 sinfo -h -N -o '%T' 2>/dev/null) || return 1

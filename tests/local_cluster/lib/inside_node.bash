@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs once inside the new mount and UTS namespaces of a node: sets up its own view.
+# Runs once inside the new mount and UTS namespaces of a node, and sets up the node's view.
 # Arguments: NAME STATE TMP_SIZE SHM_SIZE PROJECT_ROOT
 set -euo pipefail
 name=$1 state=$2 tmp_size=$3 shm_size=$4 project_root=$5
@@ -10,8 +10,8 @@ hostname "$name"
 # A new /sys shows the interfaces of this network namespace, not those of the machine.
 mount -t sysfs -o ro,nosuid,nodev,noexec sysfs /sys
 
-# Private /tmp: the PMIx plugin creates directories there that are named only by job and step. A
-# project in /tmp or /dev/shm must stay visible, or no job could run its programs.
+# /tmp is private because the PMIx plugin creates directories there that are named only by job and
+# step. A project in /tmp or /dev/shm must stay visible, or no job could run its programs.
 keep=""
 case $project_root/ in
   /tmp/?* | /dev/shm/?*)

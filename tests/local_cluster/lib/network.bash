@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# The network: a bridge inside the controller's namespace, and a veth pair from it to each node
-# (eth0 there) and to the machine itself. The bridge is not in the machine's own namespace, so that
-# the machine's firewall, which often drops bridged traffic, does not affect the nodes.
-# shellcheck shell=bash
+# Creates the network: a bridge inside the controller's namespace, and a veth pair from it to each
+# node (eth0 there) and to the machine itself. The bridge is not in the machine's own namespace,
+# because the machine's firewall often drops bridged traffic. shellcheck shell=bash
 
-# The far end appears as $2 in namespace $1 with address $3; the near end joins the bridge as $4.
+# Creates a veth pair. The far end appears as $2 in namespace $1 with address $3; the near end joins
+# the bridge as $4.
 plug_in() {
   ip -n "$CONTROLLER" link add name "$4" type veth peer name "$2" netns "$1"
   ip -n "$CONTROLLER" link set dev "$4" master bridge up
@@ -29,7 +29,7 @@ create_node_network() { # K
   local namespace=${NAMESPACE_PREFIX}node$1
   ip netns add "$namespace"
   plug_in "$namespace" eth0 "$(node_address "$1")" "node$1"
-  # For `ip netns exec`, which mounts these over the machine's own files.
+  # `ip netns exec` mounts these files over the machine's own.
   mkdir -p "/etc/netns/$namespace"
   cp "$STATE/hosts" "$STATE/resolv.conf" "/etc/netns/$namespace/"
 }
@@ -41,7 +41,7 @@ remove_network() {
   done
   rm -rf "/etc/netns/$NAMESPACE_PREFIX"node[0-9]*
   rmdir /etc/netns 2>/dev/null || true
-  # It disappears with its peer's namespace, but some time later; the next cluster needs the name
-  # now.
+  # The link disappears with its peer's namespace only after some time, but the next cluster needs
+  # the name now.
   ip link delete dev "$HOST_LINK" 2>/dev/null || true
 }

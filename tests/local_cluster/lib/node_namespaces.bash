@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# The parts of a node besides its network: a host name, /tmp, /dev/shm, /sys of its own network, and
-# a hosts file. The namespaces are kept by bind mounts, not by a process, so that a node whose
-# processes were all killed can still be inspected.
-# shellcheck shell=bash
+# Creates the parts of a node besides its network: a host name, /tmp, /dev/shm, /sys of its own
+# network, and a hosts file. Bind mounts keep the namespaces, so that a node whose processes were
+# all killed can still be inspected. shellcheck shell=bash
 
 readonly NAMESPACES=$STATE/namespaces
 
 create_namespace_directory() {
   mkdir -p "$NAMESPACES"
   mount --bind "$NAMESPACES" "$NAMESPACES"
-  mount --make-private "$NAMESPACES" # the kernel keeps mount namespaces only in such a place
+  mount --make-private "$NAMESPACES" # the kernel keeps mount namespaces only in a private mount
 }
 
 create_node_namespaces() { # NAME
@@ -24,7 +23,7 @@ network_namespace() { # of a node, or of the controller
   if [[ $1 == "$CONTROLLER" ]]; then echo "$1"; else echo "$NAMESPACE_PREFIX$1"; fi
 }
 
-# enter_node NAME COMMAND...: replaces this shell by the command in the node's namespaces.
+# enter_node NAME COMMAND...: replaces this shell with the command in the node's namespaces.
 enter_node() {
   local name=$1
   shift
@@ -32,8 +31,8 @@ enter_node() {
     --uts="$NAMESPACES/$name.uts" "$@"
 }
 
-# Every mount below the state directory, deepest first. The kernel drops a namespace, and the mounts
-# in it, when nothing refers to it any more.
+# Unmounts everything below the state directory, deepest first. The kernel drops a namespace, and
+# the mounts in it, with its last reference.
 unmount_all() {
   local point
   while read -r point; do

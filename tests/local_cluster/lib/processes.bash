@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds and terminates the cluster's own processes. A process is ours if it runs in one of our
 # network namespaces, or if its working directory or its environment contains our state directory.
-# Processes are never found by program name alone: other SLURM daemons may run on this machine.
-# shellcheck shell=bash
+# Processes are never found by program name alone, because other SLURM daemons may run on this
+# machine. shellcheck shell=bash
 
-# Runs $@ as a daemon's first process: without inherited files (the lock, a test runner's pipes) and
+# Runs $@ as a daemon's first process, without inherited files (the lock, a test runner's pipes) and
 # with a small, fixed environment.
 start_detached() {
   (
@@ -30,8 +30,8 @@ namespace_processes() {
   for name in $(namespace_names); do ip netns pids "$name" 2>/dev/null || true; done
 }
 
-# Daemons, by their working directory or by the files they were started with. Not by their
-# environment: a user's shell, and everything started from it, may have our SLURM_CONF, too.
+# Finds daemons by their working directory or by the files on their command line. Their environment
+# proves nothing, because a user's shell and its children may also have our SLURM_CONF.
 daemon_processes() {
   local path
   while read -r path; do
@@ -44,7 +44,8 @@ daemon_processes() {
   )
 }
 
-# Tasks of jobs, and clients that wait for them, by environment: a task has a node's name in it.
+# Finds tasks of jobs, and clients that wait for them, by their environment, which in a task has a
+# node's name.
 job_processes() {
   local path
   while read -r path; do
@@ -64,8 +65,8 @@ all_processes() {
   { namespace_processes; daemon_processes; job_processes; } | sort -un | grep -vx "$$" || true
 }
 
-# TERM, two seconds, KILL; searches again each time, because daemons start processes while they
-# terminate.
+# Sends TERM, waits two seconds and sends KILL. Searches again each time, because daemons start
+# processes while they terminate.
 end_processes() {
   local pids attempt signal
   for ((attempt = 0; attempt < 60; attempt++)); do

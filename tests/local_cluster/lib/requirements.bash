@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The requirements on this machine, with one sentence for each that is missing.
-# shellcheck shell=bash
+# Checks the requirements on this machine, and prints one sentence for each missing one. shellcheck
+# shell=bash
 
 readonly PACKAGES="slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 util-linux"
 
@@ -22,7 +22,7 @@ require_programs() {
     cannot_run "no ${missing[*]} on this machine; run: apt-get install --no-install-recommends $PACKAGES"
 }
 
-# A network namespace needs more than root: a container may forbid it. Try it.
+# Tries to create a network namespace, which a container may forbid even to root.
 network_namespaces_work() {
   command -v ip >/dev/null || return 1
   local probe=ddp-probe-$$ rc=0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Names, places and defaults of the cluster. There is at most one per machine: the names of its
-# network namespaces and its state directory are fixed, so that any checkout can find and remove it.
-# shellcheck shell=bash disable=SC2034  # the other parts use these
+# Names, paths and defaults of the cluster. There is at most one per machine, with fixed names of
+# its network namespaces and state directory, so that any checkout can find and remove it.
+# shellcheck shell=bash disable=SC2034 # the other parts use these
 
 readonly EXIT_FAILED=1 EXIT_USAGE=2 EXIT_NOT_UP=3 EXIT_CANNOT_RUN=75
 readonly MAX_NODES=200 # one address each from a /24
@@ -39,8 +39,8 @@ node_names() { # of a cluster of $1 nodes, one per line
   for ((k = 1; k <= $1; k++)); do echo "node$k"; done
 }
 
-# Runs $@ alone: a second `cluster up` waits for the first. The lock file is deleted by `down`, so a
-# waiter may hold the lock of a deleted file; it then tries again with the new one.
+# Runs $@ under a lock, so that a second `cluster up` waits for the first. `down` deletes the lock
+# file, so a waiter may get the lock of a deleted file; it then tries again with the new one.
 with_lock() {
   require_root
   while :; do

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Removing a cluster, complete or crashed: jobs, processes, mounts, network, files, in this order.
+# Removes a cluster, complete or crashed: jobs, processes, mounts, network, files, in this order.
 # shellcheck shell=bash
 
-# Lets clients that wait for a job exit by themselves; does not wait for a dead controller.
+# Cancels jobs, so that clients that wait for them exit. Does not wait for a dead controller.
 cancel_jobs() {
   [[ -f $STATE/slurm.conf ]] || return 0
   local jobs
