@@ -22,8 +22,8 @@ void refuse(bool asked_for, const std::string& what, const char* why) {
       fmt::format("--staleness cannot be combined with {}: {}; leave out one of them", what, why));
 }
 
-// Refuses options that need the gradients of all ranks at once: here each gradient is applied by
-// itself.
+// Refuses options that need the gradients of all ranks at once: asynchronous training applies each
+// rank's gradients separately.
 const TrainOptions& require_possible(const TrainOptions& o) {
   refuse(o.optimizer.name != "sgd", fmt::format("--optimizer {}", o.optimizer.name),
          "gradients are applied one by one, and only SGD's update of their sum is the sum of their "
@@ -61,7 +61,7 @@ AsynchronousStep::AsynchronousStep(comm::Group& group, torch::nn::Module& module
   amp::require_precision(torch::kCPU, options_.precision);
 }
 
-// Takes the momentum from the checkpoint, if there was one.
+// Restores the momentum from the checkpoint, if there is one.
 void AsynchronousStep::take_momentum() {
   for (const auto& saved : optimizer_state_.tensors()) {
     for (const auto& momentum : replica_.momentum()) {
@@ -115,7 +115,7 @@ void AsynchronousStep::leave_out(const std::string& why, std::int64_t step) {
                     "or lower the learning rate",
                     group_.rank(), left_out_in_a_row_, why));
   }
-  // Each rank warns locally: asynchronous ranks do not synchronize for it.
+  // Each rank prints its own warning: asynchronous ranks do not synchronize for it.
   fmt::print(stderr, "warning: rank {} skipped the update of its step {}: {}\n", group_.rank(),
              step, why);
   put_back_buffers(module_, buffers_before_);

@@ -167,7 +167,7 @@ SH
     rm -rf ck
     run timeout 60 mpirun --quiet -n 2 "$bin/../tests/disagreeing_ranks" "$difference" ck
     [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
-    [[ $output == *"ranks disagree on what a checkpoint is to hold: $expected;"* ]]
+    [[ $output == *"ranks disagree on the contents of a checkpoint: $expected;"* ]]
     run ! compgen -G 'ck/*step-*'
     points=$((points + 1))
   done

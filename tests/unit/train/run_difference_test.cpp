@@ -37,8 +37,8 @@ TEST(RunDifferences, EachHasALine) {
   auto now = with("momentum", 0.0);
   now["optimizer"] = "adam";
   const auto found = run_differences(kSaved, now, true);
-  EXPECT_THAT(found.lines, ElementsAre("momentum was 0.9 when it was saved and is 0.0 now",
-                                       "optimizer was sgd when it was saved and is adam now"));
+  EXPECT_THAT(found.lines, ElementsAre("momentum was 0.9 in the saved run and is 0.0 now",
+                                       "optimizer was sgd in the saved run and is adam now"));
   EXPECT_THAT(found.refusal, IsEmpty());
 }
 
@@ -95,7 +95,7 @@ TEST_P(SettingDifferences, EachSettingWithAnEffectHasALine) {
 }
 
 std::string line(const char* name, const char* before, const char* after) {
-  return std::string(name) + " was " + before + " when it was saved and is " + after + " now";
+  return std::string(name) + " was " + before + " in the saved run and is " + after + " now";
 }
 
 INSTANTIATE_TEST_SUITE_P(
