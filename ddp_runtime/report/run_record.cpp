@@ -65,7 +65,7 @@ class Reader {
     return found == object_.end() ? std::nullopt : as_number(key, &*found);
   }
 
-  // null stands for an unknown word.
+  // Returns an empty text for null, which means that the value is unknown.
   std::string text(const char* key) { return as_text(key, required(key)); }
   std::string text_if_there(const char* key) {
     const auto found = object_.find(key);
@@ -149,7 +149,7 @@ class Reader {
   Problems scratch_;
 };
 
-// In run.json, it is part of exposed_comm.
+// Separates `waiting` from exposed_comm, which includes it in run.json.
 void take_waiting(StepSeconds& step, Reader& reader) {
   auto& waiting = step.parts[index_of(Phase::waiting)];
   waiting = reader.amount_if_there("waiting");

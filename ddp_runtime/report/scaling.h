@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a set of runs with different numbers of ranks scaled, and what caused the loss.
+// How a set of runs with different numbers of ranks scaled, and the causes of the loss.
 //
 // With N ranks, throughput X (samples per second), global batch B, mean step time T, and the
 // smallest N as the base 0:

@@ -69,8 +69,8 @@ TEST(SweepDocument, SpreadIsReportedIfKnown) {
   EXPECT_THAT(document.verdict,
               HasSubstr("46.9 % efficiency (46.9 % to 50.0 % in 3 runs, the base's included)"));
   EXPECT_THAT(document.cautions, testing::ElementsAre(HasSubstr(
-                                     "With 4 ranks there are two runs: the figures are those of "
-                                     "the slower one")));
+                                     "With 4 ranks there are only two runs, and the report shows "
+                                     "the slower one; a third run")));
 }
 
 TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
@@ -95,7 +95,7 @@ TEST(SweepDocument, RunsOfDifferentWorkHaveNoSpeedup) {
   auto other = run_json(4, 64, kFourRanks);
   other["model"] = "cnn";
   const Document document = sweep({run_json(1, 64, kOneRank), other});
-  EXPECT_EQ(document.title, "Runs of different work");
+  EXPECT_EQ(document.title, "Runs with different workloads");
   EXPECT_EQ(document.verdict, "The runs differ in model: scaling cannot be computed.");
   EXPECT_EQ(document.advice, "");
   EXPECT_THAT(document.figures, IsEmpty());
@@ -184,7 +184,7 @@ TEST(RunDocument, UnfinishedAndResumedRunsAreReported) {
                    {"rows_missing", 0}};
   const Document document = run_document(run_of(run), "p");
   EXPECT_THAT(document.cautions,
-              Contains(HasSubstr("was asked to stop, and saved (SIGTERM came)")));
+              Contains(HasSubstr("stopped on request and saved its state (SIGTERM came)")));
   EXPECT_THAT(document.cautions, Contains(HasSubstr("steps 21 to 48")));
   EXPECT_THAT(document.facts,
               Contains(std::pair<std::string, std::string>("covers steps", "21 to 48")));
