@@ -23,7 +23,7 @@ void set_random_state(const torch::Tensor& state) {
   generator.set_state(state);
 }
 
-// State that the function's result depends on besides its arguments.
+// State other than the arguments that affects the function's result.
 struct Surroundings {
   torch::Tensor random = random_state();
   bool autocast = torch_compat::autocast_enabled(torch::kCPU);
@@ -79,8 +79,8 @@ struct Segment {
   Surroundings surroundings;
 };
 
-// A custom Function requires its extra arguments to be copyable into an IValue; a shared_ptr in a
-// holder is.
+// A custom Function requires its extra arguments to be copyable into an IValue, which a shared_ptr
+// in a CustomClassHolder is.
 struct SegmentHolder : torch::CustomClassHolder {
   explicit SegmentHolder(Segment s) : segment(std::move(s)) {}
   Segment segment;

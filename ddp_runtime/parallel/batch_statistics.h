@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mean and variance of a batch that is split over several ranks. Pure: tensors in, tensors out.
+// Mean and variance of a batch that is split over several ranks. No communication: tensors in,
+// tensors out.
 //
 // Note [Statistics of a split batch]
 // A sum and a sum of squares could simply be added up, but their difference loses all digits if the

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which gradients share a bucket. Pure: sizes in, lists of indices out, the same on all
+// Decides which gradients share a bucket. No side effects: sizes in, lists of indices out, the same
+// on all ranks.
 // ranks.
 //
 // Note [Bucket order]
@@ -15,9 +16,9 @@
 
 namespace ddp {
 
-// The last bucket is complete only when backward is over, so nothing hides its transfer, and it
-// should be no larger than the network needs. PyTorch uses 25 MiB; docs/benchmarks.md has
-// measurements of both.
+// The last bucket is complete only when backward is over, so nothing hides its transfer. It should
+// therefore be no larger than the network needs. PyTorch uses 25 MiB; docs/benchmarks.md has
+// measurements of both sizes.
 struct BucketLimits {
   std::size_t first_bytes = std::size_t{1} << 20;
   std::size_t bytes = std::size_t{4} << 20;

@@ -75,8 +75,7 @@ void broadcast_together(comm::Group& group, std::span<const torch::Tensor> tenso
   }
 }
 
-// Whether a tensor's memory is used in place is a local decision of this rank: the message is the
-// same.
+// Each rank decides by itself whether to use a tensor's memory in place: the message is the same.
 void broadcast_alone(comm::Group& group, const torch::Tensor& tensor) {
   const auto whole = tensor.contiguous();
   group.broadcast(bytes_of(whole), 0, "model state").wait();

@@ -47,7 +47,7 @@ std::uint64_t absorb_tensor(std::uint64_t hash, const torch::Tensor& tensor) {
   return absorb_bytes(hash, {static_cast<const std::byte*>(values.data_ptr()), values.nbytes()});
 }
 
-// The checksum that most ranks have; in a tie, that of the lowest rank.
+// The most frequent checksum; in a tie, that of the lowest rank.
 std::int64_t most_frequent(const std::vector<std::int64_t>& checksums) {
   const auto count = [&](std::int64_t c) {
     return std::count(checksums.begin(), checksums.end(), c);
@@ -56,7 +56,7 @@ std::int64_t most_frequent(const std::vector<std::int64_t>& checksums) {
                            [&](std::int64_t a, std::int64_t b) { return count(a) < count(b); });
 }
 
-// Collective. For each rank, the name of the first parameter that differs from `leader`'s.
+// Collective. Returns the first parameter of each rank that differs from `leader`'s.
 std::vector<std::string> first_differences(comm::Group& group,
                                            std::span<const NamedTensor> parameters, int leader) {
   std::vector<std::int64_t> mine;

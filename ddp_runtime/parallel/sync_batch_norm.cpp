@@ -129,7 +129,7 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
 double SyncBatchNormImpl::begin_batch() {
   if (!is_training() || !options.track_running_stats()) return options.momentum().value_or(0);
   num_batches_tracked += 1;
-  // Without a momentum: the mean over all batches so far.
+  // Without a momentum, the running statistics are the mean over all batches.
   return options.momentum() ? *options.momentum() : 1 / num_batches_tracked.item<double>();
 }
 

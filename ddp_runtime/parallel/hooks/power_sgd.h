@@ -55,7 +55,7 @@ class PowerSgd {
     torch::Tensor q;      // [m, r]
   };
   struct Matrix {
-    torch::Tensor gradient;  // the bucket's, in the parameter's shape: M until it becomes M'
+    torch::Tensor gradient;  // slice of the bucket in the parameter's shape: first M, then M'
     torch::Tensor m;         // [n, m], the same values
     Memory* memory = nullptr;
     torch::Tensor p;     // [n, r], in the memory that is sent
