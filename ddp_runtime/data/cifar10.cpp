@@ -20,7 +20,7 @@ constexpr std::int64_t kPixels = kChannels * kSide * kSide;
 constexpr std::int64_t kRecord = 1 + kPixels;
 constexpr std::int64_t kClasses = 10;
 
-// Mean and deviation of the training images, per channel, with values from 0 to 1.
+// Mean and standard deviation of the training images, per channel, with values from 0 to 1.
 constexpr std::array<float, kChannels> kMean = {0.4914F, 0.4822F, 0.4465F};
 constexpr std::array<float, kChannels> kSpread = {0.2470F, 0.2435F, 0.2616F};
 
@@ -75,7 +75,7 @@ class Cifar10 final : public Dataset {
   std::vector<Part> parts_;
 };
 
-// A label out of range would otherwise be noticed hours later, or crash a kernel.
+// Without this check, a label out of range would be noticed hours later, or crash a kernel.
 void require_labels(const PositionedFile& file, std::int64_t images) {
   for (std::int64_t i = 0; i < images; ++i) {
     unsigned char label = 0;

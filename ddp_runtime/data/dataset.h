@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples by index.
+// Data sets: access to samples by index.
 #pragma once
 
 #include <torch/torch.h>
@@ -35,7 +35,7 @@ class Dataset {
 
   virtual std::int64_t size() const = 0;
   virtual SampleShape shape() const = 0;
-  // Samples `indices`, in that order. Called from several threads concurrently.
+  // Samples `indices`, in that order. Several threads may call it concurrently.
   virtual Batch get(std::span<const std::int64_t> indices) const = 0;
   // The same samples as training sees them in epoch `epoch`: augmented, if augmentation is enabled.
   virtual Batch draw(std::span<const std::int64_t> indices, std::int64_t /*epoch*/) const {

@@ -26,7 +26,8 @@ using ckpt::Hdf5Type;
 
 constexpr std::int64_t kHoldOut = 10;  // every tenth sample is for evaluation
 constexpr std::int64_t kMaxClasses = 1 << 20;
-constexpr std::int64_t kMaxValues = std::int64_t{1} << 28;  // of one sample
+constexpr std::int64_t kMaxValues = std::int64_t{1}
+                                    << 28;  // maximum number of values in one sample
 constexpr std::size_t kChunkCache = std::size_t{64} << 20;  // bytes, per dataset
 
 struct Column {
@@ -35,7 +36,7 @@ struct Column {
   bool bytes = false;  // unsigned 8-bit numbers: pixels from 0 to 255
 };
 
-// A file from elsewhere must not make this process read other files, which could hold anything.
+// An untrusted file must not make this process read other files, which could contain anything.
 void require_own_data(hid_t file, const std::string& name, const std::string& path) {
   if (H5Lexists(file, name.c_str(), H5P_DEFAULT) <= 0) {
     throw UsageError(
@@ -234,7 +235,7 @@ class Hdf5Rows final : public Dataset {
   SampleShape shape_;
 };
 
-// Every tenth sample (9, 19, 29, ...), or the others, of a data set.
+// Every tenth sample (9, 19, 29, ...) of a data set, or the others.
 class Share final : public Dataset {
  public:
   Share(std::shared_ptr<const Dataset> all, bool held_out)

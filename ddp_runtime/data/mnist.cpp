@@ -58,7 +58,7 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
   return idx;
 }
 
-// The file of this part and kind, under any of its usual spellings.
+// Returns the file of this part and kind, under any of its usual spellings.
 fs::path find(const fs::path& directory, const std::string& stem, const std::string& idx) {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text as bytes: each sample is a window of `context` bytes; its targets are the bytes that
-// follow each of them. Windows follow each other without overlap, so that every byte is a target
-// once per epoch (except for less than a window at the end).
+// A text as bytes: each sample is a window of `context` bytes, and the target of each byte is the
+// byte that follows it. Windows do not overlap, so every byte is a target once per epoch (except
+// for less than a window at the end).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 namespace ddp::models {
 namespace {
 
-constexpr double kInitialSpread = 0.02;  // GPT-2's
+constexpr double kInitialSpread = 0.02;  // as in GPT-2
 
 // GPT-2's initialization. A residual stream sums 2 x layers branches, whose last projections start
 // smaller so that the sum does not grow with depth.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface between the trainer and the built-in models. Your own model does not have to
-// implement it: the trainer takes any torch::nn::Module and a function.
+// The interface between the trainer and the built-in models. Other models need not implement it:
+// the trainer takes any torch::nn::Module and a function.
 #pragma once
 
 #include <torch/torch.h>
