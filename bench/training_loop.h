@@ -19,7 +19,7 @@ class TrainingLoop {
   TrainingLoop(const models::ModelOptions& options, std::int64_t batch);
 
   models::Model& model() noexcept { return *model_; }
-  // One step of a program without any of our code.
+  // One step of a program that does not use this runtime.
   void step();
   // `replica` or `reducer` must belong to model().
   void step(DistributedDataParallel& replica);
