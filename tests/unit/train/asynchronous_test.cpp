@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training on the parameter server with ranks as threads: compared with synchronous training, and
-// the options and models it refuses.
+// Training on the parameter server with ranks as threads: a comparison with synchronous training,
+// and the options and models that are not supported.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ class Asynchronous : public testing::Test {
   RunResult result_;
 };
 
-// Momentum, weight decay of matrices only, accumulation, a changing rate, running means.
+// Covers momentum, weight decay of matrices only, accumulation, a changing rate, running means.
 TEST_F(Asynchronous, WithoutStalenessEqualsSynchronousTrainingExceptForRounding) {
   options_.micro_batches = 2;
   for (const int ranks : {1, 3}) {
@@ -81,7 +81,7 @@ TEST_F(Asynchronous, WithoutStalenessEqualsSynchronousTrainingExceptForRounding)
   }
 }
 
-TEST_F(Asynchronous, WithStalenessAllRanksEndWithOneTrainedModel) {
+TEST_F(Asynchronous, WithStalenessAllRanksEndWithTheSameTrainedModel) {
   options_.epochs = 10;
   options_.staleness = 4;
   const auto ends = train(4);
@@ -146,7 +146,7 @@ TEST(StaleSynchronous, ParameterWithoutGradientIsNamedUnlessAllowed) {
   });
 }
 
-// Each rank sees different data, so that running means diverge; after settling they are rank 0's.
+// Each rank sees different data, so running means diverge; settle() must restore rank 0's values.
 TEST(StaleSynchronous, SettlesBuffersToo) {
   comm::run_ranks(3, [](comm::Group& group) {
     torch::nn::BatchNorm1d norm(2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Report files: written completely, never through another user's link, and what is kept of an
+// Report files: written completely, never through another user's link, with selected lines of an
 // earlier process.
 #include "ddp_runtime/train/report_file.h"
 
@@ -84,7 +84,7 @@ TEST_F(ReportFile, LongFilesAndLongLinesAreRead) {
   EXPECT_EQ(contents(file_), text);
 }
 
-// A full device, or a limit: half a line is removed again.
+// On a full device, or at a size limit, a partial line must be removed.
 TEST_F(ReportFile, LinesAreWrittenCompletelyOrNotAtAll) {
   LineFile lines(file_, "head\n", kNone);
   lines.append("first\n");
@@ -101,7 +101,7 @@ TEST_F(ReportFile, LinesAreWrittenCompletelyOrNotAtAll) {
   EXPECT_EQ(contents(file_), "head\nfirst\nthird\n");
 }
 
-TEST(KeptRows, AreThoseOfStepsThatAreNotRepeated) {
+TEST(KeptRows, BelongToStepsThatAreNotRepeated) {
   KeptRows keep(3);
   EXPECT_FALSE(keep("step,epoch,loss,learning_rate,seconds"));
   EXPECT_TRUE(keep("1,0,2.3,0.05,0.1"));
@@ -121,7 +121,7 @@ TEST(EarlierProcesses, AreListedInOrder) {
   EXPECT_TRUE(earlier_processes("[1]").empty());
   EXPECT_TRUE(earlier_processes("{\"covers\"").empty());
   const auto old = earlier_processes(R"({"steps": 20, "world_size": 2, "ranks": [1, 2]})");
-  ASSERT_EQ(old.size(), 1U) << "from a version that did not record its steps";
+  ASSERT_EQ(old.size(), 1U) << "a version that did not record its steps";
   EXPECT_EQ(old[0]["steps"], 20);
   EXPECT_TRUE(old[0]["last_step"].is_null());
   nlohmann::json second = {{"outcome", "interrupted"},

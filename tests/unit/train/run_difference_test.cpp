@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The differences that are reported or refused when a resumed run is not like the one that saved.
+// The differences between a resumed run and the saved one that are reported or refused.
 #include "ddp_runtime/train/run_difference.h"
 
 #include <gmock/gmock.h>
@@ -81,7 +81,7 @@ void PrintTo(const Changed& changed, std::ostream* out) {
 
 class SettingDifferences : public testing::TestWithParam<Changed> {};
 
-// As text, as the manifest stores them.
+// As text, the form in which the manifest stores them.
 json settings_of(const TrainOptions& options) {
   return json::parse(run_settings(options).dump());
 }
