@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The content of the documents, and that they can be rendered whatever the figures are.
+// The content of the documents, and rendering with unusual figures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
               Contains(HasSubstr("With 4 ranks the parts of a step do not sum")));
 }
 
-TEST(SweepDocument, RunsOfDifferentWorkHaveNoSpeedup) {
+TEST(SweepDocument, RunsWithDifferentWorkloadsHaveNoSpeedup) {
   auto other = run_json(4, 64, kFourRanks);
   other["model"] = "cnn";
   const Document document = sweep({run_json(1, 64, kOneRank), other});
@@ -104,7 +104,7 @@ TEST(SweepDocument, RunsOfDifferentWorkHaveNoSpeedup) {
   EXPECT_THAT(ids, testing::ElementsAre("step", "runs"));
 }
 
-TEST(SweepDocument, NoisyStepsAndTimeOutsideOfThemAreReported) {
+TEST(SweepDocument, NoisyStepsAndTimeOutsideTheStepsAreReported) {
   auto noisy = run_json(4, 64, kFourRanks);
   noisy["step_seconds"]["p95"] = 1.1;
   noisy["wall_seconds"] = {{"total", 100.0},    {"startup", 20.0},   {"steps", 70.0},
@@ -114,13 +114,13 @@ TEST(SweepDocument, NoisyStepsAndTimeOutsideOfThemAreReported) {
   EXPECT_THAT(document.cautions,
               Contains("30.0 % of the wall time with 4 ranks was outside of the steps."));
   const auto& wall = section(document, "wall").table;
-  ASSERT_EQ(wall.rows.size(), 1U) << "the other run did not record it";
+  ASSERT_EQ(wall.rows.size(), 1U) << "only one run has recorded its wall time";
   double sum = 0;
   for (std::size_t i = 3; i < wall.rows[0].size(); ++i) sum += std::get<double>(wall.rows[0][i]);
   EXPECT_NEAR(sum, 1, 1e-12);
 }
 
-// 200 % kept, 25 % lost to communication: the gain is drawn below zero.
+// 200 % kept, 25 % lost to communication: the gain must be drawn below zero.
 TEST(SweepDocument, LossBarEndsAtTheIdeal) {
   const Document document =
       sweep({run_json(1, 64, kOneRank), run_json(4, 64, {0, 0.025, 0.05, 0.025, 0.025, 0, 0})});
@@ -155,7 +155,7 @@ TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
   }
 }
 
-// If the phases sum to less than the step, the bar shows the remainder.
+// If the phases sum to less than the step, the bar must show the remainder.
 TEST(SweepDocument, UnaccountedTimeIsDrawn) {
   auto gap = run_json(4, 64, kFourRanks);
   gap["step_seconds"]["mean"] = 0.7;
@@ -212,7 +212,7 @@ TEST(RunDocument, ManyRanksShowOnlyTheSlowest) {
   EXPECT_THAT(section(document, "ranks").paragraphs, Contains("The 64 slowest of 200 ranks."));
 }
 
-TEST(CompareDocument, ListsWhatDiffersAndByHowMuch) {
+TEST(CompareDocument, ListsDifferencesAndTheirSizes) {
   auto b = run_json(2, 64, kFourRanks);
   b["environment"]["OMP_NUM_THREADS"] = "4";
   const Document document =
@@ -229,7 +229,7 @@ TEST(CompareDocument, ListsWhatDiffersAndByHowMuch) {
   EXPECT_THAT(section(document, "differences").paragraphs.back(), HasSubstr("model, data"));
 }
 
-TEST(CompareDocument, ARunIsEqualToItself) {
+TEST(CompareDocument, RunIsEqualToItself) {
   const RunRecord run = run_of(run_json(2, 64, kOneRank));
   const Document document = compare_document(run, run, "ddp-report test");
   EXPECT_TRUE(section(document, "differences").table.rows.empty());
@@ -255,7 +255,7 @@ TEST(Render, MarkdownGolden) {
       "## Heading\n\nParagraph.\n\n| A | B |\n| --- | ---: |\n| x\\|y | 50.0 % |\n| – | – |\n\n");
 }
 
-TEST(Render, JsonHasValuesNotTexts) {
+TEST(Render, JsonHasUnformattedValues) {
   const auto written = to_json(strong_document());
   EXPECT_EQ(written["schema"], "slurm-ddp/report/1");
   EXPECT_EQ(written["kind"], "sweep");
@@ -292,7 +292,7 @@ TEST(Render, ExternalStringsAreTextEverywhere) {
   }
 }
 
-TEST(Render, HtmlNeedsNothingFromOutside) {
+TEST(Render, HtmlIsSelfContained) {
   const std::string html = to_html(strong_document());
   for (const char* external : {"http", "src=", "@import", "url(", "<script", "<link"}) {
     EXPECT_THAT(html, Not(HasSubstr(external)));
@@ -301,7 +301,7 @@ TEST(Render, HtmlNeedsNothingFromOutside) {
   EXPECT_THAT(html, HasSubstr("@media print"));
 }
 
-// Figures that should not occur still give a page without NaN in its drawings.
+// Figures that should not occur must still give a page without NaN in its drawings.
 TEST(Render, ImpossibleFiguresStillRender) {
   const double nan = std::nan("");
   const double infinity = std::numeric_limits<double>::infinity();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank makes the others wait, and that no other rank is named.
+// The rank that the others wait for is named, and no other rank is.
 #include "ddp_runtime/report/late_rank.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ json seconds_of(const std::vector<double>& parts) {
   return run_json(1, 64, parts)["step_seconds"];
 }
 
-// Rank 7's backward takes 80 ms, the others' 30 ms. In the format used before waiting was measured.
+// Rank 7's backward takes 80 ms, the others' 30 ms. In the format from before waiting was measured.
 json eight_ranks() {
   const std::vector<double> healthy{0.002, 0.02, 0.03, 0.055, 0.002, 0, 0};
   const std::vector<double> late{0.002, 0.02, 0.08, 0.005, 0.002, 0, 0};
@@ -103,7 +103,7 @@ TEST(LateRank, SweepDoesNotBlameTheNetwork) {
   EXPECT_EQ(document.summary["cause"]["late_ranks"]["phase"], "backward");
 }
 
-TEST(LateRank, InEachPhaseIsFound) {
+TEST(LateRank, IsFoundInEachPhase) {
   constexpr std::pair<int, Phase> kCases[] = {{0, Phase::data},       {1, Phase::forward},
                                               {2, Phase::backward},   {4, Phase::optimizer},
                                               {5, Phase::checkpoint}, {6, Phase::other}};
@@ -151,10 +151,10 @@ TEST(LateRank, MeasuredWaitingIsPartOfExposedCommunication) {
   EXPECT_NEAR(record.step.part(Phase::waiting), 0.02, 1e-12);
   EXPECT_NEAR(record.step.part(Phase::exposed_comm), 0.03, 1e-12);
   EXPECT_FALSE(record.step.unaccounted());
-  EXPECT_FALSE(find_cause(record).late) << "both wait for each other in turns";
+  EXPECT_FALSE(find_cause(record).late) << "each rank waits for the other in turn";
 }
 
-// ---- made-up runs: ranks that compute with noise, and meet in one collective per step
+// ---- made-up runs: ranks that compute with noise and meet in one collective per step
 
 struct Made {
   int ranks = 4;
@@ -162,7 +162,7 @@ struct Made {
   std::function<double(std::mt19937&, int rank)> compute;
 };
 
-// `measured`: in the format of a run that has compared its steps.
+// `measured`: use the format of a run that has compared its steps.
 json make_run(const Made& made, std::mt19937& random, bool measured) {
   constexpr double kWire = 0.01;
   const auto count = static_cast<std::size_t>(made.ranks);

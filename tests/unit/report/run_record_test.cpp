@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A valid run.json, and everything that can be wrong with one.
+// A valid run.json, and every possible error in one.
 #include "ddp_runtime/report/run_record.h"
 
 #include <gmock/gmock.h>
@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"/ranks/0/step_seconds/forward", "x",
                   "'ranks[0].step_seconds.forward' is not a number"}));
 
-TEST(RunRecord, NewerKeysAreReadToo) {
+TEST(RunRecord, NewerKeysAreRead) {
   json run = good();
   run["outcome"] = "interrupted";
   run["outcome_reason"] = "SIGTERM";
