@@ -83,7 +83,7 @@ void require_labels(const PositionedFile& file, std::int64_t images) {
     if (label < kClasses) continue;
     throw RuntimeError(
         fmt::format("{} holds the label {} (image {}); labels go from 0 to 9, so this is not the "
-                    "binary version of CIFAR-10, or it is damaged; fetch it again",
+                    "binary version of CIFAR-10, or it is damaged; download it again",
                     file.path().string(), label, i));
   }
 }
@@ -100,8 +100,8 @@ Part open_part(const fs::path& path, std::int64_t first) {
   part.images = bytes / kRecord;
   if (bytes == 0 || bytes % kRecord != 0) {
     throw RuntimeError(
-        fmt::format("{} has {} bytes, which is not a whole number of images of {} bytes; it is cut "
-                    "off or not the binary version of CIFAR-10; fetch it again",
+        fmt::format("{} has {} bytes, which is not a whole number of images of {} bytes; it is "
+                    "truncated or not the binary version of CIFAR-10; download it again",
                     path.string(), bytes, kRecord));
   }
   require_labels(*part.file, part.images);
@@ -113,7 +113,7 @@ Part open_part(const fs::path& path, std::int64_t first) {
 DataPair read_cifar10(const fs::path& directory) {
   if (!fs::is_directory(directory)) {
     throw UsageError(
-        fmt::format("{} is not a directory; give the one with the CIFAR-10 files, as in "
+        fmt::format("{} is not a directory; give the directory with the CIFAR-10 files, as in "
                     "--data cifar10:DIR",
                     directory.string()));
   }

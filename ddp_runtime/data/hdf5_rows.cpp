@@ -48,9 +48,9 @@ void require_own_data(hid_t file, const std::string& name, const std::string& pa
   ckpt::hdf5_check(H5Lget_info(file, name.c_str(), &link, H5P_DEFAULT),
                    "look at a link in " + path);
   if (link.type != H5L_TYPE_HARD) {
-    throw UsageError(fmt::format(
-        "'{}' in {} is a link to elsewhere, which is not followed; copy the data into the file",
-        name, path));
+    throw UsageError(
+        fmt::format("'{}' in {} is a link, and links are not followed; copy the data into the file",
+                    name, path));
   }
 }
 

@@ -30,8 +30,8 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
   idx.data = 4 + 4 * dimensions;
   const auto& b = idx.bytes;
   if (b.size() < idx.data) {
-    throw RuntimeError(
-        fmt::format("{} is cut off: its {} bytes are less than a header", file.string(), b.size()));
+    throw RuntimeError(fmt::format("{} is truncated: its {} bytes are less than a header",
+                                   file.string(), b.size()));
   }
   if (b[0] != 0 || b[1] != 0 || b[2] != kUnsignedByte || b[3] != dimensions) {
     throw RuntimeError(
@@ -51,9 +51,9 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
     idx.dimensions.push_back(size);
   }
   if (b.size() - idx.data != elements) {
-    throw RuntimeError(
-        fmt::format("{} is cut off or too long: its header announces {} elements, but it holds {}",
-                    file.string(), elements, b.size() - idx.data));
+    throw RuntimeError(fmt::format(
+        "{} is truncated or too long: its header announces {} elements, but it holds {}",
+        file.string(), elements, b.size() - idx.data));
   }
   return idx;
 }
@@ -100,7 +100,7 @@ std::shared_ptr<TensorDataset> read_part(const fs::path& directory, const std::s
 DataPair read_mnist(const fs::path& directory) {
   if (!fs::is_directory(directory)) {
     throw UsageError(
-        fmt::format("{} is not a directory; give the one with the MNIST files, as in "
+        fmt::format("{} is not a directory; give the directory with the MNIST files, as in "
                     "--data mnist:DIR",
                     directory.string()));
   }

@@ -42,11 +42,11 @@ std::int64_t hash_of(std::span<const std::string> lines) {
   std::size_t at = 0;
   while (at < common && leader[at] == other[at]) ++at;
   const auto entry = [at](const std::vector<std::string>& lines) {
-    return at < lines.size() ? fmt::format("'{}'", lines[at]) : std::string("nothing");
+    return at < lines.size() ? fmt::format("'{}'", lines[at]) : std::string("missing");
   };
   throw RuntimeError(fmt::format(
       "the model of rank {} differs from that of rank 0: tensor {} is {} on rank 0 and {} on "
-      "rank {} ({} and {} tensors in all); all ranks must build the same model",
+      "rank {} ({} and {} tensors in total); all ranks must build the same model",
       rank, at, entry(leader), entry(other), rank, leader.size(), other.size()));
 }
 

@@ -123,13 +123,14 @@ void Service::check_time() {
 std::string Service::whom_we_wait_for() const {
   const auto& clocks = shard_.clocks();
   if (clocks.slowest() < own_->request.needs) {
-    return fmt::format("rank {}, which has done {} steps", clocks.slowest_rank(), clocks.slowest());
+    return fmt::format("rank {}, which has completed {} steps", clocks.slowest_rank(),
+                       clocks.slowest());
   }
   std::vector<int> silent;
   for (const auto& server : clients_) {
     if (!server.ours.empty()) silent.push_back(server.rank);
   }
-  return fmt::format("an answer of the server{} of rank {}", silent.size() == 1 ? "" : "s",
+  return fmt::format("an answer from the server{} of rank {}", silent.size() == 1 ? "" : "s",
                      fmt::join(silent, ", "));
 }
 

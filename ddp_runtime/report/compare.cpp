@@ -149,7 +149,7 @@ std::string verdict(const RunRecord& a, const RunRecord& b) {
     return "The throughput of one of the runs is unknown.";
   }
   const double ratio = *b.samples_per_second / *a.samples_per_second;
-  return fmt::format("B does {} samples per second, A {}: {} times as many.",
+  return fmt::format("B processes {} samples per second and A {}, a ratio of {}.",
                      significant(*b.samples_per_second), significant(*a.samples_per_second),
                      significant(ratio)) +
          growth_text(a, b) + cause_text("A", a) + cause_text("B", b);

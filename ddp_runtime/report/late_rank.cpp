@@ -209,10 +209,10 @@ std::string sentence_of(const SharedProcessors& shared) {
 std::string sentence_of(const LateRanks& late) {
   const bool one = late.ranks.size() == 1;
   std::string text =
-      fmt::format("{} come{} {} ms later than the others in a step", capitalized(names_of(late)),
+      fmt::format("{} arrive{} {} ms later than the others in a step", capitalized(names_of(late)),
                   one ? "s" : "", milliseconds(late.seconds));
   if (late.phase) {
-    text += fmt::format(": {} take{} {} ms longer there", name_of(late.phase), "s",
+    text += fmt::format(": {} take{} {} ms longer", name_of(late.phase), "s",
                         milliseconds(late.phase_seconds));
   }
   return text + ".";
@@ -220,11 +220,11 @@ std::string sentence_of(const LateRanks& late) {
 
 std::string advice_against(const SharedProcessors& shared) {
   if (shared.by_ranks) {
-    return "Give each rank a CPU of its own: fewer ranks per node, or more CPUs for them "
+    return "Give each rank its own CPU: fewer ranks per node, or more CPUs for them "
            "(--ntasks-per-node, --cpus-per-task, --cpu-bind); until then the times say little "
            "about the network.";
   }
-  return "Give each thread a CPU of its own: fewer threads per rank (OMP_NUM_THREADS, --threads), "
+  return "Give each thread its own CPU: fewer threads per rank (OMP_NUM_THREADS, --threads), "
          "or more CPUs (--cpus-per-task).";
 }
 

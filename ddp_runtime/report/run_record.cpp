@@ -136,7 +136,7 @@ class Reader {
     if (value->is_string() && value->get_ref<const std::string&>().size() <= kMaxText) {
       return value->get<std::string>();
     }
-    wrong(key, fmt::format("is not a text of at most {} bytes", kMaxText));
+    wrong(key, fmt::format("is not a string of at most {} bytes", kMaxText));
     return {};
   }
 

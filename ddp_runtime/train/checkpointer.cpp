@@ -202,7 +202,7 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
       throw UsageError(e.what());
     } catch (const nlohmann::json::exception&) {
       throw UsageError(fmt::format(
-          "{} was not made by a training run; give another one to --resume", newest_.string()));
+          "{} was not made by a training run; choose another one for --resume", newest_.string()));
     }
   }
   text = group_.broadcast_text(text, 0);
@@ -300,7 +300,7 @@ void Checkpointer::start_writing(const std::vector<NamedTensor>& arrays) {
   if (!saver_.short_of_memory() || std::exchange(said_short_, true)) return;
   fmt::print(
       "checkpoint: rank {} has too little memory left for a copy of the {:.0f} MiB that it saves; "
-      "they are written before the next step (--checkpoint-copy-mb 0 does so from the start)\n",
+      "they are written before the next step, as with --checkpoint-copy-mb 0\n",
       group_.rank(), static_cast<double>(bytes_of(part)) / 1048576);
 }
 
@@ -333,10 +333,9 @@ void Checkpointer::save_last(const Position& position) {
   ending_ = false;
   if (agreed_step_ == position.step) return;
   throw RuntimeError(group_.broadcast_text(
-      fmt::format(
-          "the checkpoint of step {}, the last one, could not be saved: {}; the newest that "
-          "is safe: {}",
-          position.step, problem_, newest_.empty() ? "none" : newest_.string()),
+      fmt::format("the checkpoint of step {}, the last one, could not be saved: {}; the newest "
+                  "complete checkpoint: {}",
+                  position.step, problem_, newest_.empty() ? "none" : newest_.string()),
       0));
 }
 

@@ -108,7 +108,7 @@ Position Position::from_json(const nlohmann::json& json) {
   } catch (const nlohmann::json::exception& e) {
     throw UsageError(fmt::format(
         "the checkpoint has no training position ({}): it was not saved by a training run; "
-        "give another one to --resume",
+        "choose another one for --resume",
         e.what()));
   }
 }

@@ -113,5 +113,5 @@ disturbed() {
   disturbed STOP --timeout 3
   cat out
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]
-  grep -E '^ddp-train: rank 1 \(.*\) does not answer: stopped.*; rank [02] waited 3 s after step [0-9]+ for (rank 1, which has done [0-9]+ steps|an answer of the server of rank 1)' out
+  grep -E '^ddp-train: rank 1 \(.*\) does not answer: stopped.*; rank [02] waited 3 s after step [0-9]+ for (rank 1, which has completed [0-9]+ steps|an answer from the server of rank 1)' out
 }

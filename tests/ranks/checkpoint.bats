@@ -185,7 +185,7 @@ SH
   echo "$output" && echo "$stderr"
   [ "$status" -eq 1 ]
   [ "$(grep -c '^warning: the checkpoint of step [23] was not saved, training continues: .*No space left on device' <<< "$stderr")" -eq 2 ]
-  [[ $stderr == *"the checkpoint of step 4, the last one, could not be saved: "*"No space left on device"*"the newest that is safe: "*"/disk/ck/step-00000001"* ]]
+  [[ $stderr == *"the checkpoint of step 4, the last one, could not be saved: "*"No space left on device"*"the newest complete checkpoint: "*"/disk/ck/step-00000001"* ]]
   run -0 "$bin/ddp-ckpt" verify disk/ck
   [[ $output == *step-00000001* ]]
   size=$(stat -c %s disk/ck/step-00000001/model.h5)
@@ -209,7 +209,7 @@ SH
   wait "$job" || status=$?
   cat log
   [ "$status" -eq 1 ]
-  grep -E 'the checkpoint of step [0-9]+, the last one, could not be saved: .*No space left on device.*; the newest that is safe: none' log
+  grep -E 'the checkpoint of step [0-9]+, the last one, could not be saved: .*No space left on device.*; the newest complete checkpoint: none' log
   run ! grep -F 'run the same command to continue' log
 }
 

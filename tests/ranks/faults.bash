@@ -13,7 +13,7 @@ fault_text() {
     wrong-shape) echo 'rank 1 on .*: mat1 and mat2 shapes cannot be multiplied \(4x5 and 6x8\)' ;;
     skip-step) echo 'rank . on .*: the ranks are not in the same step: rank 0 is in step 3 .*\(tag 3\), rank 1 in step 3 .*\(tag 4\);.*' ;;
     swapped-parameters) echo "rank . on .*: the model of rank 1 differs from that of rank 0: tensor 4 is 'left.weight .*' on rank 0 and 'right.weight .*' on rank 1.*" ;;
-    extra-layer) echo "rank . on .*: the model of rank 1 differs from that of rank 0: .* 'extra.weight .*' on rank 1 \(11 and 13 tensors in all\).*" ;;
+    extra-layer) echo "rank . on .*: the model of rank 1 differs from that of rank 0: .* 'extra.weight .*' on rank 1 \(11 and 13 tensors in total\).*" ;;
     nan) echo 'rank . on .*: the loss is not finite on rank 1 in step 3: .*' ;;
     # Reported as soon as two ranks differ, whether or not the third has called anything.
     uneven-data) echo "the ranks do not call the same collectives: (rank 1 $process called barrier .*; (ranks 0 and 2|rank [02] $process) called broadcast|rank 2 $process called broadcast .*; rank 1 $process called barrier) .*" ;;

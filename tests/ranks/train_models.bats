@@ -163,7 +163,7 @@ import h5py
 with h5py.File('link.h5', 'w') as f:
     f['x'] = h5py.ExternalLink('/etc/passwd', '/x')
     f['y'] = list(range(20))"
-  refused 2 "'x' in link.h5 is a link to elsewhere" --data hdf5:link.h5
+  refused 2 "'x' in link.h5 is a link, and links are not followed" --data hdf5:link.h5
 }
 
 @test "incompatible options are refused" {

@@ -77,7 +77,7 @@ TEST(Digits, DamagedFilesAreNamed) {
   for (const std::size_t kept : {good.size() / 2, good.size() - 1, std::size_t{15}}) {
     write(file, good.substr(0, kept));
     EXPECT_THAT(error_of([&] { read_digits(file); }),
-                AllOf(HasSubstr(file.string()), HasSubstr("damaged or cut off")));
+                AllOf(HasSubstr(file.string()), HasSubstr("damaged or truncated")));
   }
   std::string flipped = good;
   flipped[good.size() / 2] = static_cast<char>(flipped[good.size() / 2] ^ 1);
@@ -119,7 +119,7 @@ TEST(Mnist, DamageIsNamed) {
     return error();
   };
   EXPECT_THAT(damage(image_file, images(30).substr(0, 100)),
-              AllOf(HasSubstr("train-images"), HasSubstr("cut off"), HasSubstr("180 elements")));
+              AllOf(HasSubstr("train-images"), HasSubstr("truncated"), HasSubstr("180 elements")));
   EXPECT_THAT(damage(image_file, images(30) + "x"), HasSubstr("too long"));
   EXPECT_THAT(damage(image_file, images(30).substr(0, 9)), HasSubstr("less than a header"));
   EXPECT_THAT(damage(image_file, labels(30)), HasSubstr("magic number is 00000801"));

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
                            m.push_back({"extra", torch::zeros({1})});
                            return m;
                          },
-                         {"tensor 2", "nothing on rank 0", "extra"}},
+                         {"tensor 2", "missing on rank 0", "extra"}},
                     Case{"Type",
                          [] {
                            auto m = model();

@@ -274,7 +274,7 @@ TEST(ParameterServer, MissingRankIsNamedAfterTheTimeout) {
   } catch (const BrokenCollective& e) {
     told = e.what();
   }
-  EXPECT_EQ(told, "rank 0 waited 0 s after step 5 for rank 1, which has done 2 steps");
+  EXPECT_EQ(told, "rank 0 waited 0 s after step 5 for rank 1, which has completed 2 steps");
 }
 
 }  // namespace

@@ -217,10 +217,10 @@ TEST(CompareDocument, ListsDifferencesAndTheirSizes) {
   b["environment"]["OMP_NUM_THREADS"] = "4";
   const Document document =
       compare_document(run_of(run_json(2, 64, kOneRank), "a"), run_of(b, "b"), "ddp-report test");
-  EXPECT_EQ(
-      document.verdict,
-      "B does 128 samples per second, A 64.0: 2.00 times as many. In a step of 500 ms: -469 ms "
-      "backward, -188 ms forward.");
+  EXPECT_EQ(document.verdict,
+            "B processes 128 samples per second and A 64.0, a ratio of 2.00. In a step of 500 ms: "
+            "-469 ms "
+            "backward, -188 ms forward.");
   const auto& rows = section(document, "differences").table.rows;
   EXPECT_THAT(rows, Contains(std::vector<Cell>{"samples_per_second", 64.0, 128.0, 1.0}));
   EXPECT_THAT(rows,

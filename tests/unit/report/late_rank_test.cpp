@@ -57,13 +57,13 @@ TEST(LateRank, OneOfEightIsNamedWithItsNodeAndPhase) {
   EXPECT_EQ(cause.late->phase, Phase::backward);
   EXPECT_NEAR(cause.late->seconds, 0.05, 1e-9);
   EXPECT_EQ(sentence_of(*cause.late),
-            "Rank 7 on n7 comes 50.0 ms later than the others in a step: backward takes 50.0 ms "
-            "longer there.");
+            "Rank 7 on n7 arrives 50.0 ms later than the others in a step: backward takes 50.0 ms "
+            "longer.");
 }
 
 TEST(LateRank, VerdictAdviceAndAllFormsAgree) {
   const Document document = run_document(run_of(eight_ranks()), "p");
-  EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 comes 50.0 ms later"));
+  EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 arrives 50.0 ms later"));
   EXPECT_THAT(document.verdict, HasSubstr("goes to waiting for other ranks: 40.1 %"));
   EXPECT_THAT(document.advice, HasSubstr("Check rank 7 on n7"));
   EXPECT_THAT(document.advice, Not(HasSubstr("ddp-check net")));
@@ -73,7 +73,7 @@ TEST(LateRank, VerdictAdviceAndAllFormsAgree) {
   EXPECT_EQ(cause["late_ranks"]["phase"], "backward");
   EXPECT_TRUE(cause["shared_processors"].is_null());
   for (const auto& text : {to_markdown(document), to_html(document)}) {
-    EXPECT_THAT(text, HasSubstr("Rank 7 on n7 comes 50.0 ms later"));
+    EXPECT_THAT(text, HasSubstr("Rank 7 on n7 arrives 50.0 ms later"));
     EXPECT_THAT(text, HasSubstr("Check rank 7 on n7"));
   }
 }
@@ -96,7 +96,7 @@ TEST(LateRank, EachPhaseHasItsColumn) {
 TEST(LateRank, SweepDoesNotBlameTheNetwork) {
   const auto base = run_of(run_json(1, 64, {0.002, 0.02, 0.03, 0, 0.002, 0, 0}));
   const Document document = sweep_document(analyze({base, run_of(eight_ranks())}), "p");
-  EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 comes"));
+  EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 arrives"));
   EXPECT_THAT(document.verdict, HasSubstr("Biggest loss: waiting for other ranks"));
   EXPECT_THAT(document.advice, HasSubstr("Check rank 7 on n7"));
   EXPECT_EQ(document.summary["biggest_loss"], "waiting");
@@ -129,7 +129,7 @@ TEST(LateRank, LateNodeIsNamedAsAWhole) {
   }
   const auto cause = find_cause(run_of(run));
   ASSERT_TRUE(cause.late);
-  EXPECT_THAT(sentence_of(*cause.late), HasSubstr("4 ranks on slow come 50.0 ms later"));
+  EXPECT_THAT(sentence_of(*cause.late), HasSubstr("4 ranks on slow arrive 50.0 ms later"));
 }
 
 TEST(LateRank, SlowNetworkWithEqualRanksHasNone) {
@@ -276,13 +276,13 @@ TEST(SharedProcessors, AreTheFirstCause) {
   EXPECT_EQ(shared_by(run), "4 ranks share 2 CPUs on node1.");
   const Document document = run_document(run_of(run), "p");
   EXPECT_THAT(document.verdict, HasSubstr("4 ranks share 2 CPUs on node1."));
-  EXPECT_THAT(document.advice, HasSubstr("Give each rank a CPU of its own"));
+  EXPECT_THAT(document.advice, HasSubstr("Give each rank its own CPU"));
   EXPECT_EQ(document.summary["cause"]["shared_processors"]["processors"], 2);
   const auto base = run_of(run_json(1, 64, {0, 0.02, 0.03, 0, 0, 0, 0}));
   const Document sweep = sweep_document(analyze({base, run_of(run)}), "p");
   EXPECT_THAT(sweep.verdict, HasSubstr("4 ranks share 2 CPUs on node1."));
   EXPECT_LT(sweep.verdict.find("share"), sweep.verdict.find("Biggest loss"));
-  EXPECT_THAT(sweep.advice, HasSubstr("Give each rank a CPU of its own"));
+  EXPECT_THAT(sweep.advice, HasSubstr("Give each rank its own CPU"));
 }
 
 TEST(SharedProcessors, AreCountedPerMaskAndNode) {

@@ -134,7 +134,7 @@ TEST_F(UserStateTraining, MismatchIsNamed) {
                 state.add(
                     "stage", [] { return nlohmann::json(1); }, [](const auto&) {});
               }),
-              HasSubstr("(missing there: 'stage'; not expected here: 'moves')"));
+              HasSubstr("(missing in the checkpoint: 'stage'; not added by the program: 'moves')"));
   EXPECT_THAT(resume([](UserState& state, Teacher& teacher) {
                 state.add("teacher/weights", teacher.weights);
                 state.add(
