@@ -81,10 +81,10 @@ void require_labels(const PositionedFile& file, std::int64_t images) {
     unsigned char label = 0;
     file.read({&label, 1}, i * kRecord);
     if (label < kClasses) continue;
-    throw RuntimeError(
-        fmt::format("{} holds the label {} (image {}); labels go from 0 to 9, so this is not the "
-                    "binary version of CIFAR-10, or it is damaged; download it again",
-                    file.path().string(), label, i));
+    throw RuntimeError(fmt::format(
+        "{} holds the label {} (image {}); labels range from 0 to 9, so this is not the "
+        "binary version of CIFAR-10, or it is damaged; download it again",
+        file.path().string(), label, i));
   }
 }
 

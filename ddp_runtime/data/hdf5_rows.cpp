@@ -173,9 +173,9 @@ std::int64_t count_classes(const Column& y, const std::string& path) {
     const auto bad =
         std::find_if(piece.begin(), end, [](std::int64_t c) { return c < 0 || c >= kMaxClasses; });
     if (bad != end) {
-      throw UsageError(fmt::format("y in {} holds the class {} in row {}; classes go from 0 to {}",
-                                   path, *bad, first + static_cast<hsize_t>(bad - piece.begin()),
-                                   kMaxClasses - 1));
+      throw UsageError(
+          fmt::format("y in {} holds the class {} in row {}; classes range from 0 to {}", path,
+                      *bad, first + static_cast<hsize_t>(bad - piece.begin()), kMaxClasses - 1));
     }
     largest = std::max(largest, *std::max_element(piece.begin(), end));
   }

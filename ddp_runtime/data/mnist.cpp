@@ -89,8 +89,8 @@ std::shared_ptr<TensorDataset> read_part(const fs::path& directory, const std::s
       torch::from_blob(labels.bytes.data() + labels.data, {n}, torch::kUInt8).to(torch::kInt64);
   const auto largest = targets.max().item<std::int64_t>();
   if (largest > 9) {
-    throw RuntimeError(
-        fmt::format("{} holds the label {}; labels go from 0 to 9", label_file.string(), largest));
+    throw RuntimeError(fmt::format("{} holds the label {}; labels range from 0 to 9",
+                                   label_file.string(), largest));
   }
   return std::make_shared<TensorDataset>(bytes.to(torch::kFloat32).div(255), targets, 10);
 }

@@ -26,15 +26,14 @@ void refuse(bool asked_for, const std::string& what, const char* why) {
 // rank's gradients separately.
 const TrainOptions& require_possible(const TrainOptions& o) {
   refuse(o.optimizer.name != "sgd", fmt::format("--optimizer {}", o.optimizer.name),
-         "gradients are applied one by one, and only SGD's update of their sum is the sum of their "
-         "updates");
+         "gradients are applied one by one, which equals applying their sum only with SGD");
   refuse(o.clip_norm > 0, "--clip",
-         "there is no combined gradient of all ranks to take the norm of");
+         "the gradients of all ranks are never combined, so they have no common norm");
   refuse(o.loss_scale > 0 || o.precision == amp::Precision::fp16, "loss scaling",
          "ranks in different steps have no common scale");
   refuse(static_cast<bool>(o.parallel.hook), "--comm-hook",
          "gradients are sent to servers, not reduced in buckets");
-  refuse(o.parallel.static_graph, "static_graph", "nothing is learned from the graph");
+  refuse(o.parallel.static_graph, "static_graph", "asynchronous training does not use the graph");
   return o;
 }
 

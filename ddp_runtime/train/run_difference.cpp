@@ -75,9 +75,9 @@ RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json
   const bool data = other_data(saved, now);
   if (!seed && !data) return found;
   found.refusal = fmt::format(
-      "the checkpoint is from the middle of an epoch, and the {} differ{} from the run that saved "
-      "it: some samples would be seen twice and some never; use the same as in that run, or pass "
-      "--resume-changed",
+      "the checkpoint is from the middle of an epoch, and the {} differ{} between this run and the "
+      "one that saved it: some samples would be seen twice and some never; use the same values, "
+      "or pass --resume-changed",
       seed && data ? "seed and the data"
       : seed       ? "seed"
                    : "data",

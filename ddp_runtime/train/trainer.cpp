@@ -105,7 +105,7 @@ void require_evaluation(const TrainTask& task, const TrainOptions& options) {
                                                           : nullptr;
   if (what == nullptr) return;
   throw UsageError(fmt::format(
-      "{0} needs evaluations, and the DataPair has no evaluation data; give it some, or leave out "
+      "{0} needs evaluations, and the DataPair has no evaluation data; add some, or leave out "
       "{0}",
       what));
 }
