@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned kThreads = 2;  // of raw writers and readers, and of the bare copy
+constexpr unsigned kThreads = 2;  // for raw writers and readers, and for the bare copy
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kTinyArrays = 10000;
 
@@ -250,7 +250,7 @@ class Bench {
     }
   }
 
-  // Memory above that before the first save, including the pool.
+  // Memory growth since just before the first save, including the pool.
   void measure_memory() {
     place_.clear();
     const auto before = process_memory();

@@ -25,7 +25,7 @@ void count_only_what_is_held() {
   mallopt(M_TRIM_THRESHOLD, kLarge);
 }
 
-// Memory above that before the loop; `prepare` returns a function that runs one step. Gradients,
+// Memory growth during training; `prepare` returns a function that runs one step. Gradients,
 // buckets and optimizer state all exist from the second step on.
 json growth(const std::function<void()>& prepare, const std::function<void()>& step) {
   count_only_what_is_held();

@@ -55,7 +55,7 @@ def make_model(nn, spec):
 
 
 def resnet18(nn, spec):
-    """With the stem for small images."""
+    """ResNet-18 with the stem for small images."""
 
     def convolution(before, after, kernel, stride=1):
         return nn.Conv2d(before, after, kernel, stride, kernel // 2, bias=False)
@@ -91,7 +91,7 @@ def resnet18(nn, spec):
 
 
 def gpt(nn, spec):
-    """Pre-norm, causal, the output layer tied to the token embedding."""
+    """A pre-norm, causal transformer whose output layer is tied to the token embedding."""
     import torch
 
     width, heads = spec["width"], spec["heads"]

@@ -14,8 +14,7 @@
 namespace ddp::bench {
 
 struct PythonPeerOptions {
-  std::string interpreter =
-      "/usr/bin/python3";  // the interpreter for the distribution's python3-torch
+  std::string interpreter = "/usr/bin/python3";  // with python3-torch
   // Keyword arguments for torch.nn.parallel.DistributedDataParallel, as a JSON object.
   std::string ddp_arguments = "{}";
 };

@@ -15,8 +15,8 @@ namespace ddp::bench {
 class ReducerPeer {
  public:
   virtual ~ReducerPeer() = default;
-  // Call them in every step before the model's forward, and between forward and backward. When
-  // backward returns, the gradients are averaged.
+  // Call before_forward() in every step before the model's forward, and before_backward() between
+  // forward and backward. When backward returns, the gradients are averaged.
   virtual void before_forward() = 0;
   virtual void before_backward() = 0;
 };

@@ -25,8 +25,8 @@ struct GradScalerOptions {
   std::int64_t growth_interval = 2000;  // number of consecutive updates without overflow
 };
 
-// Divides those gradients of `parameters` that are defined by `scale`. Returns false if one of them
-// is not finite. A scale of 1 only checks.
+// Divides the gradients of `parameters` by `scale`, except undefined ones. Returns false if a
+// gradient is not finite. A scale of 1 only checks.
 bool unscale_gradients(const std::vector<torch::Tensor>& parameters, float scale);
 
 class GradScaler {

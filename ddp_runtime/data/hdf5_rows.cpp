@@ -26,8 +26,7 @@ using ckpt::Hdf5Type;
 
 constexpr std::int64_t kHoldOut = 10;  // every tenth sample is for evaluation
 constexpr std::int64_t kMaxClasses = 1 << 20;
-constexpr std::int64_t kMaxValues = std::int64_t{1}
-                                    << 28;  // maximum number of values in one sample
+constexpr std::int64_t kMaxValues = std::int64_t{1} << 28;  // values per sample
 constexpr std::size_t kChunkCache = std::size_t{64} << 20;  // bytes, per dataset
 
 struct Column {

@@ -54,8 +54,8 @@ class TextWindows final : public Dataset {
 
 DataPair read_text(const std::filesystem::path& path, std::int64_t context) {
   auto file = std::make_shared<const PositionedFile>(path);
-  // The evaluation part is the end of the text: windows from all over it would border on text that
-  // was trained on.
+  // The evaluation part is the end of the text: windows spread over the whole text would border on
+  // training text.
   const std::int64_t size = file->size();
   const std::int64_t border = size - size / 10;
   auto train = std::make_shared<const TextWindows>(file, 0, border, context);

@@ -39,7 +39,7 @@ struct BucketPlan {
 
 // `ready_order` holds every index of `gradients` once, in the order in which backward is expected
 // to finish them. A bucket is closed as soon as it holds at least its limit, so a gradient larger
-// than the limit has a bucket of its own. Buckets are numbered in the order in which they close.
+// than the limit has its own bucket. Buckets are numbered in the order in which they close.
 BucketPlan plan_buckets(std::span<const GradientSize> gradients,
                         std::span<const std::size_t> ready_order, const BucketLimits& limits);
 

@@ -3,7 +3,7 @@
 // the batch, and all apply the same averaged gradients.
 //
 //   Net net;
-//   ddp::DistributedDataParallel replica(*net, world.group());   // rank 0's values everywhere
+//   ddp::DistributedDataParallel replica(*net, world.group());   // all ranks get rank 0's values
 //   for (auto& batch : loader) {
 //     auto step = replica.begin_step();
 //     step.backward(loss(net->forward(batch.x), batch.y));       // returns with averaged gradients
@@ -95,8 +95,8 @@ class DistributedDataParallel {
   //
   // Collective. Gradients are averaged over the ranks that have data, or over all ranks. Returns
   // nullopt once no rank has data. Since all ranks apply every step, they end with the same model.
-  // Throws UsageError, on all ranks, if one rank has no data and the model must be run by all:
-  // SyncBatchNorm.
+  // Throws UsageError, on all ranks, if a rank has no data but the model has SyncBatchNorm layers,
+  // which need all ranks in forward().
   enum class DivideBy : std::uint8_t { ranks_with_data, all_ranks };
   std::optional<GradientStep> begin_uneven_step(bool have_data, int micro_batches = 1,
                                                 DivideBy divide_by = DivideBy::ranks_with_data);

@@ -36,7 +36,7 @@ class LaunchOrder {
  private:
   std::vector<std::size_t> bucket_of_;
   std::vector<std::size_t> bucket_sizes_;
-  std::vector<std::size_t> pending_;  // per bucket: gradients still to come
+  std::vector<std::size_t> pending_;  // per bucket: number of missing gradients
   std::vector<bool> ready_;
   std::size_t next_ = 0;  // the next bucket to launch
 };

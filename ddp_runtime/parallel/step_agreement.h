@@ -39,7 +39,7 @@ class StepAgreement {
 
   comm::Group& group_;
   StepFacts facts_;
-  std::uint64_t history_ = 0;  // of the group's collectives before ask()
+  std::uint64_t history_ = 0;  // hash of the group's collectives before ask()
   using Words = std::array<std::int64_t, 5>;
   std::shared_ptr<Words> words_ = std::make_shared<Words>();
   comm::Work answer_;

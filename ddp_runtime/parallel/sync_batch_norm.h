@@ -32,7 +32,7 @@ class SyncBatchNormImpl
     : public torch::nn::NormImplBase<2, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& layer) : NormImplBase(layer) {}
-  // Connected from the start.
+  // Creates a layer that is already connected to `group`.
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& layer, comm::Group& group)
       : NormImplBase(layer) {
     connect(group);

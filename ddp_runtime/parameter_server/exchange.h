@@ -33,7 +33,7 @@ class RequestSlot {
   void finish(std::int64_t slowest);
   void fail(std::exception_ptr error);
 
-  // No more exchanges will be submitted.
+  // Announces that no more exchanges will be submitted.
   void close();
   bool closed() const;
 

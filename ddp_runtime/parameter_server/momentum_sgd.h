@@ -5,7 +5,7 @@
 // Step t of synchronous training with the gradients g_1 .. g_N (each already a share of the mean)
 // is
 //
-//   v = m v + d p + g_1 + .. + g_N       p = p - lr v      (d: weight decay, of the p before)
+//   v = m v + d p + g_1 + .. + g_N       p = p - lr v      (d: weight decay of the previous p)
 //
 // and is linear in the gradients: it equals
 //

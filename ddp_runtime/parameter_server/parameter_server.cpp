@@ -49,8 +49,7 @@ ParameterServer::ParameterServer(comm::Group& group, std::span<const float> valu
 
 ParameterServer::~ParameterServer() = default;
 
-// Numbered like a collective, so that a report names the rank with the lowest number as the late
-// one.
+// Numbered like a collective: the rank with the lowest number is the one that the others wait for.
 std::int64_t ParameterServer::exchange(const Exchange& exchange,
                                        std::optional<std::uint64_t> number) {
   auto& recorder = group_.flight_recorder();

@@ -26,7 +26,7 @@ class ParameterServer {
                   std::span<const float> velocity, const ServerOptions& options);
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
-  // Without a close() before it, the other ranks lose this rank's shard: meant for cleanup after a
+  // If close() was not called, the other ranks lose this rank's shard: meant for cleanup after a
   // failure.
   ~ParameterServer();
 

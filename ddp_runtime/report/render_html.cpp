@@ -79,7 +79,7 @@ std::size_t place_of(const std::string& kind) {
   return 1 + kPhases;
 }
 
-// Each kind of segment once.
+// Lists each kind of segment once.
 std::string legend_of(const BarChart& chart) {
   std::vector<std::pair<std::string, std::string>> kinds;
   for (const auto& bar : chart.bars) {

@@ -124,7 +124,7 @@ class Reader {
     return std::nullopt;
   }
 
-  // Rounding may leave slightly more.
+  // Rounding may leave a value slightly above 1.
   std::optional<double> at_most_one(const char* key, std::optional<double> value) {
     if (!value || *value <= 1 + 1e-6) return value;
     wrong(key, "is more than 1");
@@ -140,7 +140,7 @@ class Reader {
     return {};
   }
 
-  // Keys of a missing object are not reported as missing, too.
+  // Discards the problems of a missing object: its keys must not be reported as missing, too.
   Problems* scratch() { return &scratch_; }
 
   const json& object_;

@@ -98,7 +98,7 @@ struct RunRecord {
 // InputError that names the file and every missing or invalid key.
 RunRecord read_run(const std::string& path);
 
-// The same from a string; `source` names it in errors.
+// Parses a report from a string; `source` names it in errors.
 RunRecord parse_run(std::string_view text, const std::string& source);
 
 }  // namespace ddp::report

@@ -137,8 +137,8 @@ std::string verdict(const RunRecord& run, const Cause& cause) {
   return text;
 }
 
-// Advice against the cause of the waiting or, without one, against waiting and communication
-// themselves. A step that is mostly computation is as it should be.
+// Advice against the cause of the waiting or, without one, against the waiting and the
+// communication. A step that is mostly computation needs no advice.
 std::string advice(const RunRecord& run, const Cause& cause) {
   if (auto against = advice_against(cause); !against.empty()) return against;
   const Bar bar = step_bar("", run.step);

@@ -99,7 +99,7 @@ RankChart throughput_chart(const Scaling& scaling) {
   return chart;
 }
 
-// The same bar with fractions of the whole as values.
+// Converts a bar's values to fractions of the whole.
 Bar as_shares(Bar bar) {
   double whole = 0;
   for (const auto& segment : bar.segments) whole += segment.value;

@@ -49,7 +49,8 @@ class AsynchronousStep final : public TrainingStep {
   StaleSynchronous replica_;
 
   std::int64_t steps_ = 0;
-  std::vector<torch::Tensor> buffers_before_;  // restores the running means after a skipped step
+  std::vector<torch::Tensor>
+      buffers_before_;  // for restoring the running means after a skipped step
   int left_out_in_a_row_ = 0;
 };
 

@@ -62,8 +62,8 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
       saver_({.budget_bytes = options_.copy_bytes,
               .headroom = [this] { return headroom_per_rank(); }}) {
   if (options_.directory.empty()) return;
-  // An existing step belongs to a fenced-off process or to an abandoned branch, so this run
-  // replaces it.
+  // An existing step belongs to a fenced-off process or to an abandoned branch, so this run sets it
+  // aside.
   ckpt::SaveOptions saving;
   saving.if_exists = ckpt::IfExists::set_aside;
   saving.before_publishing = [this] { require_lease(); };
@@ -228,7 +228,7 @@ ckpt::CheckpointInfo Checkpointer::info_of(const Position& position) const {
   info.run_id = owner_.text();
   info.state = {{"position", position.to_json()}, {"run", run_}};
   info.lineage = lineage_;
-  // Number of generators on rank 0. A run without additional ones writes the same file as before.
+  // Only rank 0's values are saved. A run without user values has no such entry.
   if (group_.rank() == 0) {
     if (auto values = state_.user().values(); !values.empty()) info.state["user"] = values;
   }
@@ -371,7 +371,7 @@ void Checkpointer::finish_shards() {
   finish_commit();
 }
 
-// Only this thread uses the retention while it runs.
+// While the background thread runs, nothing else uses the retention.
 void Checkpointer::commit_on_leader(std::vector<ckpt::FileRecord> records) {
   job_->committing = true;
   job_->info.lineage = lineage_;

@@ -53,8 +53,9 @@ class Checkpointer {
   void save(const Position& position);
   // Whether this rank is still writing for a save. Not collective.
   bool writing() const noexcept { return !saver_.idle(); }
-  // Collective. `anyone_writing`: StepBoundary's combination of all ranks' writing(). Starts the
-  // commit when no rank is writing any more. Throws as save() does.
+  // Collective. `anyone_writing`: StepBoundary's combination of all ranks' writing(). Advances the
+  // save in progress: starts its commit when no rank is writing any more, or finishes it. Throws as
+  // save() does.
   void poll(bool anyone_writing);
   // Collective. Returns when no save is in progress. Throws as save() does.
   void drain();

@@ -24,7 +24,7 @@ extern "C" void note_signal(int number) noexcept {
 
 constexpr std::int64_t kGoOn = 0;
 constexpr std::int64_t kTimeIsUp = 1;
-constexpr std::int64_t kSignal = 100;  // + its number
+constexpr std::int64_t kSignal = 100;  // plus the signal's number
 
 // Covers the coarse resolution of SLURM's clock, and the time from this check to the save.
 constexpr double kMarginSeconds = 10;

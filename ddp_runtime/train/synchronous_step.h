@@ -45,8 +45,9 @@ class SynchronousStep final : public TrainingStep {
   std::optional<amp::GradScaler> scaler_;
   std::optional<LossWatch> watch_;  // set if steps whose loss is not finite are skipped
 
-  bool finite_ = true;                         // whether this rank's losses of this step are finite
-  std::vector<torch::Tensor> buffers_before_;  // restores the running means after a skipped step
+  bool finite_ = true;  // whether this rank's losses of this step are finite
+  std::vector<torch::Tensor>
+      buffers_before_;  // for restoring the running means after a skipped step
   int left_out_in_a_row_ = 0;
 };
 

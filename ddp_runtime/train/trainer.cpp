@@ -179,8 +179,9 @@ void Trainer::begin_agreement() {
                    lead_seconds(longest_step_, checkpointer_.longest_save_seconds()));
 }
 
-// Waits until the slowest rank can have started its part, so that a rank that is ahead does not
-// block. Must complete before a save, because the answer would not cover that save's writing.
+// Completes the agreement once the slowest rank can have started its part, so that a rank that is
+// ahead does not wait for it. Completes it before a save at the latest, because the answer would
+// not cover that save's writing.
 void Trainer::end_agreement(bool last_of_epoch) {
   if (!asked_at_step_) return;
   const bool all_asked = position_.step - *asked_at_step_ > step_->max_lead();

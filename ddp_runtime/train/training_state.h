@@ -74,9 +74,9 @@ class TrainingState {
   // On rank 0: reads a checkpoint into the model, the optimizer and the user's tensors. Throws as
   // Checkpoint::read_into does, and UsageError if the optimizer does not match.
   void load(const ckpt::Checkpoint& checkpoint);
-  // Collective, after rank 0 has loaded: sends rank 0's model, optimizer and user's tensors to all
-  // ranks, and each rank's generator state to that rank. Ranks that are not in the checkpoint get a
-  // generator seeded from `seed`.
+  // Collective, after rank 0 has loaded: all ranks take over rank 0's model, optimizer and user's
+  // tensors, and restore their own generators. Ranks that are not in the checkpoint get a generator
+  // seeded from `seed`.
   void distribute(std::uint64_t seed);
 
   const UserState& user() const noexcept { return user_; }
