@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Another user of the machine, using only Python's standard library: attacks the ports of a check or a
-training until it is terminated. Run it in a network namespace that contains nothing else.
+"""Acts as another user of the machine, with only Python's standard library: attacks the ports of a
+check or a training until it is terminated. Run it in a network namespace that contains nothing else.
 
   attack.py check PORT STEP     the leader of `ddp-check net` for step STEP, and every
                                 port that the check opens afterwards

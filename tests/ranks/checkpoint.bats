@@ -125,7 +125,7 @@ SH
   [[ $output == *"resumed from"* ]]
 }
 
-@test "a rank that stops inside a shared save is named after the timeout, and leaves nothing torn" {
+@test "a rank that stops inside a shared save is named after the timeout, and leaves no incomplete checkpoint" {
   strace -o /dev/null true || skip "strace may not trace here"
   run -0 ranks 2 "${shared[@]}" --steps 1 --checkpoint-dir base
   local points=0 rank call stage
@@ -293,6 +293,6 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   run -0 "$bin/ddp-ckpt" verify ck
 }
 
-@test "the result of a run that is killed repeatedly is bitwise identical" {
+@test "a run that is killed repeatedly gives bitwise the same result as an uninterrupted one" {
   run -0 "$BATS_TEST_DIRNAME/killed_often.sh" 1 3
 }

@@ -150,7 +150,7 @@ TEST_F(DataParallel, ParameterWithoutGradientIsNamed) {
   const auto text =
       error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
         auto step = replica.begin_step();
-        // Does not use the last layer.
+        // The forward pass skips the last layer.
         const auto hidden = net->ptr<torch::nn::LinearImpl>(0)->forward(data_.inputs);
         step.backward(net->ptr<torch::nn::LinearImpl>(2)->forward(hidden).sum());
       });

@@ -400,7 +400,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, UnevenFromTheStart,
                                          Uneven{"last_rank_empty_static", {3, 2, 0}, true}),
                          [](const auto& param_info) { return std::string(param_info.param.name); });
 
-// A step in which no rank has data teaches nothing about the graph, so the next step must.
+// A step in which no rank has data does not show the graph, so the next step must record it.
 TEST(UnevenData, DoesNotLearnTheGraphFromAStepWithoutData) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();

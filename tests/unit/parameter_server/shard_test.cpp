@@ -29,7 +29,7 @@ TEST(Shard, ReadWaitsForTheSlowest) {
   s.ask(1, 1);
   s.push(2, Floats{1}, 1);
   s.ask(2, 0);
-  EXPECT_THAT(answerable(s), ElementsAre(2)) << "rank 1 is two ahead of rank 0";
+  EXPECT_THAT(answerable(s), ElementsAre(2)) << "rank 1 is two steps ahead of rank 0";
   EXPECT_EQ(s.clocks().slowest_rank(), 0);
   s.push(0, Floats{1}, 1);
   s.ask(0, 0);

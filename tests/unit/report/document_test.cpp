@@ -73,7 +73,7 @@ TEST(SweepDocument, SpreadIsReportedIfKnown) {
                                      "the slower one; a third run")));
 }
 
-TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
+TEST(SweepDocument, CautionsAgainstComparingDifferentRuns) {
   auto other = run_json(4, 64, kFourRanks);
   other["device"] = "cuda";
   EXPECT_THAT(
@@ -270,7 +270,7 @@ TEST(Render, JsonHasUnformattedValues) {
 
 constexpr const char* kHostile = "</title><script>alert(1)</script>\"'&|\n![x](http)";
 
-TEST(Render, ExternalStringsAreTextEverywhere) {
+TEST(Render, ExternalStringsAreEscapedEverywhere) {
   auto run = run_json(2, 64, kFourRanks);
   for (const char* key :
        {"model", "data", "program", "command", "backend", "device", "parameters_crc32c"}) {

@@ -61,7 +61,7 @@ TEST(LateRank, OneOfEightIsNamedWithItsNodeAndPhase) {
             "longer.");
 }
 
-TEST(LateRank, VerdictAdviceAndAllFormsAgree) {
+TEST(LateRank, VerdictAdviceAndAllFormatsAgree) {
   const Document document = run_document(run_of(eight_ranks()), "p");
   EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 arrives 50.0 ms later"));
   EXPECT_THAT(document.verdict, HasSubstr("goes to waiting for other ranks: 40.1 %"));
@@ -132,7 +132,7 @@ TEST(LateRank, LateNodeIsNamedAsAWhole) {
   EXPECT_THAT(sentence_of(*cause.late), HasSubstr("4 ranks on slow arrive 50.0 ms later"));
 }
 
-TEST(LateRank, SlowNetworkWithEqualRanksHasNone) {
+TEST(LateRank, SlowNetworkWithEqualRanksNamesNoRank) {
   EXPECT_FALSE(find_cause(run_of(run_json(8, 64, {0, 0.02, 0.03, 0.5, 0, 0, 0}))).late);
   const Document document =
       run_document(run_of(run_json(8, 64, {0, 0.02, 0.03, 0.5, 0, 0, 0})), "p");

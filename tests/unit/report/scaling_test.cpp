@@ -23,7 +23,7 @@ Scaling strong() {
   return analyze({run_of(run_json(4, 64, kFour)), run_of(run_json(1, 64, kOne))});
 }
 
-TEST(Scaling, StrongByHand) {
+TEST(Scaling, StrongScalingMatchesHandCalculation) {
   const Scaling scaling = strong();
   EXPECT_EQ(scaling.kind, ScalingKind::strong);
   EXPECT_EQ(scaling.base, 1);
@@ -38,7 +38,7 @@ TEST(Scaling, StrongByHand) {
 // The ideal step is 0.25 s: a quarter of each phase. Forward and backward reach it; the optimizer
 // takes 3/32 s more, communication 4/32 s, and other 1/32 s. In a step of 0.5 s that is 18.75 %, 25
 // % and 6.25 %.
-TEST(Scaling, LossesByHand) {
+TEST(Scaling, LossesMatchHandCalculation) {
   const Losses losses = *strong().points[1].losses;
   EXPECT_NEAR(losses.phases[index_of(Phase::forward)], 0, 1e-12);
   EXPECT_NEAR(losses.phases[index_of(Phase::backward)], 0, 1e-12);
@@ -50,7 +50,7 @@ TEST(Scaling, LossesByHand) {
   EXPECT_NEAR(total(losses), 0.5, 1e-12);
 }
 
-TEST(Scaling, WeakByHand) {
+TEST(Scaling, WeakScalingMatchesHandCalculation) {
   // The batch is four times as large; only communication increases the step, from 1 s to 1.25 s.
   std::vector<double> four = kOne;
   four[index_of(Phase::exposed_comm)] = 0.25;
@@ -89,7 +89,7 @@ RunRecord with_throughput(int world_size, std::optional<double> samples, const c
   return run_of(run, source);
 }
 
-TEST(Scaling, MedianOfSeveralRunsCounts) {
+TEST(Scaling, UsesTheMedianOfSeveralRuns) {
   const Scaling scaling = analyze({with_throughput(1, 100, "base"), with_throughput(2, 190, "high"),
                                    with_throughput(2, 120, "low"), with_throughput(2, 150, "mid")});
   const ScalingPoint& point = scaling.points[1];
@@ -126,7 +126,7 @@ TEST(Scaling, DifferentWorkloadIsDetected) {
   EXPECT_EQ(differ("parameters", 99), std::vector<std::string>{"number of parameters"});
 }
 
-TEST(Scaling, SlowerOfTwoRunsCounts) {
+TEST(Scaling, UsesTheSlowerOfTwoRuns) {
   const Scaling scaling =
       analyze({with_throughput(2, 190, "high"), with_throughput(2, 120, "low")});
   EXPECT_EQ(scaling.points[0].median.source, "low");

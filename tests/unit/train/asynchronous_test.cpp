@@ -74,7 +74,8 @@ TEST_F(Asynchronous, WithoutStalenessEqualsSynchronousTrainingExceptForRounding)
     const auto synchronous = train(ranks);
     options_.staleness = 0;
     const auto stale = train(ranks);
-    for (const auto& end : stale) EXPECT_TRUE(torch::equal(end, stale[0])) << "settled";
+    for (const auto& end : stale)
+      EXPECT_TRUE(torch::equal(end, stale[0])) << "settle() must make all ranks the same";
     EXPECT_TRUE(torch::allclose(stale[0], synchronous[0], 1e-3, 1e-4))
         << ranks << " ranks differ by " << (stale[0] - synchronous[0]).abs().max();
     EXPECT_EQ(result_.report.at("asynchronous").at("largest_lead"), 0);
@@ -163,7 +164,7 @@ TEST(StaleSynchronous, SettlesBuffersToo) {
     double of_leader = group.rank() == 0 ? before : 0;
     of_leader = group.all_reduce_value(of_leader, comm::ReduceOp::sum);
     EXPECT_EQ(mine, of_leader);
-    EXPECT_EQ(group.rank() == 0, before == of_leader) << "they had diverged";
+    EXPECT_EQ(group.rank() == 0, before == of_leader) << "the buffers must have diverged";
   });
 }
 

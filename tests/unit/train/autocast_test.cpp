@@ -28,7 +28,7 @@ TEST(AutocastGuard, LowersPrecisionOnlyWithinItsScope) {
   EXPECT_EQ(product_type(), torch::kFloat32);
 }
 
-TEST(AutocastGuard, IsRestoredAfterAnException) {
+TEST(AutocastGuard, RestoresAutocastAfterAnException) {
   try {
     const AutocastGuard guard(torch::kCPU, Precision::bf16);
     throw std::runtime_error("in forward");

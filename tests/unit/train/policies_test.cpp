@@ -175,7 +175,7 @@ TEST_F(Policies, StepWithNanLossIsSkippedOnRequest) {
 }
 
 // The derivative of the square root at 0 is infinite, but its value is not.
-TEST_F(Policies, NonFiniteGradientIsSkippedToo) {
+TEST_F(Policies, NonFiniteGradientIsSkipped) {
   TrainOptions o;
   o.batch = 16;
   o.on_nan = OnNan::skip;
@@ -226,7 +226,8 @@ TEST_F(Policies, LossScalingIsBitwiseNeutralAndContinuesAfterAResume) {
   EXPECT_TRUE(all_ranks_agree());
   EXPECT_EQ(saved_loss_scale(overflowed.checkpoint), 512);
   o.steps = 2;
-  EXPECT_EQ(saved_loss_scale(run(2, o).checkpoint), 512) << "not the initial scale of a new run";
+  EXPECT_EQ(saved_loss_scale(run(2, o).checkpoint), 512)
+      << "must not be the initial scale of a new run";
 }
 
 // Some held-out samples have the wrong class, so a model that becomes too confident gets worse.
@@ -270,7 +271,7 @@ TEST_F(Policies, DryRunDoesOneStepAndWritesNothing) {
   const auto result = run(2, o);
   EXPECT_EQ(result.step, 1);
   EXPECT_EQ(result.planned_steps, 24);
-  EXPECT_EQ(result.evaluation.targets, 8) << "one batch per rank";
+  EXPECT_EQ(result.evaluation.targets, 8) << "must be one batch per rank";
   EXPECT_TRUE(fs::is_empty(dir_));
 }
 

@@ -69,7 +69,7 @@ TEST_F(ReportFile, IsReadOnlyUpToAMaximumSize) {
 TEST_F(ReportFile, KeptLinesComeFirst) {
   put(file_, "head\na\nb\ntorn");
   LineFile lines(file_, "new head\n", [](std::string_view line) { return line != "head"; });
-  EXPECT_EQ(contents(file_), "new head\na\nb\n") << "without the incomplete line";
+  EXPECT_EQ(contents(file_), "new head\na\nb\n") << "the incomplete line must be dropped";
   lines.append("c\nd\n");
   lines.append("e\n");
   EXPECT_EQ(contents(file_), "new head\na\nb\nc\nd\ne\n");
@@ -106,10 +106,10 @@ TEST(KeptRows, BelongToStepsThatAreNotRepeated) {
   EXPECT_FALSE(keep("step,epoch,loss,learning_rate,seconds"));
   EXPECT_TRUE(keep("1,0,2.3,0.05,0.1"));
   EXPECT_TRUE(keep("2,0,2.3,0.05,0.1"));
-  EXPECT_FALSE(keep("2,0,2.3,0.05,0.1")) << "twice";
-  EXPECT_FALSE(keep("3,0,2.3")) << "torn";
+  EXPECT_FALSE(keep("2,0,2.3,0.05,0.1")) << "a repeated row must be dropped";
+  EXPECT_FALSE(keep("3,0,2.3")) << "an incomplete row must be dropped";
   EXPECT_TRUE(keep("3,0,nan,0.05,0.1"));
-  EXPECT_FALSE(keep("4,0,2.3,0.05,0.1")) << "after the checkpoint";
+  EXPECT_FALSE(keep("4,0,2.3,0.05,0.1")) << "a row after the checkpoint must be dropped";
   EXPECT_FALSE(keep("x,0,2.3,0.05,0.1"));
   EXPECT_FALSE(keep("-1,0,2.3,0.05,0.1"));
   EXPECT_FALSE(keep(""));
