@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of PyTorch's DistributedDataParallel over Gloo, started by ddp-bench for comparison.
 
-Reads requests as lines of JSON from standard input and answers on standard output: first what to
-train, then the address of rank 0, then {"run": K} any number of times. Between lines the process
-sleeps. Exits at the end of its input, or with the process that started it.
+Reads requests as lines of JSON from standard input and answers on standard output: first the training
+configuration, then the address of rank 0, then {"run": K} any number of times. The process sleeps
+between requests. It exits at the end of its input, or with the process that started it.
 """
 
 import ctypes
@@ -141,7 +141,7 @@ def gpt(nn, spec):
 
 
 class Replica:
-    """One rank of the training, with the same step as ddp-bench's own."""
+    """One rank of the training, with the same step as in ddp-bench itself."""
 
     def __init__(self, torch, spec, store):
         torch.distributed.init_process_group(
