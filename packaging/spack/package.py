@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# To use it, put this file in a directory slurm_ddp below the packages of a Spack repository (Spack 1.0 or newer), then
+# To use it, put this file in a directory slurm_ddp below the packages of a Spack repository (Spack
+# 1.0 or newer), then
 #
 #   git archive --prefix=slurm-ddp-0.1.0/ -o slurm-ddp-0.1.0.tar.gz v0.1.0    (where Spack is started)
 #   spack install --no-checksum slurm-ddp

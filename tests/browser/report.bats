@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The HTML of ddp-report in a real browser, light and dark, wide and narrow. Texts of a chart must not
-# overlap or be clipped, all text must be legible on its background, and nothing may be wider than the
-# window. REPORT_SCREENSHOTS=DIRECTORY keeps screenshots.
+# The HTML of ddp-report in a real browser, light and dark, wide and narrow. Texts of a chart must
+# not overlap or be clipped, all text must be legible on its background, and nothing may be wider
+# than the window. REPORT_SCREENSHOTS=DIRECTORY keeps screenshots.
 
 bats_require_minimum_version 1.5.0
 

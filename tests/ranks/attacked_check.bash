@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs two tasks of a step with a key, in a separate network namespace, while other users attack them:
-# attacked_check.bash DDP_CHECK ATTACK.PY DIRECTORY [check|leader|none]. Writes the output of each task
-# and its exit code to DIRECTORY.
+# Runs two tasks of a step with a key, in a separate network namespace, while other users attack
+# them: attacked_check.bash DDP_CHECK ATTACK.PY DIRECTORY [check|leader|none]. Writes the output of
+# each task and its exit code to DIRECTORY.
 set -u
 check=$1 attack=$2 directory=$3 attacker=$4
 export SLURM_JOB_ID=4242 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 \
