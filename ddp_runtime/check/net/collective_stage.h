@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives over all tasks of the step, run by MPI; every result is verified.
+// Runs collectives over all tasks of the step with MPI and verifies every result.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory reserved as huge pages: unavailable for anything else, and wasted if no process uses it.
+// Checks memory reserved as huge pages, which is wasted if no process uses it.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct HugepageFacts {
 // From the text of /proc/meminfo.
 HugepageFacts parse_hugepages(std::string_view text);
 
-// UNKNOWN if the text contains none of this; no finding on a kernel without huge pages.
+// UNKNOWN if /proc/meminfo could not be parsed. No finding on a kernel without huge pages.
 std::vector<Finding> evaluate_hugepages(const HugepageFacts& facts);
 
 }  // namespace ddp::check

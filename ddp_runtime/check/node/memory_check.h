@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is left before the kernel's OOM killer strikes.
+// Checks the available memory, before the kernel's OOM killer strikes.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPUs this process may run on, compared with what SLURM promised the task.
+// Compares the CPUs that this process may use with the number that SLURM promised the task.
 #pragma once
 
 #include <optional>

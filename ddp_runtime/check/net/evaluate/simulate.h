@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs fault localization on simulated clusters with known faults: how often it excludes exactly
-// the bad nodes, how often a healthy node is blamed or the verdict is OK although something is bad,
-// and how long it takes. The decisions are those of the check itself: PairSession and
-// evaluate_pairs.
+// Runs fault localization on simulated clusters with known faults. Counts how often it excludes
+// exactly the bad nodes, blames a healthy node, or reports OK despite a fault, and measures its run
+// time. It runs the decision code of the real check: PairSession and evaluate_pairs.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +14,11 @@ namespace ddp::check {
 // Noise model, drawn for each direction of an exchange independently; `level` is Simulation::noise.
 enum class NoiseModel : std::uint8_t {
   gauss,      // normal; `level` is the standard deviation
-  onesided,   // disturbances only slow down: exponential; `level` is the mean
+  onesided,   // disturbances only slow down: exponential, with mean `level`
   lognormal,  // `level` is the standard deviation of the logarithm
-  tail,    // normal with 2 %; a fraction `level` of the directions runs at 0.2 to 0.9 of the speed
-  leaf,    // gauss; nodes are below switches whose uplinks are oversubscribed
-  hetero,  // gauss; one node in seven has a link of half the rate, as the kernel reports
+  tail,       // normal, 2 %; a fraction `level` of the directions runs at 0.2 to 0.9 of the speed
+  leaf,       // gauss; nodes are below switches whose uplinks are oversubscribed
+  hetero,     // gauss; one node in seven has, and reports, a link of half the rate
 };
 
 enum class FaultModel : std::uint8_t {
@@ -58,19 +57,19 @@ void set_fault(std::string_view text, Simulation& simulation);
 // Numbers of trials unless a comment says otherwise. A WARNING excludes no node.
 struct SimulationResult {
   int trials = 0;
-  int right = 0;          // the exclude list has exactly the bad nodes; for link faults: none
-  int exact = 0;          // right, and nothing else was named; for links: all that were measured
-  int named = 0;          // everything bad was named, at least by a WARNING
+  int right = 0;          // the exclude list has exactly the bad nodes; for link faults, no nodes
+  int exact = 0;          // right, and nothing else named; for links, all measured bad links named
+  int named = 0;          // all faults were named, at least by a WARNING
   int false_alarms = 0;   // a healthy node or link was named
   int wrong_exclude = 0;  // a healthy node was in the exclude list
   int unknown = 0;        // the verdict was UNKNOWN
-  int silent = 0;         // the verdict was OK although something bad was measured
+  int silent = 0;         // the verdict was OK although a fault was measured
   double limit = 0;       // median of the detection limits
   double steps = 0;       // mean number of rounds and retests
   double slowest_seconds = 0;  // of fault localization, without the simulated measurements
 };
 
-// Gives the same numbers with every standard library.
+// The numbers do not depend on the standard library.
 SimulationResult simulate(const Simulation& simulation, const PairRules& rules);
 
 }  // namespace ddp::check

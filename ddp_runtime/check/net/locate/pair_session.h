@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole search for bad nodes and links as a sequence of rounds of disjoint pairs: what to
 // measure next, given what has been measured so far. It performs no measurements itself, so that
-// the check of a real network and a simulated one make the same decisions.
+// real and simulated checks make the same decisions.
 //
 // 1. It plans the rounds of the tournament, and adds rounds as long as the noise could hide a
 //    CRITICAL slowdown.
@@ -29,7 +29,7 @@ namespace ddp::check {
 struct SessionOptions {
   int nodes = 0;
   Classes classes = {};
-  int rounds = 0;  // of the tournament; 0 leaves it to plan_rounds and to the noise
+  int rounds = 0;  // of the tournament; 0: chosen by plan_rounds and extended if the noise is large
   std::uint64_t seed = 0;
   PeerRule rule = {};
   bool retests = true;
@@ -37,7 +37,7 @@ struct SessionOptions {
 
 struct SessionStep {
   enum class Kind : std::uint8_t { round, retest } kind = Kind::round;
-  int number = 1;            // of the round or of the try
+  int number = 1;            // number of the round or the try
   int of = 1;                // number planned so far
   std::size_t suspects = 0;  // suspects measured again in this step
   Round pairs;
@@ -52,7 +52,7 @@ class PairSession {
   // Returns what to measure next, or nullopt when done. After each step, pass its results to
   // take().
   std::optional<SessionStep> next(const CanTakePart& can_take_part);
-  // Takes the results of the last step. Pairs without a result count as not measured.
+  // Records the results of the last step. Pairs without a result count as not measured.
   void take(std::span<const PairResult> results);
 
   // The results of the rounds.

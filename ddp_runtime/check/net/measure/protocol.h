@@ -24,7 +24,7 @@ struct Rail {
   bool wire = false;                       // a physical port, Ethernet or IP over InfiniBand
 };
 
-// The message with which a task presents itself.
+// The first message of a task, with its identity and the facts about its node.
 struct Hello {
   std::string program;   // "ddp-check 0.1.0"; must be the same at both ends
   std::string identity;  // of the job step
@@ -33,7 +33,7 @@ struct Hello {
   std::string host;             // the machine's own host name
   std::string address;          // its end of the connection to the leader
   std::string leader_address;   // the leader's end, as this task reached it
-  bool by_loopback = false;     // the leader's own task, which reached it only through 127.0.0.1
+  bool by_loopback = false;     // the leader's own task reached the leader only by 127.0.0.1
   std::uint16_t data_port = 0;  // where it listens for pair tests
   std::vector<std::string> leader_addresses;    // addresses of the leader's name on this node
   std::string interface;                        // the one that has `address`; empty if unknown
@@ -47,7 +47,7 @@ struct Hello {
   int gpus = 0;                       // GPUs that the task may use
   std::string nccl_version;           // "2.18.3"; empty if NCCL cannot be used
   std::string nccl_problem;           // why NCCL or the GPUs cannot be used
-  std::map<std::string, Rail> rails;  // by interface; interfaces that are up and have an address
+  std::map<std::string, Rail> rails;  // by name; interfaces that are up and have an address
   double unix_time = 0;               // seconds, by its own clock
   Counters counters;                  // error counters before anything is sent
   std::map<std::string, std::string> facts;  // facts that should be the same on all nodes
@@ -55,8 +55,8 @@ struct Hello {
 nlohmann::json to_message(const Hello& hello);
 Hello hello_from(const nlohmann::json& message);
 
-// The leader's command to exchange data with another task. It has a host only if the task is to
-// connect over TCP.
+// The leader's command to exchange data with another task. It has a host only for the task that
+// opens the TCP connection.
 struct ExchangeCommand {
   TransportKind stage = TransportKind::tcp;
   std::uint64_t exchange = 0;  // number of the exchange, unique in this run

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA writes between two nodes, measured by perftest's ib_write_bw: the network card's own speed,
-// with no TCP, MPI or CPU involved.
+// Measures RDMA writes between two nodes with perftest's ib_write_bw: the speed of the network card
+// itself, without TCP, MPI or the CPU.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ struct RdmaTool {
 RdmaTool find_rdma(const std::filesystem::path& sys, const std::string& program,
                    const std::string& wanted);
 
-// The command line for one direction; without `host`, for the end that is written to.
+// The command line for one direction; without `host`, for the receiving end.
 std::vector<std::string> write_bandwidth_command(const RdmaTool& tool, std::uint16_t port,
                                                  std::size_t bytes, const std::string& host);
 
-// Bytes per second: the average that the tool printed. nullopt if it printed none or an impossible
-// speed. Accepts both of the tool's units.
+// The average that the tool printed, in bytes per second. Returns nullopt if the tool printed no
+// speed or an impossible one. Accepts both of the tool's units.
 std::optional<double> parse_write_bandwidth(std::string_view output);
 
 // Measures both directions, the first end's writes first. Throws NetError if the measurement fails
