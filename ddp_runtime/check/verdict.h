@@ -19,7 +19,7 @@ struct Verdict {
   bool finished =
       true;  // false: interim results, written before a stage that may terminate the process
   std::string summary;  // text of the verdict line if there are no problems
-  // Figures for the end of the verdict line, as label=value, for monitoring systems to plot.
+  // Figures for the end of the verdict line, as label=value, for example for plots.
   std::vector<std::pair<std::string, double>> figures;
   nlohmann::json measurements = nlohmann::json::object();  // the raw numbers behind the findings
 

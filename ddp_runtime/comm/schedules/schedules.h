@@ -27,7 +27,7 @@
 
 namespace ddp::comm::schedules {
 
-// Memory for incoming pieces, kept between collectives so that none of them allocates.
+// Memory for incoming pieces, reused between collectives to avoid allocations.
 using Scratch = std::vector<std::byte>;
 
 struct CostModel;

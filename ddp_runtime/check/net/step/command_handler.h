@@ -42,7 +42,7 @@ class CommandHandler {
   // failure.
   nlohmann::json execute(const nlohmann::json& command);
 
-  // Whether MPI was started and not shut down. MPI_Finalize may then hang.
+  // Whether the MPI world still exists. MPI then cannot be shut down in an orderly way.
   bool in_world() const noexcept { return in_world_.load(); }
 
  private:
@@ -59,7 +59,7 @@ class CommandHandler {
   TaskOptions options_;
   Faults faults_;  // injected faults of this node with any peer
   std::atomic<bool> in_world_{false};
-  bool failed_ = false;  // an exchange or a collective failed, so MPI_Finalize may hang
+  bool failed_ = false;  // an exchange or a collective failed: no orderly shutdown of MPI
   std::unique_ptr<comm::MpiEnvironment> mpi_;
   std::unique_ptr<comm::World> world_;
 };
