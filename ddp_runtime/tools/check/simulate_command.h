@@ -20,7 +20,8 @@ struct SimulateArguments {
 // Adds the command; its options are stored in `arguments`.
 void add_simulate(CLI::App& app, SimulateArguments& arguments);
 
-// Prints the rates and the resources used. Throws UsageError unless most nodes are good.
+// Prints the detection rates and the resources used. Throws UsageError unless most nodes are
+// healthy.
 int run_simulate(const SimulateArguments& arguments);
 
 }  // namespace ddp::tools
