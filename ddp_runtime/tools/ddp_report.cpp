@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-report: turns the run.json of one or many runs into answers: where the time went, whether the
-// runs scale, and how they differ.
+// ddp-report: analyzes the run.json of one or more runs. It reports where the time went, whether
+// the runs scale, and how they differ.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -34,7 +34,8 @@ std::string program_name() {
   return fmt::format("ddp-report {}", kVersion);
 }
 
-// Each command has its own options: a --config file sets options of all, whichever is run.
+// Each command stores its outputs separately, because a --config file sets the options of all
+// commands.
 struct Outputs {
   std::string json;
   std::string markdown;
@@ -98,7 +99,7 @@ void write_outputs(const report::Document& document, const Outputs& outputs) {
   }
 }
 
-// The terminal gets the summary; the tables go to the files, or to the terminal if no file was
+// Prints the summary. Writes the tables to the requested files, or prints them if no file was
 // requested.
 void print(const report::Document& document, const Outputs& outputs) {
   const bool files = !outputs.html.empty() || !outputs.json.empty() || !outputs.markdown.empty();
@@ -153,7 +154,7 @@ int gate(const report::Scaling& scaling, const Arguments& arguments) {
   return known ? kTooSlow : kCannotTell;
 }
 
-// The runs of a sweep, each once.
+// Reads the runs of a sweep, each of which must be given only once.
 std::vector<report::RunRecord> read_sweep(const std::vector<std::string>& directories) {
   std::set<std::filesystem::path> seen;
   std::vector<report::RunRecord> runs;

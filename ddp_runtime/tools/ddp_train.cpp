@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-train: trains one of the models that come with the project, on one rank or on many.
+// ddp-train: trains one of the project's models on one or more ranks.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -65,7 +65,7 @@ void print_end(const ddp::train::RunResult& result) {
   if (!result.report_file.empty()) fmt::print("report: {}\n", result.report_file.string());
 }
 
-// EX_TEMPFAIL of sysexits.h: try again, as jobscripts/preemptible.sbatch does.
+// EX_TEMPFAIL of sysexits.h, which means try again; jobscripts/preemptible.sbatch does so.
 constexpr int kInterrupted = 75;
 
 void print_interrupted(const ddp::train::RunResult& result) {

@@ -207,7 +207,7 @@ void add_model_options(CLI::App& app, TrainCommandLine& c) {
                "gpt: recompute the activations of a block in backward instead of storing them");
 }
 
-// Synthetic samples of the shape that the model expects.
+// Synthetic samples with the shape that the model expects.
 data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
   data::SyntheticShape shape;
   if (model.name == "mlp" && model.width > 0) shape.input = {model.width};
@@ -249,8 +249,8 @@ void interpret(TrainCommandLine& c) {
   }
 }
 
-// Created before anything can fail, so that there is a place for failure.json. The trainer reports
-// to all ranks if it could not be created.
+// Creates the directory before anything can fail, so that failure.json can be written there. If
+// this fails, the trainer reports it to all ranks.
 void make_report_directory(const std::filesystem::path& directory) {
   std::error_code ignored;
   std::filesystem::create_directories(directory, ignored);
@@ -283,7 +283,7 @@ std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandL
   app.footer(kExamples);
   app.set_version_flag("--version", fmt::format("ddp-train {}", kVersion));
   app.set_config("--config", "", "Read options from a file (name=value lines)");
-  // A job script can give defaults, and its user can override them.
+  // The last of repeated options counts, so that users can override the defaults of a job script.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_model_options(app, c);
   add_training_options(app, c);

@@ -134,8 +134,8 @@ std::string PairStage::failure_of(const Pair& pair, const ByRank& answers) const
   return failure;
 }
 
-// Returns nullopt if the exchange says nothing about the two nodes: one end was lost, which is a
-// finding of its own, or MPI failed elsewhere.
+// Returns nullopt if the exchange provides no information about the two nodes: one end was lost,
+// which has its own finding, or MPI failed elsewhere.
 std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& answers) {
   const int a = nodes_[static_cast<std::size_t>(pair.a)].ranks.front();
   const int b = nodes_[static_cast<std::size_t>(pair.b)].ranks.front();

@@ -20,8 +20,8 @@
 namespace ddp::check {
 namespace {
 
-// Memory in use beyond this is reported if no visible process holds it. The driver keeps some for
-// itself.
+// If no visible process uses the GPU, a larger fraction of used memory is reported. The driver
+// itself uses some memory.
 constexpr double kMaxOrphans = 0.05;
 
 struct Reason {
@@ -29,7 +29,8 @@ struct Reason {
   Severity severity;
   const char* words;
 };
-// The throttle reasons that indicate a fault: not idling, and not a power limit set on purpose.
+// The throttle reasons that indicate a fault. Idle clocks and an intentional power limit are not
+// faults.
 constexpr std::array<Reason, 4> kReasons{
     {{0x08, Severity::critical, "hardware slowdown"},
      {0x40, Severity::critical, "too hot, slowed by the hardware"},
@@ -40,7 +41,7 @@ Finding about(const GpuFacts& gpu, const char* check, const char* rule) {
   return {.check = check, .severity = Severity::ok, .device = gpu.bus_address, .rule = rule};
 }
 
-// A reading that failed; nullopt if it succeeded or does not apply.
+// A finding for a failed reading; no findings if it succeeded or does not apply.
 std::vector<Finding> unknown(const GpuFacts& gpu, const char* check, const GpuReading& reading) {
   if (reading.trouble.empty()) return {};
   Finding finding = about(gpu, check, "the driver's readings are available");
@@ -98,7 +99,7 @@ std::vector<Finding> evaluate_throttle(const GpuFacts& gpu) {
   return {finding};
 }
 
-// Connected GPUs all have the same number of links; a lone GPU has all of its links or none.
+// Connected GPUs all have the same number of links. A single GPU has all of its links up or none.
 std::vector<Finding> evaluate_links(const GpuFacts& gpu, std::uint64_t most) {
   if (!gpu.links_up.value || !gpu.links_down.value) return unknown(gpu, "gpu.nvlink", gpu.links_up);
   if (most == 0) return {};
@@ -114,7 +115,7 @@ std::vector<Finding> evaluate_links(const GpuFacts& gpu, std::uint64_t most) {
 }
 
 std::vector<Finding> evaluate_memory_use(const GpuFacts& gpu, const GpuExpectations& expected) {
-  if (!expected.wanted) return {};  // jobs on this node may compute on it
+  if (!expected.wanted) return {};  // jobs may be using the GPUs of this node
   for (const auto* reading : {&gpu.processes_known, &gpu.memory_used}) {
     auto findings = unknown(gpu, "gpu.memory", *reading);
     if (!findings.empty()) return findings;
@@ -140,8 +141,8 @@ std::vector<Finding> evaluate_memory_use(const GpuFacts& gpu, const GpuExpectati
   return {finding};
 }
 
-// The largest number of active links on any GPU here; for a lone GPU, links that are down count
-// too.
+// The largest number of active links on any GPU of this node; for a single GPU, links that are down
+// count, too.
 std::uint64_t most_links(const NvmlFacts& facts) {
   std::uint64_t most = 0;
   for (const auto& gpu : facts.gpus) most = std::max(most, gpu.links_up.value.value_or(0));
@@ -205,8 +206,7 @@ Finding cannot_ask(const std::string& why) {
               "hand"};
 }
 
-// Xids that report a fault of the GPU, its memory, its links or its firmware, whatever program
-// runs.
+// Xids that report a fault of the GPU, its memory, its links or its firmware, and not of a program.
 const std::map<int, const char*>& failures() {
   static const std::map<int, const char*> kFailures{{48, "uncorrectable memory error"},
                                                     {61, "firmware halted"},

@@ -42,7 +42,7 @@ Finding a_way_out(Interfaces interfaces) {
   return finding;
 }
 
-// An interface that the administrator enabled should have a link; a disabled one is off on purpose.
+// An enabled interface should have a link; a disabled interface is off on purpose.
 Finding link_finding(const NetworkInterface& interface) {
   Finding finding{.check = "interface.link",
                   .severity = Severity::ok,
@@ -71,8 +71,8 @@ int fastest_sibling(Interfaces interfaces, const NetworkInterface& interface) {
   return fastest;
 }
 
-// No findings if neither the driver nor the administrator gives a speed: there is nothing to
-// compare.
+// No findings if neither the driver nor the administrator provides a speed, because there is
+// nothing to compare.
 std::vector<Finding> speed_findings(Interfaces interfaces, const NetworkInterface& interface,
                                     const InterfaceExpectations& expected) {
   if (!interface.speed_mbps && !expected.speed_mbps) return {};

@@ -43,7 +43,7 @@ constexpr const char* kFooter =
     "  3 UNKNOWN   something could not be measured; also: wrong usage\n"
     "GB is 1e9 bytes, MiB is 2^20 bytes.";
 
-// If many tasks have the same error in the command line, only one reports it.
+// If many tasks have the same error in the command line, only rank 0 reports it.
 int complain(const std::string& text) {
   if (comm::rank_from_environment() == 0) fmt::print(stderr, "ddp-check: {}\n", text);
   return tools::kUsage;
@@ -57,9 +57,10 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   app.require_subcommand(1);
   app.fallthrough();
-  // Repeated options: the last one counts, so that scripts can put their own after a site's.
+  // The last of repeated options counts, so that scripts can append options to those of a site.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  // Each command has its own options: a --config file sets options of both, whichever is run.
+  // Each command stores its options separately, because a --config file sets the options of both
+  // commands.
   tools::CheckOutputs node_outputs;
   tools::CheckOutputs net_outputs;
   tools::NodeArguments node;

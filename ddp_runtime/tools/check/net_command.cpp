@@ -146,7 +146,7 @@ check::NetOptions net_options(const NetArguments& arguments) {
   return options;
 }
 
-// A process that may drain nodes must not do so at the request of any process that reaches a port.
+// Without a key, any process that reaches the port could make ddp-check drain nodes.
 void require_key_to_act(const check::NetOptions& options, const CheckOutputs& outputs) {
   if (options.secret || options.step.size == 1) return;
   if (outputs.act) {

@@ -42,8 +42,8 @@ constexpr const char* kExamples =
     "  ddp-ckpt clean ckpt/ --older-than 1d     remove leftovers of interrupted saves\n\n"
     "Exit status: 0 fine, 1 something is damaged, different or missing, 2 usage error.";
 
-// The options of one command. Each command has its own: a --config file sets the options of all
-// commands, whichever of them runs.
+// The options of one command. Each command stores its options separately, because a --config file
+// sets the options of all commands.
 struct Request {
   tool::Output output;
   std::string path;
@@ -65,7 +65,7 @@ CLI::App& add_command(CLI::App& app, Work& work, const char* name, const char* d
       try {
         return run(*request);
       } catch (const std::exception& error) {
-        // Programs that parse the JSON get it even if there is nothing else to report.
+        // Prints valid JSON even if the command fails, for programs that parse it.
         if (request->output.json)
           fmt::print("{}\n", nlohmann::json{{"error", error.what()}}.dump(
                                  1, ' ', true, nlohmann::json::error_handler_t::replace));

@@ -30,7 +30,7 @@ Finding wrong_data(Collective collective, const CollectiveResult& result) {
           .action = "do not use it: check memory and network card"};
 }
 
-// Between two ranks either end may have corrupted the data.
+// With two ranks, either end may have corrupted the data.
 void blame_both_ends(const CollectiveMeasured& measured, Finding& finding) {
   for (const auto& [rank, node] : measured.nodes) {
     if (node != finding.node) finding.peer = node;
@@ -115,8 +115,8 @@ double bytes_of(const CollectiveMeasured& measured) {
   return static_cast<double>(measured.elements * sizeof(float));
 }
 
-// Compares the time with the prediction from the pairs. Stays OK, with the reason, where a
-// prediction is not possible.
+// Compares the time with the prediction from the pairs. If no prediction is possible, the finding
+// stays OK and contains the reason.
 void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pairs,
                         const BusBandwidth& bandwidth, double times, Finding& finding) {
   const auto predicted =

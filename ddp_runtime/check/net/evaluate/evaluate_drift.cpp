@@ -14,7 +14,8 @@ namespace ddp::check {
 namespace {
 
 constexpr double kMaxDriftSeconds = 2;
-constexpr const char* kAbsent = "none";  // this node lacks a driver or library that others have
+constexpr const char* kAbsent =
+    "none";  // reported for a driver or library that only other nodes have
 
 // The value that more than half of the nodes report, if there is one.
 std::optional<std::string> majority(const std::map<std::string, std::vector<std::string>>& said) {
@@ -63,7 +64,7 @@ std::vector<Finding> evaluate_fact(const std::string& fact, const std::map<int, 
                                        other->second.front(), other->first);
       }
       findings.push_back(std::move(finding));
-      if (!agreed) return findings;  // report it once, not from both ends
+      if (!agreed) return findings;  // one finding is enough for both sides
     }
   }
   return findings;

@@ -31,7 +31,7 @@ Finding own_name(const std::string& node, const Addresses& addresses) {
   return finding;
 }
 
-// The addresses that most other nodes report for `name`; nullopt if none reports any.
+// The addresses that most nodes report for `name`, and the number of these nodes.
 std::pair<std::string, int> most_say(const Resolutions& resolutions, const std::string& name) {
   std::map<std::string, int> counts;
   for (const auto& [node, answers] : resolutions) {

@@ -15,18 +15,18 @@
 namespace ddp::check {
 namespace {
 
-// The most that one TCP stream on one core can be counted on to carry, so that a fast link limited
-// by its core is not reported as a bad cable.
+// The speed that one TCP stream on one core reliably reaches. A fast link that is limited by its
+// core must not be reported as a bad cable.
 constexpr double kOneStream = 1.25 * kGB;
-// A link is used by few of a job's rings, a node by all of them, so a slow link is CRITICAL only at
-// this speed.
+// A slow link is CRITICAL only below this fraction of the normal speed, because few of a job's
+// rings use the same link, while all of them use the same node.
 constexpr double kGraveLink = 0.5;
 
 std::size_t slot(int node) {
   return static_cast<std::size_t>(node);
 }
 
-// The direction that failed worst, as evidence.
+// Describes the worst direction of the exchange, as evidence.
 std::string describe(const PairsMeasured& measured, const PairResult& result) {
   const std::string& a = measured.nodes[slot(result.pair.a)];
   const std::string& b = measured.nodes[slot(result.pair.b)];
@@ -39,7 +39,7 @@ std::string describe(const PairsMeasured& measured, const PairResult& result) {
                      result.b_to_a / kGB);
 }
 
-// What a set of bad exchanges is reported as.
+// Texts of the finding for a set of bad exchanges.
 struct Charge {
   std::string check;
   std::string value;
@@ -188,7 +188,7 @@ std::vector<int> count_exchanges(const PairsMeasured& measured) {
   return counts;
 }
 
-// The retest of a node; nullptr if it was not a suspect or could not be measured again.
+// The retest of a node; nullptr if the node was not a suspect or could not be measured again.
 const Retest* retest_of(const PairsMeasured& measured, int node) {
   const auto found =
       std::find_if(measured.retests.begin(), measured.retests.end(), [node](const Retest& retest) {
@@ -298,7 +298,8 @@ const Retest* retest_of_node(const PairsMeasured& measured, int node) {
   return found == measured.retests.end() ? nullptr : &*found;
 }
 
-// The end of an unsteady link that was far below with others as well, if only one end was.
+// The end of an unsteady link that was also far below with other partners; nullptr unless exactly
+// one end was.
 const Retest* unsteady_end(const PairsMeasured& measured, const Retest& link,
                            const PeerRule& rule) {
   const auto failing = [&](int node) -> const Retest* {
@@ -311,8 +312,8 @@ const Retest* unsteady_end(const PairsMeasured& measured, const Retest& link,
   return a != nullptr ? a : b;
 }
 
-// Slower links are a property of the cluster, not a fault: report them, and compare them among
-// themselves.
+// Slower links are a property of the cluster and not a fault, so they are reported and compared
+// among themselves.
 std::vector<Finding> evaluate_classes(const PairsMeasured& measured) {
   std::map<int, std::vector<std::string>> members;
   for (std::size_t i = 0; i < measured.classes.size(); ++i) {
@@ -334,7 +335,7 @@ std::vector<Finding> evaluate_classes(const PairsMeasured& measured) {
   return findings;
 }
 
-// Nodes that were fine in most tries and far below in others.
+// Nodes that were normal in most tries and far below in others.
 std::vector<Finding> evaluate_unsteady(const PairsMeasured& measured, const PeerRule& rule) {
   std::set<int> nodes;
   for (const Retest& retest : measured.retests) {
@@ -387,7 +388,7 @@ std::vector<Finding> evaluate_latencies(const PairsMeasured& measured) {
   return findings;
 }
 
-// How much slower a node would have to be to be found: how much an OK on speed is worth.
+// Reports the smallest slowdown that the check would have found, which limits the value of an OK.
 std::vector<Finding> evaluate_noise(const PairsMeasured& measured, const PairRules& rules) {
   const PeerRule& rule = rules.peers;
   const auto limit = detection_limit_of(measured, rule);
@@ -410,7 +411,7 @@ std::vector<Finding> evaluate_noise(const PairsMeasured& measured, const PairRul
   return {finding};
 }
 
-// Whether one end of the link is bad with all partners: then the link itself is not to blame.
+// Whether one end of the link is bad with all partners, so that the link itself is not to blame.
 bool ends_at_bad_node(const PairsMeasured& measured, const Pair& link, const PeerRule& rule) {
   return std::any_of(measured.retests.begin(), measured.retests.end(), [&](const Retest& r) {
     if (!r.node || (*r.node != link.a && *r.node != link.b)) return false;

@@ -69,7 +69,7 @@ PathProbe::PathProbe() : socket_(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0
   if (family == AF_INET6) {
     setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   }
-  // Never fragmented, and independent of the path MTU that the kernel has learned before.
+  // Forbids fragmentation and ignores the path MTU that the kernel has learned.
   const int probe = IP_PMTUDISC_PROBE;
   setsockopt(socket_.get(), IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof probe);
   setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe, sizeof probe);

@@ -24,7 +24,7 @@ void merge(Mismatch& all, const Mismatch& one) {
   }
 }
 
-// The buffers of one rank: one for all elements, one for its share.
+// The buffers of one rank: one for all elements and one for the rank's share.
 class Buffers {
  public:
   Buffers(comm::Group& group, const CollectiveCommand& command)

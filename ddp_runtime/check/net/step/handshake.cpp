@@ -6,7 +6,8 @@ namespace {
 
 constexpr const char* kPurpose = "check";
 
-// Verifies the leader's proof. Returns the meeting that the proof and the session keys depend on.
+// Verifies the leader's proof. Returns the meeting from which the proof and the session keys are
+// derived.
 comm::Meeting meet(const Presentation& presentation, const nlohmann::json& challenge,
                    const comm::Key& key) {
   comm::Meeting meeting = meeting_of(presentation, challenge.value("nonce", ""));
