@@ -122,7 +122,7 @@ std::string sentence_of(const NodeChoice& choice) {
                   compress_hostlist(choice.use));
   for (const auto& [one, other] : choice.bad_links) {
     text += fmt::format("; both ends of the bad link {} <-> {} are among them{}", one, other,
-                        choice.wanted > 0 ? ", as no spare is left" : "");
+                        choice.wanted > 0 ? ", because no spare is left" : "");
   }
   return text;
 }

@@ -108,7 +108,7 @@ void print_failure(const std::string& program, int rank, int size, const char* t
 // The type of the current exception, for programs that `throw 42`.
 std::string name_of_current_exception() {
   const std::type_info* type = abi::__cxa_current_exception_type();
-  if (type == nullptr) return "something unknown";
+  if (type == nullptr) return "a value of unknown type";
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(
       abi::__cxa_demangle(type->name(), nullptr, nullptr, &status), &std::free);

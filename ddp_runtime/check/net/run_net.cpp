@@ -31,10 +31,9 @@ void require_known_nodes(const NetOptions& options) {
   for (const auto& name : names) {
     const auto is_it = [&name](const ExpectedNode& node) { return node.name == name; };
     if (std::any_of(nodes.begin(), nodes.end(), is_it)) continue;
-    throw UsageError(
-        fmt::format("--inject names the node '{}', which this step does not have; its first node "
-                    "is '{}'",
-                    name, nodes.front().name));
+    throw UsageError(fmt::format(
+        "--inject names the node '{}', which is not a node of this step; the first node is '{}'",
+        name, nodes.front().name));
   }
 }
 

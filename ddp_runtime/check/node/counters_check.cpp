@@ -51,7 +51,7 @@ std::optional<Counters> read_kept(const std::string& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return std::nullopt;
   if (fs::file_size(file, error) > kMaxFileBytes || error)
-    throw RuntimeError("it is not a file of counters");
+    throw RuntimeError("it is not a counter file");
   std::ifstream stream(file);
   const auto json = nlohmann::json::parse(stream, nullptr, false);
   try {

@@ -191,7 +191,7 @@ Finding count_finding(const NvmlFacts& facts, const GpuExpectations& expected) {
   finding.evidence = expected.wanted.value_or(0) == wanted
                          ? "by SLURM_GPUS_ON_NODE; " +
                                (facts.trouble.empty() ? "no other GPU answers" : facts.trouble)
-                         : fmt::format("the kernel gave {} to the driver", wanted);
+                         : fmt::format("the kernel assigned {} to the driver", wanted);
   finding.action = "check nvidia-smi and the kernel log on this node";
   return finding;
 }
@@ -244,7 +244,7 @@ std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations
   const bool nvidia_concerned = expected.nvidia_in_kernel > 0 || in_kernel == 0;
   if (!answers && nvidia_concerned) findings.push_back(cannot_ask(facts.trouble));
   if (expected.wanted && expected.others_in_kernel > 0) {
-    findings.push_back(cannot_ask("GPUs of other vendors than NVIDIA are only counted"));
+    findings.push_back(cannot_ask("GPUs of vendors other than NVIDIA are only counted"));
   }
   const std::uint64_t links = most_links(facts);
   for (const auto& gpu : facts.gpus) add(findings, evaluate_gpu(gpu, links, expected));

@@ -25,7 +25,7 @@ Finding state_finding(const InfinibandPort& port, bool any_active) {
   finding.expected = "ACTIVE";
   if (port.state.empty()) {
     finding.severity = Severity::unknown;
-    finding.evidence = "the kernel does not show the port's state";
+    finding.evidence = "the kernel does not report the port's state";
     finding.action = "check that /sys is visible";
     return finding;
   }
@@ -76,7 +76,7 @@ Finding rate_finding(Ports ports, const InfinibandPort& port) {
   finding.unit = "Gb/s";
   if (!port.rate_gbps) {
     finding.severity = Severity::unknown;
-    finding.evidence = fmt::format("the kernel shows the rate as '{}'", port.rate_text);
+    finding.evidence = fmt::format("the kernel reports the rate as '{}'", port.rate_text);
     finding.action = "check that /sys is visible";
     return finding;
   }
@@ -104,8 +104,8 @@ std::vector<Finding> gid_findings(const InfinibandPort& port) {
   const bool roce = port.link_layer == "Ethernet";
   if (port.gids.empty() || (roce && !fabric::shows_gid_types(port))) {
     finding.severity = Severity::unknown;
-    finding.evidence = port.gids.empty() ? "the kernel shows no GID of the port"
-                                         : "the kernel does not show the types of its GIDs";
+    finding.evidence = port.gids.empty() ? "the kernel reports no GID for the port"
+                                         : "the kernel does not report the types of its GIDs";
     finding.action = "check that /sys is visible, and run show_gids";
     return {finding};
   }
@@ -117,7 +117,8 @@ std::vector<Finding> gid_findings(const InfinibandPort& port) {
   finding.expected = "RoCE v2 with an IPv4 address";
   finding.evidence = chosen ? "its only routable address is IPv6, which few sites use"
                             : "no RoCE v2 address that reaches other nodes";
-  finding.action = "give its interface an IPv4 address, or keep jobs off it (NCCL_IB_HCA)";
+  finding.action =
+      "give its interface an IPv4 address, or exclude the port from jobs (NCCL_IB_HCA)";
   return {finding};
 }
 

@@ -95,7 +95,7 @@ std::vector<Finding> speed_findings(Interfaces interfaces, const NetworkInterfac
   finding.value = static_cast<double>(*interface.speed_mbps);
   if (*interface.speed_mbps < wanted) {
     finding.severity = 2 * *interface.speed_mbps <= wanted ? Severity::critical : Severity::warning;
-    finding.evidence = "the link negotiated less";
+    finding.evidence = "the link negotiated a lower speed";
     finding.action = "check the cable, the transceiver and `ethtool " + interface.name + "`";
   } else if (interface.full_duplex == false) {
     finding.severity = Severity::warning;

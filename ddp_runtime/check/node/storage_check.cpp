@@ -178,7 +178,7 @@ Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
       finding.check = "storage.shared";
       finding.severity = Severity::unknown;
       finding.evidence = fmt::format("{}, on {}", facts.error, facts.server);
-      finding.action = "first check the server, and whether other nodes report the same";
+      finding.action = "check the server first, and whether other nodes report the same error";
       return finding;
     }
     finding.action = facts.timed_out ? "check the server behind this file system"
@@ -188,7 +188,7 @@ Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
   if (!facts.sizes_known) {
     finding.severity = Severity::unknown;
     finding.evidence = "writable, but its size is unknown";
-    finding.action = "check it by hand";
+    finding.action = "check it manually";
     return finding;
   }
   if (facts.free_bytes >= rule.warn_below) {

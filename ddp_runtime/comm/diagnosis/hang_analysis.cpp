@@ -180,14 +180,12 @@ Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) 
   if (auto failure = find_silent(statuses, report)) return *failure;
   if (auto failure = find_absent(statuses, report)) return *failure;
   if (auto failure = find_elsewhere(statuses, report)) return *failure;
-  return {
-      .rank = report.rank,
-      .text =
-          report.text +
-          "; all ranks joined the collective, so the network between them does not deliver: check "
-          "it with ddp-check net",
-      .lost = true,
-      .kind = FailureKind::network};
+  return {.rank = report.rank,
+          .text = report.text +
+                  "; all ranks joined the collective, so the network between them does not deliver "
+                  "messages: check it with ddp-check net",
+          .lost = true,
+          .kind = FailureKind::network};
 }
 
 nlohmann::json failure_record(std::span<const RankStatus> statuses, const Failure& failure,

@@ -72,8 +72,8 @@ Key key_of_file(const std::string& path, const std::string& step) {
   const ssize_t n = ::read(file.get(), bytes.data(), bytes.size());
   if (n < static_cast<ssize_t>(kLeastFileBytes)) {
     throw UsageError(fmt::format(
-        "the key file {} holds less than {} bytes; make it with: head -c 32 /dev/urandom", path,
-        kLeastFileBytes));
+        "the key file {} contains fewer than {} bytes; create it with: head -c 32 /dev/urandom",
+        path, kLeastFileBytes));
   }
   return key_for_step({bytes.data(), static_cast<std::size_t>(n)}, "file", step);
 }
@@ -82,7 +82,7 @@ std::optional<StepSecret> munge_secret(const SecretOptions& options, const Varia
                                        const MungeLoader& load, std::string& why_not) {
   const auto munge = load(variable(kMungeSocketVariable).value_or(""));
   if (!munge) {
-    why_not = "there is no libmunge.so.2";
+    why_not = "libmunge.so.2 is not installed";
     return std::nullopt;
   }
   try {
@@ -159,7 +159,7 @@ StepSecret find_secret(const SecretOptions& options, const VariableLookup& varia
   }
   if (wanted == "launcher") {
     return required(launcher_key(variable, options.step), KeySource::launcher,
-                    "only Open MPI's mpirun draws one");
+                    "only Open MPI's mpirun provides one");
   }
   if (wanted != "auto" && wanted != "munge") {
     throw UsageError(fmt::format(

@@ -152,7 +152,7 @@ void require_key_to_act(const check::NetOptions& options, const CheckOutputs& ou
   if (outputs.act) {
     throw UsageError(
         "without a key the tasks of this step cannot be authenticated, so any process that reaches "
-        "rank 0's port could have nodes drained by --act: start with srun --ddp, or provide a key "
+        "rank 0's port could cause --act to drain nodes: start with srun --ddp, or provide a key "
         "with --key");
   }
   if (options.step.rank == 0) {

@@ -61,7 +61,7 @@ int run_simulate(const SimulateArguments& arguments) {
              check::counted(static_cast<std::size_t>(simulation.nodes), "node"), simulation.bad,
              arguments.fault, arguments.model, simulation.noise, percent(result.exact));
   fmt::print(
-      "  exclude list right {:.1f} %, named with a WARNING at least {:.1f} %, false alarms {:.1f} "
+      "  exclude list right {:.1f} %, named at least with a WARNING {:.1f} %, false alarms {:.1f} "
       "%, "
       "good nodes excluded {:.1f} %\n"
       "  verdict UNKNOWN {:.1f} %, OK although something measured was bad {:.1f} %; detection "

@@ -88,10 +88,11 @@ TorchFile parse(const fs::path& path, std::span<const std::byte> bytes) {
 
 void say_what_became_of_values(const TorchFile& content) {
   if (!content.values.empty())
-    fmt::print("{} numbers and texts: 'values' in the checkpoint's state\n", content.values.size());
+    fmt::print("stored {} numbers and texts as 'values' in the checkpoint's state\n",
+               content.values.size());
   if (content.left_out != 0)
     fmt::print(
-        "{} numbers or texts were left out: too many, too long, or not representable in JSON\n",
+        "{} numbers or texts were omitted: too many, too long, or not representable in JSON\n",
         content.left_out);
 }
 

@@ -160,7 +160,7 @@ TEST(NetRun, StrangerOnTheLeadersPortIsRejected) {
   NetOptions options = options_for(1, 2);
   options.step.leader_port = stranger.port;
   options.deadline = std::chrono::milliseconds(300);
-  EXPECT_THAT(run_net(options).complaint, HasSubstr("does not answer as ddp-check does"));
+  EXPECT_THAT(run_net(options).complaint, HasSubstr("is not ddp-check"));
 }
 
 TEST(NetRun, PortInUseIsAVerdict) {
@@ -280,7 +280,7 @@ TEST_F(LeaderOnTheWire, RanksAndNodesOutsideTheStepAreRejected) {
       {0, "n1\n\x1b]0;x\a", "'n1 ?]0;x?' is not a node name"},
       {0, "n3", "rank 0 reported from n3, which is not a node of this step"},
       {0, "n1", ""},
-      {2, "n1", "rank 2 reported from n1, whose 1 tasks have all reported"},
+      {2, "n1", "rank 2 reported from n1, but all tasks of this node (1) have already reported"},
       {1, "n2", ""}};
   std::vector<std::unique_ptr<Puppet>> puppets;
   for (const auto& claim : claims) {
@@ -456,7 +456,7 @@ TEST(NetRun, FalseLeaderGivesNoVerdict) {
     Puppet(listener.port, 1, "test", "ddp-check test", "", secret);
     ADD_FAILURE() << "the task believes it";
   } catch (const NetError& error) {
-    EXPECT_STREQ(error.what(), "the process that answers does not know the key of this step");
+    EXPECT_STREQ(error.what(), "the answering process does not have the key of this step");
   }
   NetOptions options = options_for(1, 2);
   options.step.leader_port = listener.port;

@@ -96,7 +96,7 @@ TEST(NodeChoice, BadLinkIsReportedIfNoSpareIsLeft) {
   EXPECT_EQ(
       sentence_of(choose_nodes(verdict, 4)),
       "4 nodes wanted, 4 given, 0 left out: run on these 4: n[1-4]; both ends of the bad link "
-      "n2 <-> n4 are among them, as no spare is left");
+      "n2 <-> n4 are among them, because no spare is left");
   verdict.findings.add(about("n1", "", Severity::critical));
   EXPECT_THAT(sentence_of(choose_nodes(verdict, 3)), HasSubstr("bad link n2 <-> n4"));
   EXPECT_EQ(sentence_of(choose_nodes(verdict, 2)),

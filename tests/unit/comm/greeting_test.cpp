@@ -255,7 +255,7 @@ TEST(HubSearch, ReportsASilentPort) {
   const SearchLimits short_ones{.each = std::chrono::milliseconds(20),
                                 .in_all = std::chrono::milliseconds(0)};
   EXPECT_THAT(why_unreachable(there, reach_hub(there, rank_1(), short_ones, failures)),
-              HasSubstr("at 127.0.0.1 a connection is accepted, but there is no answer"));
+              HasSubstr("127.0.0.1 accepts the connection but does not answer"));
   silent.listener.socket.close();
   EXPECT_THAT(why_unreachable(there, reach_hub(there, rank_1(), short_ones, failures)),
               HasSubstr("at any of: 127.0.0.1; a firewall"));

@@ -27,7 +27,7 @@ Finding wrong_data(Collective collective, const CollectiveResult& result) {
           .evidence =
               fmt::format("element {} is {:g} instead of {:g}", mismatch.first,
                           static_cast<double>(mismatch.got), static_cast<double>(mismatch.wanted)),
-          .action = "do not use it: check memory and network card"};
+          .action = "do not use the node; check its memory and network card"};
 }
 
 // With two ranks, either end may have corrupted the data.
@@ -125,12 +125,12 @@ void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pai
   if (pairs.processors_shared) {
     finding.rule += ": tasks share cores and wait for their turn";
   } else if (pairs.noisy) {
-    finding.rule += ": the pairs vary too much to predict it";
+    finding.rule += ": the pairs vary too much for a prediction";
   }
   if (!predicted || pairs.processors_shared || pairs.noisy) return;
   finding.rule = fmt::format(
-      "verified; the fastest time is at most {:g} times what the slowest pair and the median "
-      "latency predict",
+      "verified; the fastest time is at most {:g} times the prediction from the slowest pair and "
+      "the median latency",
       times);
   finding.evidence +=
       fmt::format("{}the fastest took {:.3g} s, the pairs predict {:.3g} s",

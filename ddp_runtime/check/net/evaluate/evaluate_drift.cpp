@@ -119,7 +119,8 @@ std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets,
     finding.severity = Severity::warning;
     finding.value = last->second - seconds;
     finding.rule = "a clock does not jump while the check runs";
-    finding.evidence = "relative to the leader's clock, from the task's report to its end";
+    finding.evidence =
+        "relative to the leader's clock, from the task's report to the end of the check";
     finding.action =
         "check the time service on this node; the durations of this check are not affected";
     findings.push_back(std::move(finding));
@@ -151,7 +152,7 @@ std::vector<Finding> evaluate_paths(const std::vector<std::string>& nodes,
   Finding finding{.check = "net.path_mtu",
                   .severity = Severity::warning,
                   .value = "large packets are lost",
-                  .expected = "packets as large as the sender's interface allows arrive",
+                  .expected = "packets with the MTU of the sender's interface arrive",
                   .rule = "datagrams that must not be fragmented, in both directions",
                   .action = "make the MTUs of interfaces and switches agree"};
   const Explanation who = explain(static_cast<int>(nodes.size()), bad, good);

@@ -95,7 +95,7 @@ std::vector<Finding> evaluate_leaves(const Findings& findings, const Leaves& lea
            .device = fmt::format("switch {}", fmt::join(named, " or ")),
            .value = static_cast<double>(suspects.size()),
            .unit = "nodes",
-           .expected = "no more than half of the nodes of a switch look bad",
+           .expected = "at most half of the nodes below a switch look bad",
            .rule = "nodes below one switch share its faults",
            .evidence = fmt::format("{} of the {} nodes below it look bad: {}", suspects.size(),
                                    below, fmt::join(suspects, " ")),

@@ -92,7 +92,7 @@ std::vector<Finding> evaluate_loopback(const JobStep& step, const std::map<int, 
            .device = step.leader_host,
            .value = "not reachable",
            .expected = "the address of rank 0",
-           .rule = "rank 0 can reach itself by the name the others use",
+           .rule = "rank 0 can reach itself by the name that the other ranks use",
            .evidence = fmt::format("rank 0 cannot connect to {}", way_to_leader(step)),
            .action = "set MASTER_ADDR to a name or address of rank 0's node"}};
 }
@@ -182,13 +182,14 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
 }
 
 Finding evaluate_no_pair(const JobStep& step) {
-  Finding finding{
-      .check = "net.pairs",
-      .severity = Severity::unknown,
-      .expected = "at least two nodes",
-      .rule = "a network is measured between nodes",
-      .evidence = "only one node, so there is no pair to measure",
-      .action = "run it on several nodes, as in `srun -N2 --ntasks-per-node=1 ddp-check net`"};
+  Finding finding{.check = "net.pairs",
+                  .severity = Severity::unknown,
+                  .expected = "at least two nodes",
+                  .rule = "the network is measured between nodes",
+                  .evidence = "only one node, so there is no pair to measure",
+                  .action =
+                      "run the check on several nodes, for example `srun -N2 --ntasks-per-node=1 "
+                      "ddp-check net`"};
   if (step.job_nodes != 1 || step.nodes.size() != 1 || step.pretended) return finding;
   finding.severity = Severity::ok;
   finding.value = "none";

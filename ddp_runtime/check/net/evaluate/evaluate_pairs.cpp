@@ -90,8 +90,7 @@ std::vector<Finding> accuse_links(const PairsMeasured& measured, const Charge& c
   for (const Pair& link : links) {
     const auto concerns = [link](const Pair& p) { return p == link; };
     findings.push_back(
-        accuse(measured, charge,
-               example(measured, bad, concerns) + "; which end is at fault is not known"));
+        accuse(measured, charge, example(measured, bad, concerns) + "; the faulty end is unknown"));
     findings.back().node = measured.nodes[slot(link.a)];
     findings.back().peer = measured.nodes[slot(link.b)];
   }
@@ -141,7 +140,7 @@ std::vector<Finding> evaluate_failures(const PairsMeasured& measured, const Peer
 std::vector<Finding> evaluate_data(const PairsMeasured& measured) {
   const Charge charge{"data", "corrupted in transit", "every byte arrives as sent",
                       "all bytes that arrive are compared with those sent",
-                      "do not use it: check memory and network card"};
+                      "do not use the node; check its memory and network card"};
   return charge_pairs(
       measured, charge, [](const PairResult& r) { return r.corrupt(); },
       [](const PairResult& r) { return r.measured() && !r.corrupt(); });
@@ -219,7 +218,7 @@ void tell_retest(const Retest& retest, Direction direction, const PeerRule& rule
   finding.severity = severity_of(retest, direction, rule);
   finding.value = found.ratio * usual / kGB;
   finding.expected = fmt::format("at least {:.3g} GB/s", (1 - rule.warning) * usual / kGB);
-  finding.rule = "retested beside good pairs: median of the ratios, and its standard error";
+  finding.rule = "retested together with good pairs: median of the ratios, and its standard error";
   finding.evidence = evidence_of(retest, found);
   if (finding.severity != Severity::ok) {
     finding.action = "exclude the node and check its network";
@@ -269,7 +268,7 @@ std::vector<Finding> evaluate_direction(const PairsMeasured& measured, Direction
     if (!speed) {
       finding.severity = Severity::unknown;
       finding.rule = "every node is measured";
-      finding.evidence = "no exchange with it worked";
+      finding.evidence = "all exchanges with this node failed";
       finding.action = "see the other findings about this node";
     } else if (retests[slot(node)] != nullptr && own != thresholds.end()) {
       tell_retest(*retests[slot(node)], direction, rules.peers, finding);
@@ -357,10 +356,10 @@ std::vector<Finding> evaluate_unsteady(const PairsMeasured& measured, const Peer
                         .severity = Severity::warning,
                         .node = measured.nodes[slot(node)],
                         .value = 100 * lowest,
-                        .unit = "% of the speed",
-                        .expected = "more than half of the speed in every try",
-                        .rule = "retested beside good pairs, the speed is the same every time",
-                        .evidence = fmt::format("the lowest of {} measurements; most are fine",
+                        .unit = "% of the normal speed",
+                        .expected = "more than half of the normal speed in every try",
+                        .rule = "retested together with good pairs, the speed is steady",
+                        .evidence = fmt::format("the lowest of {} measurements; most are normal",
                                                 retest.tries.size()),
                         .action = "look for a flapping port and for thermal or power throttling"});
   }
@@ -382,7 +381,8 @@ std::vector<Finding> evaluate_latencies(const PairsMeasured& measured) {
          .unit = "us",
          .expected = fmt::format("about {:.3g} us", 1e6 * median(seconds) / *times),
          .rule = "a node answers within three times the latency of good pairs at the same time",
-         .evidence = fmt::format("{:.2g} times as long in {} measurements", *times, seconds.size()),
+         .evidence = fmt::format("{:.2g} times as long as good pairs, in {} measurements", *times,
+                                 seconds.size()),
          .action = "check the node's interrupt moderation, power saving and network path"});
   }
   return findings;
@@ -445,9 +445,10 @@ std::vector<Finding> evaluate_slow_links(const PairsMeasured& measured, const Pa
          .unit = "GB/s",
          .expected = fmt::format("at least {:.3g} GB/s", (1 - rules.peers.warning) * usual / kGB),
          .rule = "a pair is as fast as other pairs measured at the same time",
-         .evidence = found == Outcome::slow
-                         ? evidence_of(retest, slower) + "; both nodes are fast with others"
-                         : "far below in some measurements; both nodes are steady with others",
+         .evidence =
+             found == Outcome::slow
+                 ? evidence_of(retest, slower) + "; both nodes are fast with other partners"
+                 : "far below in some measurements; both nodes are steady with other partners",
          .action = "check the path between the two nodes: switches, routes, cables"});
   }
   return findings;

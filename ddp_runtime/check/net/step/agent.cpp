@@ -45,7 +45,7 @@ std::unique_ptr<ControlChannel> report_to(const std::string& host, const AgentOp
   const auto answer = channel->receive(deadline);
   if (!answer) {
     throw NetError(
-        fmt::format("{} port {} does not answer as ddp-check does", host, options.leader_port));
+        fmt::format("the process at {} port {} is not ddp-check", host, options.leader_port));
   }
   require_no_refusal(*answer);
   if (answer->value("welcome", -1) != hello.rank) {
@@ -69,7 +69,7 @@ std::unique_ptr<ControlChannel> find_leader(const AgentOptions& options, Hello h
     } catch (const NetError& error) {
       last = error.what();
     } catch (const json::exception&) {
-      last = "it does not speak this protocol";
+      last = "it uses another protocol";
     }
     std::this_thread::sleep_for(kBetweenAttempts);
   }

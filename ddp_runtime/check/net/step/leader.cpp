@@ -131,7 +131,7 @@ bool Leader::take_presentation(Caller& caller, const nlohmann::json& message) {
   if (task.identity != step_.identity) {
     refusal = fmt::format("{} belongs to another job step ({})", task.node, task.identity);
   } else if (task.key != own) {
-    refusal = fmt::format("{} has a key from: {}, the leader from: {}; see --key", task.node,
+    refusal = fmt::format("{} has a key from: {}, but the leader from: {}; see --key", task.node,
                           task.key, own);
   } else if (!secret_) {
     caller.believed = true;
@@ -192,7 +192,7 @@ void Leader::refuse(Caller& caller, const std::string& why) {
 
 std::string Leader::refusal_of(const Presentation& task) const {
   if (task.program != program_) {
-    return fmt::format("{} runs {}, the leader runs {}", task.node, task.program, program_);
+    return fmt::format("{} runs {}, but the leader runs {}", task.node, task.program, program_);
   }
   if (task.rank < 0 || task.rank >= step_.size) {
     return fmt::format("{} reported as rank {} of a step of {} tasks", task.node, task.rank,
@@ -200,7 +200,7 @@ std::string Leader::refusal_of(const Presentation& task) const {
   }
   if (std::string problem = misplaced(task); !problem.empty()) return problem;
   if (present_.contains(task.rank)) {
-    return fmt::format("{} reported as rank {}, which {} already has", task.node, task.rank,
+    return fmt::format("{} reported as rank {}, but {} already has this rank", task.node, task.rank,
                        present_.at(task.rank).node);
   }
   return {};
@@ -222,8 +222,9 @@ std::string Leader::misplaced(const Presentation& task) const {
     return other.first != task.rank && other.second.node == task.node;
   });
   if (there < node->tasks) return {};
-  return fmt::format("rank {} reported from {}, whose {} tasks have all reported", task.rank,
-                     task.node, node->tasks);
+  return fmt::format(
+      "rank {} reported from {}, but all tasks of this node ({}) have already reported", task.rank,
+      task.node, node->tasks);
 }
 
 void Leader::lose(int rank, const std::string& during, const std::string& why) {
