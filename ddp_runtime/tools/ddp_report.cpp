@@ -68,7 +68,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_outputs(run, arguments.run_outputs);
 
   CLI::App& sweep = *app.add_subcommand(
-      "sweep", "Show how runs with different numbers of ranks scaled, and what cost them time");
+      "sweep", "Show how runs with different numbers of ranks scaled, and where they lost time");
   sweep.add_option("DIR", arguments.sweep, "The --report-dir of each run")->required()->take_all();
   add_outputs(sweep, arguments.sweep_outputs);
   sweep
@@ -80,7 +80,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
         return number && value > 0 && value <= 1 ? "" : "give a fraction, as in 0.8";
       });
   sweep.add_flag("--mixed", arguments.mixed,
-                 "Accept runs of different models or data; scaling is then not judged");
+                 "Accept runs of different models or data, without evaluating their scaling");
 
   CLI::App& compare = *app.add_subcommand("compare", "Compare two runs");
   compare.add_option("A", arguments.a, "The --report-dir of the first run")->required();
@@ -210,7 +210,7 @@ constexpr const char* kDescription =
     "  ddp-report run report/\n"
     "      phases of a step, rank by rank, on the terminal\n"
     "  ddp-report sweep ranks-1/ ranks-2/ ranks-4/ --html scaling.html\n"
-    "      speedup, efficiency and the causes of lost time, in one file that can be mailed;\n"
+    "      speedup, efficiency and the causes of lost time, in one self-contained file;\n"
     "      repeated runs with the same number of ranks give the spread\n"
     "  ddp-report sweep runs/* --min-efficiency 0.8 --json scaling.json\n"
     "      a gate for automated tests: exits with 1 below 80 %\n"
@@ -219,7 +219,7 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter =
     "\nWithout --html, --json or --markdown the whole report is printed as Markdown.\n"
-    "Exit codes: 0 fine, 1 the efficiency is too low, 2 usage error, 3 a run cannot be read, a "
+    "Exit codes: 0 success, 1 the efficiency is too low, 2 usage error, 3 a run cannot be read, a "
     "file "
     "cannot be written, or the efficiency is not known.";
 

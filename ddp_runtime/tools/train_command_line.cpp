@@ -33,7 +33,7 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
   auto& t = c.train;
   app.option_defaults()->group("Training");
   app.add_option("--epochs", t.epochs,
-                 "Epochs to train [with --steps: as many as those take; else 1]")
+                 "Epochs to train [with --steps, as many as needed; otherwise 1]")
       ->check(positive());
   app.add_option("--steps", t.steps, "Stop after this many optimizer steps; 0 means no limit")
       ->check(not_negative())
@@ -80,7 +80,7 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--on-nan", c.on_nan,
-                 "What to do if a loss or gradient is not finite: stop, or skip that update")
+                 "Action if a loss or gradient is not finite: stop, or skip the update")
       ->capture_default_str();
   app.add_option("--patience", t.patience,
                  "Stop after this many epochs without a better evaluation; 0 means never")
@@ -134,8 +134,8 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->check(positive())
       ->capture_default_str();
   app.add_option("--silence", c.silence_seconds,
-                 "Seconds without a sign of life before a rank that others wait for is declared "
-                 "lost; if a debugger stops a rank, raise this and --timeout")
+                 "Seconds of silence before a rank that others wait for is declared lost; if a "
+                 "debugger stops a rank, raise this and --timeout")
       ->check(at_least_one())
       ->capture_default_str();
   app.add_option("--threads", c.threads, "Compute threads per rank; 0 means OMP_NUM_THREADS")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-check: names the bad node before the job starts. `node` checks this machine only, `net` the
-// network between the tasks of a job step.
+// ddp-check: finds bad nodes before the job starts. `node` checks only this machine; `net` checks
+// the network between the tasks of a job step.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -22,13 +22,13 @@ namespace {
 using namespace ddp;
 
 constexpr const char* kDescription =
-    "Names the bad node before the job starts.\n\n"
+    "Finds bad nodes before the job starts.\n\n"
     "Examples:\n"
     "  ddp-check node --dir /scratch\n"
     "      Check this machine in less than two seconds, without network traffic;\n"
     "      suitable for SLURM's HealthCheckProgram.\n"
     "  srun --ntasks-per-node=1 ddp-check net --exclude-file bad.txt && srun train\n"
-    "      Check the nodes of the job, and train only if all is well.\n"
+    "      Check the nodes of the job, and train only if all of them are healthy.\n"
     "  sbatch --exclude=\"$(paste -sd, bad.txt)\" job.sbatch\n"
     "      Submit the job again without the bad nodes.\n"
     "  mpirun -n 4 ddp-check net --pretend-nodes n[1-4] --inject slow:n3:0.1\n"
@@ -37,10 +37,10 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter =
     "\nExit codes, the same for all tasks of a step:\n"
-    "  0 OK        everything was measured and is in order\n"
-    "  1 WARNING   usable, but something is degraded\n"
-    "  2 CRITICAL  do not use the nodes, ports or links that are named\n"
-    "  3 UNKNOWN   something could not be measured; also: wrong usage\n"
+    "  0 OK        all checks ran and found no problem\n"
+    "  1 WARNING   usable, but degraded\n"
+    "  2 CRITICAL  do not use the named nodes, ports or links\n"
+    "  3 UNKNOWN   a check could not run; also usage errors\n"
     "GB is 1e9 bytes, MiB is 2^20 bytes.";
 
 // If many tasks have the same error in the command line, only rank 0 reports it.

@@ -42,7 +42,7 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
       ->check(CLI::Range(1, 1'000'000));
   option("--seed", simulation.seed, "Random seed");
   command.add_flag("!--no-retests,!--no-retrials", simulation.retests,
-                   "Judge by the rounds, without retests");
+                   "Skip the retests and judge by the rounds alone");
 }
 
 int run_simulate(const SimulateArguments& arguments) {

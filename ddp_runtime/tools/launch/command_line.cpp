@@ -74,7 +74,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   app.footer(footer());
   app.set_version_flag("--version", std::string("ddp-launch ") + kVersion);
   app.set_config("--config", "", "Read options from this file (INI or TOML)");
-  app.add_option("--ddp", line.spec, "What to set; see below")->type_name("SPEC");
+  app.add_option("--ddp", line.spec, "Comma-separated settings; see below")->type_name("SPEC");
   app.prefix_command();
 
   std::string format = "table";
