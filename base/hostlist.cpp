@@ -78,7 +78,7 @@ std::size_t longest_name(const std::vector<Part>& parts) {
 }
 
 std::vector<Part> parse_element(std::string_view list, std::string_view element) {
-  if (element.empty()) fail(list, "there is an empty name in it");
+  if (element.empty()) fail(list, "it contains an empty name");
   std::vector<Part> parts;
   while (!element.empty()) {
     const auto open = element.find('[');
@@ -97,7 +97,7 @@ std::vector<Part> parse_element(std::string_view list, std::string_view element)
     parts.push_back(std::move(part));
     if (parts.size() > kMaxParts) fail(list, "too many brackets in one name");
   }
-  if (longest_name(parts) > kMaxNameLength) fail(list, "it holds a name that is too long");
+  if (longest_name(parts) > kMaxNameLength) fail(list, "it contains a name that is too long");
   return parts;
 }
 
@@ -190,7 +190,7 @@ std::vector<std::string> expand_hostlist(std::string_view text) {
     }
     append_names(parts, 0, "", names);
   }
-  if (!text.empty() && text.back() == ',') fail(text, "there is an empty name in it");
+  if (!text.empty() && text.back() == ',') fail(text, "it contains an empty name");
   return names;
 }
 
