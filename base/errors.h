@@ -6,8 +6,8 @@
 
 namespace ddp {
 
-// The user asked for something impossible. The text is one sentence: what is wrong, where, and
-// what to do. Executables exit with 2.
+// The user requested something impossible. The text is one sentence: what is wrong, where, and what
+// to do. Executables exit with 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -20,7 +20,7 @@ constexpr std::uint64_t kMaxNumber = 999'999'999'999'999'999;
 struct NumberRange {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
-  std::size_t width = 0;  // of the first number as written: shorter numbers get leading zeros
+  std::size_t width = 0;  // digits of the first number; shorter numbers get leading zeros
 
   std::uint64_t count() const noexcept { return last - first + 1; }
 };

@@ -31,7 +31,7 @@ struct DrainLimit {
   std::optional<double> part = {};  // fraction of all nodes
 };
 
-// "20" or "10%". Throws UsageError.
+// Parses "20" or "10%". Throws UsageError.
 DrainLimit drain_limit_from(std::string_view text);
 
 // The limit as a number of nodes: at least one, so that a small percentage of a small cluster does

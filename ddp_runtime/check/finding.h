@@ -31,9 +31,9 @@ struct Finding {
   std::string peer = {};    // the other end if the finding is about a link
   std::string device = {};  // "eth0", "mlx5_0:1", "/dev/shm"; may be empty
   Value value = {};
-  std::string unit = {};      // of the value; empty for words
+  std::string unit = {};      // unit of the value; empty for words
   std::string expected = {};  // "at least 64 MiB"
-  std::string rule = {};      // why this severity, in words
+  std::string rule = {};      // reason for the severity
   std::string evidence = {};  // what was observed
   std::string action = {};    // what to do; empty when OK
 };

@@ -385,7 +385,7 @@ std::string NetCheck::summary_line() const {
   std::string text = fmt::format("{}, {}{}", counted(nodes_.size(), "node"),
                                  counted(leader_.present().size(), "task"), summary_);
   if (nodes_.size() == 1) {
-    return text + "; a job of one node uses no network between nodes, so none was measured";
+    return text + "; a job of one node uses no network between nodes, so no network was measured";
   }
   if (nodes_.size() < kMinPeers) {
     text += fmt::format(

@@ -160,7 +160,7 @@ std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& a
     result.latency_seconds = at_a.latency_seconds;
     result.lost = std::max(at_a.lost, at_b.lost);
   } catch (const nlohmann::json::exception&) {
-    result.failure = "an answer could not be understood";
+    result.failure = "an answer was invalid";
   }
   return result;
 }

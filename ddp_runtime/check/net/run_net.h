@@ -36,17 +36,17 @@ struct NetOptions {
   std::chrono::milliseconds grace{3'000};
   bool mpi = true;
   bool verbs = true;                   // measure RDMA if all nodes have it
-  RdmaTool rdma;                       // of this node
+  RdmaTool rdma;                       // RDMA tool of this node
   bool nccl = true;                    // measure NCCL between GPUs
-  NcclTool nccl_tool;                  // of this node
+  NcclTool nccl_tool;                  // NCCL tool of this node
   std::vector<std::string> known_bad;  // nodes that another check rejected
   std::vector<std::string> rails;      // interfaces to measure separately; {"auto"}: all equal ones
   std::uint64_t seed = 0;              // seed for the plan of rounds; 0: from the step's identity
-  int rounds = 0;  // of pairs; 0: all pairs for up to 8 nodes, three rounds for more
+  int rounds = 0;  // rounds of pairs; 0: all pairs for up to 8 nodes, three rounds for more
   PairRules rules;
   std::optional<double> link_bytes_per_second;        // rate of each node's link, if known
   std::optional<double> fewest_bus_bytes_per_second;  // required of an all-reduce, if given
-  // Called on rank 0 only. The verdict is published before any task is told to exit.
+  // Called on rank 0 only. The verdict is published before any task exits.
   std::function<void(const std::string& line)> progress = [](const std::string&) {};
   std::function<void(const Verdict& verdict)> publish = [](const Verdict&) {};
   // Stores an interim verdict before a stage that may terminate this process.

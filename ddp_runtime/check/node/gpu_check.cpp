@@ -80,7 +80,7 @@ std::vector<Finding> evaluate_rows(const GpuFacts& gpu) {
   } else if (gpu.rows_pending.value.value_or(0) > 0 || gpu.pages_pending.value.value_or(0) > 0) {
     finding.severity = Severity::warning;
     finding.value = "bad memory in use";
-    finding.evidence = "it is remapped at the next reset";
+    finding.evidence = "it will be remapped at the next reset";
     finding.action = "reset the GPU when it is idle";
   }
   return {finding};
@@ -199,7 +199,7 @@ Finding count_finding(const NvmlFacts& facts, const GpuExpectations& expected) {
 Finding cannot_ask(const std::string& why) {
   return {.check = "gpu.health",
           .severity = Severity::unknown,
-          .rule = "the GPUs' own counters can be read",
+          .rule = "the GPUs' counters can be read",
           .evidence = why,
           .action =
               "install the driver's management library (libnvidia-ml.so.1), or check this node by "

@@ -12,13 +12,13 @@
 namespace ddp::check {
 
 struct HugepageFacts {
-  std::optional<std::uint64_t> memory_bytes;  // of the node
-  std::optional<std::uint64_t> total;         // pages of the default size
+  std::optional<std::uint64_t> memory_bytes;  // memory of the node
+  std::optional<std::uint64_t> total;         // number of pages of the default size
   std::optional<std::uint64_t> free;
   std::optional<std::uint64_t> page_bytes;
 };
 
-// From the text of /proc/meminfo.
+// Parses the text of /proc/meminfo.
 HugepageFacts parse_hugepages(std::string_view text);
 
 // UNKNOWN if /proc/meminfo could not be parsed. No finding on a kernel without huge pages.

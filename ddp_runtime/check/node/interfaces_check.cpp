@@ -124,7 +124,7 @@ std::vector<Finding> mtu_findings(Interfaces interfaces, const NetworkInterface&
   if (below != nullptr && below->mtu && *interface.mtu > *below->mtu) {
     finding.severity = Severity::critical;
     finding.expected = fmt::format("at most {} bytes, the MTU of {}", *below->mtu, below->name);
-    finding.evidence = "its large packets do not fit the underlying interface";
+    finding.evidence = "its large packets do not fit into those of the underlying interface";
     finding.action = "make the two MTUs agree";
   }
   return {finding};

@@ -15,7 +15,7 @@ struct MemoryFacts {
   std::optional<std::uint64_t> available_bytes;
 };
 
-// From the text of /proc/meminfo.
+// Parses the text of /proc/meminfo.
 MemoryFacts parse_meminfo(std::string_view text);
 
 Finding evaluate_memory(const MemoryFacts& facts);

@@ -11,8 +11,8 @@
 namespace ddp::check {
 
 struct ProcessorFacts {
-  std::optional<int> usable;    // in the affinity mask
-  std::optional<int> online;    // online in the machine
+  std::optional<int> usable;    // CPUs in the affinity mask
+  std::optional<int> online;    // CPUs online in the machine
   std::optional<int> promised;  // SLURM_CPUS_PER_TASK, if set
 };
 

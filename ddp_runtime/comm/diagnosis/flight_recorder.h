@@ -38,7 +38,8 @@ struct OperationRecord {
 
 // A snapshot of one rank.
 struct RankSnapshot {
-  std::map<std::string, std::uint64_t> collectives_begun;  // by channel
+  std::map<std::string, std::uint64_t>
+      collectives_begun;                // number of collectives begun, by channel
   std::string phase;                    // the program's current phase: "epoch 2, step 117: forward"
   double phase_ago = 0;                 // seconds since the phase began
   std::vector<OperationRecord> recent;  // oldest first

@@ -100,7 +100,7 @@ class ChannelEnd {
 };
 
 FailureKind kind_of(LossKind kind);
-// "node2, process 4711": how other ranks' messages identify this process.
+// "node2, process 4711": the name of this process in messages of other ranks.
 std::string process_name();
 // The failure reported on behalf of a process that exited without a goodbye.
 Failure exited_unexpectedly(int rank, const std::string& who);

@@ -22,7 +22,7 @@ enum class FailureKind : std::uint8_t {
   stopped,       // a process is stopped, but its machine is up
   unreachable,   // a machine is down or cut off
   silent,        // a rank does not answer rank 0's status requests
-  absent,        // a rank is doing something other than what the others wait for
+  absent,        // a rank is busy outside the collective in which the others wait
   disagreement,  // the ranks called different collectives
   network,       // all ranks called the same collective, but messages do not arrive
 };

@@ -5,15 +5,15 @@
 // The differences between a lost rank and a live one:
 // - A connection that the other kernel closed or reset (FIN, RST) belongs to a process that has
 //   exited. That is certain and known immediately, so this file does not decide it.
-// - Both ends send a heartbeat every second, from a thread that never computes. A rank from which
-//   nothing has been received for `silence` is silent. Other errors of the connection (it timed
-//   out, no route) mean no more than that: the rank reconnects as soon as the network lets it.
+// - Both ends send a heartbeat every second, from a thread that never computes. A rank is silent if
+//   nothing has been received from it for `silence`. Other errors of the connection (timeout, no
+//   route) only count as silence: the rank reconnects as soon as the network works again.
 // - A silent rank is lost only if the data path stalls, too: some rank that can be heard has waited
-//   for `LinkLimits::report_after` without anything moving. While all ranks make progress with each
-//   other, so does the silent one, and only the management network is down; while all of them
-//   compute, no rank is affected.
-// - If the silent rank's kernel acknowledges what is sent to it, network and machine are up and the
-//   process is stopped. Otherwise the machine is down or cut off.
+//   for `LinkLimits::report_after` without progress. While all ranks make progress with each other,
+//   the silent rank does too, and only the management network is down. While all ranks compute, no
+//   rank is affected.
+// - If the silent rank's kernel acknowledges the data sent to it, the network and the machine are
+//   up and the process is stopped. Otherwise the machine is down or cut off.
 //
 // With the default limits, a stopped process or a vanished machine is therefore reported within 10
 // s. A stop of a few seconds is tolerated, and so is an outage of any length if the network carries

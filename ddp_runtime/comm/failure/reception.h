@@ -70,7 +70,7 @@ class Reception {
   Listener listener_;
   Key key_;
   Guest guest_;
-  TimePoint listen_at_;  // no earlier than this
+  TimePoint listen_at_;  // earliest time to listen again
   Strangers strangers_;
   std::uint64_t next_ = kFirstKey + 1;
 };

@@ -23,7 +23,7 @@ enum class MessageKind : std::uint8_t {
   goodbye = 4,    // orderly exit; a connection that closes without it belongs to a lost process
   timeout = 5,    // rank: the rank that timed out; text: its message. The hub finds the cause
   slow_wait = 6,  // rank: a waiting rank; text: its report. The wait continues
-  status_request = 7,  // the hub asks what the rank is doing
+  status_request = 7,  // the hub requests the rank's status
   status = 8,          // the answer to status_request; text: a RankSnapshot as JSON
   broken = 9,          // like timeout: a message of the wrong length arrived
   loss = 10,           // like failure, but the hub wrote the text because the rank is lost

@@ -17,9 +17,9 @@ struct alignas(64) ArrivalCounter {
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "counters are shared by processes");
 
-// Each rank counts its own arrivals and waits until all others have counted as many. A waiting rank
-// spins for a few microseconds and then sleeps in the kernel (futex), because other threads need
-// the core for computing.
+// Each rank counts its own arrivals and waits until all others have counted the same number. A
+// waiting rank spins for a few microseconds and then sleeps in the kernel (futex), because other
+// threads need the core for computing.
 class NodeBarrier {
  public:
   // counters[p] is the counter of the rank at place p; `me` is this rank's place. The counters must

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks share a machine. Pure.
+// Determines which ranks share a machine. Pure.
 #pragma once
 
 #include <cstddef>

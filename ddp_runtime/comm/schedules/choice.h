@@ -25,13 +25,13 @@ struct CostModel {
   std::size_t segment_bytes = std::size_t{60} << 10;
 };
 
-// Seconds, for n >= 1 ranks that start together and `bytes` on each of them.
+// The cost in seconds for n >= 1 ranks that start together, with `bytes` on each of them.
 double cost(AllReduce schedule, int n, std::size_t bytes, const CostModel& model);
 double cost(Broadcast schedule, int n, std::size_t bytes, const CostModel& model);
 double cost(InOrder schedule, int n, std::size_t bytes, const CostModel& model);
 
 // The ring is chosen if it costs at most 5 % more than the best: it uses only links between
-// neighbors, and the model knows nothing about the topology.
+// neighbors, and the model does not include the topology.
 AllReduce choose_all_reduce(int n, std::size_t bytes, const CostModel& model);
 Broadcast choose_broadcast(int n, std::size_t bytes, const CostModel& model);
 InOrder choose_in_order(int n, std::size_t bytes, const CostModel& model);

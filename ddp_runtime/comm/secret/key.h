@@ -25,7 +25,7 @@ Key hmac_sha256(std::span<const std::byte> key, std::string_view message);
 // The run time does not depend on the position of a difference. The lengths are not secret.
 bool equal_in_constant_time(std::string_view one, std::string_view other) noexcept;
 
-// 64 lower-case hexadecimal digits, and back; nullopt for anything else.
+// Converts a key to 64 lowercase hexadecimal digits and back. Returns nullopt for any other text.
 std::string hex_of(const Key& key);
 std::optional<Key> key_from_hex(std::string_view text) noexcept;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddp-check net`: the network between the tasks of a job step.
+// `ddp-check net`: checks the network between the tasks of a job step.
 #pragma once
 
 #include <CLI/CLI.hpp>

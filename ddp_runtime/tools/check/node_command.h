@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddp-check node`: this machine only.
+// `ddp-check node`: checks only this machine.
 #pragma once
 
 #include <CLI/CLI.hpp>

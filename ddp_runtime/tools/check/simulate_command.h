@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddp-check simulate`: how reliably `net` locates bad nodes.
+// `ddp-check simulate`: measures how reliably `net` locates bad nodes in simulated clusters.
 #pragma once
 
 #include <CLI/CLI.hpp>

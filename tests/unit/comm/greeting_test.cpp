@@ -203,7 +203,7 @@ TEST(Greeting, ReplayIsRejected) {
   EXPECT_FALSE(leader.failures.failed());
 }
 
-// A relay may forward a greeting, but cannot send messages of its own afterwards.
+// A relay may forward a greeting, but afterwards it cannot send its own messages.
 TEST(Greeting, RelayCannotInjectMessages) {
   test::Leader leader(2);
   Connection to_hub = leader.knock();

@@ -103,7 +103,7 @@ TEST(Liveness, DescribesLossesByNodeAndKind) {
   for (int rank = 13; rank > 3; --rank) node.push_back({rank, "n3, process 1", LossKind::killed});
   EXPECT_THAT(describe(node, 8s),
               testing::StartsWith("ranks 4, 5, 6, 7, 8, 9, 10, 11 and 2 more on n3 exited "
-                                  "unexpectedly: they were killed or crashed; see their"));
+                                  "unexpectedly: they were killed or crashed; check their"));
 
   const std::vector<Loss> two{{4, "b, process 4", LossKind::stopped},
                               {2, "a, process 3", LossKind::unreachable},

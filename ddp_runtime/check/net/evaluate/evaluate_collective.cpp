@@ -133,7 +133,7 @@ void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pai
       "the median latency",
       times);
   finding.evidence +=
-      fmt::format("{}the fastest took {:.3g} s, the pairs predict {:.3g} s",
+      fmt::format("{}the fastest took {:.3g} s, but the pairs predict {:.3g} s",
                   finding.evidence.empty() ? "" : "; ", bandwidth.best_seconds, *predicted);
   if (bandwidth.best_seconds <= times * *predicted) return;
   finding.severity = Severity::warning;

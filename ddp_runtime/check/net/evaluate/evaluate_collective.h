@@ -19,19 +19,19 @@ namespace ddp::check {
 struct CollectiveMeasured {
   Collective collective = Collective::all_reduce;
   int ranks = 0;
-  std::size_t elements = 0;                 // number of float32 values, all ranks together
+  std::size_t elements = 0;                 // number of float32 values on all ranks together
   std::map<int, CollectiveResult> results;  // by rank
   std::map<int, std::string> nodes;         // by rank
 };
 
-// Bytes per second, with 1 GB = 1e9 bytes. An iteration takes as long as its slowest rank; the
-// result is the median over the iterations. Returns nullopt if no rank answered.
+// Bandwidths in bytes per second, with 1 GB = 1e9 bytes. An iteration takes as long as its slowest
+// rank; the result is the median over the iterations. Returns nullopt if no rank answered.
 struct BusBandwidth {
   double seconds = 0;
   double algorithm_per_second = 0;  // bytes / seconds
   double factor = 0;                // bus_factor()
   double bus_per_second = 0;        // algorithm_per_second * factor
-  double best_seconds = 0;          // of the fastest iteration
+  double best_seconds = 0;          // time of the fastest iteration
 };
 std::optional<BusBandwidth> bus_bandwidth(const CollectiveMeasured& measured);
 

@@ -60,8 +60,8 @@ std::vector<Finding> evaluate_fact(const std::string& fact, const std::map<int, 
             std::find_if(said.begin(), said.end(),
                          [&own = value](const auto& entry) { return entry.first != own; });
         finding.peer = other->second.front();
-        finding.evidence = fmt::format("{} has {}; no majority says which is right",
-                                       other->second.front(), other->first);
+        finding.evidence =
+            fmt::format("{} has {}; there is no majority", other->second.front(), other->first);
       }
       findings.push_back(std::move(finding));
       if (!agreed) return findings;  // one finding is enough for both sides
@@ -145,9 +145,10 @@ std::vector<Finding> evaluate_paths(const std::vector<std::string>& nodes,
       continue;
     }
     if (!silent) bad.push_back(r.pair);
-    evidence[r.pair] = fmt::format("{} sends {} bytes, {} reach {}; {} sends {}, {} reach {}",
-                                   name(r.pair.a), r.mtu_a, r.arrived_at_b, name(r.pair.b),
-                                   name(r.pair.b), r.mtu_b, r.arrived_at_a, name(r.pair.a));
+    evidence[r.pair] = fmt::format(
+        "{} sends up to {} bytes, at most {} reach {}; {} sends up to {}, at most {} reach {}",
+        name(r.pair.a), r.mtu_a, r.arrived_at_b, name(r.pair.b), name(r.pair.b), r.mtu_b,
+        r.arrived_at_a, name(r.pair.a));
   }
   Finding finding{.check = "net.path_mtu",
                   .severity = Severity::warning,

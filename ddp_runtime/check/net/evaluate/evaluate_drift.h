@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Differences between nodes that should be identical: versions and sizes, clocks, and the largest
-// packet that two nodes can exchange.
+// Evaluates differences between nodes that should be identical: versions and sizes, clocks, and the
+// largest packet that two nodes can exchange.
 #pragma once
 
 #include <map>

@@ -28,9 +28,9 @@ struct PairsMeasured {
   std::vector<bool> already_flagged;  // nodes already reported, not to be reported as unmeasured
   std::vector<std::optional<double>> link_rate;  // bytes per second that a node's link can carry
   std::vector<PairResult> results;
-  std::vector<Retest> retests = {};  // of nodes and links that seemed slow or lossy
+  std::vector<Retest> retests = {};  // retests of nodes and links that seemed slow or lossy
   std::string rail = {};             // the interface, if one interface was measured separately
-  Classes classes = {};              // by link rate; empty if all links are alike
+  Classes classes = {};              // classes by link rate; empty if all links are alike
 };
 
 // Finds the smallest explanation for each kind of fault: a node, a link, or the whole network.

@@ -33,14 +33,14 @@ enum class FaultModel : std::uint8_t {
 
 struct Simulation {
   int nodes = 1024;
-  int bad = 8;             // nodes; links for link and loss; switches for leaf
-  double bad_speed = 0.7;  // relative to a healthy one
+  int bad = 8;             // number of bad nodes; of links for link and loss; of switches for leaf
+  double bad_speed = 0.7;  // relative to a healthy node
   int rounds = 0;          // 0: the number the check chooses
   bool retests = true;
   NoiseModel model = NoiseModel::gauss;
   FaultModel fault = FaultModel::node;
   double noise = 0.02;
-  double duty = 0.5;        // of intermittent faults
+  double duty = 0.5;        // duty cycle of intermittent faults
   int leaf_nodes = 16;      // nodes below a switch
   double uplink_ratio = 1;  // oversubscription: node bandwidth below a switch / uplink bandwidth
   double congested = 0.03;  // fraction of exchanges in the rounds that other traffic slows to 0.6
@@ -66,7 +66,7 @@ struct SimulationResult {
   int silent = 0;         // the verdict was OK although a fault was measured
   double limit = 0;       // median of the detection limits
   double steps = 0;       // mean number of rounds and retests
-  double slowest_seconds = 0;  // of fault localization, without the simulated measurements
+  double slowest_seconds = 0;  // longest fault localization, without the simulated measurements
 };
 
 // The numbers do not depend on the standard library.

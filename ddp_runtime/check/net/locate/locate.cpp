@@ -45,7 +45,7 @@ std::optional<int> most_bad_links(int nodes, std::span<const Pair> bad) {
   return alone ? std::optional(worst) : std::nullopt;
 }
 
-// Nodes all of whose pairs are bad, with at least two partners.
+// Nodes with at least two partners whose pairs are all bad.
 std::vector<int> without_good_pair(int nodes, std::span<const Pair> bad,
                                    std::span<const Pair> good) {
   const auto bad_partners = partners(nodes, bad);

@@ -21,7 +21,7 @@ struct PairResult {
   double latency_seconds = 0;   // one way; 0 if not measured
   std::int64_t wrong_at_a = 0;  // bytes that arrived corrupted
   std::int64_t wrong_at_b = 0;
-  double lost = 0;         // fraction of what an end sent, the larger of the two
+  double lost = 0;         // lost fraction of the sent data; the larger of both ends
   std::string via_a = {};  // interface and address at a; empty if unknown
   std::string via_b = {};
   std::string failure = {};  // why the exchange did not finish; empty if it did
@@ -40,7 +40,7 @@ int class_of(const Classes& classes, int node);
 int class_of(const Classes& classes, const Pair& pair);
 
 // Derives the classes from the link rates, slowest first. A node with an unknown rate is put into
-// the most common class. Empty if all are alike.
+// the most common class. Empty if all links are alike.
 Classes classes_by_rate(const std::vector<std::optional<double>>& rates);
 
 // Each node's speed in one direction: the best of its exchanges, because one slow partner or one

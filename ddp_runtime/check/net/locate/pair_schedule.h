@@ -4,7 +4,7 @@
 // Node 0 keeps its seat, the others move by one seat each round, and opposite seats form pairs.
 // With an even number n of nodes, n - 1 rounds of n / 2 disjoint pairs contain every pair exactly
 // once; an odd number adds an empty seat, so each node rests in one of n rounds. All pairs of a
-// round run at the same time, so the cost is the number of rounds, whatever the number of nodes.
+// round run at the same time, so the cost depends only on the number of rounds.
 #pragma once
 
 #include <compare>
@@ -25,7 +25,7 @@ Pair make_pair_of(int one, int other) noexcept;
 
 using Round = std::vector<Pair>;
 
-// Every pair of `nodes` nodes once.
+// Rounds that contain every pair of `nodes` nodes once.
 std::vector<Round> all_rounds(int nodes);
 
 // `count` different rounds of the circle after shuffling the nodes, or all rounds if there are

@@ -329,7 +329,7 @@ bool PairSession::place(std::size_t suspect, std::map<int, std::size_t>& cursors
 void PairSession::add_references(int number, std::size_t most, std::set<int>& busy, SubRound& round,
                                  const CanTakePart& can_take_part) {
   const auto count = trusted_[number].size();
-  int first = -1;  // of a pair whose other end is still missing
+  int first = -1;  // first end of a pair whose other end is still missing
   std::size_t added = 0;
   for (std::size_t at = count; at > 0 && added < most; --at) {
     const int node = partner_at(number, at - 1);

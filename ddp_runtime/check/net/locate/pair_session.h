@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole search for bad nodes and links as a sequence of rounds of disjoint pairs: what to
-// measure next, given what has been measured so far. It performs no measurements itself, so that
-// real and simulated checks make the same decisions.
+// Plans the search for bad nodes and links as a sequence of rounds of disjoint pairs: chooses the
+// next measurement from the results so far. It performs no measurements itself, so that real and
+// simulated checks make the same decisions.
 //
 // 1. It plans the rounds of the tournament, and adds rounds as long as the noise could hide a
 //    CRITICAL slowdown.
@@ -49,7 +49,7 @@ class PairSession {
 
   explicit PairSession(SessionOptions options);
 
-  // Returns what to measure next, or nullopt when done. After each step, pass its results to
+  // Returns the next measurement, or nullopt when done. After each step, pass its results to
   // take().
   std::optional<SessionStep> next(const CanTakePart& can_take_part);
   // Records the results of the last step. Pairs without a result count as not measured.
@@ -98,8 +98,8 @@ class PairSession {
   int tries_ = 0;                     // tries planned for each suspect
   int try_ = 0;                       // tries started
   std::vector<std::size_t> left_;     // suspects not yet measured in this try
-  std::vector<SubRound> sub_rounds_;  // of this try
-  std::map<int, std::vector<std::vector<double>>> references_;  // by class, for each try
+  std::vector<SubRound> sub_rounds_;  // sub-rounds of this try
+  std::map<int, std::vector<std::vector<double>>> references_;  // speeds by class and try
 };
 
 }  // namespace ddp::check

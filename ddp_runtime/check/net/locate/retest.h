@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The retest of nodes and links that seem slow, lossy or late to answer: a number of measurements
-// that is fixed in advance, each taken while good pairs run beside it.
+// that is fixed in advance, each taken while good pairs run at the same time.
 //
 // The rounds measure many pairs at once, and any other load on a machine slows some of them. So a
 // suspect is judged by ratios: its speed divided by the speed of the good pairs at the same moment.
@@ -25,7 +25,7 @@ namespace ddp::check {
 struct Try {
   double send = 0;     // bytes per second that the node sends; for a link, from a to b
   double receive = 0;  // bytes per second that it receives; for a link, from b to a
-  double lost = 0;     // fraction of the data
+  double lost = 0;     // lost fraction of the data
   double latency_seconds = 0;
   // Median speed of the good pairs measured at the same time.
   double beside = 0;
@@ -57,7 +57,7 @@ inline constexpr double kLate = 3;
 inline constexpr int kMinTries = 9;
 inline constexpr int kMaxTries = 17;
 inline constexpr int kTriesInVain = 5;
-// How certain a judgment must be, in standard errors.
+// The required certainty of a judgment, in standard errors.
 inline constexpr double kMargin = 2;
 
 // The number of times to measure each suspect: enough to detect a node that is slow by `critical`,

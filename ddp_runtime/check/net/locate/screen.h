@@ -18,7 +18,7 @@ double exchange_noise(int nodes, std::span<const PairResult> results, const Clas
 
 struct Screen {
   std::vector<bool> nodes;  // to retest: slow, sometimes very slow, or late
-  std::vector<Pair> pairs;  // to retest, neither end being in `nodes`
+  std::vector<Pair> pairs;  // to retest; neither end is in `nodes`
   double noise = 0;         // exchange_noise()
   // The smallest slowdown relative to the peers, as a fraction, that 19 of 20 sets of rounds show.
   // nullopt if no node has enough peers.

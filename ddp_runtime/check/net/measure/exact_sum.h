@@ -35,8 +35,8 @@ class ExactSum {
 
 struct Mismatch {
   std::int64_t count = 0;  // number of wrong elements
-  std::size_t first = 0;   // index of the first
-  float got = 0;           // value of the first
+  std::size_t first = 0;   // index of the first wrong element
+  float got = 0;           // value of the first wrong element
   float wanted = 0;
 };
 

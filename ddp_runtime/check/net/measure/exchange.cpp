@@ -118,7 +118,7 @@ std::size_t receive_amount(PairLink& link, std::size_t most) {
   link.receive(word);
   std::memcpy(&amount, word.data(), sizeof amount);
   if (amount == 0 || amount > most) {
-    throw RuntimeError("the other end announced an impossible amount of data");
+    throw RuntimeError("the other end announced an invalid amount of data");
   }
   return amount;
 }

@@ -35,17 +35,17 @@ struct ExchangePlan {
   // Bytes to send in each direction, after a warm-up with an eighth of that. On a slow link, the
   // exchange stops after about one second of data, because more would add no information.
   std::size_t bytes = 0;
-  std::uint64_t seed = 0;  // of the test data, the same at both ends
-  Faults faults;           // injected at this end
+  std::uint64_t seed = 0;  // seed of the test data; the same at both ends
+  Faults faults;           // faults injected at this end
 };
 
 struct ExchangeResult {
   double received_per_second = 0;  // bytes per second that this end received
-  double sent_per_second = 0;      // bytes per second that it sent; 0 where the receiver measures
-  std::int64_t wrong_bytes = 0;    // bytes that arrived corrupted
-  double latency_seconds = 0;      // one way: half the median round trip
-  double lost = 0;                 // fraction of the data this end sent, over TCP
-  std::string via = {};            // interface and address of this end
+  double sent_per_second = 0;    // bytes per second that this end sent; 0 if the receiver measures
+  std::int64_t wrong_bytes = 0;  // bytes that arrived corrupted
+  double latency_seconds = 0;    // one way: half the median round trip
+  double lost = 0;               // lost fraction of the data that this end sent over TCP
+  std::string via = {};          // interface and address of this end
 };
 
 // Returns the number of bytes, at most `most`, to measure at this speed: about one second of data,

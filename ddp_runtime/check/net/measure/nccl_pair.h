@@ -20,8 +20,8 @@ struct NcclTool {
   std::string nccl_library = kNcclLibrary;
   std::string cuda_library = kCudaLibrary;
   int gpus = 0;         // GPUs that this task may use
-  std::string version;  // of NCCL; empty if it cannot be used
-  std::string problem;  // why the GPUs or NCCL cannot be used
+  std::string version;  // NCCL version; empty if NCCL cannot be used
+  std::string problem;  // reason why the GPUs or NCCL cannot be used
 };
 
 // Starts a process that reports the GPUs and the NCCL version of this node. If the kernel has no
@@ -45,8 +45,8 @@ std::optional<nlohmann::json> parse_nccl_result(std::string_view output);
 // "NET/IB/0/GDRDMA" from NCCL's own log; empty if the log does not contain it.
 std::string nccl_transport(std::string_view output);
 
-// Measures both directions, the first end's first. Throws NetError if the measurement fails or the
-// deadline passes, in which case the process is killed.
+// Measures both directions, starting with the data of the first end. Throws NetError if the
+// measurement fails or the deadline passes, in which case the process is killed.
 ExchangeResult exchange_by_nccl(const NcclTool& tool, const ExchangeCommand& command,
                                 const Faults& faults, Deadline deadline);
 

@@ -13,7 +13,7 @@
 namespace ddp::check {
 
 struct FactSources {
-  std::filesystem::path root = "/";  // of /sys and /etc
+  std::filesystem::path root = "/";  // parent directory of /sys and /etc
   // Where the linker looks for libraries, in search order.
   std::vector<std::filesystem::path> library_directories;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/check/net/measure/pair_links.h"
 
-#include <linux/tcp.h>  // glibc's own lacks tcpi_dsack_dups
+#include <linux/tcp.h>  // glibc's netinet/tcp.h lacks tcpi_dsack_dups
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>

@@ -2,7 +2,7 @@
 #include "ddp_runtime/check/net/measure/tcp.h"
 
 #include <fmt/format.h>
-#include <linux/tcp.h>  // not netinet/: a file compiled together with this one needs it
+#include <linux/tcp.h>  // not netinet/tcp.h, because pair_links.cpp needs this one in unity builds
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>

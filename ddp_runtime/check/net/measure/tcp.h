@@ -31,7 +31,7 @@ std::optional<FileDescriptor> accept_until(const Listener& listener, Deadline de
 // The local end of a connection. It is selected by address and not by device: a connection bound to
 // a device is reset if another interface on the same wire answers for the address.
 struct Origin {
-  std::string address = {};  // numeric; empty leaves it to the kernel
+  std::string address = {};  // numeric; empty: chosen by the kernel
 };
 
 // Tries all addresses of `host`. Throws NetError with the error of the last one.

@@ -20,7 +20,7 @@ struct RdmaTool {
   std::string program = "ib_write_bw";
   std::string port = {};              // "mlx5_0:1"; empty: the node has no active port
   std::optional<int> gid_index = {};  // set if the port is Ethernet
-  bool runnable() const;              // there is a port to use, and the program is installed
+  bool runnable() const;              // whether there is a port and the program is installed
 };
 
 // The first active port below `sys`, or `wanted` unchanged if given.
@@ -35,8 +35,8 @@ std::vector<std::string> write_bandwidth_command(const RdmaTool& tool, std::uint
 // speed or an impossible one. Accepts both of the tool's units.
 std::optional<double> parse_write_bandwidth(std::string_view output);
 
-// Measures both directions, the first end's writes first. Throws NetError if the measurement fails
-// or the deadline passes, in which case the tool is killed.
+// Measures both directions, starting with the writes of the first end. Throws NetError if the
+// measurement fails or the deadline passes, in which case the tool is killed.
 ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeCommand& command,
                                 Deadline deadline);
 

@@ -124,7 +124,7 @@ json CommandHandler::leave_world() {
 
 json CommandHandler::exchange_data(const ExchangeCommand& command) {
   if (command.bytes == 0 || command.bytes > kMaxBytes) {
-    throw RuntimeError("the leader requested an exchange of an impossible size");
+    throw RuntimeError("the leader requested an exchange with an invalid size");
   }
   if (command.stage != TransportKind::mpi && !is_address(command.host)) {
     throw RuntimeError("the leader requested a connection to '" + command.host +
@@ -133,7 +133,7 @@ json CommandHandler::exchange_data(const ExchangeCommand& command) {
   const Faults faults = faults_between(options_.node, command.peer_node, options_.injections);
   const ExchangePlan plan{command.first, command.bytes, command.exchange, faults};
   if (command.stage == TransportKind::mpi) {
-    failed_ = true;  // until it has worked
+    failed_ = true;  // reset on success
     ExchangePlan over_mpi = plan;
     over_mpi.faults.drop = 0;  // only TCP reports losses
     const auto result = exchange(*link_by_group(group_of(world_), command.peer_rank), over_mpi);
@@ -152,7 +152,7 @@ json CommandHandler::exchange_data(const ExchangeCommand& command) {
 }
 
 json CommandHandler::measure_collective(const CollectiveCommand& command) {
-  failed_ = true;  // until it has worked
+  failed_ = true;  // reset on success
   const auto result = run_collective(group_of(world_), command, faults_.corrupt);
   failed_ = false;
   return to_message(result);

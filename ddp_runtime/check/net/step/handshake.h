@@ -20,11 +20,11 @@ inline constexpr std::size_t kMaxFirstBytes = 4096;
 // The first message of a task.
 struct Presentation {
   std::string program;
-  std::string identity;  // of the step
+  std::string identity;  // identity of the step
   int rank = 0;
   std::string node;
-  std::string key;    // source of its secret
-  std::string nonce;  // of the task
+  std::string key;    // source of the task's secret
+  std::string nonce;  // nonce of the task
 };
 nlohmann::json to_message(const Presentation& presentation);
 // Throws nlohmann::json::exception if the message is not a presentation.

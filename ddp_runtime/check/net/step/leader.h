@@ -117,12 +117,12 @@ class Leader {
   std::uint64_t last_id_ = 0;
   std::map<int, Hello> present_;
   std::map<int, double> clock_offsets_;
-  std::map<int, Channel> channels_;  // to tasks that are not lost
+  std::map<int, Channel> channels_;  // connections to tasks that are not lost
   // Connections to lost tasks, kept open until the end. A task exits when its connection closes,
   // and mpirun terminates all tasks, including the leader, when one task exits with an error.
   std::vector<Channel> lost_channels_;
   std::vector<std::string> refusals_;
-  Progress progress_;  // for the roll call
+  Progress progress_;  // progress output of the roll call
   std::size_t turned_away_ = 0;
   std::vector<LostTask> lost_;
 };
