@@ -220,8 +220,7 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "\nWithout --html, --json or --markdown the whole report is printed as Markdown.\n"
     "Exit codes: 0 success, 1 the efficiency is too low, 2 usage error, 3 a run cannot be read, a "
-    "file "
-    "cannot be written, or the efficiency is not known.";
+    "file cannot be written, or the efficiency is not known.";
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-report");

@@ -46,8 +46,7 @@ void print_dry_run(const ddp::train::RunResult& result) {
   const double seconds = result.report.at("step_seconds").at("p50").get<double>();
   fmt::print(
       "dry run: one step took {:.3g} s, memory {:.0f} MiB per rank; the run would have {} steps "
-      "and "
-      "take about {}; the first step is slower than the others\n",
+      "and take about {}; the first step is slower than the others\n",
       seconds, peak_memory_mib(result.report), result.planned_steps,
       ddp::train::duration_text(seconds * static_cast<double>(result.planned_steps)));
 }

@@ -27,7 +27,7 @@ constexpr char kMainChannel[] = "main";
 struct OperationRecord {
   std::string channel = kMainChannel;
   // Each rank numbers the collectives of a channel from 0, so the same collective has the same
-  // number on all ranks. nullopt for messages between two ranks.
+  // number on all ranks. Messages between two ranks have no number.
   std::optional<std::uint64_t> number;
   std::string what;       // "all_reduce #17 (bucket 3: fc2.weight to fc2.bias)"
   std::string signature;  // must be the same on all ranks: "all_reduce: sum of 1024 float32"

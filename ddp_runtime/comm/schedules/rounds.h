@@ -38,7 +38,7 @@ struct Round {
 };
 using Rounds = std::vector<Round>;
 
-// For n ranks, n >= 1. Empty for one rank.
+// The rounds for n ranks, n >= 1. Empty for one rank.
 Rounds ring_rounds(int n);
 Rounds halving_rounds(int n);
 

@@ -65,8 +65,7 @@ std::string over_the_limit(const std::string& node, const check::DrainLimit& lim
                            std::size_t all) {
   return fmt::format(
       "{}: NOT drained although it is bad: --max-drain allows {} of {} nodes to be drained, and "
-      "that "
-      "many already are; look for a fault that they share\n",
+      "that many already are; look for a fault that they share\n",
       node, check::most_drained(limit, all), all);
 }
 

@@ -62,11 +62,9 @@ int run_simulate(const SimulateArguments& arguments) {
              arguments.fault, arguments.model, simulation.noise, percent(result.exact));
   fmt::print(
       "  exclude list right {:.1f} %, named at least with a WARNING {:.1f} %, false alarms {:.1f} "
-      "%, "
-      "good nodes excluded {:.1f} %\n"
+      "%, good nodes excluded {:.1f} %\n"
       "  verdict UNKNOWN {:.1f} %, OK although something measured was bad {:.1f} %; detection "
-      "limit "
-      "{:.0f} % slower\n"
+      "limit {:.0f} % slower\n"
       "  {:.1f} rounds and retests; locating took at most {:.3f} s, {} MB in total\n",
       percent(result.right), percent(result.named), percent(result.false_alarms),
       percent(result.wrong_exclude), percent(result.unknown), percent(result.silent),

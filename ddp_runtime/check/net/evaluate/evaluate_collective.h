@@ -40,7 +40,7 @@ std::optional<BusBandwidth> bus_bandwidth(const CollectiveMeasured& measured);
 std::vector<Finding> evaluate_collective_data(const CollectiveMeasured& measured);
 
 // Results of the pairs with the same library, since a collective consists of exchanges between
-// pairs. 0 for values that were not measured.
+// pairs. A value is 0 if it was not measured.
 struct PairBasis {
   double slowest_per_second = 0;   // bytes per second of the slowest pair that worked
   double latency_seconds = 0;      // median

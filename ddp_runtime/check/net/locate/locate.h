@@ -24,7 +24,7 @@ struct PairResult {
   double lost = 0;         // lost fraction of the sent data; the larger of both ends
   std::string via_a = {};  // interface and address at a; empty if unknown
   std::string via_b = {};
-  std::string failure = {};  // why the exchange did not finish; empty if it did
+  std::string failure = {};  // reason why the exchange failed; empty if it succeeded
 
   bool measured() const { return failure.empty() && a_to_b > 0 && b_to_a > 0; }
   bool corrupt() const { return wrong_at_a > 0 || wrong_at_b > 0; }
@@ -40,12 +40,12 @@ int class_of(const Classes& classes, int node);
 int class_of(const Classes& classes, const Pair& pair);
 
 // Derives the classes from the link rates, slowest first. A node with an unknown rate is put into
-// the most common class. Empty if all links are alike.
+// the most common class. Returns an empty list if all links are alike.
 Classes classes_by_rate(const std::vector<std::optional<double>>& rates);
 
 // Each node's speed in one direction: the best of its exchanges, because one slow partner or one
 // congested moment does not make the node slow. Exchanges with nodes of a slower class do not
-// count. nullopt for nodes without a measurement.
+// count. A node without a measurement has the value nullopt.
 std::vector<std::optional<double>> best_speeds(int nodes, std::span<const PairResult> results,
                                                Direction direction, const Classes& classes = {});
 

@@ -12,10 +12,12 @@ constexpr double kMedianError = 1.2533;
 // The factor by which the references of one try increase the noise of a ratio, for two or four
 // pairs of references.
 constexpr double kRatioNoise = 1.12;
-// A speed that counts as far below must also differ by more than this many standard deviations.
+// A speed that counts as far below must also differ from the normal speed by more than this many
+// standard deviations.
 constexpr double kFarOfNoise = 4;
 constexpr int kMinFarBelow = 2;
-// Probability that a good pair among this many suspects is reported as unsteady.
+// A suspect is unsteady if the probability that a good pair is equally often far below is smaller
+// than this.
 constexpr double kUnsteadyByLuck = 5e-4;
 constexpr int kHopelessTries = 5;
 // For a normal distribution: with 95 % probability, all of five values are less than this many
@@ -34,7 +36,7 @@ std::vector<double> ratios_of(const Retest& retest, Direction direction) {
   return ratios;
 }
 
-// The ratio of a direction in which no data arrives, so that it has a logarithm.
+// The ratio of a direction in which no data arrives. It is not 0, because 0 has no logarithm.
 constexpr double kLeastRatio = 1e-9;
 
 // The standard deviation of the logarithms.
@@ -47,7 +49,7 @@ double spread_of(std::span<const double> ratios, double middle) {
   return 1.4826 * median(deviations);
 }
 
-// Ratios below this value are far below.
+// The ratio below which a try is far below the normal speed.
 double far_below(const Retest& retest, const PeerRule& rule) {
   return std::min(
       {1 - kFarBelow, 1 - rule.critical, std::exp(-kFarOfNoise * kRatioNoise * retest.noise)});
@@ -86,7 +88,7 @@ bool is_unsteady(const Retest& retest, Direction direction, const PeerRule& rule
   return chance_of(found, static_cast<int>(ratios.size()), usual) < kUnsteadyByLuck;
 }
 
-// Whether the direction is so far below in every try that it cannot be by chance.
+// Whether every try in this direction is so slow that chance cannot be the reason.
 bool stands_still(const Retest& retest, Direction direction, const PeerRule& rule) {
   const auto ratios = ratios_of(retest, direction);
   return ratios.size() >= kHopelessTries &&

@@ -105,7 +105,7 @@ bool keeps_losing(const Retest& retest);
 std::optional<double> late_by(const Retest& retest);
 
 // The largest slowdown, as a fraction, that the noise may hide in a node whose outcome is `noisy`;
-// the larger of both directions. 0 for any other outcome.
+// the larger of both directions. Returns 0 for any other outcome.
 double hidden_by_noise(const Retest& retest, const PeerRule& rule);
 
 }  // namespace ddp::check

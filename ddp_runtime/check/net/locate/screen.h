@@ -12,13 +12,13 @@
 namespace ddp::check {
 
 // Standard deviation of one exchange, relative to its speed. Derived from the differences between
-// the exchanges of the same node, so that a minority of bad nodes or links does not inflate it. 0
-// if no node has two exchanges.
+// the exchanges of the same node, so that a minority of bad nodes or links does not inflate it.
+// Returns 0 if no node has two exchanges.
 double exchange_noise(int nodes, std::span<const PairResult> results, const Classes& classes = {});
 
 struct Screen {
-  std::vector<bool> nodes;  // to retest: slow, sometimes very slow, or late
-  std::vector<Pair> pairs;  // to retest; neither end is in `nodes`
+  std::vector<bool> nodes;  // nodes to retest: slow, sometimes very slow, or late
+  std::vector<Pair> pairs;  // links to retest; neither end is in `nodes`
   double noise = 0;         // exchange_noise()
   // The smallest slowdown relative to the peers, as a fraction, that 19 of 20 sets of rounds show.
   // nullopt if no node has enough peers.
