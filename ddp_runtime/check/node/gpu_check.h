@@ -20,9 +20,8 @@ struct GpuExpectations {
   int nvidia_in_kernel = 0;   // GPUs bound to NVIDIA's kernel driver
   int others_in_kernel = 0;   // GPUs bound to other vendors' drivers
   bool all_visible = false;   // no job's limits hide GPUs from this process
-  std::function<bool(int pid)> is_own = [](int) {
-    return false;
-  };  // whether a process belongs to this job
+  // Whether a process belongs to this job.
+  std::function<bool(int pid)> is_own = [](int) { return false; };
 };
 
 // The number of GPUs that SLURM allocated to the step on this node, or to the task if it is bound

@@ -23,9 +23,9 @@ enum class NoiseModel : std::uint8_t {
 
 enum class FaultModel : std::uint8_t {
   node,          // sends and receives at bad_speed
-  send,          // only sends
-  receive,       // only receives at bad_speed
-  link,          // between two nodes
+  send,          // sends at bad_speed
+  receive,       // receives at bad_speed
+  link,          // a link between two nodes
   loss,          // a link that loses 5 % of the data
   intermittent,  // a node, in a fraction `duty` of its exchanges
   leaf,          // all nodes below a switch, on paths to other switches
@@ -35,7 +35,7 @@ struct Simulation {
   int nodes = 1024;
   int bad = 8;             // number of bad nodes; of links for link and loss; of switches for leaf
   double bad_speed = 0.7;  // relative to a healthy node
-  int rounds = 0;          // 0: the number the check chooses
+  int rounds = 0;          // 0: chosen by the check
   bool retests = true;
   NoiseModel model = NoiseModel::gauss;
   FaultModel fault = FaultModel::node;

@@ -61,8 +61,8 @@ inline constexpr int kTriesInVain = 5;
 inline constexpr double kMargin = 2;
 
 // The number of times to measure each suspect: enough to detect a node that is slow by `critical`,
-// given the noise of a single measurement, but at most kMaxTries. If even half the speed is hidden
-// in the noise, kTriesInVain, which still find stalled nodes.
+// given the noise of a single measurement, but at most kMaxTries. Returns kTriesInVain, which still
+// find stalled nodes, if even half the speed is hidden in the noise.
 int tries_for(double noise, const PeerRule& rule);
 
 // The smallest slowdown, as a fraction, that is found in 19 of 20 retests of `tries` measurements.
