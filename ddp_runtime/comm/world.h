@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The world, which has all ranks of the job: a program joins it, and exits if one of its ranks
-// fails.
+// The world of all ranks of a job. A program joins it, and exits when one of its ranks fails.
 #pragma once
 
 #include <chrono>

@@ -390,7 +390,7 @@ std::string NetCheck::summary_line() const {
   if (nodes_.size() < kMinPeers) {
     text += fmt::format(
         "; {} nodes are too few to compare with each other: reachability and data were checked, "
-        "speed was not; slow nodes can be found with at least {} nodes, or with --expect-gbps",
+        "but speed was not; slow nodes can be found with at least {} nodes, or with --expect-gbps",
         nodes_.size(), kMinPeers);
   }
   return text;

@@ -20,7 +20,7 @@
 namespace ddp::check {
 namespace {
 
-// If no visible process uses the GPU, a larger fraction of used memory is reported. The driver
+// A larger fraction of used memory is reported if no visible process uses the GPU. The driver
 // itself uses some memory.
 constexpr double kMaxOrphans = 0.05;
 

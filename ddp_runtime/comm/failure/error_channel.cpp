@@ -30,8 +30,8 @@ std::int64_t fingerprint(const std::optional<Key>& key) {
 }
 
 // The secret that the hub and the ranks prove to each other. `token` is sent over the data path,
-// where any listener on the network can read it. So the key is derived from the step's key, which
-// was never sent there.
+// where any listener on the network can read it. If all ranks have the same step key, which was
+// never sent there, the secret is derived from it.
 Key channel_key(Group& group, const std::optional<Key>& step_key, const std::string& token) {
   const std::int64_t mine = fingerprint(step_key);
   std::vector<std::int64_t> least{mine, -mine};

@@ -35,8 +35,8 @@ struct PairsMeasured {
 
 // Finds the smallest explanation for each kind of fault: a node, a link, or the whole network.
 // Compares a speed with the peers if there are at least four of them, and with the link's rate if
-// it is known. If neither is possible, the finding says so. A node without a measurement is
-// UNKNOWN.
+// it is known. If neither is possible, the finding contains this fact. A node without a measurement
+// is UNKNOWN.
 std::vector<Finding> evaluate_pairs(const PairsMeasured& measured, const PairRules& rules);
 
 // The smallest slowdown relative to the peers, as a fraction, that is detected in 19 of 20 cases.

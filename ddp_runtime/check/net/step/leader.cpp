@@ -24,7 +24,7 @@ constexpr std::size_t kMaxUnprovenBytes = std::size_t{1} << 18;
 // Time limit for each message of a connecting process. A slower task tries again.
 constexpr std::chrono::seconds kStrangersTimeout{2};
 constexpr std::size_t kMaxRefusalCharacters = 200;
-// Silent tasks are pinged after this many graces.
+// Silent tasks are pinged after this many grace periods.
 constexpr int kGracesBetweenSigns = 2;
 constexpr std::size_t kFewTasks = 16;  // up to this many tasks, each report gets a line
 // Time limit for sending the verdict to a lost task, just enough for data that fits into the
