@@ -92,7 +92,8 @@ PointToPointChannel& P2pGroup::point_to_point_channel(const std::string& name) {
 std::unique_ptr<Transport> P2pGroup::connect_again(const std::string& what) {
   if (!connect_)
     throw std::logic_error("this group was created without a function to open channels");
-  // Connecting has no time limit and does not detect failures, but this barrier does both.
+  // Connecting has no time limit and does not detect failures. This barrier has a time limit and
+  // detects failures.
   barrier(fmt::format("opening of {}", what)).wait();
   return connect_();
 }

@@ -9,7 +9,7 @@
 
 namespace ddp::check {
 
-// One reading. If it has neither a value nor a trouble, it does not apply to this GPU.
+// One reading. If both `value` and `trouble` are empty, the reading does not apply to this GPU.
 struct GpuReading {
   std::optional<std::uint64_t> value = {};
   std::string trouble = {};  // why there is no value

@@ -2,7 +2,7 @@
 // Finds lost ranks that cause no error: a stopped process and a vanished machine do not close their
 // connections. Pure.
 //
-// The differences between a lost rank and a live one:
+// The hub distinguishes lost ranks from live ones as follows:
 // - A connection that the other kernel closed or reset (FIN, RST) belongs to a process that has
 //   exited. That is certain and known immediately, so this file does not decide it.
 // - Both ends send a heartbeat every second, from a thread that never computes. A rank is silent if
@@ -15,10 +15,10 @@
 // - If the silent rank's kernel acknowledges the data sent to it, the network and the machine are
 //   up and the process is stopped. Otherwise the machine is down or cut off.
 //
-// With the default limits, a stopped process or a vanished machine is therefore reported within 10
-// s. A stop of a few seconds is tolerated, and so is an outage of any length if the network carries
-// only the error channel. If one network carries the error channel and the data, an outage longer
-// than `silence` ends the job.
+// With the default limits, a stopped process or a vanished machine is reported within 10 s. A stop
+// of a few seconds is tolerated, and so is an outage of any length if the network carries only the
+// error channel. If one network carries the error channel and the data, an outage longer than
+// `silence` ends the job.
 //
 // All times are from a RunningClock: a job that is suspended as a whole continues when it is
 // resumed.

@@ -39,7 +39,7 @@ std::optional<std::string> missing_process_manager(const Environment& environmen
   }
   return fmt::format(
       "srun started {} tasks without the PMIx server through which MPI connects them; add "
-      "--mpi=pmix to srun (srun --mpi=list lists the types that this SLURM supports)",
+      "--mpi=pmix to srun (srun --mpi=list shows the types that this SLURM supports)",
       tasks);
 }
 

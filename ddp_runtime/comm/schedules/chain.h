@@ -6,8 +6,8 @@
 // order of the additions is ((g0 + g1) + g2) + ..., the order of one process that accumulates n
 // micro-batches, so the result is bitwise equal for any segment size and any transport.
 //
-// Each rank in the middle sends and receives 2 S bytes, as in the ring; each rank at the ends S
-// bytes. The chain takes 2 (n - 1) segment times longer to fill and drain.
+// Each rank in the middle sends and receives 2 S bytes, as in the ring. The two ranks at the ends
+// send and receive S bytes. The chain takes 2 (n - 1) segment times longer to fill and drain.
 #pragma once
 
 #include <functional>
