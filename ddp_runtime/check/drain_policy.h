@@ -43,7 +43,7 @@ bool may_drain(const std::vector<SlurmNode>& nodes, const std::string& node,
                const DrainLimit& limit);
 
 // Whether this node, which ddp-check has just drained, must be resumed because other nodes were
-// drained at the same moment and all of them exceed the limit. The nodes that come first in name
+// drained at the same moment and together they exceed the limit. The nodes that come first in name
 // order stay drained, so that all processes make the same decision.
 bool must_come_back(const std::vector<SlurmNode>& nodes, const std::string& node,
                     const DrainLimit& limit);

@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                     0.3,
                     Outcome::slow,
                     Severity::critical},
-        OutcomeCase{"a bit slow in noise", equal_tries(9, 0.89), 0.02, Outcome::cleared,
+        OutcomeCase{"slightly slow in noise", equal_tries(9, 0.89), 0.02, Outcome::cleared,
                     Severity::ok},
         // Taking the best of several tries would clear this node.
         OutcomeCase{"one lucky try",
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
                     0.02,
                     Outcome::cleared,
                     Severity::ok},
-        OutcomeCase{"now and then",
+        OutcomeCase{"sometimes far below",
                     {1, 1.01, 0.3, 0.99, 0.3, 1, 1.02, 0.3, 1},
                     0.02,
                     Outcome::unsteady,

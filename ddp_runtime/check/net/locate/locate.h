@@ -17,7 +17,7 @@ namespace ddp::check {
 struct PairResult {
   Pair pair;
   double a_to_b = 0;            // bytes per second; 0 if not measured
-  double b_to_a = 0;            // the same for the other direction
+  double b_to_a = 0;            // bytes per second in the other direction
   double latency_seconds = 0;   // one way; 0 if not measured
   std::int64_t wrong_at_a = 0;  // bytes that arrived corrupted
   std::int64_t wrong_at_b = 0;

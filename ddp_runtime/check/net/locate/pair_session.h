@@ -29,7 +29,7 @@ namespace ddp::check {
 struct SessionOptions {
   int nodes = 0;
   Classes classes = {};
-  int rounds = 0;  // of the tournament; 0: chosen by plan_rounds and extended if the noise is large
+  int rounds = 0;  // rounds of the tournament; 0: chosen by plan_rounds, more if noisy
   std::uint64_t seed = 0;
   PeerRule rule = {};
   bool retests = true;
