@@ -21,22 +21,23 @@ namespace ddp::comm {
 
 class Flight;
 
-// Neither segment_bytes nor window may be 0: the group's constructor throws std::invalid_argument.
+// The group's constructor throws std::invalid_argument if segment_bytes or window is 0.
 struct LinkLimits {
-  // Messages travel in segments of this many bytes, so that work on one overlaps the next. Tests
-  // set a few bytes to reach the many-segment paths with small data.
+  // Messages are sent in segments of this many bytes, so that the reduction of one segment overlaps
+  // the transfer of the next. Tests set a few bytes to reach the many-segment paths with small
+  // data.
   //
-  // Just below the 64 KiB up to which Open MPI sends over TCP eagerly: for a larger segment sender
-  // and receiver first exchange control messages, which queue up behind the data that already fills
-  // the wire, in both directions. See docs/collectives.md for the measurements.
+  // The default is just below 64 KiB, the limit for eager sends over TCP in Open MPI. For a larger
+  // segment, sender and receiver first exchange control messages, which queue behind the data that
+  // already fills the wire in both directions. See docs/collectives.md for the measurements.
   std::size_t segment_bytes = std::size_t{60} << 10;
-  // Segments of one message in flight at once, in each direction: enough bytes to fill the wire
-  // while a rank is busy adding, few enough to stay in the cache until they are added.
+  // Segments of one message in flight at once, in each direction: enough to fill the wire while a
+  // rank is adding, but few enough to stay in the cache until they are added.
   std::size_t window = 16;
-  // A collective whose waits add up to more than this has lost a peer.
+  // A collective fails if its waits add up to more than this.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // A collective in which nothing moves for this long is investigated: have all ranks called the
-  // same one?
+  // After this long without progress, a collective is investigated: rank 0 checks that all ranks
+  // have called the same one.
   std::chrono::milliseconds report_after = std::chrono::seconds(5);
 };
 
@@ -56,8 +57,8 @@ struct SplitMessage {
 
 class Link {
  public:
-  // Called for each piece of a message as it lands, in order: byte offset and length within the
-  // message.
+  // Called for each piece of a message as it arrives, in order, with its byte offset and length
+  // within the message.
   using OnArrival = std::function<void(std::size_t offset, std::size_t length)>;
 
   Link(Transport& transport, FailureState& failures, LinkLimits limits)
@@ -69,32 +70,31 @@ class Link {
   int size() const noexcept { return transport_.size(); }
   std::size_t segment_bytes() const noexcept { return limits_.segment_bytes; }
 
-  // Sets what the thread does while nothing moves here.
+  // Sets a function that the thread calls while it waits in this link.
   void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
 
   // Starts an operation: `tag` (0 to 32767) marks its messages, `what` names it in errors
   // ("all_reduce #17 (bucket 3)").
   void begin(int tag, std::string what);
-  // The operation is over: no rank is waited for any more.
+  // Ends the operation, so that no wait is in progress.
   void end() noexcept { wait_timer_.moved(); }
 
   void send(int peer, std::span<const std::byte> data);
   void receive(int peer, std::span<std::byte> data);
-  // Sends `out` to one rank while `in` arrives from another. A peer of -1 leaves out that
-  // direction.
+  // Sends `out` to one rank while `in` arrives from another. A peer of -1 skips that direction.
   void exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in);
-  // The same with messages in two pieces each.
+  // Exchanges messages in two pieces each.
   void exchange(int to, const SplitMessage& out, int from, const SplitMessage& in);
-  // The same, but incoming data is passed to `on_pair` piece by piece, together with the matching
-  // slice of `in`. `scratch` holds only as much incoming data as is in flight at once.
+  // Exchanges messages, but passes incoming data to `on_pair` piece by piece, together with the
+  // matching slice of `in`. `scratch` holds only the incoming data that is in flight.
   using OnPair = std::function<void(std::span<std::byte> mine, std::span<std::byte> piece)>;
   void exchange(int to, const SplitMessage& out, int from, const SplitMessage& in,
                 std::vector<std::byte>& scratch, const OnPair& on_pair);
   // The two passes of a chain, overlapped; see schedules/chain.h. Partial sums arrive from `before`
-  // (-1: this is the first rank); combine(offset, length, incoming) adds this rank's part and
-  // stores the sum in `data`, from where it is sent to `after` (-1: this is the last rank). The
-  // finished pieces come back from `after` into `data`, finished(offset, length) is called, and
-  // they are passed on to `before`.
+  // (-1: this is the first rank). combine(offset, length, incoming) adds this rank's part and
+  // stores the sum in `data`, which is then sent to `after` (-1: this is the last rank). The
+  // finished pieces return from `after` into `data`, finished(offset, length) is called, and they
+  // are passed on to `before`.
   using Combine =
       std::function<void(std::size_t offset, std::size_t length, std::span<std::byte> incoming)>;
   void chain(int before, int after, std::span<std::byte> data, std::vector<std::byte>& scratch,
@@ -102,7 +102,7 @@ class Link {
   // Forwards a message: pieces from one rank are passed to the next as they arrive.
   void relay(int from, int to, std::span<std::byte> data);
 
-  // Throws PeerFailure if a rank has failed, or BrokenCollective naming these ranks (-1: none) if
+  // Throws PeerFailure if a rank has failed. Throws BrokenCollective with these ranks (-1: none) if
   // the wait for them has taken too long.
   void check(int to, int from);
 
