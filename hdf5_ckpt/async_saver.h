@@ -24,7 +24,7 @@ struct AsyncOptions {
   std::uint64_t budget_bytes = std::numeric_limits<std::uint64_t>::max();
   unsigned copy_threads = 2;
   // Returns the number of bytes that may still be allocated, or nullopt if unknown; called before
-  // memory is allocated. A copy that would exceed it is not made, as if it exceeded the budget. No
+  // memory is allocated. No copy is made that would exceed this number, as with the budget. No
   // limit if empty.
   std::function<std::optional<std::uint64_t>()> headroom = {};
 };

@@ -110,8 +110,8 @@ class CheckpointDirectory {
   const RetryPolicy& retry() const noexcept { return options_.retry; }
 
   // ---- saving from one process -------------------------------------------------------------
-  // begin + write_shard("model.h5") + commit. Throws Error; nothing is then left behind, unless the
-  // removal failed as well.
+  // begin + write_shard("model.h5") + commit. Throws Error; no files are then left, unless their
+  // removal failed too.
   Saved save(std::uint64_t step, const OwnerTag& owner, std::span<const ArrayView> arrays,
              const CheckpointInfo& info);
 

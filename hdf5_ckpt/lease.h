@@ -6,8 +6,8 @@
 // count that increases every few seconds. It works on any file system with hard links or rename,
 // including NFS, and needs no locks. Clocks of two hosts are never compared: a process that finds
 // another owner watches, by its own clock, whether the count increases.
-//   a process on this machine that is gone            its directory is taken over at once
-//   an earlier restart of the same job                taken over at once: SLURM has terminated it
+//   a process on this machine that is gone            its directory is taken over immediately
+//   an earlier restart of the same job                taken over immediately: SLURM has terminated it
 //   a live process, or a count that increases          refused
 //   a count unchanged for long enough                 taken over
 // An owner that lost its lease although it was only slow is fenced: before it gives a checkpoint

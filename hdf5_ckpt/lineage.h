@@ -22,7 +22,7 @@ namespace ddp::ckpt {
 // A checkpoint that was named as a starting point.
 struct Origin {
   std::uint64_t step = 0;
-  std::uint32_t crc32c = 0;  // of its manifest: tells checkpoints of the same step apart
+  std::uint32_t crc32c = 0;  // of its manifest; distinguishes checkpoints of the same step
   std::string path;          // the given path, made absolute; may have been deleted since
 
   bool operator==(const Origin&) const = default;

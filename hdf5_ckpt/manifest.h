@@ -25,7 +25,7 @@ inline constexpr std::uint64_t kWholeArraysVersion = 1;
 inline constexpr std::uint64_t kPartsVersion = 2;
 inline constexpr std::uint64_t kMoreTypesVersion = 3;
 
-// Limits on what a reader accepts and a writer produces.
+// Limits for readers and writers.
 inline constexpr std::uint64_t kMaxManifestBytes = 64ULL << 20;
 inline constexpr std::size_t kMaxFiles = 65536;
 inline constexpr std::size_t kMaxArrays = 1000000;

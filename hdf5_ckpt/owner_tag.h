@@ -33,7 +33,7 @@ struct OwnerTag {
 // True if no process with that id is running on this machine.
 bool has_ended(pid_t pid);
 
-// Returns true if the writer with that tag cannot be running any more.
+// Returns true if the writer with that tag certainly no longer runs.
 using OwnerIsDead = std::function<bool(const OwnerTag&)>;
 
 // Considers dead: earlier restarts of the same job (SLURM starts one only when the previous one has

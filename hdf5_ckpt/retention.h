@@ -23,8 +23,8 @@ struct RetentionPolicy {
   // The step that the caller saved last, which is never deleted. Later steps belong to another run,
   // so they are neither counted nor deleted.
   std::optional<std::uint64_t> newest = std::nullopt;
-  // Polled while checkpoints are read: if it returns true, apply() stops and keeps what it has done
-  // so far.
+  // Polled while checkpoints are read. If it returns true, apply() stops; its deletions so far
+  // stay.
   std::function<bool()> stop = {};
 };
 

@@ -20,8 +20,8 @@ class Snapshot {
 
   // Copies all arrays with `threads` threads, replacing the previous copy. Every copy starts at an
   // address aligned for O_DIRECT. The memory grows only if more bytes are needed than ever before,
-  // and such a copy is slower, because its pages are fresh. Throws Error if there is not enough
-  // memory; the snapshot is then empty.
+  // and a copy into new pages is slower. Throws Error if there is not enough memory; the snapshot
+  // is then empty.
   void take(std::span<const ArrayView> arrays, unsigned threads);
 
   // Views of the copies; valid until the next take().
