@@ -17,7 +17,7 @@ namespace ddp::ckpt {
 
 // Each member makes the system call of that name, and returns -1 and sets errno on failure. Paths
 // are absolute or relative to the working directory. pwrite() and sync may be called from several
-// threads at once.
+// threads at the same time.
 class FileOps {
  public:
   FileOps() = default;

@@ -88,10 +88,10 @@ bool Retention::is_whole(const Candidate& candidate, const ReadOptions& options,
   } catch (const DamagedError& error) {
     // If another process removed the checkpoint meanwhile, there is nothing to report.
     if (is_there(*ops_, candidate.path))
-      report.notes.push_back(fmt::format("does not count and is not deleted: {}", error.what()));
+      report.notes.push_back(fmt::format("not counted and not deleted: {}", error.what()));
     return false;
   } catch (const UnreadableError& error) {
-    report.notes.push_back(fmt::format("was not read and is not deleted: {}", error.what()));
+    report.notes.push_back(fmt::format("not read and not deleted: {}", error.what()));
     return false;
   }
 }

@@ -3,7 +3,8 @@
 // array whole, regardless of the number of its stored parts. It copies no data, and none of our
 // readers uses it.
 //
-// Note [Views that fail loudly] A virtual dataset of HDF5 silently shows fill values for a source
+// Note [Views that fail loudly]
+// A virtual dataset of HDF5 silently shows fill values for a source
 // that it cannot open. The structure of this view excludes that:
 //   - An array stored whole in one file is an external link: opening it raises if the file is
 //     missing, renamed or truncated.

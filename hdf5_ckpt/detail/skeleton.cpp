@@ -36,7 +36,7 @@ std::set<std::string> groups_of(ArrayList arrays) {
   return groups;
 }
 
-// Estimates the space for all of HDF5's own structures, which are to be contiguous before the
+// Estimates the space for all of HDF5's own structures, which should be contiguous before the
 // arrays. With HDF5 1.10 a dataset with its attributes takes about 450 bytes. With a too small
 // estimate the file would still be valid, with the rest of the structures between arrays.
 std::uint64_t metadata_bytes(ArrayList arrays, const nlohmann::json& attributes) {

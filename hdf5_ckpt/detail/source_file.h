@@ -14,7 +14,7 @@
 
 namespace ddp::ckpt {
 
-// May be read by several threads at once.
+// Several threads may read at the same time.
 class SourceFile {
  public:
   // `around_cache` is the same file, opened with O_DIRECT; empty to read everything through the

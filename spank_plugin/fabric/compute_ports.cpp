@@ -109,8 +109,8 @@ std::string reason_against(const Group& group, const Group& compute, bool has_gp
   }
   if (group.has_default_route && !compute.has_default_route) return "bond with the default route";
   if (group.rate > 0.0 && group.rate * 2 < compute.rate) return "less than half the rate";
-  // A DPU for storage and external traffic often has exactly half the rate, beside a RoCE compute
-  // fabric.
+  // On nodes with a RoCE compute fabric, a DPU for storage and external traffic often has exactly
+  // half the rate.
   const bool is_like_dpu = group.link_layer == "Ethernet" && has_gpus && group.near_gpu == 0;
   if (is_like_dpu && group.rate > 0.0 && group.rate * 2 <= compute.rate) {
     return "half the rate, and near no GPU";

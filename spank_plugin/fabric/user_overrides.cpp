@@ -91,7 +91,7 @@ void check_nccl_sockets(const Node& node, PlanBuilder& builder) {
   if (loopback) {
     builder.warn(shown(name, *given) +
                  ": the loopback matches too, and ranks of other nodes do not "
-                 "answer there; exclude lo as well");
+                 "answer there; exclude lo too");
   }
 }
 

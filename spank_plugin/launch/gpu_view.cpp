@@ -101,7 +101,7 @@ std::vector<std::string> gpu_notes(const GpuView& view, const TaskFacts& task, G
   const auto number = [](std::uint32_t count) { return std::to_string(count); };
   if (view.slices > 0) {
     if (view.slices > 1) {
-      notes.push_back("each task is given " + number(view.slices) +
+      notes.push_back("each task gets " + number(view.slices) +
                       " MIG devices, of which CUDA shows a process only the first: the " +
                       number(task.local_task_count) +
                       " tasks on this node would share one; give each its own with "
@@ -115,7 +115,7 @@ std::vector<std::string> gpu_notes(const GpuView& view, const TaskFacts& task, G
     if (policy == GpuPolicy::shared) {
       notes.push_back(seen + ", and gpus=shared cannot change that: " +
                       (task.hides_gpu_devices ? "it may not open their device files"
-                                              : "the list of all of them is not known here"));
+                                              : "the list of all GPUs is unknown here"));
     } else {
       notes.push_back(
           seen +

@@ -11,7 +11,7 @@
 namespace ddp::launch {
 
 // Checks only values that will be derived; given values are used unchanged. `may_choose_port` is
-// true if the caller decides for all tasks of the node at once, before any of them has started: a
+// true if the caller decides for all tasks of the node together, before any of them has started: a
 // step of one node may then use the next port if its own is taken. Throws UsageError if the leader
 // cannot be derived.
 NodeFacts gather_node_facts(const StepFacts& step, const Settings& settings,

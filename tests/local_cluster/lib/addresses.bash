@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Chooses the addresses of the cluster, a /24 to which this machine has no route yet. shellcheck
-# shell=bash
+# Chooses the addresses of the cluster, a /24 to which this machine has no route yet.
+# shellcheck shell=bash
 
 readonly CANDIDATE_SUBNETS="10.213.77 10.214.78 172.29.213 192.168.213"
 subnet="" # the first three numbers of the /24

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Starts a cluster and reports its status. shellcheck shell=bash
+# Starts a cluster and reports its status.
+# shellcheck shell=bash
 
 read_settings() {
   [[ -r $STATE/settings ]] || return 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes the files of this SLURM, slurm.conf and its companions, to the state directory. shellcheck
-# shell=bash
+# Writes the files of this SLURM, slurm.conf and its companions, to the state directory.
+# shellcheck shell=bash
 
 default_plugin() {
   [[ -n $plugin ]] || ! [[ -f $build_dir/lib/slurm/ddp.so ]] || plugin=$(readlink -f "$build_dir/lib/slurm/ddp.so")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Starts munged, slurmctld and the slurmd daemons, and waits until they answer. shellcheck
-# shell=bash
+# Starts munged, slurmctld and the slurmd daemons, and waits until they answer.
+# shellcheck shell=bash
 
 # Starts a separate munged with its own key, as the package's user, because it rejects other users'
 # directories.

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Creates the network: a bridge inside the controller's namespace, and a veth pair from it to each
 # node (eth0 there) and to the machine itself. The bridge is not in the machine's own namespace,
-# because the machine's firewall often drops bridged traffic. shellcheck shell=bash
+# because the machine's firewall often drops bridged traffic.
+# shellcheck shell=bash
 
 # Creates a veth pair. The far end appears as $2 in namespace $1 with address $3; the near end joins
 # the bridge as $4.

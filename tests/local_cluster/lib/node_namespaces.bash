@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Creates the parts of a node besides its network: a host name, /tmp, /dev/shm, /sys of its own
 # network, and a hosts file. Bind mounts keep the namespaces, so that a node whose processes were
-# all killed can still be inspected. shellcheck shell=bash
+# all killed can still be inspected.
+# shellcheck shell=bash
 
 readonly NAMESPACES=$STATE/namespaces
 

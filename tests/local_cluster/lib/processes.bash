@@ -2,7 +2,8 @@
 # Finds and terminates the cluster's own processes. A process is ours if it runs in one of our
 # network namespaces, or if its working directory or its environment contains our state directory.
 # Processes are never found by program name alone, because other SLURM daemons may run on this
-# machine. shellcheck shell=bash
+# machine.
+# shellcheck shell=bash
 
 # Runs $@ as a daemon's first process, without inherited files (the lock, a test runner's pipes) and
 # with a small, fixed environment.

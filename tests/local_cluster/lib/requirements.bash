@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Checks the requirements on this machine, and prints one sentence for each missing one. shellcheck
-# shell=bash
+# Checks the requirements on this machine, and prints one sentence for each missing one.
+# shellcheck shell=bash
 
 readonly PACKAGES="slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 util-linux"
 

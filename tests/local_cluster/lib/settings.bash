@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Names, paths and defaults of the cluster. There is at most one per machine, with fixed names of
 # its network namespaces and state directory, so that any checkout can find and remove it.
-# shellcheck shell=bash disable=SC2034 # the other parts use these
+# shellcheck shell=bash disable=SC2034  # the other parts use these
 
 readonly EXIT_FAILED=1 EXIT_USAGE=2 EXIT_NOT_UP=3 EXIT_CANNOT_RUN=75
 readonly MAX_NODES=200 # one address each from a /24

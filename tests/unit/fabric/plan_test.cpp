@@ -396,7 +396,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "no running interface of this node matches"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "eth0", "no running interface"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "ens", ""},
-        Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "^docker0", "exclude lo as well"},
+        Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "^docker0", "exclude lo too"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "x", ""},  // NCCL ignores it
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "^docker0", "not ^, ="},
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "=ens32", "not ^, ="},

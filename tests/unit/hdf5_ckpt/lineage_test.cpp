@@ -84,7 +84,7 @@ std::vector<PlanCase> plan_cases() {
        {{160, rolled_back}, {170, Lineage{"run", 160, {kAt120, {160, 0xCC, "/d/step-00000160"}}}}},
        From::newest,
        {}},
-      {"start from elsewhere repeated",
+      {"start from another directory repeated",
        outside,
        {{130, Lineage{"mine", 120, {kAt120}}}},
        From::newest,

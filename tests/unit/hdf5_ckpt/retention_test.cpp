@@ -87,7 +87,7 @@ TEST_F(RetentionTest, DamagedCheckpointsAreNeitherCountedNorDeleted) {
   EXPECT_THAT(report.removed, ElementsAre(1));
   EXPECT_THAT(steps_in(root_.path()), ElementsAre(5, 4, 3, 2));
   ASSERT_EQ(report.notes.size(), 3U);
-  EXPECT_THAT(report.notes[0], HasSubstr("does not count and is not deleted: checkpoint"));
+  EXPECT_THAT(report.notes[0], HasSubstr("not counted and not deleted: checkpoint"));
   EXPECT_THAT(report.notes[0], HasSubstr("step-00000005"));
 }
 
@@ -282,7 +282,7 @@ TEST_F(RetentionTest, TemporarilyUnreadableIsNeitherDeletedNorDamaged) {
   const RetentionReport report = Retention(mine.path(), kSaver).apply({1});
   EXPECT_THAT(report.removed, ElementsAre(1));
   ASSERT_EQ(report.notes.size(), 1U);
-  EXPECT_THAT(report.notes[0], HasSubstr("was not read and is not deleted"));
+  EXPECT_THAT(report.notes[0], HasSubstr("not read and not deleted"));
   // A save of that step does not move the unreadable checkpoint away.
   EXPECT_THAT(test::error_of([&] { test::save_step(mine.path(), 3); }),
               HasSubstr("Permission denied"));

@@ -75,7 +75,7 @@ TEST(Gpus, UnmaskedOnRequest) {
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
   EXPECT_EQ(plan.find("JAX_LOCAL_DEVICE_IDS"), nullptr);
   EXPECT_THAT(plan.notes, IsEmpty());
-  EXPECT_THAT(gpu_plan(kMasked, "gpus=shared").notes, ElementsAre(HasSubstr("not known here")));
+  EXPECT_THAT(gpu_plan(kMasked, "gpus=shared").notes, ElementsAre(HasSubstr("unknown here")));
   EXPECT_EQ(gpu_plan(kShared, "gpus=shared", node_with("0,1")).find("CUDA_VISIBLE_DEVICES"),
             nullptr);
 }
@@ -123,7 +123,7 @@ TEST(Gpus, TaskUsesOneMigDevice) {
   const Plan plan = gpu_plan(shared, "local_rank=device", node_with(all));
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "0");
   EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "0");
-  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("given 2 MIG devices")));
+  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("gets 2 MIG devices")));
   const Variables own = {{"CUDA_VISIBLE_DEVICES", "MIG-b"}, {"SLURM_GPUS_ON_NODE", "2"}};
   for (const auto* const spec : {"", "gpus=shared"}) {
     const Plan masked = gpu_plan(own, spec, node_with(all));

@@ -62,7 +62,7 @@ void say(const char* format, ...) {
 extern "C" {
 void* __libc_malloc(std::size_t size);
 
-// The plugin, too, finds this function before libc's version.
+// The plugin also finds this function before libc's version.
 void* malloc(std::size_t size) {
   if (allocations_left != 0 && --allocations_left == 0) {
     errno = ENOMEM;
