@@ -27,8 +27,9 @@ struct PartOf {
   bool operator==(const PartOf&) const = default;
 };
 
-// An array to save, or a part of one, whose shape `shape` then is. Borrows `bytes`, which must not
-// change until the save has returned; bytes.size() == product(shape) * itemsize(dtype).
+// An array to save, or a part of one. For a part, `shape` is the shape of the part. Borrows
+// `bytes`, which must not change until the save has returned; bytes.size() == product(shape) *
+// itemsize(dtype).
 struct ArrayView {
   std::string name;
   DType dtype = DType::float32;
@@ -74,7 +75,7 @@ struct ArrayInfo {
 // Returns product(shape) * itemsize(dtype); nullopt if that does not fit in 63 bits.
 std::optional<std::uint64_t> byte_count(DType dtype, const Shape& shape) noexcept;
 
-// "[64, 3, 7, 7]" for messages; "[]" for a scalar.
+// Returns "[64, 3, 7, 7]" for messages; "[]" for a scalar.
 std::string shape_text(const Shape& shape);
 
 }  // namespace ddp::ckpt

@@ -54,7 +54,7 @@ class AsyncSaver {
   // True if the last start() made no copy because of AsyncOptions::headroom.
   bool short_of_memory() const noexcept { return short_of_memory_; }
 
-  // Memory held for copies.
+  // Returns the number of bytes held for copies.
   std::uint64_t memory() const noexcept { return snapshot_.capacity(); }
 
  private:

@@ -24,8 +24,8 @@ struct ReadOptions {
   // checksums.
   unsigned threads = 4;
   Progress progress = {};  // of bytes read and checked
-  // Reads large arrays around the page cache. Turn it off where several processes of a node read
-  // the same arrays: through the cache, one read from the disk serves them all.
+  // Reads large arrays around the page cache. Turn it off if several processes of a node read the
+  // same arrays, so that one read from the disk serves all of them through the cache.
   bool direct_io = true;
 };
 

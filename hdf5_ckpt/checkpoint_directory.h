@@ -35,7 +35,7 @@
 
 namespace ddp::ckpt {
 
-// "step-00012345"; at least eight digits.
+// Returns "step-00012345", with at least eight digits.
 std::string step_directory_name(std::uint64_t step);
 
 // The action if step-N already exists when a save of step N commits. A damaged one is always
@@ -95,7 +95,7 @@ struct Found {
 
 struct Loaded {
   Checkpoint checkpoint;
-  std::vector<std::string> skipped;  // one sentence for each newer checkpoint, all skipped
+  std::vector<std::string> skipped;  // one sentence for each skipped newer checkpoint
 };
 
 // Methods may be called from any thread; calls for one SaveId must not overlap, except
@@ -129,15 +129,15 @@ class CheckpointDirectory {
                          const nlohmann::json& attributes = nlohmann::json::object());
 
   // Reads a shard that this process has written back from the disk. Throws DamagedError if any byte
-  // differs from what was written.
+  // differs from the written one.
   void read_back(const SaveId& id, const FileRecord& record, const ReadOptions& options = {}) const;
 
   // Call on one rank, after all records have arrived. Throws Error and removes the temporary
   // directory.
   Saved commit(const SaveId& id, std::span<const FileRecord> records, const CheckpointInfo& info);
 
-  // Removes the leftovers of a failed save. Never throws; what cannot be removed remains for
-  // remove_leftovers().
+  // Removes the leftovers of a failed save. Never throws; remove_leftovers() removes the rest
+  // later.
   void abandon(const SaveId& id) noexcept;
 
   // Removes whole or damaged checkpoints from the sequence: each is renamed to
@@ -149,9 +149,9 @@ class CheckpointDirectory {
                                                const OwnerTag& owner);
 
   // ---- loading -----------------------------------------------------------------------------
-  // Every directory named step-N, newest (highest step) first, complete or not. For ranks that must
-  // agree on one: all ranks try the same list in order until Checkpoint::open + read_into succeeds
-  // on all.
+  // Returns every directory named step-N, newest (highest step) first, complete or not. For ranks
+  // that must agree on one: all ranks try the same list in order until Checkpoint::open + read_into
+  // succeeds on all.
   std::vector<Candidate> candidates() const;
 
   // Fills `targets` from the newest checkpoint whose bytes are correct, skipping damaged ones.

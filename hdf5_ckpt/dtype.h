@@ -43,7 +43,7 @@ inline constexpr std::array kAllDTypes = {
 // (PyTorch's names).
 std::string_view dtype_name(DType dtype) noexcept;
 
-// The inverse of dtype_name; nullopt for any other string.
+// Returns the type with this dtype_name; nullopt for any other string.
 std::optional<DType> dtype_from_name(std::string_view name) noexcept;
 
 // True if readers of format version 2 support the type.

@@ -7,9 +7,9 @@
 // including NFS, and needs no locks. Clocks of two hosts are never compared: a process that finds
 // another owner watches, by its own clock, whether the count increases.
 //   a process on this machine that is gone            its directory is taken over immediately
-//   an earlier restart of the same job                taken over immediately: SLURM has terminated it
-//   a live process, or a count that increases          refused
-//   a count unchanged for long enough                 taken over
+//   an earlier restart of the same job                taken over immediately: SLURM has terminated
+//   it a live process, or a count that increases          refused a count unchanged for long enough
+//   taken over
 // An owner that lost its lease although it was only slow is fenced: before it gives a checkpoint
 // its name, it finds another token, and stops. Two rules cover the short time between that check
 // and the rename: the rename never replaces, and the new owner uses IfExists::set_aside.
@@ -97,8 +97,9 @@ class LeaseClaim {
   // ROOT must exist.
   LeaseClaim(const std::filesystem::path& root, const OwnerTag& owner, LeaseTimes times = {});
 
-  // Works for about `at_most`. Returns the lease once this process holds it, and nullptr before:
-  // call again. Throws LeaseError if another run holds it, IoError if the directory cannot be used.
+  // Works for about `at_most`. Returns the lease once this process holds it; until then returns
+  // nullptr, and must be called again. Throws LeaseError if another run holds it, IoError if the
+  // directory cannot be used.
   std::unique_ptr<Lease> advance(std::chrono::milliseconds at_most);
 
   // Returns the owner being watched, or the previous owner of a lease that was taken over.

@@ -39,7 +39,7 @@ struct Lineage {
 
 inline constexpr std::size_t kMaxOrigins = 64;
 
-// 16 random hexadecimal digits.
+// Returns 16 random hexadecimal digits.
 std::string new_run_name();
 
 // A checkpoint in the directory to resume from.

@@ -23,10 +23,11 @@ struct OwnerTag {
   // Returns the tag of this process on this host.
   static OwnerTag of_this_process(std::string job, unsigned restart);
 
-  // "123.r0.node1.p4567". Throws Error if job or host contain characters other than those above.
+  // Returns "123.r0.node1.p4567". Throws Error if job or host contain characters other than those
+  // above.
   std::string text() const;
 
-  // The inverse of text(); nullopt for any other string.
+  // Parses the result of text(); returns nullopt for any other string.
   static std::optional<OwnerTag> parse(std::string_view text);
 };
 

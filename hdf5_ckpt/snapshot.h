@@ -24,13 +24,13 @@ class Snapshot {
   // is then empty.
   void take(std::span<const ArrayView> arrays, unsigned threads);
 
-  // Views of the copies; valid until the next take().
+  // Returns views of the copies, which are valid until the next take().
   const std::vector<ArrayView>& views() const noexcept { return views_; }
 
-  // Bytes that take() would need for these arrays.
+  // Returns the number of bytes that take() would need for these arrays.
   static std::uint64_t bytes_for(std::span<const ArrayView> arrays) noexcept;
 
-  // Bytes of memory allocated.
+  // Returns the number of allocated bytes.
   std::uint64_t capacity() const noexcept { return capacity_; }
 
  private:

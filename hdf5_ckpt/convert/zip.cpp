@@ -67,7 +67,7 @@ Directory directory_of(Bytes file) {
   return {number_at<std::uint64_t>(file, end64 + 32), number_at<std::uint64_t>(file, end64 + 48)};
 }
 
-// Replaces the 32-bit values that are all ones by the 64-bit values in the extra field, in order.
+// Replaces 32-bit values of all ones with the 64-bit values in the extra field, in order.
 void widen(Bytes file, std::uint64_t extra, std::uint16_t length,
            std::span<std::uint64_t* const> values) {
   const std::uint64_t end = extra + length;
@@ -87,7 +87,7 @@ void widen(Bytes file, std::uint64_t extra, std::uint16_t length,
   }
 }
 
-// Continues from `crc`.
+// Returns the CRC-32 of `bytes` after `crc`, that of the preceding bytes.
 uLong crc_of(Bytes bytes, uLong crc) {
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min<std::size_t>(bytes.size(), 1 << 30));

@@ -16,22 +16,22 @@ namespace ddp::ckpt {
 // Arrays of at least kAlignedArrayBytes start at a multiple of kAlignment in the file.
 inline constexpr std::uint64_t kAlignedArrayBytes = 65536;
 
-// Access properties for a file that no other process uses yet and whose HDF5 structures take about
-// `metadata` bytes.
+// Returns access properties for a file that no other process uses yet and whose HDF5 structures
+// take about `metadata` bytes.
 Hdf5Properties private_file_access(std::uint64_t metadata);
 
-// Properties of class `kind` (H5P_FILE_CREATE, ...) for an object without timestamps.
+// Returns properties of class `kind` (H5P_FILE_CREATE, ...) for an object without timestamps.
 Hdf5Properties timeless(hid_t kind);
 
-// Link names are UTF-8.
+// Returns link properties for names in UTF-8.
 Hdf5Properties utf8_link();
 
 Hdf5Space space_of(const Shape& shape);
 
-// A UTF-8 string type of `length` bytes.
+// Returns a UTF-8 string type of `length` bytes.
 Hdf5Type text_type(std::size_t length);
 
-// Attributes of an open object.
+// Add attributes to an open object.
 void put_attribute(hid_t object, const std::string& name, hid_t type, hid_t space,
                    const void* value);  // null: an attribute without elements
 void put_shape(hid_t object, const std::string& name, const Shape& shape);

@@ -45,7 +45,7 @@ class JsonFields {
 
 std::string checksum_text(std::uint32_t crc);
 
-// The inverse of checksum_text; throws DamagedError starting with `where`.
+// Parses the result of checksum_text. Throws DamagedError starting with `where`.
 std::uint32_t checksum_value(const nlohmann::json& json, const std::string& where);
 
 }  // namespace ddp::ckpt

@@ -28,13 +28,13 @@ inline constexpr std::string_view kLeaseName =
 inline constexpr std::string_view kVerifiedName =
     ".verified";  // checkpoints that retention has verified
 
-// ".tmp-step-00012345.<owner>"
+// Returns ".tmp-step-00012345.<owner>".
 std::string owned_directory_name(std::string_view kind, std::uint64_t step, const OwnerTag& owner);
 
-// ".latest.<owner>": the hint before its rename into place.
+// Returns ".latest.<owner>", the name of the hint before its rename.
 std::string hint_draft_name(const OwnerTag& owner);
 
-// Draft names of the lease, of a lease being removed, and of the notes of retention.
+// Return the draft names of the lease, of a lease being removed, and of the notes of retention.
 std::string lease_draft_name(const OwnerTag& owner);
 std::string taken_lease_name(const OwnerTag& owner);
 std::string notes_draft_name(const OwnerTag& owner);

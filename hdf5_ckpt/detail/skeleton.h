@@ -18,7 +18,7 @@
 
 namespace ddp::ckpt {
 
-// Upper bound, in bytes, for the size of a file with these arrays and attributes.
+// Returns an upper bound, in bytes, for the size of a file with these arrays and attributes.
 std::uint64_t file_size_bound(std::span<const ArrayView* const> arrays,
                               const nlohmann::json& attributes);
 
@@ -33,7 +33,7 @@ class Skeleton {
            std::span<const std::optional<std::uint32_t>> known_crcs,
            const nlohmann::json& attributes, const std::filesystem::path& scratch_dir);
 
-  // The offset of each array's bytes, in the given order; 0 for an empty array.
+  // Returns the offset of each array's bytes, in the given order; 0 for an empty array.
   const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
 
   // Returns the size of the whole file in bytes. finish() may reduce it slightly, because it frees

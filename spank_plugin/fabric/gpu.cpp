@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxGpus = 256;
 constexpr std::size_t kDeepestPath = 32;
 
-// "0000:1b:00.0"; the directory of a driver also contains bind, new_id, module.
+// True for "0000:1b:00.0"; the directory of a driver also contains bind, new_id and module.
 bool is_bus_address(std::string_view name) {
   return name.size() >= 12 && name.size() <= 16 && name[name.size() - 2] == '.' &&
          name[name.size() - 5] == ':' && name[name.size() - 8] == ':';

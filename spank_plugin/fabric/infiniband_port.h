@@ -43,7 +43,7 @@ struct InfinibandPort {
 // unused entries.
 std::vector<InfinibandPort> read_infiniband_ports(const std::filesystem::path& sys);
 
-// "mlx5_0:1", the format of NCCL_IB_HCA and of the InfiniBand tools.
+// Returns "mlx5_0:1", the format of NCCL_IB_HCA and of the InfiniBand tools.
 std::string name_of(const InfinibandPort& port);
 
 }  // namespace ddp::fabric

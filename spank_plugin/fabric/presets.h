@@ -18,13 +18,13 @@ struct Preset {
   std::vector<std::pair<std::string, std::string>> values;  // variables, in order
 };
 
-// efa, azure-ndv4, azure-ndv5, oci-roce, slingshot, gib.
+// Returns the presets efa, azure-ndv4, azure-ndv5, oci-roce, slingshot and gib.
 std::vector<Preset> built_in_presets();
 
 // Searches the site's own presets, then the built-in ones, so that a site may replace one.
 std::optional<Preset> find_preset(std::span<const Preset> own, std::string_view name);
 
-// "efa, azure-ndv4, .., none" for messages.
+// Returns "efa, azure-ndv4, .., none" for messages.
 std::string preset_names(std::span<const Preset> own);
 
 // Returns true if a preset may set the variable: only variables of the communication libraries,

@@ -130,11 +130,11 @@ struct Facts {
   FabricPart fabric = {};
 };
 
-// The variables that select visible GPUs, in order of precedence.
+// Returns the variables that select visible GPUs, in order of precedence.
 std::vector<GpuList> read_gpu_lists(const EnvLookup& environment);
 
-// SLURM_STEP_GPUS: the GPUs that SLURM assigned, by their numbers on the node ("4,5"), independent
-// of CUDA's numbering; empty if not set.
+// Returns SLURM_STEP_GPUS, the GPUs that SLURM assigned, by their numbers on the node ("4,5"),
+// independent of CUDA's numbering; empty if not set.
 std::string read_gpu_numbers(const EnvLookup& environment);
 
 // Determines the program that started this process from its variables. mpirun inside a SLURM step

@@ -47,7 +47,7 @@ struct Marker {
 
 std::string format_marker(const Marker& marker);
 
-// Eight hexadecimal digits.
+// Returns eight hexadecimal digits.
 std::string hash_for_marker(std::string_view value);
 
 // Returns nullopt for a text that format_marker does not write, which is treated like a missing

@@ -28,7 +28,7 @@ struct RankNumbers {
   std::string source;
 };
 
-// The rank numbers of one task. Throws UsageError like node_order.
+// Returns the rank numbers of one task. Throws UsageError like node_order.
 RankNumbers number_task(const StepFacts& step, const TaskFacts& task, Order order);
 
 // True if the step's ranks are known to be numbered node by node, so that every task knows the node

@@ -8,25 +8,27 @@
 
 namespace ddp::launch {
 
-// "4 ranks on 2 nodes; MASTER_ADDR=node1 (host of rank 0, ...), MASTER_PORT=23001 (...)".
+// Returns "4 ranks on 2 nodes; MASTER_ADDR=node1 (host of rank 0, ...), MASTER_PORT=23001 (...)".
 std::string render_summary(const Plan& plan);
 
-// The task-specific values in one line: "rank 3 of 4 on node2: LOCAL_RANK=1 ...".
+// Returns the task-specific values in one line: "rank 3 of 4 on node2: LOCAL_RANK=1 ...".
 std::string render_task_line(const Plan& plan);
 
-// Every variable with value, source and rule, in columns, then the notes. Ends with a newline.
+// Lists every variable with value, source and rule, in columns, then the notes. Ends with a
+// newline.
 std::string render_table(const Plan& plan);
 
 // Lists the inputs of the plan: every setting with its origin, and the facts about the step, the
 // node and the task. Ends with a newline.
 std::string render_facts(const Facts& facts, const Settings& settings);
 
-// POSIX shell, one `export NAME=value` (or `unset NAME`) per line; kept variables are left out.
+// Returns POSIX shell code, one `export NAME=value` (or `unset NAME`) per line, without kept
+// variables.
 std::string render_exports(const Plan& plan);
 
-// One line of JSON, schema "slurm-ddp/plan/1": step, node, rank, task_count, node_count (0
-// unknown), mode, variables[] of {name, value, rule, source, kept,
-// removed}, notes[], remarks[], fabric.
+// Returns one line of JSON, schema "slurm-ddp/plan/1": step, node, rank, task_count, node_count (0
+// unknown), mode, variables[] of {name, value, rule, source, kept, removed}, notes[], remarks[],
+// fabric.
 std::string render_json(const Plan& plan);
 
 }  // namespace ddp::launch

@@ -18,7 +18,7 @@ namespace ddp::launch {
 
 enum class Origin { built_in, site, environment, command_line };
 
-// "built in", "plugstack.conf", "SLURM_DDP", "--ddp".
+// Returns "built in", "plugstack.conf", "SLURM_DDP" or "--ddp".
 std::string_view origin_name(Origin origin) noexcept;
 
 template <typename T>
@@ -64,7 +64,7 @@ struct Settings {
 // mode is on for another reason.
 void apply(Settings& settings, const Spec& spec, Origin origin);
 
-// The arguments that plugstack.conf may give to the plugin, with descriptions for display.
+// Returns the arguments that plugstack.conf may give to the plugin, with descriptions for display.
 std::span<const SpecItem> site_arguments() noexcept;
 
 // Merges the arguments over the settings. A mistake in plugstack.conf must never fail a step or

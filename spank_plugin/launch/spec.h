@@ -71,11 +71,11 @@ struct SpecItem {
 std::span<const SpecItem> spec_words() noexcept;
 std::span<const SpecItem> spec_keys() noexcept;
 
-// "auto, rank, ..., master_addr=HOST, ...".
+// Returns "auto, rank, ..., master_addr=HOST, ...".
 std::string allowed_items();
 
-// An empty text is an empty Spec. Throws LaunchError, which names the invalid item and lists the
-// allowed ones. `where` names the origin of the text ("--ddp", "SLURM_DDP").
+// Parses a SPEC; an empty text gives an empty Spec. Throws LaunchError, which names the invalid
+// item and lists the allowed ones. `where` names the origin of the text ("--ddp", "SLURM_DDP").
 Spec parse_spec(std::string_view text, std::string_view where);
 
 // Return the text of a value as parse_spec reads it: "rank", "packed", "off", ...

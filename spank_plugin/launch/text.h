@@ -11,7 +11,7 @@ namespace ddp::launch {
 // Computes FNV-1a, which is the same on every host, unlike std::hash.
 std::uint64_t hash_of(std::string_view text) noexcept;
 
-// "host:port", with brackets around an IPv6 address.
+// Returns "host:port", with brackets around an IPv6 address.
 std::string endpoint(std::string_view host, std::string_view port);
 
 }  // namespace ddp::launch

@@ -26,7 +26,7 @@ void register_option(spank_t spank, spank_opt_cb_f callback) {
   spank_option option{name.data(), argument.data(), usage.data(), kOptionalArgument, 0, callback};
   if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
     throw launch::LaunchError(
-        "cannot register the option --ddp; does another plugin have one of that name?");
+        "cannot register the option --ddp; another plugin may have an option of that name");
   }
 }
 

@@ -10,7 +10,7 @@
 
 namespace ddp::spank {
 
-// "22.05".
+// Returns, for example, "22.05".
 std::string built_for_release();
 
 // Returns one sentence if SLURM reports another release; empty if it reports the same one or none.

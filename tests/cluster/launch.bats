@@ -117,7 +117,7 @@ of_components() {
   check-records "$RECORDS" 6
 }
 
-@test "hostfile: MASTER_ADDR is where rank 0 really is" {
+@test "hostfile: MASTER_ADDR is the node of rank 0" {
   printf 'node3\nnode1\nnode3\nnode1\n' >hosts
   in_job "-N4 -n16" "SLURM_HOSTFILE=hosts srun --ddp -n4 record-task"
   check-records "$RECORDS" 4

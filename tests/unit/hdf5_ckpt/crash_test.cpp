@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Killed processes and full file systems, all real.
+// Kills real processes, and fills real file systems.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

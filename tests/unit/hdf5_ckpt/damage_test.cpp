@@ -99,7 +99,7 @@ class Damage : public testing::Test {
   std::size_t changes_ = 0;
 };
 
-TEST_F(Damage, EveryCutIsFound) {
+TEST_F(Damage, EveryTruncationIsFound) {
   std::size_t cuts = 0;
   for (std::size_t size = 0; size < original_.size(); size += 4096, ++cuts) {
     fs::resize_file(file_, size);

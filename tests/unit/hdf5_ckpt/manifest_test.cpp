@@ -138,7 +138,7 @@ TEST(Manifest, EveryFlippedBitIsFound) {
     }
 }
 
-TEST(Manifest, EveryCutIsFound) {
+TEST(Manifest, EveryTruncationIsFound) {
   const std::string text = serialize_manifest(sample());
   for (std::size_t length = 0; length < text.size(); ++length)
     ASSERT_NE(damage_of(text.substr(0, length)), "none") << length;
