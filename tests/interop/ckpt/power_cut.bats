@@ -60,7 +60,7 @@ cut_at() { # call, number; returns 1 if there is no such call
 }
 
 @test "the power fails at any fsync, rename or reservation of a save: one checkpoint is whole, none is torn" {
-  strace -o /dev/null true || skip "strace may not trace here"
+  strace -o /dev/null true || skip "strace is not allowed to trace here"
   "$CKPT_FIXTURE" save "$DISK/ckpt" 1
   umount "$DISK"
   local call number points=0
