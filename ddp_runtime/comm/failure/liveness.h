@@ -29,17 +29,9 @@
 #include <string>
 #include <vector>
 
-namespace ddp::comm {
+#include "ddp_runtime/comm/failure/liveness_limits.h"
 
-struct LivenessLimits {
-  std::chrono::milliseconds heartbeat = std::chrono::seconds(1);
-  std::chrono::milliseconds silence = std::chrono::seconds(8);
-  // Silence after which a rank reconnects, if the peer's kernel is silent, too.
-  std::chrono::milliseconds reconnect = std::chrono::seconds(3);
-  // A process that is still running this long after a failure (blocked in MPI, for example) is
-  // terminated.
-  std::chrono::milliseconds exit = std::chrono::minutes(1);
-};
+namespace ddp::comm {
 
 // The limits for another `silence`, scaled so that the same number of heartbeats and reconnection
 // attempts fit into it.
